@@ -1,0 +1,1 @@
+"""Loaders of data sets. Filled by one module a format."""

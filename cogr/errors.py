@@ -1,0 +1,81 @@
+"""The error tree. Every error that a user can meet is one sentence: what is wrong, where, what to do.
+
+CogrError
+├── UserError              exit 2: the input, the configuration or the command line is wrong
+│   ├── SettingsError        a configuration file, variable or flag
+│   ├── DataError            a data set, a record or a judgement
+│   ├── SnapshotError        an unknown, broken or incompatible snapshot
+│   ├── GeneratorError       a model folder, an endpoint's answer, a generator that can't be used so
+│   ├── StorageError         a full disk, a read-only folder
+│   ├── LockedError          somebody else holds the lock
+│   └── MissingExtraError    an optional package that is not installed
+├── CheckFailedError       exit 1: a gate, a parity check or a verification said no
+└── ServiceError           exit 3: a service can't be reached, refuses us, or went away
+
+Tracebacks are for bugs: anything outside this tree.
+"""
+
+from __future__ import annotations
+
+
+class CogrError(Exception):
+    """Base of every error that the toolkit raises on purpose.
+
+    Attributes:
+        exit_status: the exit status of a command that ends with this error.
+    """
+
+    exit_status = 2
+
+
+class UserError(CogrError):
+    """Something that the user gave is wrong; the message says what, where, and what to do."""
+
+
+class SettingsError(UserError):
+    """A configuration file, environment variable or flag is wrong."""
+
+
+class DataError(UserError):
+    """A data set, record or judgement is wrong. The message names the file and line where there is one."""
+
+
+class SnapshotError(UserError):
+    """A snapshot is unknown, broken, or can't be used with another one."""
+
+
+class GeneratorError(UserError):
+    """A generator can't be set up or can't be used in this way."""
+
+
+class StorageError(UserError):
+    """A store can't be read or written: full, read-only, missing."""
+
+
+class LockedError(UserError):
+    """Another process holds the lock."""
+
+
+class MissingExtraError(UserError):
+    """An optional dependency is not installed.
+
+    Args:
+        what: the feature that was asked for.
+        extra: the extra of the distribution that brings it.
+    """
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} needs the extra '{extra}': run pip install 'cogr[{extra}]'.")
+        self.extra = extra
+
+
+class CheckFailedError(CogrError):
+    """A gate, a parity check or a verification said no; nothing was switched."""
+
+    exit_status = 1
+
+
+class ServiceError(CogrError):
+    """A service (OpenSearch, an LLM endpoint) can't be reached or refuses; the same command goes on later."""
+
+    exit_status = 3

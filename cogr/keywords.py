@@ -1,0 +1,116 @@
+"""Keywords: one `normalise` for both sides and for serving, and `parse` for what a generator wrote.
+
+Nothing here knows about models, snapshots or indexes. `normalise` has a version, `NORMALISER`, that goes into every
+snapshot's manifest: snapshots of different versions never meet.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+NORMALISER = "cogr-1"
+"""Version of `normalise`. Any change of its output needs a new one."""
+
+MAX_KEYWORD_CHARS = 256
+"""Cap on a keyword's length in code points. `normalise` cuts there; `parse` drops what is longer, as a run-on."""
+
+_READ_AT_MOST = 16 * MAX_KEYWORD_CHARS
+# Quotes, brackets, list marks and sentence marks around a keyword. Not + # % & @ $ °, which end real ones (c++, c#, 50%).
+_OUTER = (
+    " \t!\"'()*,-./:;<=>?[\\]^_`{|}~"
+    + "¡¿«»‘’‚‛“”„‟‹›•‣◦⁃∙·●○■□▪▫►▶–—―…、。〈〉《》「」『』【】〔〕〖〗،؛؟।！？：；，．（）［］｛｝～"
+)
+_NUMBERING = re.compile(r"(?:[(\[]?\d{1,3}[.):\]]\s+|#+\s+)+")
+_SEPARATORS = re.compile("[,，、،;；؛\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+_THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
+_FENCE = re.compile(r"^[ \t]{0,8}```.*$", re.MULTILINE)
+_LABEL = re.compile(r"^[\s{\[\"'*#]{0,20}(?:[\w ]{0,40} )?keywords?[\"'*]*\s*:", re.IGNORECASE)
+_DROPPED = {"Cc", "Cf", "Cs"}
+
+
+def normalise(text: str) -> str:
+    """The one spelling of a keyword, for both sides and for serving; "" when nothing is left.
+
+    NFKC, casefold, control and format characters and lone surrogates out, white space collapsed, outer punctuation,
+    quotes, list marks and numbering stripped, cut at `MAX_KEYWORD_CHARS`. Idempotent. Never raises on any string.
+    """
+    text = text[:_READ_AT_MOST] if len(text) > _READ_AT_MOST else text
+    while True:
+        once = _ascii_pass(text) if text.isascii() else _unicode_pass(text)
+        if once == text:
+            return once
+        text = once
+
+
+def _ascii_pass(text: str) -> str:
+    text = " ".join(text.lower().split())
+    if not text.isprintable():
+        text = " ".join("".join(c for c in text if c.isprintable()).split())
+    return _strip_outer(text)
+
+
+def _unicode_pass(text: str) -> str:
+    text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    text = " ".join(text.split())
+    text = "".join(c for c in text if c.isascii() or unicodedata.category(c) not in _DROPPED)
+    return _ascii_pass(text) if text.isascii() else _strip_outer(text)
+
+
+def _strip_outer(text: str) -> str:
+    if match := _NUMBERING.match(text):
+        text = text[match.end() :]
+    return text.strip(_OUTER)[:MAX_KEYWORD_CHARS].strip(_OUTER)
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """What `parse_counted` found in one completion.
+
+    Attributes:
+        keywords: distinct normalised keywords in order of first occurrence.
+        repeated: pieces that said an earlier keyword again.
+        overlong: pieces dropped because they were longer than `MAX_KEYWORD_CHARS`.
+    """
+
+    keywords: tuple[str, ...]
+    repeated: int
+    overlong: int
+
+
+def parse_counted(completion: str) -> Parsed:
+    """Keywords of a completion, with what was dropped on the way. Linear in its length; never raises."""
+    text = _THINKING.sub(" ", completion)
+    text = text.rpartition("</think>")[2]
+    text = _FENCE.sub("", text)
+    text = _LABEL.sub("", text, count=1)
+    found: dict[str, None] = {}
+    repeated = overlong = 0
+    for piece in _SEPARATORS.split(unicodedata.normalize("NFKC", text)):
+        piece = piece.strip()
+        if len(piece) > MAX_KEYWORD_CHARS:
+            overlong += 1
+            continue
+        keyword = normalise(piece)
+        if not keyword or _SEPARATORS.search(keyword):
+            continue
+        repeated += keyword in found
+        found[keyword] = None
+    return Parsed(tuple(found), repeated, overlong)
+
+
+def parse(completion: str) -> tuple[str, ...]:
+    """Distinct normalised keywords of a completion, in order of first occurrence. Never raises on any string."""
+    return parse_counted(completion).keywords
+
+
+def over_budget(keywords: Iterable[str], k_max: int) -> bool:
+    """True when more than `k_max` distinct keywords were written (paper, eq. 2 and 3)."""
+    return len(set(keywords)) > k_max
+
+
+def cut_to_budget(keywords: Iterable[str], k_max: int) -> tuple[str, ...]:
+    """The first `k_max` distinct keywords, as an index build keeps them."""
+    return tuple(dict.fromkeys(keywords))[:k_max]

@@ -1,0 +1,162 @@
+"""Prompts: the paper's two templates (figure "prompts", appendix B.1), their two variants, and a data set's own.
+
+A prompt is chat messages; how a model's chat template spells them is the generator's business (`render`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from cogr.errors import SettingsError
+from cogr.records import Entity, Item, Side
+
+ItemVariant = Literal["full", "title"]
+QueryVariant = Literal["plain", "search"]
+
+_PLACEHOLDER = re.compile(r"\{(query|item|description|search_results)\}")
+_ALLOWED: dict[Side, set[str]] = {"query": {"query", "search_results"}, "item": {"item", "description"}}
+_REQUIRED: dict[Side, str] = {"query": "query", "item": "item"}
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A system and a user message with placeholders: {query}, {search_results}; {item}, {description}."""
+
+    side: Side
+    system: str
+    user: str
+
+    def __post_init__(self) -> None:
+        names = set(_PLACEHOLDER.findall(self.user))
+        if wrong := names - _ALLOWED[self.side]:
+            raise SettingsError(
+                f"The {self.side} prompt has the placeholder {{{min(wrong)}}}, which only the other side has; remove it."
+            )
+        if _REQUIRED[self.side] not in names:
+            raise SettingsError(
+                f"The {self.side} prompt lacks the placeholder {{{_REQUIRED[self.side]}}}; add it to prompts.{self.side}_user."
+            )
+
+    @property
+    def hash(self) -> str:
+        """First 16 hex digits of the sha256 of side, system and user text; part of every manifest."""
+        text = json.dumps([self.side, self.system, self.user], ensure_ascii=False)
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+QUERY_SYSTEM = "You expand user search queries into matching keywords."
+QUERY_USER = (
+    "List keywords (synonyms, related terms, item categories) that the query should match against. "
+    "Output only a comma-separated list of keywords, no explanation.\n"
+    "User query: {query}"
+)
+ITEM_SYSTEM = "You extract search keywords from item titles and descriptions."
+ITEM_USER = (
+    "List keywords for lexical search matching. "
+    "Output only a comma-separated list of keywords, no explanation.\n"
+    "Item title: {item}\n"
+    "Item Description: {description}"
+)
+
+QUERY_TEMPLATES: dict[QueryVariant, Template] = {
+    "plain": Template("query", QUERY_SYSTEM, QUERY_USER),
+    "search": Template("query", QUERY_SYSTEM, QUERY_USER + "\nSearch results: {search_results}"),
+}
+ITEM_TEMPLATES: dict[ItemVariant, Template] = {
+    "full": Template("item", ITEM_SYSTEM, ITEM_USER),
+    "title": Template("item", ITEM_SYSTEM, ITEM_USER.removesuffix("\nItem Description: {description}")),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One filled template. `cut` says that the description was shortened to the token budget."""
+
+    system: str
+    user: str
+    cut: bool = False
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        """The messages as every chat API takes them."""
+        return [{"role": "system", "content": self.system}, {"role": "user", "content": self.user}]
+
+    @property
+    def text(self) -> str:
+        """One string that stands for the prompt: the cache's key, and the plain form for models without chat template."""
+        return f"{self.system}\n\n{self.user}\n"
+
+
+class ChatTokenizer(Protocol):
+    """The part of a Hugging Face tokenizer that `render` needs."""
+
+    chat_template: str | None
+
+    def apply_chat_template(self, conversation: list[dict[str, str]], **kwargs: object) -> object: ...
+
+
+def render(prompt: Prompt, tokenizer: ChatTokenizer) -> str:
+    """The prompt as the model reads it: its chat template when it has one (thinking off), else the plain text."""
+    if not tokenizer.chat_template:
+        return prompt.text
+    # Paper, section 4.3: keywords are generated without chain of thought; templates that know no such switch ignore it.
+    spelled = tokenizer.apply_chat_template(
+        prompt.messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
+    )
+    return str(spelled)
+
+
+Cut = Callable[[str, int], str]
+"""Shortens a text to a number of tokens: (text, tokens) -> text."""
+
+_TOKENISH = re.compile(r"[a-zA-Z]{1,6}|[0-9]{1,3}|\s+|.", re.DOTALL)
+
+
+def cut_by_estimate(text: str, tokens: int) -> str:
+    """Shorten without a tokenizer: six letters, three digits or one other character count as a token.
+
+    An upper estimate for English on BPE vocabularies, about right for CJK.
+    """
+    if len(text) <= tokens:
+        return text
+    for count, match in enumerate(_TOKENISH.finditer(text)):
+        if count == 2 * tokens or match.end() > 12 * tokens:
+            return text[: match.start()].rstrip()
+    return text
+
+
+@dataclass(frozen=True)
+class Prompter:
+    """Fills one side's template.
+
+    Args:
+        template: the side's template.
+        description_tokens: budget of {description} and of {search_results}.
+        cut: how texts are shortened to it.
+    """
+
+    template: Template
+    description_tokens: int = 512
+    cut: Cut = cut_by_estimate
+
+    def __call__(self, entity: Entity, search_results: Sequence[str] = ()) -> Prompt:
+        """The prompt of one entity. `search_results` are titles or keywords that a retriever proposes."""
+        long = entity.text if isinstance(entity, Item) else "; ".join(search_results)
+        short = self.cut(long, self.description_tokens) if self._reads_long_text else ""
+        values = {
+            "query": entity.text,
+            "item": entity.title if isinstance(entity, Item) else "",
+            "description": short,
+            "search_results": short,
+        }
+        user = _PLACEHOLDER.sub(lambda match: values[match[1]], self.template.user)
+        return Prompt(self.template.system, user, cut=self._reads_long_text and len(short) < len(long))
+
+    @property
+    def _reads_long_text(self) -> bool:
+        return "{description}" in self.template.user or "{search_results}" in self.template.user

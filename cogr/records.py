@@ -1,0 +1,70 @@
+"""The records that a data set yields, and the data set itself. Loaders are in `cogr.datasets`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+Side = Literal["query", "item"]
+SIDES: tuple[Side, ...] = ("query", "item")
+
+Split = Literal["train", "dev", "test"]
+SPLITS: tuple[Split, ...] = ("train", "dev", "test")
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One item of the universe. `title` is also its own keyword; `text` is what a generator may read besides."""
+
+    id: str
+    title: str
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One query. `weight` is its share in weighted averages (1.0 unless the data says otherwise)."""
+
+    id: str
+    text: str
+    weight: float = 1.0
+
+
+Entity = Item | Query
+
+
+def self_text(entity: Entity) -> str:
+    """The entity's own text, which matching uses as one keyword: S ∪ {self} (paper, section 2.1)."""
+    return entity.title if isinstance(entity, Item) else entity.text
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A loaded data set. The item universe is whole; queries are split.
+
+    Attributes:
+        name: the loader's name, for messages.
+        items: every item, in the order of the source.
+        queries: queries by split, in the order of the source. Only queries with at least one relevant item.
+        relevant: query id -> ids of its relevant items (binary, after the threshold), items of the universe only.
+        judged: query id -> item id -> grade, for judged-only metrics; every judgement of a known item.
+        notes: counts of what was left out and why, e.g. {"judgements of unknown items": 1}.
+        dataset_hash: sha256 over items, queries, splits and labels; names the data in manifests.
+    """
+
+    name: str
+    items: Sequence[Item]
+    queries: Mapping[Split, Sequence[Query]]
+    relevant: Mapping[str, frozenset[str]]
+    judged: Mapping[str, Mapping[str, float]]
+    dataset_hash: str
+    notes: Mapping[str, int] = field(default_factory=dict)
+
+    def all_queries(self) -> list[Query]:
+        """Queries of every split, train first."""
+        return [query for split in SPLITS for query in self.queries.get(split, ())]
+
+    def entities(self, side: Side) -> Sequence[Entity]:
+        """The entities of one side: every item, or the queries of every split."""
+        return self.items if side == "item" else self.all_queries()

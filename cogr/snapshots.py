@@ -1,0 +1,316 @@
+"""Snapshots: the frozen keyword sets of one side. The unit of truth for rewards, evaluation, indexes and rollbacks.
+
+A snapshot is a folder with `keywords.parquet` (columns id, text, self, keywords; rows in id order) and `manifest.json`,
+which is written last: a folder without it is no snapshot. Write-once. Nothing here knows of servers or models.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from cogr.errors import SnapshotError
+from cogr.keywords import NORMALISER, normalise
+from cogr.records import Side
+from cogr.store import Store
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("text", pa.string(), nullable=False),
+        pa.field("self", pa.string(), nullable=False),
+        pa.field("keywords", pa.list_(pa.field("element", pa.string(), nullable=False)), nullable=False),
+    ]
+)
+FORMAT = 1
+_ROWS = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One entity of a snapshot.
+
+    Attributes:
+        id: the entity's id.
+        text: its own text as it was given (query text, item title).
+        keywords: its keyword set, distinct and normalised, in generation order, without the own text.
+    """
+
+    id: str
+    text: str
+    keywords: tuple[str, ...]
+
+    @property
+    def self_keyword(self) -> str:
+        """The own text as a keyword; "" when nothing of it is left."""
+        return normalise(self.text)
+
+
+class Manifest(BaseModel):
+    """What a snapshot is and where it comes from. Field by field in docs/snapshots.md."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: int = FORMAT
+    id: str
+    side: Side
+    round: int
+    content_hash: str
+    file_sha256: str
+    entities: int
+    keywords: int
+    vocabulary: int
+    empty: int
+    cut_to_budget: int = 0
+    set_aside: int = 0
+    k_max: int
+    normaliser: str = NORMALISER
+    prompt_hash: str = ""
+    generator: Mapping[str, Any] = {}
+    dataset_hash: str = ""
+    parent: str | None = None
+    created: str
+    notes: Mapping[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What the maker of a snapshot says of it; the rest of the manifest is counted."""
+
+    round: int = 0
+    k_max: int = 30
+    prompt_hash: str = ""
+    generator: Mapping[str, Any] | None = None
+    dataset_hash: str = ""
+    parent: str | None = None
+    cut_to_budget: int = 0
+    set_aside: int = 0
+    notes: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """An open snapshot. Make one with `write_snapshot` or `open_snapshot`."""
+
+    manifest: Manifest
+    store: Store
+
+    @property
+    def id(self) -> str:
+        return self.manifest.id
+
+    @property
+    def side(self) -> Side:
+        return self.manifest.side
+
+    @property
+    def path(self) -> str:
+        return f"snapshots/{self.id}/keywords.parquet"
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows as Arrow batches in id order, streaming."""
+        with self.store.open(self.path, "rb") as file:
+            yield from pq.ParquetFile(file).iter_batches(batch_size=_ROWS)
+
+    def rows(self) -> Iterator[Row]:
+        """The rows in id order (code points ascending), streaming."""
+        for batch in self.batches():
+            ids, texts, keywords = (
+                batch["id"].to_pylist(),
+                batch["text"].to_pylist(),
+                batch["keywords"].to_pylist(),
+            )
+            for id_, text, words in zip(ids, texts, keywords, strict=True):
+                yield Row(id_, text, tuple(words))
+
+    @cached_property
+    def by_id(self) -> Mapping[str, Row]:
+        """All rows in memory, by id."""
+        return {row.id: row for row in self.rows()}
+
+
+class _Counts:
+    """Content hash and counts of rows as they pass by."""
+
+    def __init__(self) -> None:
+        self._sha = hashlib.sha256()
+        self.entities = self.keywords = self.empty = 0
+        self._vocabulary: set[str] = set()
+        self._last: str | None = None
+
+    def add(self, row: Row) -> None:
+        if self._last is not None and row.id <= self._last:
+            raise SnapshotError(
+                f"Rows must come in ascending id order without repeats, but {row.id!r} follows {self._last!r}."
+            )
+        self._last = row.id
+        # Length-prefixed fields: two different row lists never give one byte string.
+        for part in (row.id, row.text, str(len(row.keywords)), *row.keywords):
+            data = part.encode()
+            self._sha.update(len(data).to_bytes(4, "little") + data)
+        self.entities += 1
+        self.keywords += len(row.keywords)
+        self.empty += not row.keywords
+        self._vocabulary.update(row.keywords)
+
+    @property
+    def content_hash(self) -> str:
+        return self._sha.hexdigest()
+
+    @property
+    def vocabulary(self) -> int:
+        return len(self._vocabulary)
+
+
+def write_snapshot(store: Store, side: Side, rows: Iterable[Row], provenance: Provenance) -> Snapshot:
+    """Freeze rows (in ascending id order) as a snapshot; the manifest is written last.
+
+    Equal rows give an equal content hash and an equal id; writing them again returns the snapshot that is there.
+    Memory: one batch of rows, the vocabulary, and the compressed file.
+
+    Raises:
+        SnapshotError: ids out of order or repeated.
+        StorageError: the store is full or read-only.
+    """
+    counts = _Counts()
+    buffer = io.BytesIO()
+    with pq.ParquetWriter(buffer, SCHEMA, compression="zstd") as writer:
+        for batch in _batched(rows):
+            for row in batch:
+                counts.add(row)
+            writer.write_table(_table(batch))
+    data = buffer.getvalue()
+    manifest = _manifest(side, counts, data, provenance)
+    snapshot = Snapshot(manifest, store)
+    if not store.exists(_manifest_path(snapshot.id)):
+        store.write(snapshot.path, data)
+        store.write_json(_manifest_path(snapshot.id), manifest.model_dump(mode="json"))
+    return open_snapshot(store, snapshot.id, verify=False)
+
+
+def _batched(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    batch: list[Row] = []
+    for row in rows:
+        batch.append(row)
+        if len(batch) == _ROWS:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _table(rows: list[Row]) -> pa.Table:
+    columns = {
+        "id": [row.id for row in rows],
+        "text": [row.text for row in rows],
+        "self": [row.self_keyword for row in rows],
+        "keywords": [list(row.keywords) for row in rows],
+    }
+    return pa.Table.from_pydict(columns, schema=SCHEMA)
+
+
+def _manifest(side: Side, counts: _Counts, data: bytes, provenance: Provenance) -> Manifest:
+    return Manifest(
+        id=f"{side}-r{provenance.round:03d}-{counts.content_hash[:12]}",
+        side=side,
+        round=provenance.round,
+        content_hash=counts.content_hash,
+        file_sha256=hashlib.sha256(data).hexdigest(),
+        entities=counts.entities,
+        keywords=counts.keywords,
+        vocabulary=counts.vocabulary,
+        empty=counts.empty,
+        cut_to_budget=provenance.cut_to_budget,
+        set_aside=provenance.set_aside,
+        k_max=provenance.k_max,
+        prompt_hash=provenance.prompt_hash,
+        generator=dict(provenance.generator or {}),
+        dataset_hash=provenance.dataset_hash,
+        parent=provenance.parent,
+        created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        notes=dict(provenance.notes or {}),
+    )
+
+
+def _manifest_path(snapshot_id: str) -> str:
+    return f"snapshots/{snapshot_id}/manifest.json"
+
+
+def list_snapshots(store: Store, side: Side | None = None) -> list[Manifest]:
+    """Manifests of every whole snapshot in the store, oldest first."""
+    ids = [name for name in store.list("snapshots") if store.exists(_manifest_path(name))]
+    found = [read_manifest(store, id_) for id_ in ids]
+    return sorted((m for m in found if side is None or m.side == side), key=lambda m: (m.created, m.id))
+
+
+def read_manifest(store: Store, snapshot_id: str) -> Manifest:
+    """The manifest of one snapshot. Raises SnapshotError when it is unknown or broken."""
+    path = _manifest_path(snapshot_id)
+    if not snapshot_id or "/" in snapshot_id or not store.exists(path):
+        known = [name for name in store.list("snapshots") if store.exists(_manifest_path(name))]
+        have = f"it has {', '.join(known[-3:])}" if known else "it has none yet; run cogr-index rebuild"
+        raise SnapshotError(f"The store {store.url} has no snapshot {snapshot_id!r}: {have}.")
+    try:
+        manifest = Manifest.model_validate_json(store.read(path))
+    except ValidationError as error:
+        raise SnapshotError(
+            f"The manifest of snapshot {snapshot_id} in {store.url} is broken; rebuild it or restore it."
+        ) from error
+    if manifest.format != FORMAT:
+        raise SnapshotError(
+            f"Snapshot {snapshot_id} has format {manifest.format}, this version reads {FORMAT}; rebuild it."
+        )
+    return manifest
+
+
+def open_snapshot(store: Store, snapshot_id: str, *, verify: bool = True) -> Snapshot:
+    """Open a snapshot, by default after comparing its file with the manifest's sha256.
+
+    Raises:
+        SnapshotError: unknown, broken, of another format, or of another normaliser than this version's.
+    """
+    manifest = read_manifest(store, snapshot_id)
+    if manifest.normaliser != NORMALISER:
+        raise SnapshotError(
+            f"Snapshot {snapshot_id} was written with normaliser {manifest.normaliser}, this version has {NORMALISER}; rebuild it."
+        )
+    snapshot = Snapshot(manifest, store)
+    if verify:
+        _verify_file(snapshot)
+    return snapshot
+
+
+def _verify_file(snapshot: Snapshot) -> None:
+    if not snapshot.store.exists(snapshot.path):
+        raise SnapshotError(
+            f"Snapshot {snapshot.id} in {snapshot.store.url} has lost its keywords.parquet; rebuild it or restore it."
+        )
+    sha = hashlib.sha256()
+    with snapshot.store.open(snapshot.path) as file:
+        while chunk := file.read(1 << 20):
+            sha.update(chunk)
+    if sha.hexdigest() != snapshot.manifest.file_sha256:
+        raise SnapshotError(
+            f"Snapshot {snapshot.id} in {snapshot.store.url} does not match its manifest (sha256 differs); rebuild it or restore it."
+        )
+
+
+def check_pair(item: Manifest, query: Manifest) -> None:
+    """Refuse two snapshots that can't be matched with one another. Raises SnapshotError."""
+    if (item.side, query.side) != ("item", "query"):
+        raise SnapshotError(
+            f"A pair is an item and a query snapshot, but {item.id} is {item.side} and {query.id} is {query.side}."
+        )
+    if item.normaliser != query.normaliser:
+        raise SnapshotError(
+            f"Snapshots {item.id} and {query.id} have different normalisers ({item.normaliser}, {query.normaliser}); rebuild the older one."
+        )

@@ -1,0 +1,163 @@
+"""The store: the one place where runs, snapshots, caches and artefacts lie. A folder, or any fsspec URL.
+
+Paths inside are relative with forward slashes. Writing is atomic on a local disk (temporary file, fsync, rename) and one
+put on an object store, so that a reader never sees half a file. Locks of a run are here too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import io
+import json
+import os
+import socket
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+from cogr.errors import LockedError, StorageError
+
+
+class Store:
+    """A folder or fsspec URL with atomic writes.
+
+    Args:
+        url: a folder, or a URL such as s3://bucket/prefix or memory://name.
+    """
+
+    def __init__(self, url: str | Path) -> None:
+        self.url = str(url)
+        try:
+            self.fs, root = fsspec.core.url_to_fs(self.url)
+        except (ImportError, ValueError) as error:
+            raise StorageError(
+                f"The store {self.url} can't be opened ({error}); check the setting store."
+            ) from error
+        self.root = root.rstrip("/")
+        self.is_local = isinstance(self.fs, LocalFileSystem)
+
+    def __repr__(self) -> str:
+        return f"Store({self.url!r})"
+
+    def full(self, path: str) -> str:
+        """The path as the file system knows it."""
+        return f"{self.root}/{path}"
+
+    def local(self, path: str) -> Path:
+        """The path on the local disk. Raises StorageError when the store is not local."""
+        if not self.is_local:
+            raise StorageError(
+                f"{path} must lie on a local disk, but the store is {self.url}; set cache_dir."
+            )
+        return Path(self.full(path))
+
+    def exists(self, path: str) -> bool:
+        return bool(self.fs.exists(self.full(path)))
+
+    def open(self, path: str, mode: Literal["rb"] = "rb") -> IO[bytes]:
+        """Open for reading. Raises FileNotFoundError when it is not there."""
+        return self.fs.open(self.full(path), mode)  # type: ignore[no-any-return]
+
+    def read(self, path: str) -> bytes:
+        with self.open(path) as file:
+            return file.read()
+
+    def read_json(self, path: str) -> Any:
+        return json.loads(self.read(path))
+
+    def list(self, path: str) -> list[str]:
+        """Names in a folder, sorted; [] when it is not there. Unfinished temporary files are left out."""
+        full = self.full(path)
+        self.fs.invalidate_cache(full)
+        try:
+            found = self.fs.ls(full, detail=False)
+        except FileNotFoundError:
+            return []
+        names = (str(name).rstrip("/").rsplit("/", 1)[-1] for name in found)
+        return sorted(name for name in names if not name.startswith(".tmp-") and name)
+
+    def remove(self, path: str) -> None:
+        """Remove a file or a whole folder; nothing happens when it is not there."""
+        with contextlib.suppress(FileNotFoundError):
+            self.fs.rm(self.full(path), recursive=True)
+
+    def write(self, path: str, data: bytes) -> None:
+        """Replace a file atomically. Raises StorageError when the disk is full or read-only."""
+        with self.replacing(path) as file:
+            file.write(data)
+
+    def write_json(self, path: str, value: Any) -> None:
+        self.write(path, json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True).encode())
+
+    @contextlib.contextmanager
+    def replacing(self, path: str) -> Iterator[IO[bytes]]:
+        """A file to write to that takes the path's place only when the block ends without an error."""
+        with storage_errors(self.url):
+            if self.is_local:
+                yield from self._replacing_local(path)
+            else:
+                buffer = io.BytesIO()
+                yield buffer
+                self.fs.pipe_file(self.full(path), buffer.getvalue())
+
+    def _replacing_local(self, path: str) -> Iterator[IO[bytes]]:
+        target = Path(self.full(path))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.parent / f".tmp-{uuid.uuid4().hex}"
+        try:
+            with temporary.open("wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def lock(self, name: str, doing: str) -> Iterator[None]:
+        """Hold a lock for the time of the block; it dies with the process. Raises LockedError that says who holds it."""
+        with storage_errors(self.url):
+            folder = self.local("locks")
+            folder.mkdir(parents=True, exist_ok=True)
+            file = (folder / name).open("a+", encoding="utf-8")
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                file.seek(0)
+                holder = file.read().strip() or "another process"
+                raise LockedError(
+                    f"{doing} is refused: {holder} holds the lock {name} in {self.url}; wait for it or end it."
+                ) from error
+            file.truncate(0)
+            started = time.strftime("%Y-%m-%d %H:%M:%S")
+            file.write(f"process {os.getpid()} on {socket.gethostname()} ({doing}, since {started})")
+            file.flush()
+            yield
+
+
+@contextlib.contextmanager
+def storage_errors(where: str) -> Iterator[None]:
+    """Turn a full or read-only disk into one sentence; everything else passes through."""
+    reasons = {
+        errno.ENOSPC: "the disk is full; free some space and run the same command again",
+        errno.EDQUOT: "the quota is used up; free some space and run the same command again",
+        errno.EFBIG: "the file size limit is reached; raise it and run the same command again",
+        errno.EROFS: "the disk is read-only; point the setting store at a writable folder",
+        errno.EACCES: "permission is denied; make it writable or point the setting store elsewhere",
+        errno.EPERM: "permission is denied; make it writable or point the setting store elsewhere",
+        errno.ENOTDIR: "it is not a folder; point the setting store at a folder",
+    }
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in reasons:
+            raise
+        raise StorageError(f"Can't write to {where}: {reasons[error.errno]}.") from error
