@@ -37,9 +37,7 @@ class Store:
         try:
             self.fs, root = fsspec.core.url_to_fs(self.url)
         except (ImportError, ValueError) as error:
-            raise StorageError(
-                f"The store {self.url} can't be opened ({error}); check the setting store."
-            ) from error
+            raise StorageError(f"The store {self.url} can't be opened ({error}); check the setting store.") from error
         self.root = root.rstrip("/")
         self.is_local = isinstance(self.fs, LocalFileSystem)
 
@@ -53,9 +51,7 @@ class Store:
     def local(self, path: str) -> Path:
         """The path on the local disk. Raises StorageError when the store is not local."""
         if not self.is_local:
-            raise StorageError(
-                f"{path} must lie on a local disk, but the store is {self.url}; set cache_dir."
-            )
+            raise StorageError(f"{path} must lie on a local disk, but the store is {self.url}; set cache_dir.")
         return Path(self.full(path))
 
     def exists(self, path: str) -> bool:

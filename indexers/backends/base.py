@@ -98,9 +98,7 @@ class Backend(Protocol):
         """Entities whose keywords ∪ {self} meet `keywords`. `snapshot` None means the one that serves."""
         ...
 
-    def retrieved(
-        self, keywords: Sequence[str], *, side: Side = "item", snapshot: str | None = None
-    ) -> SearchResult:
+    def retrieved(self, keywords: Sequence[str], *, side: Side = "item", snapshot: str | None = None) -> SearchResult:
         """The whole retrieved set with scores, paged where the backend pages."""
         ...
 
