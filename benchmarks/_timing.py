@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any
@@ -64,16 +63,17 @@ def _once(function: Callable[..., object], args: tuple[Any, ...]) -> int:
     return time.perf_counter_ns() - start
 
 
-def report(rows: Sequence[Row], *, as_json: bool) -> None:
-    """Print the rows: one JSON object, or a table."""
+def report(rows: Iterable[Row], *, as_json: bool) -> None:
+    """Print the rows: one JSON object at the end, or a table, each row as soon as it is there."""
     if as_json:
-        json.dump({"rows": [{**asdict(row), "ok": row.ok, "ratios": row.ratios} for row in rows]}, sys.stdout, indent=1)
-        print()
+        found = [{**asdict(row), "ok": row.ok, "ratios": row.ratios} for row in rows]
+        print(json.dumps({"rows": found}, indent=1))
         return
     for row in rows:
         target = "" if row.target is None else f"target {row.target:g}: {'met' if row.ok else 'MISSED'}"
         cold = "" if row.cold is None else f"cold {row.cold:.1f}"
         others = ", ".join(f"{name} {row.alternatives[name]:.1f} ({ratio:.1f}x)" for name, ratio in row.ratios.items())
-        print(f"{row.name:44} {row.value:10.2f} {row.unit:3} {target:20} {cold:14} {others}")
-        if row.notes:
-            print(f"{'':44} {', '.join(f'{name} {value}' for name, value in row.notes.items())}")
+        notes = ", ".join(f"{name} {value}" for name, value in row.notes.items())
+        print(
+            f"{row.name:44} {row.value:10.2f} {row.unit:3} {target:22} {cold:14} {others}  {notes}".rstrip(), flush=True
+        )

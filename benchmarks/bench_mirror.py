@@ -1,7 +1,7 @@
 """The mirror and the rewards on worlds of realistic shape, each row beside its alternative in the same run.
 
-    python -m benchmarks.bench_mirror            every row at full size, some minutes
-    python -m benchmarks.bench_mirror --quick    small worlds, seconds: shows that it works, the figures mean nothing
+    python benchmarks/bench_mirror.py            every row at full size, some minutes
+    python benchmarks/bench_mirror.py --quick    small worlds, seconds: shows that it works, the figures mean nothing
 
 Keywords follow Zipf's law (vocabulary 60,000, exponent 0.8), fifteen an entity, and every item has a title of its own. Ranking
 is compared with bm25s where that is installed, over the same keyword lists, with both of its backends.
@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 from pyroaring import BitMap
 
-from benchmarks._timing import Row, first_call_microseconds, microseconds, report
-from benchmarks._worlds import Vocabulary, write_world
+from _timing import Row, first_call_microseconds, microseconds, report
+from _worlds import Vocabulary, write_world
 from cogr.mirror import Mirror
 from cogr.records import Query
 from cogr.rewards import World, f_measure, item_reward, query_reward
@@ -80,7 +80,7 @@ def main() -> None:
     options = parser.parse_args()
     sizes = QUICK if options.quick else FULL
     with tempfile.TemporaryDirectory() as folder:
-        report([*rows(sizes, Path(folder))], as_json=options.json)
+        report(rows(sizes, Path(folder)), as_json=options.json)
 
 
 def rows(sizes: Sizes, folder: Path) -> Iterator[Row]:

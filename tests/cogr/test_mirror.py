@@ -244,3 +244,11 @@ cogr.rewards.Mirror.from_sets(["a"], [["x"]]).search(["x"])
 print([name for name in {heavy} if name in sys.modules])
 """
     assert subprocess.check_output([sys.executable, "-c", program], text=True).strip() == "[]"
+
+
+@pytest.mark.slow
+def test_the_benchmark_runs() -> None:
+    script = Path(__file__).parents[2] / "benchmarks" / "bench_mirror.py"
+    found = json.loads(subprocess.check_output([sys.executable, str(script), "--quick", "--json"], text=True))
+    assert len(found["rows"]) == 12
+    assert all(row["value"] > 0 for row in found["rows"])
