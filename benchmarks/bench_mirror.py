@@ -24,10 +24,10 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from pyroaring import BitMap
-
 from _timing import Row, first_call_microseconds, microseconds, report
 from _worlds import Vocabulary, write_world
+from pyroaring import BitMap
+
 from cogr.mirror import Mirror
 from cogr.records import Query
 from cogr.rewards import World, f_measure, item_reward, query_reward

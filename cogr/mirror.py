@@ -26,7 +26,8 @@ from cogr.scoring import Scorer
 from cogr.snapshots import Snapshot
 from cogr.strings import SortedStrings, arrow_strings, integers
 
-_CACHED_KEYWORDS = 1 << 18
+_CACHED = 1 << 18
+"""Hot keywords and ids that are kept at hand, some 100 bytes each; bitmaps take about 2 bytes a posting besides."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,9 @@ class Mirror:
         self.snapshot = snapshot
         self.content_hash = content_hash
         self.bm25 = bm25
-        self._number = lru_cache(_CACHED_KEYWORDS)(postings.terms.find)
-        self._cached_bitmap = lru_cache(_CACHED_KEYWORDS)(self._make_bitmap)
+        self._rank = lru_cache(_CACHED)(postings.ids.find)
+        self._number = lru_cache(_CACHED)(postings.terms.find)
+        self._cached_bitmap = lru_cache(_CACHED)(self._make_bitmap)
 
     @classmethod
     def build(cls, snapshot: Snapshot, bm25: BM25 = DEFAULT) -> Mirror:
@@ -175,7 +177,7 @@ class Mirror:
 
     def dense(self, id_: str) -> int:
         """The dense id of an id. Raises DataError when the mirror does not hold it."""
-        dense = self._postings.ids.find(id_)
+        dense = self._rank(id_)
         if dense < 0:
             raise DataError(f"There is no {id_!r} in {self}; check the id, or build the snapshot again with it.")
         return dense
