@@ -255,7 +255,6 @@ def inspect(
 ) -> None:
     """What is in the data set, what is wrong with it, and whether it suits CoGR."""
     from cogr.inspect import inspect_dataset
-
     from indexers.workspace import Workspace
 
     set_verbosity(verbose)
