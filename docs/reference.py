@@ -50,7 +50,9 @@ def _command(path: str, command: Any) -> str:
     for parameter in command.params:
         if parameter.name == "help" or getattr(parameter, "hidden", False):
             continue
-        lines.append(f"| {_names(parameter)} | {_text(getattr(parameter, 'help', '') or '')} | {_default(parameter.default)} |")
+        lines.append(
+            f"| {_names(parameter)} | {_text(getattr(parameter, 'help', '') or '')} | {_default(parameter.default)} |"
+        )
     return "\n".join([*lines, ""])
 
 
