@@ -19,7 +19,7 @@ from pydantic import Field
 from cogr.errors import GeneratorError, ServiceError
 from cogr.records import Dataset, Entity, Item, Side
 from cogr.store import Store
-from indexers.generators.base import Answer, Completion, Failure, GeneratorBase, Options, Request
+from indexers.generators.base import Answer, Completion, Failure, GeneratorBase, Options, Reads, Request
 
 Rule = Literal["words", "rubbish", "empty"]
 
@@ -90,6 +90,11 @@ class Scripted(GeneratorBase):
         """Answers given so far, over all calls."""
 
     @property
+    def reads(self) -> Reads:
+        """The answer goes by the entity's id and text."""
+        return "entity"
+
+    @property
     def fingerprint(self) -> Mapping[str, object]:
         options = self._options.model_dump(include={"rule", "words", "fail_every"})
         return {"kind": "scripted", "name": self._name, "script": self._digest, **options}
@@ -97,7 +102,9 @@ class Scripted(GeneratorBase):
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
         for request in requests:
             if self._options.away_after is not None and self.answered >= self._options.away_after:
-                raise ServiceError(f"The scripted generator went away after {self.answered} answers, as it was told to.")
+                raise ServiceError(
+                    f"The scripted generator went away after {self.answered} answers, as it was told to."
+                )
             if self._options.delay:
                 time.sleep(self._options.delay)
             self.answered += 1
