@@ -118,13 +118,16 @@ class Workspace:
 
 def _options(settings: GeneratorSettings) -> dict[str, Any]:
     """One kind's options, as its module takes them."""
+    sampling = settings.sampling.model_dump()
     own: dict[str, Mapping[str, Any]] = {
-        "scripted": {"script": settings.script},
-        "openai": {"model": settings.model, "sampling": settings.sampling, **dict(settings.openai)},
-        "vllm": {name: getattr(settings, name) for name in (*_MODEL, "gpu_memory_utilization", "tensor_parallel_size")},
-        "transformers": {name: getattr(settings, name) for name in (*_MODEL, "batch_size")},
+        "scripted": settings.scripted.model_dump(),
+        "openai": {"model": settings.model, "sampling": sampling, **dict(settings.openai)},
+        "vllm": {name: getattr(settings, name) for name in _VLLM} | {"sampling": sampling},
+        "transformers": {name: getattr(settings, name) for name in _TRANSFORMERS} | {"sampling": sampling},
     }
     return {"kind": settings.name, **own.get(settings.name, {})}
 
 
-_MODEL = ("model", "adapter", "dtype", "max_model_len", "sampling")
+_MODEL = ("model", "adapter", "dtype", "max_model_len")
+_VLLM = (*_MODEL, "gpu_memory_utilization", "tensor_parallel_size")
+_TRANSFORMERS = (*_MODEL, "batch_size")
