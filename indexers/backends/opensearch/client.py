@@ -164,7 +164,9 @@ def read_version(info: Any, url: str) -> Version:
 def _urls(settings: OpenSearchSettings) -> list[str]:
     urls = [url.strip().rstrip("/") for url in (settings.url or "").split(",") if url.strip()]
     if not urls:
-        raise SettingsError("opensearch.url is not set; give the address of the cluster, such as http://localhost:9200.")
+        raise SettingsError(
+            "opensearch.url is not set; give the address of the cluster, such as http://localhost:9200."
+        )
     for url in urls:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -183,7 +185,9 @@ def _connect(settings: OpenSearchSettings, urls: Collection[str]) -> Any:
     for url in urls:
         parts = urlsplit(url)
         port = parts.port or (443 if parts.scheme == "https" else 80)
-        hosts.append({"host": parts.hostname, "port": port, "use_ssl": parts.scheme == "https", "url_prefix": parts.path})
+        hosts.append(
+            {"host": parts.hostname, "port": port, "use_ssl": parts.scheme == "https", "url_prefix": parts.path}
+        )
     return OpenSearch(
         hosts,
         http_auth=_auth(settings),
@@ -210,7 +214,9 @@ def _check_ca(path: str) -> None:
     try:
         ssl.create_default_context(cafile=path)
     except OSError as error:
-        raise SettingsError(f"opensearch.ca_file {path} can't be used ({error}); give a PEM file of CA certificates.") from error
+        raise SettingsError(
+            f"opensearch.ca_file {path} can't be used ({error}); give a PEM file of CA certificates."
+        ) from error
 
 
 def _auth(settings: OpenSearchSettings) -> Any:

@@ -65,7 +65,9 @@ def _answered(status: int, info: Mapping[str, Any], fallback: str) -> Refusal:
         return Refusal(status, "", str(body or fallback))
     causes = body.get("root_cause") or [body]
     cause = causes[0] if isinstance(causes[0], Mapping) else body
-    return Refusal(status, str(cause.get("type") or body.get("type", "")), str(cause.get("reason") or body.get("reason")))
+    return Refusal(
+        status, str(cause.get("type") or body.get("type", "")), str(cause.get("reason") or body.get("reason"))
+    )
 
 
 def service_error(refusal: Refusal, url: str, doing: str) -> CogrError:
@@ -103,7 +105,9 @@ def _sentence(refusal: Refusal) -> tuple[str, str]:
             return "is overloaded and kept refusing", f"wait or lower opensearch.bulk_threads; {_AGAIN}"
         case 502 | 503 | 504:
             return f"is not available (status {refusal.status})", f"see the cluster's health; {_AGAIN}"
-    return f"refuses with status {refusal.status}: {refusal.kind} {refusal.reason}".rstrip(": "), "see the cluster's log"
+    return f"refuses with status {refusal.status}: {refusal.kind} {refusal.reason}".rstrip(
+        ": "
+    ), "see the cluster's log"
 
 
 def _by_kind(refusal: Refusal) -> tuple[str, str] | None:

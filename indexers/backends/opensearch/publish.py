@@ -55,7 +55,9 @@ def serving_index(cluster: Cluster, prefix: str, side: Side) -> IndexState | Non
     states = _aliased(cluster, prefix, side)
     if len(states) > 1:
         names = " and ".join(state.name for state in states)
-        raise ServiceError(f"The alias {alias_name(prefix, side)} names {names} at once; publish one snapshot to repair it.")
+        raise ServiceError(
+            f"The alias {alias_name(prefix, side)} names {names} at once; publish one snapshot to repair it."
+        )
     return states[0] if states else None
 
 
@@ -81,7 +83,9 @@ def listed(cluster: Cluster, prefix: str) -> list[Listed]:
     if not ours:
         return []
     stats = cluster.call("GET", f"/{pattern}/_stats/docs,store", doing="reading the sizes of the indexes")["indices"]
-    return sorted((_listed(prefix, state, stats.get(state.name)) for state in ours), key=lambda one: (one.side, one.snapshot))
+    return sorted(
+        (_listed(prefix, state, stats.get(state.name)) for state in ours), key=lambda one: (one.side, one.snapshot)
+    )
 
 
 def delete(cluster: Cluster, prefix: str, snapshot_id: str) -> None:
@@ -124,7 +128,9 @@ def _publishable(cluster: Cluster, prefix: str, side: Side, snapshot_id: str) ->
         raise SnapshotError(f"Snapshot {snapshot_id} is no snapshot of the side {side}; name one that is.")
     state = pushed_index(cluster, prefix, snapshot_id)
     if not state.complete:
-        raise SnapshotError(f"The index {state.name} is half-written; run cogr-index push {snapshot_id}, which goes on.")
+        raise SnapshotError(
+            f"The index {state.name} is half-written; run cogr-index push {snapshot_id}, which goes on."
+        )
     if not state.verified:
         raise CheckFailedError(
             f"The index {state.name} has not passed verification; run cogr-index verify {snapshot_id}."

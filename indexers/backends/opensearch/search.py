@@ -45,7 +45,9 @@ def query_body(keywords: Sequence[str]) -> dict[str, Any]:
     """
     distinct = list(dict.fromkeys(keywords))
     if len(distinct) > MAX_CLAUSES:
-        raise UserError(f"A search takes at most {MAX_CLAUSES} distinct keywords, but there are {len(distinct)}; give fewer.")
+        raise UserError(
+            f"A search takes at most {MAX_CLAUSES} distinct keywords, but there are {len(distinct)}; give fewer."
+        )
     clauses = [{"match": {"keywords": {"query": keyword}}} for keyword in distinct]
     return {"bool": {"should": clauses, "minimum_should_match": 1}}
 
@@ -66,7 +68,9 @@ def top(cluster: Cluster, index: str, side: Side, keywords: Sequence[str], size:
         return Found(0, ())
     body = {**search_body(side, keywords, min(size, PAGE)), "_source": ["text"], "explain": explain}
     doing = f"searching {index}"
-    answer = checked(cluster.call("POST", f"/{index}/_search", body=body, params=_EXACT, doing=doing), cluster.url, index)
+    answer = checked(
+        cluster.call("POST", f"/{index}/_search", body=body, params=_EXACT, doing=doing), cluster.url, index
+    )
     return Found(answer["hits"]["total"]["value"], [_hit(hit, keywords) for hit in answer["hits"]["hits"]])
 
 
@@ -76,12 +80,16 @@ def everything(cluster: Cluster, index: str, side: Side, keywords: Sequence[str]
         return Found(0, ())
     body = {**search_body(side, keywords, PAGE), "_source": False}
     doing = f"searching {index}"
-    first = checked(cluster.call("POST", f"/{index}/_search", body=body, params=_EXACT, doing=doing), cluster.url, index)
+    first = checked(
+        cluster.call("POST", f"/{index}/_search", body=body, params=_EXACT, doing=doing), cluster.url, index
+    )
     total, hits = first["hits"]["total"]["value"], first["hits"]["hits"]
     if total > len(hits):
         hits = [hit for page in _pages(cluster, index, body) for hit in page]
     if len(hits) != total:
-        raise ServiceError(f"{index} at {cluster.url} gave {len(hits)} hits of {total}; it changed meanwhile, search again.")
+        raise ServiceError(
+            f"{index} at {cluster.url} gave {len(hits)} hits of {total}; it changed meanwhile, search again."
+        )
     return Found(total, [Hit(hit["sort"][1], hit["sort"][0]) for hit in hits])
 
 
@@ -110,18 +118,24 @@ def checked(answer: Mapping[str, Any], url: str, index: str) -> Mapping[str, Any
     }
     for flaw, holds in flaws.items():
         if holds:
-            raise ServiceError(f"The answer of {index} at {url} is not whole: {flaw}; see the cluster's health and search again.")
+            raise ServiceError(
+                f"The answer of {index} at {url} is not whole: {flaw}; see the cluster's health and search again."
+            )
     return answer
 
 
 def _pages(cluster: Cluster, index: str, body: Mapping[str, Any]) -> Iterator[Sequence[Any]]:
     doing = f"paging through {index}"
-    pit = cluster.call("POST", f"/{index}/_search/point_in_time", params={"keep_alive": _KEEP_ALIVE}, doing=doing)["pit_id"]
+    pit = cluster.call("POST", f"/{index}/_search/point_in_time", params={"keep_alive": _KEEP_ALIVE}, doing=doing)[
+        "pit_id"
+    ]
     try:
         after: dict[str, Any] = {}
         while True:
             request = {**body, **after, "pit": {"id": pit, "keep_alive": _KEEP_ALIVE}}
-            answer = checked(cluster.call("POST", "/_search", body=request, params=_EXACT, doing=doing), cluster.url, index)
+            answer = checked(
+                cluster.call("POST", "/_search", body=request, params=_EXACT, doing=doing), cluster.url, index
+            )
             hits = answer["hits"]["hits"]
             yield hits
             if len(hits) < PAGE:

@@ -81,9 +81,7 @@ def _check_document(index: str, id_: str, expected: dict[str, Any], found: dict[
 _REPAIR = "delete it and push the snapshot again"
 
 
-def _check_parity(
-    cluster: Cluster, index: str, snapshot: Snapshot, mirror: Mirror, keywords: Sequence[str]
-) -> int:
+def _check_parity(cluster: Cluster, index: str, snapshot: Snapshot, mirror: Mirror, keywords: Sequence[str]) -> int:
     """Compare the whole retrieved set of one keyword list; the number of scores compared."""
     found = everything(cluster, index, snapshot.side, keywords)
     expected = mirror_hits(mirror, keywords, legacy=cluster.version.legacy_bm25)

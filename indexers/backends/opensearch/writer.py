@@ -60,7 +60,9 @@ def _chunks(documents: Iterable[tuple[str, Mapping[str, Any]]], most: int) -> It
     size = 0
     for id_, document in documents:
         if len(id_) * 4 > LONGEST_ID and len(id_.encode()) > LONGEST_ID:
-            raise DataError(f"The id {id_[:40]!r}... is longer than the {LONGEST_ID} bytes that OpenSearch takes; shorten it.")
+            raise DataError(
+                f"The id {id_[:40]!r}... is longer than the {LONGEST_ID} bytes that OpenSearch takes; shorten it."
+            )
         entry = f'{{"create":{{"_id":{_encode(id_)}}}}}\n{_encode(document)}\n'.encode()
         if chunk and (len(chunk) == most or size + len(entry) > CHUNK_BYTES):
             yield chunk
