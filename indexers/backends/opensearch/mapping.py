@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cogr.bm25 import DEFAULT
 from cogr.errors import ServiceError
 from cogr.records import Side
 from cogr.snapshots import Manifest, Snapshot
@@ -18,7 +19,6 @@ LAYOUT = 1
 """Version of the documents' layout. An index of another layout is written anew."""
 PLURAL: Mapping[Side, str] = {"item": "items", "query": "queries"}
 SIMILARITY = "kw_bm25"
-K1, B = 1.2, 0.75
 
 
 def alias_name(prefix: str, side: Side) -> str:
@@ -63,7 +63,7 @@ def index_settings(shards: int) -> dict[str, Any]:
             "number_of_shards": shards,
             "number_of_replicas": 0,
             "refresh_interval": "-1",
-            "similarity": {SIMILARITY: {"type": "BM25", "k1": float(K1), "b": float(B)}},
+            "similarity": {SIMILARITY: {"type": "BM25", "k1": DEFAULT.k1, "b": DEFAULT.b}},
         }
     }
 
@@ -160,8 +160,8 @@ def check_scored(state: IndexState, version: Version) -> None:
         "its keywords do not store frequencies": field.get("index_options", "docs") == "docs",
         "its keywords are not scored (use_similarity is not set)": version.has_use_similarity
         and field.get("use_similarity") is not True,
-        f"its similarity is not BM25 with k1 {float(K1)} and b {float(B)}": field.get("similarity") != SIMILARITY
-        or (float(similarity.get("k1", -1)), float(similarity.get("b", -1))) != (float(K1), float(B)),
+        f"its similarity is not BM25 with k1 {DEFAULT.k1} and b {DEFAULT.b}": field.get("similarity") != SIMILARITY
+        or (float(similarity.get("k1", -1)), float(similarity.get("b", -1))) != (DEFAULT.k1, DEFAULT.b),
     }
     for reason, holds in reasons.items():
         if holds:
