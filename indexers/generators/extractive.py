@@ -213,9 +213,7 @@ class Collection:
         hits = int((covered & wanted).sum())
         return chosen, 2.0 * hits / (int(covered.sum()) + int(wanted.sum()))
 
-    def _discount(
-        self, gains: Floats, candidates: Ints, new: Ints, wanted: NDArray[np.bool_], trade: float
-    ) -> None:
+    def _discount(self, gains: Floats, candidates: Ints, new: Ints, wanted: NDArray[np.bool_], trade: float) -> None:
         """Take the part of newly covered items out of the gains of every candidate that owns them."""
         phrases = self._keywords.gather(new)
         lengths = self._keywords.starts[new + 1] - self._keywords.starts[new]
