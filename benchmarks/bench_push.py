@@ -60,8 +60,7 @@ def timed_bare(cluster: Cluster, snapshot: Snapshot, url: str) -> float:
     client.indices.create(index=BARE, body=body)
     started = time.perf_counter()
     actions = (
-        {"_op_type": "create", "_index": BARE, "_id": id_, "_source": document}
-        for id_, document in documents(snapshot)
+        {"_op_type": "create", "_index": BARE, "_id": id_, "_source": document} for id_, document in documents(snapshot)
     )
     sent = parallel_bulk(
         client, actions, thread_count=settings.bulk_threads, chunk_size=settings.bulk_documents, raise_on_error=True
@@ -78,7 +77,9 @@ def timed_bare(cluster: Cluster, snapshot: Snapshot, url: str) -> float:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--url", required=True, help="a node that may be loaded; indexes cogr-bench-* are made and removed")
+    parser.add_argument(
+        "--url", required=True, help="a node that may be loaded; indexes cogr-bench-* are made and removed"
+    )
     parser.add_argument("--items", type=int, default=300_000)
     parser.add_argument("--repeat", type=int, default=3)
     options = parser.parse_args()
@@ -89,7 +90,9 @@ def main() -> None:
         for number in range(options.repeat):
             # Alternating, and the first of a pair is not always the same.
             for name in ("bare", "push") if number % 2 else ("push", "bare"):
-                seconds = timed_push(cluster, snapshot) if name == "push" else timed_bare(cluster, snapshot, options.url)
+                seconds = (
+                    timed_push(cluster, snapshot) if name == "push" else timed_bare(cluster, snapshot, options.url)
+                )
                 times[name].append(seconds)
                 print(f"{name}: {seconds:.2f} s, {options.items / seconds:,.0f} documents/s", file=sys.stderr)
     push_s, bare_s = statistics.median(times["push"]), statistics.median(times["bare"])
