@@ -7,6 +7,7 @@ Inside, entities are dense ids: ranks of their ids in code-point order, so that 
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
-from cogr.bm25 import BM25
+from cogr.bm25 import BM25, DEFAULT
 from cogr.errors import DataError, SnapshotError
 from cogr.mirrorfile import open_saved, save
 from cogr.postings import Postings, PostingsBuilder
@@ -65,7 +66,7 @@ class Mirror:
         postings: Postings,
         snapshot: str | None = None,
         content_hash: str | None = None,
-        bm25: BM25 = BM25(),
+        bm25: BM25 = DEFAULT,
     ) -> None:
         self._postings = postings
         self.snapshot = snapshot
@@ -75,7 +76,7 @@ class Mirror:
         self._cached_bitmap = lru_cache(_CACHED_KEYWORDS)(self._make_bitmap)
 
     @classmethod
-    def build(cls, snapshot: Snapshot, bm25: BM25 = BM25()) -> Mirror:
+    def build(cls, snapshot: Snapshot, bm25: BM25 = DEFAULT) -> Mirror:
         """The mirror of a snapshot, streaming over its batches."""
         builder = PostingsBuilder()
         for batch in snapshot.batches():
@@ -88,7 +89,7 @@ class Mirror:
         ids: Sequence[str],
         sets: Sequence[Collection[str]],
         own: Sequence[str] | None = None,
-        bm25: BM25 = BM25(),
+        bm25: BM25 = DEFAULT,
     ) -> Mirror:
         """A mirror of a world in memory.
 
@@ -125,7 +126,7 @@ class Mirror:
 
     @classmethod
     def open(
-        cls, folder: str | Path, *, snapshot: Snapshot | None = None, verify: bool = True, bm25: BM25 = BM25()
+        cls, folder: str | Path, *, snapshot: Snapshot | None = None, verify: bool = True, bm25: BM25 = DEFAULT
     ) -> Mirror:
         """Map a saved mirror; processes of one machine share its pages.
 
@@ -246,6 +247,4 @@ class Mirror:
 
 def to_bitmap(dense: NDArray[np.uint32]) -> BitMap:
     """A bitmap of dense ids; through bytes, as pyroaring reads arrays of its own kind ten times faster than numpy's."""
-    import array
-
-    return BitMap(array.array("I", dense.tobytes()))
+    return BitMap(array("I", dense.tobytes()))

@@ -40,7 +40,13 @@ class DatasetSettings(_Table):
         None, description="Lowest grade that counts as relevant; each loader has its own default"
     )
     dev_share: float = Field(0.0, ge=0, lt=1, description="Share of the training queries set apart as dev, seeded")
-    seed: int = Field(0, description="Seed of that split, and of loaders that split by themselves")
+    test_share: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="Share of the queries that become test where the data names no splits (0.1 unless set)",
+    )
+    seed: int = Field(0, description="Seed of these splits")
     max_unknown_share: float = Field(
         0.05, ge=0, le=1, description="Refuse data in which a larger share of judgements names unknown items or queries"
     )

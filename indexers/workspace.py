@@ -50,6 +50,7 @@ class Workspace:
             asked.loader,
             asked.path,
             threshold=asked.threshold,
+            test_share=asked.test_share,
             dev_share=asked.dev_share,
             seed=asked.seed,
             max_unknown_share=asked.max_unknown_share,

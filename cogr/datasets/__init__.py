@@ -10,7 +10,7 @@ import difflib
 import os
 from pathlib import Path
 
-from cogr.datasets import beir, jsonl, nfcorpus
+from cogr.datasets import beir, chorus, irds, jsonl, msrd, nfcorpus, parquet, wands
 from cogr.datasets.building import Builder, Options
 from cogr.datasets.loader import Loader
 from cogr.errors import DataError, SettingsError
@@ -18,8 +18,10 @@ from cogr.records import Dataset
 
 DATA_DIR_VARIABLE = "COGR_DATA_DIR"
 
-LOADERS: dict[str, Loader] = {module.LOADER.name: module.LOADER for module in (jsonl, beir, nfcorpus)}
-"""Every loader by the name that the setting dataset.loader takes."""
+LOADERS: dict[str, Loader] = {
+    module.LOADER.name: module.LOADER for module in (jsonl, beir, parquet, nfcorpus, msrd, chorus, wands)
+}
+"""Every loader that reads a folder, by its name in the setting dataset.loader. Beside them: `ir_datasets:NAME`."""
 
 
 def load_dataset(
@@ -35,7 +37,7 @@ def load_dataset(
     """Load a data set.
 
     Args:
-        loader: a name of `LOADERS`.
+        loader: a name of `LOADERS`, or ir_datasets:NAME.
         path: the folder of the files; $COGR_DATA_DIR/<loader> by default for nfcorpus, msrd, chorus and wands.
         threshold: the lowest grade that counts as relevant; by default the loader's.
         test_share: share of the queries that become the test split, by a seeded shuffle, where the data names no splits
@@ -48,15 +50,18 @@ def load_dataset(
         SettingsError: an unknown loader, a path that is not set, a share out of range.
         DataError: a missing folder or file, a bad record, no relevant items; names file and line.
     """
-    chosen = _find_loader(loader)
+    chosen = None if loader.startswith(irds.PREFIX) else _find_loader(loader)
     options = Options(
-        threshold=chosen.threshold if threshold is None else threshold,
+        threshold=(chosen.threshold if chosen else 1.0) if threshold is None else threshold,
         test_share=test_share,
         dev_share=dev_share,
         seed=seed,
         max_unknown_share=max_unknown_share,
     )
-    builder = Builder(chosen.name, options)
+    builder = Builder(loader, options)
+    if chosen is None:
+        irds.read(_irds_name(loader, path), builder)
+        return builder.build()
     chosen.read(_folder(chosen, path), builder)
     return builder.build(chosen.test_share)
 
@@ -64,9 +69,21 @@ def load_dataset(
 def _find_loader(name: str) -> Loader:
     if name in LOADERS:
         return LOADERS[name]
-    near = difflib.get_close_matches(name, LOADERS, n=1, cutoff=0.4)
-    hint = f"did you mean {near[0]!r}?" if near else "set dataset.loader to a known one:"
-    raise SettingsError(f"The loader {name!r} is unknown; {hint} Known are {', '.join(LOADERS)}.")
+    known = [*LOADERS, f"{irds.PREFIX}NAME"]
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    hint = f"set dataset.loader to {near[0]}, the nearest" if near else "set dataset.loader to one"
+    raise SettingsError(f"The loader {name!r} is unknown; {hint} of {', '.join(known)}.")
+
+
+def _irds_name(loader: str, path: str | Path | None) -> str:
+    name = loader.removeprefix(irds.PREFIX)
+    if not name:
+        raise SettingsError(
+            f"The loader {loader} names no data set; write {irds.PREFIX}NAME, e.g. {irds.PREFIX}beir/scifact."
+        )
+    if path is not None:
+        raise SettingsError(f"The loader {loader} keeps its own files; remove dataset.path.")
+    return name
 
 
 def _folder(loader: Loader, path: str | Path | None) -> Path:

@@ -19,6 +19,14 @@ from cogr.records import SPLITS, Dataset, Item, Query, Split
 
 DEFAULT_TEST_SHARE = 0.1
 
+# The notes of a data set, by the words they are counted under.
+UNKNOWN_ITEMS = "judgements of unknown items"
+UNKNOWN_QUERIES = "judgements of unknown queries"
+REPEATED = "repeated judgements"
+UNLABELLED = "queries without a relevant item"
+BLANK_ITEMS = "items without title and text"
+NULS = "texts with NUL characters removed"
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -78,7 +86,7 @@ class Builder:
                 f"{place}: the item id {id!r} is already taken by {self._item_places[id]}; give each item its own id."
             )
         item = Item(check_id(id, "id", place), self._clean(title, "title", place), self._clean(text, "text", place))
-        self.notes["blank items"] += not (item.title.strip() or item.text.strip())
+        self.notes[BLANK_ITEMS] += not (item.title.strip() or item.text.strip())
         self._items[id] = item
         self._item_places[id] = place
 
@@ -97,6 +105,10 @@ class Builder:
         self._query_places[id] = place
         if split is not None:
             self.assign(place, id, split)
+
+    def has_query(self, id: str) -> bool:
+        """True when the query was added already."""
+        return id in self._queries
 
     def assign(self, place: Place, query_id: str, split: str) -> None:
         """Put a query into a split. Raises DataError when it is already in another one."""
@@ -117,19 +129,19 @@ class Builder:
         query, item = self._queries.get(query_id), self._items.get(item_id)
         if query is None or item is None:
             what, unknown = ("query", query_id) if query is None else ("item", item_id)
-            self.notes["judgements of unknown queries" if query is None else "judgements of unknown items"] += 1
+            self.notes[UNKNOWN_QUERIES if query is None else UNKNOWN_ITEMS] += 1
             self._first_unknown = self._first_unknown or f"{place}: the {what} {unknown!r}"
             return
         grades = self._judged.setdefault(query.id, {})
         if item.id in grades:
-            self.notes["repeated judgements"] += 1
+            self.notes[REPEATED] += 1
             grade = max(grade, grades[item.id])
         grades[item.id] = grade
 
     def _clean(self, text: str, key: str, place: Place) -> str:
         check_text(text, key, place)
         if "\0" in text:
-            self.notes["texts with NUL characters removed"] += 1
+            self.notes[NULS] += 1
             return text.replace("\0", "")
         return text
 
@@ -150,13 +162,13 @@ class Builder:
         splits = self._split(relevant, test_share)
         queries = {split: self._queries_of(split, splits) for split in SPLITS}
         left_out = len(self._queries) - sum(map(len, queries.values()))
-        self.notes["queries without a relevant item"] += left_out
+        self.notes[UNLABELLED] += left_out
         judged = {id_: self._judged[id_] for id_ in splits}
         dataset = Dataset(self.name, tuple(self._items.values()), queries, relevant, judged, "", +self.notes)
         return replace(dataset, dataset_hash=content_hash(dataset))
 
     def _check_unknown(self) -> None:
-        unknown = self.notes["judgements of unknown queries"] + self.notes["judgements of unknown items"]
+        unknown = self.notes[UNKNOWN_QUERIES] + self.notes[UNKNOWN_ITEMS]
         if unknown > self.options.max_unknown_share * self._judgements:
             raise DataError(
                 f"{unknown} of {self._judgements} judgements point to queries or items that are not there, the first "

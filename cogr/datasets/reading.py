@@ -111,7 +111,9 @@ def parse_json(text: str, place: Place) -> Any:
 def json_object(value: Any, place: Place) -> dict[str, Any]:
     """The value itself when it is a JSON object. Raises DataError otherwise."""
     if not isinstance(value, dict):
-        raise DataError(f"{place}: the record is no JSON object but {type(value).__name__}; write one object a line.")
+        raise DataError(
+            f"{place}: the record is no JSON object but {type(value).__name__}; write an object with named fields."
+        )
     return value
 
 
@@ -168,6 +170,26 @@ def check_columns(place: Place, row: Sequence[str], expected: int, dialect: Dial
             f"{place}: the row has {len(row)} columns where {expected} are expected; "
             f"separate the columns by {_called(dialect)}."
         )
+
+
+def json_array(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
+    """The objects of a file that is one JSON array; the array is in memory as a whole.
+
+    Raises:
+        DataError: no JSON, no array, or an element that is no object.
+    """
+    text = "\n".join(line for _, line in lines(path))
+    try:
+        array = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise DataError(f"{path}, line {error.lineno}: this is no JSON ({error.msg}); write one JSON array.") from error
+    except RecursionError as error:
+        raise DataError(f"{path}: the JSON is nested too deeply; write an array of flat objects.") from error
+    if not isinstance(array, list):
+        raise DataError(f"{path}: the JSON is no array but {type(array).__name__}; write one JSON array of objects.")
+    for number, value in enumerate(array, start=1):
+        place = Place(path, number, "record")
+        yield place, json_object(value, place)
 
 
 def _called(dialect: Dialect) -> str:

@@ -30,12 +30,17 @@ def test_what_was_written_is_read_and_replaced(store: Store) -> None:
     assert not store.exists("a/b.json")
 
 
+def write_half(store: Store) -> None:
+    with store.replacing("x") as file:
+        file.write(b"half")
+        raise RuntimeError("in the middle")
+
+
 def test_a_failed_write_leaves_the_old_file_and_no_rest(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.write("x", b"old")
-    with pytest.raises(RuntimeError, match="in the middle"), store.replacing("x") as file:
-        file.write(b"half")
-        raise RuntimeError("in the middle")
+    with pytest.raises(RuntimeError, match="in the middle"):
+        write_half(store)
     assert store.read("x") == b"old"
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
