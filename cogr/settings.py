@@ -1,0 +1,343 @@
+"""Settings: one TOML file, then COGR_ environment variables, then flags. Unknown keys are errors that name the nearest key.
+
+Nested keys are spelled `[opensearch] url = ...` in the file, `COGR_OPENSEARCH__URL` in the environment and
+`--set opensearch.url=...` on the command line. Paths in the file are relative to the file.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
+
+from cogr.errors import SettingsError
+from cogr.prompts import ITEM_TEMPLATES, QUERY_TEMPLATES, ItemVariant, QueryVariant, Template
+from cogr.records import Side
+
+DEFAULT_FILE = "cogr.toml"
+# Variables that start with COGR_ but are no settings: where data and caches lie on this machine, servers for tests.
+OTHER_VARIABLES = frozenset(
+    {"COGR_CONFIG", "COGR_DATA_DIR", "COGR_CACHE_DIR", "COGR_OPENSEARCH_URL", "COGR_OPENSEARCH_HOME"}
+)
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", validate_default=True)
+
+
+class DatasetSettings(_Table):
+    """What is indexed. `loader` and `path` are all that a data set of your own needs."""
+
+    loader: str = Field(description="jsonl, beir, parquet, wands, nfcorpus, msrd, chorus or ir_datasets:NAME")
+    path: str | None = Field(None, description="Folder of the data; the named data sets default to $COGR_DATA_DIR/NAME")
+    threshold: float | None = Field(
+        None, description="Lowest grade that counts as relevant; each loader has its own default"
+    )
+    dev_share: float = Field(0.0, ge=0, lt=1, description="Share of the training queries set apart as dev, seeded")
+    test_share: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="Share of the queries that become test where the data names no splits (0.1 unless set)",
+    )
+    seed: int = Field(0, description="Seed of these splits")
+    max_unknown_share: float = Field(
+        0.05, ge=0, le=1, description="Refuse data in which a larger share of judgements names unknown items or queries"
+    )
+
+
+class KeywordSettings(_Table):
+    """The budget of a keyword set."""
+
+    k_max: int = Field(30, ge=1, description="K_max: most keywords an entity may have (paper, section 3.3)")
+
+
+class PromptSettings(_Table):
+    """The paper's templates, their variants, or texts of your own."""
+
+    item_variant: ItemVariant = Field("full", description="full: title and description; title: the title alone")
+    query_variant: QueryVariant = Field("plain", description="plain: the query alone; search: with search results")
+    description_tokens: int = Field(
+        512, ge=1, description="Token budget of a description; longer ones are cut and counted"
+    )
+    search_results: int = Field(10, ge=1, description="Titles put into the query prompt by the variant search")
+    item_system: str | None = Field(None, description="System message of your own for items")
+    item_user: str | None = Field(
+        None, description="User message of your own for items, with {item} and maybe {description}"
+    )
+    query_system: str | None = Field(None, description="System message of your own for queries")
+    query_user: str | None = Field(
+        None, description="User message of your own for queries, with {query} and maybe {search_results}"
+    )
+
+    def template(self, side: Side) -> Template:
+        """The template of one side, with the texts of your own put in."""
+        base = ITEM_TEMPLATES[self.item_variant] if side == "item" else QUERY_TEMPLATES[self.query_variant]
+        system = self.item_system if side == "item" else self.query_system
+        user = self.item_user if side == "item" else self.query_user
+        return Template(side, base.system if system is None else system, base.user if user is None else user)
+
+
+GeneratorName = Literal["auto", "statistical", "extractive", "vllm", "transformers", "openai", "scripted"]
+
+
+class SamplingSettings(_Table):
+    """How an LLM samples. The defaults are the paper's for initialisation, evaluation and indexing (table "sampling")."""
+
+    temperature: float = Field(0.7, ge=0, le=2, description="0 takes the most probable token")
+    top_p: float = Field(0.8, gt=0, le=1, description="Nucleus")
+    top_k: int = Field(20, ge=0, description="Most probable tokens to draw from; 0 is off")
+    max_tokens: int = Field(512, ge=1, description="Longest completion")
+    seed: int = Field(0, description="Seed of the engine")
+
+
+class EndpointSettings(_Table):
+    """An OpenAI-compatible endpoint, for `generator.name = "openai"`."""
+
+    base_url: str | None = Field(None, description="For example http://localhost:8000/v1")
+    api_key: SecretStr | None = Field(None, description="Sent as the bearer token; never printed")
+    concurrency: int = Field(32, ge=1, description="Requests under way at once")
+    timeout: float = Field(120.0, gt=0, description="Seconds a request may take")
+    retries: int = Field(6, ge=0, description="Tries more after 429, 5xx, time-outs and lost connections")
+
+
+class ScriptedSettings(_Table):
+    """Answers without a model, for tests and rehearsals: `generator.name = "scripted"`."""
+
+    script: str | None = Field(
+        None, description='jsonl file of answers: {"id": ..., "text": ...} or {"id": ..., "failure": ...}'
+    )
+    rule: Literal["words", "rubbish", "empty"] = Field(
+        "words", description="What entities that the script does not name get"
+    )
+    words: int = Field(10, ge=0, description="Most words that the rule gives")
+    delay: float = Field(0.0, ge=0, description="Seconds to wait before each answer")
+    fail_every: int = Field(0, ge=0, description="One of so many entities fails; 0 is never")
+    away_after: int | None = Field(None, ge=0, description="After so many answers the service is away")
+
+
+class SideGenerator(_Table):
+    """What one side does differently: after training, the two sides have models of their own."""
+
+    name: GeneratorName | None = Field(None, description="Generator of this side")
+    model: str | None = Field(None, description="Model of this side")
+    adapter: str | None = Field(None, description="LoRA adapter of this side")
+
+
+class GeneratorSettings(_Table):
+    """What writes the keywords."""
+
+    name: GeneratorName = Field(
+        "auto", description="auto: statistical where there are training labels, else extractive"
+    )
+    model: str | None = Field(
+        None, description="Model folder, Hugging Face name, or smollm2; the model's name for openai"
+    )
+    adapter: str | None = Field(None, description="Folder of a LoRA adapter (vllm, transformers)")
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto", description="Number format of vllm and transformers"
+    )
+    max_model_len: int | None = Field(
+        None, ge=1, description="Longest prompt plus completion; the model's own by default"
+    )
+    batch_size: int = Field(32, ge=1, description="Prompts a batch of transformers")
+    gpu_memory_utilization: float = Field(0.9, gt=0, le=1, description="Share of GPU memory that vllm takes")
+    tensor_parallel_size: int = Field(1, ge=1, description="GPUs that share one vllm engine")
+    sampling: SamplingSettings = Field(default_factory=SamplingSettings)
+    openai: EndpointSettings = Field(default_factory=EndpointSettings)
+    scripted: ScriptedSettings = Field(default_factory=ScriptedSettings)
+    item: SideGenerator = Field(default_factory=SideGenerator)
+    query: SideGenerator = Field(default_factory=SideGenerator)
+
+    def of(self, side: Side) -> GeneratorSettings:
+        """These settings with one side's own values put in."""
+        own = (self.item if side == "item" else self.query).model_dump(exclude_none=True)
+        return self.model_copy(update=own)
+
+
+class RebuildSettings(_Table):
+    """How a rebuild works through its entities."""
+
+    flush_answers: int = Field(512, ge=1, description="Answers kept in memory before they are written to the cache")
+    flush_seconds: float = Field(20.0, gt=0, description="Longest time between two writes; what a kill can cost")
+    max_failure_share: float = Field(
+        0.02, ge=0, le=1, description="Above this share of set-aside entities nothing is published"
+    )
+    verify_queries: int = Field(100, ge=0, description="Live queries compared with the mirror before publishing")
+
+
+class OpenSearchSettings(_Table):
+    """The cluster. Set `url` and every command uses it."""
+
+    url: str | None = Field(None, description="https://host:9200; several, comma-separated")
+    prefix: str = Field(
+        "cogr", pattern=r"^[a-z0-9][a-z0-9_-]*$", description="Names of indexes and aliases begin with it"
+    )
+    shards: int = Field(1, ge=1, description="Primary shards of an index")
+    replicas: int = Field(0, ge=0, description="Replicas, added after the merge")
+    username: str | None = Field(None, description="Basic authentication")
+    password: SecretStr | None = Field(None, description="Basic authentication; never printed")
+    ca_file: str | None = Field(None, description="CA certificates of the cluster, PEM")
+    verify_certs: bool = Field(True, description="Off only for experiments")
+    aws_region: str | None = Field(None, description="Sign requests by AWS SigV4 for this region (extra s3)")
+    aws_service: Literal["es", "aoss"] = Field("es", description="es: OpenSearch Service; aoss: Serverless")
+    timeout: float = Field(60.0, gt=0, description="Seconds a request may take")
+    bulk_documents: int = Field(2000, ge=1, description="Documents a bulk request")
+    bulk_threads: int = Field(2, ge=1, description="Bulk requests under way at once")
+
+
+class Settings(BaseSettings):
+    """Everything that can be set."""
+
+    model_config = SettingsConfigDict(
+        extra="forbid", validate_default=True, env_prefix="COGR_", env_nested_delimiter="__"
+    )
+
+    dataset: DatasetSettings
+    store: str = Field(".cogr", description="Where snapshots, runs and caches lie: a folder or an fsspec URL")
+    backend: Literal["auto", "memory", "opensearch"] = Field(
+        "auto", description="auto: opensearch when opensearch.url is set, else memory"
+    )
+    keywords: KeywordSettings = Field(default_factory=KeywordSettings)
+    prompts: PromptSettings = Field(default_factory=PromptSettings)
+    generator: GeneratorSettings = Field(default_factory=GeneratorSettings)
+    rebuild: RebuildSettings = Field(default_factory=RebuildSettings)
+    opensearch: OpenSearchSettings = Field(default_factory=OpenSearchSettings)
+
+    @model_validator(mode="after")
+    def _backend_has_url(self) -> Settings:
+        if self.backend == "opensearch" and not self.opensearch.url:
+            raise ValueError("backend is opensearch, but opensearch.url is not set")
+        return self
+
+    @property
+    def backend_name(self) -> Literal["memory", "opensearch"]:
+        if self.backend == "auto":
+            return "opensearch" if self.opensearch.url else "memory"
+        return self.backend
+
+
+def load_settings(file: str | Path | None = None, overrides: Sequence[str] = ()) -> Settings:
+    """Settings of a TOML file, the environment and `key=value` overrides, in this order of growing weight.
+
+    Args:
+        file: the TOML file; ./cogr.toml when None.
+        overrides: `--set` values such as "opensearch.url=http://localhost:9200"; read as TOML where they parse, else as text.
+
+    Raises:
+        SettingsError: a missing or broken file, an unknown key, a value of the wrong kind.
+    """
+    path = Path(file or os.environ.get("COGR_CONFIG") or DEFAULT_FILE)
+    values = _read_toml(path)
+    _check_variables()
+    _relative_to(path.resolve().parent, values)
+    _merge(values, EnvSettingsSource(Settings)())
+    for override in overrides:
+        _merge(values, _parse_override(override))
+    if url := os.environ.get("COGR_OPENSEARCH_URL"):
+        values.setdefault("opensearch", {}).setdefault("url", url)
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as error:
+        raise SettingsError(_explain(error, path)) from error
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError as error:
+        raise SettingsError(
+            f'There is no configuration {path}: write one with [dataset] loader = "beir" and path = "DIR", or name one with -c.'
+        ) from error
+    except IsADirectoryError as error:
+        raise SettingsError(f"The configuration {path} is a folder; name a TOML file with -c.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"The configuration {path} is no valid TOML: {error}.") from error
+
+
+def _relative_to(folder: Path, values: dict[str, Any]) -> None:
+    """Make the paths of the file absolute, so that it means the same from every working directory."""
+    keys = (
+        "store",
+        "dataset.path",
+        "generator.model",
+        "generator.adapter",
+        "generator.scripted.script",
+        "opensearch.ca_file",
+    )
+    values.setdefault("store", ".cogr")
+    for key in keys:
+        table: Any = values
+        *parents, last = key.split(".")
+        for parent in parents:
+            table = table.get(parent, {}) if isinstance(table, dict) else {}
+        text = table.get(last) if isinstance(table, dict) else None
+        if not isinstance(text, str) or "://" in text or not text:
+            continue
+        candidate = folder / Path(text).expanduser()
+        # A model may also be a name on a hub: only a folder that is there is a path.
+        if not key.startswith("generator.") or candidate.exists():
+            table[last] = str(candidate)
+
+
+def _merge(values: dict[str, Any], more: Mapping[str, Any]) -> None:
+    for key, value in more.items():
+        if isinstance(value, Mapping) and isinstance(values.get(key), dict):
+            _merge(values[key], value)
+        else:
+            values[key] = dict(value) if isinstance(value, Mapping) else value
+
+
+def _parse_override(override: str) -> dict[str, Any]:
+    key, equals, text = override.partition("=")
+    if not equals or not key.strip():
+        raise SettingsError(
+            f"--set {override!r} is not of the form key=value, such as opensearch.url=http://localhost:9200."
+        )
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    nested: Any = value
+    for part in reversed(key.strip().split(".")):
+        nested = {part: nested}
+    return dict(nested)
+
+
+def known_keys(model: type[BaseModel] = Settings, prefix: str = "") -> Iterator[str]:
+    """Every key that can be set, dotted."""
+    for name, field in model.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            yield from known_keys(inner, f"{prefix}{name}.")
+        else:
+            yield prefix + name
+
+
+def _check_variables() -> None:
+    known = {f"COGR_{key.replace('.', '__')}".upper() for key in known_keys()}
+    tables = {f"COGR_{name}".upper() for name in Settings.model_fields}
+    for name in os.environ:
+        if name.startswith("COGR_") and name.upper() not in known | tables | OTHER_VARIABLES:
+            near = difflib.get_close_matches(name.upper(), known | OTHER_VARIABLES, n=1, cutoff=0.0)[0]
+            raise SettingsError(f"The environment variable {name} is no setting; the nearest one is {near}.")
+
+
+def _explain(error: ValidationError, path: Path) -> str:
+    first = error.errors()[0]
+    key = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        keys = list(known_keys())
+        near = difflib.get_close_matches(key, keys, n=1, cutoff=0.0)[0]
+        return f"{path}: the key {key} is unknown; the nearest known key is {near}."
+    if first["type"] == "missing":
+        return f'{path}: {key} is missing; add it (a data set of your own needs [dataset] loader = "beir" and path = "DIR").'
+    message = str(first["msg"]).removeprefix("Value error, ").rstrip(".")
+    given = "" if "secret" in message.lower() or not key else f" (given: {first['input']!r:.60})"
+    return f"{path}: {key + ': ' if key else ''}{message[:1].lower() + message[1:]}{given}."
