@@ -33,7 +33,7 @@ logging.getLogger("opensearch").addHandler(logging.NullHandler())
 
 def wait_before(attempt: int, draw: random.Random) -> float:
     """Seconds to wait before try `attempt` (0-based): exponential, half of it jitter, so that clients drift apart."""
-    longest = min(_LONGEST_WAIT, _FIRST_WAIT * 2**attempt)
+    longest = min(_LONGEST_WAIT, _FIRST_WAIT * 2.0**attempt)
     return longest * (0.5 + 0.5 * draw.random())
 
 
