@@ -89,7 +89,9 @@ def _sentence(kind: str, options: type[Options], error: ValidationError) -> str:
     if first["type"] == "missing":
         return f"The generator {kind} needs the option {where}; set it."
     message = first["msg"].removeprefix("Value error, ")
-    return f"The generator {kind} can't use its option {where or 'table'}: {message[:1].lower()}{message[1:].rstrip('.')}."
+    return (
+        f"The generator {kind} can't use its option {where or 'table'}: {message[:1].lower()}{message[1:].rstrip('.')}."
+    )
 
 
 def _nearest(word: str, known: Mapping[str, Any]) -> str:

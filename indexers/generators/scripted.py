@@ -97,7 +97,9 @@ class Scripted(GeneratorBase):
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
         for request in requests:
             if self._options.away_after is not None and self.answered >= self._options.away_after:
-                raise ServiceError(f"The scripted generator went away after {self.answered} answers, as it was told to.")
+                raise ServiceError(
+                    f"The scripted generator went away after {self.answered} answers, as it was told to."
+                )
             if self._options.delay:
                 time.sleep(self._options.delay)
             self.answered += 1
