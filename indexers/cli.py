@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,6 +20,9 @@ from indexers.options import (
     VerboseOption,
     set_verbosity,
 )
+
+if TYPE_CHECKING:
+    from indexers.workspace import Workspace
 
 app = typer.Typer(
     name="cogr-index",
@@ -136,17 +139,15 @@ def rollback(
     _switch(workspace, ids, json_)
 
 
-def _switch(workspace: object, ids: list[str], json_: bool) -> None:
+def _switch(workspace: Workspace, ids: list[str], json_: bool) -> None:
     from indexers.history import remember
     from indexers.publishing import publish as switch
-    from indexers.workspace import Workspace
 
-    assert isinstance(workspace, Workspace)
-    done = switch(workspace.backend, workspace.store, ids)
+    before = switch(workspace.backend, workspace.store, ids).before
     serving = workspace.backend.serving()
     remember(workspace.store, workspace.backend.name, serving)
-    payload = {"serving": dict(serving), "before": dict(done.before)}
-    console.emit(json_, payload, lambda out: reports.facts(out, "Serving now", dict(serving)))
+    payload = {"serving": serving, "before": before}
+    console.emit(json_, payload, lambda out: reports.facts(out, "Serving now", payload["serving"]))
     console.next_command('cogr-index search "some query"')
 
 

