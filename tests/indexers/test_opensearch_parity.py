@@ -27,9 +27,9 @@ CLUSTERS = pytest.mark.parametrize(("server", "shards"), [("opensearch", 1), ("o
 
 
 @contextmanager
-def pushed(url: str, shards: int, snapshot: Snapshot) -> Iterator[OpenSearchBackend]:
+def pushed(server: OpenSearchSettings, shards: int, snapshot: Snapshot) -> Iterator[OpenSearchBackend]:
     """A backend that holds the snapshot, removed at the end."""
-    settings = OpenSearchSettings(url=url, prefix=f"test-{uuid.uuid4().hex[:8]}", shards=shards)
+    settings = server.model_copy(update={"prefix": f"test-{uuid.uuid4().hex[:8]}", "shards": shards})
     backend = OpenSearchBackend(settings, snapshot.store)
     try:
         backend.push(snapshot)
@@ -61,7 +61,7 @@ def test_a_random_world_has_the_mirrors_bits(
     rows = random_world(3000)
     snapshot = frozen(Store(tmp_path), "item", rows)
     queries = random_queries(rows, 200, 31)
-    with pushed(request.getfixturevalue(server).url, shards, snapshot) as backend:
+    with pushed(request.getfixturevalue(server), shards, snapshot) as backend:
         assert assert_parity(backend, snapshot, queries) > 80_000
         assert backend.verify(snapshot, queries[:10]).queries == 10
 
@@ -77,7 +77,7 @@ def test_nfcorpus_has_the_mirrors_bits(
     snapshot = frozen(Store(tmp_path), "item", _frequent_words(folder))
     lines = (folder / "test.titles.queries").read_text("utf-8").splitlines()
     queries = [[normalise(word) for word in line.split("\t")[1].split() if normalise(word)] for line in lines]
-    with pushed(request.getfixturevalue(server).url, shards, snapshot) as backend:
+    with pushed(request.getfixturevalue(server), shards, snapshot) as backend:
         assert assert_parity(backend, snapshot, queries) > 30_000
 
 
@@ -100,7 +100,7 @@ def test_paging_gives_what_one_page_gives(
     rows = random_world(300)
     snapshot = frozen(Store(tmp_path), "item", rows)
     keywords = random_queries(rows, 1, 31)[0] + random_queries(rows, 1, 31, seed=2)[0]
-    with pushed(request.getfixturevalue("opensearch").url, 3, snapshot) as backend:
+    with pushed(request.getfixturevalue("opensearch"), 3, snapshot) as backend:
         whole = backend.retrieved(keywords, snapshot=snapshot.id)
         assert whole.total > 60
         for page in (1 + whole.total // 3, whole.total, 7):
@@ -114,7 +114,7 @@ def test_verification_names_the_first_rank_that_differs(request: pytest.FixtureR
     snapshot = frozen(store, "item", rows)
     # One keyword more somewhere changes df and avgdl, and so every score, but not the documents that are compared.
     other = frozen(store, "item", [Row("a", "a", (rows[0].keywords[0], "another keyword")), *rows])
-    with pushed(request.getfixturevalue("opensearch").url, 1, snapshot) as backend:
+    with pushed(request.getfixturevalue("opensearch"), 1, snapshot) as backend:
         keywords = [rows[0].keywords[1]]
         with pytest.raises(CheckFailedError, match="At rank 1 .* the mirror"):
             verify.verify(backend.cluster, backend.prefix, snapshot, Mirror.build(other), [keywords])
