@@ -53,8 +53,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     if request.param == "memory":
         yield Place(MemoryBackend(store), store, DEFAULT)
         return
-    server = request.getfixturevalue(request.param)
-    settings = OpenSearchSettings(url=server.url, prefix=f"test-{uuid.uuid4().hex[:8]}")
+    server: OpenSearchSettings = request.getfixturevalue(request.param)
+    settings = server.model_copy(update={"prefix": f"test-{uuid.uuid4().hex[:8]}"})
     backend = OpenSearchBackend(settings, store)
     yield Place(backend, store, backend.cluster.version.bm25)
     backend.cluster.call("DELETE", f"/{settings.prefix}-*", doing="cleaning up")
