@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from cogr.errors import StorageError
 from cogr.store import Store
-from indexers.generators.base import Answer, Completion, Failure, Request
+from indexers.generators.base import Answer, Completion, Failure, Reads, Request
 
 SCHEMA = pa.schema(
     [
@@ -36,12 +36,12 @@ def fingerprint_hash(fingerprint: Mapping[str, object]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def request_key(request: Request, fingerprint: Mapping[str, object]) -> bytes:
-    """The cache key of one request: the prompt, and the entity too where the generator reads more than the prompt.
+def request_key(request: Request, reads: Reads) -> bytes:
+    """The cache key of one request: the prompt, and the entity's id too where the generator reads the entity.
 
     The fingerprint itself names the folder, so it is not hashed again.
     """
-    own = request.id if fingerprint.get("reads") == "entity" else ""
+    own = request.id if reads == "entity" else ""
     data = f"{own}\0{request.prompt.text}".encode("utf-8", "surrogatepass")
     return hashlib.blake2b(data, digest_size=16).digest()
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from cogr.errors import SnapshotError
 from cogr.keywords import normalise
 from cogr.records import SIDES, Side
-from cogr.snapshots import Snapshot, check_pair, open_snapshot, read_manifest
+from cogr.snapshots import Manifest, Snapshot, check_pair, open_snapshot, read_manifest
 from cogr.store import Store
 from indexers.backends.base import Backend, Pushed, Verified
 
@@ -69,7 +69,7 @@ def publish(backend: Backend, store: Store, ids: Sequence[str]) -> Published:
         SnapshotError: unknown, two of one side, or of another normaliser than what serves on the other side.
         ServiceError: the cluster refuses; what serves stays.
     """
-    manifests = {}
+    manifests: dict[Side, Manifest] = {}
     for id_ in ids:
         manifest = read_manifest(store, id_)
         if manifest.side in manifests:

@@ -103,13 +103,12 @@ class Rebuilt:
 def make_plan(job: Job) -> Plan:
     """Prompts, keys and cached answers of every entity. Costs no generation."""
     entities = sorted(job.entities, key=lambda entity: entity.id)
-    fingerprint = job.generator.fingerprint
     keys, cut = [], 0
     for entity in entities:
         request = job.request(entity)
-        keys.append(request_key(request, fingerprint))
+        keys.append(request_key(request, job.generator.reads))
         cut += request.prompt.cut
-    cached = GenerationCache(job.store, fingerprint).load(keys)
+    cached = GenerationCache(job.store, job.generator.fingerprint).load(keys)
     return Plan(entities, keys, cached, cached.missing(), cut)
 
 
@@ -199,7 +198,7 @@ class _Assembly:
         own = normalise(text)
         keywords = tuple(keyword for keyword in parsed.keywords if keyword != own)
         # A generator that reads the collection may find that nothing is worth saying; a language model that says nothing failed.
-        if not parsed.keywords and self.job.generator.fingerprint.get("reads") != "entity":
+        if not parsed.keywords and self.job.generator.reads == "prompt":
             self.set_aside[entity.id] = "no keywords in the output"
         self.cut_to_budget += over_budget(keywords, self.job.k_max)
         return Row(entity.id, text, cut_to_budget(keywords, self.job.k_max))

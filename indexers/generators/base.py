@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from types import TracebackType
-from typing import Protocol, Self, TypeVar, runtime_checkable
+from typing import Literal, Protocol, Self, TypeVar, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -58,6 +58,8 @@ class Failure:
 
 Answer = Completion | Failure
 
+Reads = Literal["prompt", "entity"]
+
 
 class Options(BaseModel):
     """Base of every generator's options: frozen, and an unknown key is an error."""
@@ -97,10 +99,15 @@ class Generator(Protocol):
 
     `fingerprint` names everything that decides the output (kind, model, adapter, sampling, seed, data hash where the
     collection is read). It goes into the manifest, and with the prompt into the key of the generation cache.
+    `reads` says what of a request decides the answer: the prompt alone, or the entity, which then is part of that key; such a
+    generator may also find that an entity needs no keywords at all.
     """
 
     @property
     def fingerprint(self) -> Mapping[str, object]: ...
+
+    @property
+    def reads(self) -> Reads: ...
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
         """Answer every request exactly once, in any order. Raises ServiceError when the whole service is away."""
@@ -117,6 +124,11 @@ class Generator(Protocol):
 
 class GeneratorBase(ABC):
     """The part of the protocol that all our generators share: use in a `with` block, and a close that may be repeated."""
+
+    @property
+    def reads(self) -> Reads:
+        """A language model reads the prompt and nothing else."""
+        return "prompt"
 
     @property
     @abstractmethod

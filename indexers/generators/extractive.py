@@ -18,7 +18,7 @@ from pydantic import Field
 from cogr.errors import GeneratorError
 from cogr.records import Dataset, Item, Side
 from cogr.store import Store
-from indexers.generators.base import Answer, Completion, GeneratorBase, Options, Request
+from indexers.generators.base import Answer, Completion, GeneratorBase, Options, Reads, Request
 from indexers.text import Analyser, SurfaceForms
 
 Ints = NDArray[np.int64]
@@ -257,10 +257,14 @@ class Extractive(GeneratorBase):
         self._dataset_hash = dataset_hash
 
     @property
+    def reads(self) -> Reads:
+        """The entity's own words, and the whole collection's."""
+        return "entity"
+
+    @property
     def fingerprint(self) -> Mapping[str, object]:
         return {
             "kind": "extractive",
-            "reads": "entity",
             "version": 1,
             "dataset_hash": self._dataset_hash,
             **self.options.model_dump(),

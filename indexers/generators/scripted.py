@@ -19,7 +19,7 @@ from pydantic import Field
 from cogr.errors import GeneratorError, ServiceError
 from cogr.records import Dataset, Entity, Item, Side
 from cogr.store import Store
-from indexers.generators.base import Answer, Completion, Failure, GeneratorBase, Options, Request
+from indexers.generators.base import Answer, Completion, Failure, GeneratorBase, Options, Reads, Request
 
 Rule = Literal["words", "rubbish", "empty"]
 
@@ -88,6 +88,11 @@ class Scripted(GeneratorBase):
         self._name = name
         self.answered = 0
         """Answers given so far, over all calls."""
+
+    @property
+    def reads(self) -> Reads:
+        """The answer goes by the entity's id and text."""
+        return "entity"
 
     @property
     def fingerprint(self) -> Mapping[str, object]:
