@@ -14,7 +14,6 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
@@ -25,7 +24,7 @@ from cogr.mirrorfile import open_saved, save
 from cogr.postings import Postings, PostingsBuilder
 from cogr.scoring import Scorer
 from cogr.snapshots import Snapshot
-from cogr.strings import SortedStrings
+from cogr.strings import SortedStrings, arrow_strings, integers
 
 _CACHED_KEYWORDS = 1 << 18
 
@@ -80,7 +79,8 @@ class Mirror:
         """The mirror of a snapshot, streaming over its batches."""
         builder = PostingsBuilder()
         for batch in snapshot.batches():
-            builder.add(batch["id"], batch["keywords"], batch["self"])
+            sets = batch["keywords"]
+            builder.add(batch["id"], sets.flatten(), np.diff(integers(sets.offsets)), batch["self"])
         return cls(builder.finish(), snapshot.id, snapshot.manifest.content_hash, bm25)
 
     @classmethod
@@ -109,11 +109,15 @@ class Mirror:
             )
         order = sorted(range(len(ids)), key=ids.__getitem__)
         builder = PostingsBuilder()
-        builder.add(
-            pa.array([ids[at] for at in order], pa.string()),
-            pa.array([list(sets[at]) for at in order], pa.list_(pa.string())),
-            pa.array([own[at] for at in order], pa.string()),
-        )
+        try:
+            builder.add(
+                arrow_strings(ids[at] for at in order),
+                arrow_strings(keyword for at in order for keyword in sets[at]),
+                np.array([len(sets[at]) for at in order], np.int64),
+                arrow_strings(own[at] for at in order),
+            )
+        except UnicodeEncodeError as error:
+            raise DataError(f"{error.object!r} has a lone surrogate; normalise keywords, and repair the id.") from error
         return cls(builder.finish(), bm25=bm25)
 
     def scored_by(self, bm25: BM25) -> Mirror:
