@@ -40,6 +40,10 @@ class BM25:
     norms: bool = True
 
 
+DEFAULT = BM25()
+"""What the toolkit's own mapping asks of OpenSearch 3."""
+
+
 def int_to_byte4(length: int) -> int:
     """Lucene's one-byte code of a field length: exact up to 40, then four significant bits (`SmallFloat.intToByte4`)."""
     return length if length < _EXACT else _EXACT + _to_int4(length - _EXACT)
@@ -66,7 +70,7 @@ LENGTHS: NDArray[np.int64] = np.array([byte4_to_int(code) for code in range(256)
 """Stored length of each of the 256 codes, ascending."""
 
 
-def length_codes(lengths: NDArray[np.integer]) -> NDArray[np.uint8]:
+def length_codes(lengths: NDArray[np.int64]) -> NDArray[np.uint8]:
     """`int_to_byte4` of many lengths: the code of the largest stored length that is not above."""
     return (np.searchsorted(LENGTHS, lengths, side="right") - 1).astype(np.uint8)
 
@@ -96,8 +100,9 @@ def weight(bm25: BM25, idf: np.float32, boost: int = 1) -> np.float32:
     return factor * idf
 
 
-def term_scores(weight: np.float32, norms: NDArray[np.float32]) -> NDArray[np.float32]:
-    """w - w / (1 + tf * inv) with tf = 1, for each inv. Not idf * tf / (tf + K): the last bits differ."""
+def term_scores(weights: NDArray[np.float32], norms: NDArray[np.float32]) -> NDArray[np.float32]:
+    """w - w / (1 + tf * inv) with tf = 1, shape (weights, norms). Not idf * tf / (tf + K): the last bits differ."""
+    weight = weights[:, None]
     return weight - weight / (np.float32(1) + norms)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,7 +112,7 @@ class _FormatOnly(BaseModel):
     format: int
 
 
-def _map(folder: Path, name: str, manifest: MirrorManifest, *, verify: bool) -> NDArray[np.generic]:
+def _map(folder: Path, name: str, manifest: MirrorManifest, *, verify: bool) -> NDArray[Any]:
     path = folder / f"{name}.npy"
     if not path.is_file():
         raise _broken(folder, f"{path.name} is not there")
@@ -135,11 +136,11 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _arrays(postings: Postings) -> dict[str, NDArray[np.generic]]:
+def _arrays(postings: Postings) -> dict[str, NDArray[Any]]:
     return dict(zip(_TYPES, _in_order(postings), strict=True))
 
 
-def _in_order(postings: Postings) -> Iterator[NDArray[np.generic]]:
+def _in_order(postings: Postings) -> Iterator[NDArray[Any]]:
     for strings in (postings.ids, postings.terms):
         yield strings.offsets
         yield strings.data

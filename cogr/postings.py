@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,8 @@ from numpy.typing import NDArray
 from cogr import bm25
 from cogr.errors import DataError
 from cogr.strings import SortedStrings
+
+_Number = TypeVar("_Number", bound=np.integer[Any])
 
 
 @dataclass(frozen=True)
@@ -145,7 +148,7 @@ def _starts(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
 
 
-def _joined(parts: Iterator[NDArray[np.integer]], dtype: type[np.integer]) -> NDArray[np.integer]:
+def _joined(parts: Iterator[NDArray[Any]], dtype: type[_Number]) -> NDArray[_Number]:
     arrays = [part.astype(dtype, copy=False) for part in parts]
     return np.concatenate(arrays) if arrays else np.zeros(0, dtype)
 

@@ -26,8 +26,8 @@ class SortedStrings:
         self.offsets = offsets
         self.data = data
         # Scalar reads of a memoryview cost a third of numpy's.
-        self._offsets = memoryview(offsets)
-        self._data = memoryview(data)
+        self._offsets = offsets.data
+        self._data = data.data
 
     @classmethod
     def from_arrow(cls, strings: pa.Array) -> SortedStrings:

@@ -66,7 +66,7 @@ def search(workspace: Workspace, text: str, *, size: int = 10, keywords: str | N
 def _keywords(workspace: Workspace, text: str, given: str | None) -> tuple[Sequence[str], Source]:
     if given is not None:
         return parse(given), "given"
-    if (stored := workspace.backend.lookup(text)) is not None:
+    if workspace.backend.serving().get("query") and (stored := workspace.backend.lookup(text)) is not None:
         return stored, "index"
     name = workspace.generator_settings("query").name
     if name not in _LIVE:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cogr.errors import SnapshotError
-from cogr.metrics import Figures, evaluate_runs
+from cogr.metrics import full_set, judged_only, ranked
 from cogr.records import Dataset, Query, Split
 from cogr.snapshots import Snapshot, check_pair
 from indexers.backends.base import Backend
@@ -23,7 +23,9 @@ class Evaluation:
     """Figures of one pair on one split.
 
     Attributes:
-        figures: macro-averaged over the split's queries.
+        queries: how many queries the split has.
+        figures: measure -> macro average over them: p, r, f1 of the full retrieved set with f1_se (standard error of the mean),
+            the same over judged items only, and rank metrics at 10, 100 and 1000.
         keywords_per_item: mean size of S_i over all items.
         keywords_per_query: mean size of S_q over the split's queries.
     """
@@ -32,7 +34,8 @@ class Evaluation:
     item: str
     query: str
     backend: str
-    figures: Figures
+    queries: int
+    figures: Mapping[str, float]
     keywords_per_item: float
     keywords_per_query: float
     seconds: float
@@ -41,7 +44,8 @@ class Evaluation:
         """For --json: split, p, r, f1, and the rest."""
         return {
             "split": self.split,
-            **self.figures.as_dict(),
+            **{name: round(value, 6) for name, value in self.figures.items()},
+            "queries": self.queries,
             "item_snapshot": self.item,
             "query_snapshot": self.query,
             "backend": self.backend,
@@ -68,6 +72,25 @@ def retrieve(
         yield asked.id, [hit.id for hit in backend.retrieved(words, side="item", snapshot=item.id).hits]
 
 
+def measure(dataset: Dataset, queries: Sequence[Query], runs: Mapping[str, Sequence[str]]) -> dict[str, float]:
+    """Figures of retrieved lists (best first), macro-averaged over queries; a query without a list counts as 0.
+
+    Judged-only figures leave out items that nobody judged: where only the top of some search was judged, an unjudged item
+    is not known to be irrelevant.
+    """
+    weights = {asked.id: asked.weight for asked in queries}
+    relevant = {asked.id: dataset.relevant[asked.id] for asked in queries}
+    whole = full_set({query: frozenset(ids) for query, ids in runs.items()}, relevant, weights)
+    judged = judged_only(runs, dataset.judged)
+    known = full_set({query: frozenset(ids) for query, ids in judged.items()}, relevant, weights)
+    return {
+        **whole.means,
+        "f1_se": whole.standard_errors["f1"],
+        **{f"judged_{name}": value for name, value in known.means.items()},
+        **{name.lower(): value for name, value in ranked(runs, relevant, weights=weights).means.items()},
+    }
+
+
 def evaluate(backend: Backend, dataset: Dataset, item: Snapshot, query: Snapshot, split: Split) -> Evaluation:
     """P, R and F1 of the full retrieved set, and rank metrics, on one split.
 
@@ -80,14 +103,14 @@ def evaluate(backend: Backend, dataset: Dataset, item: Snapshot, query: Snapshot
     started = time.monotonic()
     runs = dict(retrieve(backend, item, query, queries))
     seconds = time.monotonic() - started
-    weights: Mapping[str, float] = {asked.id: asked.weight for asked in queries}
-    figures = evaluate_runs(runs, {asked.id: dataset.relevant[asked.id] for asked in queries}, weights=weights)
+    figures = measure(dataset, queries, runs)
     sizes = [len(query.by_id[asked.id].keywords) for asked in queries]
     return Evaluation(
         split,
         item.id,
         query.id,
         backend.name,
+        len(queries),
         figures,
         item.manifest.keywords / max(1, item.manifest.entities),
         sum(sizes) / len(sizes),

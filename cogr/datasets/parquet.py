@@ -47,7 +47,8 @@ def _records(files: Sequence[Path], columns: Sequence[str]) -> Iterator[tuple[Pl
             with pq.ParquetFile(path) as file:
                 present = [name for name in columns if name in file.schema_arrow.names]
                 for batch in file.iter_batches(batch_size=8192, columns=present):
-                    for number, record in enumerate(batch.to_pylist(), start=number + 1):
+                    for record in batch.to_pylist():
+                        number += 1
                         yield Place(path, number, "row"), record
         except pa.ArrowException as error:
             reason = str(error).splitlines()[0].rstrip(".")

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import urlsplit
 
+from cogr.bm25 import BM25
 from cogr.errors import MissingExtraError, ServiceError, SettingsError
 from cogr.settings import OpenSearchSettings
 from indexers.backends.opensearch.errors import Refusal, refusal_of, service_error
@@ -32,7 +33,7 @@ logging.getLogger("opensearch").addHandler(logging.NullHandler())
 
 def wait_before(attempt: int, draw: random.Random) -> float:
     """Seconds to wait before try `attempt` (0-based): exponential, half of it jitter, so that clients drift apart."""
-    longest = min(_LONGEST_WAIT, _FIRST_WAIT * 2**attempt)
+    longest = min(_LONGEST_WAIT, _FIRST_WAIT * 2.0**attempt)
     return longest * (0.5 + 0.5 * draw.random())
 
 
@@ -50,9 +51,9 @@ class Version:
         return self.major >= 3
 
     @property
-    def legacy_bm25(self) -> bool:
-        """2.x multiplies every score by (k1 + 1) (LegacyBM25Similarity)."""
-        return self.major < 3
+    def bm25(self) -> BM25:
+        """How keyword fields are scored. 2.x multiplies every score by (k1 + 1) (LegacyBM25Similarity)."""
+        return BM25(flavour="3.x" if self.major >= 3 else "2.x")
 
 
 class Cluster:

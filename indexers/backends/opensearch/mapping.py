@@ -5,20 +5,21 @@ Pure data; nothing here sends a request. Why each line of the mapping is as it i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cogr.bm25 import DEFAULT
 from cogr.errors import ServiceError
 from cogr.records import Side
 from cogr.snapshots import Manifest, Snapshot
+from indexers.backends.checks import side_of
 from indexers.backends.opensearch.client import Version
 
 LAYOUT = 1
 """Version of the documents' layout. An index of another layout is written anew."""
 PLURAL: Mapping[Side, str] = {"item": "items", "query": "queries"}
 SIMILARITY = "kw_bm25"
-K1, B = 1.2, 0.75
 
 
 def alias_name(prefix: str, side: Side) -> str:
@@ -29,11 +30,6 @@ def alias_name(prefix: str, side: Side) -> str:
 def index_name(prefix: str, snapshot_id: str) -> str:
     """The write-once index of one snapshot, such as `shop-items-item-r001-0123456789ab`."""
     return f"{alias_name(prefix, side_of(snapshot_id))}-{snapshot_id}"
-
-
-def side_of(snapshot_id: str) -> Side:
-    """The side that a snapshot id begins with."""
-    return "query" if snapshot_id.startswith("query-") else "item"
 
 
 def id_field(side: Side) -> str:
@@ -63,7 +59,7 @@ def index_settings(shards: int) -> dict[str, Any]:
             "number_of_shards": shards,
             "number_of_replicas": 0,
             "refresh_interval": "-1",
-            "similarity": {SIMILARITY: {"type": "BM25", "k1": float(K1), "b": float(B)}},
+            "similarity": {SIMILARITY: {"type": "BM25", "k1": DEFAULT.k1, "b": DEFAULT.b}},
         }
     }
 
@@ -85,7 +81,7 @@ def meta_of(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def documents(snapshot: Snapshot) -> Any:
+def documents(snapshot: Snapshot) -> Iterator[tuple[str, dict[str, Any]]]:
     """(id, document) of every entity in id order, streaming.
 
     `keywords` is S ∪ {self}: S in generation order, then the own text's keyword unless S has it. A query's document keeps
@@ -160,8 +156,8 @@ def check_scored(state: IndexState, version: Version) -> None:
         "its keywords do not store frequencies": field.get("index_options", "docs") == "docs",
         "its keywords are not scored (use_similarity is not set)": version.has_use_similarity
         and field.get("use_similarity") is not True,
-        f"its similarity is not BM25 with k1 {float(K1)} and b {float(B)}": field.get("similarity") != SIMILARITY
-        or (float(similarity.get("k1", -1)), float(similarity.get("b", -1))) != (float(K1), float(B)),
+        f"its similarity is not BM25 with k1 {DEFAULT.k1} and b {DEFAULT.b}": field.get("similarity") != SIMILARITY
+        or (float(similarity.get("k1", -1)), float(similarity.get("b", -1))) != (DEFAULT.k1, DEFAULT.b),
     }
     for reason, holds in reasons.items():
         if holds:

@@ -5,25 +5,24 @@ Counts, a seeded sample of documents field by field, and live results: totals, o
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Sequence
-from itertools import islice, zip_longest
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from cogr.errors import CheckFailedError
 from cogr.mirror import Mirror
+from cogr.records import Side
 from cogr.snapshots import Snapshot
-from indexers.backends.base import Hit, Verified
+from indexers.backends.base import Verified
+from indexers.backends.checks import sample
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.mapping import check_scored, documents
 from indexers.backends.opensearch.publish import pushed_index
 from indexers.backends.opensearch.push import check_count, mark
 from indexers.backends.opensearch.search import everything
 
-SAMPLE = 500
-"""Documents compared field by field."""
 _MGET = 100
 
 
@@ -45,9 +44,10 @@ def verify(
     check_scored(state, cluster.version)
     check_count(cluster, state.name, snapshot)
     sampled = _check_documents(cluster, state.name, snapshot)
+    mirror = mirror.scored_by(cluster.version.bm25)
     compared = scores = 0
     for keywords in queries:
-        scores += _check_parity(cluster, state.name, snapshot, mirror, keywords)
+        scores += _check_parity(cluster, state.name, snapshot.side, mirror, keywords)
         compared += 1
     if state.complete and not state.verified:
         mark(cluster, state, verified=True)
@@ -56,10 +56,9 @@ def verify(
 
 def _check_documents(cluster: Cluster, index: str, snapshot: Snapshot) -> int:
     """Compare a sample that is always the same for one snapshot; the number of documents compared."""
-    entities = snapshot.manifest.entities
-    chosen = set(random.Random(snapshot.id).sample(range(entities), min(SAMPLE, entities)))
-    sample = (document for number, document in enumerate(documents(snapshot)) if number in chosen)
-    while batch := dict(islice(sample, _MGET)):
+    chosen = sample(snapshot)
+    sampled = (document for number, document in enumerate(documents(snapshot)) if number in chosen)
+    while batch := dict(islice(sampled, _MGET)):
         doing = f"reading documents of {index}"
         answer = cluster.call("POST", f"/{index}/_mget", body={"ids": list(batch)}, doing=doing)
         for found, (id_, expected) in zip(answer["docs"], batch.items(), strict=True):
@@ -81,23 +80,22 @@ def _check_document(index: str, id_: str, expected: dict[str, Any], found: dict[
 _REPAIR = "delete it and push the snapshot again"
 
 
-def _check_parity(cluster: Cluster, index: str, snapshot: Snapshot, mirror: Mirror, keywords: Sequence[str]) -> int:
+def _check_parity(cluster: Cluster, index: str, side: Side, mirror: Mirror, keywords: Sequence[str]) -> int:
     """Compare the whole retrieved set of one keyword list; the number of scores compared."""
-    found = everything(cluster, index, snapshot.side, keywords)
-    expected = mirror_hits(mirror, keywords, legacy=cluster.version.legacy_bm25)
-    if found.total != len(expected):
+    found = everything(cluster, index, side, keywords)
+    distinct = list(dict.fromkeys(keywords))
+    expected = mirror.search(distinct, len(mirror))
+    if found.total != expected.total:
         raise CheckFailedError(
-            f"The index {index} retrieves {found.total} for {list(keywords)}, the mirror {len(expected)}; {_REPAIR}."
+            f"The index {index} retrieves {found.total} for {distinct}, the mirror {expected.total}; {_REPAIR}."
         )
-    for rank, (live, own) in enumerate(zip_longest(found.hits, expected), start=1):
-        if live.id != own.id or np.float32(live.score).tobytes() != np.float32(own.score).tobytes():
+    live = np.array([hit.score for hit in found.hits], np.float32)
+    ids = expected.ids
+    same = live.view(np.uint32) == expected.scores.view(np.uint32)
+    for rank, hit in enumerate(found.hits):
+        if hit.id != ids[rank] or not same[rank]:
             raise CheckFailedError(
-                f"At rank {rank} for {list(keywords)} the index {index} has {live.id!r} with {live.score}, "
-                f"the mirror {own.id!r} with {own.score}; {_REPAIR}."
+                f"At rank {rank + 1} for {distinct} the index {index} has {hit.id!r} with score {hit.score}, "
+                f"the mirror {ids[rank]!r} with {float(expected.scores[rank])}; {_REPAIR}."
             )
-    return len(expected)
-
-
-def mirror_hits(mirror: Mirror, keywords: Sequence[str], *, legacy: bool) -> list[Hit]:
-    """The mirror's whole retrieved set in order, scored as the cluster's version scores."""
-    raise NotImplementedError
+    return expected.total
