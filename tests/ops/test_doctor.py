@@ -74,7 +74,7 @@ def test_json_says_the_same_and_nothing_else(
 def test_a_broken_configuration_and_a_cluster_that_is_away_are_findings_not_failures(
     elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (elsewhere / "cogr.toml").write_text("[dataset]\nloadr = 'beir'\n")
+    (elsewhere / "cogr.toml").write_text("[dataset]\nloader = 'beir'\nloadr = 'beir'\n")
     monkeypatch.setenv("OMP_NUM_THREADS", "1000")
     assert doctor(monkeypatch) == 0
     assert "dataset.loadr is unknown" in capsys.readouterr().out
