@@ -59,6 +59,6 @@ fi
 choose_uv_cache
 uv=$(find_uv)
 export VIRTUAL_ENV="$PWD/$venv"
-"$uv" pip install --quiet --no-deps --link-mode "${UV_LINK_MODE:-clone}" -r requirements/dev.txt
+"$uv" pip install --quiet --no-deps -r requirements/dev.txt
 "$uv" pip install --quiet --no-deps --editable .
 fingerprint >"$venv/.made-from"
