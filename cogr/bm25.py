@@ -100,8 +100,9 @@ def weight(bm25: BM25, idf: np.float32, boost: int = 1) -> np.float32:
     return factor * idf
 
 
-def term_scores(weight: np.float32, norms: NDArray[np.float32]) -> NDArray[np.float32]:
-    """w - w / (1 + tf * inv) with tf = 1, for each inv. Not idf * tf / (tf + K): the last bits differ."""
+def term_scores(weights: NDArray[np.float32], norms: NDArray[np.float32]) -> NDArray[np.float32]:
+    """w - w / (1 + tf * inv) with tf = 1, shape (weights, norms). Not idf * tf / (tf + K): the last bits differ."""
+    weight = weights[:, None]
     return weight - weight / (np.float32(1) + norms)
 
 

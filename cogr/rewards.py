@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
+from cogr.bitmaps import to_array
 from cogr.errors import DataError, SettingsError
 from cogr.keywords import normalise, over_budget
 from cogr.mirror import Mirror
@@ -112,7 +113,7 @@ class World:
         """How many items, or the sum of their weights."""
         if self.item_weights is None:
             return len(items)
-        return float(self.item_weights[_numbers(items)].sum())
+        return float(self.item_weights[to_array(items)].sum())
 
     @cached_property
     def reference(self) -> Reference:
@@ -245,7 +246,7 @@ class Reference:
 
     def query_mass(self, queries: BitMap) -> float:
         """Sum of the queries' weights."""
-        return float(np.frombuffer(self._weight)[_numbers(queries)].sum())
+        return float(np.frombuffer(self._weight)[to_array(queries)].sum())
 
     def marginal(self, item: ItemState, keywords: Sequence[str]) -> float:
         """Sum of F_cand - F_ref over Q_cand △ Q_ref, without a budget."""
@@ -269,7 +270,7 @@ class Reference:
     def _change_of_many(self, queries: BitMap, item: ItemState, mass: float) -> float:
         total = 0.0
         for group, gain in ((queries & item.relevant, mass), (queries - item.relevant, 0.0)):
-            at = _numbers(group)
+            at = to_array(group)
             tp, ret, rel, f, weight = (
                 np.frombuffer(values)[at] for values in (self._tp, self._ret, self._rel, self._f, self._weight)
             )
@@ -322,10 +323,6 @@ def load_reward(path: str) -> Reward:
             f"The reward {path!r} is no function of {module_name}; name one that takes (world, id, keywords)."
         )
     return cast(Reward, reward)
-
-
-def _numbers(bitmap: BitMap) -> NDArray[np.uint32]:
-    return np.frombuffer(bitmap.to_array(), np.uint32)
 
 
 def _by_dense_id(weights: Mapping[str, float], items: Mirror) -> NDArray[np.float64]:

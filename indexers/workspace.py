@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,10 +62,9 @@ class Workspace:
             from indexers.backends.memory import MemoryBackend
 
             return MemoryBackend(self.store)
-        from indexers.backends.mirrors import mirror_of
         from indexers.backends.opensearch import OpenSearchBackend
 
-        return OpenSearchBackend(self.settings.opensearch, partial(mirror_of, self.store))
+        return OpenSearchBackend(self.settings.opensearch, self.store)
 
     def prompter(self, side: Side) -> Prompter:
         """The prompter of one side."""

@@ -150,7 +150,7 @@ def _store(store: str) -> Finding:
             pass
     except OSError as error:
         return Finding(
-            "machine", "store", False, f"{store} can't be written ({error.strerror})", "set store to another"
+            "machine", "store", "missing", f"{store} can't be written ({error.strerror})", "set store to another"
         )
     return Finding(
         "machine",
