@@ -1,0 +1,163 @@
+"""Words, stems and phrases of a text, for the parts that read text without a language model.
+
+An `Analyser` turns a text into words (as written) and terms (Snowball stems), and `SurfaceForms` spells stems again as
+people write them, so that a phrase of stems becomes a readable keyword. Scripts without spaces between words (Chinese,
+Japanese, Thai, ...) are read as overlapping pairs of characters, as Lucene's CJK analyser does.
+
+Not here: `cogr.keywords.normalise`, which decides when two keywords are the same. Stems never leave the process.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import cache
+
+from cogr.errors import GeneratorError
+
+Phrase = tuple[str, ...]
+"""Adjacent stems, e.g. ("wireless", "headphon")."""
+
+_ENGLISH = """
+a about above after again all also am an and any are as at be been before being below between both but by can could
+did do does doing down during each for from further had has have having he her here hers him his how i if in into is
+it its itself just may me might more most must my no nor not now of off on once only or other our out over own s
+same she should so some such t than that the their them then there these they this those through to too under until
+up upon us very was we were what when where which while who whom why will with within without would you your
+"""
+_GERMAN = """
+aber alle als also am an auch auf aus bei beim bin bis bist da damit dann das dass dein dem den der des dich die
+dies diese dieser dieses dir doch dort du durch ein eine einem einen einer eines er es euch euer für hat hatte hier
+hin ich ihm ihn ihr ihre im in ins ist ja jede jeder jedes kann kein keine können man mein mich mir mit nach nicht
+noch nun nur ob oder ohne sehr sein seine sich sie sind so soll um und uns unser unter vom von vor war was weil wenn
+wer werden wie wieder wir wird wo zu zum zur über
+"""
+STOP_WORDS = {"english": frozenset(_ENGLISH.split()), "german": frozenset(_GERMAN.split())}
+
+_ASCII_WORD = re.compile(r"[a-z0-9]+(?:[.\-'][a-z0-9]+)*")
+_JOINTS = re.compile(r"[.\-'’·]")
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    "\U00020000-\U0003ffff]+"
+)
+
+
+@cache
+def _unicode_word() -> re.Pattern[str]:
+    """`_ASCII_WORD` for every script. Python's \\w leaves out the vowel signs of Indic scripts, so marks are added."""
+    marks = "".join(c for c in map(chr, range(0x10000)) if unicodedata.category(c)[0] == "M")
+    letter = rf"(?:[^\W_]|[{marks}])"
+    return re.compile(rf"[^\W_]{letter}*(?:[.\-'’·][^\W_]{letter}*)*")
+
+
+class Analyser:
+    """Splits texts into words and stems.
+
+    Args:
+        language: a Snowball algorithm, e.g. "english" or "german". It decides stems and stop words (English and German
+            have a list of their own; other languages keep every word, and rare words decide there anyway).
+
+    Raises:
+        GeneratorError: the language has no Snowball algorithm.
+    """
+
+    def __init__(self, language: str = "english") -> None:
+        import snowballstemmer
+
+        if language not in snowballstemmer.algorithms():
+            known = ", ".join(sorted(snowballstemmer.algorithms()))
+            raise GeneratorError(f"There is no Snowball stemmer for the language {language!r}; set one of {known}.")
+        self.language = language
+        self.stop_words = STOP_WORDS.get(language, frozenset())
+        self._stem_word = snowballstemmer.stemmer(language).stemWord
+        self._stems: dict[str, str] = {}
+
+    def stem(self, word: str) -> str:
+        """The stem of one case-folded word."""
+        stem = self._stems.get(word)
+        if stem is None:
+            stem = self._stems[word] = self._stem_word(word) or word
+        return stem
+
+    def words(self, text: str) -> list[str]:
+        """Case-folded words in order, compounds such as wi-fi whole; no stop words, no single letters or digits."""
+        stop = self.stop_words
+        if text.isascii():
+            return [w for w in _ASCII_WORD.findall(text.lower()) if len(w) > 1 and w not in stop]
+        text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+        return [piece for word in _unicode_word().findall(text) for piece in _pieces(word) if self._counts(piece)]
+
+    def _counts(self, word: str) -> bool:
+        return (len(word) > 1 or _UNSPACED.match(word) is not None) and word not in self.stop_words
+
+    def stems(self, text: str) -> list[str]:
+        """Stems of `words`, one for each word: what phrases are made of."""
+        return [self.stem(word) for word in self.words(text)]
+
+    def terms(self, text: str) -> list[str]:
+        """Stems for bag-of-words matching: those of `words`, and of the parts of compounds (wi-fi: wi-fi, wi, fi)."""
+        return self.terms_of(self.words(text))
+
+    def terms_of(self, words: Iterable[str]) -> list[str]:
+        """`terms` of words that are already split."""
+        found = []
+        for word in words:
+            found.append(self.stem(word))
+            if not word.isalnum() and len(parts := _JOINTS.split(word)) > 1:
+                found.extend(self.stem(part) for part in parts if self._counts(part))
+        return found
+
+
+def _pieces(word: str) -> Iterable[str]:
+    """The word itself, or pairs of characters for its unspaced stretches (耳机线 gives 耳机 and 机线)."""
+    if not _UNSPACED.search(word):
+        yield word
+        return
+    end = 0
+    for run in _UNSPACED.finditer(word):
+        if before := word[end : run.start()].strip(".-'’·"):
+            yield before
+        stretch, end = run.group(), run.end()
+        yield from (stretch[i : i + 2] for i in range(max(1, len(stretch) - 1)))
+    if after := word[end:].strip(".-'’·"):
+        yield after
+
+
+def phrases(stems: Sequence[str], size: int) -> list[Phrase]:
+    """Runs of `size` adjacent stems, in order."""
+    return list(zip(*(stems[i:] for i in range(size)), strict=False))
+
+
+class SurfaceForms:
+    """Remembers how often each word stands for a stem, and spells phrases of stems by the most frequent words."""
+
+    def __init__(self, analyser: Analyser) -> None:
+        self._analyser = analyser
+        self._counts: Counter[str] = Counter()
+        self._best: dict[str, str] | None = None
+
+    def add(self, words: Iterable[str]) -> None:
+        """Count the words of one text, as `Analyser.words` gives them."""
+        self._counts.update(words)
+        self._best = None
+
+    def spell(self, phrase: Sequence[str]) -> str:
+        """The phrase in words: `("wireless", "headphon")` becomes "wireless headphones". Unknown stems stand as they are."""
+        if self._best is None:
+            # The most frequent word of a stem; the first in the alphabet among equals, so that spelling is reproducible.
+            ordered = sorted(self._counts.items(), key=lambda entry: (entry[1], [-ord(c) for c in entry[0]]))
+            self._best = {self._analyser.stem(word): word for word, _ in ordered}
+        return join_words([self._best.get(stem, stem) for stem in phrase])
+
+
+def join_words(words: Sequence[str]) -> str:
+    """Words as one text: with spaces, except between pairs of characters of an unspaced script, which overlap or abut."""
+    text = ""
+    for word in words:
+        if text and _UNSPACED.match(text[-1]) and _UNSPACED.match(word):
+            text += word[1:] if len(word) > 1 and text[-1] == word[0] else word
+        else:
+            text += f" {word}" if text else word
+    return text
