@@ -14,7 +14,6 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
@@ -25,9 +24,10 @@ from cogr.mirrorfile import open_saved, save
 from cogr.postings import Postings, PostingsBuilder
 from cogr.scoring import Scorer
 from cogr.snapshots import Snapshot
-from cogr.strings import SortedStrings
+from cogr.strings import SortedStrings, arrow_strings, integers
 
-_CACHED_KEYWORDS = 1 << 18
+_CACHED = 1 << 18
+"""Hot keywords and ids that are kept at hand, some 100 bytes each; bitmaps take about 2 bytes a posting besides."""
 
 
 @dataclass(frozen=True)
@@ -72,15 +72,17 @@ class Mirror:
         self.snapshot = snapshot
         self.content_hash = content_hash
         self.bm25 = bm25
-        self._number = lru_cache(_CACHED_KEYWORDS)(postings.terms.find)
-        self._cached_bitmap = lru_cache(_CACHED_KEYWORDS)(self._make_bitmap)
+        self._rank = lru_cache(_CACHED)(postings.ids.find)
+        self._number = lru_cache(_CACHED)(postings.terms.find)
+        self._cached_bitmap = lru_cache(_CACHED)(self._make_bitmap)
 
     @classmethod
     def build(cls, snapshot: Snapshot, bm25: BM25 = DEFAULT) -> Mirror:
         """The mirror of a snapshot, streaming over its batches."""
         builder = PostingsBuilder()
         for batch in snapshot.batches():
-            builder.add(batch["id"], batch["keywords"], batch["self"])
+            sets = batch["keywords"]
+            builder.add(batch["id"], sets.flatten(), np.diff(integers(sets.offsets)), batch["self"])
         return cls(builder.finish(), snapshot.id, snapshot.manifest.content_hash, bm25)
 
     @classmethod
@@ -109,11 +111,15 @@ class Mirror:
             )
         order = sorted(range(len(ids)), key=ids.__getitem__)
         builder = PostingsBuilder()
-        builder.add(
-            pa.array([ids[at] for at in order], pa.string()),
-            pa.array([list(sets[at]) for at in order], pa.list_(pa.string())),
-            pa.array([own[at] for at in order], pa.string()),
-        )
+        try:
+            builder.add(
+                arrow_strings(ids[at] for at in order),
+                arrow_strings(keyword for at in order for keyword in sets[at]),
+                np.array([len(sets[at]) for at in order], np.int64),
+                arrow_strings(own[at] for at in order),
+            )
+        except UnicodeEncodeError as error:
+            raise DataError(f"{error.object!r} has a lone surrogate; normalise keywords, and repair the id.") from error
         return cls(builder.finish(), bm25=bm25)
 
     def scored_by(self, bm25: BM25) -> Mirror:
@@ -171,7 +177,7 @@ class Mirror:
 
     def dense(self, id_: str) -> int:
         """The dense id of an id. Raises DataError when the mirror does not hold it."""
-        dense = self._postings.ids.find(id_)
+        dense = self._rank(id_)
         if dense < 0:
             raise DataError(f"There is no {id_!r} in {self}; check the id, or build the snapshot again with it.")
         return dense

@@ -171,7 +171,9 @@ class _Race:
         to_come = float(self._plan.most[at])
         if self.closed or to_come < self._bar:
             self.closed = True
-            self.candidates = to_bitmap(dense[partial + to_come >= self._bar])
+            possible = partial + to_come >= self._bar
+            if not possible.all():
+                self.candidates = to_bitmap(dense[possible])
 
     def _worth_a_look(self, at: int) -> bool:
         now = len(self.candidates)

