@@ -58,7 +58,7 @@ def test_the_version_says_how_keywords_are_scored() -> None:
 def test_a_web_page_is_no_cluster() -> None:
     with serve(lambda _: (200, b"<html>Welcome"), content_type="text/html") as url:
         with pytest.raises(
-            ServiceError, match="answers something that is no JSON .*; check that opensearch.url is a cluster"
+            ServiceError, match=r"answers something that is no JSON .*; check that opensearch.url is a cluster"
         ):
             _ = Cluster(OpenSearchSettings(url=url)).version
 
@@ -78,8 +78,9 @@ def test_a_cluster_that_never_answers_is_given_up() -> None:
         return None
 
     with serve(hang) as url:
-        with pytest.raises(ServiceError, match="did not answer in time .* raise opensearch.timeout"):
-            Cluster(OpenSearchSettings(url=url, timeout=0.05)).call("GET", "/x", doing="looking")
+        cluster = Cluster(OpenSearchSettings(url=url, timeout=0.05))
+        with pytest.raises(ServiceError, match=r"did not answer in time .* raise opensearch.timeout"):
+            cluster.call("GET", "/x", doing="looking")
 
 
 def test_a_second_address_is_tried() -> None:

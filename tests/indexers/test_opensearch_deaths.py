@@ -71,7 +71,7 @@ def test_a_node_killed_in_mid_push(mortal: Mortal, tmp_path: Path, monkeypatch: 
     with proxy_to(mortal.state.url or "") as proxy:
         backend = OpenSearchBackend(direct.cluster.settings.model_copy(update={"url": proxy.url}), store)
         proxy.rewrite = kill_at_the_tenth
-        with pytest.raises(ServiceError, match="can't be reached .* the same command goes on from here"):
+        with pytest.raises(ServiceError, match=r"can't be reached .* the same command goes on from here"):
             backend.push(new)
         assert sent >= 10
         mortal.restart()

@@ -231,7 +231,7 @@ def test_a_real_read_only_block_in_mid_push(shop: Shop) -> None:
         return None
 
     shop.proxy.rewrite = close
-    with pytest.raises(ServiceError, match="is read-only: .*flood-stage"):
+    with pytest.raises(ServiceError, match=r"is read-only: .*flood-stage"):
         shop.backend.push(shop.new)
     shop.proxy.rewrite = None
     shop.assert_untouched()

@@ -67,7 +67,7 @@ def test_the_documented_roles_are_enough_and_not_more(users: dict[str, OpenSearc
     assert searcher.lookup("Lamp") == ("lamp", "light")
 
     with pytest.raises(
-        ServiceError, match="does not allow this to the user: no permissions for .*privileges listed in docs"
+        ServiceError, match=r"does not allow this to the user: no permissions for .*privileges listed in docs"
     ):
         searcher.push(older)
     with pytest.raises(ServiceError, match="does not allow this"):
@@ -96,7 +96,7 @@ def test_paging_needs_no_more_than_searching(
 def test_a_wrong_password_is_said(opensearch_secure: OpenSearchSettings) -> None:
     for update in ({"password": SecretStr("wrong")}, {"username": None, "password": None}):
         with pytest.raises(
-            ServiceError, match="does not accept the credentials .*; check opensearch.username"
+            ServiceError, match=r"does not accept the credentials .*; check opensearch.username"
         ) as error:
             _ = Cluster(opensearch_secure.model_copy(update=update)).version
         assert error.value.exit_status == 3
@@ -106,7 +106,7 @@ def test_a_wrong_password_is_said(opensearch_secure: OpenSearchSettings) -> None
 def test_a_certificate_that_can_not_be_verified_is_said(opensearch_secure: OpenSearchSettings) -> None:
     assert Cluster(opensearch_secure).version.text == "3.4.0"
     assert Cluster(opensearch_secure.model_copy(update={"ca_file": None, "verify_certs": False})).version.major == 3
-    with pytest.raises(ServiceError, match="has a certificate that can't be verified: .*; set opensearch.ca_file"):
+    with pytest.raises(ServiceError, match=r"has a certificate that can't be verified: .*; set opensearch.ca_file"):
         _ = Cluster(opensearch_secure.model_copy(update={"ca_file": None})).version
 
 
