@@ -9,6 +9,7 @@ import re
 import shutil
 import socket
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +19,7 @@ from cogr.errors import ServiceError, UserError
 from cogr.settings import OpenSearchSettings
 from ops.servers.account import Account, service_account
 from ops.servers.distribution import Distribution, Say, find_distribution, variant, without_modules
-from ops.servers.folders import instance_folder, locked, require_free, servers_folder
+from ops.servers.folders import instance_folder, locked, open_to_others, require_free, servers_folder
 from ops.servers.java import Java, Needed, find_java
 from ops.servers.node import Node, ports_file
 from ops.servers.process import current_process, end, last_words, spawn
@@ -107,6 +108,8 @@ def start(wanted: Wanted, say: Say = _quiet) -> Started:
     servers = servers_folder(account)
     name = wanted.server_name
     folder = instance_folder(servers, name)
+    with open_to_others() if account.drops else nullcontext():
+        folder.parent.mkdir(exist_ok=True)
     with locked(folder, lambda: say(f"Waiting for another start of {name} ...")):
         state = read_state(folder)
         if state is not None and state.running:
@@ -115,7 +118,10 @@ def start(wanted: Wanted, say: Say = _quiet) -> Started:
         if state is not None:
             say(f"The last {name} (process {state.pid}) ended without a stop; starting it again.")
             drop_state(folder)
-        return Started(_finish(_launch(wanted, folder, servers, account, say), say), already=False)
+        # Root's files are for the account that the node runs as.
+        with open_to_others() if account.drops else nullcontext():
+            launched = _launch(wanted, folder, servers, account, say)
+        return Started(_finish(launched, say), already=False)
 
 
 def _refuse_difference(state: ServerState, wanted: Wanted) -> None:
