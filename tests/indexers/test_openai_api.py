@@ -173,14 +173,11 @@ def test_an_unknown_model_stops_all() -> None:
 
 
 def test_answers_that_came_before_the_end_are_kept() -> None:
-    found = []
-    with (
-        FakeEndpoint(lambda number, body: refused(401) if number > 5 else None) as endpoint,
-        pytest.raises(ServiceError),
-    ):
-        for answer in generator(endpoint.url, concurrency=1).generate(requests(50)):
-            found.append(answer.id)
-    assert found == [f"q{n}" for n in range(5)]
+    with FakeEndpoint(lambda number, body: refused(401) if number > 5 else None) as endpoint:
+        generated = generator(endpoint.url, concurrency=1).generate(requests(50))
+        assert [next(generated).id for _ in range(5)] == [f"q{n}" for n in range(5)]
+        with pytest.raises(ServiceError):
+            next(generated)
 
 
 def test_fingerprint_has_no_secrets() -> None:
