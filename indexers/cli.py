@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cogr.errors import SettingsError, UserError
 from cogr.records import Side
-from cogr.settings import GeneratorName
-from indexers import console, reports
+from indexers import console
 from indexers.options import (
     BackendName,
     ConfigOption,
@@ -20,6 +19,9 @@ from indexers.options import (
     VerboseOption,
     set_verbosity,
 )
+
+if TYPE_CHECKING:
+    from indexers.workspace import Workspace
 
 app = typer.Typer(
     name="cogr-index",
@@ -57,6 +59,7 @@ def rebuild(
 
     Run it again after any interruption: it goes on with what is missing.
     """
+    from indexers import reports
     from indexers.rebuilding import Wishes, plan_rebuild, run_rebuild
     from indexers.workspace import Workspace
 
@@ -84,6 +87,7 @@ def push(
 ) -> None:
     """Write a snapshot to the backend beside what serves, and verify it there."""
     from cogr.snapshots import open_snapshot
+    from indexers import reports
     from indexers.publishing import push_and_verify
     from indexers.workspace import Workspace
 
@@ -136,17 +140,16 @@ def rollback(
     _switch(workspace, ids, json_)
 
 
-def _switch(workspace: object, ids: list[str], json_: bool) -> None:
+def _switch(workspace: Workspace, ids: list[str], json_: bool) -> None:
+    from indexers import reports
     from indexers.history import remember
     from indexers.publishing import publish as switch
-    from indexers.workspace import Workspace
 
-    assert isinstance(workspace, Workspace)
-    done = switch(workspace.backend, workspace.store, ids)
+    before = switch(workspace.backend, workspace.store, ids).before
     serving = workspace.backend.serving()
     remember(workspace.store, workspace.backend.name, serving)
-    payload = {"serving": dict(serving), "before": dict(done.before)}
-    console.emit(json_, payload, lambda out: reports.facts(out, "Serving now", dict(serving)))
+    payload = {"serving": serving, "before": before}
+    console.emit(json_, payload, lambda out: reports.facts(out, "Serving now", payload["serving"]))
     console.next_command('cogr-index search "some query"')
 
 
@@ -163,6 +166,7 @@ def verify(
     """Compare what is in the backend with the snapshot: count, sampled documents, live results bit for bit."""
     from cogr.records import SIDES
     from cogr.snapshots import open_snapshot
+    from indexers import reports
     from indexers.publishing import probes
     from indexers.workspace import Workspace
 
@@ -191,6 +195,7 @@ def list_(
     verbose: VerboseOption = False,
 ) -> None:
     """Every snapshot: what it holds, whether it is pushed, which one serves."""
+    from indexers import reports
     from indexers.workspace import Workspace
 
     set_verbosity(verbose)
@@ -213,6 +218,7 @@ def search(
     verbose: VerboseOption = False,
 ) -> None:
     """Search what serves: the query's keywords, the matched items, and which keyword matched."""
+    from indexers import reports
     from indexers.searching import search as run_search
     from indexers.workspace import Workspace
 
@@ -238,6 +244,7 @@ def export(
     verbose: VerboseOption = False,
 ) -> None:
     """Write a snapshot's keyword sets to a file for other systems."""
+    from indexers import reports
     from indexers.exporting import export as write
     from indexers.workspace import Workspace
 
@@ -255,6 +262,7 @@ def inspect(
 ) -> None:
     """What is in the data set, what is wrong with it, and whether it suits CoGR."""
     from cogr.inspect import inspect_dataset
+    from indexers import reports
     from indexers.workspace import Workspace
 
     set_verbosity(verbose)
@@ -268,6 +276,8 @@ def _side(name: SideName) -> Side:
 
 
 def _known_generator(name: str | None) -> None:
+    from cogr.settings import GeneratorName
+
     known = GeneratorName.__args__  # type: ignore[attr-defined]
     if name is not None and name not in known:
         raise SettingsError(f"--generator {name!r} is unknown; it is one of {', '.join(known)}.")

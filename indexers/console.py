@@ -56,7 +56,7 @@ def _fail(sentence: str, status: int) -> NoReturn:
 
 def _usage_sentence(error: Any) -> str:
     """One sentence for a usage error, or "" when typer has printed the help instead."""
-    message = str(error.format_message()).strip()
+    message = " ".join(str(error.format_message()).split())
     context = error.ctx
     if not message or context is None:
         return message

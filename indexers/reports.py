@@ -47,11 +47,11 @@ def plain(value: Any) -> dict[str, Any]:
     return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
 
-def facts(out: Console, title: str, values: Mapping[str, Any]) -> None:
+def facts(out: Console, title: str, values: Mapping[Any, Any]) -> None:
     """Names and values, one a line."""
     table = Table(title=title, show_header=False, title_justify="left", box=None)
     for name, value in values.items():
-        table.add_row(Text(name.replace("_", " ")), Text(_spell(value)))
+        table.add_row(Text(str(name).replace("_", " ")), Text(_spell(value)))
     out.print(table)
 
 

@@ -136,7 +136,7 @@ class Builder:
         if item.id in grades:
             self.notes[REPEATED] += 1
             grade = max(grade, grades[item.id])
-        grades[item.id] = grade
+        grades[item.id] = float(grade)
 
     def _clean(self, text: str, key: str, place: Place) -> str:
         check_text(text, key, place)
@@ -222,18 +222,16 @@ def content_hash(dataset: Dataset) -> str:
     """sha256 over items, queries, splits, weights and labels; the order and the form of the files make no difference."""
     sha = hashlib.sha256()
 
-    def add(*parts: str) -> None:
-        # Length-prefixed parts: two different contents never give one byte string.
-        for part in parts:
-            data = part.encode()
-            sha.update(len(data).to_bytes(8, "little") + data)
+    def add(parts: Iterable[str]) -> None:
+        # Length-prefixed parts: two different contents never give one string.
+        sha.update("".join(f"{len(part)}:{part}" for part in parts).encode())
 
     for item in sorted(dataset.items, key=lambda item: item.id):
-        add("item", item.id, item.title, item.text)
+        add(("item", item.id, item.title, item.text))
     for split in SPLITS:
         for query in sorted(dataset.queries[split], key=lambda query: query.id):
-            add("query", split, query.id, query.text, repr(float(query.weight)))
             relevant = dataset.relevant[query.id]
+            add(("query", split, query.id, query.text, repr(float(query.weight)), str(len(relevant))))
             for item_id, grade in sorted(dataset.judged[query.id].items()):
-                add(item_id, repr(float(grade)), "relevant" if item_id in relevant else "")
+                add((item_id, repr(grade), "relevant" if item_id in relevant else ""))
     return sha.hexdigest()

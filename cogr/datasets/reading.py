@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import json
 import zlib
 from collections.abc import Iterator, Sequence
@@ -54,13 +55,14 @@ def open_bytes(path: Path) -> IO[bytes]:
     try:
         with path.open("rb") as file:
             packed = file.read(2) == _GZIP_MAGIC
-        return cast(IO[bytes], gzip.open(path, "rb")) if packed else path.open("rb")
+        # GzipFile splits lines in Python; the buffer around it does it in C.
+        return io.BufferedReader(cast(io.RawIOBase, gzip.open(path, "rb")), 1 << 16) if packed else path.open("rb")
     except PermissionError as error:
         raise DataError(f"{path} can't be read: permission is denied; make it readable.") from error
 
 
-def lines(path: Path) -> Iterator[tuple[Place, str]]:
-    """Lines with their places, without line ends. Only \\n (or \\r\\n) ends a line; a byte order mark is skipped.
+def lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Lines with their numbers from 1, without line ends. Only \\n (or \\r\\n) ends a line; a byte order mark is skipped.
 
     Raises:
         DataError: bytes that are not UTF-8, or a damaged gzip file.
@@ -71,19 +73,14 @@ def lines(path: Path) -> Iterator[tuple[Place, str]]:
             for number, raw in enumerate(file, start=1):
                 if number == 1:
                     raw = raw.removeprefix(_BOM)
-                place = Place(path, number)
-                yield place, _decode(raw, place).removesuffix("\n").removesuffix("\r")
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{path} is cut off or damaged after line {number} ({error}); fetch it again.") from error
-
-
-def _decode(raw: bytes, place: Place) -> str:
-    try:
-        return raw.decode("utf-8")
+                yield number, raw.decode("utf-8").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
+        place = Place(path, number)
         raise DataError(
             f"{place}: the text is not UTF-8 (byte {error.start + 1}); convert the file to UTF-8."
         ) from error
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{path} is cut off or damaged after line {number} ({error}); fetch it again.") from error
 
 
 def json_records(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
@@ -92,8 +89,9 @@ def json_records(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
     Raises:
         DataError: a line that is no JSON, or JSON that is no object; names file and line.
     """
-    for place, line in lines(path):
+    for number, line in lines(path):
         if line and not line.isspace():
+            place = Place(path, number)
             yield place, json_object(parse_json(line, place), place)
 
 
@@ -158,9 +156,14 @@ def split_rows(path: Path, dialect: Dialect = TSV) -> Iterator[tuple[Place, list
         reader = csv.reader(ended, delimiter=dialect.delimiter)
     else:
         reader = csv.reader(ended, delimiter=dialect.delimiter, quoting=csv.QUOTE_NONE)
-    for row in reader:
-        if row:
-            yield Place(path, reader.line_num), row
+    try:
+        for row in reader:
+            if row:
+                yield Place(path, reader.line_num), row
+    except csv.Error as error:
+        # In practice: a carriage return inside an unquoted field.
+        place = Place(path, reader.line_num)
+        raise DataError(f"{place}: the row can't be read ({error}); end lines with \\n or \\r\\n alone.") from error
 
 
 def check_columns(place: Place, row: Sequence[str], expected: int, dialect: Dialect = TSV) -> None:

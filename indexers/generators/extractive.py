@@ -18,16 +18,19 @@ from pydantic import Field
 from cogr.errors import GeneratorError
 from cogr.records import Dataset, Item, Side
 from cogr.store import Store
-from indexers.generators.base import Answer, Completion, GeneratorBase, Options, Request
+from indexers.generators.base import Answer, Completion, GeneratorBase, Options, Reads, Request
 from indexers.text import Analyser, SurfaceForms
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 
 _GAP = -1
 _NEAREST_AT_MOST = 100
 _K1, _B = 1.5, 0.75
-_LAMBDAS = (1.0, 0.85, 0.7, 0.55, 0.4)
+_PRICES = (1.0, 0.85, 0.7, 0.55, 0.4)
+# Keywords with a word of the query count twice when one is chosen: as good on nfcorpus and chorus, and easier to read.
+_OWN_WORD = 2.0
 
 
 class ExtractiveOptions(Options):
@@ -153,8 +156,9 @@ class Collection:
 
     def of_query(self, text: str) -> list[int]:
         """The keywords of a query: the item keywords that together best retrieve the items nearest to its words."""
-        near = self._nearest(text)
-        return self._cover(near) if len(near) else []
+        stems = np.array(sorted({self._stem_ids[s] for s in self._analyser.stems(text) if s in self._stem_ids}), int)
+        near = self._nearest(stems)
+        return self._cover(near, stems) if len(near) else []
 
     @cached_property
     def _postings(self) -> tuple[_Rows, Floats]:
@@ -170,15 +174,15 @@ class Collection:
         weights = idf[stems] * counts * (_K1 + 1) / (counts + norm[docs])
         return _Rows.from_pairs(stems, docs, len(self._stems)), weights
 
-    def _nearest(self, text: str) -> Ints:
-        """Items whose BM25 for the words of the text is at least `cut` of the best one's; 100 at most."""
+    def _nearest(self, stems: Ints) -> Ints:
+        """Items whose BM25 for the stems is at least `cut` of the best one's; 100 at most."""
         postings, weights = self._postings
         scores = np.zeros(self.size)
-        for stem in {self._stem_ids[s] for s in self._analyser.stems(text) if s in self._stem_ids}:
+        for stem in stems.tolist():
             scores[postings[stem]] += weights[postings.starts[stem] : postings.starts[stem + 1]]
-        best = scores.max(initial=0.0)
-        near = np.flatnonzero((scores > 0) & (scores >= self.options.cut * best))
-        return near[np.lexsort((near, -scores[near]))][:_NEAREST_AT_MOST]
+        near = np.flatnonzero((scores > 0) & (scores >= self.options.cut * scores.max(initial=0.0)))
+        nearest: Ints = near[np.lexsort((near, -scores[near]))][:_NEAREST_AT_MOST]
+        return nearest
 
     @cached_property
     def _owners(self) -> _Rows:
@@ -186,40 +190,55 @@ class Collection:
         order = np.argsort(self._keywords.columns, kind="stable")
         return _Rows.from_pairs(self._keywords.columns[order], rows[order], len(self._codes))
 
-    def _cover(self, target: Ints) -> list[int]:
-        """The set of keywords with the best F1 of its owners against the target items (parametric greedy)."""
+    def _cover(self, target: Ints, stems: Ints) -> list[int]:
+        """The set of keywords with the best F1 of its owners against the target items.
+
+        Parametric (Dinkelbach) greedy: for a price of retrieving an item, take what gains most; keep the best price.
+        """
         wanted = np.zeros(self.size, dtype=bool)
         wanted[target] = True
-        candidates = np.unique(self._keywords.gather(target))
-        best, best_f1 = [], 0.0
-        for trade in _LAMBDAS:
-            chosen, f1 = self._greedy(wanted, candidates, trade)
+        phrases = np.unique(self._keywords.gather(target))
+        first, second = np.divmod(self._codes[phrases], self._base)
+        own = np.isin(first - 1, stems) | np.isin(second, stems)
+        candidates = _Candidates(phrases, [self._owners[p] for p in phrases.tolist()], np.where(own, _OWN_WORD, 1.0))
+        best: list[int] = []
+        best_f1 = 0.0
+        for price in _PRICES:
+            chosen, f1 = self._greedy(wanted, candidates, price)
             if f1 > best_f1:
                 best, best_f1 = chosen, f1
         return best
 
-    def _greedy(self, wanted: NDArray[np.bool_], candidates: Ints, trade: float) -> tuple[list[int], float]:
-        """Take the keyword with the most of 2 tp - trade * retrieved among what is not covered yet; and the set's F1."""
+    def _greedy(self, wanted: Mask, candidates: _Candidates, price: float) -> tuple[list[int], float]:
+        """Take keywords by 2 tp - price * retrieved over the items not covered yet, while one gains; with the set's F1."""
+        worth = 2.0 * wanted - price
         covered = np.zeros(self.size, dtype=bool)
-        owners = [self._owners[phrase] for phrase in candidates.tolist()]
+        gains = np.array([worth[owners].sum() for owners in candidates.owners])
         chosen: list[int] = []
-        gains = np.array([2.0 * wanted[o].sum() - trade * len(o) for o in owners])
-        while len(chosen) < self.options.query_keywords and len(gains) and gains.max() > 0:
-            pick = int(gains.argmax())
-            chosen.append(int(candidates[pick]))
-            new = owners[pick][~covered[owners[pick]]]
+        while len(chosen) < self.options.query_keywords and gains.max(initial=0.0) > 1e-9:
+            pick = int((gains * candidates.weight).argmax())
+            chosen.append(int(candidates.phrases[pick]))
+            new = candidates.owners[pick][~covered[candidates.owners[pick]]]
             covered[new] = True
-            self._discount(gains, candidates, new, wanted, trade)
+            phrases = self._keywords.gather(new)
+            lengths = self._keywords.starts[new + 1] - self._keywords.starts[new]
+            candidates.subtract(gains, phrases, np.repeat(worth[new], lengths))
         hits = int((covered & wanted).sum())
         return chosen, 2.0 * hits / (int(covered.sum()) + int(wanted.sum()))
 
-    def _discount(self, gains: Floats, candidates: Ints, new: Ints, wanted: NDArray[np.bool_], trade: float) -> None:
-        """Take the part of newly covered items out of the gains of every candidate that owns them."""
-        phrases = self._keywords.gather(new)
-        lengths = self._keywords.starts[new + 1] - self._keywords.starts[new]
-        worth = np.repeat(2.0 * wanted[new] - trade, lengths)
-        at = np.minimum(np.searchsorted(candidates, phrases), len(candidates) - 1)
-        same = candidates[at] == phrases
+
+@dataclass(frozen=True)
+class _Candidates:
+    """Keywords to choose from (sorted), who owns them, and how much each is preferred."""
+
+    phrases: Ints
+    owners: Sequence[Ints]
+    weight: Floats
+
+    def subtract(self, gains: Floats, phrases: Ints, worth: Floats) -> None:
+        """Take what is covered now out of the gains of those candidates that are among `phrases`."""
+        at = np.minimum(np.searchsorted(self.phrases, phrases), len(self.phrases) - 1)
+        same = self.phrases[at] == phrases
         np.subtract.at(gains, at[same], worth[same])
 
 
@@ -238,10 +257,14 @@ class Extractive(GeneratorBase):
         self._dataset_hash = dataset_hash
 
     @property
+    def reads(self) -> Reads:
+        """The entity's own words, and the whole collection's."""
+        return "entity"
+
+    @property
     def fingerprint(self) -> Mapping[str, object]:
         return {
             "kind": "extractive",
-            "reads": "entity",
             "version": 1,
             "dataset_hash": self._dataset_hash,
             **self.options.model_dump(),

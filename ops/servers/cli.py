@@ -8,14 +8,14 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from cogr.errors import UserError
+from cogr.errors import ServiceError, UserError
 from indexers import console
 from ops.servers import opensearch
+from ops.servers.configured import Answer, ask, from_environment
+from ops.servers.security import SECURITY_VERSION
 from ops.servers.state import ServerState
 
 app = typer.Typer(no_args_is_help=True, help="A local single-node OpenSearch for development and tests.")
-
-URL_VARIABLE = "COGR_OPENSEARCH_URL"
 
 Json = typer.Option(False, "--json", help="One JSON object on standard output.")
 
@@ -31,21 +31,31 @@ def start(
     ),
     heap: str = typer.Option("512m", help="Java heap, such as 512m or 2g."),
     data: Path = typer.Option(None, help="Folder for the data.  [default: below the server's folder]"),
+    security: bool = typer.Option(
+        False, "--security", help=f"With TLS and users (OpenSearch {SECURITY_VERSION} and its plugin)."
+    ),
     as_json: bool = Json,
 ) -> None:
-    """Start a server and wait until it works; does nothing when it runs already."""
-    started = opensearch.start(
-        opensearch.Wanted(version=version, name=name, port=port, heap=heap, data=data), console.note
-    )
+    """Start a server and wait until it works. Does nothing when it runs already, or when COGR_OPENSEARCH_URL is set."""
+    wanted = opensearch.Wanted(version=version, name=name, port=port, heap=heap, data=data, security=security)
+    configured = from_environment()
+    if configured is not None:
+        _use_configured(ask(configured), as_json)
+        return
+    started = opensearch.start(wanted, console.note)
+    state = started.state
     if started.already:
-        console.note(f"{started.state.name} runs already.")
-    console.emit(
-        as_json,
-        {**_payload(started.state), "already_running": started.already},
-        lambda out: _show(out, [started.state]),
-    )
-    if not as_json:
-        console.next_command(f"export {URL_VARIABLE}={started.state.url}")
+        console.note(f"{state.name} runs already.")
+    console.emit(as_json, {**_payload(state), "already_running": started.already}, lambda out: _show(out, [state]))
+    credentials = f"set -a; . {state.credentials_file}; set +a; " if state.credentials_file else ""
+    console.next_command(f"{credentials}cogr-index rebuild --side item --set opensearch.url={state.url}")
+
+
+def _use_configured(answer: Answer, as_json: bool) -> None:
+    if answer.problem is not None:
+        raise ServiceError(f"{answer.problem} Its URL comes from the environment; unset it to start a server here.")
+    console.note("The environment names a cluster (COGR_OPENSEARCH_URL): nothing is started.")
+    console.emit(as_json, _configured_payload(answer), lambda out: _show_configured(out, answer))
 
 
 @app.command()
@@ -55,12 +65,11 @@ def stop(
     remove: bool = typer.Option(False, "--remove", help="Delete data, logs and configuration too."),
     as_json: bool = Json,
 ) -> None:
-    """Stop a server that was started here."""
+    """Stop a server that was started here. Its data stays, and the next start goes on with it."""
     servers = opensearch.status(name)
     if len(servers) > 1 and not every:
-        raise UserError(
-            f"Several servers were started ({', '.join(s.name for s in servers)}); name one with --name, or use --all."
-        )
+        names = ", ".join(server.name for server in servers)
+        raise UserError(f"Several servers were started here ({names}); name one with --name, or use --all.")
     if name is not None and not servers:
         raise UserError(f"No server {name} was started here; see cogr-ops opensearch status.")
     stopped = [server.name for server in servers if opensearch.stop(server, remove=remove)]
@@ -71,20 +80,42 @@ def stop(
 
 @app.command()
 def status(
-    name: str = typer.Option(None, help="Name of the server.  [default: all; the latest in the first place]"),
+    name: str = typer.Option(None, help="Name of the server.  [default: all; the latest comes first]"),
     as_json: bool = Json,
 ) -> None:
-    """What runs, and where."""
+    """What runs, and where. `url` in the JSON is the one that commands should use."""
+    configured = from_environment() if name is None else None
+    answer = ask(configured) if configured is not None else None
     servers = opensearch.status(name)
     running = [server for server in servers if server.running]
-    payload: dict[str, Any] = _payload(running[0]) if running else {"running": False, "url": None}
+    payload: dict[str, Any] = {"running": False, "url": None}
+    if answer is not None:
+        payload = _configured_payload(answer)
+    elif running:
+        payload = _payload(running[0])
     payload["servers"] = [_payload(server) for server in servers]
-    console.emit(as_json, payload, lambda out: _show(out, servers))
+
+    def human(out: Console) -> None:
+        if answer is not None:
+            _show_configured(out, answer)
+        _show(out, servers)
+
+    console.emit(as_json, payload, human)
 
 
 def _payload(state: ServerState) -> dict[str, Any]:
     shown = state.model_dump(exclude={"kind", "birth", "owner_pid", "owner_birth"}, exclude_none=True)
-    return {"running": state.running, "url": None, **shown}
+    return {"running": state.running, "local": True, "url": None, **shown}
+
+
+def _configured_payload(answer: Answer) -> dict[str, Any]:
+    shown = {"running": answer.problem is None, "local": False, "url": answer.url, "version": answer.version}
+    return shown if answer.problem is None else {**shown, "problem": answer.problem}
+
+
+def _show_configured(out: Console, answer: Answer) -> None:
+    said = f"OpenSearch {answer.version}" if answer.problem is None else answer.problem
+    out.print(f"{answer.url} (from the environment): {said}", soft_wrap=True)
 
 
 def _show(out: Console, servers: list[ServerState]) -> None:
@@ -93,6 +124,14 @@ def _show(out: Console, servers: list[ServerState]) -> None:
     for server in servers:
         state = ("running" if server.url else "starting") if server.running else "died"
         out.print(f"{server.name}: {state}{f', {server.url}' if server.url else ''}")
-        lines = {"version": server.version, "process": server.pid, "folder": server.folder, "log": server.log}
+        lines = {
+            "version": server.version,
+            "process": server.pid,
+            "folder": server.folder,
+            "log": server.log,
+            "CA file": server.ca_file,
+            "credentials": server.credentials_file,
+        }
         for label, value in lines.items():
-            out.print(f"  {label:8} {value}", soft_wrap=True)
+            if value is not None:
+                out.print(f"  {label:12} {value}", soft_wrap=True)

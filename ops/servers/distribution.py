@@ -6,6 +6,7 @@ whose files are hard links.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -20,6 +21,7 @@ from cogr.errors import ServiceError, SettingsError, UserError
 from ops.servers.folders import locked, require_free
 
 HOME_VARIABLE = "COGR_OPENSEARCH_HOME"
+SECURITY_PLUGIN = "opensearch-security"
 UNPACKED_BYTES = 700_000_000
 """Room for the archive in Maven's repository, the archive itself and the unpacked files."""
 
@@ -29,10 +31,17 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """An unpacked OpenSearch."""
+    """An unpacked OpenSearch.
+
+    Attributes:
+        home: its folder.
+        version: such as 3.8.0.
+        label: what variants of it are named after.
+    """
 
     home: Path
     version: str
+    label: str
 
     def has_plugin(self, name: str) -> bool:
         return (self.home / "plugins" / name).is_dir()
@@ -57,7 +66,7 @@ def find_distribution(version: str | None, default: str, servers: Path, say: Say
     with locked(folder, lambda: say(f"Waiting for another process that unpacks OpenSearch {version} ...")):
         if not folder.exists():
             _fetch_distribution(version, folder, say)
-    return Distribution(folder, version)
+    return Distribution(folder, version, folder.name)
 
 
 def _from_home(home: Path, version: str | None) -> Distribution:
@@ -71,7 +80,7 @@ def _from_home(home: Path, version: str | None) -> Distribution:
         raise SettingsError(
             f"{HOME_VARIABLE}={home} is OpenSearch {found}, but version {version} was asked for; unset it or leave --version out."
         )
-    return Distribution(home, found)
+    return Distribution(home, found, f"opensearch-{found}-{hashlib.sha256(bytes(home)).hexdigest()[:8]}")
 
 
 def _fetch_distribution(version: str, folder: Path, say: Say) -> None:
@@ -143,22 +152,27 @@ def unpack(archive: Path, folder: Path) -> None:
         path.chmod(0o755)
 
 
-def variant(base: Distribution, label: str, change: Callable[[Path], None], servers: Path) -> Distribution:
-    """A changed copy of a distribution, made once: <servers>/distributions/opensearch-<version>-<label>.
+def variant(base: Distribution, change_name: str, change: Callable[[Path], None], servers: Path) -> Distribution:
+    """A changed copy of a distribution, made once: <servers>/distributions/<label>-<change_name>.
 
     Args:
         change: changes the copy; it may add, replace and remove files, but must not write into one that is there (files
             are hard links to the original's).
     """
-    folder = servers / "distributions" / f"opensearch-{base.version}-{label}"
+    folder = servers / "distributions" / f"{base.label}-{change_name}"
     with locked(folder):
         if not folder.exists():
             with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".tmp-") as scratch:
                 copy = Path(scratch) / "copy"
-                shutil.copytree(base.home, copy, copy_function=_link_or_copy, symlinks=True)
+                link_tree(base.home, copy)
                 change(copy)
                 copy.rename(folder)
-    return Distribution(folder, base.version)
+    return Distribution(folder, base.version, folder.name)
+
+
+def link_tree(source: Path, target: Path) -> None:
+    """A copy of a folder whose files are hard links, or copies where the system allows no links."""
+    shutil.copytree(source, target, copy_function=_link_or_copy, symlinks=True)
 
 
 def _link_or_copy(source: str, target: str) -> None:

@@ -5,39 +5,42 @@ The node listens on 127.0.0.1 only. The distribution is shared and read-only; al
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import shutil
 import socket
 import time
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from cogr.errors import ServiceError, UserError
+from cogr.settings import OpenSearchSettings
 from ops.servers.account import Account, service_account
 from ops.servers.distribution import Distribution, Say, find_distribution, variant, without_modules
-from ops.servers.folders import instance_folder, locked, require_free, servers_folder
+from ops.servers.folders import instance_folder, locked, open_to_others, require_free, servers_folder
 from ops.servers.java import Java, Needed, find_java
+from ops.servers.node import Node, ports_file
 from ops.servers.process import current_process, end, last_words, spawn
+from ops.servers.security import (
+    SECURITY_VERSION,
+    add_security,
+    ca_file,
+    credentials_file,
+    read_credentials,
+    with_security,
+)
 from ops.servers.state import ServerState, drop_state, read_state, states, write_state
 
 KIND = "opensearch"
 DEFAULT_VERSION = "3.8.0"
+LEAST_JAVA = 21
+"""What OpenSearch 3.x is compiled for."""
 PREFERRED_PORT = 9200
-START_SECONDS = 180.0
+START_SECONDS = 300.0
 DATA_BYTES = 300_000_000
 """Free disk that a node wants before it starts."""
-
-LOG4J = """\
-appender.console.type = Console
-appender.console.name = console
-appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = [%d{ISO8601}][%-5p][%-25c{1.}] %marker%m%n
-rootLogger.level = info
-rootLogger.appenderRef.console.ref = console
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +49,12 @@ class Wanted:
 
     Attributes:
         version: None takes the default (or what COGR_OPENSEARCH_HOME has).
-        name: None takes opensearch-<version>.
+        name: None takes opensearch-<version>, with -secure for a secured one.
         port: None takes 9200 if it is free, else any free one; 0 takes any free one.
         heap: Java's heap, such as 512m or 2g.
         data: None takes a folder below the server's own.
-        bound_to_caller: a later `reap_orphans` stops it when this process is gone.
+        security: TLS and users by the security plugin (3.4.0 only).
+        bound_to_caller: a later `reap_orphans` stops and removes it when this process is gone.
     """
 
     version: str | None = None
@@ -58,6 +62,7 @@ class Wanted:
     port: int | None = None
     heap: str = "512m"
     data: Path | None = None
+    security: bool = False
     bound_to_caller: bool = False
 
     def __post_init__(self) -> None:
@@ -65,6 +70,19 @@ class Wanted:
             raise UserError(f"{self.version!r} is no OpenSearch version; give one like {DEFAULT_VERSION} or 2.19.5.")
         if not re.fullmatch(r"[1-9]\d*[mg]", self.heap):
             raise UserError(f"{self.heap!r} is no heap size; give one like 512m or 2g.")
+        if self.security and self.version not in (None, SECURITY_VERSION):
+            raise UserError(
+                f"The security plugin is there for OpenSearch {SECURITY_VERSION} only; leave --version out."
+            )
+
+    @property
+    def default_version(self) -> str:
+        return SECURITY_VERSION if self.security else DEFAULT_VERSION
+
+    @property
+    def server_name(self) -> str:
+        version = self.version or self.default_version
+        return self.name or f"{KIND}-{version}{'-secure' if self.security else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +90,7 @@ class Started:
     """A running server, and whether it ran already."""
 
     state: ServerState
-    already: bool = field(default=False)
+    already: bool
 
 
 def _quiet(_: str) -> None:
@@ -88,8 +106,10 @@ def start(wanted: Wanted, say: Say = _quiet) -> Started:
     """
     account = service_account()
     servers = servers_folder(account)
-    name = wanted.name or f"{KIND}-{wanted.version or DEFAULT_VERSION}"
+    name = wanted.server_name
     folder = instance_folder(servers, name)
+    with open_to_others() if account.drops else nullcontext():
+        folder.parent.mkdir(exist_ok=True)
     with locked(folder, lambda: say(f"Waiting for another start of {name} ...")):
         state = read_state(folder)
         if state is not None and state.running:
@@ -98,58 +118,72 @@ def start(wanted: Wanted, say: Say = _quiet) -> Started:
         if state is not None:
             say(f"The last {name} (process {state.pid}) ended without a stop; starting it again.")
             drop_state(folder)
-        return Started(_finish(_launch(wanted, name, folder, servers, account, say), say))
+        # Root's files are for the account that the node runs as.
+        with open_to_others() if account.drops else nullcontext():
+            launched = _launch(wanted, folder, servers, account, say)
+        return Started(_finish(launched, say), already=False)
 
 
 def _refuse_difference(state: ServerState, wanted: Wanted) -> None:
-    """A running server of this name must be what was asked for."""
+    """Raise UserError when the running server of this name is not what was asked for."""
     port = int(state.url.rsplit(":", 1)[1]) if state.url else None
+    differs = None
     if wanted.version not in (None, state.version):
-        raise UserError(
-            f"{state.name} runs OpenSearch {state.version}, not {wanted.version}; stop it or give another --name."
-        )
-    if wanted.port and port is not None and wanted.port != port:
-        raise UserError(f"{state.name} runs already on port {port}, not {wanted.port}; stop it or give another --name.")
-    if wanted.data is not None and wanted.data.absolute() != state.data:
-        raise UserError(f"{state.name} runs already on the data in {state.data}; stop it or give another --name.")
+        differs = f"as OpenSearch {state.version}, not {wanted.version}"
+    elif wanted.security != (state.ca_file is not None):
+        differs = "without the security plugin" if wanted.security else "with the security plugin"
+    elif wanted.port and port is not None and wanted.port != port:
+        differs = f"on port {port}, not {wanted.port}"
+    elif wanted.data is not None and wanted.data.absolute() != state.data:
+        differs = f"on the data in {state.data}"
+    if differs is not None:
+        raise UserError(f"{state.name} runs already {differs}; stop it or give another --name.")
 
 
-def _launch(wanted: Wanted, name: str, folder: Path, servers: Path, account: Account, say: Say) -> ServerState:
-    """Prepare the folder, start the process, and remember it."""
+def _launch(wanted: Wanted, folder: Path, servers: Path, account: Account, say: Say) -> ServerState:
+    """Prepare a node, start its process, and remember it."""
     port = _choose_port(wanted.port)
-    require_free(servers, DATA_BYTES, f"Starting {name}")
-    distribution = find_distribution(wanted.version, DEFAULT_VERSION, servers, say)
-    java = find_java(_needed_java(distribution.version), account, servers)
-    distribution = _fit_to_java(distribution, java, servers)
+    require_free(servers, DATA_BYTES, f"Starting {wanted.server_name}")
+    distribution, java = _find(wanted, servers, account, say)
     data = (wanted.data or folder / "data").absolute()
-    _prepare_folder(folder, data, account)
-    _write_configuration(folder, data, name, port, distribution, java)
-    log = folder / "logs" / "opensearch.log"
+    node = Node(wanted.server_name, folder, data, distribution, java, account, wanted.security)
+    node.prepare(port)
+    if node.security:
+        add_security(node)
+    node.hand_over()
     say(f"Starting OpenSearch {distribution.version} with Java {java.major} ...")
-    process = spawn(
-        [str(distribution.home / "bin" / "opensearch")],
-        environment=_environment(folder, java, wanted.heap),
-        cwd=folder,
-        log=log,
-        account=account,
-    )
+    process = spawn(node.command, environment=node.environment(wanted.heap), cwd=folder, log=node.log, account=account)
     owner = current_process() if wanted.bound_to_caller else None
     state = ServerState(
         kind=KIND,
-        name=name,
+        name=node.name,
         version=distribution.version,
         pid=process.pid,
         birth=process.birth,
-        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        started=datetime.now(UTC).isoformat(timespec="milliseconds"),
         folder=folder,
         data=data,
-        log=log,
+        log=node.log,
         java=str(java.home),
         owner_pid=owner.pid if owner else None,
         owner_birth=owner.birth if owner else None,
+        ca_file=ca_file(folder) if node.security else None,
+        credentials_file=credentials_file(folder) if node.security else None,
     )
     write_state(state)
     return state
+
+
+def _find(wanted: Wanted, servers: Path, account: Account, say: Say) -> tuple[Distribution, Java]:
+    """The distribution in the variant that the Java runtime and the wish for security call for."""
+    distribution = find_distribution(wanted.version, wanted.default_version, servers, say)
+    java = find_java(_needed_java(distribution.version), account, servers)
+    # A trimmed runtime lacks the locale data of the Thai analyzer, without which no index can be created.
+    if java.trimmed and (distribution.home / "modules" / "analysis-common").exists():
+        distribution = variant(distribution, "trimmed", without_modules("analysis-common"), servers)
+    if wanted.security:
+        distribution = with_security(distribution, servers, say)
+    return distribution, java
 
 
 def _choose_port(wanted: int | None) -> int:
@@ -176,92 +210,21 @@ def _port_free(port: int) -> bool:
 
 
 def _needed_java(version: str) -> Needed:
-    """3.x is compiled for Java 21; 2.x needs the security manager, which Java 24 removed."""
+    """2.x needs the security manager, which Java 24 removed."""
     if version.startswith("2."):
         return Needed(f"OpenSearch {version}", 11, 23)
-    return Needed(f"OpenSearch {version}", 21)
-
-
-def _fit_to_java(distribution: Distribution, java: Java, servers: Path) -> Distribution:
-    """A trimmed runtime lacks the locale data of the Thai analyzer, without which no index can be created."""
-    if java.trimmed and (distribution.home / "modules" / "analysis-common").exists():
-        return variant(distribution, "trimmed", without_modules("analysis-common"), servers)
-    return distribution
-
-
-def _prepare_folder(folder: Path, data: Path, account: Account) -> None:
-    """Create what the node writes into, owned by its account."""
-    folder.mkdir(parents=True, exist_ok=True)
-    if not data.exists():
-        account.own(data)
-    if not account.may("w", data):
-        raise UserError(
-            f"The data folder {data} can't be written by the user {account.name}, as whom OpenSearch runs; change its owner."
-        )
-    account.own(folder / "config", folder / "logs", folder / "tmp")
-    (folder / "logs" / "http.ports").unlink(missing_ok=True)
-
-
-def _write_configuration(
-    folder: Path, data: Path, name: str, port: int, distribution: Distribution, java: Java
-) -> None:
-    settings = {
-        "cluster.name": f"cogr-{name}",
-        "node.name": name,
-        "path.data": str(data),
-        "path.logs": str(folder / "logs"),
-        "network.host": "127.0.0.1",
-        "http.port": port,
-        "transport.port": 0,
-        "discovery.type": "single-node",
-        # The node writes logs/http.ports once it listens: the port need not be guessed beforehand.
-        "node.portsfile": True,
-        # A developer's disk is often nearly full; the node would refuse to place an index.
-        "cluster.routing.allocation.disk.threshold_enabled": False,
-    }
-    if distribution.has_plugin("opensearch-security"):
-        settings["plugins.security.disabled"] = True
-    config = folder / "config"
-    # JSON values are YAML values.
-    (config / "opensearch.yml").write_text("".join(f"{key}: {json.dumps(value)}\n" for key, value in settings.items()))
-    (config / "log4j2.properties").write_text(LOG4J)
-    (config / "jvm.options").write_text(_jvm_options(distribution, java, folder))
-
-
-def _jvm_options(distribution: Distribution, java: Java, folder: Path) -> str:
-    """The distribution's Java options with paths in the server's folder, less those that the runtime can't take."""
-    lines = []
-    for line in (distribution.home / "config" / "jvm.options").read_text(encoding="utf-8").splitlines():
-        if line.startswith("#") or not line.strip() or "-Xlog:gc" in line or re.match(r"-Xm[sx]", line):
-            continue
-        if "jdk.incubator.vector" in line and java.trimmed:
-            continue
-        line = line.replace("-XX:HeapDumpPath=data", f"-XX:HeapDumpPath={folder}/tmp")
-        lines.append(line.replace("-XX:ErrorFile=logs/", f"-XX:ErrorFile={folder}/logs/"))
-    return "\n".join(lines) + "\n"
-
-
-def _environment(folder: Path, java: Java, heap: str) -> dict[str, str]:
-    """Only what the start script needs: nothing of the caller's environment reaches the node."""
-    return {
-        "PATH": os.environ.get("PATH", os.defpath),
-        "HOME": str(folder / "tmp"),
-        "LANG": "C.UTF-8",
-        "OPENSEARCH_JAVA_HOME": str(java.home),
-        "OPENSEARCH_JAVA_OPTS": f"-Xms{heap} -Xmx{heap}",
-        "OPENSEARCH_PATH_CONF": str(folder / "config"),
-        "OPENSEARCH_TMPDIR": str(folder / "tmp"),
-    }
+    return Needed(f"OpenSearch {version}", LEAST_JAVA)
 
 
 def _finish(state: ServerState, say: Say) -> ServerState:
     """Wait until the node works and remember its address; a node that does not come up is ended."""
-    deadline = time.monotonic() + START_SECONDS
     began = time.monotonic()
     try:
-        port = _wait_for_port(state, deadline)
-        ready = state.model_copy(update={"url": f"http://127.0.0.1:{port}"})
-        _wait_until_working(ready, deadline)
+        port = _wait_for_port(state, began + START_SECONDS)
+        # The demo certificates name localhost, not its address.
+        url = f"https://localhost:{port}" if state.ca_file else f"http://127.0.0.1:{port}"
+        ready = state.model_copy(update={"url": url})
+        _wait_until_working(ready)
     except BaseException:
         end(state.process)
         drop_state(state.folder)
@@ -272,7 +235,7 @@ def _finish(state: ServerState, say: Say) -> ServerState:
 
 
 def _wait_for_port(state: ServerState, deadline: float) -> int:
-    ports = state.folder / "logs" / "http.ports"
+    ports = ports_file(state.folder)
     while True:
         if ports.exists() and (lines := ports.read_text().split()):
             return int(lines[0].rsplit(":", 1)[1])
@@ -287,22 +250,34 @@ def _wait_for_port(state: ServerState, deadline: float) -> int:
         time.sleep(0.1)
 
 
-def _wait_until_working(state: ServerState, deadline: float) -> None:
-    """Cluster health, then an index created and deleted again."""
-    from opensearchpy import OpenSearch, OpenSearchException
+def _wait_until_working(state: ServerState) -> None:
+    """Cluster health, then an index created and deleted again. Answers of 503 are asked again by the client."""
+    from indexers.backends.opensearch.client import Cluster
 
-    client = OpenSearch([state.url], timeout=60)
-    index = f"cogr-ready-{state.pid}"
+    cluster = Cluster(connection(state))
+    index = f"/cogr-ready-{state.pid}"
+    body = {"settings": {"number_of_shards": 1, "number_of_replicas": 0}}
     try:
-        client.cluster.health(wait_for_status="yellow")
-        client.indices.create(index=index, body={"settings": {"number_of_shards": 1, "number_of_replicas": 0}})
-        client.indices.delete(index=index)
-    except OpenSearchException as error:
-        raise ServiceError(
-            f"OpenSearch {state.version} listens on {state.url} but creates no index ({error}); the log is {state.log}."
-        ) from error
+        cluster.call("GET", "/_cluster/health", doing="waiting for it", params={"wait_for_status": "yellow"})
+        cluster.call("PUT", index, doing="trying an index", body=body, exists_ok=True)
+        cluster.call("DELETE", index, doing="trying an index", missing_ok=True)
+    except ServiceError as error:
+        raise ServiceError(f"{error} The log is {state.log}.") from error
     finally:
-        client.close()
+        cluster.close()
+
+
+def connection(state: ServerState, **more: Any) -> OpenSearchSettings:
+    """Settings that reach a server, its credentials included.
+
+    Args:
+        more: further settings, such as prefix="test".
+    """
+    values: dict[str, Any] = {"url": state.url}
+    if state.credentials_file is not None:
+        credentials = read_credentials(state.credentials_file)
+        values |= {key.removeprefix("COGR_OPENSEARCH__").lower(): value for key, value in credentials.items()}
+    return OpenSearchSettings.model_validate(values | more)
 
 
 def status(name: str | None = None) -> list[ServerState]:
@@ -315,7 +290,7 @@ def stop(state: ServerState, *, remove: bool = False) -> bool:
     """End the server's process and forget it.
 
     Args:
-        remove: delete its folder too: data, logs, configuration.
+        remove: delete its data and its folder (logs, configuration) too.
 
     Returns:
         False when it was not running any more.
@@ -324,9 +299,9 @@ def stop(state: ServerState, *, remove: bool = False) -> bool:
         ended = end(state.process)
         drop_state(state.folder)
         if remove:
-            shutil.rmtree(state.folder)
-            if state.data.exists():
-                shutil.rmtree(state.data)
+            for folder in (state.data, state.folder):
+                if folder.exists():
+                    shutil.rmtree(folder)
     return ended
 
 

@@ -82,9 +82,9 @@ def raw_line(line: bytes) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (raw_line(b"{no json"), "items.jsonl:5"),
-        (raw_line(b'{"id": "x", "title": "\\ud800"}'), "items.jsonl:5"),
-        (raw_line(b'{"id": "x", "title": "\xff"}'), "items.jsonl:5"),
+        (raw_line(b"{no json"), "items.jsonl, line 5"),
+        (raw_line(b'{"id": "x", "title": "\\ud800"}'), "items.jsonl, line 5"),
+        (raw_line(b'{"id": "x", "title": "\xff"}'), "items.jsonl, line 5"),
         (data_with([*ITEMS, ITEMS[0]]), "'a'"),
         (data_with(labels=[*LABELS, {"query": "q1", "item": "zz", "grade": 1}]), "zz"),
         (data_with(labels=[{"query": "q1", "item": "a", "grade": 0}]), "relevant"),

@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from cogr.errors import SnapshotError
-from cogr.mirror import Mirror
 from cogr.records import Side
 from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Snapshot
+from cogr.store import Store
 from indexers.backends.base import Listed, Pushed, SearchResult, Verified
+from indexers.backends.checks import check_side
+from indexers.backends.mirrors import mirror_of
 from indexers.backends.opensearch import publish, push, search, verify
 from indexers.backends.opensearch.client import Cluster
-from indexers.backends.opensearch.mapping import alias_name, side_of
+from indexers.backends.opensearch.mapping import alias_name
 
 
 class OpenSearchBackend:
     """Snapshots in an OpenSearch cluster: one write-once index each, behind the aliases `<prefix>-items` and `<prefix>-queries`.
 
-    Scores are those of `Mirror` in the flavour of the cluster's version (`mirror_flavour`).
+    Scores are those of a mirror with `cluster.version.bm25`.
 
     Args:
         settings: the cluster, the prefix, shards and replicas.
-        mirror_of: makes the mirror of a snapshot, which verification compares with.
+        store: keeps the mirrors that verification compares with.
     """
 
     name = "opensearch"
 
-    def __init__(self, settings: OpenSearchSettings, mirror_of: Callable[[Snapshot], Mirror] = Mirror.build) -> None:
+    def __init__(self, settings: OpenSearchSettings, store: Store) -> None:
         self.cluster = Cluster(settings)
         self.prefix = settings.prefix
-        self._mirror_of = mirror_of
+        self._store = store
 
     def push(self, snapshot: Snapshot) -> Pushed:
         """See `push.push`."""
@@ -38,7 +40,7 @@ class OpenSearchBackend:
 
     def verify(self, snapshot: Snapshot, queries: Iterable[Sequence[str]]) -> Verified:
         """See `verify.verify`."""
-        return verify.verify(self.cluster, self.prefix, snapshot, self._mirror_of(snapshot), queries)
+        return verify.verify(self.cluster, self.prefix, snapshot, mirror_of(self._store, snapshot), queries)
 
     def publish(self, snapshots: Mapping[Side, str]) -> Mapping[Side, str | None]:
         """See `publish.publish`."""
@@ -88,8 +90,7 @@ class OpenSearchBackend:
     def _index(self, side: Side, snapshot: str | None) -> tuple[str, str]:
         """The snapshot to ask and its index: always a concrete one, so that a switch in mid-answer mixes nothing."""
         if snapshot is not None:
-            if side_of(snapshot) != side:
-                raise SnapshotError(f"Snapshot {snapshot} is no snapshot of the side {side}; name one that is.")
+            check_side(snapshot, side)
             return snapshot, publish.pushed_index(self.cluster, self.prefix, snapshot).name
         state = publish.serving_index(self.cluster, self.prefix, side)
         if state is None:

@@ -5,7 +5,7 @@ Pure data; nothing here sends a request. Why each line of the mapping is as it i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from cogr.bm25 import DEFAULT
 from cogr.errors import ServiceError
 from cogr.records import Side
 from cogr.snapshots import Manifest, Snapshot
+from indexers.backends.checks import side_of
 from indexers.backends.opensearch.client import Version
 
 LAYOUT = 1
@@ -29,11 +30,6 @@ def alias_name(prefix: str, side: Side) -> str:
 def index_name(prefix: str, snapshot_id: str) -> str:
     """The write-once index of one snapshot, such as `shop-items-item-r001-0123456789ab`."""
     return f"{alias_name(prefix, side_of(snapshot_id))}-{snapshot_id}"
-
-
-def side_of(snapshot_id: str) -> Side:
-    """The side that a snapshot id begins with."""
-    return "query" if snapshot_id.startswith("query-") else "item"
 
 
 def id_field(side: Side) -> str:
@@ -85,7 +81,7 @@ def meta_of(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def documents(snapshot: Snapshot) -> Any:
+def documents(snapshot: Snapshot) -> Iterator[tuple[str, dict[str, Any]]]:
     """(id, document) of every entity in id order, streaming.
 
     `keywords` is S ∪ {self}: S in generation order, then the own text's keyword unless S has it. A query's document keeps
@@ -128,6 +124,11 @@ class IndexState:
     def snapshot(self) -> str:
         """Id of the snapshot in it; "" when it is not one of ours."""
         return str(self.meta.get("snapshot", ""))
+
+    @property
+    def uuid(self) -> str:
+        """Tells an index from another of the same name."""
+        return str(self.settings.get("uuid", ""))
 
     @property
     def complete(self) -> bool:

@@ -11,8 +11,9 @@ from typing import Any
 from cogr.errors import CheckFailedError, ServiceError, SnapshotError
 from cogr.records import SIDES, Side
 from indexers.backends.base import Listed
+from indexers.backends.checks import check_normalisers, check_side, side_of
 from indexers.backends.opensearch.client import Cluster
-from indexers.backends.opensearch.mapping import IndexState, alias_name, check_scored, index_name, side_of
+from indexers.backends.opensearch.mapping import IndexState, alias_name, check_scored, index_name
 from indexers.backends.opensearch.push import read_index
 
 
@@ -26,7 +27,8 @@ def publish(cluster: Cluster, prefix: str, snapshots: Mapping[Side, str]) -> dic
     """
     now = {side: _aliased(cluster, prefix, side) for side in SIDES}
     new = {side: _publishable(cluster, prefix, side, id_) for side, id_ in snapshots.items()}
-    _check_normalisers({side: [new[side]] if side in new else now[side] for side in SIDES})
+    pair = [state for side in SIDES for state in ([new[side]] if side in new else now[side])]
+    check_normalisers({state.snapshot: str(state.meta.get("normaliser")) for state in pair})
     actions = [
         action for side, state in new.items() for action in _switch(alias_name(prefix, side), now[side], state.name)
     ]
@@ -124,8 +126,7 @@ def _aliased(cluster: Cluster, prefix: str, side: Side) -> list[IndexState]:
 
 
 def _publishable(cluster: Cluster, prefix: str, side: Side, snapshot_id: str) -> IndexState:
-    if side_of(snapshot_id) != side:
-        raise SnapshotError(f"Snapshot {snapshot_id} is no snapshot of the side {side}; name one that is.")
+    check_side(snapshot_id, side)
     state = pushed_index(cluster, prefix, snapshot_id)
     if not state.complete:
         raise SnapshotError(
@@ -137,14 +138,6 @@ def _publishable(cluster: Cluster, prefix: str, side: Side, snapshot_id: str) ->
         )
     check_scored(state, cluster.version)
     return state
-
-
-def _check_normalisers(pair: Mapping[Side, list[IndexState]]) -> None:
-    spoken = {state.name: state.meta.get("normaliser") for states in pair.values() for state in states}
-    if len(set(spoken.values())) > 1:
-        raise SnapshotError(
-            f"These indexes have different normalisers and can't serve together: {', '.join(f'{name} {normaliser}' for name, normaliser in spoken.items())}; rebuild the older one."
-        )
 
 
 def _switch(alias: str, now: list[IndexState], target: str) -> list[dict[str, Any]]:

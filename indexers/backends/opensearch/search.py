@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from cogr.errors import ServiceError, UserError
 from cogr.keywords import normalise
 from cogr.records import Side
@@ -90,7 +92,8 @@ def everything(cluster: Cluster, index: str, side: Side, keywords: Sequence[str]
         raise ServiceError(
             f"{index} at {cluster.url} gave {len(hits)} hits of {total}; it changed meanwhile, search again."
         )
-    return Found(total, [Hit(hit["sort"][1], hit["sort"][0]) for hit in hits])
+    scores = float32s([hit["sort"][0] for hit in hits])
+    return Found(total, [Hit(hit["sort"][1], score) for hit, score in zip(hits, scores, strict=True)])
 
 
 def lookup(cluster: Cluster, index: str, text: str) -> tuple[str, ...] | None:
@@ -146,10 +149,16 @@ def _pages(cluster: Cluster, index: str, body: Mapping[str, Any]) -> Iterator[Se
 
 
 def _hit(hit: Mapping[str, Any], keywords: Sequence[str]) -> Hit:
-    score, id_ = hit["sort"]
     parts = dict(_parts(hit["_explanation"])) if "_explanation" in hit else {}
-    matched = {keyword: parts[keyword] for keyword in dict.fromkeys(keywords) if keyword in parts}
-    return Hit(id_, score, hit["_source"]["text"], matched)
+    matched = [keyword for keyword in dict.fromkeys(keywords) if keyword in parts]
+    score, *matched_parts = float32s([hit["sort"][0], *(parts[keyword] for keyword in matched)])
+    return Hit(hit["sort"][1], score, hit["_source"]["text"], dict(zip(matched, matched_parts, strict=True)))
+
+
+def float32s(printed: Sequence[float]) -> list[float]:
+    """The float32 values behind their shortest decimal forms, which is how a cluster prints them."""
+    values: list[float] = np.array(printed, np.float32).tolist()
+    return values
 
 
 def _parts(explanation: Mapping[str, Any]) -> Iterator[tuple[str, float]]:

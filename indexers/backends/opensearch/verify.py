@@ -5,7 +5,6 @@ Counts, a seeded sample of documents field by field, and live results: totals, o
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any
@@ -17,14 +16,13 @@ from cogr.mirror import Mirror
 from cogr.records import Side
 from cogr.snapshots import Snapshot
 from indexers.backends.base import Verified
+from indexers.backends.checks import sample
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.mapping import check_scored, documents
 from indexers.backends.opensearch.publish import pushed_index
 from indexers.backends.opensearch.push import check_count, mark
 from indexers.backends.opensearch.search import everything
 
-SAMPLE = 500
-"""Documents compared field by field."""
 _MGET = 100
 
 
@@ -58,10 +56,9 @@ def verify(
 
 def _check_documents(cluster: Cluster, index: str, snapshot: Snapshot) -> int:
     """Compare a sample that is always the same for one snapshot; the number of documents compared."""
-    entities = snapshot.manifest.entities
-    chosen = set(random.Random(snapshot.id).sample(range(entities), min(SAMPLE, entities)))
-    sample = (document for number, document in enumerate(documents(snapshot)) if number in chosen)
-    while batch := dict(islice(sample, _MGET)):
+    chosen = sample(snapshot)
+    sampled = (document for number, document in enumerate(documents(snapshot)) if number in chosen)
+    while batch := dict(islice(sampled, _MGET)):
         doing = f"reading documents of {index}"
         answer = cluster.call("POST", f"/{index}/_mget", body={"ids": list(batch)}, doing=doing)
         for found, (id_, expected) in zip(answer["docs"], batch.items(), strict=True):
