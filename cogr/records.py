@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from cogr.errors import DataError
+
 Side = Literal["query", "item"]
 SIDES: tuple[Side, ...] = ("query", "item")
 
@@ -48,9 +50,9 @@ class Dataset:
         items: every item, in the order of the source.
         queries: queries by split, in the order of the source. Only queries with at least one relevant item.
         relevant: query id -> ids of its relevant items (binary, after the threshold), items of the universe only.
-        judged: query id -> item id -> grade, for judged-only metrics; every judgement of a known item.
-        notes: counts of what was left out and why, e.g. {"judgements of unknown items": 1}.
+        judged: query id -> item id -> grade, for judged-only metrics; every judgement of a known item by a query of a split.
         dataset_hash: sha256 over items, queries, splits and labels; names the data in manifests.
+        notes: counts of what was left out and why, e.g. {"judgements of unknown items": 1}.
     """
 
     name: str
@@ -64,6 +66,17 @@ class Dataset:
     def all_queries(self) -> list[Query]:
         """Queries of every split, train first."""
         return [query for split in SPLITS for query in self.queries.get(split, ())]
+
+    def require(self, split: Split) -> Sequence[Query]:
+        """The queries of a split. Raises DataError when it is empty."""
+        queries = self.queries.get(split, ())
+        if not queries:
+            sizes = ", ".join(f"{name} {len(self.queries.get(name, ()))}" for name in SPLITS)
+            advice = (
+                "set dataset.dev_share to take some from train" if split == "dev" else "bring labelled queries for it"
+            )
+            raise DataError(f"The {split} split of the data set {self.name} has no queries ({sizes}); {advice}.")
+        return queries
 
     def entities(self, side: Side) -> Sequence[Entity]:
         """The entities of one side: every item, or the queries of every split."""

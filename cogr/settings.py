@@ -40,7 +40,13 @@ class DatasetSettings(_Table):
         None, description="Lowest grade that counts as relevant; each loader has its own default"
     )
     dev_share: float = Field(0.0, ge=0, lt=1, description="Share of the training queries set apart as dev, seeded")
-    seed: int = Field(0, description="Seed of that split, and of loaders that split by themselves")
+    test_share: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="Share of the queries that become test where the data names no splits (0.1 unless set)",
+    )
+    seed: int = Field(0, description="Seed of these splits")
     max_unknown_share: float = Field(
         0.05, ge=0, le=1, description="Refuse data in which a larger share of judgements names unknown items or queries"
     )
@@ -84,9 +90,9 @@ GeneratorName = Literal["auto", "statistical", "extractive", "vllm", "transforme
 class SamplingSettings(_Table):
     """How an LLM samples. The defaults are the paper's for initialisation, evaluation and indexing (table "sampling")."""
 
-    temperature: float = Field(0.7, ge=0, description="0 is greedy")
+    temperature: float = Field(0.7, ge=0, le=2, description="0 takes the most probable token")
     top_p: float = Field(0.8, gt=0, le=1, description="Nucleus")
-    top_k: int = Field(20, ge=-1, description="-1: off")
+    top_k: int = Field(20, ge=0, description="Most probable tokens to draw from; 0 is off")
     max_tokens: int = Field(512, ge=1, description="Longest completion")
     seed: int = Field(0, description="Seed of the engine")
 
@@ -99,6 +105,21 @@ class EndpointSettings(_Table):
     concurrency: int = Field(32, ge=1, description="Requests under way at once")
     timeout: float = Field(120.0, gt=0, description="Seconds a request may take")
     retries: int = Field(6, ge=0, description="Tries more after 429, 5xx, time-outs and lost connections")
+
+
+class ScriptedSettings(_Table):
+    """Answers without a model, for tests and rehearsals: `generator.name = "scripted"`."""
+
+    script: str | None = Field(
+        None, description='jsonl file of answers: {"id": ..., "text": ...} or {"id": ..., "failure": ...}'
+    )
+    rule: Literal["words", "rubbish", "empty"] = Field(
+        "words", description="What entities that the script does not name get"
+    )
+    words: int = Field(10, ge=0, description="Most words that the rule gives")
+    delay: float = Field(0.0, ge=0, description="Seconds to wait before each answer")
+    fail_every: int = Field(0, ge=0, description="One of so many entities fails; 0 is never")
+    away_after: int | None = Field(None, ge=0, description="After so many answers the service is away")
 
 
 class SideGenerator(_Table):
@@ -128,9 +149,9 @@ class GeneratorSettings(_Table):
     batch_size: int = Field(32, ge=1, description="Prompts a batch of transformers")
     gpu_memory_utilization: float = Field(0.9, gt=0, le=1, description="Share of GPU memory that vllm takes")
     tensor_parallel_size: int = Field(1, ge=1, description="GPUs that share one vllm engine")
-    script: str | None = Field(None, description="jsonl file of answers, for scripted")
     sampling: SamplingSettings = Field(default_factory=SamplingSettings)
     openai: EndpointSettings = Field(default_factory=EndpointSettings)
+    scripted: ScriptedSettings = Field(default_factory=ScriptedSettings)
     item: SideGenerator = Field(default_factory=SideGenerator)
     query: SideGenerator = Field(default_factory=SideGenerator)
 
@@ -242,7 +263,14 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 def _relative_to(folder: Path, values: dict[str, Any]) -> None:
     """Make the paths of the file absolute, so that it means the same from every working directory."""
-    keys = ("store", "dataset.path", "generator.model", "generator.adapter", "generator.script", "opensearch.ca_file")
+    keys = (
+        "store",
+        "dataset.path",
+        "generator.model",
+        "generator.adapter",
+        "generator.scripted.script",
+        "opensearch.ca_file",
+    )
     values.setdefault("store", ".cogr")
     for key in keys:
         table: Any = values

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -171,10 +171,13 @@ class _Counts:
         return len(self._vocabulary)
 
 
-def write_snapshot(store: Store, side: Side, rows: Iterable[Row], provenance: Provenance) -> Snapshot:
+def write_snapshot(
+    store: Store, side: Side, rows: Iterable[Row], provenance: Provenance | Callable[[], Provenance]
+) -> Snapshot:
     """Freeze rows (in ascending id order) as a snapshot; the manifest is written last.
 
     Equal rows give an equal content hash and an equal id; writing them again returns the snapshot that is there.
+    A callable `provenance` is read after the last row, for counts that are complete only then.
     Memory: one batch of rows, the vocabulary, and the compressed file.
 
     Raises:
@@ -189,7 +192,7 @@ def write_snapshot(store: Store, side: Side, rows: Iterable[Row], provenance: Pr
                 counts.add(row)
             writer.write_table(_table(batch))
     data = buffer.getvalue()
-    manifest = _manifest(side, counts, data, provenance)
+    manifest = _manifest(side, counts, data, provenance() if callable(provenance) else provenance)
     snapshot = Snapshot(manifest, store)
     if not store.exists(_manifest_path(snapshot.id)):
         store.write(snapshot.path, data)

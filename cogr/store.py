@@ -149,6 +149,7 @@ def storage_errors(where: str) -> Iterator[None]:
         errno.EROFS: "the disk is read-only; point the setting store at a writable folder",
         errno.EACCES: "permission is denied; make it writable or point the setting store elsewhere",
         errno.EPERM: "permission is denied; make it writable or point the setting store elsewhere",
+        errno.EEXIST: "a file is in the place of a folder; not a folder, so point the setting store at a folder",
         errno.ENOTDIR: "it is not a folder; point the setting store at a folder",
     }
     try:

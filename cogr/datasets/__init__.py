@@ -1,1 +1,104 @@
-"""Loaders of data sets. Filled by one module a format."""
+"""Data sets: `load_dataset` reads any known format into one `cogr.records.Dataset`. One module a format.
+
+Formats, their files and their rules are in docs/datasets.md. Nothing here writes, and only `ir_datasets:NAME` may
+download anything.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from pathlib import Path
+
+from cogr.datasets import beir, chorus, irds, jsonl, msrd, nfcorpus, parquet, wands
+from cogr.datasets.building import Builder, Options
+from cogr.datasets.loader import Loader
+from cogr.errors import DataError, SettingsError
+from cogr.records import Dataset
+
+DATA_DIR_VARIABLE = "COGR_DATA_DIR"
+
+LOADERS: dict[str, Loader] = {
+    module.LOADER.name: module.LOADER for module in (jsonl, beir, parquet, nfcorpus, msrd, chorus, wands)
+}
+"""Every loader that reads a folder, by its name in the setting dataset.loader. Beside them: `ir_datasets:NAME`."""
+
+
+def load_dataset(
+    loader: str,
+    path: str | Path | None = None,
+    *,
+    threshold: float | None = None,
+    test_share: float | None = None,
+    dev_share: float = 0.0,
+    seed: int = 0,
+    max_unknown_share: float = 0.05,
+) -> Dataset:
+    """Load a data set.
+
+    Args:
+        loader: a name of `LOADERS`, or ir_datasets:NAME.
+        path: the folder of the files; $COGR_DATA_DIR/<loader> by default for nfcorpus, msrd, chorus and wands.
+        threshold: the lowest grade that counts as relevant; by default the loader's.
+        test_share: share of the queries that become the test split, by a seeded shuffle, where the data names no splits
+            (0.1 unless set); an error where it does.
+        dev_share: share of the training queries that are set apart as (or added to) the dev split, by a seeded shuffle.
+        seed: of these shuffles. Fixed evaluation splits (msrd, chorus, wands) don't depend on it.
+        max_unknown_share: the largest accepted share of judgements that point to queries or items that are not there.
+
+    Raises:
+        SettingsError: an unknown loader, a path that is not set, a share out of range.
+        DataError: a missing folder or file, a bad record, no relevant items; names file and line.
+    """
+    chosen = None if loader.startswith(irds.PREFIX) else _find_loader(loader)
+    options = Options(
+        threshold=(chosen.threshold if chosen else 1.0) if threshold is None else threshold,
+        test_share=test_share,
+        dev_share=dev_share,
+        seed=seed,
+        max_unknown_share=max_unknown_share,
+    )
+    builder = Builder(loader, options)
+    if chosen is None:
+        irds.read(_irds_name(loader, path), builder)
+        return builder.build()
+    chosen.read(_folder(chosen, path), builder)
+    return builder.build(chosen.test_share)
+
+
+def _find_loader(name: str) -> Loader:
+    if name in LOADERS:
+        return LOADERS[name]
+    known = [*LOADERS, f"{irds.PREFIX}NAME"]
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    hint = f"set dataset.loader to {near[0]}, the nearest" if near else "set dataset.loader to one"
+    raise SettingsError(f"The loader {name!r} is unknown; {hint} of {', '.join(known)}.")
+
+
+def _irds_name(loader: str, path: str | Path | None) -> str:
+    name = loader.removeprefix(irds.PREFIX)
+    if not name:
+        raise SettingsError(
+            f"The loader {loader} names no data set; write {irds.PREFIX}NAME, e.g. {irds.PREFIX}beir/scifact."
+        )
+    if path is not None:
+        raise SettingsError(f"The loader {loader} keeps its own files; remove dataset.path.")
+    return name
+
+
+def _folder(loader: Loader, path: str | Path | None) -> Path:
+    if path is not None:
+        folder = Path(path).expanduser()
+    elif not loader.fetch:
+        raise SettingsError(f"The loader {loader.name} needs a folder: set dataset.path.")
+    elif home := os.environ.get(DATA_DIR_VARIABLE):
+        folder = Path(home).expanduser() / loader.name
+    else:
+        raise SettingsError(
+            f"The data set {loader.name} has no folder: set dataset.path, or set {DATA_DIR_VARIABLE} to the folder that "
+            f"holds {loader.name}/; to have the data, {loader.fetch}."
+        )
+    if not folder.is_dir():
+        what = "is no folder" if folder.exists() else "is not there"
+        raise DataError(f"The folder {folder} {what}: {loader.fetch or 'check dataset.path'}.")
+    return folder

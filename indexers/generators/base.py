@@ -1,17 +1,24 @@
 """The one protocol that every generator follows: requests in, completions or failures out, streaming.
 
 A generator knows nothing of snapshots, caches or shards. It answers every request exactly once, in any order, by id.
+How long texts are cut and how prompts are spelled is `cogr.prompts`; what a completion means is `cogr.keywords`.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from types import TracebackType
-from typing import Protocol, Self, runtime_checkable
+from typing import Literal, Protocol, Self, TypeVar, runtime_checkable
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from cogr.prompts import Prompt
 from cogr.records import Entity
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +58,40 @@ class Failure:
 
 Answer = Completion | Failure
 
+Reads = Literal["prompt", "entity"]
+
+
+class Options(BaseModel):
+    """Base of every generator's options: frozen, and an unknown key is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Sampling(Options):
+    """How the next token is drawn (paper, table "sampling").
+
+    Attributes:
+        temperature: 0 takes the most probable token.
+        top_p: nucleus mass; 1 is off.
+        top_k: most probable tokens to draw from; 0 is off.
+        max_tokens: generated tokens at most (paper, `max_response_length`).
+        seed: seeds the engine, not a request. The same seed does not promise the same text: the draw also depends on
+            what else is in the batch. What was drawn is frozen in a snapshot instead.
+    """
+
+    temperature: float = Field(default=0.7, ge=0.0, le=2.0)
+    top_p: float = Field(default=0.8, gt=0.0, le=1.0)
+    top_k: int = Field(default=20, ge=0)
+    max_tokens: int = Field(default=512, ge=1)
+    seed: int = Field(default=0, ge=0)
+
+
+INDEX = Sampling()
+"""For initialisation, evaluation and index builds: 0.7, 0.8, 20."""
+
+ROLLOUT = Sampling(temperature=1.0, top_p=1.0, top_k=0)
+"""For rollouts: temperature 1 and nothing else, because any truncation would bias the importance ratio."""
+
 
 @runtime_checkable
 class Generator(Protocol):
@@ -58,10 +99,15 @@ class Generator(Protocol):
 
     `fingerprint` names everything that decides the output (kind, model, adapter, sampling, seed, data hash where the
     collection is read). It goes into the manifest, and with the prompt into the key of the generation cache.
+    `reads` says what of a request decides the answer: the prompt alone, or the entity, which then is part of that key; such a
+    generator may also find that an entity needs no keywords at all.
     """
 
     @property
     def fingerprint(self) -> Mapping[str, object]: ...
+
+    @property
+    def reads(self) -> Reads: ...
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
         """Answer every request exactly once, in any order. Raises ServiceError when the whole service is away."""
@@ -74,3 +120,37 @@ class Generator(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+
+class GeneratorBase(ABC):
+    """The part of the protocol that all our generators share: use in a `with` block, and a close that may be repeated."""
+
+    @property
+    def reads(self) -> Reads:
+        """A language model reads the prompt and nothing else."""
+        return "prompt"
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> Mapping[str, object]: ...
+
+    @abstractmethod
+    def generate(self, requests: Iterable[Request]) -> Iterator[Answer]: ...
+
+    def close(self) -> None:  # noqa: B027  (most kinds hold nothing)
+        """Free what the generator holds. May be called again."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def batched(things: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Lists of at most `size`, in order; reads no further than the list it gives."""
+    iterator = iter(things)
+    while batch := list(islice(iterator, size)):
+        yield batch

@@ -1,0 +1,112 @@
+"""Push of a snapshot beside a bare `parallel_bulk` of the same documents into the same mapping, alternating, medians.
+
+    python benchmarks/bench_push.py --url http://localhost:9200 [--items 300000] [--repeat 3]
+
+The push is timed whole: create, bulk, refresh, merge to one segment, count, write block. The bare alternative only sends
+and refreshes. Both sides' documents, mapping, chunk size and number of threads are the same. Prints one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+
+import numpy as np
+
+from cogr.settings import OpenSearchSettings
+from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
+from cogr.store import Store
+from indexers.backends.opensearch.client import Cluster
+from indexers.backends.opensearch.mapping import documents, index_settings, mapping, meta_of
+from indexers.backends.opensearch.push import push
+
+PREFIX = "cogr-bench"
+BARE = f"{PREFIX}-bare"
+VOCABULARY, KEYWORDS, ZIPF = 60_000, 15, 0.8
+
+
+def rows(items: int, seed: int = 0) -> Iterator[Row]:
+    """Items with 15 distinct keywords of two words each, drawn by Zipf's law (exponent 0.8) from a vocabulary of 60,000."""
+    draw = np.random.default_rng(seed)
+    odds = np.arange(1, VOCABULARY + 1) ** -ZIPF
+    cumulative = np.cumsum(odds / odds.sum())
+    for number in range(items):
+        drawn = np.searchsorted(cumulative, draw.random(2 * KEYWORDS))
+        words = dict.fromkeys(f"keyword {int(word):05d}" for word in drawn)
+        yield Row(f"item-{number:07d}", f"Item number {number} of the benchmark", tuple(words)[:KEYWORDS])
+
+
+def timed_push(cluster: Cluster, snapshot: Snapshot) -> float:
+    """Seconds of one push from nothing."""
+    pushed = push(cluster, PREFIX, snapshot)
+    cluster.call("DELETE", f"/{pushed.index}", doing="cleaning up")
+    return pushed.seconds
+
+
+def timed_bare(cluster: Cluster, snapshot: Snapshot, url: str) -> float:
+    """Seconds of `parallel_bulk` of the same documents, refresh included."""
+    from opensearchpy import OpenSearch
+    from opensearchpy.helpers import parallel_bulk
+
+    settings = cluster.settings
+    client = OpenSearch([url], timeout=settings.timeout, pool_maxsize=settings.bulk_threads + 1)
+    meta = meta_of(snapshot.manifest)
+    body = {"settings": index_settings(settings.shards), "mappings": mapping(snapshot.side, cluster.version, meta)}
+    client.indices.create(index=BARE, body=body)
+    started = time.perf_counter()
+    actions = (
+        {"_op_type": "create", "_index": BARE, "_id": id_, "_source": document} for id_, document in documents(snapshot)
+    )
+    sent = parallel_bulk(
+        client, actions, thread_count=settings.bulk_threads, chunk_size=settings.bulk_documents, raise_on_error=True
+    )
+    written = sum(1 for _ in sent)
+    client.indices.refresh(index=BARE)
+    seconds = time.perf_counter() - started
+    client.indices.delete(index=BARE)
+    if written != snapshot.manifest.entities:
+        raise SystemExit(f"parallel_bulk wrote {written} of {snapshot.manifest.entities}.")
+    return seconds
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--url", required=True, help="a node that may be loaded; indexes cogr-bench-* are made and removed"
+    )
+    parser.add_argument("--items", type=int, default=300_000)
+    parser.add_argument("--repeat", type=int, default=3)
+    options = parser.parse_args()
+    cluster = Cluster(OpenSearchSettings(url=options.url, prefix=PREFIX))
+    with tempfile.TemporaryDirectory() as folder:
+        snapshot = write_snapshot(Store(folder), "item", rows(options.items), Provenance())
+        times: dict[str, list[float]] = {"bare": [], "push": []}
+        for number in range(options.repeat):
+            # Alternating, and the first of a pair is not always the same.
+            for name in ("bare", "push") if number % 2 else ("push", "bare"):
+                seconds = (
+                    timed_push(cluster, snapshot) if name == "push" else timed_bare(cluster, snapshot, options.url)
+                )
+                times[name].append(seconds)
+                print(f"{name}: {seconds:.2f} s, {options.items / seconds:,.0f} documents/s", file=sys.stderr)
+    push_s, bare_s = statistics.median(times["push"]), statistics.median(times["bare"])
+    result = {
+        "items": options.items,
+        "opensearch": cluster.version.text,
+        "push_s": round(push_s, 2),
+        "bare_s": round(bare_s, 2),
+        "push_per_s": round(options.items / push_s),
+        "bare_per_s": round(options.items / bare_s),
+        "ratio": round(bare_s / push_s, 3),
+    }
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,237 @@
+"""From records to a data set: duplicates, unknown ids, binary labels, splits, notes and the hash.
+
+A loader feeds a `Builder` items first, then queries, then judgements; what a format looks like is the loader's business.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import random
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from cogr.datasets.fields import check_id, check_text
+from cogr.datasets.reading import Place
+from cogr.errors import DataError, SettingsError
+from cogr.records import SPLITS, Dataset, Item, Query, Split
+
+DEFAULT_TEST_SHARE = 0.1
+
+# The notes of a data set, by the words they are counted under.
+UNKNOWN_ITEMS = "judgements of unknown items"
+UNKNOWN_QUERIES = "judgements of unknown queries"
+REPEATED = "repeated judgements"
+UNLABELLED = "queries without a relevant item"
+BLANK_ITEMS = "items without title and text"
+NULS = "texts with NUL characters removed"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a user may set about a data set; field by field in `cogr.datasets.load_dataset`."""
+
+    threshold: float = 1.0
+    test_share: float | None = None
+    dev_share: float = 0.0
+    seed: int = 0
+    max_unknown_share: float = 0.05
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.threshold):
+            raise SettingsError(f"dataset.threshold is {self.threshold}; set it to a finite grade.")
+        for name, share in (("test_share", self.test_share), ("dev_share", self.dev_share)):
+            if share is not None and not 0 <= share < 1:
+                raise SettingsError(f"dataset.{name} is {share}; set it to a share from 0 up to, not including, 1.")
+        if not 0 <= self.max_unknown_share <= 1:
+            raise SettingsError(
+                f"dataset.max_unknown_share is {self.max_unknown_share}; set it to a share from 0 to 1."
+            )
+
+
+def seeded_part(ids: Iterable[str], share: float, seed: int) -> frozenset[str]:
+    """A share of ids, rounded down: sorted as strings, shuffled by `random.Random(seed).shuffle`, the first ones."""
+    shuffled = sorted(ids)
+    random.Random(seed).shuffle(shuffled)
+    # 0.29 * 100 is 28.999999999999996, and means 29.
+    return frozenset(shuffled[: math.floor(len(shuffled) * share + 1e-9)])
+
+
+class Builder:
+    """Collects the records of one data set and checks them against one another.
+
+    Args:
+        name: the loader's name, for messages.
+        options: threshold, shares and seed.
+    """
+
+    def __init__(self, name: str, options: Options) -> None:
+        self.name = name
+        self.options = options
+        self.notes: Counter[str] = Counter()
+        self._items: dict[str, Item] = {}
+        self._item_places: dict[str, Place] = {}
+        self._queries: dict[str, Query] = {}
+        self._query_places: dict[str, Place] = {}
+        self._splits: dict[str, tuple[Split, Place]] = {}
+        self._judged: dict[str, dict[str, float]] = {}
+        self._judgements = 0
+        self._first_unknown = ""
+
+    def item(self, place: Place, id: str, title: str, text: str) -> None:
+        """Add an item to the universe. Raises DataError for a bad or repeated id."""
+        if id in self._items:
+            raise DataError(
+                f"{place}: the item id {id!r} is already taken by {self._item_places[id]}; give each item its own id."
+            )
+        item = Item(check_id(id, "id", place), self._clean(title, "title", place), self._clean(text, "text", place))
+        self.notes[BLANK_ITEMS] += not (item.title.strip() or item.text.strip())
+        self._items[id] = item
+        self._item_places[id] = place
+
+    def query(self, place: Place, id: str, text: str, weight: float = 1.0, split: str | None = None) -> None:
+        """Add a query. Raises DataError for a bad or repeated id, a blank text, a bad weight or an unknown split."""
+        if id in self._queries:
+            raise DataError(
+                f"{place}: the query id {id!r} is already taken by {self._query_places[id]}; give each query its own id."
+            )
+        query = Query(check_id(id, "id", place), self._clean(text, "text", place), weight)
+        if not query.text.strip():
+            raise DataError(f"{place}: the query {id!r} has no text; write one or remove the query.")
+        if not (weight >= 0 and math.isfinite(weight)):
+            raise DataError(f"{place}: the weight {weight} of query {id!r} is below 0; write 0 or more.")
+        self._queries[id] = query
+        self._query_places[id] = place
+        if split is not None:
+            self.assign(place, id, split)
+
+    def has_query(self, id: str) -> bool:
+        """True when the query was added already."""
+        return id in self._queries
+
+    def assign(self, place: Place, query_id: str, split: str) -> None:
+        """Put a query into a split. Raises DataError when it is already in another one."""
+        if split not in SPLITS:
+            raise DataError(f"{place}: the split {split!r} is unknown; write one of {', '.join(SPLITS)}.")
+        if query_id not in self._queries:
+            return
+        earlier, where = self._splits.setdefault(query_id, (split, place))
+        if earlier != split:
+            raise DataError(
+                f"{place}: the query {query_id!r} is in the split {split} here and in {earlier} in {where}; "
+                "keep it in one of them."
+            )
+
+    def judgement(self, place: Place, query_id: str, item_id: str, grade: float) -> None:
+        """Add a judgement. One of an unknown query or item is counted; of several of one pair the highest grade stays."""
+        self._judgements += 1
+        query, item = self._queries.get(query_id), self._items.get(item_id)
+        if query is None or item is None:
+            what, unknown = ("query", query_id) if query is None else ("item", item_id)
+            self.notes[UNKNOWN_QUERIES if query is None else UNKNOWN_ITEMS] += 1
+            self._first_unknown = self._first_unknown or f"{place}: the {what} {unknown!r}"
+            return
+        grades = self._judged.setdefault(query.id, {})
+        if item.id in grades:
+            self.notes[REPEATED] += 1
+            grade = max(grade, grades[item.id])
+        grades[item.id] = float(grade)
+
+    def _clean(self, text: str, key: str, place: Place) -> str:
+        check_text(text, key, place)
+        if "\0" in text:
+            self.notes[NULS] += 1
+            return text.replace("\0", "")
+        return text
+
+    def build(self, test_share: float | None = None) -> Dataset:
+        """The data set.
+
+        Args:
+            test_share: the data's fixed test share, drawn with seed 0, where its definition names one.
+
+        Raises:
+            DataError: no items, no relevant items, too many judgements of unknown ids, or splits for some queries only.
+            SettingsError: a test share is set, but the data names its own splits.
+        """
+        if not self._items:
+            raise DataError(f"The data set {self.name} has no items; check dataset.path.")
+        self._check_unknown()
+        relevant = self._relevant()
+        splits = self._split(relevant, test_share)
+        queries = {split: self._queries_of(split, splits) for split in SPLITS}
+        left_out = len(self._queries) - sum(map(len, queries.values()))
+        self.notes[UNLABELLED] += left_out
+        judged = {id_: self._judged[id_] for id_ in splits}
+        dataset = Dataset(self.name, tuple(self._items.values()), queries, relevant, judged, "", +self.notes)
+        return replace(dataset, dataset_hash=content_hash(dataset))
+
+    def _check_unknown(self) -> None:
+        unknown = self.notes[UNKNOWN_QUERIES] + self.notes[UNKNOWN_ITEMS]
+        if unknown > self.options.max_unknown_share * self._judgements:
+            raise DataError(
+                f"{unknown} of {self._judgements} judgements point to queries or items that are not there, the first "
+                f"at {self._first_unknown}; add them, remove these judgements, or raise dataset.max_unknown_share "
+                f"(now {self.options.max_unknown_share:g})."
+            )
+
+    def _relevant(self) -> dict[str, frozenset[str]]:
+        """Relevant items by query, in the order of the queries."""
+        threshold = self.options.threshold
+        found = {}
+        for id_ in self._queries:
+            items = frozenset(item for item, grade in self._judged.get(id_, {}).items() if grade >= threshold)
+            if items:
+                found[id_] = items
+        if not found and (self._judgements or self._queries):
+            raise DataError(
+                f"The data set {self.name} has no relevant items: none of its {self._judgements} judgements reaches the "
+                f"grade {threshold:g}; check the labels or lower dataset.threshold."
+            )
+        return found
+
+    def _split(self, relevant: Mapping[str, frozenset[str]], fixed_share: float | None) -> dict[str, Split]:
+        """Split by query id, for queries with a relevant item."""
+        if (self._splits or fixed_share is not None) and self.options.test_share is not None:
+            raise SettingsError(f"The data set {self.name} has its own splits; remove dataset.test_share.")
+        splits: dict[str, Split]
+        if self._splits:
+            splits = {id_: self._named_split(id_) for id_ in relevant}
+        else:
+            seed = self.options.seed if fixed_share is None else 0
+            share = self.options.test_share if fixed_share is None else fixed_share
+            test = seeded_part(relevant, DEFAULT_TEST_SHARE if share is None else share, seed)
+            splits = {id_: "test" if id_ in test else "train" for id_ in relevant}
+        train = [id_ for id_, split in splits.items() if split == "train"]
+        return splits | dict.fromkeys(seeded_part(train, self.options.dev_share, self.options.seed), "dev")
+
+    def _named_split(self, id_: str) -> Split:
+        if id_ not in self._splits:
+            raise DataError(
+                f"{self._query_places[id_]}: the query {id_!r} is in no split, but others are; "
+                f"put it into one of {', '.join(SPLITS)}, or none of them."
+            )
+        return self._splits[id_][0]
+
+    def _queries_of(self, split: Split, splits: Mapping[str, Split]) -> Sequence[Query]:
+        return tuple(query for id_, query in self._queries.items() if splits.get(id_) == split)
+
+
+def content_hash(dataset: Dataset) -> str:
+    """sha256 over items, queries, splits, weights and labels; the order and the form of the files make no difference."""
+    sha = hashlib.sha256()
+
+    def add(parts: Iterable[str]) -> None:
+        # Length-prefixed parts: two different contents never give one string.
+        sha.update("".join(f"{len(part)}:{part}" for part in parts).encode())
+
+    for item in sorted(dataset.items, key=lambda item: item.id):
+        add(("item", item.id, item.title, item.text))
+    for split in SPLITS:
+        for query in sorted(dataset.queries[split], key=lambda query: query.id):
+            relevant = dataset.relevant[query.id]
+            add(("query", split, query.id, query.text, repr(float(query.weight)), str(len(relevant))))
+            for item_id, grade in sorted(dataset.judged[query.id].items()):
+                add((item_id, repr(grade), "relevant" if item_id in relevant else ""))
+    return sha.hexdigest()

@@ -1,0 +1,100 @@
+"""Fields of a record: taken out, checked and made one type. Every error names the place and what to do.
+
+Knows nothing of formats or of other records; what depends on several records (duplicates, unknown ids) is in `building`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from cogr.datasets.reading import Place
+from cogr.errors import DataError
+
+MAX_ID_BYTES = 512
+"""The longest document id that OpenSearch takes."""
+
+
+def id_field(record: Mapping[str, Any], key: str, place: Place) -> str:
+    """An id: a string, or an integer that is written out. Raises DataError when it is missing or something else."""
+    value = record.get(key)
+    if value is None:
+        raise DataError(f"{place}: the record has no {key!r}; give every record one.")
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise DataError(f"{place}: {key!r} is {_kind(value)}; write it as a string.")
+    return check_id(str(value), key, place)
+
+
+def check_id(value: str, key: str, place: Place) -> str:
+    """The id itself. Raises DataError when it is empty, too long, or holds a NUL or a lone surrogate."""
+    if not value or value.isspace():
+        raise DataError(f"{place}: {key!r} is empty; give every record an id of its own.")
+    if "\0" in value:
+        raise DataError(f"{place}: {key!r} holds a NUL character; remove it.")
+    if len(check_text(value, key, place).encode()) > MAX_ID_BYTES:
+        raise DataError(f"{place}: {key!r} is longer than {MAX_ID_BYTES} bytes, the most OpenSearch takes; shorten it.")
+    return value
+
+
+def text_field(record: Mapping[str, Any], key: str, place: Place) -> str:
+    """A text; "" when the record has none. Raises DataError when it is no string or holds a lone surrogate."""
+    value = record.get(key)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise DataError(f"{place}: {key!r} is {_kind(value)}; write it as a string.")
+    return check_text(value, key, place)
+
+
+def check_text(value: str, key: str, place: Place) -> str:
+    """The text itself. Raises DataError when it holds a lone surrogate, which no UTF-8 file or index can hold."""
+    if value.isascii():
+        return value
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"{place}: {key!r} holds a lone surrogate (U+{ord(value[error.start]):04X}) at character "
+            f"{error.start + 1}; remove it."
+        ) from error
+    return value
+
+
+def number_field(record: Mapping[str, Any], key: str, place: Place, default: float) -> float:
+    """A finite number; the default when the record has none. Raises DataError when it is something else."""
+    value = record.get(key)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int | float) or not _finite(value):
+        shown = repr(value) if isinstance(value, float) else _kind(value)
+        raise DataError(f"{place}: {key!r} is {shown}; write it as a number.")
+    return float(value)
+
+
+def parse_number(text: str, key: str, place: Place) -> float:
+    """A finite number from a text. Raises DataError."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise DataError(f"{place}: {key!r} is {text[:40]!r}; write it as a number.")
+    return number
+
+
+def _finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, str):
+        return f"the string {value[:40]!r}"
+    if isinstance(value, bool):
+        return "true or false"
+    return {"int": "a number", "float": "a number", "list": "a list", "dict": "an object"}.get(
+        type(value).__name__, type(value).__name__
+    )

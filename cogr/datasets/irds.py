@@ -1,0 +1,93 @@
+"""Data sets of the package ir_datasets, by the loader name `ir_datasets:NAME`; it downloads them at run time.
+
+NAME has its own queries and judgements, or its parts NAME/train, NAME/dev and NAME/test have them. A NAME that ends in a
+split's name is all in that split; any other one without parts is split by a seeded shuffle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from cogr.datasets.building import Builder
+from cogr.datasets.reading import Place
+from cogr.errors import DataError, MissingExtraError, ServiceError, SettingsError
+
+PREFIX = "ir_datasets:"
+_SPLIT_NAMES = {"train": "train", "dev": "dev", "valid": "dev", "validation": "dev", "test": "test"}
+_TEXT_FIELDS = ("text", "body", "abstract")
+
+
+def read(name: str, builder: Builder) -> None:
+    """Read the data set NAME.
+
+    Raises:
+        MissingExtraError: ir_datasets is not installed.
+        SettingsError: it knows no data set of this name.
+        DataError: the data set has no documents, queries or judgements.
+        ServiceError: the files can't be fetched.
+    """
+    parts = _parts(name)
+    documents = next(part for part in parts.values())
+    _need(documents, "docs", name)
+    for place, doc in _records(documents.docs_iter, f"{PREFIX}{name} docs"):
+        builder.item(place, doc.doc_id, *_title_and_text(doc))
+    for part in parts.values():
+        for kind in ("queries", "qrels"):
+            _need(part, kind, name)
+        for place, query in _records(part.queries_iter, f"{PREFIX}{name} queries"):
+            if not builder.has_query(query.query_id):
+                builder.query(place, query.query_id, query.default_text())
+    for split, part in parts.items():
+        for place, qrel in _records(part.qrels_iter, f"{PREFIX}{name} qrels"):
+            if split:
+                builder.assign(place, qrel.query_id, split)
+            builder.judgement(place, qrel.query_id, qrel.doc_id, float(qrel.relevance))
+
+
+def _parts(name: str) -> Mapping[str, Any]:
+    """The data sets to read by split; the one key "" when there are no splits."""
+    try:
+        import ir_datasets
+    except ImportError as error:
+        raise MissingExtraError(f"The loader {PREFIX}{name}", "datasets") from error
+    known = _lookup(ir_datasets.load, name)
+    parts = {split: part for end, split in _SPLIT_NAMES.items() if (part := _lookup(ir_datasets.load, f"{name}/{end}"))}
+    labelled = {split: part for split, part in parts.items() if part.has_queries() and part.has_qrels()}
+    if labelled:
+        return labelled
+    if known is None:
+        raise SettingsError(
+            f"The package ir_datasets knows no data set {name!r}; see https://ir-datasets.com for their names and set "
+            f"dataset.loader to {PREFIX}NAME."
+        )
+    return {_SPLIT_NAMES.get(name.rsplit("/", 1)[-1], ""): known}
+
+
+def _lookup(load: Callable[[str], Any], name: str) -> Any:
+    try:
+        return load(name)
+    except KeyError:
+        return None
+
+
+def _need(part: Any, kind: str, name: str) -> None:
+    if not part.has(kind):
+        raise DataError(f"The data set {PREFIX}{name} has no {kind}; choose one that has docs, queries and qrels.")
+
+
+def _records(start: Callable[[], Iterable[Any]], source: str) -> Iterator[tuple[Place, Any]]:
+    try:
+        for number, record in enumerate(start(), start=1):
+            yield Place(source, number, "record"), record
+    # What ir_datasets raises when a download fails: errors of requests (OSErrors), or RuntimeError after the last source.
+    except (OSError, RuntimeError) as error:
+        raise ServiceError(
+            f"{source} can't be fetched ({error}); see that its host can be reached and try again."
+        ) from error
+
+
+def _title_and_text(doc: Any) -> tuple[str, str]:
+    title = getattr(doc, "title", None) or ""
+    named = next((name for name in _TEXT_FIELDS if hasattr(doc, name)), None)
+    return title, (getattr(doc, named) or "") if named else doc.default_text()

@@ -1,0 +1,60 @@
+"""The format `parquet`: items.parquet, queries.parquet and labels.parquet in one folder, with the columns of `jsonl`.
+
+Each may be one file or, as Spark writes them, a folder of files. Read in batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from cogr.datasets.building import Builder
+from cogr.datasets.jsonl import ITEMS_ADVICE, LABELS_ADVICE, QUERIES_ADVICE, add_item, add_label, add_query
+from cogr.datasets.loader import Loader
+from cogr.datasets.reading import Place
+from cogr.errors import DataError
+
+
+def read(folder: Path, builder: Builder) -> None:
+    for place, record in _records(_files(folder, "items.parquet", ITEMS_ADVICE), ("id", "title", "text")):
+        add_item(builder, place, record)
+    if not ((folder / "queries.parquet").exists() or (folder / "labels.parquet").exists()):
+        return
+    queries = _files(folder, "queries.parquet", QUERIES_ADVICE)
+    for place, record in _records(queries, ("id", "text", "weight", "split")):
+        add_query(builder, place, record)
+    for place, record in _records(_files(folder, "labels.parquet", LABELS_ADVICE), ("query", "item", "grade")):
+        add_label(builder, place, record)
+
+
+def _files(folder: Path, name: str, advice: str) -> Sequence[Path]:
+    path = folder / name
+    files = sorted(path.glob("*.parquet")) if path.is_dir() else [path] if path.is_file() else []
+    if not files:
+        raise DataError(f"{folder} has no {name}: {advice}.")
+    return files
+
+
+def _records(files: Sequence[Path], columns: Sequence[str]) -> Iterator[tuple[Place, dict[str, Any]]]:
+    # pyarrow is loaded only by those who read parquet.
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for path in files:
+        number = 0
+        try:
+            with pq.ParquetFile(path) as file:
+                present = [name for name in columns if name in file.schema_arrow.names]
+                for batch in file.iter_batches(batch_size=8192, columns=present):
+                    for record in batch.to_pylist():
+                        number += 1
+                        yield Place(path, number, "row"), record
+        except pa.ArrowException as error:
+            reason = str(error).splitlines()[0].rstrip(".")
+            raise DataError(f"{path} is no parquet file or damaged ({reason}); write it again.") from error
+        except UnicodeDecodeError as error:
+            raise DataError(f"{path}: a text after row {number} is not UTF-8; write it again as UTF-8.") from error
+
+
+LOADER = Loader("parquet", read)

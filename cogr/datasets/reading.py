@@ -1,0 +1,199 @@
+"""Reading files record by record, with a place (file and line) for every record, so that errors can name it.
+
+Streams: a file is never in memory as a whole. gzip is told by its first bytes, not by the name. Nothing here knows what a
+record means.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any, NamedTuple, cast
+
+from cogr.errors import DataError
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_BOM = b"\xef\xbb\xbf"
+# The csv module refuses fields over 128 KB unless told otherwise, for the whole process.
+_MAX_FIELD_CHARS = 1 << 30
+
+
+class Place(NamedTuple):
+    """Where a record stands: a file (or another source) and a line, row or record counted from 1."""
+
+    source: Path | str
+    number: int
+    unit: str = "line"
+
+    def __str__(self) -> str:
+        return f"{self.source}, {self.unit} {self.number}"
+
+
+def find(folder: Path, name: str) -> Path | None:
+    """The file `name` or `name.gz` in a folder, the plain one first; None when neither is there."""
+    for candidate in (folder / name, folder / f"{name}.gz"):
+        if candidate.is_file():
+            return candidate
+    return None
+
+
+def need(folder: Path, name: str, advice: str) -> Path:
+    """As `find`. Raises DataError, which ends with the advice, when the file is not there."""
+    found = find(folder, name)
+    if found is None:
+        raise DataError(f"{folder} has no {name} (or {name}.gz): {advice}.")
+    return found
+
+
+def open_bytes(path: Path) -> IO[bytes]:
+    """Open for reading, unpacking gzip on the way."""
+    try:
+        with path.open("rb") as file:
+            packed = file.read(2) == _GZIP_MAGIC
+        # GzipFile splits lines in Python; the buffer around it does it in C.
+        return io.BufferedReader(cast(io.RawIOBase, gzip.open(path, "rb")), 1 << 16) if packed else path.open("rb")
+    except PermissionError as error:
+        raise DataError(f"{path} can't be read: permission is denied; make it readable.") from error
+
+
+def lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Lines with their numbers from 1, without line ends. Only \\n (or \\r\\n) ends a line; a byte order mark is skipped.
+
+    Raises:
+        DataError: bytes that are not UTF-8, or a damaged gzip file.
+    """
+    number = 0
+    try:
+        with open_bytes(path) as file:
+            for number, raw in enumerate(file, start=1):
+                if number == 1:
+                    raw = raw.removeprefix(_BOM)
+                yield number, raw.decode("utf-8").removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError as error:
+        place = Place(path, number)
+        raise DataError(
+            f"{place}: the text is not UTF-8 (byte {error.start + 1}); convert the file to UTF-8."
+        ) from error
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{path} is cut off or damaged after line {number} ({error}); fetch it again.") from error
+
+
+def json_records(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
+    """The objects of a file with one JSON object a line. Empty lines are skipped.
+
+    Raises:
+        DataError: a line that is no JSON, or JSON that is no object; names file and line.
+    """
+    for number, line in lines(path):
+        if line and not line.isspace():
+            place = Place(path, number)
+            yield place, json_object(parse_json(line, place), place)
+
+
+def parse_json(text: str, place: Place) -> Any:
+    """JSON from a text. Raises DataError that names the place."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise DataError(f"{place}: the JSON is nested too deeply; write flat objects.") from error
+    except ValueError as error:
+        reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+        raise DataError(f"{place}: this is no JSON ({reason}); write one JSON object a line.") from error
+
+
+def json_object(value: Any, place: Place) -> dict[str, Any]:
+    """The value itself when it is a JSON object. Raises DataError otherwise."""
+    if not isinstance(value, dict):
+        raise DataError(
+            f"{place}: the record is no JSON object but {type(value).__name__}; write an object with named fields."
+        )
+    return value
+
+
+class Dialect(NamedTuple):
+    """How a table is written: the delimiter, and whether double quotes quote fields."""
+
+    delimiter: str = "\t"
+    quoted: bool = False
+
+
+TSV = Dialect()
+QUOTED_TSV = Dialect(quoted=True)
+CSV = Dialect(delimiter=",", quoted=True)
+
+
+def table(path: Path, columns: Sequence[str], dialect: Dialect = TSV) -> Iterator[tuple[Place, list[str]]]:
+    """The named columns of a table with a header line, row by row, in the order of `columns`.
+
+    Raises:
+        DataError: a header that lacks a column, or a row with another number of columns than the header.
+    """
+    rows = split_rows(path, dialect)
+    place, header = next(rows, (Place(path, 1), []))
+    missing = [name for name in columns if name not in header]
+    if missing:
+        raise DataError(
+            f"{place}: the header lacks {', '.join(missing)}; the first line must name the columns "
+            f"{', '.join(columns)}, separated by {_called(dialect)}."
+        )
+    positions = [header.index(name) for name in columns]
+    for place, row in rows:
+        check_columns(place, row, len(header), dialect)
+        yield place, [row[position] for position in positions]
+
+
+def split_rows(path: Path, dialect: Dialect = TSV) -> Iterator[tuple[Place, list[str]]]:
+    """Rows of a table as they stand, header included. Empty lines are skipped."""
+    csv.field_size_limit(_MAX_FIELD_CHARS)
+    # A quoted field may hold line ends, so they are given back to the csv module.
+    ended = (f"{line}\n" for _, line in lines(path))
+    if dialect.quoted:
+        reader = csv.reader(ended, delimiter=dialect.delimiter)
+    else:
+        reader = csv.reader(ended, delimiter=dialect.delimiter, quoting=csv.QUOTE_NONE)
+    try:
+        for row in reader:
+            if row:
+                yield Place(path, reader.line_num), row
+    except csv.Error as error:
+        # In practice: a carriage return inside an unquoted field.
+        place = Place(path, reader.line_num)
+        raise DataError(f"{place}: the row can't be read ({error}); end lines with \\n or \\r\\n alone.") from error
+
+
+def check_columns(place: Place, row: Sequence[str], expected: int, dialect: Dialect = TSV) -> None:
+    """Raises DataError when a row has another number of columns than expected."""
+    if len(row) != expected:
+        raise DataError(
+            f"{place}: the row has {len(row)} columns where {expected} are expected; "
+            f"separate the columns by {_called(dialect)}."
+        )
+
+
+def json_array(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
+    """The objects of a file that is one JSON array; the array is in memory as a whole.
+
+    Raises:
+        DataError: no JSON, no array, or an element that is no object.
+    """
+    text = "\n".join(line for _, line in lines(path))
+    try:
+        array = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise DataError(f"{path}, line {error.lineno}: this is no JSON ({error.msg}); write one JSON array.") from error
+    except RecursionError as error:
+        raise DataError(f"{path}: the JSON is nested too deeply; write an array of flat objects.") from error
+    if not isinstance(array, list):
+        raise DataError(f"{path}: the JSON is no array but {type(array).__name__}; write one JSON array of objects.")
+    for number, value in enumerate(array, start=1):
+        place = Place(path, number, "record")
+        yield place, json_object(value, place)
+
+
+def _called(dialect: Dialect) -> str:
+    return "tabs" if dialect.delimiter == "\t" else "commas"

@@ -1,0 +1,342 @@
+"""Rewards: functions (world, entity id, keywords) -> float over mirrors. Which formula is which is said at each.
+
+A missing id, mirror or weight raises; it never becomes a number. Policies, rollouts and advantages are the trainers' business.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from array import array
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+from pyroaring import BitMap
+
+from cogr.bitmaps import to_array
+from cogr.errors import DataError, SettingsError
+from cogr.keywords import normalise, over_budget
+from cogr.mirror import Mirror
+from cogr.records import Query
+
+
+def f_measure(true_positives: float, retrieved: float, relevant: float, beta: float = 1.0) -> float:
+    """F_beta = (1 + beta²) tp / (retrieved + beta² relevant); F1 for beta 1 (paper, eq. 1).
+
+    Counts, or sums of item weights. 0 when nothing is retrieved or nothing is relevant.
+    """
+    if not true_positives:
+        return 0.0
+    squared = beta * beta
+    return (1 + squared) * true_positives / (retrieved + squared * relevant)
+
+
+@dataclass(frozen=True)
+class World:
+    """What a reward is computed against. Make one with `World.of`.
+
+    Attributes:
+        items: the reference item mirror.
+        relevant: query id -> dense ids of its relevant items. Its keys are the queries that count: the training queries.
+        own: query id -> the query's own text as a keyword.
+        queries: the frozen query mirror; item rewards need it. It may hold more queries than count.
+        k_max: the budget of distinct keywords.
+        beta: beta of the F measure.
+        query_weights: query id -> its weight in sums over queries.
+        item_weights: float64 by dense id (revenue, margin); None: every item counts 1.
+    """
+
+    items: Mirror
+    relevant: Mapping[str, BitMap]
+    own: Mapping[str, str]
+    queries: Mirror | None
+    k_max: int
+    beta: float
+    query_weights: Mapping[str, float]
+    item_weights: NDArray[np.float64] | None
+
+    @classmethod
+    def of(
+        cls,
+        items: Mirror,
+        queries: Sequence[Query],
+        relevant: Mapping[str, Collection[str]],
+        *,
+        query_mirror: Mirror | None = None,
+        k_max: int = 30,
+        beta: float = 1.0,
+        item_weights: Mapping[str, float] | None = None,
+    ) -> World:
+        """A world of a data set's records.
+
+        Args:
+            items: the reference item mirror.
+            queries: the queries that count, with their weights.
+            relevant: query id -> ids of its relevant items; a query that is not in it has none.
+            query_mirror: the frozen query mirror.
+            k_max: the budget of distinct keywords.
+            beta: beta of the F measure, above 0.
+            item_weights: item id -> weight, for every item of the mirror.
+
+        Raises:
+            DataError: an id that a mirror does not hold, a weight that is missing, negative or not finite.
+            SettingsError: beta or k_max out of range.
+        """
+        if not (beta > 0 and math.isfinite(beta)) or k_max < 1:
+            raise SettingsError(f"A reward needs beta above 0 and k_max of 1 or more, but has {beta} and {k_max}.")
+        weights = {query.id: _checked_weight(query.weight, f"query {query.id!r}") for query in queries}
+        return cls(
+            items=items,
+            relevant={query.id: items.bitmap_of_ids(relevant.get(query.id, ())) for query in queries},
+            own={query.id: normalise(query.text) for query in queries},
+            queries=query_mirror,
+            k_max=k_max,
+            beta=beta,
+            query_weights=weights,
+            item_weights=None if item_weights is None else _by_dense_id(item_weights, items),
+        )
+
+    def relevant_to(self, query_id: str) -> BitMap:
+        """Relevant items of a query. Raises DataError when it is not one that counts."""
+        try:
+            return self.relevant[query_id]
+        except KeyError:
+            raise DataError(
+                f"There is no query {query_id!r} in this world; rewards know its {len(self.relevant)} queries only."
+            ) from None
+
+    def mass(self, items: BitMap) -> float:
+        """How many items, or the sum of their weights."""
+        if self.item_weights is None:
+            return len(items)
+        return float(self.item_weights[to_array(items)].sum())
+
+    @cached_property
+    def reference(self) -> Reference:
+        """The cached counts that item rewards stand on; computed at first use."""
+        return Reference(self)
+
+
+Reward = Callable[[World, str, Sequence[str]], float]
+"""(world, entity id, normalised keywords without the own text) -> reward. A reward of your own has this signature."""
+
+
+def query_reward(world: World, query_id: str, keywords: Sequence[str]) -> float:
+    """Eq. 2: F of the full retrieved set of S_q ∪ {q}; 0 above the budget.
+
+    F1, or F_beta as the world says; sums of item weights instead of counts where the world has them.
+    """
+    relevant = world.relevant_to(query_id)
+    if over_budget(keywords, world.k_max):
+        return 0.0
+    retrieved = world.items.retrieved((*keywords, world.own[query_id]))
+    if world.item_weights is None:
+        hits: float = retrieved.intersection_cardinality(relevant)
+        return f_measure(hits, len(retrieved), len(relevant), world.beta)
+    return f_measure(world.mass(retrieved & relevant), world.mass(retrieved), world.mass(relevant), world.beta)
+
+
+def item_reward(world: World, item_id: str, keywords: Sequence[str]) -> float:
+    """Eq. 3: change of the weighted sum of F over all queries when this item alone gets `keywords`; -1 above the budget.
+
+    From cached counts over the affected queries (paper, appendix "Efficient Implementation of Item-Side Reward").
+    """
+    item = world.reference.item(item_id)
+    if over_budget(keywords, world.k_max):
+        return -1.0
+    return world.reference.marginal(item, keywords)
+
+
+def transposed_reward(world: World, item_id: str, keywords: Sequence[str]) -> float:
+    """Eq. "transposed F1" of the ablation: F of the queries that S_i ∪ {i} retrieves; 0 above the budget.
+
+    The item is taken as a query and the queries it is relevant to as its relevant set. Query weights replace counts.
+    """
+    reference = world.reference
+    item = reference.item(item_id)
+    if over_budget(keywords, world.k_max):
+        return 0.0
+    retrieved = reference.queries_of(item, keywords) & reference.members
+    hits, found, wanted = (
+        reference.query_mass(queries) for queries in (retrieved & item.relevant, retrieved, item.relevant)
+    )
+    return f_measure(hits, found, wanted, world.beta)
+
+
+@dataclass(slots=True)
+class ItemState:
+    """One item in the reference index. `queries`: Q_ref, those that retrieve it; `relevant`: those it is relevant to."""
+
+    dense: int
+    own: str
+    mass: float
+    relevant: BitMap
+    queries: BitMap
+
+
+class Reference:
+    """The retrieval state under the reference item index (paper, appendix "Efficient Implementation of Item-Side Reward").
+
+    For each query, by dense id of the query mirror: n_tp, n_ret, beta² n_rel, F and weight; all 0 for a query that does not
+    count. For each item, at first use: Q_ref.
+
+    Attributes:
+        members: dense ids of the queries that count.
+
+    Raises:
+        DataError: the world has no query mirror, or one that lacks a query.
+    """
+
+    def __init__(self, world: World) -> None:
+        if world.queries is None:
+            raise DataError(
+                "Item rewards need a query mirror, but this world has none; give it the frozen query snapshot's."
+            )
+        self._world = world
+        self._queries = world.queries
+        self._factor = 1 + world.beta**2
+        zeros = bytes(8 * len(world.queries))
+        # array and not numpy: reading one number costs a fifth, and numpy can look at the same memory.
+        self._tp, self._ret, self._rel, self._f, self._weight = (array("d", zeros) for _ in range(5))
+        self.members = BitMap()
+        self._relevant: dict[int, BitMap] = {}
+        self._items: dict[str, ItemState] = {}
+        for query_id, relevant in world.relevant.items():
+            self._count(query_id, relevant)
+
+    def _count(self, query_id: str, relevant: BitMap) -> None:
+        world, query = self._world, self._queries.dense(query_id)
+        self.members.add(query)
+        for item in relevant:
+            self._relevant.setdefault(item, BitMap()).add(query)
+        retrieved = world.items.retrieved(self._queries.keywords_of(query))
+        self._weight[query] = world.query_weights[query_id]
+        self._tp[query] = world.mass(retrieved & relevant)
+        self._ret[query] = world.mass(retrieved)
+        self._rel[query] = world.beta**2 * world.mass(relevant)
+        self._f[query] = self._f_of(query)
+
+    def _f_of(self, query: int) -> float:
+        return self._factor * self._tp[query] / (self._ret[query] + self._rel[query]) if self._tp[query] else 0.0
+
+    @property
+    def objective(self) -> float:
+        """The weighted sum of F over all queries: R_old of eq. 3."""
+        return float(np.dot(self._weight, self._f))
+
+    def item(self, item_id: str) -> ItemState:
+        """The state of one item. Raises DataError for an id that the item mirror does not hold."""
+        state = self._items.get(item_id)
+        if state is None:
+            items = self._world.items
+            dense = items.dense(item_id)
+            weights = self._world.item_weights
+            state = self._items[item_id] = ItemState(
+                dense=dense,
+                own=items.own_keyword(dense),
+                mass=1.0 if weights is None else float(weights[dense]),
+                relevant=self._relevant.get(dense, BitMap()),
+                queries=self._queries.retrieved(items.keywords_of(dense)),
+            )
+        return state
+
+    def queries_of(self, item: ItemState, keywords: Sequence[str]) -> BitMap:
+        """Q_cand: queries of the mirror that would retrieve the item if it had `keywords`."""
+        return self._queries.retrieved((*keywords, item.own))
+
+    def query_mass(self, queries: BitMap) -> float:
+        """Sum of the queries' weights."""
+        return float(np.frombuffer(self._weight)[to_array(queries)].sum())
+
+    def marginal(self, item: ItemState, keywords: Sequence[str]) -> float:
+        """Sum of F_cand - F_ref over Q_cand △ Q_ref, without a budget."""
+        candidate = self.queries_of(item, keywords)
+        joined, left = candidate - item.queries, item.queries - candidate
+        return self._change(joined, item, item.mass) + self._change(left, item, -item.mass)
+
+    def _change(self, queries: BitMap, item: ItemState, mass: float) -> float:
+        """Change of the weighted F of queries that the item joins (mass > 0) or leaves (mass < 0)."""
+        if len(queries) > _FEW:
+            return self._change_of_many(queries, item, mass)
+        tp, ret, rel, f, weight, factor = self._tp, self._ret, self._rel, self._f, self._weight, self._factor
+        relevant = item.relevant
+        total = 0.0
+        for query in queries:
+            hits = tp[query] + mass if query in relevant else tp[query]
+            new = factor * hits / (ret[query] + mass + rel[query]) if hits else 0.0
+            total += weight[query] * (new - f[query])
+        return total
+
+    def _change_of_many(self, queries: BitMap, item: ItemState, mass: float) -> float:
+        total = 0.0
+        for group, gain in ((queries & item.relevant, mass), (queries - item.relevant, 0.0)):
+            at = to_array(group)
+            tp, ret, rel, f, weight = (
+                np.frombuffer(values)[at] for values in (self._tp, self._ret, self._rel, self._f, self._weight)
+            )
+            hits = tp + gain
+            new = np.divide(self._factor * hits, ret + mass + rel, out=np.zeros(len(at)), where=hits != 0)
+            total += float(weight @ (new - f))
+        return total
+
+    def update(self, item_id: str, keywords: Sequence[str]) -> None:
+        """Make `keywords` the item's reference set, as when a sampled set is accepted.
+
+        Raises:
+            DataError: an unknown item, or a set over the budget.
+        """
+        if over_budget(keywords, self._world.k_max):
+            raise DataError(
+                f"Item {item_id!r} can't take {len(set(keywords))} keywords; the budget is {self._world.k_max}."
+            )
+        item = self.item(item_id)
+        candidate = self.queries_of(item, keywords)
+        self._move(candidate - item.queries, item, item.mass)
+        self._move(item.queries - candidate, item, -item.mass)
+        item.queries = candidate
+
+    def _move(self, queries: BitMap, item: ItemState, mass: float) -> None:
+        for query in queries:
+            self._tp[query] += mass if query in item.relevant else 0.0
+            self._ret[query] += mass
+            self._f[query] = self._f_of(query)
+
+
+_FEW = 64
+"""Up to so many affected queries a Python loop is faster than numpy's calls."""
+
+
+def load_reward(path: str) -> Reward:
+    """A reward by import path, "module:function", as the settings name it. Raises SettingsError when there is none."""
+    module_name, _, name = path.partition(":")
+    if not module_name or not name:
+        raise SettingsError(f"The reward {path!r} is no import path; write it as module:function.")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise SettingsError(
+            f"The reward {path!r} can't be imported ({error}); check the name and that the module is installed."
+        ) from error
+    reward = getattr(module, name, None)
+    if not callable(reward):
+        raise SettingsError(
+            f"The reward {path!r} is no function of {module_name}; name one that takes (world, id, keywords)."
+        )
+    return cast(Reward, reward)
+
+
+def _by_dense_id(weights: Mapping[str, float], items: Mirror) -> NDArray[np.float64]:
+    missing = next((id_ for id_ in items.ids if id_ not in weights), None)
+    if missing is not None:
+        raise DataError(f"Item {missing!r} has no weight; give every item of {items} one.")
+    return np.array([_checked_weight(weights[id_], f"item {id_!r}") for id_ in items.ids], np.float64)
+
+
+def _checked_weight(weight: float, of: str) -> float:
+    if not (weight >= 0 and math.isfinite(weight)):
+        raise DataError(f"The weight of {of} is {weight}; weights must be finite and not below 0.")
+    return float(weight)

@@ -1,0 +1,235 @@
+"""The backend `memory`: the mirror itself behind the protocol. No server; the embedded default.
+
+A push saves the snapshot's mirror (`mirrors/<id>`) and notes it in `memory/<id>.json`; `memory/serving.json`, replaced
+atomically, says what serves. Scores are those of OpenSearch 3.x.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cogr.errors import CheckFailedError, SnapshotError
+from cogr.keywords import normalise
+from cogr.mirror import Mirror
+from cogr.records import SIDES, Side
+from cogr.snapshots import Row, Snapshot, open_snapshot
+from cogr.store import Store
+from indexers.backends.base import Hit, Listed, Pushed, SearchResult, Verified
+from indexers.backends.checks import check_normalisers, check_side, sample, side_of
+from indexers.backends.mirrors import mirror_folder, mirror_of
+
+_SERVING = "memory/serving.json"
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """A pushed snapshot, ready to be searched. Rows of `table` are in id order, as the mirror's dense ids."""
+
+    mirror: Mirror
+    table: pa.Table
+
+    def text(self, dense: int) -> str:
+        return str(self.table["text"][dense].as_py())
+
+
+class MemoryBackend:
+    """Snapshots searched in this process.
+
+    Args:
+        store: where snapshots and saved mirrors lie.
+    """
+
+    name = "memory"
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        # Both sides of what serves, and both of what is looked at beside it.
+        self._opened = lru_cache(maxsize=4)(self._open)
+
+    def push(self, snapshot: Snapshot) -> Pushed:
+        """Save the mirror and note it. Idempotent."""
+        started = time.perf_counter()
+        note, entities = self._note(snapshot.id), snapshot.manifest.entities
+        known = note is not None and note["content_hash"] == snapshot.manifest.content_hash
+        mirror_of(self._store, snapshot)
+        if not known:
+            self._write_note(snapshot, verified=False)
+        return Pushed(mirror_folder(snapshot.id), entities, 0 if known else entities, time.perf_counter() - started)
+
+    def verify(self, snapshot: Snapshot, queries: Iterable[Sequence[str]]) -> Verified:
+        """Compare the saved mirror with the snapshot and with a mirror newly built from it."""
+        self._pushed(snapshot.id)
+        saved, fresh = mirror_of(self._store, snapshot), Mirror.build(snapshot)
+        if len(saved) != snapshot.manifest.entities:
+            raise CheckFailedError(
+                f"The mirror of {snapshot.id} has {len(saved)} entities, the snapshot {snapshot.manifest.entities}; delete it and push again."
+            )
+        sampled = _check_rows(saved, snapshot)
+        compared = scores = 0
+        for keywords in queries:
+            scores += _check_same(saved, fresh, list(dict.fromkeys(keywords)))
+            compared += 1
+        self._write_note(snapshot, verified=True)
+        return Verified(mirror_folder(snapshot.id), len(saved), sampled, compared, scores)
+
+    def publish(self, snapshots: Mapping[Side, str]) -> Mapping[Side, str | None]:
+        """Switch the given sides at once."""
+        for side, id_ in snapshots.items():
+            check_side(id_, side)
+            if not self._pushed(id_)["verified"]:
+                raise CheckFailedError(f"The mirror of {id_} has not passed verification; run cogr-index verify {id_}.")
+        before = self.serving()
+        pair = {**before, **snapshots}
+        check_normalisers({id_: self._pushed(id_)["normaliser"] for id_ in pair.values() if id_})
+        if pair != before:
+            self._store.write_json(_SERVING, pair)
+        return {side: before[side] for side in snapshots}
+
+    def serving(self) -> Mapping[Side, str | None]:
+        """The snapshot that serves each side, or None."""
+        known = self._store.read_json(_SERVING) if self._store.exists(_SERVING) else {}
+        return {side: known.get(side) for side in SIDES}
+
+    def list(self) -> Sequence[Listed]:
+        """Every pushed snapshot, by side and id."""
+        serving = set(self.serving().values())
+        ids = [name.removesuffix(".json") for name in self._store.list("memory") if f"memory/{name}" != _SERVING]
+        listed = [
+            Listed(id_, side_of(id_), note["entities"], self._bytes(id_), id_ in serving, True)
+            for id_ in ids
+            if (note := self._note(id_))
+        ]
+        return sorted(listed, key=lambda one: (one.side, one.snapshot))
+
+    def search(
+        self,
+        keywords: Sequence[str],
+        *,
+        side: Side = "item",
+        size: int = 10,
+        snapshot: str | None = None,
+        explain: bool = False,
+    ) -> SearchResult:
+        """The best entities whose keywords ∪ {self} meet `keywords`."""
+        id_ = self._chosen(side, snapshot)
+        opened, distinct = self._opened(id_), list(dict.fromkeys(keywords))
+        ranking = opened.mirror.search(distinct, size)
+        hits = [
+            Hit(
+                entity,
+                score,
+                opened.text(dense),
+                opened.mirror.explain(distinct, entity) if explain else {},
+            )
+            for entity, score, dense in zip(ranking.ids, ranking.scores.tolist(), ranking.dense.tolist(), strict=True)
+        ]
+        return SearchResult(ranking.total, hits, id_)
+
+    def retrieved(self, keywords: Sequence[str], *, side: Side = "item", snapshot: str | None = None) -> SearchResult:
+        """The whole retrieved set with scores, without texts."""
+        id_ = self._chosen(side, snapshot)
+        mirror = self._opened(id_).mirror
+        ranking = mirror.search(list(dict.fromkeys(keywords)), len(mirror))
+        hits = [Hit(entity, score) for entity, score in zip(ranking.ids, ranking.scores.tolist(), strict=True)]
+        return SearchResult(ranking.total, hits, id_)
+
+    def lookup(self, text: str, *, snapshot: str | None = None) -> Sequence[str] | None:
+        """Precomputed keywords of a query text; None when the query side does not hold it."""
+        table = self._opened(self._chosen("query", snapshot)).table
+        own = normalise(text)
+        row = pc.index(table["self"], own).as_py() if own else -1
+        return tuple(table["keywords"][row].as_py()) if row >= 0 else None
+
+    def delete(self, snapshot: str) -> None:
+        """Forget a pushed snapshot and remove its mirror. Raises SnapshotError while it serves."""
+        self._pushed(snapshot)
+        if snapshot in self.serving().values():
+            raise SnapshotError(f"Snapshot {snapshot} serves; publish another one before deleting it.")
+        self._store.remove(_note_path(snapshot))
+        self._store.remove(mirror_folder(snapshot))
+        self._opened.cache_clear()
+
+    def close(self) -> None:
+        """Let go of the opened mirrors."""
+        self._opened.cache_clear()
+
+    def _open(self, snapshot_id: str) -> _Opened:
+        snapshot = open_snapshot(self._store, snapshot_id)
+        columns = ["text"] if snapshot.side == "item" else ["text", "self", "keywords"]
+        batches = [batch.select(columns) for batch in snapshot.batches()]
+        table = pa.Table.from_batches(batches) if batches else pa.table({name: [] for name in columns})
+        return _Opened(mirror_of(self._store, snapshot), table)
+
+    def _chosen(self, side: Side, snapshot: str | None) -> str:
+        """The snapshot to search: the named one, or the one that serves."""
+        if snapshot is None:
+            serving = self.serving()[side]
+            if serving is None:
+                raise SnapshotError(f"No {side} snapshot serves in {self._store.url}; run cogr-index publish SNAPSHOT.")
+            return serving
+        check_side(snapshot, side)
+        self._pushed(snapshot)
+        return snapshot
+
+    def _pushed(self, snapshot_id: str) -> dict[str, Any]:
+        note = self._note(snapshot_id)
+        if note is None:
+            raise SnapshotError(
+                f"Snapshot {snapshot_id} is not in the memory backend of {self._store.url}; run cogr-index push {snapshot_id}."
+            )
+        return note
+
+    def _note(self, snapshot_id: str) -> dict[str, Any] | None:
+        path = _note_path(snapshot_id)
+        return dict(self._store.read_json(path)) if self._store.exists(path) else None
+
+    def _write_note(self, snapshot: Snapshot, *, verified: bool) -> None:
+        note = {
+            "content_hash": snapshot.manifest.content_hash,
+            "entities": snapshot.manifest.entities,
+            "normaliser": snapshot.manifest.normaliser,
+            "verified": verified,
+        }
+        self._store.write_json(_note_path(snapshot.id), note)
+
+    def _bytes(self, snapshot_id: str) -> int | None:
+        folder = mirror_folder(snapshot_id)
+        if not self._store.is_local:
+            return None
+        return sum(self._store.local(f"{folder}/{name}").stat().st_size for name in self._store.list(folder))
+
+
+def _note_path(snapshot_id: str) -> str:
+    return f"memory/{snapshot_id}.json"
+
+
+def _check_rows(mirror: Mirror, snapshot: Snapshot) -> int:
+    """Compare the keywords of a seeded sample of entities; the number compared."""
+    chosen = sample(snapshot)
+    for number, row in enumerate(snapshot.rows()):
+        if number in chosen and mirror.keywords_of(number) != _keywords_and_self(row):
+            raise CheckFailedError(
+                f"The mirror of {snapshot.id} has other keywords for {row.id!r} than the snapshot; delete it and push again."
+            )
+    return len(chosen)
+
+
+def _keywords_and_self(row: Row) -> tuple[str, ...]:
+    own = row.self_keyword
+    return (*row.keywords, own) if own and own not in row.keywords else row.keywords
+
+
+def _check_same(saved: Mirror, fresh: Mirror, keywords: list[str]) -> int:
+    found, expected = saved.search(keywords, len(saved)), fresh.search(keywords, len(fresh))
+    if found.ids != expected.ids or found.scores.tobytes() != expected.scores.tobytes():
+        raise CheckFailedError(
+            f"The mirror of {saved.snapshot} answers {keywords} otherwise than the snapshot; delete it and push again."
+        )
+    return expected.total

@@ -1,0 +1,100 @@
+"""The backend `opensearch`: the protocol over one cluster and one prefix. Each method is a line; the work is in the modules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from cogr.errors import SnapshotError
+from cogr.records import Side
+from cogr.settings import OpenSearchSettings
+from cogr.snapshots import Snapshot
+from cogr.store import Store
+from indexers.backends.base import Listed, Pushed, SearchResult, Verified
+from indexers.backends.checks import check_side
+from indexers.backends.mirrors import mirror_of
+from indexers.backends.opensearch import publish, push, search, verify
+from indexers.backends.opensearch.client import Cluster
+from indexers.backends.opensearch.mapping import alias_name
+
+
+class OpenSearchBackend:
+    """Snapshots in an OpenSearch cluster: one write-once index each, behind the aliases `<prefix>-items` and `<prefix>-queries`.
+
+    Scores are those of a mirror with `cluster.version.bm25`.
+
+    Args:
+        settings: the cluster, the prefix, shards and replicas.
+        store: keeps the mirrors that verification compares with.
+    """
+
+    name = "opensearch"
+
+    def __init__(self, settings: OpenSearchSettings, store: Store) -> None:
+        self.cluster = Cluster(settings)
+        self.prefix = settings.prefix
+        self._store = store
+
+    def push(self, snapshot: Snapshot) -> Pushed:
+        """See `push.push`."""
+        return push.push(self.cluster, self.prefix, snapshot)
+
+    def verify(self, snapshot: Snapshot, queries: Iterable[Sequence[str]]) -> Verified:
+        """See `verify.verify`."""
+        return verify.verify(self.cluster, self.prefix, snapshot, mirror_of(self._store, snapshot), queries)
+
+    def publish(self, snapshots: Mapping[Side, str]) -> Mapping[Side, str | None]:
+        """See `publish.publish`."""
+        return publish.publish(self.cluster, self.prefix, snapshots)
+
+    def serving(self) -> Mapping[Side, str | None]:
+        """The snapshot that each side's alias names, or None."""
+        return publish.serving(self.cluster, self.prefix)
+
+    def list(self) -> Sequence[Listed]:
+        """Every pushed snapshot under the prefix."""
+        return publish.listed(self.cluster, self.prefix)
+
+    def search(
+        self,
+        keywords: Sequence[str],
+        *,
+        side: Side = "item",
+        size: int = 10,
+        snapshot: str | None = None,
+        explain: bool = False,
+    ) -> SearchResult:
+        """The best entities whose keywords ∪ {self} meet `keywords`."""
+        snapshot_id, index = self._index(side, snapshot)
+        found = search.top(self.cluster, index, side, keywords, size, explain)
+        return SearchResult(found.total, found.hits, snapshot_id)
+
+    def retrieved(self, keywords: Sequence[str], *, side: Side = "item", snapshot: str | None = None) -> SearchResult:
+        """The whole retrieved set with scores, without texts."""
+        snapshot_id, index = self._index(side, snapshot)
+        found = search.everything(self.cluster, index, side, keywords)
+        return SearchResult(found.total, found.hits, snapshot_id)
+
+    def lookup(self, text: str, *, snapshot: str | None = None) -> Sequence[str] | None:
+        """Precomputed keywords of a query text; None when the query side does not hold it."""
+        _, index = self._index("query", snapshot)
+        return search.lookup(self.cluster, index, text)
+
+    def delete(self, snapshot: str) -> None:
+        """See `publish.delete`."""
+        publish.delete(self.cluster, self.prefix, snapshot)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.cluster.close()
+
+    def _index(self, side: Side, snapshot: str | None) -> tuple[str, str]:
+        """The snapshot to ask and its index: always a concrete one, so that a switch in mid-answer mixes nothing."""
+        if snapshot is not None:
+            check_side(snapshot, side)
+            return snapshot, publish.pushed_index(self.cluster, self.prefix, snapshot).name
+        state = publish.serving_index(self.cluster, self.prefix, side)
+        if state is None:
+            raise SnapshotError(
+                f"Nothing serves as {alias_name(self.prefix, side)} at {self.cluster.url}; run cogr-index publish SNAPSHOT."
+            )
+        return state.snapshot, state.name

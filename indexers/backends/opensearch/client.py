@@ -1,0 +1,250 @@
+"""One cluster: connection, authentication, version, and requests that are tried again while there is hope.
+
+Every request of this package goes through `Cluster.call`, so that every failure leaves as one sentence (errors.py).
+Nothing here knows of snapshots or indexes.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+from urllib.parse import urlsplit
+
+from cogr.bm25 import BM25
+from cogr.errors import MissingExtraError, ServiceError, SettingsError
+from cogr.settings import OpenSearchSettings
+from indexers.backends.opensearch.errors import Refusal, refusal_of, service_error
+
+RETRIES = 7
+"""Tries after the first one; with the waits below they bridge about half a minute."""
+_FIRST_WAIT = 0.25
+_LONGEST_WAIT = 16.0
+OLDEST = (2, 4)
+"""The first version with point in time, which paging needs."""
+
+# The library logs every failed request as a warning, and unconfigured logging would print it beside our one sentence.
+logging.getLogger("opensearch").addHandler(logging.NullHandler())
+
+
+def wait_before(attempt: int, draw: random.Random) -> float:
+    """Seconds to wait before try `attempt` (0-based): exponential, half of it jitter, so that clients drift apart."""
+    longest = min(_LONGEST_WAIT, _FIRST_WAIT * 2.0**attempt)
+    return longest * (0.5 + 0.5 * draw.random())
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Version:
+    """A version of OpenSearch."""
+
+    major: int
+    minor: int
+    text: str
+
+    @property
+    def has_use_similarity(self) -> bool:
+        """3.x scores keyword fields only when the mapping says `use_similarity`; 2.x does not know the word."""
+        return self.major >= 3
+
+    @property
+    def bm25(self) -> BM25:
+        """How keyword fields are scored. 2.x multiplies every score by (k1 + 1) (LegacyBM25Similarity)."""
+        return BM25(flavour="3.x" if self.major >= 3 else "2.x")
+
+
+class Cluster:
+    """An OpenSearch cluster.
+
+    Args:
+        settings: where it is and how to get in. Nothing is sent before the first request.
+
+    Raises:
+        SettingsError: a URL that is none, half of a pair of credentials, a CA file that is not there.
+        MissingExtraError: SigV4 is asked for and boto3 is not installed.
+    """
+
+    def __init__(self, settings: OpenSearchSettings) -> None:
+        self.settings = settings
+        self.urls = _urls(settings)
+        self.url = ",".join(self.urls)
+        self._transport = _connect(settings, self.urls).transport
+        self._draw = random.Random()
+        self._reached = False
+
+    @cached_property
+    def version(self) -> Version:
+        """The cluster's version, asked for once.
+
+        Raises:
+            ServiceError: it can't be reached, is no OpenSearch, or is too old.
+        """
+        info = self.call("GET", "/", doing="asking for its version")
+        return read_version(info, self.url)
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        doing: str,
+        body: Any = None,
+        params: dict[str, Any] | None = None,
+        timeout: float | None = None,
+        missing_ok: bool = False,
+        exists_ok: bool = False,
+        retry_connection: bool = True,
+    ) -> Any:
+        """One request; the parsed answer. Tried again with growing waits while the failure may pass.
+
+        A cluster that was never reached is not waited for: a wrong URL should show at once.
+
+        Args:
+            doing: what is under way, for the sentence of an error.
+            timeout: seconds; the setting `opensearch.timeout` when None.
+            missing_ok: 404 gives None.
+            exists_ok: so does the refusal to create an index that is there.
+            retry_connection: False for requests that must not run twice.
+
+        Raises:
+            ServiceError: the cluster can't be reached or refuses.
+        """
+        for attempt in range(RETRIES + 1):
+            answer, refusal = self.try_once(method, path, body, params, timeout)
+            if refusal is None:
+                return answer
+            if (missing_ok and refusal.status == 404) or (exists_ok and refusal.already_exists):
+                return None
+            patient = refusal.answered or (retry_connection and self._reached)
+            if attempt == RETRIES or not refusal.is_passing or not patient:
+                raise service_error(refusal, self.url, doing)
+            self.wait(attempt)
+        raise AssertionError("unreachable: the last try returns or raises")
+
+    def try_once(
+        self, method: str, path: str, body: Any, params: dict[str, Any] | None = None, timeout: float | None = None
+    ) -> tuple[Any, Refusal | None]:
+        """One request without a second try: the answer, or why there is none."""
+        from opensearchpy.exceptions import OpenSearchException
+
+        params = dict(params or {})
+        params["request_timeout"] = timeout or self.settings.timeout
+        try:
+            answer, refusal = self._transport.perform_request(method, path, params=params, body=body), None
+        except OpenSearchException as error:
+            answer, refusal = None, refusal_of(error)
+        self._reached = self._reached or refusal is None or refusal.answered
+        return answer, refusal
+
+    def wait(self, attempt: int) -> None:
+        """Sleep before trying again."""
+        time.sleep(wait_before(attempt, self._draw))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._transport.close()
+
+
+def read_version(info: Any, url: str) -> Version:
+    """The version in the answer of `GET /`. Raises ServiceError when it is not an OpenSearch that this package can use."""
+    version = info.get("version") if isinstance(info, dict) else None
+    if not isinstance(version, dict) or "number" not in version:
+        raise ServiceError(f"{url} answers, but is no OpenSearch; check opensearch.url.")
+    number = str(version["number"])
+    if version.get("distribution") != "opensearch":
+        raise ServiceError(
+            f"{url} says that it is Elasticsearch {number}, whose keyword fields are scored otherwise: use OpenSearch "
+            f"{OLDEST[0]}.{OLDEST[1]} or newer, or turn compatibility.override_main_response_version off if it is one."
+        )
+    major, minor = (int(part) for part in number.split(".")[:2])
+    if (major, minor) < OLDEST:
+        raise ServiceError(
+            f"{url} is OpenSearch {number}, which has no point in time for paging: upgrade it to {OLDEST[0]}.{OLDEST[1]} or newer."
+        )
+    return Version(major, minor, number)
+
+
+def _urls(settings: OpenSearchSettings) -> list[str]:
+    urls = [url.strip().rstrip("/") for url in (settings.url or "").split(",") if url.strip()]
+    if not urls:
+        raise SettingsError(
+            "opensearch.url is not set; give the address of the cluster, such as http://localhost:9200."
+        )
+    for url in urls:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise SettingsError(f"opensearch.url {url!r} is no URL; write it as https://host:9200.")
+        if parts.username or parts.password:
+            raise SettingsError(
+                "opensearch.url has credentials in it; put them in opensearch.username and opensearch.password."
+            )
+    return urls
+
+
+def _connect(settings: OpenSearchSettings, urls: Collection[str]) -> Any:
+    from opensearchpy import OpenSearch
+
+    hosts = []
+    for url in urls:
+        parts = urlsplit(url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        hosts.append(
+            {"host": parts.hostname, "port": port, "use_ssl": parts.scheme == "https", "url_prefix": parts.path}
+        )
+    return OpenSearch(
+        hosts,
+        http_auth=_auth(settings),
+        pool_maxsize=settings.bulk_threads + 1,
+        # A second host is tried at once; waits and counts of tries are ours (Cluster.call).
+        max_retries=len(hosts) - 1,
+        retry_on_status=(),
+        retry_on_timeout=False,
+        **_tls(settings, urls),
+    )
+
+
+def _tls(settings: OpenSearchSettings, urls: Collection[str]) -> dict[str, Any]:
+    if not any(url.startswith("https:") for url in urls):
+        return {}
+    if settings.ca_file is not None:
+        _check_ca(settings.ca_file)
+    return {"verify_certs": settings.verify_certs, "ssl_show_warn": False, "ca_certs": settings.ca_file}
+
+
+def _check_ca(path: str) -> None:
+    import ssl
+
+    try:
+        ssl.create_default_context(cafile=path)
+    except OSError as error:
+        raise SettingsError(
+            f"opensearch.ca_file {path} can't be used ({error}); give a PEM file of CA certificates."
+        ) from error
+
+
+def _auth(settings: OpenSearchSettings) -> Any:
+    if settings.aws_region:
+        return _sigv4(settings.aws_region, settings.aws_service)
+    if (settings.username is None) != (settings.password is None):
+        raise SettingsError("opensearch.username and opensearch.password go together; set both or none.")
+    if settings.username is None or settings.password is None:
+        return None
+    return (settings.username, settings.password.get_secret_value())
+
+
+def _sigv4(region: str, service: str) -> Any:
+    try:
+        import boto3
+    except ImportError as error:
+        raise MissingExtraError("Signing requests for AWS (opensearch.aws_region)", "s3") from error
+    from opensearchpy import Urllib3AWSV4SignerAuth
+
+    credentials = boto3.Session().get_credentials()
+    if credentials is None:
+        raise SettingsError(
+            "opensearch.aws_region is set, but no AWS credentials are found; set AWS_PROFILE or AWS_ACCESS_KEY_ID, or give the machine a role."
+        )
+    return Urllib3AWSV4SignerAuth(credentials, region, service)

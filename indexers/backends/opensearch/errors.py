@@ -1,0 +1,139 @@
+"""What a cluster's refusals mean: the one place where an exception of the client library becomes a sentence.
+
+Nothing here sends a request or decides to try again; `is_passing` only says which failures may pass by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cogr.errors import CogrError, ServiceError
+
+_PASSING = {429, 502, 503, 504}
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A failed request or a failed document, in the cluster's words.
+
+    Attributes:
+        status: the HTTP status; 0 when no answer came.
+        kind: the cluster's error type, such as cluster_block_exception; for no answer "timeout", "tls" or "connection".
+        reason: the cluster's own explanation.
+    """
+
+    status: int
+    kind: str = ""
+    reason: str = ""
+
+    @property
+    def is_passing(self) -> bool:
+        """True when the same request may well succeed a little later.
+
+        A block (read-only, disk full) has status 429 or 403 but stays until somebody acts.
+        """
+        if self.kind == "cluster_block_exception":
+            return "no master" in self.reason or "not recovered" in self.reason
+        return self.status in _PASSING or self.kind in ("timeout", "connection")
+
+    @property
+    def answered(self) -> bool:
+        """True when the cluster said something, so that the request certainly came to its end."""
+        return self.status > 0
+
+    @property
+    def already_exists(self) -> bool:
+        """True when an index was to be created that is there."""
+        return self.kind == "resource_already_exists_exception"
+
+
+def refusal_of(error: Exception) -> Refusal:
+    """The refusal behind an exception of opensearch-py."""
+    from opensearchpy import exceptions
+
+    if isinstance(error, exceptions.ConnectionTimeout):
+        return Refusal(0, "timeout", str(error.error))
+    if isinstance(error, exceptions.SSLError):
+        return Refusal(0, "tls", str(error.error))
+    if isinstance(error, exceptions.ConnectionError):
+        return Refusal(0, "connection", str(error.error))
+    if isinstance(error, exceptions.TransportError):
+        return _answered(error.status_code, error.info if isinstance(error.info, Mapping) else {}, str(error.error))
+    return Refusal(200, "no_json", str(error))
+
+
+def _answered(status: int, info: Mapping[str, Any], fallback: str) -> Refusal:
+    body = info.get("error")
+    if not isinstance(body, Mapping):
+        return Refusal(status, "", str(body or fallback))
+    causes = body.get("root_cause") or [body]
+    cause = causes[0] if isinstance(causes[0], Mapping) else body
+    return Refusal(
+        status, str(cause.get("type") or body.get("type", "")), str(cause.get("reason") or body.get("reason"))
+    )
+
+
+def service_error(refusal: Refusal, url: str, doing: str) -> CogrError:
+    """One sentence: what failed, at which address, what to do.
+
+    Args:
+        refusal: what the cluster said.
+        url: its address, without credentials.
+        doing: what was under way, as "writing to the index shop-items-...".
+    """
+    what, todo = _sentence(refusal)
+    return ServiceError(f"OpenSearch at {url} {what} ({doing}); {todo}.")
+
+
+_AGAIN = "the same command goes on from here"
+
+
+def _sentence(refusal: Refusal) -> tuple[str, str]:
+    by_kind = _by_kind(refusal)
+    if by_kind:
+        return by_kind
+    match refusal.status:
+        case 401:
+            return "does not accept the credentials", "check opensearch.username and opensearch.password"
+        case 403:
+            return (
+                f"does not allow this to the user: {refusal.reason or 'forbidden'}",
+                "grant the privileges listed in docs/opensearch.md, then run the same command again",
+            )
+        case 404:
+            return f"does not have it: {refusal.reason}", "it was removed meanwhile; run the same command again"
+        case 413:
+            return "finds the request too large", "lower opensearch.bulk_documents"
+        case 429:
+            return "is overloaded and kept refusing", f"wait or lower opensearch.bulk_threads; {_AGAIN}"
+        case 502 | 503 | 504:
+            return f"is not available (status {refusal.status})", f"see the cluster's health; {_AGAIN}"
+    return f"refuses with status {refusal.status}: {refusal.kind} {refusal.reason}".rstrip(
+        ": "
+    ), "see the cluster's log"
+
+
+def _by_kind(refusal: Refusal) -> tuple[str, str] | None:
+    match refusal.kind:
+        case "connection":
+            return "can't be reached", f"check that it runs and that opensearch.url is right; {_AGAIN}"
+        case "timeout":
+            return "did not answer in time", f"see the cluster's load or raise opensearch.timeout; {_AGAIN}"
+        case "tls":
+            return (
+                f"has a certificate that can't be verified: {refusal.reason}",
+                "set opensearch.ca_file to the CA that signed it, and use a host name that is in it",
+            )
+        case "no_json":
+            return "answers something that is no JSON", "check that opensearch.url is a cluster and not a web page"
+        case "cluster_block_exception" if "flood" in refusal.reason or "read-only" in refusal.reason:
+            return f"is read-only: {refusal.reason}", f"free disk space or lift the block; {_AGAIN}"
+        case "cluster_block_exception":
+            return f"is blocked: {refusal.reason}", f"lift the block; {_AGAIN}"
+        case "index_not_found_exception":
+            return f"does not have it: {refusal.reason}", "it was removed meanwhile; push the snapshot again"
+        case "invalid_alias_name_exception" | "invalid_index_name_exception":
+            return f"refuses the name: {refusal.reason}", "choose another opensearch.prefix or remove what has the name"
+    return None

@@ -1,0 +1,171 @@
+"""Names, settings, mapping and documents of an index: what is created, and whether what is there is as it must be.
+
+Pure data; nothing here sends a request. Why each line of the mapping is as it is: docs/opensearch.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cogr.bm25 import DEFAULT
+from cogr.errors import ServiceError
+from cogr.records import Side
+from cogr.snapshots import Manifest, Snapshot
+from indexers.backends.checks import side_of
+from indexers.backends.opensearch.client import Version
+
+LAYOUT = 1
+"""Version of the documents' layout. An index of another layout is written anew."""
+PLURAL: Mapping[Side, str] = {"item": "items", "query": "queries"}
+SIMILARITY = "kw_bm25"
+
+
+def alias_name(prefix: str, side: Side) -> str:
+    """The name that clients search: `<prefix>-items` or `<prefix>-queries`."""
+    return f"{prefix}-{PLURAL[side]}"
+
+
+def index_name(prefix: str, snapshot_id: str) -> str:
+    """The write-once index of one snapshot, such as `shop-items-item-r001-0123456789ab`."""
+    return f"{alias_name(prefix, side_of(snapshot_id))}-{snapshot_id}"
+
+
+def id_field(side: Side) -> str:
+    """item_id or query_id."""
+    return f"{side}_id"
+
+
+def mapping(side: Side, version: Version, meta: Mapping[str, Any]) -> dict[str, Any]:
+    """The strict mapping of one side's index."""
+    unread = {"type": "keyword", "index": False, "doc_values": False}
+    properties: dict[str, Any] = {
+        id_field(side): {"type": "keyword"},
+        "keywords": {"type": "keyword", "norms": True, "index_options": "freqs", "similarity": SIMILARITY},
+        "text": unread,
+    }
+    if version.has_use_similarity:
+        properties["keywords"]["use_similarity"] = True
+    if side == "query":
+        properties |= {"self": {"type": "keyword"}, "generated": unread}
+    return {"dynamic": "strict", "_meta": dict(meta), "properties": properties}
+
+
+def index_settings(shards: int) -> dict[str, Any]:
+    """Settings of an index while it is written; replicas come at the end."""
+    return {
+        "index": {
+            "number_of_shards": shards,
+            "number_of_replicas": 0,
+            "refresh_interval": "-1",
+            "similarity": {SIMILARITY: {"type": "BM25", "k1": DEFAULT.k1, "b": DEFAULT.b}},
+        }
+    }
+
+
+def meta_of(manifest: Manifest) -> dict[str, Any]:
+    """What an index says of itself: the manifest's essentials, and two marks that are set when they are earned."""
+    return {
+        "layout": LAYOUT,
+        "snapshot": manifest.id,
+        "side": manifest.side,
+        "round": manifest.round,
+        "normaliser": manifest.normaliser,
+        "content_hash": manifest.content_hash,
+        "k_max": manifest.k_max,
+        "entities": manifest.entities,
+        "created": manifest.created,
+        "complete": False,
+        "verified": False,
+    }
+
+
+def documents(snapshot: Snapshot) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(id, document) of every entity in id order, streaming.
+
+    `keywords` is S ∪ {self}: S in generation order, then the own text's keyword unless S has it. A query's document keeps
+    S itself in `generated`, so that it can be read back as it was.
+    """
+    field, is_query = id_field(snapshot.side), snapshot.side == "query"
+    for batch in snapshot.batches():
+        columns = (batch[name].to_pylist() for name in ("id", "text", "self", "keywords"))
+        for id_, text, own, words in zip(*columns, strict=True):
+            keywords = [*words, own] if own and own not in words else words
+            document = {field: id_, "keywords": keywords, "text": text}
+            if is_query:
+                document |= {"self": own, "generated": words}
+            yield id_, document
+
+
+@dataclass(frozen=True)
+class IndexState:
+    """An index as the cluster has it (the answer of `GET /<index>`)."""
+
+    name: str
+    meta: Mapping[str, Any]
+    properties: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    aliases: Sequence[str]
+
+    @classmethod
+    def read(cls, name: str, answer: Mapping[str, Any]) -> IndexState:
+        """From the cluster's words."""
+        mappings = answer.get("mappings", {})
+        return cls(
+            name,
+            mappings.get("_meta", {}),
+            mappings.get("properties", {}),
+            answer.get("settings", {}).get("index", {}),
+            tuple(answer.get("aliases", {})),
+        )
+
+    @property
+    def snapshot(self) -> str:
+        """Id of the snapshot in it; "" when it is not one of ours."""
+        return str(self.meta.get("snapshot", ""))
+
+    @property
+    def uuid(self) -> str:
+        """Tells an index from another of the same name."""
+        return str(self.settings.get("uuid", ""))
+
+    @property
+    def complete(self) -> bool:
+        return self.meta.get("complete") is True
+
+    @property
+    def verified(self) -> bool:
+        return self.meta.get("verified") is True
+
+    @property
+    def shards(self) -> int:
+        return int(self.settings.get("number_of_shards", 1))
+
+    @property
+    def replicas(self) -> int:
+        return int(self.settings.get("number_of_replicas", 0))
+
+    @property
+    def write_blocked(self) -> bool:
+        return str(self.settings.get("blocks", {}).get("write", "false")) == "true"
+
+
+def check_scored(state: IndexState, version: Version) -> None:
+    """Refuse an index whose keyword field is not scored as the mirror scores it. Raises ServiceError with the reason."""
+    field = state.properties.get("keywords", {})
+    similarity = state.settings.get("similarity", {}).get(SIMILARITY, {})
+    reasons = {
+        "it has no field keywords of type keyword": field.get("type") != "keyword",
+        "its keywords have no norms, so that long keyword sets are not weighed down": field.get("norms") is not True,
+        "its keywords do not store frequencies": field.get("index_options", "docs") == "docs",
+        "its keywords are not scored (use_similarity is not set)": version.has_use_similarity
+        and field.get("use_similarity") is not True,
+        f"its similarity is not BM25 with k1 {DEFAULT.k1} and b {DEFAULT.b}": field.get("similarity") != SIMILARITY
+        or (float(similarity.get("k1", -1)), float(similarity.get("b", -1))) != (DEFAULT.k1, DEFAULT.b),
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise ServiceError(
+                f"The index {state.name} can't be used: {reason}; delete it and push the snapshot again."
+            )

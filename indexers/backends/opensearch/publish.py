@@ -1,0 +1,162 @@
+"""Publish: what the aliases name. One atomic call switches one side or both; rollback is the same with an older snapshot.
+
+Also what serves, what is there, and deletion, which never takes an index that an alias names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cogr.errors import CheckFailedError, ServiceError, SnapshotError
+from cogr.records import SIDES, Side
+from indexers.backends.base import Listed
+from indexers.backends.checks import check_normalisers, check_side, side_of
+from indexers.backends.opensearch.client import Cluster
+from indexers.backends.opensearch.mapping import IndexState, alias_name, check_scored, index_name
+from indexers.backends.opensearch.push import read_index
+
+
+def publish(cluster: Cluster, prefix: str, snapshots: Mapping[Side, str]) -> dict[Side, str | None]:
+    """Switch the aliases of the given sides by one call; what they named before.
+
+    Raises:
+        SnapshotError: a snapshot is not pushed, half-written, of the wrong side, or of another normaliser than the other side.
+        CheckFailedError: a snapshot was not verified.
+        ServiceError: an alias' name is taken, or the cluster refuses. The aliases are as they were.
+    """
+    now = {side: _aliased(cluster, prefix, side) for side in SIDES}
+    new = {side: _publishable(cluster, prefix, side, id_) for side, id_ in snapshots.items()}
+    pair = [state for side in SIDES for state in ([new[side]] if side in new else now[side])]
+    check_normalisers({state.snapshot: str(state.meta.get("normaliser")) for state in pair})
+    actions = [
+        action for side, state in new.items() for action in _switch(alias_name(prefix, side), now[side], state.name)
+    ]
+    if actions:
+        cluster.call(
+            "POST",
+            "/_aliases",
+            body={"actions": actions},
+            doing=f"switching the aliases of {prefix}",
+            retry_connection=False,
+        )
+    return {side: now[side][0].snapshot if now[side] else None for side in new}
+
+
+def serving(cluster: Cluster, prefix: str) -> dict[Side, str | None]:
+    """The snapshot that each alias names, or None."""
+    return {side: state.snapshot if (state := serving_index(cluster, prefix, side)) else None for side in SIDES}
+
+
+def serving_index(cluster: Cluster, prefix: str, side: Side) -> IndexState | None:
+    """The index that serves one side.
+
+    Raises:
+        ServiceError: the alias names several indexes, or one that is not ours.
+    """
+    states = _aliased(cluster, prefix, side)
+    if len(states) > 1:
+        names = " and ".join(state.name for state in states)
+        raise ServiceError(
+            f"The alias {alias_name(prefix, side)} names {names} at once; publish one snapshot to repair it."
+        )
+    return states[0] if states else None
+
+
+def pushed_index(cluster: Cluster, prefix: str, snapshot_id: str) -> IndexState:
+    """The index of a pushed snapshot. Raises SnapshotError when there is none."""
+    state = read_index(cluster, index_name(prefix, snapshot_id))
+    if state is None or state.snapshot != snapshot_id:
+        raise SnapshotError(
+            f"Snapshot {snapshot_id} is not in OpenSearch at {cluster.url} under the prefix {prefix}; run cogr-index push {snapshot_id}."
+        )
+    return state
+
+
+def listed(cluster: Cluster, prefix: str) -> list[Listed]:
+    """Every pushed snapshot under the prefix, with its size, by side and id."""
+    pattern = ",".join(f"{alias_name(prefix, side)}-*" for side in SIDES)
+    found = cluster.call("GET", f"/{pattern}", doing="listing the indexes")
+    ours = [
+        state
+        for name, answer in found.items()
+        if (state := IndexState.read(name, answer)).snapshot and index_name(prefix, state.snapshot) == name
+    ]
+    if not ours:
+        return []
+    stats = cluster.call("GET", f"/{pattern}/_stats/docs,store", doing="reading the sizes of the indexes")["indices"]
+    return sorted(
+        (_listed(prefix, state, stats.get(state.name)) for state in ours), key=lambda one: (one.side, one.snapshot)
+    )
+
+
+def delete(cluster: Cluster, prefix: str, snapshot_id: str) -> None:
+    """Remove the index of a snapshot.
+
+    Raises:
+        SnapshotError: it is not there, or an alias names it.
+    """
+    state = pushed_index(cluster, prefix, snapshot_id)
+    if state.aliases:
+        raise SnapshotError(
+            f"Snapshot {snapshot_id} serves as {', '.join(state.aliases)}; publish another one before deleting it."
+        )
+    cluster.call("DELETE", f"/{state.name}", doing=f"deleting the index {state.name}")
+
+
+def _aliased(cluster: Cluster, prefix: str, side: Side) -> list[IndexState]:
+    """The indexes that the side's alias names.
+
+    Raises:
+        ServiceError: the name belongs to an index, or the alias names an index that is not ours.
+    """
+    alias = alias_name(prefix, side)
+    found = cluster.call("GET", f"/{alias}", doing=f"looking at the alias {alias}", missing_ok=True) or {}
+    if alias in found:
+        raise ServiceError(
+            f"The name {alias} at {cluster.url} is taken by an index, so it can't be an alias; rename or remove the index, or choose another opensearch.prefix."
+        )
+    states = [IndexState.read(name, answer) for name, answer in found.items()]
+    for state in states:
+        if not state.snapshot:
+            raise ServiceError(
+                f"The alias {alias} at {cluster.url} names the index {state.name}, which was not written by cogr; choose another opensearch.prefix."
+            )
+    return sorted(states, key=lambda state: state.name)
+
+
+def _publishable(cluster: Cluster, prefix: str, side: Side, snapshot_id: str) -> IndexState:
+    check_side(snapshot_id, side)
+    state = pushed_index(cluster, prefix, snapshot_id)
+    if not state.complete:
+        raise SnapshotError(
+            f"The index {state.name} is half-written; run cogr-index push {snapshot_id}, which goes on."
+        )
+    if not state.verified:
+        raise CheckFailedError(
+            f"The index {state.name} has not passed verification; run cogr-index verify {snapshot_id}."
+        )
+    check_scored(state, cluster.version)
+    return state
+
+
+def _switch(alias: str, now: list[IndexState], target: str) -> list[dict[str, Any]]:
+    """Alias actions from what is named now to the target; none when it is named already."""
+    actions: list[dict[str, Any]] = [
+        {"remove": {"index": state.name, "alias": alias, "must_exist": True}} for state in now if state.name != target
+    ]
+    if all(state.name != target for state in now):
+        actions.append({"add": {"index": target, "alias": alias}})
+    return actions
+
+
+def _listed(prefix: str, state: IndexState, stats: Mapping[str, Any] | None) -> Listed:
+    side = side_of(state.snapshot)
+    return Listed(
+        snapshot=state.snapshot,
+        side=side,
+        documents=stats["primaries"]["docs"]["count"] if stats else 0,
+        bytes=stats["total"]["store"]["size_in_bytes"] if stats else None,
+        serving=alias_name(prefix, side) in state.aliases,
+        complete=state.complete,
+    )

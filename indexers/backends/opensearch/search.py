@@ -1,0 +1,170 @@
+"""Search: query bodies, pages, and the checks that every answer must pass.
+
+The score is read from the sort values, where it is the float32 that Lucene computed. Which index is asked is the caller's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cogr.errors import ServiceError, UserError
+from cogr.keywords import normalise
+from cogr.records import Side
+from indexers.backends.base import Hit
+from indexers.backends.opensearch.client import Cluster
+from indexers.backends.opensearch.mapping import id_field
+
+MAX_CLAUSES = 1024
+"""`indices.query.bool.max_clause_count` as clusters have it."""
+PAGE = 10_000
+"""`index.max_result_window` as indexes have it."""
+_KEEP_ALIVE = "2m"
+# Statistics summed over all shards; a single shard is asked as by query_then_fetch.
+_EXACT = {"search_type": "dfs_query_then_fetch"}
+_WEIGHT = re.compile(r"weight\(keywords:(.*) in \d+\) \[.*", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The size of the whole retrieved set, and hits of it in order."""
+
+    total: int
+    hits: Sequence[Hit]
+
+
+def query_body(keywords: Sequence[str]) -> dict[str, Any]:
+    """The query: entities with at least one of the keywords, scored by the sum over them. One clause a distinct keyword.
+
+    `match` on a keyword field is one term, and unlike `term` it is never rewritten into an unscored `terms` query.
+
+    Raises:
+        UserError: more keywords than a cluster takes clauses.
+    """
+    distinct = list(dict.fromkeys(keywords))
+    if len(distinct) > MAX_CLAUSES:
+        raise UserError(
+            f"A search takes at most {MAX_CLAUSES} distinct keywords, but there are {len(distinct)}; give fewer."
+        )
+    clauses = [{"match": {"keywords": {"query": keyword}}} for keyword in distinct]
+    return {"bool": {"should": clauses, "minimum_should_match": 1}}
+
+
+def search_body(side: Side, keywords: Sequence[str], size: int) -> dict[str, Any]:
+    """The whole request body: exact total, score descending, then id ascending."""
+    return {
+        "query": query_body(keywords),
+        "size": size,
+        "track_total_hits": True,
+        "sort": [{"_score": "desc"}, {id_field(side): "asc"}],
+    }
+
+
+def top(cluster: Cluster, index: str, side: Side, keywords: Sequence[str], size: int, explain: bool) -> Found:
+    """The best `size` hits with their texts, and with `explain` each keyword's part of the score."""
+    if not keywords:
+        return Found(0, ())
+    body = {**search_body(side, keywords, min(size, PAGE)), "_source": ["text"], "explain": explain}
+    doing = f"searching {index}"
+    answer = checked(
+        cluster.call("POST", f"/{index}/_search", body=body, params=_EXACT, doing=doing), cluster.url, index
+    )
+    return Found(answer["hits"]["total"]["value"], [_hit(hit, keywords) for hit in answer["hits"]["hits"]])
+
+
+def everything(cluster: Cluster, index: str, side: Side, keywords: Sequence[str]) -> Found:
+    """The whole retrieved set, ids and scores only, paged over one point in time."""
+    if not keywords:
+        return Found(0, ())
+    body = {**search_body(side, keywords, PAGE), "_source": False}
+    doing = f"searching {index}"
+    first = checked(
+        cluster.call("POST", f"/{index}/_search", body=body, params=_EXACT, doing=doing), cluster.url, index
+    )
+    total, hits = first["hits"]["total"]["value"], first["hits"]["hits"]
+    if total > len(hits):
+        hits = [hit for page in _pages(cluster, index, body) for hit in page]
+    if len(hits) != total:
+        raise ServiceError(
+            f"{index} at {cluster.url} gave {len(hits)} hits of {total}; it changed meanwhile, search again."
+        )
+    scores = float32s([hit["sort"][0] for hit in hits])
+    return Found(total, [Hit(hit["sort"][1], score) for hit, score in zip(hits, scores, strict=True)])
+
+
+def lookup(cluster: Cluster, index: str, text: str) -> tuple[str, ...] | None:
+    """The stored keyword set of a query text, in generation order; None when the index does not hold the query."""
+    own = normalise(text)
+    if not own:
+        return None
+    body = {"size": 1, "query": {"term": {"self": own}}, "sort": [{"query_id": "asc"}], "_source": ["generated"]}
+    doing = f"looking up a query in {index}"
+    answer = checked(cluster.call("POST", f"/{index}/_search", body=body, doing=doing), cluster.url, index)
+    hits = answer["hits"]["hits"]
+    return tuple(hits[0]["_source"]["generated"]) if hits else None
+
+
+def checked(answer: Mapping[str, Any], url: str, index: str) -> Mapping[str, Any]:
+    """The answer, unless it is only part of one.
+
+    Raises:
+        ServiceError: it ran out of time, a shard failed, or the total is a bound.
+    """
+    flaws = {
+        "it ran out of time": answer["timed_out"],
+        f"{answer['_shards']['failed']} shards failed": answer["_shards"]["failed"] > 0,
+        "the total is only a bound": answer["hits"]["total"]["relation"] != "eq",
+    }
+    for flaw, holds in flaws.items():
+        if holds:
+            raise ServiceError(
+                f"The answer of {index} at {url} is not whole: {flaw}; see the cluster's health and search again."
+            )
+    return answer
+
+
+def _pages(cluster: Cluster, index: str, body: Mapping[str, Any]) -> Iterator[Sequence[Any]]:
+    doing = f"paging through {index}"
+    pit = cluster.call("POST", f"/{index}/_search/point_in_time", params={"keep_alive": _KEEP_ALIVE}, doing=doing)[
+        "pit_id"
+    ]
+    try:
+        after: dict[str, Any] = {}
+        while True:
+            request = {**body, **after, "pit": {"id": pit, "keep_alive": _KEEP_ALIVE}}
+            answer = checked(
+                cluster.call("POST", "/_search", body=request, params=_EXACT, doing=doing), cluster.url, index
+            )
+            hits = answer["hits"]["hits"]
+            yield hits
+            if len(hits) < PAGE:
+                return
+            after = {"search_after": hits[-1]["sort"]}
+    finally:
+        cluster.call("DELETE", "/_search/point_in_time", body={"pit_id": [pit]}, doing=doing, missing_ok=True)
+
+
+def _hit(hit: Mapping[str, Any], keywords: Sequence[str]) -> Hit:
+    parts = dict(_parts(hit["_explanation"])) if "_explanation" in hit else {}
+    matched = [keyword for keyword in dict.fromkeys(keywords) if keyword in parts]
+    score, *matched_parts = float32s([hit["sort"][0], *(parts[keyword] for keyword in matched)])
+    return Hit(hit["sort"][1], score, hit["_source"]["text"], dict(zip(matched, matched_parts, strict=True)))
+
+
+def float32s(printed: Sequence[float]) -> list[float]:
+    """The float32 values behind their shortest decimal forms, which is how a cluster prints them."""
+    values: list[float] = np.array(printed, np.float32).tolist()
+    return values
+
+
+def _parts(explanation: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """(keyword, its part of the score) of Lucene's explanation: the nodes `weight(keywords:KEYWORD in DOC) [...]`."""
+    if found := _WEIGHT.fullmatch(explanation["description"]):
+        yield found[1], explanation["value"]
+    else:
+        for detail in explanation["details"]:
+            yield from _parts(detail)

@@ -1,0 +1,101 @@
+"""Verification: what the cluster holds and answers, against the snapshot and its mirror. Nothing serves before this passed.
+
+Counts, a seeded sample of documents field by field, and live results: totals, order and the bits of every score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from cogr.errors import CheckFailedError
+from cogr.mirror import Mirror
+from cogr.records import Side
+from cogr.snapshots import Snapshot
+from indexers.backends.base import Verified
+from indexers.backends.checks import sample
+from indexers.backends.opensearch.client import Cluster
+from indexers.backends.opensearch.mapping import check_scored, documents
+from indexers.backends.opensearch.publish import pushed_index
+from indexers.backends.opensearch.push import check_count, mark
+from indexers.backends.opensearch.search import everything
+
+_MGET = 100
+
+
+def verify(
+    cluster: Cluster, prefix: str, snapshot: Snapshot, mirror: Mirror, queries: Iterable[Sequence[str]]
+) -> Verified:
+    """Compare a pushed snapshot with what it must be, and mark its index as verified.
+
+    Args:
+        mirror: the snapshot's mirror.
+        queries: keyword lists whose live results are compared.
+
+    Raises:
+        CheckFailedError: the first difference.
+        SnapshotError: it is not pushed.
+        ServiceError: the cluster can't be reached or refuses.
+    """
+    state = pushed_index(cluster, prefix, snapshot.id)
+    check_scored(state, cluster.version)
+    check_count(cluster, state.name, snapshot)
+    sampled = _check_documents(cluster, state.name, snapshot)
+    mirror = mirror.scored_by(cluster.version.bm25)
+    compared = scores = 0
+    for keywords in queries:
+        scores += _check_parity(cluster, state.name, snapshot.side, mirror, keywords)
+        compared += 1
+    if state.complete and not state.verified:
+        mark(cluster, state, verified=True)
+    return Verified(state.name, snapshot.manifest.entities, sampled, compared, scores)
+
+
+def _check_documents(cluster: Cluster, index: str, snapshot: Snapshot) -> int:
+    """Compare a sample that is always the same for one snapshot; the number of documents compared."""
+    chosen = sample(snapshot)
+    sampled = (document for number, document in enumerate(documents(snapshot)) if number in chosen)
+    while batch := dict(islice(sampled, _MGET)):
+        doing = f"reading documents of {index}"
+        answer = cluster.call("POST", f"/{index}/_mget", body={"ids": list(batch)}, doing=doing)
+        for found, (id_, expected) in zip(answer["docs"], batch.items(), strict=True):
+            _check_document(index, id_, expected, found.get("_source"))
+    return len(chosen)
+
+
+def _check_document(index: str, id_: str, expected: dict[str, Any], found: dict[str, Any] | None) -> None:
+    if found is None:
+        raise CheckFailedError(f"The document {id_!r} of the snapshot is not in the index {index}; {_REPAIR}.")
+    for field in sorted(expected.keys() | found.keys()):
+        if expected.get(field) != found.get(field):
+            raise CheckFailedError(
+                f"The field {field} of document {id_!r} in the index {index} is {found.get(field)!r}, "
+                f"the snapshot says {expected.get(field)!r}; {_REPAIR}."
+            )
+
+
+_REPAIR = "delete it and push the snapshot again"
+
+
+def _check_parity(cluster: Cluster, index: str, side: Side, mirror: Mirror, keywords: Sequence[str]) -> int:
+    """Compare the whole retrieved set of one keyword list; the number of scores compared."""
+    found = everything(cluster, index, side, keywords)
+    distinct = list(dict.fromkeys(keywords))
+    expected = mirror.search(distinct, len(mirror))
+    if found.total != expected.total:
+        raise CheckFailedError(
+            f"The index {index} retrieves {found.total} for {distinct}, the mirror {expected.total}; {_REPAIR}."
+        )
+    live = np.array([hit.score for hit in found.hits], np.float32)
+    ids = expected.ids
+    same = live.view(np.uint32) == expected.scores.view(np.uint32)
+    for rank, hit in enumerate(found.hits):
+        if hit.id != ids[rank] or not same[rank]:
+            raise CheckFailedError(
+                f"At rank {rank + 1} for {distinct} the index {index} has {hit.id!r} with score {hit.score}, "
+                f"the mirror {ids[rank]!r} with {float(expected.scores[rank])}; {_REPAIR}."
+            )
+    return expected.total

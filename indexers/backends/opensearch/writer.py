@@ -1,0 +1,116 @@
+"""The bulk writer: documents to one index, streaming, each created exactly once.
+
+`helpers.parallel_bulk` of opensearch-py never retries and `streaming_bulk` has one connection; this writer has both threads
+and retries, of whole requests and of single documents, and it serialises once. It knows nothing of snapshots.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from cogr.errors import DataError, ServiceError
+from indexers.backends.opensearch.client import RETRIES, Cluster, wait_before
+from indexers.backends.opensearch.errors import Refusal, service_error
+
+CHUNK_BYTES = 4 << 20
+"""Largest bulk body, well under the 10 MiB that the smallest managed nodes take; a longer document goes alone."""
+LONGEST_ID = 512
+"""Longest `_id` in bytes (OpenSearch's own limit)."""
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
+
+
+def write_documents(cluster: Cluster, index: str, documents: Iterable[tuple[str, Mapping[str, Any]]]) -> int:
+    """Create documents; ones that are there already are left as they are. Returns how many were new.
+
+    Memory: `opensearch.bulk_threads` + 2 chunks, whatever comes in.
+
+    Raises:
+        DataError: an id longer than OpenSearch takes.
+        ServiceError: the cluster went away or refuses. What was written stays; the same call goes on.
+    """
+    settings = cluster.settings
+    sender = _Sender(cluster, index)
+    created = 0
+    pending: deque[Future[int]] = deque()
+    with ThreadPoolExecutor(settings.bulk_threads, thread_name_prefix="bulk") as pool:
+        try:
+            for chunk in _chunks(documents, settings.bulk_documents):
+                if len(pending) > settings.bulk_threads:
+                    created += pending.popleft().result()
+                pending.append(pool.submit(sender.send, chunk))
+            created += sum(future.result() for future in pending)
+        except BaseException:
+            # Ctrl-C or a lost cluster: the other threads stop at their next wait instead of trying on.
+            sender.stop.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return created
+
+
+def _chunks(documents: Iterable[tuple[str, Mapping[str, Any]]], most: int) -> Iterator[list[bytes]]:
+    """Lists of bulk entries (action line and document line), by count and bytes."""
+    chunk: list[bytes] = []
+    size = 0
+    for id_, document in documents:
+        if len(id_) * 4 > LONGEST_ID and len(id_.encode()) > LONGEST_ID:
+            raise DataError(
+                f"The id {id_[:40]!r}... is longer than the {LONGEST_ID} bytes that OpenSearch takes; shorten it."
+            )
+        entry = f'{{"create":{{"_id":{_encode(id_)}}}}}\n{_encode(document)}\n'.encode()
+        if chunk and (len(chunk) == most or size + len(entry) > CHUNK_BYTES):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(entry)
+        size += len(entry)
+    if chunk:
+        yield chunk
+
+
+class _Sender:
+    """Sends chunks from several threads; each send goes on until all of its documents are there."""
+
+    def __init__(self, cluster: Cluster, index: str) -> None:
+        self._cluster = cluster
+        self._index = index
+        self._draw = random.Random()
+        self.stop = threading.Event()
+
+    def send(self, chunk: list[bytes]) -> int:
+        """Create the chunk's documents; the number of new ones."""
+        created = 0
+        params = {"filter_path": "errors,items.create.status,items.create.error.type,items.create.error.reason"}
+        for attempt in range(RETRIES + 1):
+            answer, refusal = self._cluster.try_once("POST", f"/{self._index}/_bulk", b"".join(chunk), params)
+            if refusal is None:
+                new, chunk, refusal = _sort_out(chunk, answer)
+                created += new
+            if refusal is None:
+                return created
+            if attempt == RETRIES or not refusal.is_passing:
+                raise service_error(refusal, self._cluster.url, f"writing to the index {self._index}")
+            if self.stop.wait(wait_before(attempt, self._draw)):
+                raise ServiceError(f"Writing to the index {self._index} was given up.")
+        raise AssertionError("unreachable: the last try returns or raises")
+
+
+def _sort_out(chunk: list[bytes], answer: Mapping[str, Any]) -> tuple[int, list[bytes], Refusal | None]:
+    """What came of each document: the number created, the entries to send again, and why (the worst reason)."""
+    if not answer["errors"]:
+        return len(chunk), [], None
+    created, again, worst = 0, [], None
+    for entry, item in zip(chunk, answer["items"], strict=True):
+        status, error = item["create"]["status"], item["create"].get("error", {})
+        if status < 300:
+            created += 1
+        elif status != 409:  # 409: an earlier try, or an earlier push, has created it.
+            again.append(entry)
+            refusal = Refusal(status, str(error.get("type", "")), str(error.get("reason", "")))
+            worst = refusal if worst is None or not refusal.is_passing else worst
+    return created, again, worst

@@ -1,0 +1,292 @@
+"""The generator `extractive`: keywords without a model and without labels, from the words of the collection itself.
+
+An item gets its own best words and pairs of words (tf-idf inside a band of document frequency). A query gets those
+item keywords that, together, best retrieve the items that match its words. It learns nothing from relevance labels:
+that is `statistical`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from cogr.errors import GeneratorError
+from cogr.records import Dataset, Item, Side
+from cogr.store import Store
+from indexers.generators.base import Answer, Completion, GeneratorBase, Options, Reads, Request
+from indexers.text import Analyser, SurfaceForms
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+_GAP = -1
+_NEAREST_AT_MOST = 100
+_K1, _B = 1.5, 0.75
+_PRICES = (1.0, 0.85, 0.7, 0.55, 0.4)
+# Keywords with a word of the query count twice when one is chosen: as good on nfcorpus and chorus, and easier to read.
+_OWN_WORD = 2.0
+
+
+class ExtractiveOptions(Options):
+    """Options of the kind `extractive`.
+
+    Attributes:
+        keywords: keywords of an item at most, the best first (the paper's M is 10).
+        query_keywords: keywords of a query at most.
+        min_df: items that a keyword must occur in at least; one that only one item has connects nothing.
+        max_df_share: share of the items that it may occur in at most (but at least 5 items).
+        cut: a query's keywords aim at the items that score at least this share of the best item's BM25.
+        language: of stems and stop words, by its Snowball name.
+    """
+
+    keywords: int = Field(default=15, ge=1)
+    query_keywords: int = Field(default=30, ge=1)
+    min_df: int = Field(default=2, ge=1)
+    max_df_share: float = Field(default=0.02, gt=0.0, le=1.0)
+    cut: float = Field(default=0.65, gt=0.0, le=1.0)
+    language: str = "english"
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Sparse rows: row r holds `columns[starts[r] : starts[r + 1]]`."""
+
+    starts: Ints
+    columns: Ints
+
+    @classmethod
+    def from_pairs(cls, rows: Ints, columns: Ints, count: int) -> _Rows:
+        """Pairs sorted by row."""
+        return cls(np.searchsorted(rows, np.arange(count + 1)), columns)
+
+    def __getitem__(self, row: int) -> Ints:
+        return self.columns[self.starts[row] : self.starts[row + 1]]
+
+    def gather(self, rows: Ints) -> Ints:
+        """The columns of several rows, one after another."""
+        parts = [self[row] for row in rows.tolist()]
+        return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+
+
+class Collection:
+    """What is counted once over all items: phrases, their document frequencies, who owns what, how words are spelled.
+
+    A phrase is one stem or two adjacent ones, coded as one number. Deterministic in the items and their order.
+    """
+
+    def __init__(self, items: Sequence[Item], options: ExtractiveOptions) -> None:
+        self.options = options
+        self.size = len(items)
+        self._analyser = Analyser(options.language)
+        self._surface = SurfaceForms(self._analyser)
+        self._stem_ids: dict[str, int] = {}
+        stream, self._starts = self._read(items)
+        self._stems = list(self._stem_ids)
+        self._base = len(self._stems) + 1
+        self._tokens = stream
+        docs, codes, counts = self._phrases(stream, self._starts)
+        self._codes, index = np.unique(codes, return_inverse=True)
+        self._df = np.bincount(index, minlength=len(self._codes))
+        rows, phrases = self._best(docs, index, counts)
+        self._keywords = _Rows.from_pairs(rows, phrases, self.size)
+        self._row_of = {item.id: row for row, item in enumerate(items)}
+        self._items = items
+
+    def _read(self, items: Sequence[Item]) -> tuple[Ints, Ints]:
+        """Stem ids of all items with gaps between title, text and items; and where each item starts."""
+        stream: list[int] = []
+        starts = [0]
+        ids = self._stem_ids
+        for item in items:
+            for text in (item.title, item.text):
+                words = self._analyser.words(text)
+                self._surface.add(words)
+                stream.extend(ids.setdefault(self._analyser.stem(word), len(ids)) for word in words)
+                stream.append(_GAP)
+            starts.append(len(stream))
+        return np.array(stream, dtype=np.int64), np.array(starts, dtype=np.int64)
+
+    def _phrases(self, stream: Ints, starts: Ints) -> tuple[Ints, Ints, Ints]:
+        """Distinct (item, phrase code) pairs, sorted, with how often each occurs. Codes: a, or (a + 1) * base + b."""
+        doc = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+        single = stream != _GAP
+        double = single[:-1] & single[1:]
+        docs = np.concatenate([doc[single], doc[:-1][double]])
+        codes = np.concatenate([stream[single], (stream[:-1][double] + 1) * self._base + stream[1:][double]])
+        order = np.lexsort((codes, docs))
+        docs, codes = docs[order], codes[order]
+        first = np.flatnonzero(np.r_[True, (np.diff(docs) != 0) | (np.diff(codes) != 0)][: len(docs)])
+        return docs[first], codes[first], np.diff(np.r_[first, len(docs)])
+
+    def _best(self, docs: Ints, phrases: Ints, counts: Ints) -> tuple[Ints, Ints]:
+        """The M best phrases of each item, best first: (1 + ln tf) ln(n / df), inside the band."""
+        df = self._df[phrases]
+        highest = max(5, int(self.options.max_df_share * self.size))
+        inside = (df >= self.options.min_df) & (df <= highest)
+        docs, phrases = docs[inside], phrases[inside]
+        score = (1.0 + np.log(counts[inside])) * np.log(self.size / df[inside])
+        order = np.lexsort((self._codes[phrases], -score, docs))
+        docs, phrases = docs[order], phrases[order]
+        rank = np.arange(len(docs)) - np.searchsorted(docs, docs)
+        kept = rank < self.options.keywords
+        return docs[kept], phrases[kept]
+
+    def spell(self, phrase: int) -> str:
+        """A phrase in the words that the collection uses most often."""
+        first, second = divmod(int(self._codes[phrase]), self._base)
+        return self._surface.spell([self._stems[i] for i in ([first - 1, second] if first else [second])])
+
+    def of_item(self, item: Item) -> Ints:
+        """The keywords of an item, best first; an item that was not counted is judged by the counts of the others."""
+        row = self._row_of.get(item.id)
+        if row is not None and self._items[row] == item:
+            return self._keywords[row]
+        known = [[self._stem_ids.get(s, _GAP) for s in self._analyser.stems(t)] for t in (item.title, item.text)]
+        stream = np.array([*known[0], _GAP, *known[1], _GAP], dtype=np.int64)
+        docs, codes, counts = self._phrases(stream, np.array([0, len(stream)]))
+        at = np.searchsorted(self._codes, codes)
+        found = (at < len(self._codes)) & (self._codes[np.minimum(at, len(self._codes) - 1)] == codes)
+        return self._best(docs[found], at[found], counts[found])[1]
+
+    def of_query(self, text: str) -> list[int]:
+        """The keywords of a query: the item keywords that together best retrieve the items nearest to its words."""
+        stems = np.array(sorted({self._stem_ids[s] for s in self._analyser.stems(text) if s in self._stem_ids}), int)
+        near = self._nearest(stems)
+        return self._cover(near, stems) if len(near) else []
+
+    @cached_property
+    def _postings(self) -> tuple[_Rows, Floats]:
+        """Items by stem, and the BM25 weight of each posting."""
+        doc = np.repeat(np.arange(self.size), np.diff(self._starts))
+        real = self._tokens != _GAP
+        pairs, counts = np.unique(self._tokens[real] * self.size + doc[real], return_counts=True)
+        stems, docs = np.divmod(pairs, max(1, self.size))
+        length = np.bincount(doc[real], minlength=self.size)
+        norm = _K1 * (1 - _B + _B * length / max(1.0, length.mean()))
+        df = np.bincount(stems, minlength=len(self._stems))
+        idf = np.log1p((self.size - df + 0.5) / (df + 0.5))
+        weights = idf[stems] * counts * (_K1 + 1) / (counts + norm[docs])
+        return _Rows.from_pairs(stems, docs, len(self._stems)), weights
+
+    def _nearest(self, stems: Ints) -> Ints:
+        """Items whose BM25 for the stems is at least `cut` of the best one's; 100 at most."""
+        postings, weights = self._postings
+        scores = np.zeros(self.size)
+        for stem in stems.tolist():
+            scores[postings[stem]] += weights[postings.starts[stem] : postings.starts[stem + 1]]
+        near = np.flatnonzero((scores > 0) & (scores >= self.options.cut * scores.max(initial=0.0)))
+        nearest: Ints = near[np.lexsort((near, -scores[near]))][:_NEAREST_AT_MOST]
+        return nearest
+
+    @cached_property
+    def _owners(self) -> _Rows:
+        rows = np.repeat(np.arange(self.size), np.diff(self._keywords.starts))
+        order = np.argsort(self._keywords.columns, kind="stable")
+        return _Rows.from_pairs(self._keywords.columns[order], rows[order], len(self._codes))
+
+    def _cover(self, target: Ints, stems: Ints) -> list[int]:
+        """The set of keywords with the best F1 of its owners against the target items.
+
+        Parametric (Dinkelbach) greedy: for a price of retrieving an item, take what gains most; keep the best price.
+        """
+        wanted = np.zeros(self.size, dtype=bool)
+        wanted[target] = True
+        phrases = np.unique(self._keywords.gather(target))
+        first, second = np.divmod(self._codes[phrases], self._base)
+        own = np.isin(first - 1, stems) | np.isin(second, stems)
+        candidates = _Candidates(phrases, [self._owners[p] for p in phrases.tolist()], np.where(own, _OWN_WORD, 1.0))
+        best: list[int] = []
+        best_f1 = 0.0
+        for price in _PRICES:
+            chosen, f1 = self._greedy(wanted, candidates, price)
+            if f1 > best_f1:
+                best, best_f1 = chosen, f1
+        return best
+
+    def _greedy(self, wanted: Mask, candidates: _Candidates, price: float) -> tuple[list[int], float]:
+        """Take keywords by 2 tp - price * retrieved over the items not covered yet, while one gains; with the set's F1."""
+        worth = 2.0 * wanted - price
+        covered = np.zeros(self.size, dtype=bool)
+        gains = np.array([worth[owners].sum() for owners in candidates.owners])
+        chosen: list[int] = []
+        while len(chosen) < self.options.query_keywords and gains.max(initial=0.0) > 1e-9:
+            pick = int((gains * candidates.weight).argmax())
+            chosen.append(int(candidates.phrases[pick]))
+            new = candidates.owners[pick][~covered[candidates.owners[pick]]]
+            covered[new] = True
+            phrases = self._keywords.gather(new)
+            lengths = self._keywords.starts[new + 1] - self._keywords.starts[new]
+            candidates.subtract(gains, phrases, np.repeat(worth[new], lengths))
+        hits = int((covered & wanted).sum())
+        return chosen, 2.0 * hits / (int(covered.sum()) + int(wanted.sum()))
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    """Keywords to choose from (sorted), who owns them, and how much each is preferred."""
+
+    phrases: Ints
+    owners: Sequence[Ints]
+    weight: Floats
+
+    def subtract(self, gains: Floats, phrases: Ints, worth: Floats) -> None:
+        """Take what is covered now out of the gains of those candidates that are among `phrases`."""
+        at = np.minimum(np.searchsorted(self.phrases, phrases), len(self.phrases) - 1)
+        same = self.phrases[at] == phrases
+        np.subtract.at(gains, at[same], worth[same])
+
+
+class Extractive(GeneratorBase):
+    """Keywords from the words of a collection. Counts it at the first request, in seconds.
+
+    Args:
+        items: the whole collection.
+        dataset_hash: names it in the fingerprint.
+        options: see `ExtractiveOptions`.
+    """
+
+    def __init__(self, items: Sequence[Item], dataset_hash: str, options: ExtractiveOptions | None = None) -> None:
+        self.options = options or ExtractiveOptions()
+        self._items = items
+        self._dataset_hash = dataset_hash
+
+    @property
+    def reads(self) -> Reads:
+        """The entity's own words, and the whole collection's."""
+        return "entity"
+
+    @property
+    def fingerprint(self) -> Mapping[str, object]:
+        return {
+            "kind": "extractive",
+            "version": 1,
+            "dataset_hash": self._dataset_hash,
+            **self.options.model_dump(),
+        }
+
+    @cached_property
+    def collection(self) -> Collection:
+        """The counts; made when they are first needed."""
+        return Collection(self._items, self.options)
+
+    def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
+        for request in requests:
+            entity = request.entity
+            if isinstance(entity, Item):
+                found: Iterable[int] = self.collection.of_item(entity).tolist()
+            else:
+                found = self.collection.of_query(entity.text)
+            yield Completion(request.id, ", ".join(self.collection.spell(phrase) for phrase in found))
+
+
+def make(options: ExtractiveOptions, side: Side, dataset: Dataset | None, store: Store | None) -> Extractive:  # noqa: ARG001
+    """The registry's entry. Raises GeneratorError without a data set."""
+    if dataset is None:
+        raise GeneratorError("The generator extractive reads the whole collection; give it a data set.")
+    return Extractive(dataset.items, dataset.dataset_hash, options)

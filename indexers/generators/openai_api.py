@@ -1,0 +1,218 @@
+"""The generator `openai`: a language model behind any OpenAI-compatible endpoint (vLLM, SGLang, a gateway, OpenAI).
+
+Requests are under way in parallel, a bounded number at once. The client library retries what may pass (429, 5xx,
+time-outs, lost connections) with growing, jittered pauses, and honours Retry-After. What stays wrong for one prompt is a
+failure of that prompt; what is wrong for all is a ServiceError.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, Literal
+from urllib.parse import urlsplit, urlunsplit
+
+from pydantic import Field, SecretStr, field_validator
+
+from cogr.errors import GeneratorError, MissingExtraError, ServiceError
+from cogr.records import Dataset, Side
+from cogr.store import Store
+from indexers.generators.base import Answer, Completion, Failure, GeneratorBase, Options, Request, Sampling
+from indexers.generators.models import first_line
+
+_TOO_LONG = ("context length", "context_length", "maximum context", "too long", "too many tokens", "max_model_len")
+
+
+class OpenAIOptions(Options):
+    """Options of the kind `openai`.
+
+    Attributes:
+        base_url: the endpoint up to and with /v1, e.g. http://localhost:8000/v1.
+        model: the model's name as the endpoint knows it.
+        api_key: sent as bearer token; never printed and no part of the fingerprint.
+        server: `vllm` sends what vLLM and SGLang understand beyond OpenAI's API (top-k, thinking off); `openai` does not.
+        sampling: see `Sampling`; its seed is not sent, because a seed per request crashes vLLM on the CPU.
+        concurrency: requests under way at once.
+        timeout: seconds that one try may take.
+        retries: tries more after 429, 5xx, time-outs, lost connections and answers that are none.
+        give_up_after: so many failures of the endpoint in a row mean that it is away.
+    """
+
+    base_url: str
+    model: str
+    api_key: SecretStr | None = None
+    server: Literal["vllm", "openai"] = "vllm"
+    sampling: Sampling = Sampling()
+    concurrency: int = Field(default=32, ge=1)
+    timeout: float = Field(default=120.0, gt=0.0)
+    retries: int = Field(default=6, ge=0)
+    give_up_after: int = Field(default=20, ge=1)
+
+    @field_validator("base_url")
+    @classmethod
+    def _is_url(cls, url: str) -> str:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("write it as http://host:port/v1")
+        return url
+
+
+class OpenAIGenerator(GeneratorBase):
+    """Chat completions of an OpenAI-compatible endpoint.
+
+    Raises:
+        MissingExtraError: the package openai is not installed.
+    """
+
+    def __init__(self, options: OpenAIOptions) -> None:
+        if importlib.util.find_spec("openai") is None:
+            raise MissingExtraError("The generator openai", "openai")
+        self.options = options
+
+    @property
+    def fingerprint(self) -> Mapping[str, object]:
+        return {
+            "kind": "openai",
+            "endpoint": without_credentials(self.options.base_url),
+            "model": self.options.model,
+            "server": self.options.server,
+            "sampling": self.options.sampling.model_dump(exclude={"seed"}),
+        }
+
+    def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
+        """Answers in the order in which the endpoint gives them.
+
+        Raises:
+            ServiceError: the endpoint can't be reached, refuses the key, or fails `give_up_after` times in a row.
+            GeneratorError: the endpoint has no such model or path.
+        """
+        with asyncio.Runner() as runner:
+            yield from self._pump(runner.get_loop(), iter(requests))
+
+    def _pump(self, loop: asyncio.AbstractEventLoop, requests: Iterator[Request]) -> Iterator[Answer]:
+        """Keep `concurrency` requests under way; yield whatever is done. The loop runs only while we wait."""
+        client = self._client()
+        running: set[asyncio.Task[Answer]] = set()
+        failed_in_a_row = 0
+        try:
+            while True:
+                while len(running) < self.options.concurrency and (request := next(requests, None)) is not None:
+                    running.add(loop.create_task(self._ask(client, request)))
+                if not running:
+                    return
+                waiting = asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                done, running = loop.run_until_complete(waiting)
+                for answer in [task.result() for task in done]:
+                    passing = isinstance(answer, Failure) and not answer.lasting
+                    failed_in_a_row = failed_in_a_row + 1 if passing else 0
+                    yield answer
+                if failed_in_a_row >= self.options.give_up_after:
+                    raise ServiceError(f"{self._where} failed {failed_in_a_row} times in a row; try again later.")
+        finally:
+            loop.run_until_complete(_stop(client, running))
+
+    def _client(self) -> Any:
+        from openai import AsyncOpenAI
+
+        key = self.options.api_key.get_secret_value() if self.options.api_key else "none"
+        return AsyncOpenAI(
+            base_url=self.options.base_url,
+            api_key=key,
+            timeout=self.options.timeout,
+            max_retries=self.options.retries,
+        )
+
+    @property
+    def _where(self) -> str:
+        return f"The endpoint {without_credentials(self.options.base_url)}"
+
+    async def _ask(self, client: Any, request: Request) -> Answer:
+        import openai
+
+        try:
+            return await self._ask_until_sound(client, request)
+        except openai.APITimeoutError:
+            return Failure(request.id, f"no answer within {self.options.timeout:g} s", lasting=False)
+        except openai.APIConnectionError as error:
+            reason = first_line(error.__cause__ or error)
+            raise ServiceError(
+                f"{self._where} can't be reached ({reason}); start it or check base_url, then run the same command again."
+            ) from error
+        except openai.APIStatusError as error:
+            return self._judge(request, error)
+
+    async def _ask_until_sound(self, client: Any, request: Request) -> Answer:
+        """Ask again for answers that are no completions; the library asks again for everything else that may pass."""
+        reason = ""
+        for _ in range(self.options.retries + 1):
+            try:
+                return _completion(request.id, await client.chat.completions.create(**self._body(request)))
+            except (ValueError, AttributeError, TypeError) as error:
+                reason = f"the answer is no completion ({first_line(error)})"
+        return Failure(request.id, reason, lasting=False)
+
+    def _body(self, request: Request) -> dict[str, Any]:
+        sampling = self.options.sampling
+        body: dict[str, Any] = {
+            "model": self.options.model,
+            "messages": request.prompt.messages,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+        }
+        if self.options.server == "openai":
+            return body | {"max_completion_tokens": sampling.max_tokens}
+        extra = {"top_k": sampling.top_k or -1, "chat_template_kwargs": {"enable_thinking": False}}
+        return body | {"max_tokens": sampling.max_tokens, "extra_body": extra}
+
+    def _judge(self, request: Request, error: Any) -> Answer:
+        """What a refusal means: for this prompt for ever, for this prompt now, or for all."""
+        status, said = error.status_code, first_line(error)
+        if status in (401, 403):
+            raise ServiceError(f"{self._where} refuses us with {status}; check the generator's api_key.") from error
+        if status == 404:
+            raise GeneratorError(
+                f"{self._where} has no model {self.options.model!r} or no /chat/completions ({said}); check base_url "
+                "and model."
+            ) from error
+        if status == 413 or (status in (400, 422) and any(sign in str(error).lower() for sign in _TOO_LONG)):
+            return Failure(request.id, f"the prompt is too long for the endpoint ({said})")
+        return Failure(request.id, f"refused with {status} ({said})", lasting=False)
+
+
+def _completion(id_: str, response: Any) -> Completion:
+    """The first choice. Raises ValueError, AttributeError or TypeError when the response is none."""
+    if not response.choices:
+        raise ValueError("no choices")
+    choice = response.choices[0]
+    tokens = response.usage.completion_tokens if response.usage else 0
+    # A refusal or an answer of nothing has no content; the rebuild sets empty answers aside by itself.
+    return Completion(id_, str(choice.message.content or ""), int(tokens), choice.finish_reason == "length")
+
+
+async def _stop(client: Any, running: set[asyncio.Task[Answer]]) -> None:
+    for task in running:
+        task.cancel()
+    for task in running:
+        with suppress(asyncio.CancelledError, ServiceError, GeneratorError):
+            await task
+    await client.close()
+
+
+def without_credentials(url: str) -> str:
+    """The URL without user, password, query and fragment, so that it may be printed and stored."""
+    parts = urlsplit(url)
+    host = f"[{parts.hostname}]" if parts.hostname and ":" in parts.hostname else parts.hostname or ""
+    port = f":{parts.port}" if parts.port else ""
+    return urlunsplit((parts.scheme, host + port, parts.path.rstrip("/"), "", ""))
+
+
+def make(
+    options: OpenAIOptions,
+    side: Side,  # noqa: ARG001
+    dataset: Dataset | None,  # noqa: ARG001
+    store: Store | None,  # noqa: ARG001
+) -> OpenAIGenerator:
+    """The registry's entry."""
+    return OpenAIGenerator(options)

@@ -1,0 +1,182 @@
+"""The generator `scripted`: answers from a file, a function or a rule. Deterministic; for tests and rehearsals.
+
+It can fail, be slow, write rubbish and go away on demand, so that everything around a generator can be tried without a
+language model. It is no way to index a catalogue.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from cogr.errors import GeneratorError, ServiceError
+from cogr.records import Dataset, Entity, Item, Side
+from cogr.store import Store
+from indexers.generators.base import Answer, Completion, Failure, GeneratorBase, Options, Reads, Request
+
+Rule = Literal["words", "rubbish", "empty"]
+
+_WORD = re.compile(r"\w+")
+_RUBBISH = (
+    "Sure! Here are the keywords:\n1. **{0}**\n2. {1}\n3. {0}\n",
+    '{{"keywords": ["{0}", "{1}", "{0}"]',
+    "<think>The user wants {0}. Let me think about {1}",
+    "| keyword | why |\n|---|---|\n| {0} | {1} |\n",
+    "{0}, {0}, {0}, {0}, {0}, {0}, {0}, {0}",
+    "\x00\x07{0}\u202e,, ,;\ufeff{1}\ud800, \u200b",
+    "",
+)
+
+
+class ScriptedOptions(Options):
+    """Options of the kind `scripted`.
+
+    Attributes:
+        script: a jsonl file with one answer a line: {"id": ..., "text": ...}, or {"id": ..., "failure": ...} with an
+            optional "lasting". Entities that it does not name are answered by the rule.
+        rule: `words` gives the first distinct words of the entity's own text, `rubbish` what badly behaved models
+            write, `empty` nothing.
+        words: how many words the rule gives at most.
+        delay: seconds to wait before each answer.
+        fail_every: one of so many entities, chosen by its id, fails for the time being; 0 is never.
+        away_after: after so many answers the service is away.
+    """
+
+    script: Path | None = None
+    rule: Rule = "words"
+    words: int = Field(default=10, ge=0)
+    delay: float = Field(default=0.0, ge=0.0)
+    fail_every: int = Field(default=0, ge=0)
+    away_after: int | None = Field(default=None, ge=0)
+
+
+class Scripted(GeneratorBase):
+    """Answers from a table, else from a function, else from the rule of its options.
+
+    Args:
+        options: see `ScriptedOptions`; its script, if any, is read at once.
+        answers: more answers by entity id, over those of the script.
+        function: called with the entity where there is no answer by id. Give it a `name` for the fingerprint.
+        name: names answers and function in the fingerprint.
+
+    Raises:
+        GeneratorError: the script can't be read; names file and line.
+    """
+
+    def __init__(
+        self,
+        options: ScriptedOptions | None = None,
+        *,
+        answers: Mapping[str, str | Failure] | None = None,
+        function: Callable[[Entity], str] | None = None,
+        name: str = "",
+    ) -> None:
+        self._options = options or ScriptedOptions()
+        self._answers: dict[str, str | Failure] = {}
+        self._digest = ""
+        if self._options.script is not None:
+            self._answers, self._digest = read_script(self._options.script)
+        self._answers.update(answers or {})
+        self._function = function
+        self._name = name
+        self.answered = 0
+        """Answers given so far, over all calls."""
+
+    @property
+    def reads(self) -> Reads:
+        """The answer goes by the entity's id and text."""
+        return "entity"
+
+    @property
+    def fingerprint(self) -> Mapping[str, object]:
+        options = self._options.model_dump(include={"rule", "words", "fail_every"})
+        return {"kind": "scripted", "name": self._name, "script": self._digest, **options}
+
+    def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
+        for request in requests:
+            if self._options.away_after is not None and self.answered >= self._options.away_after:
+                raise ServiceError(
+                    f"The scripted generator went away after {self.answered} answers, as it was told to."
+                )
+            if self._options.delay:
+                time.sleep(self._options.delay)
+            self.answered += 1
+            yield self._answer(request)
+
+    def _answer(self, request: Request) -> Answer:
+        options = self._options
+        if options.fail_every and _number(request.id) % options.fail_every == 0:
+            return Failure(request.id, "told to fail", lasting=False)
+        known = self._answers.get(request.id)
+        if isinstance(known, Failure):
+            return known
+        text = known if known is not None else self._invented(request)
+        return Completion(request.id, text, tokens=len(text.split()))
+
+    def _invented(self, request: Request) -> str:
+        if self._function is not None:
+            return self._function(request.entity)
+        words = _words(request.entity, self._options.words)
+        if self._options.rule == "words":
+            return ", ".join(words)
+        if self._options.rule == "rubbish":
+            return _RUBBISH[_number(request.id) % len(_RUBBISH)].format(*(*words, "one", "two"))
+        return ""
+
+
+def read_script(path: Path) -> tuple[dict[str, str | Failure], str]:
+    """The answers of a script by entity id, and the first 16 hex digits of the file's sha256."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise GeneratorError(
+            f"The script {path} can't be read ({error.strerror}); check the generator's option script."
+        ) from error
+    answers: dict[str, str | Failure] = {}
+    for number, line in enumerate(data.split(b"\n"), start=1):
+        if line.strip():
+            answer = _read_line(line, f"{path}, line {number}")
+            if answer[0] in answers:
+                raise GeneratorError(f"{path}, line {number}: the id {answer[0]!r} was answered before; remove one.")
+            answers[answer[0]] = answer[1]
+    return answers, hashlib.sha256(data).hexdigest()[:16]
+
+
+def _read_line(line: bytes, where: str) -> tuple[str, str | Failure]:
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        raise GeneratorError(f"{where}: this is no JSON ({error}); write one object a line.") from error
+    match record:
+        case {"id": str(id_), "text": str(text)}:
+            return id_, text
+        case {"id": str(id_), "failure": str(reason)}:
+            return id_, Failure(id_, reason, lasting=bool(record.get("lasting", True)))
+    raise GeneratorError(f'{where}: write {{"id": "...", "text": "..."}} or {{"id": "...", "failure": "..."}}.')
+
+
+def _words(entity: Entity, count: int) -> list[str]:
+    text = f"{entity.title} {entity.text}" if isinstance(entity, Item) else entity.text
+    found: dict[str, None] = {}
+    for match in _WORD.finditer(text):
+        if len(found) >= count:
+            break
+        found[match[0].lower()] = None
+    return list(found)
+
+
+def _number(id_: str) -> int:
+    """A number that depends on the id alone, the same in every process."""
+    return int.from_bytes(hashlib.blake2b(id_.encode("utf-8", "surrogatepass"), digest_size=6).digest(), "big")
+
+
+def make(options: ScriptedOptions, side: Side, dataset: Dataset | None, store: Store | None) -> Scripted:  # noqa: ARG001
+    """The registry's entry."""
+    return Scripted(options)

@@ -1,0 +1,197 @@
+"""The generator `transformers`: a language model in this process by Hugging Face transformers, batch by batch.
+
+The kind for machines where vLLM does not run, and for small models. Prompts are sorted by length inside a window, so
+that batches are even; answers stream out after every batch.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+from pydantic import Field
+
+from cogr.errors import GeneratorError, MissingExtraError
+from cogr.records import Dataset, Side
+from cogr.store import Store
+from indexers.generators.base import Answer, Completion, Failure, GeneratorBase, Request, batched
+from indexers.generators.models import (
+    DType,
+    LocalModelOptions,
+    check_adapter,
+    context_length,
+    encode,
+    first_line,
+    load_tokenizer,
+    model_fingerprint,
+    resolve_model,
+    too_long,
+)
+
+_WINDOW_BATCHES = 8
+
+_Encoded = tuple[Request, list[int]]
+
+
+class TransformersOptions(LocalModelOptions):
+    """Options of the kind `transformers`; see `LocalModelOptions` for the rest.
+
+    Attributes:
+        batch_size: prompts that are generated for together.
+    """
+
+    batch_size: int = Field(default=32, ge=1)
+
+
+class TransformersGenerator(GeneratorBase):
+    """Batched `generate` of a causal language model. Loads it at the first request.
+
+    The same requests in the same order with the same seed give the same text on the same machine.
+
+    Raises:
+        GeneratorError: the model or adapter can't be used; checked when made, loaded later.
+        MissingExtraError: torch, transformers or peft is not installed.
+    """
+
+    def __init__(self, options: TransformersOptions) -> None:
+        for package in ("torch", "transformers", *(["peft"] if options.adapter else [])):
+            if importlib.util.find_spec(package) is None:
+                raise MissingExtraError("The generator transformers", "train")
+        self.options = options
+        self.folder = resolve_model(options.model)
+        if options.adapter:
+            check_adapter(options.adapter, self.folder)
+        self.context = context_length(self.folder, options)
+
+    @cached_property
+    def fingerprint(self) -> Mapping[str, object]:
+        return model_fingerprint("transformers", self.options, self.folder)
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        return load_tokenizer(self.folder)
+
+    @cached_property
+    def _model(self) -> Any:
+        return load_causal_lm(self.folder, self.options)
+
+    def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
+        import torch
+
+        torch.manual_seed(self.options.sampling.seed)
+        for window in batched(requests, self.options.batch_size * _WINDOW_BATCHES):
+            fitting: list[_Encoded] = []
+            for request in window:
+                ids = encode(request.prompt, self._tokenizer)
+                if reason := too_long(len(ids), self.context):
+                    yield Failure(request.id, reason)
+                else:
+                    fitting.append((request, ids))
+            # Longest first: a batch that is too large for the memory shows itself at once. Ties in order of arrival.
+            fitting.sort(key=lambda pair: -len(pair[1]))
+            for batch in batched(fitting, self.options.batch_size):
+                yield from self._answer(batch)
+
+    def _answer(self, batch: list[_Encoded]) -> Iterator[Answer]:
+        import torch
+
+        padded = self._tokenizer.pad({"input_ids": [ids for _, ids in batch]}, return_tensors="pt")
+        padded = padded.to(self._model.device)
+        prompt_length = padded["input_ids"].shape[1]
+        new_tokens = min(self.options.sampling.max_tokens, self.context - prompt_length)
+        with torch.inference_mode():
+            written = self._model.generate(
+                input_ids=padded["input_ids"],
+                attention_mask=padded["attention_mask"],
+                generation_config=self._generation_config(new_tokens),
+            )
+        for (request, _), row in zip(batch, written[:, prompt_length:].tolist(), strict=True):
+            yield self._completion(request, row)
+
+    def _completion(self, request: Request, row: list[int]) -> Completion:
+        end = next((i for i, token in enumerate(row) if token in self._stops), None)
+        kept = row if end is None else row[:end]
+        text = self._tokenizer.decode(kept, skip_special_tokens=True)
+        return Completion(request.id, text, tokens=len(kept), truncated=end is None)
+
+    @cached_property
+    def _stops(self) -> frozenset[int]:
+        """Tokens that end a completion: the model's and the tokenizer's."""
+        own = self._model.generation_config.eos_token_id
+        listed = own if isinstance(own, list) else [own]
+        return frozenset(token for token in (*listed, self._tokenizer.eos_token_id) if token is not None)
+
+    def _generation_config(self, new_tokens: int) -> Any:
+        from transformers import GenerationConfig
+
+        sampling = self.options.sampling
+        drawing = {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k}
+        return GenerationConfig(
+            max_new_tokens=new_tokens,
+            do_sample=sampling.temperature > 0,
+            eos_token_id=sorted(self._stops),
+            pad_token_id=self._tokenizer.pad_token_id,
+            **(drawing if sampling.temperature > 0 else {}),
+        )
+
+    def close(self) -> None:
+        if self.__dict__.pop("_model", None) is not None:
+            import gc
+
+            import torch
+
+            gc.collect()
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+
+
+def load_causal_lm(folder: Any, options: LocalModelOptions) -> Any:
+    """The model, with its adapter, on the best device of this machine, ready to generate.
+
+    The model's own generation defaults (penalties, temperatures) are dropped: only the options' sampling counts.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, GenerationConfig
+
+    device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=pick_dtype(options.dtype, device),
+            use_safetensors=True,
+            trust_remote_code=False,
+            local_files_only=True,
+        )
+        if options.adapter:
+            from peft import PeftModel
+
+            model = PeftModel.from_pretrained(model, str(options.adapter))
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise GeneratorError(f"The model {folder} can't be loaded ({first_line(error)}).") from error
+    model.generation_config = GenerationConfig(eos_token_id=model.generation_config.eos_token_id)
+    return model.to(device).eval()
+
+
+def pick_dtype(dtype: DType, device: str) -> Any:
+    """The torch dtype: what was asked for, else bfloat16 where the device computes in it."""
+    import torch
+
+    if dtype != "auto":
+        return getattr(torch, dtype)
+    if device == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
+    capabilities = torch.cpu.get_capabilities() if device == "cpu" else {}
+    has_bf16 = any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+    return torch.bfloat16 if has_bf16 else torch.float32
+
+
+def make(
+    options: TransformersOptions,
+    side: Side,  # noqa: ARG001
+    dataset: Dataset | None,  # noqa: ARG001
+    store: Store | None,  # noqa: ARG001
+) -> TransformersGenerator:
+    """The registry's entry."""
+    return TransformersGenerator(options)

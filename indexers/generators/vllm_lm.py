@@ -1,0 +1,207 @@
+"""The generator `vllm`: a language model by vLLM in this process, on a GPU or on the CPU.
+
+One engine per process: vLLM gives its memory back only when the process ends. Prompts go in chunks, so that answers
+stream; those that don't fit the context are set aside before the engine sees them, because one of them would abort all.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+from pydantic import Field
+
+from cogr.errors import GeneratorError, MissingExtraError
+from cogr.records import Dataset, Side
+from cogr.store import Store
+from indexers.generators.base import Answer, Completion, Failure, GeneratorBase, Request, batched
+from indexers.generators.models import (
+    LocalModelOptions,
+    check_adapter,
+    context_length,
+    encode,
+    first_line,
+    load_tokenizer,
+    model_fingerprint,
+    read_json,
+    resolve_model,
+    too_long,
+)
+
+_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+
+
+class VllmOptions(LocalModelOptions):
+    """Options of the kind `vllm`; see `LocalModelOptions` for the rest.
+
+    Attributes:
+        gpu_memory_utilization: share of the GPU's memory that vLLM takes for weights and cache; on a CPU it has no say.
+        tensor_parallel_size: GPUs that share one engine.
+        chunk: prompts that are handed over together; answers come out after each chunk.
+    """
+
+    gpu_memory_utilization: float = Field(default=0.9, gt=0.0, le=1.0)
+    tensor_parallel_size: int = Field(default=1, ge=1)
+    chunk: int = Field(default=512, ge=1)
+
+
+class VllmGenerator(GeneratorBase):
+    """vLLM's offline engine. Loads at the first request (about 30 s on a CPU).
+
+    The engine is seeded, not the request. Even so, what is drawn depends on what else is in the batch: nothing promises
+    the same text twice.
+
+    Raises:
+        GeneratorError: the model or adapter can't be used; checked when made, loaded later.
+        MissingExtraError: vLLM is not installed.
+    """
+
+    def __init__(self, options: VllmOptions) -> None:
+        if importlib.util.find_spec("vllm") is None:
+            raise MissingExtraError("The generator vllm", "vllm")
+        self.options = options
+        self.folder = resolve_model(options.model)
+        if options.adapter:
+            check_adapter(options.adapter, self.folder)
+        self.context = context_length(self.folder, options)
+
+    @cached_property
+    def fingerprint(self) -> Mapping[str, object]:
+        return model_fingerprint("vllm", self.options, self.folder)
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        return load_tokenizer(self.folder)
+
+    @cached_property
+    def _engine(self) -> Any:
+        settle_environment()
+        from vllm import LLM
+
+        try:
+            return LLM(**self._engine_arguments())
+        except (OSError, ValueError, KeyError, RuntimeError) as error:
+            raise GeneratorError(f"vLLM can't load the model {self.folder} ({first_line(error)}).") from error
+
+    def _engine_arguments(self) -> dict[str, Any]:
+        options = self.options
+        arguments: dict[str, Any] = {
+            "model": str(self.folder),
+            "tokenizer": str(self.folder),
+            "dtype": options.dtype,
+            "max_model_len": self.context,
+            "seed": options.sampling.seed,
+            "gpu_memory_utilization": options.gpu_memory_utilization,
+            "tensor_parallel_size": options.tensor_parallel_size,
+            "trust_remote_code": False,
+            "load_format": "safetensors",
+            # The model's own sampling defaults (penalties and the like) have no say.
+            "generation_config": "vllm",
+            # Compiling would need a C++ compiler on the machine and a minute more to load.
+            "enforce_eager": on_cpu(),
+            "disable_log_stats": True,
+        }
+        if options.adapter:
+            rank = int(read_json(options.adapter / "adapter_config.json", f"The adapter {options.adapter}")["r"])
+            fits = min((known for known in _RANKS if known >= rank), default=rank)
+            arguments |= {"enable_lora": True, "max_lora_rank": fits}
+        return arguments
+
+    @cached_property
+    def _sampling(self) -> Any:
+        from vllm import SamplingParams
+
+        sampling = self.options.sampling
+        return SamplingParams(
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            max_tokens=sampling.max_tokens,
+            stop_token_ids=self._stops(),
+        )
+
+    def _stops(self) -> list[int]:
+        """Tokens that end a completion: the model's and the tokenizer's."""
+        file = self.folder / "generation_config.json"
+        own = read_json(file, "").get("eos_token_id") if file.is_file() else None
+        listed = own if isinstance(own, list) else [own]
+        return sorted({token for token in (*listed, self._tokenizer.eos_token_id) if token is not None})
+
+    def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
+        for chunk in batched(requests, self.options.chunk):
+            fitting: list[tuple[Request, list[int]]] = []
+            for request in chunk:
+                ids = encode(request.prompt, self._tokenizer)
+                if reason := too_long(len(ids), self.context):
+                    yield Failure(request.id, reason)
+                else:
+                    fitting.append((request, ids))
+            yield from self._answer(fitting)
+
+    def _answer(self, fitting: list[tuple[Request, list[int]]]) -> Iterator[Answer]:
+        if not fitting:
+            return
+        outputs = self._engine.generate(
+            [{"prompt_token_ids": ids} for _, ids in fitting],
+            self._sampling,
+            lora_request=self._adapter,
+            use_tqdm=False,
+        )
+        if len(outputs) != len(fitting):
+            raise RuntimeError(f"vLLM answered {len(outputs)} of {len(fitting)} prompts")
+        for (request, ids), output in zip(fitting, outputs, strict=True):
+            if list(output.prompt_token_ids) != ids:
+                raise RuntimeError(f"vLLM answered another prompt than that of {request.id!r}")
+            written = output.outputs[0]
+            truncated = written.finish_reason == "length"
+            yield Completion(request.id, written.text, tokens=len(written.token_ids), truncated=truncated)
+
+    @cached_property
+    def _adapter(self) -> Any:
+        if not self.options.adapter:
+            return None
+        from vllm.lora.request import LoRARequest
+
+        return LoRARequest("adapter", 1, str(self.options.adapter))
+
+    def close(self) -> None:
+        engine = self.__dict__.pop("_engine", None)
+        if engine is not None:
+            engine.llm_engine.engine_core.shutdown()
+
+
+def on_cpu() -> bool:
+    """Whether the installed vLLM computes on the CPU."""
+    from vllm.platforms import current_platform
+
+    return bool(current_platform.is_cpu())
+
+
+def settle_environment() -> None:
+    """Set what vLLM reads from the environment, where the user has not. Call before vLLM is imported.
+
+    The engine runs in this process; usage reports are off; it logs errors only. On the CPU, threads are not pinned, so
+    that OMP_NUM_THREADS counts and two engines don't sit on the same core, and the cache takes 1 GiB, not half the memory.
+    """
+    defaults = {
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_LOGGING_LEVEL": "ERROR",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+    }
+    for name, value in defaults.items():
+        os.environ.setdefault(name, value)
+
+
+def make(
+    options: VllmOptions,
+    side: Side,  # noqa: ARG001
+    dataset: Dataset | None,  # noqa: ARG001
+    store: Store | None,  # noqa: ARG001
+) -> VllmGenerator:
+    """The registry's entry."""
+    return VllmGenerator(options)

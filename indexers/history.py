@@ -1,0 +1,49 @@
+"""What was published when, so that a rollback knows where to go. The backend says what serves; this remembers what did."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TypedDict
+
+from cogr.errors import SnapshotError
+from cogr.records import Side
+from cogr.store import Store
+
+KEPT = 200
+
+
+class Entry(TypedDict):
+    """One switch: when, and what served on each side after it."""
+
+    time: str
+    serving: dict[str, str]
+
+
+def _path(backend: str) -> str:
+    return f"history-{backend}.json"
+
+
+def read_history(store: Store, backend: str) -> list[Entry]:
+    """Every remembered switch, oldest first."""
+    path = _path(backend)
+    return list(store.read_json(path)) if store.exists(path) else []
+
+
+def remember(store: Store, backend: str, serving: Mapping[Side, str | None]) -> None:
+    """Note what serves after a switch."""
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    entry: Entry = {"time": now, "serving": {side: id_ for side, id_ in serving.items() if id_}}
+    store.write_json(_path(backend), [*read_history(store, backend), entry][-KEPT:])
+
+
+def previous(store: Store, backend: str, serving: Mapping[Side, str | None]) -> dict[Side, str]:
+    """The newest remembered pair that differs from what serves. Raises SnapshotError when there is none."""
+    now = {side: id_ for side, id_ in serving.items() if id_}
+    for entry in reversed(read_history(store, backend)):
+        changed = {side: id_ for side, id_ in entry["serving"].items() if now.get(side) != id_}  # type: ignore[call-overload]
+        if changed:
+            return changed  # type: ignore[return-value]
+    raise SnapshotError(
+        "Nothing was published before what serves now; name a snapshot with --to (cogr-index list shows them)."
+    )

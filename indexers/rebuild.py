@@ -1,0 +1,224 @@
+"""A rebuild in local mode: plan, generate what is missing, assemble a snapshot. Pushing is `indexers.publishing`.
+
+One rebuild reads like this: every entity gets a prompt and a cache key; entities without a cached answer go to the
+generator in one stream; answers are flushed to the cache every few seconds; when nothing is missing, all answers are
+parsed into keyword sets and frozen. Killed at any moment, the next call generates only what is missing.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cogr.keywords import cut_to_budget, normalise, over_budget, parse_counted
+from cogr.prompts import Prompter
+from cogr.records import Entity, Side, self_text
+from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
+from cogr.store import Store
+from indexers.cache import Cached, GenerationCache, request_key
+from indexers.generators.base import Answer, Failure, Generator, Request
+from indexers.parse_stats import ParseStats
+
+SearchResults = Callable[[Entity], Sequence[str]]
+Advance = Callable[[int], None]
+
+_ASSEMBLE = 8192
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that a rebuild needs to know.
+
+    Attributes:
+        side: which side.
+        entities: the whole side, in any order, ids distinct.
+        generator: what writes the keywords.
+        prompter: fills the side's template.
+        store: where cache and snapshot go.
+        k_max: budget; a longer keyword set is cut to it and counted.
+        round: number of the round that the snapshot belongs to; 0 outside of training.
+        parent: the snapshot that it follows.
+        search_results: what goes into {search_results} of the prompt variant `search`.
+    """
+
+    side: Side
+    entities: Sequence[Entity]
+    generator: Generator
+    prompter: Prompter
+    store: Store
+    dataset_hash: str
+    k_max: int = 30
+    round: int = 0
+    parent: str | None = None
+    search_results: SearchResults | None = None
+    flush_answers: int = 512
+    flush_seconds: float = 20.0
+
+    def request(self, entity: Entity) -> Request:
+        """The request of one entity."""
+        results = self.search_results(entity) if self.search_results else ()
+        return Request(entity.id, entity, self.prompter(entity, results))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a rebuild would do: entities in id order, their cache keys, and what is known already."""
+
+    entities: Sequence[Entity]
+    keys: Sequence[bytes]
+    cached: Cached
+    missing: Sequence[int]
+    cut_prompts: int
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    """What a rebuild did.
+
+    Attributes:
+        snapshot: the frozen keyword sets.
+        generated: entities that the generator was asked for now.
+        cut_prompts: entities whose description was cut to the token budget.
+        cut_to_budget: entities that wrote more than K_max keywords.
+        set_aside: id -> reason, for entities without keywords of their own; they keep their own text as keyword.
+        parse_stats: how well the completions kept to a list of keywords.
+    """
+
+    snapshot: Snapshot
+    generated: int
+    cut_prompts: int
+    cut_to_budget: int
+    set_aside: Mapping[str, str]
+    parse_stats: ParseStats
+    seconds: float
+
+    @property
+    def failure_share(self) -> float:
+        """Share of entities that were set aside."""
+        return len(self.set_aside) / max(1, self.snapshot.manifest.entities)
+
+
+def make_plan(job: Job) -> Plan:
+    """Prompts, keys and cached answers of every entity. Costs no generation."""
+    entities = sorted(job.entities, key=lambda entity: entity.id)
+    keys, cut = [], 0
+    for entity in entities:
+        request = job.request(entity)
+        keys.append(request_key(request, job.generator.reads))
+        cut += request.prompt.cut
+    cached = GenerationCache(job.store, job.generator.fingerprint).load(keys)
+    return Plan(entities, keys, cached, cached.missing(), cut)
+
+
+def rebuild(job: Job, plan: Plan | None = None, advance: Advance | None = None) -> Rebuilt:
+    """Generate what is missing and freeze the side's keyword sets.
+
+    Args:
+        job: what to rebuild.
+        plan: a plan of this job made just before, when there is one.
+        advance: called with the number of entities answered since the last call.
+
+    Raises:
+        ServiceError: the generator's service is away; what was answered is kept.
+        StorageError: the store is full or read-only; what was written is kept.
+    """
+    started = time.monotonic()
+    plan = plan or make_plan(job)
+    passing = _generate(job, plan, advance or (lambda _: None))
+    cached = GenerationCache(job.store, job.generator.fingerprint).load(plan.keys) if plan.missing else plan.cached
+    assembly = _Assembly(job, plan, cached, passing)
+    snapshot = write_snapshot(job.store, job.side, assembly.rows(), assembly.provenance)
+    _write_set_aside(job.store, snapshot.id, assembly.set_aside)
+    return Rebuilt(
+        snapshot,
+        len(plan.missing),
+        plan.cut_prompts,
+        assembly.cut_to_budget,
+        assembly.set_aside,
+        assembly.stats,
+        time.monotonic() - started,
+    )
+
+
+def _generate(job: Job, plan: Plan, advance: Advance) -> dict[str, Failure]:
+    """Ask for every missing answer; flush to the cache as they come. Returns failures that are not remembered."""
+    if not plan.missing:
+        return {}
+    cache = GenerationCache(job.store, job.generator.fingerprint)
+    keys = {plan.entities[i].id: plan.keys[i] for i in plan.missing}
+    requests = (job.request(plan.entities[i]) for i in plan.missing)
+    waiting: list[tuple[bytes, Answer]] = []
+    passing: dict[str, Failure] = {}
+    flushed = time.monotonic()
+    try:
+        for answer in job.generator.generate(requests):
+            waiting.append((keys.pop(answer.id), answer))
+            if isinstance(answer, Failure) and not answer.lasting:
+                passing[answer.id] = answer
+            advance(1)
+            if len(waiting) >= job.flush_answers or time.monotonic() - flushed >= job.flush_seconds:
+                cache.add(waiting)
+                waiting, flushed = [], time.monotonic()
+    finally:
+        # Also on Ctrl-C and on a lost service: what was answered is not asked for again.
+        cache.add(waiting)
+    if keys:
+        raise RuntimeError(f"the generator left {len(keys)} requests unanswered, {min(keys)!r} among them")
+    return passing
+
+
+@dataclass
+class _Assembly:
+    """Turns answers into rows, counting on the way."""
+
+    job: Job
+    plan: Plan
+    cached: Cached
+    passing: Mapping[str, Failure]
+    cut_to_budget: int = 0
+    set_aside: dict[str, str] = field(default_factory=dict)
+    stats: ParseStats = field(default_factory=ParseStats)
+
+    def rows(self) -> Iterator[Row]:
+        for start in range(0, len(self.plan.entities), _ASSEMBLE):
+            entities = self.plan.entities[start : start + _ASSEMBLE]
+            answers = self.cached.answers([entity.id for entity in entities], start)
+            for entity, answer in zip(entities, answers, strict=True):
+                yield self._row(entity, answer or self.passing[entity.id])
+
+    def _row(self, entity: Entity, answer: Answer) -> Row:
+        text = self_text(entity)
+        if isinstance(answer, Failure):
+            self.set_aside[entity.id] = answer.reason
+            return Row(entity.id, text, ())
+        parsed = parse_counted(answer.text)
+        self.stats.add(answer, parsed)
+        own = normalise(text)
+        keywords = tuple(keyword for keyword in parsed.keywords if keyword != own)
+        # A generator that reads the collection may find that nothing is worth saying; a language model that says nothing failed.
+        if not parsed.keywords and self.job.generator.reads == "prompt":
+            self.set_aside[entity.id] = "no keywords in the output"
+        self.cut_to_budget += over_budget(keywords, self.job.k_max)
+        return Row(entity.id, text, cut_to_budget(keywords, self.job.k_max))
+
+    @property
+    def provenance(self) -> Callable[[], Provenance]:
+        """Read by the writer after the last row, when the counts are complete."""
+        return lambda: Provenance(
+            round=self.job.round,
+            k_max=self.job.k_max,
+            prompt_hash=self.job.prompter.template.hash,
+            generator=dict(self.job.generator.fingerprint),
+            dataset_hash=self.job.dataset_hash,
+            parent=self.job.parent,
+            cut_to_budget=self.cut_to_budget,
+            set_aside=len(self.set_aside),
+            notes={"cut_prompts": self.plan.cut_prompts},
+        )
+
+
+def _write_set_aside(store: Store, snapshot_id: str, set_aside: Mapping[str, str]) -> None:
+    lines = (json.dumps({"id": id_, "reason": reason}, ensure_ascii=False) for id_, reason in set_aside.items())
+    store.write(f"snapshots/{snapshot_id}/set_aside.jsonl", "".join(line + "\n" for line in lines).encode())

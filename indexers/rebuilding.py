@@ -1,0 +1,152 @@
+"""`cogr-index rebuild` from settings to a published snapshot: lock, plan, generate, freeze, push, verify, switch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from cogr.errors import CheckFailedError
+from cogr.records import Side
+from indexers.history import remember
+from indexers.publishing import publish, push_and_verify
+from indexers.rebuild import Advance, Job, Plan, Rebuilt, make_plan, rebuild
+from indexers.workspace import Workspace
+
+Say = Callable[[str], None]
+ProgressBar = Callable[[str, int], AbstractContextManager[Advance]]
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the command line asked for.
+
+    Attributes:
+        limit: only the first entities of the source; such a snapshot is kept, and not pushed.
+        push: write the snapshot to the backend.
+        publish: switch what serves to it.
+    """
+
+    side: Side
+    generator: str | None = None
+    limit: int | None = None
+    push: bool = True
+    publish: bool = True
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a rebuild came to."""
+
+    rebuilt: Rebuilt
+    index: str | None
+    published: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """For --json."""
+        rebuilt = self.rebuilt
+        return {
+            "snapshot": rebuilt.snapshot.id,
+            "side": rebuilt.snapshot.side,
+            "items": rebuilt.snapshot.manifest.entities,
+            "failures": len(rebuilt.set_aside),
+            "seconds": round(rebuilt.seconds, 3),
+            "generated": rebuilt.generated,
+            "keywords": rebuilt.snapshot.manifest.keywords,
+            "vocabulary": rebuilt.snapshot.manifest.vocabulary,
+            "empty": rebuilt.snapshot.manifest.empty,
+            "cut_prompts": rebuilt.cut_prompts,
+            "cut_to_budget": rebuilt.cut_to_budget,
+            "generator": rebuilt.snapshot.manifest.generator,
+            "parse": rebuilt.parse_stats.as_dict(),
+            "index": self.index,
+            "published": self.published,
+        }
+
+
+def make_job(workspace: Workspace, wishes: Wishes) -> Job:
+    """The job that the settings and the command line describe; opens the generator."""
+    entities = list(workspace.dataset.entities(wishes.side))
+    chosen = entities if wishes.limit is None else entities[: wishes.limit]
+    settings = workspace.settings
+    return Job(
+        side=wishes.side,
+        entities=chosen,
+        generator=workspace.generator(wishes.side, wishes.generator),
+        prompter=workspace.prompter(wishes.side),
+        store=workspace.store,
+        dataset_hash=workspace.dataset.dataset_hash,
+        k_max=settings.keywords.k_max,
+        parent=workspace.backend.serving().get(wishes.side) if wishes.push else None,
+        search_results=workspace.search_results(wishes.side),
+        flush_answers=settings.rebuild.flush_answers,
+        flush_seconds=settings.rebuild.flush_seconds,
+    )
+
+
+def plan_rebuild(workspace: Workspace, wishes: Wishes) -> Mapping[str, Any]:
+    """What `rebuild` would do now, for --dry-run. Generates nothing, writes nothing."""
+    job = make_job(workspace, wishes)
+    with job.generator:
+        plan = make_plan(job)
+        return {
+            "side": job.side,
+            "items": len(plan.entities),
+            "prompts": len(plan.entities),
+            "cached": len(plan.entities) - len(plan.missing),
+            "to_generate": len(plan.missing),
+            "cut_prompts": plan.cut_prompts,
+            "generator": dict(job.generator.fingerprint),
+            "store": workspace.store.url,
+            "backend": workspace.backend.name,
+            "push": pushes(wishes),
+            "publish": pushes(wishes) and wishes.publish,
+        }
+
+
+def pushes(wishes: Wishes) -> bool:
+    """A part of a side is never pushed: it would take the place of the whole one."""
+    return wishes.push and wishes.limit is None
+
+
+def run_rebuild(workspace: Workspace, wishes: Wishes, bar: ProgressBar, say: Say) -> Outcome:
+    """Rebuild one side and, where asked, push, verify and publish it.
+
+    Raises:
+        LockedError: another rebuild of this side is under way in this store.
+        CheckFailedError: too many entities were set aside, or what was pushed differs; nothing was switched.
+        ServiceError: a service went away; the same command goes on.
+    """
+    with workspace.store.lock(f"rebuild-{wishes.side}", f"rebuild --side {wishes.side}"):
+        job = make_job(workspace, wishes)
+        with job.generator:
+            plan = make_plan(job)
+            rebuilt = _generate(job, plan, bar)
+        _check_failures(rebuilt, workspace.settings.rebuild.max_failure_share)
+        if not pushes(wishes):
+            return Outcome(rebuilt, None, published=False)
+        pushed, _ = push_and_verify(
+            workspace.backend, workspace.store, rebuilt.snapshot, workspace.settings.rebuild.verify_queries, say
+        )
+        if wishes.publish:
+            publish(workspace.backend, workspace.store, [rebuilt.snapshot.id])
+            remember(workspace.store, workspace.backend.name, workspace.backend.serving())
+        return Outcome(rebuilt, pushed.index, published=wishes.publish)
+
+
+def _generate(job: Job, plan: Plan, bar: ProgressBar) -> Rebuilt:
+    what = "queries" if job.side == "query" else "items"
+    with bar(f"keywords of {what}", len(plan.missing)) as advance:
+        return rebuild(job, plan, advance)
+
+
+def _check_failures(rebuilt: Rebuilt, allowed: float) -> None:
+    if rebuilt.failure_share <= allowed:
+        return
+    first = next(iter(rebuilt.set_aside.items()))
+    raise CheckFailedError(
+        f"{len(rebuilt.set_aside)} of {rebuilt.snapshot.manifest.entities} entities were set aside "
+        f"({rebuilt.failure_share:.1%}, rebuild.max_failure_share is {allowed:.1%}), the first {first[0]!r}: {first[1]}; "
+        f"the snapshot {rebuilt.snapshot.id} is kept and not published, its set_aside.jsonl has the reasons."
+    )

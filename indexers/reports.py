@@ -1,0 +1,181 @@
+"""What cogr-index prints for people. Text from items is untrusted: it is printed as `Text`, never read as markup."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from cogr.inspect import Report
+from cogr.snapshots import list_snapshots
+from indexers.console import stderr_console
+from indexers.rebuild import Advance
+from indexers.rebuilding import Outcome
+from indexers.searching import Answered
+from indexers.workspace import Workspace
+
+SHOWN = 120
+
+
+class _Rate(ProgressColumn):
+    """Entities a second."""
+
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.speed:,.1f}/s" if task.speed else "", style="progress.data.speed")
+
+
+@contextmanager
+def progress_bar(what: str, total: int) -> Iterator[Advance]:
+    """A bar on standard error with rate and time left; nothing where there is nothing to do."""
+    if not total:
+        yield lambda _: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
+    with Progress(*columns, console=stderr_console()) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda count: progress.advance(task, count)
+
+
+def plain(value: Any) -> dict[str, Any]:
+    """A flat dataclass as a dict."""
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+
+
+def facts(out: Console, title: str, values: Mapping[Any, Any]) -> None:
+    """Names and values, one a line."""
+    table = Table(title=title, show_header=False, title_justify="left", box=None)
+    for name, value in values.items():
+        table.add_row(Text(str(name).replace("_", " ")), Text(_spell(value)))
+    out.print(table)
+
+
+def _spell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.3f}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_spell(inner)}" for key, inner in value.items())
+    return "none" if value is None else str(value)
+
+
+def rebuilt(out: Console, outcome: Outcome) -> None:
+    """What a rebuild did."""
+    values = outcome.as_dict()
+    shown = (
+        "snapshot",
+        "items",
+        "generated",
+        "failures",
+        "keywords",
+        "vocabulary",
+        "empty",
+        "cut_prompts",
+        "cut_to_budget",
+    )
+    facts(out, "Rebuilt", {name: values[name] for name in (*shown, "seconds", "index", "published")})
+    if outcome.rebuilt.generated:
+        facts(out, "Completions", values["parse"])
+
+
+def after_rebuild(workspace: Workspace, outcome: Outcome) -> str:
+    """The next useful command after a rebuild."""
+    snapshot = outcome.rebuilt.snapshot
+    if outcome.index is None:
+        return f"cogr-index export sample.jsonl --snapshot {snapshot.id} (to read the keywords)"
+    if not outcome.published:
+        return f"cogr-index publish {snapshot.id}"
+    if workspace.backend.serving().get("query") is None:
+        return "cogr-index rebuild --side query"
+    return 'cogr-index search "some query", or cogr-train evaluate --split test'
+
+
+def verified(out: Console, found: Mapping[str, Mapping[str, Any]]) -> None:
+    """What a verification compared."""
+    for id_, values in found.items():
+        facts(out, f"{id_}: equal", values)
+
+
+def listing(workspace: Workspace) -> list[dict[str, Any]]:
+    """Every snapshot of the store, with what the backend has of it."""
+    pushed = {entry.snapshot: entry for entry in workspace.backend.list()}
+    rows = []
+    for manifest in list_snapshots(workspace.store):
+        entry = pushed.pop(manifest.id, None)
+        rows.append(
+            {
+                "snapshot": manifest.id,
+                "side": manifest.side,
+                "entities": manifest.entities,
+                "keywords": manifest.keywords,
+                "generator": str(manifest.generator.get("kind", "")),
+                "created": manifest.created,
+                "pushed": entry is not None and entry.complete,
+                "serving": entry is not None and entry.serving,
+                "bytes": entry.bytes if entry else None,
+            }
+        )
+    # What another store pushed to the same cluster: it is there, so it is shown.
+    rows += [
+        {
+            "snapshot": entry.snapshot,
+            "side": entry.side,
+            "entities": entry.documents,
+            "keywords": None,
+            "generator": "",
+            "created": "",
+            "pushed": entry.complete,
+            "serving": entry.serving,
+            "bytes": entry.bytes,
+        }
+        for entry in pushed.values()
+    ]
+    return rows
+
+
+def listed(out: Console, rows: Sequence[Mapping[str, Any]]) -> None:
+    """The listing as a table."""
+    if not rows:
+        out.print("No snapshot yet: run cogr-index rebuild --side item.")
+        return
+    table = Table(*(name for name in rows[0] if name != "bytes"), "MB")
+    for row in rows:
+        cells = [_spell(value) if value != "" else "" for name, value in row.items() if name != "bytes"]
+        size = "" if row["bytes"] is None else f"{row['bytes'] / 1e6:.1f}"
+        table.add_row(*(Text(cell) for cell in (*cells, size)))
+    out.print(table)
+
+
+def answer(out: Console, found: Answered, *, explain: bool) -> None:
+    """A search's keywords and hits."""
+    where = {"given": "given", "index": "precomputed", "generator": "generated now", "none": "the query text alone"}
+    out.print(Text(f"{found.total:,} items by {len(found.keywords)} keywords ({where[found.source]}), {found.backend}"))
+    out.print(Text("keywords: " + ", ".join(found.keywords)))
+    table = Table("score", "id", "title", "matched")
+    for hit in found.hits:
+        parts = sorted(hit.matched.items(), key=lambda pair: -pair[1])
+        matched = ", ".join(f"{word} {part:.3f}" if explain else word for word, part in parts)
+        table.add_row(f"{hit.score:.4f}", Text(hit.id), Text(_short(hit.text)), Text(_short(matched)))
+    if found.hits:
+        out.print(table)
+
+
+def _short(text: str) -> str:
+    clean = "".join(c if c.isprintable() else " " for c in text)
+    return clean if len(clean) <= SHOWN else clean[: SHOWN - 1] + "…"
+
+
+def inspected(out: Console, report: Report) -> None:
+    """The inspection of a data set."""
+    values = report.as_dict()
+    advice = values.pop("advice")
+    facts(out, "Data set", values)
+    out.print(Text(f"\n{advice}"))

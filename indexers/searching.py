@@ -1,0 +1,89 @@
+"""One search, as `cogr-index search` shows it: where the keywords come from, what they retrieve, which keyword matched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from cogr.keywords import cut_to_budget, parse
+from cogr.records import Query
+from cogr.snapshots import read_manifest
+from indexers.backends.base import Hit
+from indexers.generators.base import Completion, Request
+from indexers.publishing import query_keywords
+from indexers.workspace import Workspace
+
+Source = Literal["given", "index", "generator", "none"]
+
+# Kinds that answer one query in milliseconds; a language model in process takes half a minute to load.
+_LIVE = frozenset({"statistical", "extractive", "scripted", "openai"})
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A search's answer.
+
+    Attributes:
+        keywords: S_q ∪ {q}, the normalised query text first.
+        source: where S_q comes from: given on the command line, precomputed in the query index, generated now, or none.
+        total: size of the whole retrieved set.
+    """
+
+    query: str
+    keywords: Sequence[str]
+    source: Source
+    snapshot: str
+    backend: str
+    total: int
+    hits: Sequence[Hit]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For --json."""
+        return {
+            "query": self.query,
+            "keywords": list(self.keywords),
+            "source": self.source,
+            "snapshot": self.snapshot,
+            "backend": self.backend,
+            "total": self.total,
+            "hits": [
+                {"id": hit.id, "score": float(hit.score), "title": hit.text, "matched": dict(hit.matched)}
+                for hit in self.hits
+            ],
+        }
+
+
+def search(workspace: Workspace, text: str, *, size: int = 10, keywords: str | None = None) -> Answered:
+    """Search what serves. Raises SnapshotError when nothing serves, ServiceError when the backend is away."""
+    serving = workspace.serving("item")
+    words, source = _keywords(workspace, text, keywords)
+    result = workspace.backend.search(query_keywords(text, words), side="item", size=size, explain=True)
+    return Answered(
+        text, query_keywords(text, words), source, serving.id, workspace.backend.name, result.total, result.hits
+    )
+
+
+def _keywords(workspace: Workspace, text: str, given: str | None) -> tuple[Sequence[str], Source]:
+    if given is not None:
+        return parse(given), "given"
+    if workspace.backend.serving().get("query") and (stored := workspace.backend.lookup(text)) is not None:
+        return stored, "index"
+    name = _live_generator(workspace)
+    if name is None:
+        return (), "none"
+    query = Query("search", text)
+    request = Request(query.id, query, workspace.prompter("query")(query))
+    with workspace.generator("query", name) as generator:
+        for answer in generator.generate([request]):
+            if isinstance(answer, Completion):
+                return cut_to_budget(parse(answer.text), workspace.settings.keywords.k_max), "generator"
+    return (), "none"
+
+
+def _live_generator(workspace: Workspace) -> str | None:
+    """The kind that wrote the serving query side, so that a new query gets keywords of the same vocabulary; None if it is slow."""
+    serving = workspace.backend.serving().get("query")
+    kind = read_manifest(workspace.store, serving).generator.get("kind") if serving else None
+    name = str(kind or workspace.generator_settings("query").name)
+    return name if name in _LIVE else None

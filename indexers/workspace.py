@@ -1,0 +1,134 @@
+"""What the settings name, opened when it is first used: store, data set, generators, backend. Shared by all commands."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cogr.datasets import load_dataset
+from cogr.errors import SnapshotError
+from cogr.prompts import Prompter
+from cogr.records import Dataset, Entity, Side, self_text
+from cogr.settings import GeneratorSettings, Settings, load_settings
+from cogr.snapshots import Snapshot, list_snapshots, open_snapshot
+from cogr.store import Store
+
+if TYPE_CHECKING:
+    from indexers.backends.base import Backend
+    from indexers.generators.base import Generator
+
+
+class Workspace:
+    """One configuration and what belongs to it.
+
+    Args:
+        settings: the resolved settings.
+        backend: overrides the settings' backend, "memory" or "opensearch".
+    """
+
+    def __init__(self, settings: Settings, backend: str | None = None) -> None:
+        self.settings = settings
+        self._backend_name = backend or settings.backend_name
+
+    @classmethod
+    def open(cls, config: Path | None, overrides: Sequence[str] | None, backend: str | None = None) -> Workspace:
+        """From a configuration file and `--set` values. Raises SettingsError."""
+        more = [f"backend={backend}"] if backend else []
+        return cls(load_settings(config, [*(overrides or []), *more]), backend)
+
+    @cached_property
+    def store(self) -> Store:
+        return Store(self.settings.store)
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        asked = self.settings.dataset
+        return load_dataset(
+            asked.loader,
+            asked.path,
+            threshold=asked.threshold,
+            test_share=asked.test_share,
+            dev_share=asked.dev_share,
+            seed=asked.seed,
+            max_unknown_share=asked.max_unknown_share,
+        )
+
+    @cached_property
+    def backend(self) -> Backend:
+        if self._backend_name == "memory":
+            from indexers.backends.memory import MemoryBackend
+
+            return MemoryBackend(self.store)
+        from indexers.backends.opensearch import OpenSearchBackend
+
+        return OpenSearchBackend(self.settings.opensearch, self.store)
+
+    def prompter(self, side: Side) -> Prompter:
+        """The prompter of one side."""
+        prompts = self.settings.prompts
+        return Prompter(prompts.template(side), prompts.description_tokens)
+
+    def generator_settings(self, side: Side, name: str | None = None) -> GeneratorSettings:
+        """The generator's settings of one side, with `auto` decided.
+
+        auto is `statistical` where the data has training labels and its extra is installed, else `extractive`.
+        """
+        chosen = self.settings.generator.of(side)
+        wanted = name or chosen.name
+        if wanted == "auto":
+            learns = bool(self.dataset.queries.get("train")) and importlib.util.find_spec("lightgbm") is not None
+            wanted = "statistical" if learns else "extractive"
+        return GeneratorSettings.model_validate({**chosen.model_dump(), "name": wanted})
+
+    def generator(self, side: Side, name: str | None = None) -> Generator:
+        """The generator of one side. Raises GeneratorError, MissingExtraError, ServiceError."""
+        from indexers.generators.registry import make_generator
+
+        return make_generator(_options(self.generator_settings(side, name)), side, self.dataset, self.store)
+
+    def search_results(self, side: Side) -> Callable[[Entity], Sequence[str]] | None:
+        """What the prompt variant `search` puts beside a query: titles of the best items by BM25."""
+        if side == "item" or "{search_results}" not in self.settings.prompts.template(side).user:
+            return None
+        from indexers.lexical import TitleFinder
+
+        finder = TitleFinder(self.dataset.items, self.settings.prompts.search_results)
+        return lambda entity: finder(self_text(entity))
+
+    def serving(self, side: Side) -> Snapshot:
+        """The snapshot that serves. Raises SnapshotError when there is none."""
+        id_ = self.backend.serving().get(side)
+        if id_ is None:
+            raise SnapshotError(f"No {side} snapshot serves yet: run cogr-index rebuild --side {side}.")
+        return open_snapshot(self.store, id_)
+
+    def snapshot(self, id_: str | None, side: Side) -> Snapshot:
+        """The named snapshot, or the newest of its side. Raises SnapshotError."""
+        if id_ is not None:
+            return open_snapshot(self.store, id_)
+        known = list_snapshots(self.store, side)
+        if not known:
+            raise SnapshotError(
+                f"The store {self.store.url} has no {side} snapshot: run cogr-index rebuild --side {side}."
+            )
+        return open_snapshot(self.store, known[-1].id)
+
+
+def _options(settings: GeneratorSettings) -> dict[str, Any]:
+    """One kind's options, as its module takes them."""
+    sampling = settings.sampling.model_dump()
+    own: dict[str, Mapping[str, Any]] = {
+        "scripted": settings.scripted.model_dump(),
+        "openai": {"model": settings.model, "sampling": sampling, **dict(settings.openai)},
+        "vllm": {name: getattr(settings, name) for name in _VLLM} | {"sampling": sampling},
+        "transformers": {name: getattr(settings, name) for name in _TRANSFORMERS} | {"sampling": sampling},
+    }
+    return {"kind": settings.name, **own.get(settings.name, {})}
+
+
+_MODEL = ("model", "adapter", "dtype", "max_model_len")
+_VLLM = (*_MODEL, "gpu_memory_utilization", "tensor_parallel_size")
+_TRANSFORMERS = (*_MODEL, "batch_size")

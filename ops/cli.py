@@ -1,0 +1,56 @@
+"""`cogr-ops`: the command line of what runs beside indexing and training. Each group of commands has its own module."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import Console
+
+from cogr.errors import CheckFailedError
+from indexers import console
+from ops.servers.cli import app as opensearch_app
+
+if TYPE_CHECKING:
+    from ops.doctor import Finding
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Local servers and the state of the installation.")
+app.add_typer(opensearch_app, name="opensearch")
+
+
+@app.command()
+def doctor(
+    config: Path = typer.Option(
+        None, "-c", "--config", help="Configuration file.  [default: ./cogr.toml if there is one]"
+    ),
+    as_json: bool = typer.Option(False, "--json", help="One JSON object on standard output."),
+) -> None:
+    """What of the stack is there, what is missing, how to get it. Exit status 1 when the package itself is broken."""
+    from ops.doctor import core_is_broken, examine
+
+    findings = examine(config)
+    broken = core_is_broken(findings)
+    console.emit(
+        as_json,
+        {"ok": not broken, "findings": [finding.as_dict() for finding in findings]},
+        lambda out: _print_findings(out, findings),
+    )
+    if broken:
+        raise CheckFailedError("The package itself is broken here; see the first lines.")
+
+
+def _print_findings(out: Console, findings: list[Finding]) -> None:
+    for finding in findings:
+        out.print(f"{finding.state:8} {finding.name:14} {finding.detail}", soft_wrap=True)
+        if finding.fix:
+            out.print(f"{'':8} {'':14} -> {finding.fix}", soft_wrap=True)
+
+
+def main() -> None:
+    """Entry point of `cogr-ops`."""
+    console.run(app)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""The cluster that the user has named by a setting, if any: then no local server is needed. Only asks, changes nothing."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+from pydantic_settings import EnvSettingsSource
+
+from cogr.errors import CogrError, SettingsError
+from cogr.settings import DEFAULT_FILE, OpenSearchSettings, Settings, load_settings
+
+URL_VARIABLE = "COGR_OPENSEARCH_URL"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a cluster said: its version, or why there is none."""
+
+    url: str
+    version: str | None = None
+    problem: str | None = None
+
+
+def from_environment() -> OpenSearchSettings | None:
+    """The cluster of COGR_OPENSEARCH_URL or COGR_OPENSEARCH__URL; None when neither is set.
+
+    Raises:
+        SettingsError: one of the COGR_OPENSEARCH__ variables has a wrong value.
+    """
+    values = dict(EnvSettingsSource(Settings)().get("opensearch", {}))
+    if url := os.environ.get(URL_VARIABLE):
+        values.setdefault("url", url)
+    if not values.get("url"):
+        return None
+    try:
+        return OpenSearchSettings.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = str(first["loc"][0]).upper()
+        raise SettingsError(f"The environment variable COGR_OPENSEARCH__{key} is wrong: {first['msg']}.") from error
+
+
+def from_settings(config: Path | None) -> OpenSearchSettings | None:
+    """The cluster of the configuration file, where there is one, and of the environment; None when no URL is set."""
+    if config is None and "COGR_CONFIG" not in os.environ and not Path(DEFAULT_FILE).exists():
+        return from_environment()
+    settings = load_settings(config).opensearch
+    return settings if settings.url else None
+
+
+def ask(settings: OpenSearchSettings) -> Answer:
+    """Ask a cluster for its version."""
+    from indexers.backends.opensearch.client import Cluster
+
+    url = str(settings.url)
+    try:
+        cluster = Cluster(settings)
+        try:
+            return Answer(url, version=cluster.version.text)
+        finally:
+            cluster.close()
+    except CogrError as error:
+        return Answer(url, problem=str(error))

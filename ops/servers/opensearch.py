@@ -1,0 +1,312 @@
+"""A local single-node OpenSearch: start, status, stop. For development and tests, never for production.
+
+The node listens on 127.0.0.1 only. The distribution is shared and read-only; all that a node writes lies in its own folder.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import socket
+import time
+from contextlib import nullcontext
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from cogr.errors import ServiceError, UserError
+from cogr.settings import OpenSearchSettings
+from ops.servers.account import Account, service_account
+from ops.servers.distribution import Distribution, Say, find_distribution, variant, without_modules
+from ops.servers.folders import instance_folder, locked, open_to_others, require_free, servers_folder
+from ops.servers.java import Java, Needed, find_java
+from ops.servers.node import Node, ports_file
+from ops.servers.process import current_process, end, last_words, spawn
+from ops.servers.security import (
+    SECURITY_VERSION,
+    add_security,
+    ca_file,
+    credentials_file,
+    read_credentials,
+    with_security,
+)
+from ops.servers.state import ServerState, drop_state, read_state, states, write_state
+
+KIND = "opensearch"
+DEFAULT_VERSION = "3.8.0"
+LEAST_JAVA = 21
+"""What OpenSearch 3.x is compiled for."""
+PREFERRED_PORT = 9200
+START_SECONDS = 300.0
+DATA_BYTES = 300_000_000
+"""Free disk that a node wants before it starts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to start.
+
+    Attributes:
+        version: None takes the default (or what COGR_OPENSEARCH_HOME has).
+        name: None takes opensearch-<version>, with -secure for a secured one.
+        port: None takes 9200 if it is free, else any free one; 0 takes any free one.
+        heap: Java's heap, such as 512m or 2g.
+        data: None takes a folder below the server's own.
+        security: TLS and users by the security plugin (3.4.0 only).
+        bound_to_caller: a later `reap_orphans` stops and removes it when this process is gone.
+    """
+
+    version: str | None = None
+    name: str | None = None
+    port: int | None = None
+    heap: str = "512m"
+    data: Path | None = None
+    security: bool = False
+    bound_to_caller: bool = False
+
+    def __post_init__(self) -> None:
+        if self.version is not None and not re.fullmatch(r"\d+\.\d+\.\d+", self.version):
+            raise UserError(f"{self.version!r} is no OpenSearch version; give one like {DEFAULT_VERSION} or 2.19.5.")
+        if not re.fullmatch(r"[1-9]\d*[mg]", self.heap):
+            raise UserError(f"{self.heap!r} is no heap size; give one like 512m or 2g.")
+        if self.security and self.version not in (None, SECURITY_VERSION):
+            raise UserError(
+                f"The security plugin is there for OpenSearch {SECURITY_VERSION} only; leave --version out."
+            )
+
+    @property
+    def default_version(self) -> str:
+        return SECURITY_VERSION if self.security else DEFAULT_VERSION
+
+    @property
+    def server_name(self) -> str:
+        version = self.version or self.default_version
+        return self.name or f"{KIND}-{version}{'-secure' if self.security else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A running server, and whether it ran already."""
+
+    state: ServerState
+    already: bool
+
+
+def _quiet(_: str) -> None:
+    """Says nothing."""
+
+
+def start(wanted: Wanted, say: Say = _quiet) -> Started:
+    """Start a node and wait until it works; the running one when there is one of this name.
+
+    Raises:
+        UserError: something is missing or wrong on this machine (Java, Maven, disk, port, rights).
+        ServiceError: the node did not come up; the message names its log.
+    """
+    account = service_account()
+    servers = servers_folder(account)
+    name = wanted.server_name
+    folder = instance_folder(servers, name)
+    with open_to_others() if account.drops else nullcontext():
+        folder.parent.mkdir(exist_ok=True)
+    with locked(folder, lambda: say(f"Waiting for another start of {name} ...")):
+        state = read_state(folder)
+        if state is not None and state.running:
+            _refuse_difference(state, wanted)
+            return Started(state if state.url else _finish(state, say), already=True)
+        if state is not None:
+            say(f"The last {name} (process {state.pid}) ended without a stop; starting it again.")
+            drop_state(folder)
+        # Root's files are for the account that the node runs as.
+        with open_to_others() if account.drops else nullcontext():
+            launched = _launch(wanted, folder, servers, account, say)
+        return Started(_finish(launched, say), already=False)
+
+
+def _refuse_difference(state: ServerState, wanted: Wanted) -> None:
+    """Raise UserError when the running server of this name is not what was asked for."""
+    port = int(state.url.rsplit(":", 1)[1]) if state.url else None
+    differs = None
+    if wanted.version not in (None, state.version):
+        differs = f"as OpenSearch {state.version}, not {wanted.version}"
+    elif wanted.security != (state.ca_file is not None):
+        differs = "without the security plugin" if wanted.security else "with the security plugin"
+    elif wanted.port and port is not None and wanted.port != port:
+        differs = f"on port {port}, not {wanted.port}"
+    elif wanted.data is not None and wanted.data.absolute() != state.data:
+        differs = f"on the data in {state.data}"
+    if differs is not None:
+        raise UserError(f"{state.name} runs already {differs}; stop it or give another --name.")
+
+
+def _launch(wanted: Wanted, folder: Path, servers: Path, account: Account, say: Say) -> ServerState:
+    """Prepare a node, start its process, and remember it."""
+    port = _choose_port(wanted.port)
+    require_free(servers, DATA_BYTES, f"Starting {wanted.server_name}")
+    distribution, java = _find(wanted, servers, account, say)
+    data = (wanted.data or folder / "data").absolute()
+    node = Node(wanted.server_name, folder, data, distribution, java, account, wanted.security)
+    node.prepare(port)
+    if node.security:
+        add_security(node)
+    node.hand_over()
+    say(f"Starting OpenSearch {distribution.version} with Java {java.major} ...")
+    process = spawn(node.command, environment=node.environment(wanted.heap), cwd=folder, log=node.log, account=account)
+    owner = current_process() if wanted.bound_to_caller else None
+    state = ServerState(
+        kind=KIND,
+        name=node.name,
+        version=distribution.version,
+        pid=process.pid,
+        birth=process.birth,
+        started=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        folder=folder,
+        data=data,
+        log=node.log,
+        java=str(java.home),
+        owner_pid=owner.pid if owner else None,
+        owner_birth=owner.birth if owner else None,
+        ca_file=ca_file(folder) if node.security else None,
+        credentials_file=credentials_file(folder) if node.security else None,
+    )
+    write_state(state)
+    return state
+
+
+def _find(wanted: Wanted, servers: Path, account: Account, say: Say) -> tuple[Distribution, Java]:
+    """The distribution in the variant that the Java runtime and the wish for security call for."""
+    distribution = find_distribution(wanted.version, wanted.default_version, servers, say)
+    java = find_java(_needed_java(distribution.version), account, servers)
+    # A trimmed runtime lacks the locale data of the Thai analyzer, without which no index can be created.
+    if java.trimmed and (distribution.home / "modules" / "analysis-common").exists():
+        distribution = variant(distribution, "trimmed", without_modules("analysis-common"), servers)
+    if wanted.security:
+        distribution = with_security(distribution, servers, say)
+    return distribution, java
+
+
+def _choose_port(wanted: int | None) -> int:
+    """The port for the configuration; 0 lets the node take a free one, which can't collide.
+
+    Raises:
+        UserError: the wanted port is taken.
+    """
+    if wanted is None:
+        return PREFERRED_PORT if _port_free(PREFERRED_PORT) else 0
+    if wanted and not _port_free(wanted):
+        raise UserError(f"Port {wanted} of 127.0.0.1 is taken; give another --port, or none for a free one.")
+    return wanted
+
+
+def _port_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def _needed_java(version: str) -> Needed:
+    """2.x needs the security manager, which Java 24 removed."""
+    if version.startswith("2."):
+        return Needed(f"OpenSearch {version}", 11, 23)
+    return Needed(f"OpenSearch {version}", LEAST_JAVA)
+
+
+def _finish(state: ServerState, say: Say) -> ServerState:
+    """Wait until the node works and remember its address; a node that does not come up is ended."""
+    began = time.monotonic()
+    try:
+        port = _wait_for_port(state, began + START_SECONDS)
+        # The demo certificates name localhost, not its address.
+        url = f"https://localhost:{port}" if state.ca_file else f"http://127.0.0.1:{port}"
+        ready = state.model_copy(update={"url": url})
+        _wait_until_working(ready)
+    except BaseException:
+        end(state.process)
+        drop_state(state.folder)
+        raise
+    write_state(ready)
+    say(f"{state.name} is ready after {time.monotonic() - began:.1f} s.")
+    return ready
+
+
+def _wait_for_port(state: ServerState, deadline: float) -> int:
+    ports = ports_file(state.folder)
+    while True:
+        if ports.exists() and (lines := ports.read_text().split()):
+            return int(lines[0].rsplit(":", 1)[1])
+        if not state.running:
+            raise ServiceError(
+                f"OpenSearch {state.version} ended while starting: {last_words(state.log)} The log is {state.log}."
+            )
+        if time.monotonic() > deadline:
+            raise ServiceError(
+                f"OpenSearch {state.version} does not listen after {START_SECONDS:.0f} s; the log is {state.log}."
+            )
+        time.sleep(0.1)
+
+
+def _wait_until_working(state: ServerState) -> None:
+    """Cluster health, then an index created and deleted again. Answers of 503 are asked again by the client."""
+    from indexers.backends.opensearch.client import Cluster
+
+    cluster = Cluster(connection(state))
+    index = f"/cogr-ready-{state.pid}"
+    body = {"settings": {"number_of_shards": 1, "number_of_replicas": 0}}
+    try:
+        cluster.call("GET", "/_cluster/health", doing="waiting for it", params={"wait_for_status": "yellow"})
+        cluster.call("PUT", index, doing="trying an index", body=body, exists_ok=True)
+        cluster.call("DELETE", index, doing="trying an index", missing_ok=True)
+    except ServiceError as error:
+        raise ServiceError(f"{error} The log is {state.log}.") from error
+    finally:
+        cluster.close()
+
+
+def connection(state: ServerState, **more: Any) -> OpenSearchSettings:
+    """Settings that reach a server, its credentials included.
+
+    Args:
+        more: further settings, such as prefix="test".
+    """
+    values: dict[str, Any] = {"url": state.url}
+    if state.credentials_file is not None:
+        credentials = read_credentials(state.credentials_file)
+        values |= {key.removeprefix("COGR_OPENSEARCH__").lower(): value for key, value in credentials.items()}
+    return OpenSearchSettings.model_validate(values | more)
+
+
+def status(name: str | None = None) -> list[ServerState]:
+    """All servers that were started and not stopped (or the one of a name), the latest first."""
+    servers = servers_folder(service_account())
+    return [state for state in states(servers, KIND) if name in (None, state.name)]
+
+
+def stop(state: ServerState, *, remove: bool = False) -> bool:
+    """End the server's process and forget it.
+
+    Args:
+        remove: delete its data and its folder (logs, configuration) too.
+
+    Returns:
+        False when it was not running any more.
+    """
+    with locked(state.folder):
+        ended = end(state.process)
+        drop_state(state.folder)
+        if remove:
+            for folder in (state.data, state.folder):
+                if folder.exists():
+                    shutil.rmtree(folder)
+    return ended
+
+
+def reap_orphans() -> None:
+    """Stop and remove the servers whose owner process is gone, such as a test session that was killed."""
+    for state in status():
+        if state.orphaned:
+            stop(state, remove=True)

@@ -1,0 +1,99 @@
+"""Snapshots: equal content gives an equal id, opening verifies, a folder without manifest is none."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cogr.errors import SnapshotError
+from cogr.snapshots import Provenance, Row, check_pair, list_snapshots, open_snapshot, write_snapshot
+from cogr.store import Store
+
+ROWS = [Row("a", "Velvet Sofa", ("sofa", "velvet")), Row("b", "", ()), Row("c", "沙发", ("couch", "沙发 绿色"))]
+words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
+row_lists = st.dictionaries(words, st.tuples(words, st.lists(words, unique=True, max_size=5)), max_size=8)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path)
+
+
+def test_written_rows_are_read_back_with_their_counts(store: Store) -> None:
+    snapshot = open_snapshot(store, write_snapshot(store, "item", ROWS, Provenance(k_max=5, round=2)).id)
+    assert list(snapshot.rows()) == ROWS
+    manifest = snapshot.manifest
+    assert (manifest.entities, manifest.keywords, manifest.vocabulary, manifest.empty) == (3, 4, 4, 1)
+    assert manifest.id == f"item-r002-{manifest.content_hash[:12]}"
+    assert [batch["self"].to_pylist() for batch in snapshot.batches()] == [["velvet sofa", "", "沙发"]]
+
+
+def test_a_memory_store_works_as_well() -> None:
+    store = Store("memory://snapshots-test")
+    assert list(open_snapshot(store, write_snapshot(store, "query", ROWS, Provenance()).id).rows()) == ROWS
+
+
+@settings(max_examples=40, deadline=None)
+@given(row_lists)
+def test_equal_content_gives_an_equal_hash_and_other_content_another(
+    tmp_path_factory: pytest.TempPathFactory, made: dict[str, tuple[str, list[str]]]
+) -> None:
+    rows = [Row(id_, text, tuple(words)) for id_, (text, words) in sorted(made.items())]
+    one, two = (Store(tmp_path_factory.mktemp("s")) for _ in range(2))
+    first = write_snapshot(one, "item", rows, Provenance())
+    second = write_snapshot(two, "item", iter(rows), Provenance(set_aside=3))
+    assert first.id == second.id
+    assert one.read(first.path) == two.read(second.path)
+    other = write_snapshot(one, "item", [*rows, Row("\U0010ffff" * 9, "more", ())], Provenance())
+    assert other.manifest.content_hash != first.manifest.content_hash
+
+
+def test_ids_out_of_order_or_repeated_are_refused(store: Store) -> None:
+    for ids in (("b", "a"), ("a", "a")):
+        with pytest.raises(SnapshotError, match="ascending id order"):
+            write_snapshot(store, "item", [Row(id_, "", ()) for id_ in ids], Provenance())
+    assert list_snapshots(store) == []
+
+
+def test_any_flipped_byte_is_found(store: Store) -> None:
+    snapshot = write_snapshot(store, "item", ROWS, Provenance())
+    good = store.read(snapshot.path)
+    for at in random.Random(0).sample(range(len(good)), 50):
+        store.write(snapshot.path, good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
+        with pytest.raises(SnapshotError, match="does not match its manifest"):
+            open_snapshot(store, snapshot.id)
+
+
+def test_an_unknown_broken_or_half_snapshot_is_one_sentence(store: Store) -> None:
+    with pytest.raises(SnapshotError, match="has none yet"):
+        open_snapshot(store, "item-r000-000000000000")
+    snapshot = write_snapshot(store, "item", ROWS, Provenance())
+    with pytest.raises(SnapshotError, match=f"it has {snapshot.id}"):
+        open_snapshot(store, "../secret")
+    manifest = f"snapshots/{snapshot.id}/manifest.json"
+    whole = store.read(manifest)
+    store.write(manifest, whole[:-20])
+    with pytest.raises(SnapshotError, match="is broken"):
+        open_snapshot(store, snapshot.id)
+    store.write(manifest, whole)
+    store.remove(snapshot.path)
+    with pytest.raises(SnapshotError, match=r"lost its keywords\.parquet"):
+        open_snapshot(store, snapshot.id)
+    store.remove(manifest)
+    assert list_snapshots(store) == []
+
+
+def test_other_normalisers_never_meet(store: Store) -> None:
+    item = write_snapshot(store, "item", ROWS, Provenance())
+    query = write_snapshot(store, "query", ROWS, Provenance())
+    check_pair(item.manifest, query.manifest)
+    old = query.manifest.model_copy(update={"normaliser": "cogr-0"})
+    with pytest.raises(SnapshotError, match="different normalisers"):
+        check_pair(item.manifest, old)
+    store.write_json(f"snapshots/{query.id}/manifest.json", old.model_dump(mode="json"))
+    with pytest.raises(SnapshotError, match="written with normaliser cogr-0"):
+        open_snapshot(store, query.id)

@@ -1,0 +1,98 @@
+"""The store: atomic writes, locks that die with their process, and full or read-only disks."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cogr.errors import LockedError, StorageError
+from cogr.store import Store
+
+
+@pytest.fixture(params=["local", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    return Store(tmp_path if request.param == "local" else f"memory://{tmp_path.name}")
+
+
+def test_what_was_written_is_read_and_replaced(store: Store) -> None:
+    store.write("a/b.json", b"1")
+    store.write("a/b.json", b"22")
+    assert store.read("a/b.json") == b"22"
+    assert store.list("a") == ["b.json"]
+    assert store.list("nothing") == []
+    store.remove("a/b.json")
+    store.remove("a/b.json")
+    assert not store.exists("a/b.json")
+
+
+def write_half(store: Store) -> None:
+    with store.replacing("x") as file:
+        file.write(b"half")
+        raise RuntimeError("in the middle")
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_rest(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.write("x", b"old")
+    with pytest.raises(RuntimeError, match="in the middle"):
+        write_half(store)
+    assert store.read("x") == b"old"
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+def test_a_lock_names_its_holder_and_dies_with_it(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from cogr.store import Store\n"
+        f"with Store({str(tmp_path)!r}).lock('rebuild-item', 'rebuild --side item'):\n"
+        "    print('held', flush=True); time.sleep(60)"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with (
+            pytest.raises(LockedError, match=f"process {holder.pid} on .*rebuild --side item"),
+            Store(tmp_path).lock("rebuild-item", "rebuild --side item"),
+        ):
+            pass
+    finally:
+        holder.kill()
+        holder.wait()
+    with Store(tmp_path).lock("rebuild-item", "rebuild --side item"):
+        pass
+
+
+def test_a_file_size_limit_is_one_sentence_and_nothing_is_lost(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.write("x", b"old")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(StorageError, match="size limit"):
+            store.write("x", bytes(100_000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert store.read("x") == b"old"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_folder_is_one_sentence(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(StorageError, match="permission is denied"):
+        Store(tmp_path).write("a/x", b"1")
+
+
+def test_a_store_in_the_place_of_a_file_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(StorageError, match="not a folder"):
+        Store(tmp_path / "file").write("x", b"1")
+
+
+def test_an_unknown_scheme_is_one_sentence() -> None:
+    with pytest.raises(StorageError, match="can't be opened"):
+        Store("nosuch://bucket")

@@ -1,0 +1,102 @@
+"""cogr-train: what measures and improves generators. Options and output only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from cogr.records import SPLITS, Split
+from indexers import console
+from indexers.options import BackendName, ConfigOption, JsonOption, SetOption, VerboseOption, set_verbosity
+
+app = typer.Typer(
+    name="cogr-train",
+    help="Measure keyword generators, and see the whole path on a sample shop.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.command()
+def evaluate(
+    split: Annotated[str, typer.Option("--split", help="train, dev or test.")] = "test",
+    config: ConfigOption = None,
+    set_: SetOption = None,
+    item: Annotated[str | None, typer.Option("--item", help="Item snapshot; what serves by default.")] = None,
+    query: Annotated[str | None, typer.Option("--query", help="Query snapshot; what serves by default.")] = None,
+    baselines: Annotated[
+        bool, typer.Option("--baselines/--no-baselines", help="Beside it: BM25, and the exact cut of `statistical`.")
+    ] = False,
+    backend: Annotated[BackendName | None, typer.Option("--backend", help="Instead of the configuration's.")] = None,
+    json_: JsonOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Precision, recall, F1 and rank metrics of a snapshot pair on one split. Needs no torch."""
+    from cogr.snapshots import open_snapshot
+    from indexers.workspace import Workspace
+    from trainers.comparison import baseline_rows
+    from trainers.evaluation import evaluate as run_evaluation
+
+    set_verbosity(verbose)
+    asked = _split(split)
+    workspace = Workspace.open(config, set_, backend)
+    items = open_snapshot(workspace.store, item) if item else workspace.serving("item")
+    queries = open_snapshot(workspace.store, query) if query else workspace.serving("query")
+    found = run_evaluation(workspace.backend, workspace.dataset, items, queries, asked)
+    payload = found.as_dict()
+    if baselines:
+        payload["baselines"] = baseline_rows(workspace, asked, items, queries)
+    console.emit(json_, payload, lambda out: _show(out, payload))
+
+
+def _split(name: str) -> Split:
+    from cogr.errors import SettingsError
+
+    for split in SPLITS:
+        if split == name:
+            return split
+    raise SettingsError(f"--split {name!r} is none; it is one of {', '.join(SPLITS)}.")
+
+
+def _show(out: Console, payload: dict[str, Any]) -> None:
+    """The pair's figures, baselines below them."""
+    rows = [{"name": "keywords", **payload}, *payload.get("baselines", [])]
+    names = ("p", "r", "f1", "mrr@10", "ndcg@10", "p@10", "r@100")
+    table = Table(
+        "",
+        *names,
+        title=f"{payload['split']}: {payload['queries']} queries, {payload['backend']}",
+        title_justify="left",
+    )
+    for row in rows:
+        table.add_row(row["name"], *(f"{row[name]:.4f}" if row.get(name) is not None else "" for name in names))
+    out.print(table)
+    out.print(f"{payload['item_snapshot']} with {payload['keywords_per_item']:.1f} keywords an item,")
+    out.print(f"{payload['query_snapshot']} with {payload['keywords_per_query']:.1f} keywords a query")
+
+
+@app.command()
+def demo(
+    backend: Annotated[BackendName, typer.Option("--backend", help="Where it is indexed.")] = BackendName.memory,
+    out: Annotated[Path, typer.Option("--out", help="Folder for everything that it writes.")] = Path(".demo"),
+    json_: JsonOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Index a sample shop by generated keywords, measure it and search it."""
+    from trainers.demo import run_demo
+
+    set_verbosity(verbose)
+    run_demo(backend.value, out, json_)
+
+
+def main() -> None:
+    """Entry point of cogr-train."""
+    console.run(app)
+
+
+if __name__ == "__main__":
+    main()

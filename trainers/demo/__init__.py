@@ -1,0 +1,29 @@
+"""The sample shop and the demo: `cogr-train demo` sends 400 self-written items through the whole path and measures it.
+
+`run_demo` is the command, `CATALOGUE` the folder of the bundled shop (loader `jsonl`), `catalogue` the script that made it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+CATALOGUE = Path(__file__).parent / "data"
+"""The bundled catalogue: what `trainers.demo.catalogue.make_catalogue(0)` makes."""
+
+
+def run_demo(backend: Literal["memory", "opensearch"], out: Path, json_mode: bool = False) -> None:
+    """Run the demo and print what it found. See `trainers.demo.run.Demo` for the steps.
+
+    Args:
+        backend: where the shop is indexed; for opensearch without a URL a server is started and stopped again.
+        out: folder for configuration, data, snapshots and summary.json.
+        json_mode: one JSON object on standard output instead of tables.
+
+    Raises:
+        UserError: the folder belongs to something else or can't be written; a package is missing.
+        ServiceError: OpenSearch can't be reached or started.
+    """
+    from trainers.demo.run import run
+
+    run(backend, out, json_mode)

@@ -1,0 +1,95 @@
+"""The rows of the demo's table: one way to search the shop each, taken through the real path and measured on the test queries.
+
+What a row shows is in `show`; where the shop lies is in `run`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cogr.metrics import ranked, sweep_cutoff
+from cogr.records import Dataset, Query, Side, Split
+from indexers.history import remember
+from indexers.publishing import publish
+from indexers.rebuild import Rebuilt
+from indexers.rebuilding import ProgressBar, Wishes, run_rebuild
+from indexers.workspace import Workspace
+from trainers.evaluation import evaluate
+
+SPLIT: Split = "test"
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row.
+
+    Attributes:
+        p, r, f1: of the whole retrieved set (BM25: of the best k items), macro-averaged over the test queries.
+        seconds: everything from the item texts to the figures.
+        keywords_per_item: mean size of S_i; None where there are no keywords.
+        cached: share of the entities whose keywords an earlier demo had already generated.
+    """
+
+    name: str
+    p: float
+    r: float
+    f1: float
+    seconds: float
+    keywords_per_item: float | None = None
+    cached: float = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """For summary.json."""
+        digits = {"p": 4, "r": 4, "f1": 4, "seconds": 3, "keywords_per_item": 2, "cached": 3}
+        return {
+            name: round(value, digits[name]) if isinstance(value, float) else value
+            for name, value in asdict(self).items()
+        }
+
+
+def bm25_row(dataset: Dataset) -> Row:
+    """Plain BM25 over titles and texts, cut at the number of items that serves the training queries best."""
+    from indexers.lexical import Lexical
+
+    started = time.monotonic()
+    lexical = Lexical(dataset.items)
+
+    def runs(queries: list[Query]) -> dict[str, list[str]]:
+        return {query.id: [item.id for item, _ in lexical.rank(query.text, len(dataset.items))] for query in queries}
+
+    train, test = list(dataset.require("train")), list(dataset.require(SPLIT))
+    relevant = dataset.relevant
+    k = sweep_cutoff(runs(train), {query.id: relevant[query.id] for query in train}).k
+    means = ranked(runs(test), {query.id: relevant[query.id] for query in test}, cutoffs=[k]).means
+    return Row("bm25", means[f"P@{k}"], means[f"R@{k}"], means[f"F1@{k}"], time.monotonic() - started)
+
+
+def generator_row(workspace: Workspace, name: str, bar: ProgressBar, say: Say) -> Row:
+    """Rebuild both sides by a generator, publish the pair, and measure what is then served."""
+    started = time.monotonic()
+    sides: tuple[Side, ...] = ("item", "query")
+    items, queries = (_rebuild(workspace, name, side, bar, say) for side in sides)
+    publish(workspace.backend, workspace.store, [items.snapshot.id, queries.snapshot.id])
+    remember(workspace.store, workspace.backend.name, workspace.backend.serving())
+    say(f"{name}: measuring")
+    found = evaluate(workspace.backend, workspace.dataset, items.snapshot, queries.snapshot, SPLIT)
+    entities = items.snapshot.manifest.entities + queries.snapshot.manifest.entities
+    return Row(
+        name,
+        found.figures["p"],
+        found.figures["r"],
+        found.figures["f1"],
+        time.monotonic() - started,
+        found.keywords_per_item,
+        1 - (items.generated + queries.generated) / entities,
+    )
+
+
+def _rebuild(workspace: Workspace, name: str, side: Side, bar: ProgressBar, say: Say) -> Rebuilt:
+    say(f"{name}: {'items' if side == 'item' else 'queries'}")
+    # The two sides are switched as a pair below, so neither is published alone.
+    return run_rebuild(workspace, Wishes(side, generator=name, publish=False), bar, lambda _: None).rebuilt

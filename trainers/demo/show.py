@@ -1,0 +1,117 @@
+"""What the demo prints: the table that grows, the searches, what to type next. Text of items is untrusted: shown as it is, never as markup."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from indexers import console
+from indexers.rebuild import Advance
+from indexers.searching import Answered
+from trainers.demo.rows import Row
+
+_KEYWORDS_SHOWN = 8
+_WIDEST = 100
+
+
+def table(rows: Sequence[Row], doing: str = "") -> Table:
+    """The rows so far; `doing` stands below them while another one is under way."""
+    shown = Table(title="The sample shop, 50 test queries", title_justify="left", caption=doing or None)
+    shown.add_column("")
+    for name in ("P", "R", "F1", "keywords an item", "seconds"):
+        shown.add_column(name, justify="right")
+    for row in rows:
+        keywords = "" if row.keywords_per_item is None else f"{row.keywords_per_item:.1f}"
+        figures = (f"{row.p:.3f}", f"{row.r:.3f}", f"{row.f1:.3f}", keywords, f"{row.seconds:.1f}")
+        shown.add_row(Text(row.name), *figures)
+    return shown
+
+
+class Progress:
+    """The growing table on standard error while the demo runs; gone when it ends, and silent where nobody watches."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self._console = console.stderr_console()
+        self._live: Live | None = None
+
+    def __enter__(self) -> Progress:
+        if self._console.is_terminal:
+            self._live = Live(table([]), console=self._console, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def add(self, row: Row) -> None:
+        """One more row."""
+        self.rows.append(row)
+        self.say("")
+
+    def say(self, doing: str) -> None:
+        """What is under way."""
+        if self._live is not None:
+            self._live.update(table(self.rows, doing), refresh=True)
+        elif doing:
+            console.note(doing)
+
+    def bar(self, what: str, total: int) -> AbstractContextManager[Advance]:
+        """The progress bar that a rebuild asks for: the line below the table, counting."""
+        done = 0
+
+        def advance(count: int) -> None:
+            nonlocal done
+            done += count
+            if self._live is not None:
+                self._live.update(table(self.rows, f"{what}: {done:,} of {total:,}"))
+
+        return nullcontext(advance)
+
+
+def results(out: Console, rows: Sequence[Row], answers: Sequence[tuple[Answered, Collection[str]]]) -> None:
+    """The table, then every search with the ids that are relevant to it."""
+    out.print(table(rows))
+    if any(row.cached for row in rows):
+        out.print("Keywords that an earlier demo had generated came from its cache, so the seconds are fewer.")
+    for found, relevant in answers:
+        out.print()
+        _search(out, found, relevant)
+
+
+def _search(out: Console, found: Answered, relevant: Collection[str]) -> None:
+    text, *keywords = found.keywords
+    more = f" and {len(keywords) - _KEYWORDS_SHOWN} more" if len(keywords) > _KEYWORDS_SHOWN else ""
+    out.print(Text.assemble(('"' + safe(found.query) + '"', "bold"), f" finds {found.total} items"))
+    out.print(Text(f"keywords: {', '.join(map(safe, keywords[:_KEYWORDS_SHOWN])) or 'none'}{more}"))
+    if not found.hits:
+        return
+    hits = Table("score", "item", "matched keyword", "relevant", box=None, padding=(0, 2, 0, 0))
+    for hit in found.hits:
+        words = sorted(hit.matched, key=lambda word: -hit.matched[word])
+        matched = ", ".join("its own text" if word == text else safe(word) for word in words)
+        hits.add_row(f"{hit.score:.3f}", Text(safe(hit.text)), Text(matched), "yes" if hit.id in relevant else "no")
+    out.print(hits)
+
+
+def safe(text: str) -> str:
+    """Text of an item for a terminal: on one line, no control characters, not too long."""
+    clean = "".join(character if character.isprintable() else " " for character in text)
+    return clean if len(clean) <= _WIDEST else clean[: _WIDEST - 1] + "…"
+
+
+def next_steps(config: Path, summary: Path, *, server_stopped: bool) -> None:
+    """What to type next, on standard error."""
+    console.note(f"\nThe figures are in {summary}, the configuration is {config}.")
+    if server_stopped:
+        console.note("OpenSearch is stopped again and keeps the indexes: cogr-ops opensearch start brings it back.")
+    console.next_command(f'cogr-index search -c {config} "cheap sofa"')
+    console.next_command(f"cogr-index list -c {config}")
+    console.next_command(f"cogr-train evaluate -c {config} --split test --baselines")
