@@ -106,12 +106,19 @@ def make(kind: str, request: pytest.FixtureRequest) -> Iterator[Make]:
             settings = {"kind": kind, "model": "fake", "base_url": endpoint.url, "concurrency": 4}
             yield lambda: make_generator(settings, "item", DATASET)
     elif kind in LANGUAGE_MODELS:
-        folder = str(request.getfixturevalue("tiny"))
-        size = {"chunk": 4} if kind == "vllm" else {"batch_size": 2}
-        with make_generator({"kind": kind, "model": folder, "sampling": sampling, **size}, "item") as generator:
+        folder = request.getfixturevalue("tiny")
+        own = vllm_options(folder) if kind == "vllm" else {"batch_size": 2}
+        with make_generator({"kind": kind, "model": str(folder), "sampling": sampling, **own}, "item") as generator:
             yield lambda: generator
     else:
         yield lambda: make_generator({"kind": kind}, "item", DATASET)
+
+
+def vllm_options(model: Path) -> dict[str, object]:
+    """With an adapter, so that the one engine of this process covers that path too."""
+    from indexers.generators.tiny import tiny_adapter
+
+    return {"chunk": 4, "adapter": tiny_adapter(model, model.parent / "adapter")}
 
 
 def test_every_request_is_answered_once(make: Make) -> None:
