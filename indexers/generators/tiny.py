@@ -104,5 +104,5 @@ def tiny_adapter(model: Path, folder: Path, *, seed: int = 0, rank: int = 4) -> 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         adapted = get_peft_model(AutoModelForCausalLM.from_pretrained(model, use_safetensors=True), config)
-    adapted.save_pretrained(folder)
+    adapted.save_pretrained(str(folder))
     return folder
