@@ -94,6 +94,7 @@ def test_a_server_that_is_set_is_used_as_it_is() -> None:
         assert (server.url, server.ours) == ("http://localhost:1", False)
 
 
+@pytest.mark.slow
 def test_opensearch_that_is_down_is_status_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COGR_OPENSEARCH_URL", "http://127.0.0.1:9")
     ended = demo("--backend", "opensearch", "--out", tmp_path / "demo", cwd=tmp_path)
