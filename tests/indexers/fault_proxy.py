@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -99,15 +100,27 @@ def proxy_to(target: str) -> Iterator[Proxy]:
 
     def handle(request: Request) -> Answer | None:
         fault = proxy.fault_for(request)
-        if fault is None:
-            return (proxy.rewrite and proxy.rewrite(request, forward)) or forward(request)
-        if fault.forwarded:
-            forward(request)
+        try:
+            if fault is None:
+                return (proxy.rewrite and proxy.rewrite(request, forward)) or forward(request)
+            if fault.forwarded:
+                forward(request)
+        except OSError:  # The node is gone: the client sees what it would see of the node.
+            return None
         return fault.answer
 
     with serve(handle) as url:
         proxy = Proxy(url)
         yield proxy
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that was killed is no news."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
 
 
 @contextmanager
@@ -136,8 +149,7 @@ def serve(handle: Callable[[Request], Answer | None], content_type: str = "appli
         def log_message(self, *_: Any) -> None:
             """Quiet."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    server = _Server(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:

@@ -116,10 +116,10 @@ def test_verification_names_the_first_rank_that_differs(request: pytest.FixtureR
     other = frozen(store, "item", [Row("a", "a", (rows[0].keywords[0], "another keyword")), *rows])
     with pushed(request.getfixturevalue("opensearch"), 1, snapshot) as backend:
         keywords = [rows[0].keywords[1]]
-        with pytest.raises(CheckFailedError, match="At rank 1 .* the mirror"):
+        with pytest.raises(CheckFailedError, match=r"At rank 1 .* the mirror"):
             verify.verify(backend.cluster, backend.prefix, snapshot, Mirror.build(other), [keywords])
         keywords = [rows[0].keywords[0]]
-        with pytest.raises(CheckFailedError, match="retrieves [0-9]+ for .* the mirror [0-9]+"):
+        with pytest.raises(CheckFailedError, match=r"retrieves [0-9]+ for .* the mirror [0-9]+"):
             verify.verify(backend.cluster, backend.prefix, snapshot, Mirror.build(other), [keywords])
         assert not backend.list()[0].serving
         with pytest.raises(CheckFailedError, match="has not passed verification"):

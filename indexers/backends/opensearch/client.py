@@ -236,6 +236,10 @@ def _auth(settings: OpenSearchSettings) -> Any:
 
 
 def _sigv4(region: str, service: str) -> Any:
+    if service != "es":
+        raise SettingsError(
+            f"opensearch.aws_service {service} can't be used: Serverless has no shard settings, force-merge or similarities of one's own; use es, a domain of the OpenSearch Service."
+        )
     try:
         import boto3
     except ImportError as error:
