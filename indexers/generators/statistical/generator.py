@@ -24,7 +24,7 @@ VERSION = 2
 FOLDER = "statistical"
 """Where a store keeps fitted artefacts, one folder a data set and options."""
 
-_BATCH = 64
+_BATCH = 16
 
 
 class StatisticalOptions(Options):
