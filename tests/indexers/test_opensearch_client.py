@@ -57,13 +57,17 @@ def test_the_version_says_how_keywords_are_scored() -> None:
 
 def test_a_web_page_is_no_cluster() -> None:
     with serve(lambda _: (200, b"<html>Welcome"), content_type="text/html") as url:
-        with pytest.raises(ServiceError, match="answers something that is no JSON .*; check that opensearch.url is a cluster"):
+        with pytest.raises(
+            ServiceError, match="answers something that is no JSON .*; check that opensearch.url is a cluster"
+        ):
             _ = Cluster(OpenSearchSettings(url=url)).version
 
 
 def test_a_cluster_that_is_down_is_said_at_once() -> None:
     began = time.monotonic()
-    with pytest.raises(ServiceError, match=r"^OpenSearch at http://127.0.0.1:9 can't be reached \(.*\); check that it runs"):
+    with pytest.raises(
+        ServiceError, match=r"^OpenSearch at http://127.0.0.1:9 can't be reached \(.*\); check that it runs"
+    ):
         Cluster(OpenSearchSettings(url="http://127.0.0.1:9")).call("GET", "/x", doing="looking")
     assert time.monotonic() - began < 2
 
@@ -114,13 +118,19 @@ def test_settings_that_can_not_work_are_refused_before_anything_is_sent(settings
     ("refusal", "says"),
     [
         (Refusal(0, "tls", "certificate verify failed"), "set opensearch.ca_file"),
-        (Refusal(403, "cluster_block_exception", "blocked by: [FORBIDDEN/8/index write (api)]"), "is blocked: .* lift the block"),
+        (
+            Refusal(403, "cluster_block_exception", "blocked by: [FORBIDDEN/8/index write (api)]"),
+            "is blocked: .* lift the block",
+        ),
         (Refusal(404, "index_not_found_exception", "no such index [x]"), "push the snapshot again"),
         (Refusal(400, "invalid_index_name_exception", "must be lowercase"), "choose another opensearch.prefix"),
         (Refusal(404, "", "alias [x] missing"), "run the same command again"),
         (Refusal(413), "lower opensearch.bulk_documents"),
         (Refusal(503), "is not available"),
-        (Refusal(400, "mapper_parsing_exception", "failed to parse"), "status 400: mapper_parsing_exception failed to parse"),
+        (
+            Refusal(400, "mapper_parsing_exception", "failed to parse"),
+            "status 400: mapper_parsing_exception failed to parse",
+        ),
     ],
 )
 def test_every_refusal_is_one_sentence_with_the_address_and_a_way_on(refusal: Refusal, says: str) -> None:
@@ -133,7 +143,9 @@ def test_every_refusal_is_one_sentence_with_the_address_and_a_way_on(refusal: Re
 
 def test_blocks_stay_and_overloads_pass() -> None:
     assert Refusal(429, "rejected_execution_exception").is_passing
-    assert Refusal(503, "cluster_block_exception", "blocked by: [SERVICE_UNAVAILABLE/1/state not recovered / initialized];").is_passing
+    assert Refusal(
+        503, "cluster_block_exception", "blocked by: [SERVICE_UNAVAILABLE/1/state not recovered / initialized];"
+    ).is_passing
     assert not Refusal(429, "cluster_block_exception", "disk usage exceeded flood-stage watermark").is_passing
     assert not Refusal(0, "tls").is_passing
     assert not Refusal(401).is_passing
@@ -158,7 +170,9 @@ def test_requests_are_signed_for_aws(keys: Credentials) -> None:
 
     with serve(answer) as url:
         cluster = Cluster(OpenSearchSettings(url=url, aws_region="eu-central-1"))
-        cluster.call("POST", "/a-b/_search", doing="x", body={"query": {"match": {"keywords": "沙发"}}}, params={"a": "b c"})
+        cluster.call(
+            "POST", "/a-b/_search", doing="x", body={"query": {"match": {"keywords": "沙发"}}}, params={"a": "b c"}
+        )
         cluster.call("GET", "/", doing="x")
         for request in seen:
             assert request.headers["authorization"] == _signature(request, url, keys)

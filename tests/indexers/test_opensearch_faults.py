@@ -27,7 +27,9 @@ UNAVAILABLE = error_body(503, "cluster_manager_not_discovered_exception", "no ma
 UNAUTHORISED = (401, b"Unauthorized")
 FORBIDDEN = error_body(403, "security_exception", "no permissions for [indices:admin/create] and User [reader]")
 FLOODED = error_body(
-    429, "cluster_block_exception", "index [x] blocked by: [TOO_MANY_REQUESTS/12/disk usage exceeded flood-stage watermark]"
+    429,
+    "cluster_block_exception",
+    "index [x] blocked by: [TOO_MANY_REQUESTS/12/disk usage exceeded flood-stage watermark]",
 )
 
 
@@ -123,7 +125,11 @@ def test_what_passes_by_itself_is_waited_out(shop: Shop, answer: Answer | None) 
 
 @pytest.mark.parametrize(
     ("answer", "says", "tries"),
-    [(OVERLOADED, "overloaded", client.RETRIES + 1), (UNAVAILABLE, "not available", client.RETRIES + 1), (FLOODED, "read-only", 1)],
+    [
+        (OVERLOADED, "overloaded", client.RETRIES + 1),
+        (UNAVAILABLE, "not available", client.RETRIES + 1),
+        (FLOODED, "read-only", 1),
+    ],
 )
 def test_what_does_not_pass_ends_the_push(shop: Shop, answer: Answer, says: str, tries: int) -> None:
     shop.proxy.faults.append(Fault("PUT", "_block/write", answer))
@@ -159,7 +165,9 @@ def test_a_lost_answer_leaves_no_second_version(shop: Shop) -> None:
     """Written, but the answer never came: the retry finds the documents there."""
     shop.proxy.faults.append(Fault("POST", "_bulk", None, times=3, forwarded=True))
     shop.backend.push(shop.new)
-    docs = shop.direct.cluster.call("GET", f"/{shop.index()}/_stats/docs,segments", doing="looking")["_all"]["primaries"]
+    docs = shop.direct.cluster.call("GET", f"/{shop.index()}/_stats/docs,segments", doing="looking")["_all"][
+        "primaries"
+    ]
     assert docs["docs"] == {"count": shop.new.manifest.entities, "deleted": 0}
     assert docs["segments"]["count"] == 1
     shop.assert_goes_on()
@@ -286,11 +294,16 @@ def test_a_pair_is_switched_by_one_call_that_no_reader_sees_halfway(shop: Shop) 
     for number in range(4):
         item, query = pairs[(number + 1) % 2]
         before = pairs[number % 2]
-        assert shop.backend.publish({"item": item.id, "query": query.id}) == {"item": before[0].id, "query": before[1].id}
+        assert shop.backend.publish({"item": item.id, "query": query.id}) == {
+            "item": before[0].id,
+            "query": before[1].id,
+        }
         assert shop.direct.serving() == {"item": item.id, "query": query.id}
     calls = [json.loads(request.body) for request in shop.proxy.seen if request.is_for("POST", "_aliases")]
     assert len(calls) == 4
-    assert [sorted(next(iter(action)) for action in call["actions"]) for call in calls] == [["add", "add", "remove", "remove"]] * 4
+    assert [sorted(next(iter(action)) for action in call["actions"]) for call in calls] == [
+        ["add", "add", "remove", "remove"]
+    ] * 4
     assert all(action["remove"]["must_exist"] for call in calls for action in call["actions"] if "remove" in action)
 
 
