@@ -111,10 +111,14 @@ class TextIndex:
         return row_sums(self.counts)
 
     @cached_property
+    def df(self) -> Ints:
+        """Items with each term, (vocabulary,)."""
+        return np.bincount(self.counts.indices, minlength=self.counts.shape[1])
+
+    @cached_property
     def idf(self) -> Floats:
         """ln(1 + (n - df + .5) / (df + .5)), the idf of Lucene's BM25, (vocabulary,)."""
-        df = np.bincount(self.counts.indices, minlength=self.counts.shape[1])
-        return np.log1p((self.n_items - df + 0.5) / (df + 0.5)).astype(np.float32)
+        return np.log1p((self.n_items - self.df + 0.5) / (self.df + 0.5)).astype(np.float32)
 
     @cached_property
     def gram_idf(self) -> Floats:
