@@ -42,8 +42,6 @@ PAIR_FEATURES = (
     "vote_bm25",
     "vote_feedback",
     "vote_term",
-    "meaning",
-    "meaning_least",
 )
 QUERY_FEATURES = ("most_similar", "most_overlap", "terms", "best_share", "tenth", "fiftieth")
 ITEM_FEATURES = ("popularity", "length")
@@ -136,10 +134,7 @@ def _signals(evidence: Evidence, batch: QueryBatch) -> tuple[dict[str, Csr], dic
     profile, profile_least = evidence.profiles.match(batch)
     similar = voters.similar(terms, own)
     overlap = voters.overlap(top_rows(bm25, 20), own)
-    meaning, least = voters.meanings(index, batch)
     pair = {
-        "meaning": meaning,
-        "meaning_least": least,
         "bm25": bm25,
         "bm25_share": scale_rows(scores, share),
         "coverage": scale_rows(batch.terms @ index.matched_idf, share),
