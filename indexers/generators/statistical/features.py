@@ -50,7 +50,7 @@ FEATURES = PAIR_FEATURES + QUERY_FEATURES + ITEM_FEATURES
 CANDIDATES = ("bm25", "feedback", "profile", "vote_grams", "vote_bm25", "vote_feedback", "vote_term")
 """Pair features whose best items become candidates."""
 
-DEPTH = 60
+DEPTH = 40
 """Items that each of `CANDIDATES` brings in."""
 
 BATCH_CELLS = 2_000_000
