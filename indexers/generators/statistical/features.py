@@ -22,6 +22,7 @@ from indexers.generators.statistical.matrices import (
     scale_rows,
     top_rows,
     unit_rows,
+    values_at,
 )
 from indexers.generators.statistical.profiles import Profiles
 from indexers.generators.statistical.text_index import QueryBatch, TextIndex
@@ -113,8 +114,10 @@ def _candidates(evidence: Evidence, batch: QueryBatch) -> Pairs:
         best = top_rows(pair[name], DEPTH)
         chosen[np.repeat(np.arange(batch.size), np.diff(best.indptr)), best.indices] = True
     row, item = np.nonzero(chosen)
-    own = voters.own_relevance(batch.own).toarray()[row, item]
-    columns = [pair[name].toarray()[row, item] for name in PAIR_FEATURES]
+    scratch = np.zeros(chosen.size, dtype=np.float32)
+    at = row * index.n_items + item
+    own = values_at(voters.own_relevance(batch.own), at, scratch)
+    columns = [values_at(pair[name], at, scratch) for name in PAIR_FEATURES]
     columns += [query[name][row] for name in QUERY_FEATURES]
     columns += [np.log1p(voters.popularity[item] - own), np.log1p(index.lengths[item])]
     return Pairs(np.stack(columns, axis=1).astype(np.float32), row, item)

@@ -100,3 +100,12 @@ def kth_highest(matrix: Csr, k: int) -> Floats:
         values = matrix.data[matrix.indptr[row] : matrix.indptr[row + 1]]
         found[row] = np.partition(values, values.size - k)[values.size - k]
     return found
+
+
+def values_at(matrix: Csr, places: Ints, scratch: Floats) -> Floats:
+    """Values at places of the flattened matrix; `scratch` is as long as that, all zeros before and after."""
+    stored = row_of(matrix) * matrix.shape[1] + matrix.indices
+    scratch[stored] = matrix.data
+    found = scratch[places]
+    scratch[stored] = 0
+    return found

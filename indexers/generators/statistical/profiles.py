@@ -12,6 +12,8 @@ import scipy.sparse as sp
 
 from indexers.generators.statistical.matrices import (
     Csr,
+    Floats,
+    Ints,
     row_max,
     row_of,
     row_sums,
@@ -51,11 +53,16 @@ class Profiles:
         self.background = LIFT * np.asarray(index.tfidf.mean(axis=0), dtype=np.float32).ravel()
 
     def match(self, batch: QueryBatch) -> tuple[Csr, Csr]:
-        """How well items fit the query's terms: idf-weighted geometric mean and minimum over terms, (b, items) each."""
+        """How well items fit the query's terms: idf-weighted geometric mean and minimum over terms, (b, items) each.
+
+        Items that fit no term have 0 in both.
+        """
         terms = top_rows(scale_columns(batch.terms, self.index.idf), QUERY_TERMS)
         scores = self._profiles(terms, batch) @ self.index.tfidf_by_term
         fit = scale_rows(scores, 1 / np.maximum(row_max(scores), 1e-9)).toarray()
-        mean = np.zeros((batch.size, self.index.n_items), dtype=np.float32)
+        touched = np.flatnonzero(fit.any(axis=0))
+        fit = fit[:, touched]
+        mean = np.zeros((batch.size, touched.size), dtype=np.float32)
         least = np.zeros_like(mean)
         asked = np.flatnonzero(np.diff(terms.indptr))
         if asked.size:
@@ -63,7 +70,15 @@ class Profiles:
             least[asked] = np.minimum.reduceat(fit, first, axis=0)
             logs = np.add.reduceat(np.log(fit + FLOOR) * weights[:, None], first, axis=0)
             mean[asked] = np.exp(logs / np.add.reduceat(weights, first)[:, None])
-        return sp.csr_matrix(mean), sp.csr_matrix(least)
+            mean[asked] *= np.maximum.reduceat(fit, first, axis=0) > 0
+        return self._sparse(mean, touched), self._sparse(least, touched)
+
+    def _sparse(self, values: Floats, items: Ints) -> Csr:
+        """A matrix over all items from one over some."""
+        row, column = np.nonzero(values)
+        starts = np.searchsorted(row, np.arange(values.shape[0] + 1))
+        shape = (values.shape[0], self.index.n_items)
+        return sp.csr_matrix((values[row, column], items[column], starts), shape=shape)
 
     def _profiles(self, terms: Csr, batch: QueryBatch) -> Csr:
         """A row of item words for each stored (query, term): its profile without the query's own labels, and itself."""
