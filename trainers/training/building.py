@@ -1,0 +1,61 @@
+"""Index builds inside a run: `indexers.rebuild` with the round's model, beside whatever serves. Nothing is published here."""
+
+from __future__ import annotations
+
+from cogr.records import Side
+from cogr.settings import GeneratorSettings
+from cogr.snapshots import Snapshot
+from indexers.generators.registry import make_generator
+from indexers.rebuild import Job, make_plan, rebuild
+from indexers.reports import progress_bar
+from indexers.workspace import Workspace, generator_options
+
+
+def build_snapshot(
+    workspace: Workspace,
+    side: Side,
+    *,
+    round_: int,
+    model: str | None,
+    generator: str,
+    parent: str | None = None,
+) -> Snapshot:
+    """The keyword sets of a whole side, frozen.
+
+    Args:
+        workspace: settings, data, store.
+        side: whose keywords.
+        round_: number of the round that the snapshot belongs to.
+        model: a model folder in the store, or a model's name; None for generators without one.
+        generator: its kind; "self" is `training.index_by` on the untrained model.
+        parent: the snapshot that it follows.
+    """
+    settings = workspace.settings
+    options = generator_options(_settings(workspace, side, model, generator))
+    with make_generator(options, side, workspace.dataset, workspace.store) as writer:
+        job = Job(
+            side=side,
+            entities=list(workspace.dataset.entities(side)),
+            generator=writer,
+            prompter=workspace.prompter(side),
+            store=workspace.store,
+            dataset_hash=workspace.dataset.dataset_hash,
+            k_max=settings.keywords.k_max,
+            round=round_,
+            parent=parent,
+            search_results=workspace.search_results(side),
+            flush_answers=settings.rebuild.flush_answers,
+            flush_seconds=settings.rebuild.flush_seconds,
+        )
+        plan = make_plan(job)
+        with progress_bar(f"keywords, {side} side", len(plan.missing)) as advance:
+            return rebuild(job, plan, advance).snapshot
+
+
+def _settings(workspace: Workspace, side: Side, model: str | None, generator: str) -> GeneratorSettings:
+    own = workspace.settings.generator.of(side)
+    if model is None:
+        return own.model_copy(update={"name": generator})
+    folder = workspace.store.local(model)
+    kind = workspace.settings.training.index_by if generator == "self" else generator
+    return own.model_copy(update={"name": kind, "model": str(folder) if folder.is_dir() else model, "adapter": None})

@@ -1,0 +1,330 @@
+"""What each stage does: reads files and snapshots of the run, writes a file or a snapshot, says what it wrote.
+
+One function a stage. Which stage comes when is `state`; the process around it is `stage`. Nothing is kept in memory between stages.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from cogr.errors import DataError, SettingsError
+from cogr.mirror import Mirror
+from cogr.records import Entity, Side
+from cogr.rewards import World
+from cogr.settings import TrainingSettings
+from cogr.snapshots import Provenance, Row, Snapshot, open_snapshot, write_snapshot
+from cogr.training_settings import ItemsFrom
+from indexers.backends.mirrors import mirror_of
+from indexers.workspace import Workspace
+from trainers.training.building import build_snapshot
+from trainers.training.runs import Run
+from trainers.training.state import Round, StageName, State
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Wrote:
+    """What a stage wrote: its output (model folder or snapshot id), notes, and what the notes say of the round."""
+
+    output: str
+    notes: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Where a stage finds what it reads.
+
+    Attributes:
+        round: the round under way.
+        base: the round that is built upon; None in round 0.
+        halvings: how often the micro batch is halved, after running out of memory.
+    """
+
+    workspace: Workspace
+    run: Run
+    round: Round
+    base: Round | None
+    say: Say
+    halvings: int = 0
+
+    @classmethod
+    def of(cls, workspace: Workspace, run: Run, state: State, say: Say, halvings: int) -> Scene:
+        """The scene of a state's round under way."""
+        assert state.unfinished is not None
+        return cls(workspace, run, state.unfinished, state.base, say, halvings)
+
+    @property
+    def settings(self) -> TrainingSettings:
+        return self.workspace.settings.training
+
+    @property
+    def before(self) -> Round:
+        """The round that is built upon, which every round after SFT has."""
+        assert self.base is not None
+        return self.base
+
+    def micro_batch(self, size: int) -> int:
+        """The micro batch, halved as often as memory ran out."""
+        return max(1, size >> self.halvings)
+
+    def log(self, side: Side) -> Path:
+        """Where a training stage writes its step figures."""
+        return self.run.folder("logs") / f"r{self.round.number:03d}-{side}.jsonl"
+
+    def snapshot(self, id_: str) -> Snapshot:
+        return open_snapshot(self.workspace.store, id_)
+
+    @cached_property
+    def relevant(self) -> Mapping[str, frozenset[str]]:
+        """Training queries and their relevant items. Raises DataError when no training query has one."""
+        dataset = self.workspace.dataset
+        found = {q.id: dataset.relevant[q.id] for q in dataset.require("train") if dataset.relevant.get(q.id)}
+        if not found:
+            raise DataError(
+                f"No training query of {dataset.name} has a relevant item in the universe; check labels and threshold."
+            )
+        return found
+
+    def world(self, items: Mirror, queries: Mirror | None) -> World:
+        """The world of the training queries."""
+        dataset = self.workspace.dataset
+        counted = [query for query in dataset.require("train") if query.id in self.relevant]
+        return World.of(
+            items,
+            counted,
+            self.relevant,
+            query_mirror=queries,
+            k_max=self.workspace.settings.keywords.k_max,
+            beta=self.settings.f_beta,
+        )
+
+    def mirror(self, snapshot_id: str) -> Mirror:
+        """The mirror of a snapshot, mapped from disk."""
+        return mirror_of(self.workspace.store, self.snapshot(snapshot_id))
+
+
+# SFT
+
+
+def items_from(settings: TrainingSettings) -> ItemsFrom:
+    """Who writes the first item keywords."""
+    if settings.sft.items_from != "auto":
+        if settings.sft.items_from == "self" and settings.model == "tiny":
+            raise SettingsError(
+                'training.sft.items_from is "self", but the model tiny can\'t write keywords before it is trained; '
+                'set it to "extractive" or "statistical".'
+            )
+        return settings.sft.items_from
+    return "extractive" if settings.model == "tiny" else "self"
+
+
+def write_targets(scene: Scene) -> Wrote:
+    """The untrained model, the first item keywords, and algorithm 1's targets as two jsonl files."""
+    from trainers.training.targets import item_targets, query_targets
+
+    settings, base = scene.settings, base_model(scene)
+    source = items_from(settings)
+    built = build_snapshot(scene.workspace, "item", round_=0, model=base if source == "self" else None, generator=source)
+    sets = {row.id: row.keywords for row in built.rows()}
+    items = item_targets(sets, settings.sft.item_keywords)
+    queries = query_targets(items, scene.relevant, settings.sft.query_keywords)
+    if not queries:
+        raise DataError(
+            f"The {source} keywords give no training query a target; look at snapshot {built.id}, or set training.sft.items_from."
+        )
+    for side, targets in (("item", items), ("query", queries)):
+        lines = (json.dumps({"id": id_, "keywords": words}, ensure_ascii=False) for id_, words in targets.items())
+        scene.workspace.store.write(f"{scene.run.path}/sft/{side}.jsonl", "".join(f"{line}\n" for line in lines).encode())
+    return Wrote(base, {"items_from": source, "snapshot": built.id, "items": len(items), "queries": len(queries)})
+
+
+def base_model(scene: Scene) -> str:
+    """The model that both sides start from: made, for tiny; else its name, found and checked."""
+    from indexers.generators.models import resolve_model
+    from trainers.training.tiny import texts_of, tiny_model
+    from trainers.training.weights import save_model
+
+    settings = scene.settings
+    if settings.model != "tiny":
+        resolve_model(settings.model)
+        return settings.model
+    dataset = scene.workspace.dataset
+    return save_model(
+        scene.run,
+        "base",
+        lambda folder: tiny_model(folder, texts_of(dataset), settings.tiny, settings.seed),
+        {"dataset": dataset.dataset_hash, "trained": "no"},
+    )
+
+
+def train_sft(scene: Scene, side: Side) -> Wrote:
+    """One side fine-tuned on its targets."""
+    from trainers.training.prompting import prompts_of
+    from trainers.training.sft import SftJob, run_sft
+    from trainers.training.weights import base_folder
+
+    sft, targets = scene.settings.sft, _read_targets(scene, side)
+    entities = [entity for entity in _trained_entities(scene, side) if entity.id in targets]
+    job = SftJob(
+        base=base_folder(scene.run, scene.round.output("targets")),
+        prompts=prompts_of(scene.workspace, side, entities),
+        targets=[targets[entity.id] for entity in entities],
+        epochs=sft.item_epochs if side == "item" else sft.query_epochs,
+        log=scene.log(side),
+        micro_batch=scene.micro_batch(sft.micro_batch),
+        settings=scene.settings,
+    )
+    return _save(scene, side, run_sft(job))
+
+
+def _read_targets(scene: Scene, side: Side) -> dict[str, list[str]]:
+    lines = scene.workspace.store.read(f"{scene.run.path}/sft/{side}.jsonl").decode().splitlines()
+    return {record["id"]: record["keywords"] for record in map(json.loads, lines)}
+
+
+def _trained_entities(scene: Scene, side: Side) -> Sequence[Entity]:
+    dataset = scene.workspace.dataset
+    return dataset.items if side == "item" else [q for q in dataset.require("train") if q.id in scene.relevant]
+
+
+# Rounds
+
+
+def train_grpo(scene: Scene, side: Side) -> Wrote:
+    """One side trained against the frozen snapshot of the other."""
+    from trainers.training.grpo import GrpoJob, run_grpo
+    from trainers.training.prompting import own_keyword, prompts_of
+    from trainers.training.weights import base_folder
+
+    entities = _trained_entities(scene, side)
+    side_settings = scene.settings.query if side == "query" else scene.settings.item
+    items = scene.mirror(scene.before.items)
+    queries = scene.mirror(scene.round.queries) if side == "item" else None
+    known = scene.snapshot(scene.before.queries if side == "query" else scene.before.items)
+    job = GrpoJob(
+        base=base_folder(scene.run, scene.before.model(side)),
+        prompts=prompts_of(scene.workspace, side, entities),
+        ids=[entity.id for entity in entities],
+        own={entity.id: own_keyword(entity) for entity in entities},
+        world=scene.world(items, queries),
+        known={word for row in known.rows() for word in row.keywords},
+        side=side_settings,
+        settings=scene.settings,
+        micro_batch=scene.micro_batch(side_settings.micro_batch),
+        log=scene.log(side),
+        seed=scene.settings.seed + scene.round.number,
+    )
+    return _save(scene, side, run_grpo(job, scene.say))
+
+
+def _save(scene: Scene, side: Side, trained: Any) -> Wrote:
+    from trainers.training.weights import save_model
+
+    against = "" if not scene.round.number else scene.before.items if side == "query" else scene.round.queries
+    card = {
+        "side": side,
+        "round": scene.round.number,
+        "run": scene.run.name,
+        "data set": scene.workspace.dataset.dataset_hash,
+        "prompt": scene.workspace.settings.prompts.template(side).hash,
+        "trained against": against or "targets of algorithm 1",
+        "figures": trained.notes,
+        "settings": scene.settings.model_dump(mode="json"),
+    }
+    path = save_model(scene.run, f"r{scene.round.number:03d}-{side}", trained.write, card)
+    return Wrote(path, trained.notes)
+
+
+def index(scene: Scene, side: Side) -> Wrote:
+    """The keywords of a whole side by the model that was just trained."""
+    parent = None if scene.base is None else (scene.base.queries if side == "query" else scene.base.items)
+    built = build_snapshot(
+        scene.workspace,
+        side,
+        round_=scene.round.number,
+        model=scene.round.model(side),
+        generator=scene.settings.index_by,
+        parent=parent,
+    )
+    return Wrote(built.id, _counts(built))
+
+
+def accept_items(scene: Scene) -> Wrote:
+    """The round's item snapshot: new sets where they still pay, the others as they were."""
+    from trainers.training.acceptance import accept
+
+    old, new = scene.snapshot(scene.before.items), scene.snapshot(scene.round.output("index-item"))
+    world = scene.world(scene.mirror(old.id), scene.mirror(scene.round.queries))
+    kept = old.by_id
+    moved = {row.id: row.keywords for row in new.rows() if row.keywords != kept[row.id].keywords}
+    chosen = accept(world, moved)
+    taken = frozenset(moved) if scene.settings.accept == "all" else chosen.accepted
+    notes = {
+        "moved": len(moved),
+        "accepted": len(taken),
+        "train_f_before": _mean(chosen.before, world),
+        "promised": _mean(chosen.promised, world),
+        "all_at_once": _mean(chosen.at_once, world),
+        "realised": _mean(chosen.at_once if scene.settings.accept == "all" else chosen.realised, world),
+    }
+    rows = (Row(row.id, row.text, row.keywords if row.id in taken else kept[row.id].keywords) for row in new.rows())
+    manifest = new.manifest
+    provenance = Provenance(
+        round=scene.round.number,
+        k_max=manifest.k_max,
+        prompt_hash=manifest.prompt_hash,
+        generator=manifest.generator,
+        dataset_hash=manifest.dataset_hash,
+        parent=old.id,
+        cut_to_budget=manifest.cut_to_budget,
+        set_aside=manifest.set_aside,
+        notes={"generated": new.id, **notes},
+    )
+    written = write_snapshot(scene.workspace.store, "item", rows, provenance)
+    return Wrote(written.id, {**notes, **_counts(written)})
+
+
+def _mean(total: float, world: World) -> float:
+    return round(total / sum(world.query_weights.values()), 6)
+
+
+def _counts(snapshot: Snapshot) -> dict[str, Any]:
+    manifest = snapshot.manifest
+    return {
+        "keywords_an_entity": round(manifest.keywords / max(1, manifest.entities), 2),
+        "vocabulary": manifest.vocabulary,
+        "empty": manifest.empty,
+        "cut_to_budget": manifest.cut_to_budget,
+        "set_aside": manifest.set_aside,
+    }
+
+
+def evaluate_round(scene: Scene) -> Wrote:
+    """P, R and F1 of the round's pair on every split that has queries."""
+    from cogr.records import SPLITS
+    from indexers.backends.memory import MemoryBackend
+    from trainers.evaluation import evaluate
+
+    store, dataset = scene.workspace.store, scene.workspace.dataset
+    items, queries = scene.snapshot(scene.round.items), scene.snapshot(scene.round.queries)
+    backend = MemoryBackend(store)
+    backend.push(items)
+    splits = [split for split in SPLITS if dataset.queries.get(split)]
+    return Wrote("", {split: evaluate(backend, dataset, items, queries, split).as_dict() for split in splits})
+
+
+WORK: Mapping[StageName, Callable[[Scene], Wrote]] = {
+    "targets": write_targets,
+    "train-item": lambda scene: train_grpo(scene, "item") if scene.round.number else train_sft(scene, "item"),
+    "train-query": lambda scene: train_grpo(scene, "query") if scene.round.number else train_sft(scene, "query"),
+    "index-item": lambda scene: index(scene, "item"),
+    "index-query": lambda scene: index(scene, "query"),
+    "accept-items": accept_items,
+    "evaluate": evaluate_round,
+}
