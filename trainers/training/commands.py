@@ -124,14 +124,15 @@ def _driver(
 ) -> Driver:
     from indexers.workspace import Workspace
     from trainers.training.checks import check_settings
-    from trainers.training.driver import Driver, Launcher
+    from trainers.training.driver import Driver
+    from trainers.training.launching import Launcher
     from trainers.training.runs import branch, open_run
 
     set_verbosity(verbose)
     workspace = Workspace.open(config, set_)
     check_settings(workspace)
     run = branch(workspace, name, new) if new else open_run(workspace, name)
-    launcher = Launcher(config, tuple(set_ or ()), workspace.settings.training.processes)
+    launcher = Launcher(config, tuple(set_ or ()))
     return Driver(workspace, run, launcher, console.note)
 
 

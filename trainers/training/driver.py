@@ -6,17 +6,14 @@ It holds no model and no data in memory for the stages: each reads the run folde
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from cogr.errors import CheckFailedError, CogrError, ServiceError, SnapshotError, TrainingError, UserError
 from cogr.snapshots import open_snapshot
 from indexers.workspace import Workspace
+from trainers.training.launching import Launcher
 from trainers.training.runs import Run
 from trainers.training.stage import OUT_OF_MEMORY
 from trainers.training.state import Round, StageName, State
@@ -24,29 +21,6 @@ from trainers.training.weights import check_model
 
 Say = Callable[[str], None]
 _BY_STATUS: dict[int, type[CogrError]] = {1: CheckFailedError, 2: TrainingError, 3: ServiceError}
-_INTERRUPTED = 130
-
-
-@dataclass(frozen=True)
-class Launcher:
-    """How stage processes are started: with the configuration that this command was given."""
-
-    config: Path | None
-    overrides: Sequence[str]
-    processes: int = 1
-
-    def command(self, run: Run, halvings: int, *, trains: bool) -> list[str]:
-        """The command line of the next stage."""
-        module = ["-m", "trainers.training.stage"]
-        if trains and self.processes > 1:
-            launch = ["-m", "accelerate.commands.launch", "--num_processes", str(self.processes)]
-            module = [*launch, *module]
-        config = ["--config", str(self.config)] if self.config else []
-        overrides = [part for override in self.overrides for part in ("--set", override)]
-        own = ["--run", run.name, "--halvings", str(halvings)]
-        if not (trains and self.processes > 1):
-            own += ["--driver", str(os.getpid())]
-        return [sys.executable, *module, *config, *overrides, *own]
 
 
 class Driver:
@@ -102,22 +76,14 @@ class Driver:
         error_file = self.run.folder() / "error.json"
         error_file.unlink(missing_ok=True)
         before = self.run.state()
-        status = self._start(self._launcher.command(self.run, halvings, trains=trains))
+        training = self.workspace.settings.training
+        status = self._launcher.start(self.run.name, training, trains=trains, halvings=halvings)
         if status == 0 and self.run.state() != before:
             return
         if status == OUT_OF_MEMORY and not halvings and trains:
             self._say(f"{stage} ran out of memory: once more with half the micro batch")
             return self._do(stage, halvings=1)
         raise self._error(stage, status, error_file)
-
-    def _start(self, command: Sequence[str]) -> int:
-        process = subprocess.Popen(command, stdout=sys.stderr)
-        try:
-            return process.wait()
-        finally:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
 
     def _error(self, stage: StageName, status: int, file: Path) -> CogrError:
         if status == OUT_OF_MEMORY:

@@ -36,7 +36,7 @@ _PR_SET_PDEATHSIG = 1
 def main(arguments: list[str] | None = None) -> int:
     """Do the next stage of a run; returns the exit status."""
     options = _parse(arguments)
-    die_with(options.driver)
+    die_with_parent()
     set_verbosity(options.verbose)
     error_file: Path | None = None
     try:
@@ -52,6 +52,8 @@ def main(arguments: list[str] | None = None) -> int:
         if not is_out_of_memory(error):
             raise
         return OUT_OF_MEMORY
+    except KeyboardInterrupt:
+        return console.INTERRUPTED
     return 0
 
 
@@ -61,7 +63,6 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--run", required=True)
     parser.add_argument("--halvings", type=int, default=0)
-    parser.add_argument("--driver", type=int, default=0)
     parser.add_argument("--verbose", action="store_true")
     return parser.parse_args(arguments)
 
@@ -104,12 +105,13 @@ class _lock:
         self._held.__exit__(None, None, None)
 
 
-def die_with(driver: int) -> None:
-    """End this process when its driver ends, however it ends (Linux); a killed command leaves nothing running."""
-    if not driver or not sys.platform.startswith("linux"):
+def die_with_parent() -> None:
+    """End this process when the one that started it ends, however that ends (Linux): a killed command leaves nothing running."""
+    if not sys.platform.startswith("linux"):
         return
+    parent = os.getppid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != driver:
+    if os.getppid() != parent:
         os._exit(1)
 
 

@@ -1,12 +1,11 @@
-"""Step figures as jsonl, and the watch over them: a loss that is no number, a policy that collapses.
+"""Step figures as jsonl: trainer callbacks, the public way to look at a training step. Nothing here changes what is learned.
 
-Trainer callbacks, the public way to look at a training step. Nothing here changes what is learned.
+A loss that is no number stops the stage here; a policy that collapses is `watch`'s business.
 """
 
 from __future__ import annotations
 
 import json
-import logging
 import math
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -16,11 +15,10 @@ from typing import Any
 import numpy as np
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
-from cogr.errors import CheckFailedError, TrainingError
+from cogr.errors import TrainingError
 from cogr.training_settings import WatchSettings
-from trainers.training.scorer import Scorer, Tally, commonest_share
-
-log = logging.getLogger(__name__)
+from trainers.training.scorer import Scorer
+from trainers.training.watch import Watch, step_shares
 
 Say = Callable[[str], None]
 
@@ -146,56 +144,3 @@ class GrpoLog(_JsonLog):
             "reward": [round(float(np.mean(values)), 4) for values in ends if values],
             "seconds": {name: round(value, 2) for name, value in self.seconds.items()},
         }
-
-
-def step_shares(tally: Tally, known: Collection[str]) -> dict[str, float]:
-    """Means and shares of one step's completions."""
-    count = max(1, len(tally.rewards))
-    words = [word for _, keywords in tally.sets for word in keywords]
-    return {
-        "reward": float(np.mean(tally.rewards)) if tally.rewards else 0.0,
-        "reward_std": float(np.std(tally.rewards)) if tally.rewards else 0.0,
-        "equal_groups": tally.equal_groups / max(1, tally.groups),
-        "over_budget": tally.over_budget / count,
-        "unfinished": tally.unfinished / count,
-        "empty": sum(not keywords for _, keywords in tally.sets) / count,
-        "one_list": commonest_share(tally.sets),
-        "keywords": len(words) / count,
-        "new_keywords": sum(word not in known for word in words) / max(1, len(words)),
-    }
-
-
-_COLLAPSES = {
-    "empty": "the lists are empty",
-    "one_list": "all entities get one list",
-    "over_budget": "the lists are over the budget",
-    "unfinished": "the lists don't end before the length limit",
-    "equal_groups": "all rewards of a group are equal, so that there is nothing to learn from",
-}
-_ADVICE = "lower the learning rate, train SFT longer, or look at the prompts; the step log has the figures"
-
-
-class Watch:
-    """Names a collapse that lasts, and stops the stage when it goes on.
-
-    Args:
-        settings: from which share on it is one, after how many steps it is named, after how many the stage stops.
-        say: where it is named.
-    """
-
-    def __init__(self, settings: WatchSettings, say: Say) -> None:
-        self._settings = settings
-        self._say = say
-        self._lasting = dict.fromkeys(_COLLAPSES, 0)
-
-    def see(self, step: int, shares: Mapping[str, float]) -> None:
-        """Look at one step's figures. Raises CheckFailedError when a collapse has lasted for the patience."""
-        for name, what in _COLLAPSES.items():
-            self._lasting[name] = self._lasting[name] + 1 if shares[name] >= self._settings.share else 0
-            if self._lasting[name] == self._settings.steps:
-                self._say(f"step {step}: the policy is collapsing, {what} for {self._settings.steps} steps")
-            if self._lasting[name] >= self._settings.patience:
-                raise CheckFailedError(
-                    f"The policy has collapsed: at step {step} {what}, for {self._lasting[name]} steps in a row "
-                    f"(training.watch.patience); {_ADVICE}."
-                )
