@@ -89,7 +89,8 @@ def norm_table(bm25: BM25, avgdl: np.float32) -> NDArray[np.float32]:
     """inv of each of the 256 length codes, float32, shape (256,)."""
     one, k1, b = np.float32(1), np.float32(bm25.k1), np.float32(bm25.b)
     stored = LENGTHS.astype(np.float32) if bm25.norms else np.ones(256, np.float32)
-    return one / (k1 * ((one - b) + (b * stored) / avgdl))
+    with np.errstate(divide="ignore"):  # b = 1 and a length of 0, which no entity that scores has
+        return one / (k1 * ((one - b) + (b * stored) / avgdl))
 
 
 def weight(bm25: BM25, idf: np.float32, boost: int = 1) -> np.float32:
@@ -100,8 +101,9 @@ def weight(bm25: BM25, idf: np.float32, boost: int = 1) -> np.float32:
     return factor * idf
 
 
-def term_scores(weight: np.float32, norms: NDArray[np.float32]) -> NDArray[np.float32]:
-    """w - w / (1 + tf * inv) with tf = 1, for each inv. Not idf * tf / (tf + K): the last bits differ."""
+def term_scores(weights: NDArray[np.float32], norms: NDArray[np.float32]) -> NDArray[np.float32]:
+    """w - w / (1 + tf * inv) with tf = 1, shape (weights, norms). Not idf * tf / (tf + K): the last bits differ."""
+    weight = weights[:, None]
     return weight - weight / (np.float32(1) + norms)
 
 

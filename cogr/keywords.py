@@ -18,13 +18,18 @@ MAX_KEYWORD_CHARS = 256
 """Cap on a keyword's length in code points. `normalise` cuts there; `parse` drops what is longer, as a run-on."""
 
 _READ_AT_MOST = 16 * MAX_KEYWORD_CHARS
+# A character composed from more than four is not worth waiting for.
+_COMPOSES_AT_MOST = 4
 # Quotes, brackets, list marks and sentence marks around a keyword. Not + # % & @ $ °, which end real ones (c++, c#, 50%).
 _OUTER = (
     " \t!\"'()*,-./:;<=>?[\\]^_`{|}~"
     + "¡¿«»‘’‚‛“”„‟‹›•‣◦⁃∙·●○■□▪▫►▶–—―…、。〈〉《》「」『』【】〔〕〖〗،؛؟।！？：；，．（）［］｛｝～"
 )
 _NUMBERING = re.compile(r"(?:[(\[]?\d{1,3}[.):\]]\s+|#+\s+)+")
-_SEPARATORS = re.compile("[,，、،;；؛\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+# Commas, semicolons and line ends, Latin, CJK and Arabic, with the variants that NFKC turns into one of them.
+_SEPARATORS = re.compile(
+    "[,，、،;；؛\n\r\v\f\x1c-\x1e\x85\u2028\u2029\u037e\ufe10\ufe11\ufe14\ufe50\ufe51\ufe54\uff64]"
+)
 _THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 _FENCE = re.compile(r"^[ \t]{0,8}```.*$", re.MULTILINE)
 _LABEL = re.compile(r"^[\s{\[\"'*#]{0,20}(?:[\w ]{0,40} )?keywords?[\"'*]*\s*:", re.IGNORECASE)
@@ -55,7 +60,7 @@ def _ascii_pass(text: str) -> str:
 def _unicode_pass(text: str) -> str:
     text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     text = " ".join(text.split())
-    text = "".join(c for c in text if c.isascii() or unicodedata.category(c) not in _DROPPED)
+    text = "".join(c for c in text if unicodedata.category(c) not in _DROPPED)
     return _ascii_pass(text) if text.isascii() else _strip_outer(text)
 
 
@@ -88,9 +93,11 @@ def parse_counted(completion: str) -> Parsed:
     text = _LABEL.sub("", text, count=1)
     found: dict[str, None] = {}
     repeated = overlong = 0
-    for piece in _SEPARATORS.split(unicodedata.normalize("NFKC", text)):
+    for piece in _SEPARATORS.split(text):
         piece = piece.strip()
-        if len(piece) > MAX_KEYWORD_CHARS:
+        if not piece:
+            continue
+        if _is_run_on(piece):
             overlong += 1
             continue
         keyword = normalise(piece)
@@ -99,6 +106,16 @@ def parse_counted(completion: str) -> Parsed:
         repeated += keyword in found
         found[keyword] = None
     return Parsed(tuple(found), repeated, overlong)
+
+
+def _is_run_on(piece: str) -> bool:
+    """Longer than a keyword may be once composed. Unicode normalisation is quadratic in a run of combining marks, so that
+    what is far too long is never normalised."""
+    if len(piece) <= MAX_KEYWORD_CHARS and piece.isascii():
+        return False
+    if len(piece) > _COMPOSES_AT_MOST * MAX_KEYWORD_CHARS:
+        return True
+    return len(unicodedata.normalize("NFKC", piece)) > MAX_KEYWORD_CHARS
 
 
 def parse(completion: str) -> tuple[str, ...]:

@@ -7,27 +7,27 @@ Inside, entities are dense ids: ranks of their ids in code-point order, so that 
 
 from __future__ import annotations
 
-from array import array
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
+from cogr.bitmaps import to_array, to_bitmap
 from cogr.bm25 import BM25, DEFAULT
 from cogr.errors import DataError, SnapshotError
 from cogr.mirrorfile import open_saved, save
 from cogr.postings import Postings, PostingsBuilder
-from cogr.scoring import Scorer, top
+from cogr.scoring import Scorer
 from cogr.snapshots import Snapshot
-from cogr.strings import SortedStrings
+from cogr.strings import SortedStrings, arrow_strings, integers
 
-_CACHED_KEYWORDS = 1 << 18
+_CACHED = 1 << 18
+"""Hot keywords and ids that are kept at hand, some 100 bytes each; bitmaps take about 2 bytes a posting besides."""
 
 
 @dataclass(frozen=True)
@@ -72,15 +72,17 @@ class Mirror:
         self.snapshot = snapshot
         self.content_hash = content_hash
         self.bm25 = bm25
-        self._number = lru_cache(_CACHED_KEYWORDS)(postings.terms.find)
-        self._cached_bitmap = lru_cache(_CACHED_KEYWORDS)(self._make_bitmap)
+        self._rank = lru_cache(_CACHED)(postings.ids.find)
+        self._number = lru_cache(_CACHED)(postings.terms.find)
+        self._cached_bitmap = lru_cache(_CACHED)(self._make_bitmap)
 
     @classmethod
     def build(cls, snapshot: Snapshot, bm25: BM25 = DEFAULT) -> Mirror:
         """The mirror of a snapshot, streaming over its batches."""
         builder = PostingsBuilder()
         for batch in snapshot.batches():
-            builder.add(batch["id"], batch["keywords"], batch["self"])
+            sets = batch["keywords"]
+            builder.add(batch["id"], sets.flatten(), np.diff(integers(sets.offsets)), batch["self"])
         return cls(builder.finish(), snapshot.id, snapshot.manifest.content_hash, bm25)
 
     @classmethod
@@ -109,11 +111,15 @@ class Mirror:
             )
         order = sorted(range(len(ids)), key=ids.__getitem__)
         builder = PostingsBuilder()
-        builder.add(
-            pa.array([ids[at] for at in order], pa.string()),
-            pa.array([list(sets[at]) for at in order], pa.list_(pa.string())),
-            pa.array([own[at] for at in order], pa.string()),
-        )
+        try:
+            builder.add(
+                arrow_strings(ids[at] for at in order),
+                arrow_strings(keyword for at in order for keyword in sets[at]),
+                np.array([len(sets[at]) for at in order], np.int64),
+                arrow_strings(own[at] for at in order),
+            )
+        except UnicodeEncodeError as error:
+            raise DataError(f"{error.object!r} has a lone surrogate; normalise keywords, and repair the id.") from error
         return cls(builder.finish(), bm25=bm25)
 
     def scored_by(self, bm25: BM25) -> Mirror:
@@ -171,7 +177,7 @@ class Mirror:
 
     def dense(self, id_: str) -> int:
         """The dense id of an id. Raises DataError when the mirror does not hold it."""
-        dense = self._postings.ids.find(id_)
+        dense = self._rank(id_)
         if dense < 0:
             raise DataError(f"There is no {id_!r} in {self}; check the id, or build the snapshot again with it.")
         return dense
@@ -222,29 +228,33 @@ class Mirror:
 
     def scores(self, keywords: Iterable[str]) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
         """Dense ids of the whole retrieved set, ascending, and their scores. Repeated keywords fold into a boost."""
-        words = list(keywords)
-        retrieved = np.frombuffer(self.retrieved(words).to_array(), np.uint32)
-        terms = (term for term in map(self._number, words) if term >= 0)
-        return retrieved, self._scorer.scores(terms, retrieved)
+        words = Counter(keywords)
+        retrieved = to_array(self.retrieved(words))
+        return retrieved, self._scorer.scores(self._numbered(words), retrieved)
 
     def search(self, keywords: Iterable[str], size: int = 10) -> Ranking:
-        """The `size` best of the retrieved set by BM25, equal scores by id."""
-        retrieved, scores = self.scores(keywords)
-        best = top(scores, size)
-        return Ranking(retrieved[best], scores[best], len(retrieved), self._postings.ids)
+        """The `size` best of the retrieved set by BM25, equal scores by id. Repeated keywords fold into a boost."""
+        words = Counter(keywords)
+        bitmaps = {self._number(word): self._cached_bitmap(word) for word in words}
+        dense, scores = self._scorer.best(self._numbered(words), bitmaps, size)
+        return Ranking(dense, scores, self.count(words), self._postings.ids)
 
     def explain(self, keywords: Iterable[str], entity: str) -> dict[str, float]:
-        """Each of the keywords that the entity has, with its part of the score (float32). Raises DataError for an unknown id."""
+        """Each keyword that the entity has, with its part of the score (a float32 value).
+
+        The parts summed in float64 and cast to float32 are the score. Raises DataError for an unknown id.
+        """
         dense = self.dense(entity)
         having = set(self._postings.set_of(dense).tolist())
-        found = ((word, self._number(word), boost) for word, boost in Counter(keywords).items())
-        return {word: float(self._scorer.part(term, boost, dense)) for word, term, boost in found if term in having}
+        found = {word: times for word, times in Counter(keywords).items() if self._number(word) in having}
+        parts = self._scorer.parts(self._numbered(found), dense)
+        return dict(zip(found, parts.tolist(), strict=True))
+
+    def _numbered(self, words: Mapping[str, int]) -> dict[int, int]:
+        """Keyword number -> times said, of the keywords that the index has."""
+        numbered = ((self._number(word), times) for word, times in words.items())
+        return {number: times for number, times in numbered if number >= 0}
 
     @cached_property
     def _scorer(self) -> Scorer:
         return Scorer(self._postings, self.bm25)
-
-
-def to_bitmap(dense: NDArray[np.uint32]) -> BitMap:
-    """A bitmap of dense ids; through bytes, as pyroaring reads arrays of its own kind ten times faster than numpy's."""
-    return BitMap(array("I", dense.tobytes()))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -55,7 +56,9 @@ def save(folder: Path, postings: Postings, snapshot: str | None, content_hash: s
     store.remove(_MANIFEST)
     for name, array in _arrays(postings).items():
         with store.replacing(f"{name}.npy") as file:
-            np.save(file, array, allow_pickle=False)
+            # Not np.save: its tofile hides why a disk refuses.
+            npy.write_array_header_1_0(file, npy.header_data_from_array_1_0(array))  # type: ignore[no-untyped-call]
+            file.write(array.data)
     manifest = MirrorManifest(
         format=FORMAT,
         snapshot=snapshot,

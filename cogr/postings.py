@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from cogr import bm25
 from cogr.errors import DataError
-from cogr.strings import SortedStrings
+from cogr.strings import SortedStrings, integers
 
 _Number = TypeVar("_Number", bound=np.integer[Any])
 
@@ -72,22 +73,27 @@ class PostingsBuilder:
     def __init__(self) -> None:
         self._chunks: list[_Chunk] = []
 
-    def add(self, ids: pa.Array, keywords: pa.ListArray, own: pa.Array) -> None:
-        """One batch: ids in ascending order, keyword lists (repeats are dropped), own texts as keywords ("": none)."""
+    def add(self, ids: pa.Array, keywords: pa.Array, counts: NDArray[np.int64], own: pa.Array) -> None:
+        """One batch, as Arrow strings.
+
+        Args:
+            ids: of the entities, ascending.
+            keywords: of all entities, one after the other; repeats within one are dropped.
+            counts: how many of them belong to each entity.
+            own: own texts as keywords, "" for none.
+        """
         rows = len(ids)
-        words = pa.concat_arrays([keywords.flatten(), own])
-        encoded = pc.if_else(pc.equal(words, ""), None, words).dictionary_encode()
-        codes = encoded.indices.fill_null(-1).to_numpy()
-        counts = np.diff(keywords.offsets.to_numpy())
+        words = pa.concat_arrays([keywords, own])
+        dictionary, codes = _encode(words)
         # The own text goes behind its entity's keywords.
         row_of = np.repeat(np.arange(rows), counts + 1)
         is_own = np.zeros(len(codes), bool)
         is_own[np.cumsum(counts + 1) - 1] = True
         ordered = np.empty(len(codes), np.int32)
         ordered[~is_own], ordered[is_own] = codes[: len(codes) - rows], codes[len(codes) - rows :]
-        kept = _first_occurrences(row_of, ordered, len(encoded.dictionary))
+        kept = _first_occurrences(row_of, ordered, len(dictionary))
         lengths = np.bincount(row_of[kept], minlength=rows)
-        self._chunks.append(_Chunk(ids, encoded.dictionary, lengths, ordered[kept], ordered[is_own]))
+        self._chunks.append(_Chunk(ids, dictionary, lengths, ordered[kept], ordered[is_own]))
 
     def finish(self) -> Postings:
         """The postings of everything added. Raises DataError when ids are not ascending or repeat."""
@@ -114,6 +120,15 @@ class PostingsBuilder:
         return zip(self._chunks, numbers, strict=True)
 
 
+def _encode(words: pa.Array) -> tuple[pa.Array, NDArray[np.int32]]:
+    """The distinct words without "", and the number of each word, -1 for ""."""
+    encoded = words.dictionary_encode()
+    lengths = pc.binary_length(encoded.dictionary)
+    kept = integers(lengths) > 0
+    numbers = np.where(kept, np.cumsum(kept) - 1, -1).astype(np.int32)
+    return encoded.dictionary.filter(lengths.cast(pa.bool_())), numbers[integers(encoded.indices)]
+
+
 def _first_occurrences(rows: NDArray[np.int64], codes: NDArray[np.int32], vocabulary: int) -> NDArray[np.int64]:
     """Positions of each row's codes, without those below 0 and without repeats, in order."""
     kept = np.flatnonzero(codes >= 0)
@@ -127,8 +142,8 @@ def _merge_vocabularies(dictionaries: list[pa.Array]) -> tuple[SortedStrings, li
     merged = _concat(dictionaries).dictionary_encode()
     order = pc.sort_indices(merged.dictionary)
     rank = np.empty(len(order), np.int64)
-    rank[order.to_numpy()] = np.arange(len(order))
-    numbers = rank[merged.indices.to_numpy()]
+    rank[integers(order)] = np.arange(len(order))
+    numbers = rank[integers(merged.indices)]
     cuts = np.cumsum([len(dictionary) for dictionary in dictionaries])[:-1]
     return SortedStrings.from_arrow(merged.dictionary.take(order)), np.split(numbers, cuts) if dictionaries else []
 
@@ -161,7 +176,5 @@ def _concat(arrays: list[pa.Array]) -> pa.Array:
 
 def _check_ascending(ids: pa.Array) -> None:
     if len(ids) > 1 and not pc.all(pc.less(ids[:-1], ids[1:])).as_py():
-        at = pc.index(pc.less(ids[:-1], ids[1:]), False).as_py()
-        raise DataError(
-            f"Ids must be ascending without repeats, but {ids[at + 1].as_py()!r} follows {ids[at].as_py()!r}."
-        )
+        first, second = next(pair for pair in pairwise(ids.to_pylist()) if pair[0] >= pair[1])
+        raise DataError(f"Ids must be ascending without repeats, but {second!r} follows {first!r}.")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -19,6 +19,7 @@ ItemVariant = Literal["full", "title"]
 QueryVariant = Literal["plain", "search"]
 
 _PLACEHOLDER = re.compile(r"\{(query|item|description|search_results)\}")
+_UNREADABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 _ALLOWED: dict[Side, set[str]] = {"query": {"query", "search_results"}, "item": {"item", "description"}}
 _REQUIRED: dict[Side, str] = {"query": "query", "item": "item"}
 
@@ -104,30 +105,60 @@ def render(prompt: Prompt, tokenizer: ChatTokenizer) -> str:
     """The prompt as the model reads it: its chat template when it has one (thinking off), else the plain text."""
     if not tokenizer.chat_template:
         return prompt.text
+    from jinja2 import TemplateError  # the tokenizer needs it to apply any template
+
+    try:
+        return _spell(prompt.messages, tokenizer)
+    except TemplateError:
+        # Some templates (Gemma 2, early Mistral) refuse a system message: it goes before the user's.
+        return _spell([{"role": "user", "content": f"{prompt.system}\n\n{prompt.user}"}], tokenizer)
+
+
+def _spell(messages: list[dict[str, str]], tokenizer: ChatTokenizer) -> str:
     # Paper, section 4.3: keywords are generated without chain of thought; templates that know no such switch ignore it.
-    spelled = tokenizer.apply_chat_template(
-        prompt.messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
+    return str(
+        tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, enable_thinking=False)
     )
-    return str(spelled)
 
 
 Cut = Callable[[str, int], str]
 """Shortens a text to a number of tokens: (text, tokens) -> text."""
 
-_TOKENISH = re.compile(r"[a-zA-Z]{1,6}|[0-9]{1,3}|\s+|.", re.DOTALL)
+# White space goes with the word after it, as in the vocabularies of language models.
+_TOKENISH = re.compile(r"\s{0,8}(?:[a-zA-Z]{1,6}|[0-9]{1,3}|[^\sa-zA-Z0-9])|\s{1,8}", re.DOTALL)
 
 
 def cut_by_estimate(text: str, tokens: int) -> str:
     """Shorten without a tokenizer: six letters, three digits or one other character count as a token.
 
-    An upper estimate for English on BPE vocabularies, about right for CJK.
+    More tokens than a tokenizer counts for English; about right for Chinese. Reads no more of the text than it keeps.
     """
     if len(text) <= tokens:
         return text
     for count, match in enumerate(_TOKENISH.finditer(text)):
-        if count == 2 * tokens or match.end() > 12 * tokens:
+        if count == tokens:
             return text[: match.start()].rstrip()
     return text
+
+
+class OffsetTokenizer(Protocol):
+    """The part of a fast Hugging Face tokenizer that `cut_by_tokenizer` needs."""
+
+    def __call__(self, text: str, **kwargs: object) -> Mapping[str, Sequence[tuple[int, int]]]: ...
+
+
+def cut_by_tokenizer(tokenizer: OffsetTokenizer) -> Cut:
+    """A cut by a model's own (fast) tokenizer: the longest beginning of the text with so many tokens."""
+
+    def cut(text: str, tokens: int) -> str:
+        # No vocabulary spends more than 16 characters on the average token; what is beyond need not be read.
+        head = text[: 16 * tokens]
+        spans = tokenizer(head, add_special_tokens=False, return_offsets_mapping=True, verbose=False)["offset_mapping"]
+        if len(spans) <= tokens:
+            return head if len(head) == len(text) else head.rstrip()
+        return head[: spans[tokens - 1][1]].rstrip()
+
+    return cut
 
 
 @dataclass(frozen=True)
@@ -154,9 +185,14 @@ class Prompter:
             "description": short,
             "search_results": short,
         }
-        user = _PLACEHOLDER.sub(lambda match: values[match[1]], self.template.user)
+        user = _PLACEHOLDER.sub(lambda match: _readable(values[match[1]]), self.template.user)
         return Prompt(self.template.system, user, cut=self._reads_long_text and len(short) < len(long))
 
     @property
     def _reads_long_text(self) -> bool:
         return "{description}" in self.template.user or "{search_results}" in self.template.user
+
+
+def _readable(text: str) -> str:
+    """The text without control characters and lone surrogates, which tokenizers and JSON refuse."""
+    return text if text.isprintable() else _UNREADABLE.sub(" ", text)

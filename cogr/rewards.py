@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
+from cogr.bitmaps import to_array
 from cogr.errors import DataError, SettingsError
 from cogr.keywords import normalise, over_budget
 from cogr.mirror import Mirror
@@ -112,7 +113,7 @@ class World:
         """How many items, or the sum of their weights."""
         if self.item_weights is None:
             return len(items)
-        return float(self.item_weights[_numbers(items)].sum())
+        return float(self.item_weights[to_array(items)].sum())
 
     @cached_property
     def reference(self) -> Reference:
@@ -159,7 +160,7 @@ def transposed_reward(world: World, item_id: str, keywords: Sequence[str]) -> fl
     item = reference.item(item_id)
     if over_budget(keywords, world.k_max):
         return 0.0
-    retrieved = reference.queries_of(item, keywords)
+    retrieved = reference.queries_of(item, keywords) & reference.members
     hits, found, wanted = (
         reference.query_mass(queries) for queries in (retrieved & item.relevant, retrieved, item.relevant)
     )
@@ -180,7 +181,11 @@ class ItemState:
 class Reference:
     """The retrieval state under the reference item index (paper, appendix "Efficient Implementation of Item-Side Reward").
 
-    For each query, by dense id of the query mirror: n_tp, n_ret, beta² n_rel, F and weight. For each item, at first use: Q_ref.
+    For each query, by dense id of the query mirror: n_tp, n_ret, beta² n_rel, F and weight; all 0 for a query that does not
+    count. For each item, at first use: Q_ref.
+
+    Attributes:
+        members: dense ids of the queries that count.
 
     Raises:
         DataError: the world has no query mirror, or one that lacks a query.
@@ -197,7 +202,7 @@ class Reference:
         zeros = bytes(8 * len(world.queries))
         # array and not numpy: reading one number costs a fifth, and numpy can look at the same memory.
         self._tp, self._ret, self._rel, self._f, self._weight = (array("d", zeros) for _ in range(5))
-        self._members = BitMap()
+        self.members = BitMap()
         self._relevant: dict[int, BitMap] = {}
         self._items: dict[str, ItemState] = {}
         for query_id, relevant in world.relevant.items():
@@ -205,7 +210,7 @@ class Reference:
 
     def _count(self, query_id: str, relevant: BitMap) -> None:
         world, query = self._world, self._queries.dense(query_id)
-        self._members.add(query)
+        self.members.add(query)
         for item in relevant:
             self._relevant.setdefault(item, BitMap()).add(query)
         retrieved = world.items.retrieved(self._queries.keywords_of(query))
@@ -235,17 +240,17 @@ class Reference:
                 own=items.own_keyword(dense),
                 mass=1.0 if weights is None else float(weights[dense]),
                 relevant=self._relevant.get(dense, BitMap()),
-                queries=self._queries.retrieved(items.keywords_of(dense)) & self._members,
+                queries=self._queries.retrieved(items.keywords_of(dense)),
             )
         return state
 
     def queries_of(self, item: ItemState, keywords: Sequence[str]) -> BitMap:
-        """Q_cand: queries that would retrieve the item if it had `keywords`."""
-        return self._queries.retrieved((*keywords, item.own)) & self._members
+        """Q_cand: queries of the mirror that would retrieve the item if it had `keywords`."""
+        return self._queries.retrieved((*keywords, item.own))
 
     def query_mass(self, queries: BitMap) -> float:
         """Sum of the queries' weights."""
-        return float(np.frombuffer(self._weight)[_numbers(queries)].sum())
+        return float(np.frombuffer(self._weight)[to_array(queries)].sum())
 
     def marginal(self, item: ItemState, keywords: Sequence[str]) -> float:
         """Sum of F_cand - F_ref over Q_cand △ Q_ref, without a budget."""
@@ -269,7 +274,7 @@ class Reference:
     def _change_of_many(self, queries: BitMap, item: ItemState, mass: float) -> float:
         total = 0.0
         for group, gain in ((queries & item.relevant, mass), (queries - item.relevant, 0.0)):
-            at = _numbers(group)
+            at = to_array(group)
             tp, ret, rel, f, weight = (
                 np.frombuffer(values)[at] for values in (self._tp, self._ret, self._rel, self._f, self._weight)
             )
@@ -322,10 +327,6 @@ def load_reward(path: str) -> Reward:
             f"The reward {path!r} is no function of {module_name}; name one that takes (world, id, keywords)."
         )
     return cast(Reward, reward)
-
-
-def _numbers(bitmap: BitMap) -> NDArray[np.uint32]:
-    return np.frombuffer(bitmap.to_array(), np.uint32)
 
 
 def _by_dense_id(weights: Mapping[str, float], items: Mirror) -> NDArray[np.float64]:

@@ -37,9 +37,10 @@ class BackendName(StrEnum):
 
 
 def set_verbosity(verbose: bool) -> None:
-    """Logs of our own packages to standard error: warnings, or everything from INFO up."""
-    logging.basicConfig(
-        stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING
-    )
+    """Logs of our own packages to standard error: warnings, or everything from INFO up. Libraries stay silent."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     for package in ("cogr", "indexers", "trainers", "ops"):
-        logging.getLogger(package).setLevel(logging.INFO if verbose else logging.WARNING)
+        logger = logging.getLogger(package)
+        logger.handlers = [handler]
+        logger.setLevel(logging.INFO if verbose else logging.WARNING)

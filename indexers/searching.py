@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from cogr.keywords import cut_to_budget, parse
 from cogr.records import Query
+from cogr.snapshots import read_manifest
 from indexers.backends.base import Hit
 from indexers.generators.base import Completion, Request
 from indexers.publishing import query_keywords
@@ -68,13 +69,21 @@ def _keywords(workspace: Workspace, text: str, given: str | None) -> tuple[Seque
         return parse(given), "given"
     if workspace.backend.serving().get("query") and (stored := workspace.backend.lookup(text)) is not None:
         return stored, "index"
-    name = workspace.generator_settings("query").name
-    if name not in _LIVE:
+    name = _live_generator(workspace)
+    if name is None:
         return (), "none"
     query = Query("search", text)
     request = Request(query.id, query, workspace.prompter("query")(query))
-    with workspace.generator("query") as generator:
+    with workspace.generator("query", name) as generator:
         for answer in generator.generate([request]):
             if isinstance(answer, Completion):
                 return cut_to_budget(parse(answer.text), workspace.settings.keywords.k_max), "generator"
     return (), "none"
+
+
+def _live_generator(workspace: Workspace) -> str | None:
+    """The kind that wrote the serving query side, so that a new query gets keywords of the same vocabulary; None if it is slow."""
+    serving = workspace.backend.serving().get("query")
+    kind = read_manifest(workspace.store, serving).generator.get("kind") if serving else None
+    name = str(kind or workspace.generator_settings("query").name)
+    return name if name in _LIVE else None

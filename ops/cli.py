@@ -42,7 +42,7 @@ def doctor(
 
 def _print_findings(out: Console, findings: list[Finding]) -> None:
     for finding in findings:
-        out.print(f"{'ok' if finding.ok else 'missing':8} {finding.name:14} {finding.detail}", soft_wrap=True)
+        out.print(f"{finding.state:8} {finding.name:14} {finding.detail}", soft_wrap=True)
         if finding.fix:
             out.print(f"{'':8} {'':14} -> {finding.fix}", soft_wrap=True)
 

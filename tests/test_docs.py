@@ -105,7 +105,9 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def runs_anywhere(line: str) -> bool:
     """Commands that need a server or minutes are tried by tests of their own."""
     return (
-        not line.startswith(("cogr-ops opensearch start", "cogr-train demo")) and "<" not in line and "vllm" not in line
+        not line.startswith(("cogr-ops opensearch start", "cogr-ops opensearch stop", "cogr-train demo"))
+        and "<" not in line
+        and "vllm" not in line
     )
 
 

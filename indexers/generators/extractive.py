@@ -168,7 +168,7 @@ class Collection:
         pairs, counts = np.unique(self._tokens[real] * self.size + doc[real], return_counts=True)
         stems, docs = np.divmod(pairs, max(1, self.size))
         length = np.bincount(doc[real], minlength=self.size)
-        norm = _K1 * (1 - _B + _B * length / max(1.0, length.mean()))
+        norm = _K1 * (1 - _B + _B * length * self.size / max(1, length.sum()))
         df = np.bincount(stems, minlength=len(self._stems))
         idf = np.log1p((self.size - df + 0.5) / (df + 0.5))
         weights = idf[stems] * counts * (_K1 + 1) / (counts + norm[docs])

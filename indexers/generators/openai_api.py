@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from typing import Any, Literal
 from urllib.parse import urlsplit, urlunsplit
 
@@ -104,10 +103,14 @@ class OpenAIGenerator(GeneratorBase):
                     return
                 waiting = asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 done, running = loop.run_until_complete(waiting)
-                for answer in [task.result() for task in done]:
+                # What was answered is given out before what went wrong is raised.
+                errors = [error for task in done if (error := task.exception()) is not None]
+                for answer in [task.result() for task in done if task.exception() is None]:
                     passing = isinstance(answer, Failure) and not answer.lasting
                     failed_in_a_row = failed_in_a_row + 1 if passing else 0
                     yield answer
+                if errors:
+                    raise errors[0]
                 if failed_in_a_row >= self.options.give_up_after:
                     raise ServiceError(f"{self._where} failed {failed_in_a_row} times in a row; try again later.")
         finally:
@@ -194,9 +197,7 @@ def _completion(id_: str, response: Any) -> Completion:
 async def _stop(client: Any, running: set[asyncio.Task[Answer]]) -> None:
     for task in running:
         task.cancel()
-    for task in running:
-        with suppress(asyncio.CancelledError, ServiceError, GeneratorError):
-            await task
+    await asyncio.gather(*running, return_exceptions=True)
     await client.close()
 
 

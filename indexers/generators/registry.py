@@ -52,7 +52,7 @@ def make_generator(
     """The generator that the settings describe.
 
     Args:
-        settings: `kind` and that kind's options, as a table of the configuration has them.
+        settings: `kind` and that kind's options, as a table of the configuration has them; None is the same as unset.
         side: whose keywords it will write.
         dataset: for the kinds that read the collection (`extractive`, `statistical`).
         store: for the kinds that keep a fitted state (`statistical`).
@@ -67,7 +67,7 @@ def make_generator(
 
 def read_options(settings: Mapping[str, Any]) -> tuple[Options, Maker]:
     """The checked options of a generator, and what makes it."""
-    rest = dict(settings)
+    rest = {name: value for name, value in settings.items() if value is not None}
     name = rest.pop("kind", None)
     if name not in KINDS:
         raise GeneratorError(f"There is no generator {name!r}{_nearest(str(name), KINDS)}; kinds: {', '.join(KINDS)}.")

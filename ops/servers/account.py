@@ -51,7 +51,8 @@ class Account:
         if not self.drops:
             return os.access(path, {"r": os.R_OK, "w": os.W_OK, "x": os.X_OK}[right])
         try:
-            probe = subprocess.run(["test", f"-{right}", str(path)], check=False, cwd="/", **self.popen_arguments())
+            command, environment = ["test", f"-{right}", str(path)], {"PATH": os.defpath}
+            probe = subprocess.run(command, env=environment, check=False, cwd="/", **self.popen_arguments())
         except PermissionError as error:
             raise UserError(
                 f"Servers don't run as root, and this process may not change to the user {self.name}; "

@@ -12,6 +12,7 @@ from cogr.errors import ServiceError, UserError
 from indexers import console
 from ops.servers import opensearch
 from ops.servers.configured import Answer, ask, from_environment
+from ops.servers.security import SECURITY_VERSION
 from ops.servers.state import ServerState
 
 app = typer.Typer(no_args_is_help=True, help="A local single-node OpenSearch for development and tests.")
@@ -31,7 +32,7 @@ def start(
     heap: str = typer.Option("512m", help="Java heap, such as 512m or 2g."),
     data: Path = typer.Option(None, help="Folder for the data.  [default: below the server's folder]"),
     security: bool = typer.Option(
-        False, "--security", help=f"With TLS and users (OpenSearch {opensearch.SECURITY_VERSION} and its plugin)."
+        False, "--security", help=f"With TLS and users (OpenSearch {SECURITY_VERSION} and its plugin)."
     ),
     as_json: bool = Json,
 ) -> None:

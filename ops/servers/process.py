@@ -70,7 +70,7 @@ def spawn(
     """Start a process that outlives the caller, its output appended to a log.
 
     Raises:
-        ServiceError: it could not be started, or ended at once.
+        ServiceError: it could not be started.
         UserError: the caller is root and may not change to the account.
     """
     try:
@@ -91,10 +91,7 @@ def spawn(
         ) from error
     except OSError as error:
         raise ServiceError(f"{command[0]} can't be started ({error}).") from error
-    birth = birth_of(child.pid)
-    if birth is None:
-        raise ServiceError(f"{Path(command[0]).name} ended at once: {last_words(log)} The log is {log}.")
-    return ProcessId(child.pid, birth)
+    return ProcessId(child.pid, birth_of(child.pid) or "ended at once")
 
 
 def end(process: ProcessId, patience: float = 30.0) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -126,7 +128,7 @@ def close(found: float, expected: float, scale: float = 1.0) -> bool:
     return abs(found - expected) <= 1e-12 * max(1.0, scale)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(plain_worlds(), st.data())
 def test_rewards_equal_a_rebuild(plain: Plain, data: st.DataObject) -> None:
     world = plain.world()
@@ -158,3 +160,102 @@ def test_updates_equal_a_rebuild(plain: Plain, data: st.DataObject) -> None:
         for item in plain.items:
             candidate = data.draw(keyword_sets)
             assert close(item_reward(world, item, candidate), plain.item_reward(item, candidate), scale)
+
+
+def small_world(**how: object) -> World:
+    """Three items, two queries that count and one that does not."""
+    items = Mirror.from_sets(["i1", "i2", "i3"], [["sofa"], ["couch"], ["lamp"]], ["red sofa", "", "lamp"])
+    queries = Mirror.from_sets(
+        ["q1", "q2", "held out"], [["sofa", "couch"], ["lamp"], ["lamp"]], ["divan", "light", ""]
+    )
+    records = [Query("q1", "Divan!"), Query("q2", "light")]
+    relevant = {"q1": {"i1", "i2"}, "q2": {"i1"}}
+    return World.of(items, records, relevant, **{"query_mirror": queries, **how})  # type: ignore[arg-type]
+
+
+def test_f_measure_conventions() -> None:
+    assert f_measure(0, 0, 5) == f_measure(0, 5, 0) == f_measure(0, 0, 0) == 0.0
+    assert f_measure(2, 4, 2) == pytest.approx(2 / 3)
+    assert f_measure(2, 4, 2, beta=2) == pytest.approx(5 * 2 / (4 + 4 * 2))
+
+
+def test_own_texts_match() -> None:
+    world = small_world()
+    assert query_reward(world, "q1", ["red sofa"]) == pytest.approx(2 / 3)
+    assert query_reward(world, "q2", []) == 0.0
+    assert item_reward(world, "i3", ["divan"]) == pytest.approx(2 * 2 / (3 + 2) - 1)
+    assert item_reward(world, "i1", ["sofa", "light"]) == pytest.approx(2 / (2 + 1))
+    assert transposed_reward(world, "i1", ["sofa", "light"]) == 1.0
+
+
+def test_budget_counts_distinct_keywords() -> None:
+    world = small_world(k_max=2)
+    assert query_reward(world, "q1", ["sofa", "sofa", "couch"]) == 1.0
+    assert query_reward(world, "q1", ["sofa", "couch", "lamp"]) == 0.0
+    assert item_reward(world, "i1", ["sofa", "sofa", "x"]) == 0.0
+    assert item_reward(world, "i1", ["sofa", "couch", "lamp"]) == -1.0
+    assert transposed_reward(world, "i1", ["sofa", "couch", "light"]) == 0.0
+    with pytest.raises(DataError, match="budget is 2"):
+        world.reference.update("i1", ["a", "b", "c"])
+
+
+def test_queries_that_do_not_count_change_nothing() -> None:
+    assert item_reward(small_world(), "i3", []) == 0.0
+    assert small_world().reference.objective == 1.0
+
+
+def test_many_affected_queries() -> None:
+    """Above the size where numpy takes over, the sums stay the same."""
+    ids = [f"q{number:03}" for number in range(200)]
+    plain = Plain(
+        items={"i1": {"a"}, "i2": {"b", "a"}, "i3": set()},
+        item_own=dict.fromkeys(["i1", "i2", "i3"], ""),
+        queries={id_: {"a" if at % 3 else "b", "c"} for at, id_ in enumerate(ids)},
+        query_own=dict.fromkeys(ids, ""),
+        relevant={id_: {"i1", "i3"} if at % 2 else ({"i2"} if at % 5 else set()) for at, id_ in enumerate(ids)},
+        query_weights={id_: 1 + at / 7 for at, id_ in enumerate(ids)},
+        item_weights={"i1": 2.5, "i2": 1.0, "i3": 0.25},
+        k_max=5,
+        beta=1.0,
+    )
+    world = plain.world()
+    for item in plain.items:
+        for keywords in ([], ["a"], ["b"], ["c"], ["a", "b"]):
+            assert close(item_reward(world, item, keywords), plain.item_reward(item, keywords), 3000)
+
+
+def test_missing_things_raise() -> None:
+    world = small_world()
+    with pytest.raises(DataError, match="no query 'held out'"):
+        query_reward(world, "held out", ["sofa"])
+    for reward in (item_reward, transposed_reward):
+        with pytest.raises(DataError, match="no 'nobody'"):
+            reward(world, "nobody", ["sofa"])
+        with pytest.raises(DataError, match="need a query mirror"):
+            reward(small_world(query_mirror=None), "i1", ["sofa"])
+    with pytest.raises(DataError, match="no 'q2'"):
+        item_reward(small_world(query_mirror=Mirror.from_sets(["q1"], [[]])), "i1", [])
+    with pytest.raises(DataError, match="'i2' has no weight"):
+        small_world(item_weights={"i1": 1.0, "i3": 1.0})
+    for weight in (-1.0, math.nan, math.inf):
+        with pytest.raises(DataError, match="weight of item 'i1'"):
+            small_world(item_weights={"i1": weight, "i2": 1.0, "i3": 1.0})
+    with pytest.raises(SettingsError, match="beta above 0"):
+        small_world(beta=0.0)
+    with pytest.raises(DataError, match="no 'i9'"):
+        World.of(world.items, [Query("q1", "x")], {"q1": {"i9"}})
+
+
+def precision_reward(world: World, query_id: str, keywords: Sequence[str]) -> float:
+    """A reward of one's own, for the test below."""
+    found = world.items.retrieved([*keywords, world.own[query_id]])
+    return found.intersection_cardinality(world.relevant_to(query_id)) / max(len(found), 1)
+
+
+def test_load_reward(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "my_rewards", sys.modules[__name__])
+    assert load_reward("my_rewards:precision_reward")(small_world(), "q1", ["sofa", "lamp"]) == 0.5
+    assert load_reward("cogr.rewards:query_reward") is query_reward
+    for path in ("query_reward", "cogr.rewards", ":x", "no_such_module:x", "cogr.rewards:nothing", "cogr.rewards:_FEW"):
+        with pytest.raises(SettingsError, match=f"reward {path!r}"):
+            load_reward(path)

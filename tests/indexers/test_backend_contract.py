@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.indexers.backend_worlds import SHOP, SHOPPERS, frozen, random_queries, random_world
 
 from cogr.bm25 import BM25, DEFAULT
 from cogr.errors import CheckFailedError, SnapshotError
@@ -20,6 +19,7 @@ from cogr.store import Store
 from indexers.backends.base import Backend
 from indexers.backends.memory import MemoryBackend
 from indexers.backends.opensearch import OpenSearchBackend
+from tests.indexers.backend_worlds import SHOP, SHOPPERS, frozen, random_queries, random_world
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     if request.param == "memory":
         yield Place(MemoryBackend(store), store, DEFAULT)
         return
-    server = request.getfixturevalue(request.param)
-    settings = OpenSearchSettings(url=server.url, prefix=f"test-{uuid.uuid4().hex[:8]}")
+    server: OpenSearchSettings = request.getfixturevalue(request.param)
+    settings = server.model_copy(update={"prefix": f"test-{uuid.uuid4().hex[:8]}"})
     backend = OpenSearchBackend(settings, store)
     yield Place(backend, store, backend.cluster.version.bm25)
     backend.cluster.call("DELETE", f"/{settings.prefix}-*", doing="cleaning up")

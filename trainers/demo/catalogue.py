@@ -39,9 +39,9 @@ QUOTAS: Mapping[Family, Mapping[Split, int]] = {
     ("need", "type"): {"train": 25, "test": 12},
     ("style", "room"): {"train": 8, "test": 5},
 }
-SHOPPERS_WORD = 0.2
+SHOPPERS_WORD = 0.12
 """Chance that a seller uses a shopper's word: what plain word matching lives on."""
-HOUSE_WORD = 0.85
+HOUSE_WORD = 0.95
 """Chance that an item keeps to its own choice among the sellers' words."""
 
 
@@ -58,8 +58,8 @@ class _Draw:
         return options[int(self._random() * len(options))]
 
     def common(self, options: Sequence[T]) -> T:
-        """One of the options, the first a little more often."""
-        return options[0] if self.chance(0.25) else self.pick(options)
+        """One of the options, mostly the first."""
+        return options[0] if self.chance(0.7) else self.pick(options)
 
     def shuffled(self, options: Iterable[T]) -> list[T]:
         keyed = [(self._random(), position, option) for position, option in enumerate(options)]

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cogr.metrics import ranked, sweep_cutoff
-from cogr.records import Dataset, Query, Side, Split
+from cogr.records import Dataset, Side, Split
 from indexers.history import remember
 from indexers.publishing import publish
 from indexers.rebuild import Rebuilt
 from indexers.rebuilding import ProgressBar, Wishes, run_rebuild
 from indexers.workspace import Workspace
+from trainers import comparison
 from trainers.evaluation import evaluate
 
 SPLIT: Split = "test"
@@ -53,19 +53,8 @@ class Row:
 
 def bm25_row(dataset: Dataset) -> Row:
     """Plain BM25 over titles and texts, cut at the number of items that serves the training queries best."""
-    from indexers.lexical import Lexical
-
-    started = time.monotonic()
-    lexical = Lexical(dataset.items)
-
-    def runs(queries: list[Query]) -> dict[str, list[str]]:
-        return {query.id: [item.id for item, _ in lexical.rank(query.text, len(dataset.items))] for query in queries}
-
-    train, test = list(dataset.require("train")), list(dataset.require(SPLIT))
-    relevant = dataset.relevant
-    k = sweep_cutoff(runs(train), {query.id: relevant[query.id] for query in train}).k
-    means = ranked(runs(test), {query.id: relevant[query.id] for query in test}, cutoffs=[k]).means
-    return Row("bm25", means[f"P@{k}"], means[f"R@{k}"], means[f"F1@{k}"], time.monotonic() - started)
+    found = comparison.bm25_row(dataset, SPLIT)
+    return Row("bm25", found["p"], found["r"], found["f1"], found["seconds"])
 
 
 def generator_row(workspace: Workspace, name: str, bar: ProgressBar, say: Say) -> Row:

@@ -25,7 +25,7 @@ from trainers.demo.show import Progress, next_steps, results
 
 GENERATORS = ("extractive", "statistical")
 """In the order of the table; the last one is what serves in the end."""
-SEARCHES = ("cheap cupboard", "scandi sofa", "lamp leather", "Lampe edel", "环保 衣柜")
+SEARCHES = ("cheap lamp", "boho couch", "leather desk", "Lampe klein", "实木 书桌")
 """Test queries to show, in the shop's three languages."""
 HITS = 3
 

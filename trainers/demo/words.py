@@ -18,14 +18,14 @@ ATTRIBUTES: tuple[Attribute, ...] = get_args(Attribute)
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Words for one value in one language: the sellers' and the shoppers', the commonest first."""
+    """Words for one value in one language: the sellers', the commonest first, and the shoppers', all equally common."""
 
     sellers: tuple[str, ...]
     shoppers: tuple[str, ...]
 
 
 def _words(text: str) -> Words:
-    """ "settee divan | couch sofa": sellers' words, a bar, shoppers' words."""
+    """Sellers' words, a bar, shoppers' words: `settee divan | couch sofa`."""
     sellers, shoppers = text.split("|")
     return Words(tuple(sellers.split()), tuple(shoppers.split()))
 

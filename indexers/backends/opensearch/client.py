@@ -73,6 +73,7 @@ class Cluster:
         self.url = ",".join(self.urls)
         self._transport = _connect(settings, self.urls).transport
         self._draw = random.Random()
+        self._reached = False
 
     @cached_property
     def version(self) -> Version:
@@ -81,7 +82,7 @@ class Cluster:
         Raises:
             ServiceError: it can't be reached, is no OpenSearch, or is too old.
         """
-        info = self.call("GET", "/", doing="asking for its version", retry_connection=False)
+        info = self.call("GET", "/", doing="asking for its version")
         return read_version(info, self.url)
 
     def call(
@@ -99,12 +100,14 @@ class Cluster:
     ) -> Any:
         """One request; the parsed answer. Tried again with growing waits while the failure may pass.
 
+        A cluster that was never reached is not waited for: a wrong URL should show at once.
+
         Args:
             doing: what is under way, for the sentence of an error.
             timeout: seconds; the setting `opensearch.timeout` when None.
             missing_ok: 404 gives None.
             exists_ok: so does the refusal to create an index that is there.
-            retry_connection: False for requests that must not run twice, and where a wrong URL should show at once.
+            retry_connection: False for requests that must not run twice.
 
         Raises:
             ServiceError: the cluster can't be reached or refuses.
@@ -115,8 +118,8 @@ class Cluster:
                 return answer
             if (missing_ok and refusal.status == 404) or (exists_ok and refusal.already_exists):
                 return None
-            lost = refusal.kind in ("timeout", "connection")
-            if attempt == RETRIES or not refusal.is_passing or (lost and not retry_connection):
+            patient = refusal.answered or (retry_connection and self._reached)
+            if attempt == RETRIES or not refusal.is_passing or not patient:
                 raise service_error(refusal, self.url, doing)
             self.wait(attempt)
         raise AssertionError("unreachable: the last try returns or raises")
@@ -130,9 +133,11 @@ class Cluster:
         params = dict(params or {})
         params["request_timeout"] = timeout or self.settings.timeout
         try:
-            return self._transport.perform_request(method, path, params=params, body=body), None
+            answer, refusal = self._transport.perform_request(method, path, params=params, body=body), None
         except OpenSearchException as error:
-            return None, refusal_of(error)
+            answer, refusal = None, refusal_of(error)
+        self._reached = self._reached or refusal is None or refusal.answered
+        return answer, refusal
 
     def wait(self, attempt: int) -> None:
         """Sleep before trying again."""
@@ -231,6 +236,10 @@ def _auth(settings: OpenSearchSettings) -> Any:
 
 
 def _sigv4(region: str, service: str) -> Any:
+    if service != "es":
+        raise SettingsError(
+            f"opensearch.aws_service {service} can't be used: Serverless has no shard settings, force-merge or similarities of one's own; use es, a domain of the OpenSearch Service."
+        )
     try:
         import boto3
     except ImportError as error:

@@ -39,6 +39,11 @@ class Refusal:
         return self.status in _PASSING or self.kind in ("timeout", "connection")
 
     @property
+    def answered(self) -> bool:
+        """True when the cluster said something, so that the request certainly came to its end."""
+        return self.status > 0
+
+    @property
     def already_exists(self) -> bool:
         """True when an index was to be created that is there."""
         return self.kind == "resource_already_exists_exception"

@@ -126,6 +126,11 @@ class IndexState:
         return str(self.meta.get("snapshot", ""))
 
     @property
+    def uuid(self) -> str:
+        """Tells an index from another of the same name."""
+        return str(self.settings.get("uuid", ""))
+
+    @property
     def complete(self) -> bool:
         return self.meta.get("complete") is True
 

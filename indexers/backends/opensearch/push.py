@@ -44,10 +44,11 @@ def push(cluster: Cluster, prefix: str, snapshot: Snapshot) -> Pushed:
     written = 0
     if not state.complete:
         if not state.write_blocked:
-            written = _fill(cluster, state.name, snapshot)
+            written = _fill(cluster, state, snapshot)
             _merge(cluster, state.name)
+            check_count(cluster, state.name, snapshot)
+            cluster.call("PUT", f"/{state.name}/_block/write", doing=f"freezing the index {state.name}")
         check_count(cluster, state.name, snapshot)
-        _block_writes(cluster, state.name)
     _set_replicas(cluster, state)
     if not state.complete:
         mark(cluster, state, complete=True)
@@ -120,14 +121,30 @@ def _is_stale(cluster: Cluster, state: IndexState, meta: dict[str, Any]) -> bool
     return True
 
 
-def _fill(cluster: Cluster, name: str, snapshot: Snapshot) -> int:
+def _fill(cluster: Cluster, state: IndexState, snapshot: Snapshot) -> int:
     """Write what is missing; the number of new documents."""
-    _refresh(cluster, name)
-    if _stats(cluster, name, "docs")["docs"]["count"] == snapshot.manifest.entities:
+    _refresh(cluster, state.name)
+    if _stats(cluster, state.name, "docs")["docs"]["count"] == snapshot.manifest.entities:
         return 0
-    written = write_documents(cluster, name, documents(snapshot))
-    _refresh(cluster, name)
+    written = write_documents(cluster, state.name, documents(snapshot))
+    _check_still_ours(cluster, state)
+    _refresh(cluster, state.name)
     return written
+
+
+def _check_still_ours(cluster: Cluster, state: IndexState) -> None:
+    """Refuse to go on when somebody removed the index meanwhile.
+
+    The bulk requests after that have made a new index of this name with a guessed mapping; that one is removed.
+    """
+    now = read_index(cluster, state.name)
+    if now is not None and now.uuid == state.uuid:
+        return
+    if now is not None and not now.snapshot:
+        cluster.call("DELETE", f"/{state.name}", doing=f"removing what took the place of {state.name}", missing_ok=True)
+    raise ServiceError(
+        f"The index {state.name} at {cluster.url} was removed while it was written; run the same command again."
+    )
 
 
 def _refresh(cluster: Cluster, name: str) -> None:
@@ -148,13 +165,6 @@ def _merge(cluster: Cluster, name: str) -> None:
         while _stats(cluster, name, "merge")["merges"]["current"] and time.monotonic() < deadline:
             time.sleep(_LOOK_EVERY)
     _refresh(cluster, name)
-
-
-def _block_writes(cluster: Cluster, name: str) -> None:
-    doing = f"freezing the index {name}"
-    answer = cluster.call("PUT", f"/{name}/_block/write", doing=doing)
-    if not (answer["acknowledged"] and answer["shards_acknowledged"]):
-        raise ServiceError(f"OpenSearch at {cluster.url} did not confirm {doing}; the same command goes on from here.")
 
 
 def _set_replicas(cluster: Cluster, state: IndexState) -> None:

@@ -1,0 +1,300 @@
+"""The mirror and the rewards on worlds of realistic shape, each row beside its alternative in the same run.
+
+    python benchmarks/bench_mirror.py            every row at full size, some minutes
+    python benchmarks/bench_mirror.py --quick    small worlds, seconds: shows that it works, the figures mean nothing
+
+Keywords follow Zipf's law (vocabulary 60,000, exponent 0.8), fifteen an entity, and every item has a title of its own. Ranking
+is compared with bm25s where that is installed, over the same keyword lists, with both of its backends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from _timing import Row, first_call_microseconds, microseconds, report
+from _worlds import Vocabulary, write_world
+from pyroaring import BitMap
+
+from cogr.mirror import Mirror
+from cogr.records import Query
+from cogr.rewards import World, f_measure, item_reward, query_reward
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How big the worlds are; `small` and `big` are (items, items that a query retrieves). `backends`: of bm25s."""
+
+    vocabulary: Vocabulary
+    small: tuple[int, int]
+    big: tuple[int, int]
+    queries: int
+    repeats: int
+    backends: tuple[str, ...]
+
+
+FULL = Sizes(Vocabulary(60_000), (43_000, 25_000), (1_000_000, 512_000), 13_500, 9, ("numpy", "numba"))
+QUICK = Sizes(Vocabulary(2_000), (1_000, 500), (4_000, 2_000), 300, 3, ("numpy",))
+
+_BUILD = """
+import json, resource, sys, time
+from cogr.mirror import Mirror
+from cogr.snapshots import Manifest, Snapshot
+from cogr.store import Store
+manifest, store, folder = Manifest.model_validate_json(sys.argv[1]), Store(sys.argv[2]), sys.argv[3]
+start = time.perf_counter()
+mirror = Mirror.build(Snapshot(manifest, store))
+built = time.perf_counter()
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+mirror.save(folder)
+print(json.dumps({"build": built - start, "save": time.perf_counter() - built, "peak": peak / 1024}))
+"""
+
+_OPEN = """
+import json, resource, sys, time
+from cogr.mirror import Mirror
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+start = time.perf_counter()
+mirror = Mirror.open(sys.argv[1])
+mirror.search(mirror.keywords_of(0), 10)
+print(json.dumps({"open": time.perf_counter() - start, "peak": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024}))
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="small worlds; the figures mean nothing")
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    options = parser.parse_args()
+    sizes = QUICK if options.quick else FULL
+    with tempfile.TemporaryDirectory() as folder:
+        report(rows(sizes, Path(folder)), as_json=options.json)
+
+
+def rows(sizes: Sizes, folder: Path) -> Iterator[Row]:
+    """Every row of the benchmark."""
+    yield import_row(sizes.repeats)
+    for items, _ in (sizes.small, sizes.big):
+        yield from build_rows(folder / str(items), items, sizes)
+    for items, retrieved in (sizes.small, sizes.big):
+        yield query_reward_row(folder / str(items), items, retrieved, sizes)
+    yield item_reward_row(folder / str(sizes.small[0]), sizes)
+    yield from ranking_rows(folder / str(sizes.big[0]), *sizes.big, sizes)
+
+
+def import_row(repeats: int) -> Row:
+    """`import cogr` over a bare interpreter."""
+
+    def seconds(program: str) -> float:
+        start = perf_counter()
+        subprocess.run([sys.executable, "-c", program], check=True)
+        return perf_counter() - start
+
+    bare = median(seconds("") for _ in range(repeats))
+    package = median(seconds("import cogr") for _ in range(repeats))
+    mirror = median(seconds("import cogr.mirror") for _ in range(repeats))
+    return Row(
+        "import cogr, over bare python",
+        package - bare,
+        "s",
+        0.3,
+        notes={"import cogr.mirror": f"{mirror - bare:.2f} s"},
+    )
+
+
+def build_rows(folder: Path, items: int, sizes: Sizes) -> Iterator[Row]:
+    """Build, open and memory, each in a process of its own."""
+    snapshot = write_world(folder / "store", items, sizes.vocabulary)
+    target = str(folder / "mirror")
+    built = child(_BUILD, snapshot.manifest.model_dump_json(), str(folder / "store"), target)
+    opened = child(_OPEN, target)
+    name = f"mirror of {items:,} x 15"
+    yield Row(f"{name}: build", built["build"], "s", 30, notes={"save": f"{built['save']:.2f} s"})
+    yield Row(f"{name}: peak memory of the build", built["peak"], "MB", 1536)
+    yield Row(f"{name}: open, verify, one search", opened["open"], "s", 3, notes={"memory": f"{opened['peak']:.0f} MB"})
+
+
+def child(program: str, *arguments: str) -> dict[str, float]:
+    """Run a program in a fresh interpreter and read the JSON that it prints."""
+    done = subprocess.run([sys.executable, "-c", program, *arguments], check=True, stdout=subprocess.PIPE)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def query_reward_row(folder: Path, items: int, retrieved: int, sizes: Sizes) -> Row:
+    """Eq. 2 with 40 relevant items, against Python sets and numpy masks that are made beforehand."""
+    mirror = Mirror.open(folder / "mirror")
+    queries = sizes.vocabulary.queries_near(mirror, retrieved, 20 if items < 100_000 else 8)
+    relevant = BitMap(np.random.default_rng(2).choice(items, 40, replace=False).tolist())
+    records = [Query(f"q{number:03}", "") for number in range(len(queries))]
+    ids = {record.id: [mirror.id_of(item) for item in relevant] for record in records}
+    arguments = [(record.id, query) for record, query in zip(records, queries, strict=True)]
+    world = World.of(mirror, records, ids)
+    cold_world = World.of(Mirror.open(folder / "mirror"), records, ids)
+    cold = first_call_microseconds(lambda id_, query: query_reward(cold_world, id_, query), arguments)
+    return Row(
+        f"query reward, {items:,} items",
+        microseconds(lambda id_, query: query_reward(world, id_, query), arguments, sizes.repeats * 10),
+        "us",
+        15 if items < 100_000 else 120,
+        cold,
+        {
+            "sets": microseconds(with_sets(mirror, queries, relevant), arguments, 3),
+            "numpy masks": microseconds(with_masks(mirror, queries, relevant), arguments, sizes.repeats),
+        },
+        {"retrieved": f"{median(mirror.count(query) for query in queries):,.0f} (median)"},
+    )
+
+
+def with_sets(mirror: Mirror, queries: list[list[str]], relevant: BitMap) -> Callable[..., float]:
+    """The same reward over a Python set for each keyword."""
+    having = {word: set(mirror.bitmap(word)) for query in queries for word in query}
+    wanted = set(relevant)
+
+    def reward(_: str, query: list[str]) -> float:
+        found: set[int] = set().union(*(having[word] for word in query))
+        return f_measure(len(found & wanted), len(found), len(wanted))
+
+    return reward
+
+
+def with_masks(mirror: Mirror, queries: list[list[str]], relevant: BitMap) -> Callable[..., float]:
+    """The same reward over a boolean numpy array for each keyword."""
+    having = {word: _mask(mirror.bitmap(word), len(mirror)) for query in queries for word in query}
+    wanted = _mask(relevant, len(mirror))
+
+    def reward(_: str, query: list[str]) -> float:
+        found = np.zeros(len(mirror), bool)
+        for word in query:
+            found |= having[word]
+        return f_measure(np.count_nonzero(found & wanted), np.count_nonzero(found), len(relevant))
+
+    return reward
+
+
+def _mask(bitmap: BitMap, size: int) -> np.ndarray[Any, Any]:
+    mask = np.zeros(size, bool)
+    mask[np.frombuffer(bitmap.to_array(), np.uint32)] = True
+    return mask
+
+
+def item_reward_row(folder: Path, sizes: Sizes) -> Row:
+    """Eq. 3 for candidates that differ from the reference set in a few keywords, against a recount of every query."""
+    items = Mirror.open(folder / "mirror")
+    rng = np.random.default_rng(3)
+    records = [Query(f"q{number:05}", f"query {number}") for number in range(sizes.queries)]
+    sets = [sizes.vocabulary.query(rng) for _ in records]
+    query_mirror = Mirror.from_sets([record.id for record in records], sets, [record.text for record in records])
+    relevant = {record.id: [items.id_of(item) for item in rng.choice(len(items), 10).tolist()] for record in records}
+    world = World.of(items, records, relevant, query_mirror=query_mirror)
+    candidates = [*_few_affected(world, sizes.vocabulary, rng, 40)]
+    affected = [_affected(world, item, words) for item, words in candidates]
+    fresh = Mirror.from_sets([record.id for record in records], sets, [record.text for record in records])
+    cold_world = World.of(items, records, relevant, query_mirror=fresh)
+    _ = cold_world.reference
+    return Row(
+        f"item reward, {sizes.queries:,} queries",
+        microseconds(lambda item, words: item_reward(world, item, words), candidates, sizes.repeats * 10),
+        "us",
+        10,
+        first_call_microseconds(lambda item, words: item_reward(cold_world, item, words), candidates),
+        {"recount": microseconds(lambda item, words: _recount(world, item, words), candidates[:2], 1)},
+        {
+            "affected": f"{median(affected):.0f} (median), {max(affected)} at most",
+            "queries that retrieve the item": f"{median(len(world.reference.item(item).queries) for item, _ in candidates):,.0f}",
+        },
+    )
+
+
+def _affected(world: World, item: str, words: list[str]) -> int:
+    state = world.reference.item(item)
+    return len(world.reference.queries_of(state, words) ^ state.queries)
+
+
+def _few_affected(
+    world: World, vocabulary: Vocabulary, rng: np.random.Generator, count: int
+) -> Iterator[tuple[str, list[str]]]:
+    """Items with a candidate set: the reference set with one of its keywords replaced, 5 to 20 queries affected."""
+    while count:
+        item = world.items.id_of(int(rng.integers(len(world.items))))
+        words = [*world.items.keywords_of(item)[:-1]]
+        words[int(rng.integers(len(words)))] = vocabulary.word(int(vocabulary.draw(rng, 1)[0]))
+        if 5 <= _affected(world, item, words) <= 20:
+            count -= 1
+            yield item, words
+
+
+def _recount(world: World, item: str, words: list[str]) -> float:
+    """Eq. 3 by retrieving for every query again. That the item is new is put in by hand, which favours the recount."""
+    state, mirror = world.reference.item(item), world.queries
+    assert mirror is not None
+    candidate = world.reference.queries_of(state, words)
+    total = 0.0
+    for query, relevant in world.relevant.items():
+        number = mirror.dense(query)
+        found = world.items.retrieved(mirror.keywords_of(number))
+        before = f_measure(found.intersection_cardinality(relevant), len(found), len(relevant))
+        found.discard(state.dense)
+        if number in candidate:
+            found.add(state.dense)
+        total += f_measure(found.intersection_cardinality(relevant), len(found), len(relevant)) - before
+    return total
+
+
+def ranking_rows(folder: Path, items: int, retrieved: int, sizes: Sizes) -> Iterator[Row]:
+    """Top 100 of usual queries and of those that retrieve half of the items."""
+    mirror = Mirror.open(folder / "mirror")
+    rng = np.random.default_rng(4)
+    usual = [(sizes.vocabulary.query(rng),) for _ in range(20)]
+    half = [(query,) for query in sizes.vocabulary.queries_near(mirror, retrieved, 10)]
+    others = dict(_bm25s(mirror, sizes.backends)) if importlib.util.find_spec("bm25s") else {}
+    for name, queries in (("usual queries", usual), ("half retrieved", half)):
+        cold = first_call_microseconds(Mirror.open(folder / "mirror").search, [(query, 100) for (query,) in queries])
+        alternatives = {key: microseconds(search, queries, sizes.repeats) for key, search in others.items()}
+        yield Row(
+            f"top 100 of {items:,}, {name}",
+            microseconds(lambda query: mirror.search(query, 100), queries, sizes.repeats),
+            "us",
+            min(alternatives.values(), default=None),
+            cold,
+            alternatives,
+            {"retrieved": f"{median(mirror.count(query) for (query,) in queries):,.0f} (median)"},
+        )
+
+
+def _bm25s(mirror: Mirror, backends: tuple[str, ...]) -> Iterator[tuple[str, Callable[[list[str]], object]]]:
+    """bm25s over the mirror's own keyword lists, one thread, with each of its backends that is installed."""
+    import bm25s
+    from bm25s.tokenization import Tokenized
+
+    vocabulary: dict[str, int] = {}
+    lists = [
+        [vocabulary.setdefault(word, len(vocabulary)) for word in mirror.keywords_of(item)]
+        for item in range(len(mirror))
+    ]
+    index = bm25s.BM25(method="lucene", k1=1.2, b=0.75)
+    index.index(Tokenized(ids=lists, vocab=vocabulary), show_progress=False)
+
+    def search(backend: str, query: list[str]) -> object:
+        index.backend = backend
+        return index.retrieve([query], k=min(100, len(mirror)), show_progress=False, n_threads=1)
+
+    for backend in backends:
+        if importlib.util.find_spec(backend):
+            yield f"bm25s {backend}", partial(search, backend)
+
+
+if __name__ == "__main__":
+    main()

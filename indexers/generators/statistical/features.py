@@ -1,0 +1,137 @@
+"""What the ranker sees of a pair (query, item): matches of text, and votes of training queries.
+
+`candidates` picks the pairs of each query that are worth a look and gives their features; all other pairs count as
+irrelevant. What a feature is worth is the ranker's business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from indexers.generators.statistical.matrices import (
+    Csr,
+    Floats,
+    Ints,
+    kth_highest,
+    row_max,
+    row_sums,
+    scale_columns,
+    scale_rows,
+    top_rows,
+    unit_rows,
+)
+from indexers.generators.statistical.text_index import QueryBatch, TextIndex
+from indexers.generators.statistical.votes import Voters
+
+PAIR_FEATURES = (
+    "bm25",
+    "bm25_share",
+    "coverage",
+    "title",
+    "grams",
+    "feedback",
+    "vote_terms",
+    "vote_nearest",
+    "vote_grams",
+    "vote_bm25",
+    "vote_feedback",
+    "vote_term",
+)
+QUERY_FEATURES = ("most_similar", "most_overlap", "terms", "best_share", "tenth", "fiftieth")
+ITEM_FEATURES = ("popularity", "length")
+FEATURES = PAIR_FEATURES + QUERY_FEATURES + ITEM_FEATURES
+
+CANDIDATES = ("bm25", "feedback", "vote_grams", "vote_bm25", "vote_feedback", "vote_term")
+"""Pair features whose best items become candidates."""
+
+BATCH_CELLS = 2_000_000
+"""Queries x items that are worked on at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Candidate pairs, grouped by query.
+
+    Attributes:
+        x: features, (pairs, len(FEATURES)).
+        query: row of the query in the batch, ascending, (pairs,).
+        item: item, ascending within a query, (pairs,).
+    """
+
+    x: Floats
+    query: Ints
+    item: Ints
+
+
+def candidates(index: TextIndex, voters: Voters, batch: QueryBatch, depth: int) -> Pairs:
+    """Features of the candidates of each query: the best `depth` items by each of `CANDIDATES`."""
+    size = max(1, BATCH_CELLS // max(index.n_items, 1))
+    starts = range(0, batch.size, size)
+    parts = [
+        _candidates(index, voters, batch.rows(np.arange(at, min(at + size, batch.size))), depth) for at in starts
+    ]
+    return Pairs(
+        np.concatenate([part.x for part in parts]),
+        np.concatenate([part.query + at for part, at in zip(parts, starts, strict=True)]),
+        np.concatenate([part.item for part in parts]),
+    )
+
+
+def _candidates(index: TextIndex, voters: Voters, batch: QueryBatch, depth: int) -> Pairs:
+    pair, query = _signals(index, voters, batch)
+    chosen = np.zeros((batch.size, index.n_items), dtype=bool)
+    for name in CANDIDATES:
+        best = top_rows(pair[name], depth)
+        chosen[np.repeat(np.arange(batch.size), np.diff(best.indptr)), best.indices] = True
+    row, item = np.nonzero(chosen)
+    own = voters.own_relevance(batch.own).toarray()[row, item]
+    columns = [pair[name].toarray()[row, item] for name in PAIR_FEATURES]
+    columns += [query[name][row] for name in QUERY_FEATURES]
+    columns += [np.log1p(voters.popularity[item] - own), np.log1p(index.lengths[item])]
+    return Pairs(np.stack(columns, axis=1).astype(np.float32), row, item)
+
+
+def _signals(index: TextIndex, voters: Voters, batch: QueryBatch) -> tuple[dict[str, Csr], dict[str, Floats]]:
+    """Pair features, (b, items) each, and query features, (b,) each."""
+    own = batch.own
+    share = 1 / np.maximum(batch.terms @ index.idf, 1e-9)
+    terms = unit_rows(scale_columns(batch.terms, index.idf))
+    grams = unit_rows(scale_columns(batch.grams, index.gram_idf))
+    scores = batch.terms @ index.bm25
+    best = row_max(scores)
+    bm25 = scale_rows(scores, 1 / np.maximum(best, 1e-9))
+    feedback = _feedback(index, terms, bm25)
+    similar = voters.similar(terms, own)
+    overlap = voters.overlap(top_rows(bm25, 20), own)
+    pair = {
+        "bm25": bm25,
+        "bm25_share": scale_rows(scores, share),
+        "coverage": scale_rows(batch.terms @ index.matched_idf, share),
+        "title": terms @ index.titles_by_term,
+        "grams": grams @ index.grams_by_gram,
+        "feedback": feedback,
+        "vote_terms": voters.vote(similar, 50, 2),
+        "vote_nearest": voters.vote(similar, 5, 2),
+        "vote_grams": voters.vote(voters.alike(grams, own), 20, 3),
+        "vote_bm25": voters.vote(overlap, 20, 2),
+        "vote_feedback": voters.vote(voters.overlap(top_rows(feedback, 30), own), 20, 2),
+        "vote_term": voters.term_vote(batch),
+    }
+    query = {
+        "most_similar": row_max(similar),
+        "most_overlap": row_max(overlap),
+        "terms": row_sums(batch.terms),
+        "best_share": best * share,
+        "tenth": kth_highest(bm25, 10),
+        "fiftieth": kth_highest(bm25, 50),
+    }
+    return pair, query
+
+
+def _feedback(index: TextIndex, terms: Csr, bm25: Csr) -> Csr:
+    """Pseudo-relevance feedback (Rocchio): the query plus the mean of its ten best items, kept to 60 terms; cosine."""
+    top = top_rows(bm25, 10)
+    top = scale_rows(top, 1 / np.maximum(row_sums(top), 1e-9))
+    return unit_rows(top_rows((terms + top @ index.tfidf).tocsr(), 60)) @ index.tfidf_by_term

@@ -1,0 +1,99 @@
+"""Fitting: a data set with relevance labels in, an artefact out.
+
+Reads the training queries only; dev and test queries are never looked at.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import numpy as np
+import scipy.sparse as sp
+
+from cogr.errors import GeneratorError
+from cogr.keywords import NORMALISER, normalise
+from cogr.records import Dataset
+from indexers.generators.statistical.artefact import K_MAX, Artefact, item_digest
+from indexers.generators.statistical.features import Pairs, candidates
+from indexers.generators.statistical.item_keywords import assemble, item_anchors, item_phrases
+from indexers.generators.statistical.matrices import Csr, Floats, Ints, row_sums
+from indexers.generators.statistical.ranker import FOLDS, Ranker, cut_f1, fit_ranker
+from indexers.generators.statistical.text_index import TextIndex, item_text
+from indexers.generators.statistical.votes import Voters
+from indexers.text import Analyser
+
+LEAST_QUERIES = 2 * FOLDS
+MAX_TRAINED = 3000
+"""Training queries that models are trained on, drawn at random; all of them vote."""
+
+DEPTH = 60
+
+log = logging.getLogger(__name__)
+
+
+def fit(dataset: Dataset, *, language: str = "english", seed: int = 0) -> Artefact:
+    """Fit ranker and item keywords on the training queries of a data set.
+
+    Args:
+        dataset: items, training queries, relevance.
+        language: Snowball algorithm for stems and stop words, see `indexers.text.Analyser`.
+        seed: of sampling, folds and boosting; the same data and seed give the same artefact.
+
+    Raises:
+        GeneratorError: too few training queries with relevant items, or no items.
+    """
+    relevance = _relevance(dataset)
+    analyser = Analyser(language)
+    words = [analyser.words(item_text(item)) for item in dataset.items]
+    queries = [normalise(query.text) for query in dataset.queries["train"]]
+    index = TextIndex.fit(analyser, words, dataset.items, queries)
+    voters = Voters(index, index.batch(queries, range(len(queries))), relevance)
+    trained = np.sort(np.random.default_rng(seed).permutation(len(queries))[:MAX_TRAINED])
+    pairs = candidates(index, voters, voters.queries.rows(trained), DEPTH)
+    ranker = fit_ranker(pairs, trained, relevance, seed)
+    p = ranker.probabilities(pairs, trained)
+    anchors = item_anchors(queries, _anchor_strength(pairs, p, trained, relevance))
+    keywords = assemble(anchors, item_phrases(words, analyser), [item.title for item in dataset.items])
+    facts = {
+        "dataset": dataset.dataset_hash,
+        "normaliser": NORMALISER,
+        "language": language,
+        "seed": seed,
+        "training_queries": len(queries),
+        "items": len(dataset.items),
+        "keywords": len(keywords.keywords),
+        "multiplier": ranker.multiplier,
+        "out_of_fold_exact_cut_f1": _figure(pairs, p, trained, relevance, ranker),
+    }
+    return Artefact(
+        index, queries, relevance, ranker, keywords, [item.id for item in dataset.items], [item_digest(item) for item in dataset.items], DEPTH, facts
+    )
+
+
+def _relevance(dataset: Dataset) -> Csr:
+    queries = dataset.queries.get("train", ())
+    numbers = {item.id: number for number, item in enumerate(dataset.items)}
+    rows = [sorted(numbers[i] for i in dataset.relevant.get(query.id, ()) if i in numbers) for query in queries]
+    judged = sum(bool(row) for row in rows)
+    if judged < LEAST_QUERIES:
+        raise GeneratorError(
+            f"The generator 'statistical' learns from labels, but the data set {dataset.name} has {judged} training queries "
+            f"with relevant items and {LEAST_QUERIES} are needed; add judgements or set the generator 'extractive'."
+        )
+    starts = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
+    columns = np.array([item for row in rows for item in row], dtype=np.int32)
+    return sp.csr_matrix(
+        (np.ones(columns.size, dtype=np.float32), columns, starts), shape=(len(rows), len(dataset.items))
+    )
+
+
+def _anchor_strength(pairs: Pairs, p: Floats, trained: Ints, relevance: Csr) -> Csr:
+    """Mean of label and out-of-fold probability, (training queries, items)."""
+    predicted = sp.csr_matrix((p, (trained[pairs.query], pairs.item)), shape=relevance.shape)
+    return ((relevance + predicted) / 2).tocsr()
+
+
+def _figure(pairs: Pairs, p: Floats, trained: Ints, relevance: Csr, ranker: Ranker) -> float:
+    labels = np.asarray(relevance[trained][pairs.query, pairs.item], dtype=np.float32).ravel()
+    return round(cut_f1(pairs, p, labels, row_sums(relevance[trained]), ranker.multiplier), 4)

@@ -1,0 +1,155 @@
+"""The item side: which keywords an item gets. Anchors, phrases of its own text, and its title.
+
+An anchor is the text of a training query that an item is, or is predicted to be, relevant to; where training queries
+are few there are few anchors, and phrases carry the index. The title is matched as a keyword besides (S ∪ {title}).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+
+import numpy as np
+
+from cogr.distil import Ownership
+from cogr.keywords import normalise, parse
+from indexers.generators.statistical.matrices import Csr, Ints, counts_of, scale_columns, with_data
+from indexers.text import Analyser, SurfaceForms, phrases
+
+ANCHORS, PHRASES = 15, 15
+"""Keywords of each kind that an item gets at most; together they fill K_max = 30."""
+
+PHRASE_WORDS = 2
+"""Two: a single word of the text would also be matched by the one-word query of that name, and drag all its owners in."""
+
+LEAST_ANCHOR = 0.25
+"""An item owns an anchor when the mean of its label and its out-of-fold probability reaches this."""
+
+COMMON_SHARE = 0.02
+"""Phrases of more than this share of the items (and more than two) are too common."""
+
+ANCHOR, PHRASE, TITLE = 0, 1, 2
+
+_PLAIN = re.compile(r"[a-z0-9]+(?: [a-z0-9]+)*")
+
+
+@dataclass(frozen=True)
+class ItemKeywords:
+    """Every item's keywords and title, over one vocabulary.
+
+    Attributes:
+        keywords: the vocabulary; normalised, distinct.
+        items: item of each pair, ascending; within an item anchors, then phrases (best first), then the title.
+        owned: keyword of each pair.
+        kinds: ANCHOR, PHRASE or TITLE of each pair.
+        n_items: size of the item universe.
+    """
+
+    keywords: Sequence[str]
+    items: Ints
+    owned: Ints
+    kinds: Ints
+    n_items: int
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        return {keyword: number for number, keyword in enumerate(self.keywords)}
+
+    @cached_property
+    def writable(self) -> Ownership:
+        """Who owns which keyword that a completion can write: `parse` would tear the others (titles with commas)."""
+        can = np.fromiter((writable(keyword) for keyword in self.keywords), dtype=bool, count=len(self.keywords))
+        kept = can[self.owned]
+        return Ownership(self.items[kept], self.owned[kept], self.n_items, len(self.keywords))
+
+    @cached_property
+    def _all(self) -> Ownership:
+        return Ownership(self.items, self.owned, self.n_items, len(self.keywords))
+
+    @cached_property
+    def _own_text(self) -> Ownership:
+        kept = self.kinds != ANCHOR
+        return Ownership(self.items[kept], self.owned[kept], self.n_items, len(self.keywords))
+
+    def owners(self, keyword: str, *, anchors: bool = True) -> Ints:
+        """Items with this keyword or title; with `anchors` off, those that have it from their own text only."""
+        number = self.ids.get(keyword)
+        if number is None:
+            return np.zeros(0, dtype=np.int64)
+        return (self._all if anchors else self._own_text).owners(number)
+
+    def of(self, item: int) -> list[str]:
+        """S_i: the item's keywords, without its title."""
+        first, end = np.searchsorted(self.items, [item, item + 1])
+        return [self.keywords[w] for w, kind in zip(self.owned[first:end], self.kinds[first:end], strict=True) if kind != TITLE]
+
+
+def writable(keyword: str) -> bool:
+    """Whether a keyword comes out of `parse` as it went in."""
+    return _PLAIN.fullmatch(keyword) is not None or parse(keyword) == (keyword,)
+
+
+def item_phrases(words: Sequence[Sequence[str]], analyser: Analyser) -> list[list[str]]:
+    """The best phrases of each item's own words, spelled: adjacent stems of 2 <= df <= 2 % of the items, by tf-idf."""
+    forms = SurfaceForms(analyser)
+    ids: dict[tuple[str, ...], int] = {}
+    rows = []
+    for item in words:
+        forms.add(item)
+        stems = [analyser.stem(word) for word in item]
+        rows.append([ids.setdefault(phrase, len(ids)) for phrase in phrases(stems, PHRASE_WORDS)])
+    counts = counts_of(rows, max(len(ids), 1))
+    df = np.bincount(counts.indices, minlength=counts.shape[1])
+    usable = (df >= 2) & (df <= max(2, COMMON_SHARE * len(words)))
+    idf = np.where(usable, np.log(max(len(words), 1) / np.maximum(df, 1)), 0).astype(np.float32)
+    scores = scale_columns(with_data(counts, 1 + np.log(counts.data)), idf)
+    known = list(ids)
+    return [[_spelled(forms, known[column]) for column in row] for row in best_columns(scores, PHRASES)]
+
+
+def _spelled(forms: SurfaceForms, phrase: tuple[str, ...]) -> str:
+    return normalise(forms.spell(phrase))
+
+
+def best_columns(scores: Csr, k: int) -> list[list[int]]:
+    """Columns of the k highest positive values of every row, best first (ties: lower column first)."""
+    found = []
+    for row in range(scores.shape[0]):
+        span = slice(scores.indptr[row], scores.indptr[row + 1])
+        columns, values = scores.indices[span], scores.data[span]
+        order = np.lexsort((columns, -values))[:k]
+        found.append([int(column) for column in columns[order[values[order] > 0]]])
+    return found
+
+
+def item_anchors(queries: Sequence[str], strength: Csr) -> list[list[str]]:
+    """The strongest anchors of each item; `strength` is (training queries, items), in [0, 1]."""
+    texts = [normalise(query) for query in queries]
+    by_item = strength.T.tocsr()
+    by_item = with_data(by_item, np.where(by_item.data >= LEAST_ANCHOR, by_item.data, 0))
+    return [[texts[query] for query in row] for row in best_columns(by_item, ANCHORS)]
+
+
+def assemble(anchors: Iterable[Sequence[str]], own: Iterable[Sequence[str]], titles: Sequence[str]) -> ItemKeywords:
+    """One vocabulary over anchors, phrases and titles. An item's title is not repeated among its keywords."""
+    ids: dict[str, int] = {}
+    items, owned, kinds = [], [], []
+    for item, (anchored, spelled, title) in enumerate(zip(anchors, own, map(normalise, titles), strict=True)):
+        taken = {"", title}
+        pairs = chain(((k, ANCHOR) for k in anchored), ((k, PHRASE) for k in spelled))
+        for keyword, kind in pairs:
+            if keyword not in taken and writable(keyword):
+                taken.add(keyword)
+                items.append(item)
+                owned.append(ids.setdefault(keyword, len(ids)))
+                kinds.append(kind)
+        if title:
+            items.append(item)
+            owned.append(ids.setdefault(title, len(ids)))
+            kinds.append(TITLE)
+    return ItemKeywords(
+        list(ids), np.array(items, np.int64), np.array(owned, np.int64), np.array(kinds, np.int64), len(titles)
+    )

@@ -1,0 +1,96 @@
+"""Small helpers on sparse matrices (scipy CSR, float32) and row vectors. Nothing here knows about items or queries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+Csr = Any
+"""scipy.sparse.csr_matrix (scipy ships no types)."""
+
+
+def counts_of(rows: Sequence[Sequence[int]], width: int) -> Csr:
+    """How often each column id occurs in each row."""
+    starts = np.zeros(len(rows) + 1, dtype=np.int32)
+    np.cumsum([len(row) for row in rows], out=starts[1:])
+    columns = np.fromiter((column for row in rows for column in row), dtype=np.int32, count=int(starts[-1]))
+    matrix = sp.csr_matrix((np.ones(columns.size, dtype=np.float32), columns, starts), shape=(len(rows), width))
+    matrix.sum_duplicates()
+    return matrix
+
+
+def with_data(matrix: Csr, data: Any) -> Csr:
+    """The same places with other values."""
+    values = np.asarray(data, dtype=np.float32)
+    return sp.csr_matrix((values, matrix.indices, matrix.indptr), shape=matrix.shape)
+
+
+def binary(matrix: Csr) -> Csr:
+    """The same places, all ones."""
+    return with_data(matrix, np.ones(matrix.nnz))
+
+
+def row_of(matrix: Csr) -> Ints:
+    """The row of each stored value."""
+    return np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+
+
+def scale_columns(matrix: Csr, weights: Floats) -> Csr:
+    return with_data(matrix, matrix.data * weights[matrix.indices])
+
+
+def scale_rows(matrix: Csr, weights: Any) -> Csr:
+    return with_data(matrix, matrix.data * np.repeat(weights, np.diff(matrix.indptr)))
+
+
+def row_sums(matrix: Csr) -> Floats:
+    return np.asarray(matrix.sum(axis=1), dtype=np.float32).ravel()
+
+
+def unit_rows(matrix: Csr) -> Csr:
+    """Rows scaled to length 1; empty rows stay."""
+    squares = np.bincount(row_of(matrix), matrix.data.astype(np.float64) ** 2, minlength=matrix.shape[0])
+    return scale_rows(matrix, 1 / np.maximum(np.sqrt(squares), 1e-12))
+
+
+def top_rows(scores: Csr, k: int) -> Csr:
+    """The k highest values of every row, which must not be negative; zeros are left out.
+
+    Rows are sliced one by one: selecting among the few stored values beats any selection over whole rows of mostly
+    equal ones (zeros) by far.
+    """
+    kept, starts = [], scores.indptr
+    for row in range(scores.shape[0]):
+        first, end = starts[row], starts[row + 1]
+        if end - first > k:
+            kept.append(first + np.argpartition(scores.data[first:end], end - first - k)[end - first - k :])
+        else:
+            kept.append(np.arange(first, end))
+    places = np.concatenate(kept) if kept else np.zeros(0, dtype=np.int64)
+    sizes = np.minimum(np.diff(starts), k)
+    matrix = sp.csr_matrix(
+        (scores.data[places], scores.indices[places], np.concatenate([[0], np.cumsum(sizes)])), shape=scores.shape
+    )
+    matrix.eliminate_zeros()
+    matrix.sort_indices()
+    return matrix
+
+
+def row_max(matrix: Csr) -> Floats:
+    """The highest value of every row, which must not be negative; 0 for an empty row."""
+    return np.asarray(matrix.max(axis=1).toarray(), dtype=np.float32).ravel()
+
+
+def kth_highest(matrix: Csr, k: int) -> Floats:
+    """The k-th highest stored value of every row; 0 where there are fewer."""
+    found = np.zeros(matrix.shape[0], dtype=np.float32)
+    for row in np.flatnonzero(np.diff(matrix.indptr) >= k):
+        values = matrix.data[matrix.indptr[row] : matrix.indptr[row + 1]]
+        found[row] = np.partition(values, values.size - k)[values.size - k]
+    return found

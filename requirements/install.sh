@@ -1,0 +1,64 @@
+#!/bin/sh
+# Makes .venv from the pins, and does nothing when neither they nor pyproject.toml changed. Run by `make setup`.
+# PYTHON names the interpreter; the first Python >= 3.11 on the PATH otherwise.
+set -eu
+cd "$(dirname "$0")/.."
+venv=.venv
+
+fail() {
+  echo "$1" >&2
+  exit 2
+}
+
+# A Python that is on the PATH, starts, and is new enough.
+find_python() {
+  for python in ${PYTHON:-python3 python3.11 python3.12 python3.13}; do
+    if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+      command -v "$python"
+      return
+    fi
+  done
+  fail "No Python 3.11 or newer was found (tried ${PYTHON:-python3, python3.11, python3.12, python3.13}): install one, or name it: make setup PYTHON=/path/to/python."
+}
+
+# What the environment was made from: same words, nothing to do.
+fingerprint() {
+  cat requirements/*.txt requirements/install.sh pyproject.toml | cksum
+  pwd
+}
+
+# Where uv keeps what it fetches: its own place, or beside the project where that can't be written (a read-only home).
+choose_uv_cache() {
+  [ -z "${UV_CACHE_DIR:-}" ] || return 0
+  nearest="${XDG_CACHE_HOME:-${HOME:-/nowhere}/.cache}/uv"
+  while [ ! -e "$nearest" ]; do nearest=$(dirname "$nearest"); done
+  [ -w "$nearest" ] && [ "$nearest" != / ] || export UV_CACHE_DIR="$PWD/.cache/uv"
+}
+
+# uv from the PATH, if it runs, else installed into the new environment.
+find_uv() {
+  if uv --version >/dev/null 2>&1; then
+    echo uv
+  else
+    PIP_NO_CACHE_DIR=1 "$venv/bin/python" -m pip install --quiet uv >&2 || fail "uv could not be installed by pip; see the lines above."
+    echo "$venv/bin/uv"
+  fi
+}
+
+if [ -x "$venv/bin/python" ] && [ "$(cat "$venv/.made-from" 2>/dev/null)" = "$(fingerprint)" ]; then
+  exit 0
+fi
+python=$(find_python)
+echo "Making $venv with $python ..." >&2
+rm -f "$venv/.made-from"
+if uv --version >/dev/null 2>&1; then
+  "$python" -m venv --clear --without-pip "$venv"
+else
+  "$python" -m venv --clear "$venv" || fail "$python has no venv and pip; install them (apt install python3-venv) or install uv."
+fi
+choose_uv_cache
+uv=$(find_uv)
+export VIRTUAL_ENV="$PWD/$venv"
+"$uv" pip install --quiet --no-deps -r requirements/dev.txt
+"$uv" pip install --quiet --no-deps --editable .
+fingerprint >"$venv/.made-from"

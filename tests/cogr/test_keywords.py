@@ -1,0 +1,240 @@
+"""Laws of `normalise` and `parse`, examples of what models write, and fuzzed completions at scale."""
+
+from __future__ import annotations
+
+import random
+import time
+import unicodedata
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from cogr.keywords import (
+    MAX_KEYWORD_CHARS,
+    cut_to_budget,
+    normalise,
+    over_budget,
+    parse,
+    parse_counted,
+)
+
+SEPARATORS = ",，、،;；؛\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
+
+# Characters on which normalisers stumble: case pairs of other lengths, ligatures, joiners, marks, quotes, list marks.
+TRICKY = "İıßẞﬁŉΐǰﷺ㎏½²ªK\u0345\u0301\u200b\u200d\u202e\ufeff\u00ad\ud800\udfff\x00\x1b`*•-#123.)(]“”„«»'\"’,;:!?&+%/\\|<> \t\n\u3000，、；。"
+strange_text = st.text(st.one_of(st.characters(), st.sampled_from(TRICKY)), max_size=60)
+
+
+# normalise ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("written", "normal"),
+    [
+        ("  Wireless   Headphones ", "wireless headphones"),
+        ("ＵＳＢ－Ｃ cable", "usb-c cable"),
+        ("Straße", "strasse"),
+        ("**bold**", "bold"),
+        ("- bullet", "bullet"),
+        ("3) third", "third"),
+        ("12. twelfth", "twelfth"),
+        ('"quoted"', "quoted"),
+        ("“curly”", "curly"),
+        ("「引用」", "引用"),
+        ("c++", "c++"),
+        ("c#", "c#"),
+        ("50%", "50%"),
+        ("3d printer", "3d printer"),
+        ("2.5 inch ssd", "2.5 inch ssd"),
+        ("3 in 1", "3 in 1"),
+        ("rock'n'roll", "rock'n'roll"),
+        ("at&t", "at&t"),
+        ("soft\u00adware", "software"),
+        ("zero\u200bwidth", "zerowidth"),
+        ("left\u202eright", "leftright"),
+        ("lone\ud800surrogate", "lonesurrogate"),
+        ("nul\x00byte", "nulbyte"),
+        ("tab\tand\nnewline", "tab and newline"),
+        ("کتاب‌خانه", "کتابخانه"),
+        ("ΣΊΣΥΦΟΣ", "σίσυφοσ"),
+        ("", ""),
+        (" \t\n", ""),
+        ("---", ""),
+        ("...", ""),
+    ],
+)
+def test_normalise_examples(written: str, normal: str) -> None:
+    assert normalise(written) == normal
+
+
+@given(strange_text)
+def test_normalise_is_idempotent(text: str) -> None:
+    once = normalise(text)
+    assert normalise(once) == once
+
+
+@given(strange_text)
+def test_normalised_text_is_clean(text: str) -> None:
+    normal = normalise(text)
+    assert len(normal) <= MAX_KEYWORD_CHARS
+    assert normal == normal.strip()
+    assert "  " not in normal
+    assert not {unicodedata.category(c) for c in normal} & {"Cc", "Cf", "Cs"}
+    normal.encode("utf-8")
+
+
+@given(strange_text)
+def test_case_width_and_space_make_no_difference(text: str) -> None:
+    assert normalise(f" {text}\t") == normalise(text)
+    assert normalise(unicodedata.normalize("NFKC", text)) == normalise(text)
+
+
+@given(st.text(st.characters(codec="ascii"), max_size=60))
+def test_ascii_and_unicode_paths_agree(text: str) -> None:
+    # A zero-width space sends the same words down the general path.
+    assert normalise(text + "\u200b") == normalise(text)
+
+
+# parse ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("completion", "keywords"),
+    [
+        ("sofa, couch, settee", ("sofa", "couch", "settee")),
+        ("sofa,couch , Sofa,SETTEE", ("sofa", "couch", "settee")),
+        ("Keywords: sofa, couch", ("sofa", "couch")),
+        ("- sofa\n- couch\n* settee", ("sofa", "couch", "settee")),
+        ("1. sofa\n2. couch\n10) settee", ("sofa", "couch", "settee")),
+        ("**sofa**, **couch**", ("sofa", "couch")),
+        ('"sofa", "couch', ("sofa", "couch")),
+        ('["sofa", "couch"]', ("sofa", "couch")),
+        ('```json\n{"keywords": ["sofa", "couch"]}\n```', ("sofa", "couch")),
+        ("<think>They want a couch, I guess.</think>sofa, settee", ("sofa", "settee")),
+        ("<think>never closed, so nothing was said", ()),
+        ("thinking began in the prompt</think>sofa", ("sofa",)),
+        ("沙发，椅子、桌子；灯", ("沙发", "椅子", "桌子", "灯")),
+        ("أريكة، كرسي؛ طاولة", ("أريكة", "كرسي", "طاولة")),
+        ("sofa; couch\nsettee\u2028divan", ("sofa", "couch", "settee", "divan")),
+        ("🛋️ sofa, 🪑 chair", ("🛋️ sofa", "🪑 chair")),
+        (", ,,\n;", ()),
+        ("", ()),
+    ],
+)
+def test_parse_examples(completion: str, keywords: tuple[str, ...]) -> None:
+    assert parse(completion) == keywords
+
+
+def test_a_run_on_is_dropped_and_counted() -> None:
+    parsed = parse_counted(f"sofa, {'very ' * 100}long, couch, Sofa")
+    assert (parsed.keywords, parsed.repeated, parsed.overlong) == (("sofa", "couch"), 1, 1)
+
+
+@given(strange_text)
+def test_parsed_keywords_are_normal_distinct_and_without_separators(text: str) -> None:
+    keywords = parse(text)
+    assert len(set(keywords)) == len(keywords)
+    for keyword in keywords:
+        assert keyword
+        assert normalise(keyword) == keyword
+        assert not set(keyword) & set(SEPARATORS)
+
+
+@given(st.lists(strange_text, max_size=8))
+def test_what_parse_wrote_it_reads_again(texts: list[str]) -> None:
+    keywords = parse("\n".join(texts))
+    # A first keyword such as "keywords: sofa" would be read as a label.
+    assume(not any("keyword" in keyword for keyword in keywords))
+    assert parse(", ".join(keywords)) == keywords
+
+
+@given(st.lists(st.text(st.characters(categories=["Ll", "Nd"]), min_size=1, max_size=12), max_size=12))
+def test_order_of_first_occurrence_is_kept(words: list[str]) -> None:
+    assert parse(", ".join(words)) == tuple(dict.fromkeys(filter(None, map(normalise, words))))
+
+
+@given(st.lists(st.sampled_from("abcdef"), max_size=12), st.integers(1, 6))
+def test_budget_counts_distinct_keywords(words: list[str], k_max: int) -> None:
+    assert over_budget(words, k_max) == (len(set(words)) > k_max)
+    kept = cut_to_budget(words, k_max)
+    assert kept == tuple(dict.fromkeys(words))[:k_max]
+    assert not over_budget(kept, k_max)
+
+
+# scale ----------------------------------------------------------------------------------------------------------------
+
+_PIECES = (
+    "sofa", "wireless headphones", "C++", "50%", "Keywords:", "<think>", "</think>", "```json", "```", '{"keywords": [', "]}",
+    "| a | b |\n|---|---|\n", "1. ", "- ", "* ", "• ", "**", '"', "“", "'", "`", "# ", "🛋️", "👩‍👩‍👧", "أريكة", "ספה", "\u202e", "沙发", "、",
+    "，", "؛", ",", ", ", ";", "\n", "\r\n", "\t", "\x00", "\ufeff", "\ud83d", "ﬁ", "İ", "ß", "½", "e\u0301", "...", "---", "\\", "  ",
+)  # fmt: skip
+
+
+def fuzzed(rng: random.Random) -> str:
+    """One completion as models or line noise write it."""
+    if rng.random() < 0.3:
+        return rng.randbytes(rng.randrange(200)).decode("utf-8", rng.choice(("replace", "surrogateescape", "ignore")))
+    if rng.random() < 0.1:
+        return "".join(chr(rng.randrange(0x110000)) for _ in range(rng.randrange(40)))
+    return "".join(rng.choices(_PIECES, k=rng.randrange(40)))
+
+
+def check(completion: str) -> None:
+    for keyword in parse(completion):
+        assert keyword
+        assert len(keyword) <= MAX_KEYWORD_CHARS
+        assert normalise(keyword) == keyword
+        assert not set(keyword) & set(SEPARATORS), (completion, keyword)
+
+
+@pytest.mark.parametrize("count", [5_000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_fuzzed_completions_never_raise(count: int) -> None:
+    rng = random.Random(7)
+    for _ in range(count):
+        check(fuzzed(rng))
+
+
+MEGABYTE = 1_000_000
+LONG_LINES = {
+    "distinct": "".join(f"word {i}, " for i in range(MEGABYTE // 10)),
+    "one word": "a",
+    "words": "word ",
+    "commas": ",",
+    "numbering": "1. ",
+    "hashes": "# ",
+    "think tags": "<think>",
+    "closed think tags": "<think></think>",
+    "ends of thinking": "</think>",
+    "fences": "```",
+    "fence lines": "```\n",
+    "quotes": '"',
+    "opening brackets": "(1",
+    "spaces": " ",
+    "label": "keywords ",
+    "label words": "a b ",
+    "combining marks": "e\u0301\u0327",
+    "marks only": "\u0301\u0327",
+    "expanding": "ﷺ",
+    "surrogates": "\ud800",
+    "emoji": "👩‍👧 ",
+    "items": "sofa, ",
+}
+
+
+@pytest.mark.parametrize("name", LONG_LINES)
+def test_time_is_linear_in_the_length(name: str) -> None:
+    unit = LONG_LINES[name]
+
+    def seconds(characters: int) -> float:
+        text = (unit * (characters // len(unit) + 1))[:characters]
+        fastest = float("inf")
+        for _ in range(2):
+            started = time.process_time()
+            parse_counted(text)
+            normalise(text)
+            fastest = min(fastest, time.process_time() - started)
+        return fastest
+
+    # Ten times the length may take ten times as long, with room for caches and noise; a square would take a hundred.
+    assert seconds(MEGABYTE) <= 30 * seconds(MEGABYTE // 10) + 0.05

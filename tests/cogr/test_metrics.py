@@ -1,0 +1,127 @@
+"""Metrics against their definitions, with ties, missing queries and empty sets."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
+from cogr.errors import DataError
+from cogr.metrics import full_set, judged_only, ranked, sweep_cutoff
+
+ITEMS = [f"i{number}" for number in range(12)]
+QUERIES = [f"q{number}" for number in range(5)]
+runs = st.dictionaries(st.sampled_from(QUERIES), st.lists(st.sampled_from(ITEMS), unique=True))
+labels = st.dictionaries(st.sampled_from(QUERIES), st.frozensets(st.sampled_from(ITEMS)), min_size=1)
+
+
+def prf(found: set[str], wanted: frozenset[str]) -> tuple[float, float, float]:
+    precision = len(found & wanted) / len(found) if found else 0.0
+    recall = len(found & wanted) / len(wanted) if wanted else 0.0
+    return precision, recall, 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+
+
+@given(runs, labels)
+def test_full_set(run: dict[str, list[str]], relevant: dict[str, frozenset[str]]) -> None:
+    figures = full_set({query: frozenset(ids) for query, ids in run.items()}, relevant)
+    expected = {query: prf(set(run.get(query, ())), wanted) for query, wanted in relevant.items()}
+    for query, values in expected.items():
+        assert tuple(figures.of(query).values()) == pytest.approx(values)
+    assert tuple(figures.means.values()) == pytest.approx(np.mean([*expected.values()], axis=0))
+    bitmaps = full_set(
+        {query: BitMap(ITEMS.index(id_) for id_ in ids) for query, ids in run.items()},
+        {query: BitMap(ITEMS.index(id_) for id_ in ids) for query, ids in relevant.items()},
+    )
+    assert bitmaps.means == figures.means
+
+
+@settings(max_examples=40, deadline=None)
+@given(runs, labels)
+def test_ranked_equals_the_definitions(run: dict[str, list[str]], relevant: dict[str, frozenset[str]]) -> None:
+    figures = ranked(run, relevant, cutoffs=(3, 10))
+    assert figures.queries == tuple(relevant)
+    for query, wanted in relevant.items():
+        for k in (3, 10):
+            cut = run.get(query, [])[:k]
+            gains = [id_ in wanted for id_ in cut]
+            ideal = sum(1 / math.log2(rank + 2) for rank in range(min(k, len(wanted))))
+            gained = sum(gain / math.log2(rank + 2) for rank, gain in enumerate(gains))
+            reciprocal = 1 / (gains.index(True) + 1) if True in gains else 0.0
+            found = figures.of(query)
+            assert (found[f"P@{k}"], found[f"R@{k}"], found[f"F1@{k}"]) == pytest.approx(prf(set(cut), wanted))
+            assert found[f"MRR@{k}"] == pytest.approx(reciprocal)
+            assert found[f"nDCG@{k}"] == pytest.approx(gained / ideal if ideal else 0.0)
+
+
+def test_ties_stay_in_the_given_order() -> None:
+    ids = [f"i{number}" for number in range(10)]
+    assert ranked({"q": ids}, {"q": ["i0"]}).means["MRR@10"] == 1.0
+    assert ranked({"q": ids[::-1]}, {"q": ["i0"]}).means["MRR@10"] == pytest.approx(0.1)
+
+
+def test_long_rankings_keep_their_order() -> None:
+    ids = [f"i{number}" for number in range(1000)]
+    figures = ranked({"q": ids}, {"q": ["i999"]})
+    assert figures.means["MRR@1000"] == pytest.approx(1 / 1000)
+    assert figures.means["MRR@100"] == 0.0
+
+
+def test_graded_ndcg() -> None:
+    grades = {"q": {"a": 3.0, "b": 1.0, "c": 0.0}}
+    found = ranked({"q": ["b", "a"]}, {"q": ["a", "b"]}, cutoffs=[10], grades=grades).means["nDCG@10"]
+    assert found == pytest.approx((1 + 3 / math.log2(3)) / (3 + 1 / math.log2(3)))
+    with pytest.raises(DataError, match="whole grades"):
+        ranked({"q": ["b"]}, {"q": ["a"]}, grades={"q": {"a": 0.5}})
+
+
+def test_missing_queries_count_as_zero() -> None:
+    relevant = {"q1": {"a"}, "q2": {"a"}}
+    assert full_set({"q1": {"a"}}, relevant).means == {"p": 0.5, "r": 0.5, "f1": 0.5}
+    assert ranked({"q1": ["a"]}, relevant, cutoffs=[10]).means["nDCG@10"] == 0.5
+
+
+def test_weights_and_standard_errors() -> None:
+    relevant = {"q1": {"a"}, "q2": {"a"}, "q3": {"a"}}
+    retrieved = {"q1": {"a"}, "q2": {"a", "b"}}
+    even = full_set(retrieved, relevant)
+    assert even.standard_errors["p"] == pytest.approx(np.std([1, 0.5, 0], ddof=1) / math.sqrt(3))
+    weighted = full_set(retrieved, relevant, {"q1": 2.0, "q2": 1.0, "q3": 1.0})
+    assert weighted.means["p"] == pytest.approx((2 * 1 + 0.5) / 4)
+    assert weighted.standard_errors["p"] > 0
+    assert full_set(retrieved, {"q1": {"a"}}).standard_errors["p"] == 0.0
+    for wrong in ({"q1": 1.0}, {"q1": -1.0, "q2": 1.0, "q3": 1.0}, dict.fromkeys(relevant, 0.0)):
+        with pytest.raises(DataError, match="finite weight"):
+            full_set(retrieved, relevant, wrong)
+
+
+def test_judged_only() -> None:
+    run = {"q1": ["c", "a", "b"], "q2": ["a"]}
+    assert judged_only(run, {"q1": {"a": 0.0, "b": 2.0}}) == {"q1": ["a", "b"], "q2": []}
+
+
+@given(runs.filter(lambda run: any(run.values())), labels)
+def test_sweep_equals_trying_every_cutoff(run: dict[str, list[str]], relevant: dict[str, frozenset[str]]) -> None:
+    longest = max(len(run.get(query, ())) for query in relevant)
+    if not longest:
+        with pytest.raises(DataError, match="no query has a ranking"):
+            sweep_cutoff(run, relevant)
+        return
+    tried = [
+        full_set({query: frozenset(ids[:k]) for query, ids in run.items()}, relevant).means["f1"]
+        for k in range(1, longest + 1)
+    ]
+    cutoff = sweep_cutoff(run, relevant)
+    assert cutoff.curve == pytest.approx(tried)
+    assert cutoff.f1 == pytest.approx(max(tried))
+    assert tried[cutoff.k - 1] == pytest.approx(max(tried))
+
+
+def test_nothing_to_measure_is_refused() -> None:
+    with pytest.raises(DataError, match="no queries"):
+        full_set({}, {})
+    with pytest.raises(DataError, match="no figures of query 'x'"):
+        full_set({}, {"q": {"a"}}).of("x")

@@ -1,0 +1,180 @@
+"""Prompts: the paper's texts to the letter, placeholders, cuts, chat templates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cogr.errors import SettingsError
+from cogr.prompts import (
+    ITEM_TEMPLATES,
+    QUERY_TEMPLATES,
+    Prompt,
+    Prompter,
+    Template,
+    cut_by_estimate,
+    cut_by_tokenizer,
+    render,
+)
+from cogr.records import Item, Query
+
+SOFA = Item("1", "Velvet sofa", "Green, three seats")
+
+
+def test_the_papers_query_prompt() -> None:
+    prompt = Prompter(QUERY_TEMPLATES["plain"])(Query("q", "couch"))
+    assert prompt.messages == [
+        {"role": "system", "content": "You expand user search queries into matching keywords."},
+        {
+            "role": "user",
+            "content": "List keywords (synonyms, related terms, item categories) that the query should match against. "
+            "Output only a comma-separated list of keywords, no explanation.\nUser query: couch",
+        },
+    ]
+
+
+def test_the_papers_item_prompt() -> None:
+    prompt = Prompter(ITEM_TEMPLATES["full"])(SOFA)
+    assert prompt.messages == [
+        {"role": "system", "content": "You extract search keywords from item titles and descriptions."},
+        {
+            "role": "user",
+            "content": "List keywords for lexical search matching. "
+            "Output only a comma-separated list of keywords, no explanation.\n"
+            "Item title: Velvet sofa\nItem Description: Green, three seats",
+        },
+    ]
+
+
+def test_variants() -> None:
+    assert Prompter(ITEM_TEMPLATES["title"])(SOFA).user.endswith("\nItem title: Velvet sofa")
+    search = Prompter(QUERY_TEMPLATES["search"])
+    assert search(Query("q", "couch"), ["Velvet sofa", "Chair"]).user.endswith(
+        "User query: couch\nSearch results: Velvet sofa; Chair"
+    )
+
+
+def test_placeholders_in_the_data_are_data() -> None:
+    item = Item("1", "{description} {item}", "{query} {0} {}")
+    assert Prompter(ITEM_TEMPLATES["full"])(item).user.endswith(
+        "Item title: {description} {item}\nItem Description: {query} {0} {}"
+    )
+
+
+def test_what_no_tokenizer_takes_is_left_out() -> None:
+    prompt = Prompter(ITEM_TEMPLATES["full"])(Item("1", "a\ud800b", "c\x00d\te\nf\x1b g"))
+    prompt.text.encode("utf-8")
+    assert prompt.user.endswith("Item title: a b\nItem Description: c d\te\nf  g")
+
+
+@pytest.mark.parametrize(
+    ("side", "user", "said"),
+    [
+        ("item", "Write keywords.", r"lacks the placeholder \{item\}; add it to prompts\.item_user"),
+        ("query", "Write keywords.", r"lacks the placeholder \{query\}"),
+        ("query", "{query} {description}", r"has the placeholder \{description\}, which only the other side has"),
+        ("item", "{item} {search_results}", r"has the placeholder \{search_results\}"),
+    ],
+)
+def test_a_bad_template_is_one_sentence(side: Any, user: str, said: str) -> None:
+    with pytest.raises(SettingsError, match=said):
+        Template(side, "system", user)
+
+
+def test_hashes_tell_templates_apart() -> None:
+    hashes = {template.hash for template in (*QUERY_TEMPLATES.values(), *ITEM_TEMPLATES.values())}
+    assert len(hashes) == 4
+    assert Template("item", "", "{item}").hash != Template("item", " ", "{item}").hash
+    assert QUERY_TEMPLATES["plain"].hash == Template("query", *_texts(QUERY_TEMPLATES["plain"])).hash
+
+
+def _texts(template: Template) -> tuple[str, str]:
+    return template.system, template.user
+
+
+# cuts -----------------------------------------------------------------------------------------------------------------
+
+
+def test_long_descriptions_are_cut_and_say_so() -> None:
+    long = Item("1", "Sofa", "plush " * 200_000)
+    prompt = Prompter(ITEM_TEMPLATES["full"], 100)(long)
+    assert prompt.cut
+    assert prompt.user.count("plush") == 100
+    assert not Prompter(ITEM_TEMPLATES["full"], 100)(SOFA).cut
+    assert not Prompter(ITEM_TEMPLATES["title"], 100)(long).cut
+
+
+def test_long_search_results_are_cut_and_say_so() -> None:
+    prompt = Prompter(QUERY_TEMPLATES["search"], 10)(Query("q", "couch"), ["Velvet sofa"] * 50)
+    assert prompt.cut
+    assert not Prompter(QUERY_TEMPLATES["plain"], 10)(Query("q", "couch"), ["Velvet sofa"] * 50).cut
+
+
+@given(st.text(max_size=300), st.integers(1, 60))
+def test_an_estimated_cut_is_a_beginning_and_grows_with_the_budget(text: str, tokens: int) -> None:
+    short = cut_by_estimate(text, tokens)
+    assert text.startswith(short)
+    assert cut_by_estimate(text, tokens + 1).startswith(short)
+    assert cut_by_estimate(text, max(1, len(text))) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens", "short"),
+    [
+        ("one two three four", 2, "one two"),
+        ("internationalisation", 2, "internationa"),
+        ("无线耳机降噪", 3, "无线耳"),
+        ("12345678", 2, "123456"),
+        ("a" + " " * 1000 + "b", 2, "a"),
+        ("short", 2, "short"),
+        ("", 1, ""),
+    ],
+)
+def test_estimated_cuts(text: str, tokens: int, short: str) -> None:
+    assert cut_by_estimate(text, tokens) == short
+
+
+class Words:
+    """A tokenizer of white-space words, as far as `cut_by_tokenizer` looks."""
+
+    def __call__(self, text: str, **kwargs: object) -> dict[str, list[tuple[int, int]]]:
+        import re
+
+        return {"offset_mapping": [match.span() for match in re.finditer(r"\S+", text)]}
+
+
+def test_a_cut_by_a_tokenizer() -> None:
+    cut = cut_by_tokenizer(Words())
+    assert cut("one two three", 2) == "one two"
+    assert cut("one two ", 2) == "one two "
+    assert cut("one " * 100_000, 3) == "one one one"
+    assert Prompter(ITEM_TEMPLATES["full"], 2, cut)(SOFA).user.endswith("Item Description: Green, three")
+
+
+# chat templates -------------------------------------------------------------------------------------------------------
+
+
+class Chat:
+    """A tokenizer as far as `render` looks. `refuses_system` stands for Gemma 2."""
+
+    def __init__(self, template: str | None = "t", refuses_system: bool = False) -> None:
+        self.chat_template = template
+        self.refuses_system = refuses_system
+
+    def apply_chat_template(self, conversation: list[dict[str, str]], **kwargs: object) -> str:
+        from jinja2 import TemplateError
+
+        assert kwargs == {"tokenize": False, "add_generation_prompt": True, "enable_thinking": False}
+        if self.refuses_system and conversation[0]["role"] == "system":
+            raise TemplateError("System role not supported")
+        return "|".join(f"{message['role']}: {message['content']}" for message in conversation)
+
+
+def test_render() -> None:
+    prompt = Prompt("Be brief.", "Sofa?")
+    assert render(prompt, Chat()) == "system: Be brief.|user: Sofa?"
+    assert render(prompt, Chat(refuses_system=True)) == "user: Be brief.\n\nSofa?"
+    assert render(prompt, Chat(template=None)) == prompt.text == "Be brief.\n\nSofa?\n"

@@ -1,0 +1,206 @@
+"""The kind `openai` against a real HTTP endpoint that misbehaves: retries, give-ups, and what is said of them."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from cogr.errors import GeneratorError, ServiceError
+from cogr.prompts import QUERY_TEMPLATES, Prompter
+from cogr.records import Query
+from indexers.generators.base import Completion, Failure, Request
+from indexers.generators.openai_api import OpenAIGenerator, OpenAIOptions, without_credentials
+from indexers.generators.registry import make_generator
+from tests.indexers.fake_endpoint import FakeEndpoint, completion
+
+
+def requests(count: int) -> Iterator[Request]:
+    prompter = Prompter(QUERY_TEMPLATES["plain"])
+    for n in range(count):
+        query = Query(f"q{n}", f"sofa {n}")
+        yield Request(query.id, query, prompter(query))
+
+
+def generator(url: str, **options: Any) -> OpenAIGenerator:
+    return OpenAIGenerator(OpenAIOptions.model_validate({"base_url": url, "model": "fake", **options}))
+
+
+def refused(status: int, message: str = "no", **headers: str) -> web.Response:
+    return web.json_response({"error": {"message": message}}, status=status, headers=headers)
+
+
+def test_what_is_sent() -> None:
+    with FakeEndpoint() as endpoint:
+        list(generator(endpoint.url).generate(requests(1)))
+        list(generator(endpoint.url, server="openai", sampling={"top_k": 0}).generate(requests(1)))
+    to_vllm, to_openai = endpoint.bodies
+    assert to_vllm["messages"][0]["role"] == "system"
+    assert to_vllm["messages"][1]["content"].endswith("User query: sofa 0")
+    assert (to_vllm["temperature"], to_vllm["top_p"], to_vllm["top_k"], to_vllm["max_tokens"]) == (0.7, 0.8, 20, 512)
+    assert "seed" not in to_vllm
+    assert set(to_openai) == {"model", "messages", "temperature", "top_p", "max_completion_tokens"}
+
+
+def test_requests_go_in_parallel_up_to_the_bound() -> None:
+    with FakeEndpoint(delay=0.05) as endpoint:
+        found = list(generator(endpoint.url, concurrency=5).generate(requests(20)))
+    assert len(found) == 20
+    assert endpoint.most_at_once == 5
+
+
+def test_429_is_asked_again_after_the_time_that_it_names() -> None:
+    def busy_once(number: int, body: dict[str, Any]) -> web.Response | None:
+        return refused(429, **{"Retry-After": "1"}) if number == 1 else None
+
+    with FakeEndpoint(busy_once) as endpoint:
+        found = list(generator(endpoint.url, retries=1).generate(requests(1)))
+    assert isinstance(found[0], Completion)
+    assert endpoint.times[1] - endpoint.times[0] >= 0.9
+
+
+@pytest.mark.parametrize("status", [500, 502, 503])
+def test_server_errors_pass(status: int) -> None:
+    with FakeEndpoint(lambda number, body: refused(status) if number == 1 else None) as endpoint:
+        found = list(generator(endpoint.url, retries=1).generate(requests(1)))
+    assert isinstance(found[0], Completion)
+    assert len(endpoint.bodies) == 2
+
+
+def test_a_lost_connection_is_asked_again() -> None:
+    def drop_once(number: int, body: dict[str, Any]) -> None:
+        if number == 1:
+            raise ConnectionError
+
+    with FakeEndpoint(drop_once) as endpoint:
+        found = list(generator(endpoint.url, retries=1).generate(requests(1)))
+    assert isinstance(found[0], Completion)
+
+
+NO_COMPLETIONS = {
+    "garbage": web.Response(text="{oops", content_type="application/json").text,
+    "no object": json.dumps(["a list"]),
+    "no choices": json.dumps({**completion("x"), "choices": []}),
+    "null choices": json.dumps({**completion("x"), "choices": None}),
+    "a page": "<html>gateway</html>",
+}
+
+
+@pytest.mark.parametrize("name", NO_COMPLETIONS)
+def test_an_answer_that_is_none_is_asked_again_and_then_fails_for_now(name: str) -> None:
+    def rubbish(number: int, body: dict[str, Any]) -> web.Response | None:
+        bad = body["messages"][-1]["content"].endswith("sofa 1")
+        kind = "text/html" if name == "a page" else "application/json"
+        return web.Response(text=NO_COMPLETIONS[name], content_type=kind) if bad else None
+
+    with FakeEndpoint(rubbish) as endpoint:
+        found = {answer.id: answer for answer in generator(endpoint.url, retries=2).generate(requests(3))}
+    failure = found["q1"]
+    assert isinstance(failure, Failure)
+    assert not failure.lasting
+    assert "no completion" in failure.reason
+    assert len(endpoint.bodies) == 2 + 3
+    assert isinstance(found["q0"], Completion)
+
+
+def test_null_content_is_an_empty_completion() -> None:
+    with FakeEndpoint(lambda number, body: web.json_response(completion(None))) as endpoint:
+        assert list(generator(endpoint.url).generate(requests(1))) == [Completion("q0", "")]
+
+
+def test_the_length_limit_is_told() -> None:
+    with FakeEndpoint(lambda number, body: web.json_response(completion("a, b", "length"))) as endpoint:
+        assert list(generator(endpoint.url).generate(requests(1))) == [Completion("q0", "a, b", 2, truncated=True)]
+
+
+def test_a_time_out_fails_for_now() -> None:
+    with FakeEndpoint(delay=5.0) as endpoint:
+        started = time.monotonic()
+        found = list(generator(endpoint.url, timeout=0.2, retries=0).generate(requests(1)))
+    assert found == [Failure("q0", "no answer within 0.2 s", lasting=False)]
+    assert time.monotonic() - started < 4
+
+
+def test_a_bad_request_fails_for_now_and_alone() -> None:
+    def refuse_one(number: int, body: dict[str, Any]) -> web.Response | None:
+        return refused(400, "top_k is not known") if body["messages"][-1]["content"].endswith("sofa 1") else None
+
+    with FakeEndpoint(refuse_one) as endpoint:
+        found = {answer.id: answer for answer in generator(endpoint.url).generate(requests(3))}
+    assert isinstance(found["q1"], Failure)
+    assert not found["q1"].lasting
+    assert "400" in found["q1"].reason
+    assert isinstance(found["q2"], Completion)
+
+
+def test_an_endpoint_that_only_fails_is_away() -> None:
+    with (
+        FakeEndpoint(lambda number, body: refused(500)) as endpoint,
+        pytest.raises(ServiceError, match="3 times in a row"),
+    ):
+        list(generator(endpoint.url, retries=0, give_up_after=3, concurrency=1).generate(requests(10)))
+
+
+def test_nobody_at_home() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://user:secret@127.0.0.1:{taken.getsockname()[1]}/v1"
+        with pytest.raises(ServiceError, match=r"can't be reached .*base_url") as raised:
+            list(generator(url, retries=0).generate(requests(3)))
+    assert "secret" not in str(raised.value)
+    assert raised.value.exit_status == 3
+
+
+def test_a_wrong_key_stops_all() -> None:
+    with FakeEndpoint(key="right") as endpoint:
+        with pytest.raises(ServiceError, match=r"refuses us with 401.*api_key") as raised:
+            list(generator(endpoint.url, api_key="wrong").generate(requests(50)))
+        assert "wrong" not in str(raised.value)
+        assert len(list(generator(endpoint.url, api_key="right").generate(requests(2)))) == 2
+
+
+def test_an_unknown_model_stops_all() -> None:
+    with (
+        FakeEndpoint(lambda number, body: refused(404, "no such model")) as endpoint,
+        pytest.raises(GeneratorError, match=r"no model 'fake'.*no such model"),
+    ):
+        list(generator(endpoint.url).generate(requests(5)))
+
+
+def test_answers_that_came_before_the_end_are_kept() -> None:
+    with FakeEndpoint(lambda number, body: refused(401) if number > 5 else None) as endpoint:
+        generated = generator(endpoint.url, concurrency=1).generate(requests(50))
+        assert [next(generated).id for _ in range(5)] == [f"q{n}" for n in range(5)]
+        with pytest.raises(ServiceError):
+            next(generated)
+
+
+def test_fingerprint_has_no_secrets() -> None:
+    made = generator("https://me:pass@host:8000/v1/?key=1", api_key="sk-secret")
+    text = json.dumps(made.fingerprint) + repr(made.options)
+    assert "sk-secret" not in text
+    assert made.fingerprint["endpoint"] == "https://host:8000/v1"
+
+
+@pytest.mark.parametrize(
+    ("url", "clean"),
+    [
+        ("http://localhost:8000/v1/", "http://localhost:8000/v1"),
+        ("http://u:p@[::1]:80/v1", "http://[::1]:80/v1"),
+        ("https://api.example.com/v1?x=1#y", "https://api.example.com/v1"),
+    ],
+)
+def test_without_credentials(url: str, clean: str) -> None:
+    assert without_credentials(url) == clean
+
+
+def test_a_wrong_url_is_one_sentence() -> None:
+    with pytest.raises(GeneratorError, match=r"openai can't use its option base_url: write it as http"):
+        make_generator({"kind": "openai", "model": "m", "base_url": "localhost:8000"}, "item")
+    with pytest.raises(GeneratorError, match="needs the option base_url"):
+        make_generator({"kind": "openai", "model": "m", "base_url": None}, "item")

@@ -1,0 +1,48 @@
+"""The wheel that is built from this tree installs where nothing of it was, without torch, and runs outside the checkout."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+COMMANDS = ("cogr-index", "cogr-train", "cogr-ops")
+
+
+def uv() -> str:
+    found = shutil.which("uv") or shutil.which("uv", path=str(Path(sys.executable).parent))
+    if found is None:
+        pytest.skip("uv is not installed")
+    return found
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    """Run outside the checkout, without its variables."""
+    kept = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    ended = subprocess.run(
+        [str(part) for part in command], cwd=cwd, env=kept, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+@pytest.mark.slow
+def test_the_wheel_installs_without_torch_and_its_commands_run(tmp_path: Path) -> None:
+    run(uv(), "build", "--quiet", "--wheel", "--out-dir", tmp_path, ROOT, cwd=tmp_path)
+    (wheel,) = tmp_path.glob("cogr-*.whl")
+    run(uv(), "venv", "--quiet", "--python", sys.executable, tmp_path / "venv", cwd=tmp_path)
+    python = tmp_path / "venv" / "bin" / "python"
+    run(uv(), "pip", "install", "--quiet", "--python", python, wheel, cwd=tmp_path)
+
+    look = "import importlib.util as u, cogr; print(u.find_spec('torch') is None, cogr.__file__)"
+    without_torch, place = run(python, "-c", look, cwd=tmp_path).split()
+    assert without_torch == "True"
+    assert Path(place).is_relative_to(tmp_path)
+    for command in COMMANDS:
+        assert "Usage" in run(python.parent / command, "--help", cwd=tmp_path)
+    assert "ok       cogr" in run(python.parent / "cogr-ops", "doctor", cwd=tmp_path)
