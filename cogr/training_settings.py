@@ -12,7 +12,7 @@ from pydantic import Field
 
 from cogr.tables import Table
 
-ItemsFrom = Literal["auto", "self", "extractive", "statistical"]
+ItemsFrom = Literal["auto", "self", "labels", "extractive", "statistical"]
 Rollouts = Literal["transformers", "vllm-colocate", "vllm-server"]
 
 
@@ -34,11 +34,17 @@ class SftSettings(Table):
 
     items_from: ItemsFrom = Field(
         "auto",
-        description="Who writes the first item keywords: self (the model, as in the paper), extractive or statistical; "
-        "auto is extractive for tiny, else self",
+        description="Who writes the first item keywords: self (the model, as in the paper); labels (pairs of words that "
+        "relevant items share), extractive or statistical for a model that can't write any; auto is labels for tiny, else self",
     )
     item_keywords: int = Field(10, ge=1, description="M: keywords an item (paper, section 4.3)")
     query_keywords: int = Field(15, ge=1, description="N: most frequent keywords of a query's relevant items (section 4.3)")
+    invented_queries: int = Field(
+        0,
+        ge=0,
+        description="Queries of two known words, with the items that the labels' word translations give them, to fine-tune "
+        "the query side on besides; for a model without word knowledge, not in the paper",
+    )
     item_epochs: float = Field(2.0, gt=0, description="Passes over the items")
     query_epochs: float = Field(2.0, gt=0, description="Passes over the training queries")
     learning_rate: float = Field(1e-5, gt=0, description="Peak learning rate; linear decay after a tenth of warm-up")

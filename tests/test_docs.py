@@ -102,6 +102,9 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+MINUTES = ("cogr-ops opensearch start", "cogr-train demo", "cogr-train sft", "cogr-train round", "cogr-train run ")
+
+
 def runs_anywhere(line: str) -> bool:
     """Commands that need a server or minutes are tried by tests of their own."""
     return (

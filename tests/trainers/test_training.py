@@ -15,12 +15,12 @@ from cogr.mirror import Mirror
 from cogr.records import Query
 from cogr.rewards import Reference, World, query_reward
 from cogr.store import Store
-from cogr.training_settings import GateSettings, WatchSettings
+from cogr.training_settings import GateSettings, QueryGrpoSettings, WatchSettings
 from indexers.workspace import Workspace
 from trainers.training.acceptance import accept
 from trainers.training.checks import check_settings
 from trainers.training.judging import verdict
-from trainers.training.options import split_batch
+from trainers.training.options import Batch, grpo_batch
 from trainers.training.runs import Run, branch, create, open_run
 from trainers.training.scorer import Scorer, commonest_share
 from trainers.training.state import ROUND_STAGES, SFT_STAGES, Round, StageRecord, State
@@ -192,7 +192,7 @@ def test_runs_that_are_not_there_or_broken_are_named(shop: Shop) -> None:
     [
         ("training.rollouts.generations=1", TrainingError, "generations is 1"),
         ("keywords.k_max=5", TrainingError, r"keywords.k_max is 5, below the 10 keywords"),
-        ("training.query.micro_batch=3", TrainingError, "training.query: micro_batch is 3.* 2 and 4"),
+        ("training.query={prompts_per_step=2, micro_batch=3}", TrainingError, "training.query: micro_batch is 3.* 2 and 4"),
         ("training.sft.items_from=self", SettingsError, 'items_from is "self"'),
         ("training.query.reward=nowhere:reward", SettingsError, "'nowhere:reward' can't be imported"),
         ("store=memory://runs", TrainingError, "A run trains on a local disk"),
@@ -209,12 +209,18 @@ def test_training_queries_without_relevant_items_are_refused(shop: Shop) -> None
 
 
 def test_a_batch_is_split_or_the_nearest_good_sizes_are_named() -> None:
-    assert split_batch(4096, 64, 8) == (64, 8)
-    assert split_batch(16, 64, 1) == (16, 1)
+    query = QueryGrpoSettings()
+    assert grpo_batch(query, 13_500, 8, 8) == Batch(512, 64, 8)
+    assert grpo_batch(query, 13_500, 8, 8, halvings=1) == Batch(512, 32, 16)
+    # WANDS has 430 training queries, fewer than the paper's batch.
+    assert grpo_batch(query, 430, 8, 8) == Batch(430, 43, 10)
+    five = QueryGrpoSettings(prompts_per_step=5, micro_batch=6)
     with pytest.raises(TrainingError, match="the nearest that do are 5 and 8"):
-        split_batch(40, 6, 1)
+        grpo_batch(five, 100, 8, 1)
     with pytest.raises(TrainingError, match="multiple of 3"):
-        split_batch(40, 6, 3)
+        grpo_batch(five, 100, 8, 3)
+    with pytest.raises(TrainingError, match="generations is 1"):
+        grpo_batch(five, 100, 1, 1)
 
 
 def world_of_one(k_max: int = 2) -> World:

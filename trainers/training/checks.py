@@ -7,7 +7,7 @@ import importlib.util
 from cogr.errors import MissingExtraError, TrainingError
 from cogr.rewards import load_reward
 from indexers.workspace import Workspace
-from trainers.training.options import split_batch
+from trainers.training.options import grpo_batch
 from trainers.training.work import items_from
 
 
@@ -26,11 +26,6 @@ def check_settings(workspace: Workspace) -> None:
     training, k_max = workspace.settings.training, workspace.settings.keywords.k_max
     if not workspace.store.is_local:
         raise TrainingError(f"A run trains on a local disk, but the store is {workspace.store.url}; set store to a folder.")
-    if training.rollouts.generations < 2:
-        raise TrainingError(
-            f"training.rollouts.generations is {training.rollouts.generations}, but GRPO compares the completions of "
-            "one prompt; set 2 or more."
-        )
     if k_max < training.sft.item_keywords:
         raise TrainingError(
             f"keywords.k_max is {k_max}, below the {training.sft.item_keywords} keywords of training.sft.item_keywords (M); "
@@ -41,8 +36,7 @@ def check_settings(workspace: Workspace) -> None:
     sizes = {"query": len(train), "item": len(workspace.dataset.items)}
     for side, settings in (("query", training.query), ("item", training.item)):
         load_reward(settings.reward)
-        prompts = min(settings.prompts_per_step, sizes[side])
         try:
-            split_batch(prompts * training.rollouts.generations, settings.micro_batch, training.processes)
+            grpo_batch(settings, sizes[side], training.rollouts.generations, training.processes)
         except TrainingError as error:
             raise TrainingError(f"training.{side}: {error}") from None

@@ -16,7 +16,7 @@ from cogr.prompts import Prompt
 from cogr.rewards import World, load_reward
 from cogr.settings import TrainingSettings
 from cogr.training_settings import GrpoSettings, RolloutSettings
-from trainers.training.options import lora_config, number_formats, quiet, silence, split_batch
+from trainers.training.options import Batch, grpo_batch, lora_config, number_formats, quiet, silence
 from trainers.training.prompting import rollout_prompt
 from trainers.training.scorer import Scorer
 from trainers.training.sft import Trained
@@ -37,7 +37,7 @@ class GrpoJob:
         world: what the rewards are computed against, frozen.
         known: keywords that the side's snapshot had before.
         side: the side's table of settings.
-        micro_batch: completions computed at once.
+        halvings: how often the micro batch is halved, after running out of memory.
         log: step figures go there, as jsonl.
         seed: of data order and rollouts; each round has one of its own.
     """
@@ -50,7 +50,7 @@ class GrpoJob:
     known: Collection[str]
     side: GrpoSettings
     settings: TrainingSettings
-    micro_batch: int
+    halvings: int
     log: Path
     seed: int
 
@@ -65,7 +65,11 @@ def run_grpo(job: GrpoJob, say: Say) -> Trained:
     from datasets import Dataset
     from trl import GRPOTrainer
 
-    prompts = check_batches(job, say)
+    batch = grpo_batch(
+        job.side, len(job.ids), job.settings.rollouts.generations, job.settings.processes, job.halvings
+    )
+    if batch.prompts < job.side.prompts_per_step:
+        say(f"prompts_per_step is {job.side.prompts_per_step}, but there are {batch.prompts}: every step takes them all")
     quiet()
     tokenizer = trainable_tokenizer(job.base, job.settings)
     model = load_model(job.base)
@@ -78,7 +82,7 @@ def run_grpo(job: GrpoJob, say: Say) -> Trained:
     trainer = GRPOTrainer(
         model=model,
         reward_funcs=scorer,
-        args=_config(job, prompts),
+        args=_config(job, batch),
         train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
         peft_config=lora_config(job.settings),
@@ -87,18 +91,6 @@ def run_grpo(job: GrpoJob, say: Say) -> Trained:
     silence(trainer)
     trainer.train()
     return Trained(trainer, {"prompts": len(rows), **log.notes})
-
-
-def check_batches(job: GrpoJob, say: Say) -> int:
-    """Prompts a step: what the settings say, or all there are. Raises TrainingError where a group can't be compared."""
-    generations = job.settings.rollouts.generations
-    if generations < 2:
-        raise TrainingError(
-            f"training.rollouts.generations is {generations}, but GRPO compares the completions of one prompt; set 2 or more."
-        )
-    if job.side.prompts_per_step > len(job.ids):
-        say(f"prompts_per_step is {job.side.prompts_per_step}, but there are {len(job.ids)}: every step takes them all")
-    return min(job.side.prompts_per_step, len(job.ids))
 
 
 def _scorer(job: GrpoJob, tokenizer: Any, model: Any) -> Scorer:
@@ -115,16 +107,14 @@ def _scorer(job: GrpoJob, tokenizer: Any, model: Any) -> Scorer:
     )
 
 
-def _config(job: GrpoJob, prompts: int) -> Any:
+def _config(job: GrpoJob, batch: Batch) -> Any:
     from trl import GRPOConfig
 
     settings, rollouts = job.settings, job.settings.rollouts
-    completions = prompts * rollouts.generations
-    micro, accumulate = split_batch(completions, job.micro_batch, settings.processes)
     return GRPOConfig(
         output_dir=str(job.log.parent / "trainer"),
-        per_device_train_batch_size=micro,
-        gradient_accumulation_steps=accumulate,
+        per_device_train_batch_size=batch.micro,
+        gradient_accumulation_steps=batch.accumulate,
         num_generations=rollouts.generations,
         num_train_epochs=job.side.epochs,
         max_steps=job.side.max_steps or -1,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cogr.errors import TrainingError
 from cogr.settings import TrainingSettings
+from cogr.training_settings import GrpoSettings
 from indexers.generators.models import LocalModelOptions, context_length
 
 
@@ -82,24 +84,47 @@ def save_trained(trainer: Any, folder: Path) -> None:
     trainer.save_model(str(folder))
 
 
-def split_batch(completions: int, micro_batch: int, processes: int) -> tuple[int, int]:
-    """(completions a device computes at once, gradient accumulation steps) of one optimizer step.
+@dataclass(frozen=True)
+class Batch:
+    """One optimizer step of GRPO.
+
+    Attributes:
+        prompts: entities.
+        micro: completions that a device computes at once.
+        accumulate: passes of so many that make the step.
+    """
+
+    prompts: int
+    micro: int
+    accumulate: int
+
+
+def grpo_batch(side: GrpoSettings, entities: int, generations: int, processes: int, halvings: int = 0) -> Batch:
+    """How a step is shared out.
+
+    With fewer entities than prompts_per_step every step takes them all, in the largest micro batch that divides them.
 
     Raises:
-        TrainingError: they don't divide; names the nearest good values.
+        TrainingError: a group of one, or a micro batch that does not divide the step; names the nearest that do.
     """
-    micro = min(micro_batch, max(1, completions // processes))
-    if completions % (micro * processes) == 0:
-        return micro, completions // (micro * processes)
+    if generations < 2:
+        raise TrainingError(
+            f"training.rollouts.generations is {generations}, but GRPO compares the completions of one prompt; set 2 or more."
+        )
+    prompts = min(side.prompts_per_step, entities)
+    completions = prompts * generations
     good = [size for size in range(1, completions // processes + 1) if completions % (size * processes) == 0]
     if not good:
         raise TrainingError(
             f"{completions} completions a step can't be shared by {processes} processes; "
             f"make prompts_per_step a multiple of {processes}."
         )
-    below = max((size for size in good if size < micro), default=good[0])
-    above = min((size for size in good if size > micro), default=good[-1])
-    raise TrainingError(
-        f"micro_batch is {micro_batch}, which does not divide the {completions} completions of a step "
-        f"(prompts_per_step x generations) on {processes} processes; the nearest that do are {below} and {above}."
-    )
+    micro = min(side.micro_batch, completions // processes)
+    if micro not in good and prompts == side.prompts_per_step:
+        below, above = max(size for size in good if size < micro), min(size for size in good if size > micro)
+        raise TrainingError(
+            f"micro_batch is {side.micro_batch}, which does not divide the {completions} completions of a step "
+            f"(prompts_per_step x generations) on {processes} processes; the nearest that do are {below} and {above}."
+        )
+    micro = max(size for size in good if size <= max(1, micro >> halvings))
+    return Batch(prompts, micro, completions // (micro * processes))

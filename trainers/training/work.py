@@ -14,7 +14,7 @@ from typing import Any
 
 from cogr.errors import DataError, SettingsError
 from cogr.mirror import Mirror
-from cogr.records import Entity, Side
+from cogr.records import Entity, Query, Side
 from cogr.rewards import World
 from cogr.settings import TrainingSettings
 from cogr.snapshots import Provenance, Row, Snapshot, open_snapshot, write_snapshot
@@ -24,6 +24,7 @@ from indexers.workspace import Workspace
 from trainers.training.building import build_snapshot
 from trainers.training.runs import Run
 from trainers.training.state import Round, StageName, State
+from trainers.training.words import WordModel
 
 Say = Callable[[str], None]
 
@@ -68,10 +69,6 @@ class Scene:
         """The round that is built upon, which every round after SFT has."""
         assert self.base is not None
         return self.base
-
-    def micro_batch(self, size: int) -> int:
-        """The micro batch, halved as often as memory ran out."""
-        return max(1, size >> self.halvings)
 
     def log(self, side: Side) -> Path:
         """Where a training stage writes its step figures."""
@@ -118,30 +115,52 @@ def items_from(settings: TrainingSettings) -> ItemsFrom:
         if settings.sft.items_from == "self" and settings.model == "tiny":
             raise SettingsError(
                 'training.sft.items_from is "self", but the model tiny can\'t write keywords before it is trained; '
-                'set it to "extractive" or "statistical".'
+                'set it to "labels", "extractive" or "statistical".'
             )
         return settings.sft.items_from
-    return "extractive" if settings.model == "tiny" else "self"
+    return "labels" if settings.model == "tiny" else "self"
 
 
 def write_targets(scene: Scene) -> Wrote:
     """The untrained model, the first item keywords, and algorithm 1's targets as two jsonl files."""
     from trainers.training.targets import item_targets, query_targets
 
-    settings, base = scene.settings, base_model(scene)
-    source = items_from(settings)
-    built = build_snapshot(scene.workspace, "item", round_=0, model=base if source == "self" else None, generator=source)
-    sets = {row.id: row.keywords for row in built.rows()}
-    items = item_targets(sets, settings.sft.item_keywords)
-    queries = query_targets(items, scene.relevant, settings.sft.query_keywords)
-    if not queries:
+    sft, base, source = scene.settings.sft, base_model(scene), items_from(scene.settings)
+    words = WordModel(scene.workspace.dataset) if source == "labels" or sft.invented_queries else None
+    sets = _first_sets(scene, source, base, words)
+    items = item_targets(sets, sft.item_keywords)
+    train = {query.id: query.text for query in scene.workspace.dataset.require("train")}
+    relevant = dict(scene.relevant)
+    if words is not None and sft.invented_queries:
+        invented = words.invent(sft.invented_queries, scene.settings.seed)
+        train |= {query.id: query.text for query in invented.queries}
+        relevant |= invented.relevant
+    queries = query_targets(items, relevant, sft.query_keywords)
+    if not queries.keys() & scene.relevant.keys():
         raise DataError(
-            f"The {source} keywords give no training query a target; look at snapshot {built.id}, or set training.sft.items_from."
+            f"The first item keywords ({source}) give no training query a target; look at its relevant items' texts, "
+            "or set training.sft.items_from."
         )
+    own = {item.id: "" for item in scene.workspace.dataset.items} | train
     for side, targets in (("item", items), ("query", queries)):
-        lines = (json.dumps({"id": id_, "keywords": words}, ensure_ascii=False) for id_, words in targets.items())
-        scene.workspace.store.write(f"{scene.run.path}/sft/{side}.jsonl", "".join(f"{line}\n" for line in lines).encode())
-    return Wrote(base, {"items_from": source, "snapshot": built.id, "items": len(items), "queries": len(queries)})
+        rows = ({"id": id_, "text": own[id_], "keywords": found} for id_, found in targets.items())
+        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        scene.workspace.store.write(f"{scene.run.path}/sft/{side}.jsonl", lines.encode())
+    return Wrote(base, {"items_from": source, "items": len(items), "queries": len(queries)})
+
+
+def _first_sets(
+    scene: Scene, source: ItemsFrom, base: str, words: WordModel | None
+) -> Mapping[str, Sequence[str]]:
+    """S_i of algorithm 1, line 2."""
+    if source == "labels":
+        assert words is not None
+        budget = scene.settings.sft.item_keywords
+        return {item.id: words.keywords(item.id, budget) for item in scene.workspace.dataset.items}
+    built = build_snapshot(
+        scene.workspace, "item", round_=0, model=base if source == "self" else None, generator=source
+    )
+    return {row.id: row.keywords for row in built.rows()}
 
 
 def base_model(scene: Scene) -> str:
@@ -169,23 +188,24 @@ def train_sft(scene: Scene, side: Side) -> Wrote:
     from trainers.training.sft import SftJob, run_sft
     from trainers.training.weights import base_folder
 
-    sft, targets = scene.settings.sft, _read_targets(scene, side)
-    entities = [entity for entity in _trained_entities(scene, side) if entity.id in targets]
+    sft, rows = scene.settings.sft, _read_targets(scene, side)
+    items = {item.id: item for item in scene.workspace.dataset.items}
+    entities: list[Entity] = [items[row["id"]] if side == "item" else Query(row["id"], row["text"]) for row in rows]
     job = SftJob(
         base=base_folder(scene.run, scene.round.output("targets")),
         prompts=prompts_of(scene.workspace, side, entities),
-        targets=[targets[entity.id] for entity in entities],
+        targets=[row["keywords"] for row in rows],
         epochs=sft.item_epochs if side == "item" else sft.query_epochs,
         log=scene.log(side),
-        micro_batch=scene.micro_batch(sft.micro_batch),
+        micro_batch=max(1, sft.micro_batch >> scene.halvings),
         settings=scene.settings,
     )
     return _save(scene, side, run_sft(job))
 
 
-def _read_targets(scene: Scene, side: Side) -> dict[str, list[str]]:
+def _read_targets(scene: Scene, side: Side) -> list[dict[str, Any]]:
     lines = scene.workspace.store.read(f"{scene.run.path}/sft/{side}.jsonl").decode().splitlines()
-    return {record["id"]: record["keywords"] for record in map(json.loads, lines)}
+    return [json.loads(line) for line in lines]
 
 
 def _trained_entities(scene: Scene, side: Side) -> Sequence[Entity]:
@@ -216,7 +236,7 @@ def train_grpo(scene: Scene, side: Side) -> Wrote:
         known={word for row in known.rows() for word in row.keywords},
         side=side_settings,
         settings=scene.settings,
-        micro_batch=scene.micro_batch(side_settings.micro_batch),
+        halvings=scene.halvings,
         log=scene.log(side),
         seed=scene.settings.seed + scene.round.number,
     )
