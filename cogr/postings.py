@@ -91,7 +91,7 @@ class PostingsBuilder:
         is_own[np.cumsum(counts + 1) - 1] = True
         ordered = np.empty(len(codes), np.int32)
         ordered[~is_own], ordered[is_own] = codes[: len(codes) - rows], codes[len(codes) - rows :]
-        kept = _first_occurrences(row_of, ordered, len(dictionary))
+        kept = _first_occurrences(row_of, ordered)
         lengths = np.bincount(row_of[kept], minlength=rows)
         self._chunks.append(_Chunk(ids, dictionary, lengths, ordered[kept], ordered[is_own]))
 
@@ -129,12 +129,18 @@ def _encode(words: pa.Array) -> tuple[pa.Array, NDArray[np.int32]]:
     return encoded.dictionary.filter(lengths.cast(pa.bool_())), numbers[integers(encoded.indices)]
 
 
-def _first_occurrences(rows: NDArray[np.int64], codes: NDArray[np.int32], vocabulary: int) -> NDArray[np.int64]:
-    """Positions of each row's codes, without those below 0 and without repeats, in order."""
-    kept = np.flatnonzero(codes >= 0)
-    keys = rows[kept] * max(vocabulary, 1) + codes[kept]
-    _, first = np.unique(keys, return_index=True)
-    return kept if len(first) == len(kept) else kept[np.sort(first)]
+def _first_occurrences(rows: NDArray[np.int64], codes: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Which codes to keep: not those below 0, nor those that their row said before. Rows ascend."""
+    kept = codes >= 0
+    # Sorted by (code, position), a repeat follows its first occurrence.
+    pairs = codes[kept].astype(np.uint64)
+    pairs <<= np.uint64(32)
+    pairs |= np.flatnonzero(kept).astype(np.uint64)
+    pairs.sort()
+    at = pairs.astype(np.uint32)
+    repeats = (codes[at[1:]] == codes[at[:-1]]) & (rows[at[1:]] == rows[at[:-1]])
+    kept[at[1:][repeats]] = False
+    return kept
 
 
 def _merge_vocabularies(dictionaries: list[pa.Array]) -> tuple[SortedStrings, list[NDArray[np.int64]]]:

@@ -32,11 +32,12 @@ def other_side(side: Side) -> Side:
 def probes(backend: Backend, store: Store, snapshot: Snapshot, count: int, seed: int = 0) -> list[list[str]]:
     """Keyword lists to compare live results with the mirror on.
 
-    For items, the keyword sets of queries that serve now, where there are any; else keywords drawn from the snapshot itself.
+    For items, the keyword sets of queries that serve now, where this store has them (another one may have published);
+    else keywords drawn from the snapshot itself.
     """
     draw = random.Random(seed)
     serving = backend.serving().get(other_side(snapshot.side))
-    if serving and snapshot.side == "item":
+    if serving and snapshot.side == "item" and serving in store.list("snapshots"):
         rows = sorted(open_snapshot(store, serving, verify=False).rows(), key=lambda row: row.id)
         chosen = draw.sample(rows, min(count, len(rows)))
         return [[word for word in dict.fromkeys((row.self_keyword, *row.keywords)) if word] for row in chosen]

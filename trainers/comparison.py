@@ -8,7 +8,9 @@ from typing import Any
 
 from cogr.metrics import sweep_cutoff
 from cogr.records import Dataset, Query, Split
+from cogr.snapshots import Snapshot
 from indexers.lexical import Lexical
+from indexers.workspace import Workspace
 from trainers.evaluation import measure
 
 LONGEST = 1000
@@ -32,3 +34,27 @@ def bm25_row(dataset: Dataset, split: Split) -> dict[str, Any]:
     queries = dataset.require(split)
     figures = measure(dataset, queries, runs(queries, cutoff))
     return {"name": "bm25", "cutoff": cutoff, **figures, "seconds": round(time.monotonic() - started, 3)}
+
+
+def exact_cut_row(workspace: Workspace, split: Split) -> dict[str, Any]:
+    """What the ranker behind `statistical` retrieves by its own expected-F1 cut, without any keywords.
+
+    Raises DataError when the split is empty, MissingExtraError without the extra `statistical`.
+    """
+    from indexers.generators.statistical.artefact import exact_cut_run
+    from indexers.generators.statistical.generator import Statistical
+
+    started = time.monotonic()
+    queries = workspace.dataset.require(split)
+    with workspace.generator("query", "statistical") as generator:
+        assert isinstance(generator, Statistical)
+        runs = exact_cut_run(generator.artefact, queries)
+    figures = measure(workspace.dataset, queries, runs)
+    return {"name": "exact cut", **figures, "seconds": round(time.monotonic() - started, 3)}
+
+
+def baseline_rows(workspace: Workspace, split: Split, items: Snapshot, queries: Snapshot) -> list[dict[str, Any]]:
+    """BM25, and the exact cut where one of the pair was written by `statistical`."""
+    kinds = {snapshot.manifest.generator.get("kind") for snapshot in (items, queries)}
+    rows = [bm25_row(workspace.dataset, split)]
+    return [*rows, exact_cut_row(workspace, split)] if "statistical" in kinds else rows

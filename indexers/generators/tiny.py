@@ -1,4 +1,4 @@
-"""A random language model of about a million parameters with a tokenizer of its own, made in a second or two.
+"""A random language model of about a million parameters with a tokenizer of its own, made in a second or two; adapters too.
 
 It writes nonsense at the price of nothing: for tests and rehearsals of everything around a real model. Saved as a
 Hugging Face folder that transformers, vLLM and TRL load like any other.
@@ -92,3 +92,17 @@ def _train_tokenizer(texts: Iterable[str], vocabulary: int, context: int, chat: 
     if chat:
         fast.chat_template = CHAT_TEMPLATE
     return fast
+
+
+def tiny_adapter(model: Path, folder: Path, *, seed: int = 0, rank: int = 4) -> Path:
+    """Write a random LoRA adapter of the attention of a model, which changes what it writes; returns the folder."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    config = LoraConfig(r=rank, target_modules=["q_proj", "v_proj"], init_lora_weights=False, task_type="CAUSAL_LM")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        adapted = get_peft_model(AutoModelForCausalLM.from_pretrained(model, use_safetensors=True), config)
+    adapted.save_pretrained(str(folder))
+    return folder

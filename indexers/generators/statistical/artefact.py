@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
+from itertools import pairwise
 
 import numpy as np
 
@@ -40,8 +41,7 @@ class Artefact:
         keywords: the items' keywords.
         item_ids: ids, in the order of the rows of `index`.
         digests: `item_digest` of each item.
-        depth: candidates by each list, see `features.candidates`.
-        facts: data hash, settings and figures, for manifest and fingerprint.
+        facts: data hash, settings and figures, for the manifest.
     """
 
     index: TextIndex
@@ -51,7 +51,6 @@ class Artefact:
     keywords: ItemKeywords
     item_ids: Sequence[str]
     digests: Sequence[str]
-    depth: int
     facts: Mapping[str, object]
 
     @cached_property
@@ -78,16 +77,21 @@ class Artefact:
                 found.setdefault(stems, int(number))
         return found
 
+    def prepare(self) -> None:
+        """Compute what is otherwise computed at the first answer."""
+        self.query_keywords(["", *self.queries[:1]])
+        self.keywords.owners(self.keywords.keywords[0] if self.keywords.keywords else "")
+
     def probabilities(self, texts: Sequence[str]) -> list[tuple[Ints, Floats]]:
         """Candidates and their probabilities for each query; training queries are answered out of fold."""
         if not texts:
             return []
         own = [self._rows.get(normalise(text), -1) for text in texts]
         batch = self.index.batch([normalise(text) for text in texts], own)
-        pairs = candidates(self.index, self.voters, batch, self.depth)
+        pairs = candidates(self.index, self.voters, batch)
         p = self.ranker.probabilities(pairs, batch.own)
         bounds = np.searchsorted(pairs.query, np.arange(len(texts) + 1))
-        return [(pairs.item[a:b], p[a:b]) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+        return [(pairs.item[a:b], p[a:b]) for a, b in pairwise(bounds)]
 
     def query_keywords(self, texts: Sequence[str]) -> list[list[str]]:
         """S_q for each query: at most 30 keywords, none of them the query's own text."""

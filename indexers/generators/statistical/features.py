@@ -46,6 +46,9 @@ FEATURES = PAIR_FEATURES + QUERY_FEATURES + ITEM_FEATURES
 CANDIDATES = ("bm25", "feedback", "vote_grams", "vote_bm25", "vote_feedback", "vote_term")
 """Pair features whose best items become candidates."""
 
+DEPTH = 60
+"""Items that each of `CANDIDATES` brings in."""
+
 BATCH_CELLS = 2_000_000
 """Queries x items that are worked on at once."""
 
@@ -65,13 +68,11 @@ class Pairs:
     item: Ints
 
 
-def candidates(index: TextIndex, voters: Voters, batch: QueryBatch, depth: int) -> Pairs:
-    """Features of the candidates of each query: the best `depth` items by each of `CANDIDATES`."""
+def candidates(index: TextIndex, voters: Voters, batch: QueryBatch) -> Pairs:
+    """Features of the candidates of each query: the best `DEPTH` items by each of `CANDIDATES`."""
     size = max(1, BATCH_CELLS // max(index.n_items, 1))
     starts = range(0, batch.size, size)
-    parts = [
-        _candidates(index, voters, batch.rows(np.arange(at, min(at + size, batch.size))), depth) for at in starts
-    ]
+    parts = [_candidates(index, voters, batch.rows(np.arange(at, min(at + size, batch.size)))) for at in starts]
     return Pairs(
         np.concatenate([part.x for part in parts]),
         np.concatenate([part.query + at for part, at in zip(parts, starts, strict=True)]),
@@ -79,11 +80,11 @@ def candidates(index: TextIndex, voters: Voters, batch: QueryBatch, depth: int) 
     )
 
 
-def _candidates(index: TextIndex, voters: Voters, batch: QueryBatch, depth: int) -> Pairs:
+def _candidates(index: TextIndex, voters: Voters, batch: QueryBatch) -> Pairs:
     pair, query = _signals(index, voters, batch)
     chosen = np.zeros((batch.size, index.n_items), dtype=bool)
     for name in CANDIDATES:
-        best = top_rows(pair[name], depth)
+        best = top_rows(pair[name], DEPTH)
         chosen[np.repeat(np.arange(batch.size), np.diff(best.indptr)), best.indices] = True
     row, item = np.nonzero(chosen)
     own = voters.own_relevance(batch.own).toarray()[row, item]

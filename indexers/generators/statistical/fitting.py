@@ -6,7 +6,6 @@ Reads the training queries only; dev and test queries are never looked at.
 from __future__ import annotations
 
 import logging
-import time
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,7 +13,7 @@ import scipy.sparse as sp
 from cogr.errors import GeneratorError
 from cogr.keywords import NORMALISER, normalise
 from cogr.records import Dataset
-from indexers.generators.statistical.artefact import K_MAX, Artefact, item_digest
+from indexers.generators.statistical.artefact import Artefact, item_digest
 from indexers.generators.statistical.features import Pairs, candidates
 from indexers.generators.statistical.item_keywords import assemble, item_anchors, item_phrases
 from indexers.generators.statistical.matrices import Csr, Floats, Ints, row_sums
@@ -26,8 +25,6 @@ from indexers.text import Analyser
 LEAST_QUERIES = 2 * FOLDS
 MAX_TRAINED = 3000
 """Training queries that models are trained on, drawn at random; all of them vote."""
-
-DEPTH = 60
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +47,7 @@ def fit(dataset: Dataset, *, language: str = "english", seed: int = 0) -> Artefa
     index = TextIndex.fit(analyser, words, dataset.items, queries)
     voters = Voters(index, index.batch(queries, range(len(queries))), relevance)
     trained = np.sort(np.random.default_rng(seed).permutation(len(queries))[:MAX_TRAINED])
-    pairs = candidates(index, voters, voters.queries.rows(trained), DEPTH)
+    pairs = candidates(index, voters, voters.queries.rows(trained))
     ranker = fit_ranker(pairs, trained, relevance, seed)
     p = ranker.probabilities(pairs, trained)
     anchors = item_anchors(queries, _anchor_strength(pairs, p, trained, relevance))
@@ -67,7 +64,14 @@ def fit(dataset: Dataset, *, language: str = "english", seed: int = 0) -> Artefa
         "out_of_fold_exact_cut_f1": _figure(pairs, p, trained, relevance, ranker),
     }
     return Artefact(
-        index, queries, relevance, ranker, keywords, [item.id for item in dataset.items], [item_digest(item) for item in dataset.items], DEPTH, facts
+        index,
+        queries,
+        relevance,
+        ranker,
+        keywords,
+        [item.id for item in dataset.items],
+        [item_digest(item) for item in dataset.items],
+        facts,
     )
 
 

@@ -1,8 +1,115 @@
-"""The generator `statistical`: answers both sides from a fitted artefact. No language model, no prompt is read."""
+"""The generator `statistical`: answers both sides from a fitted artefact. No language model; prompts are not read."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import batched
-from types import TracebackType
-from typing import Self
+from functools import cached_property
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from cogr.errors import GeneratorError, MissingExtraError
+from cogr.keywords import NORMALISER
+from cogr.records import Dataset, Item, Side
+from cogr.store import Store
+from indexers.generators.base import Answer, Completion, GeneratorBase, Options, Reads, Request, batched
+
+if TYPE_CHECKING:
+    from indexers.generators.statistical.artefact import Artefact
+
+VERSION = 1
+"""Of the method: any change of what an equal data set is fitted to needs a new one."""
+
+FOLDER = "statistical"
+"""Where a store keeps fitted artefacts, one folder a data set and options."""
+
+_BATCH = 64
+
+
+class StatisticalOptions(Options):
+    """Options of the kind `statistical`.
+
+    Attributes:
+        language: of stems and stop words, by its Snowball name.
+        seed: of sampling, folds and boosting.
+    """
+
+    language: str = "english"
+    seed: int = 0
+
+
+class Statistical(GeneratorBase):
+    """Keywords from a ranker that is learned from the training labels. Fits, or opens what was fitted, when first asked.
+
+    An item is answered with its keywords. A query of the training split is answered as if it had not been trained on
+    (out of fold), so that training figures and fine-tuning targets are honest; any other query by all that was learned.
+    A query may need no keywords, where its own text says it all: its completion is empty.
+
+    Args:
+        dataset: items, training queries and labels.
+        options: see `StatisticalOptions`.
+        store: where the artefact is kept; None keeps it in memory only.
+    """
+
+    def __init__(self, dataset: Dataset, options: StatisticalOptions | None = None, store: Store | None = None) -> None:
+        self.options = options or StatisticalOptions()
+        self._dataset, self._store = dataset, store
+
+    @property
+    def reads(self) -> Reads:
+        """The entity's text, and the whole data set."""
+        return "entity"
+
+    @property
+    def fingerprint(self) -> Mapping[str, object]:
+        return {
+            "kind": "statistical",
+            "version": VERSION,
+            "dataset_hash": self._dataset.dataset_hash,
+            **self.options.model_dump(),
+        }
+
+    @cached_property
+    def artefact(self) -> Artefact:
+        """What was fitted; for `exact_cut_run`, and for the figures in its `facts`.
+
+        Raises:
+            GeneratorError: the data set has too few training queries with labels.
+            SnapshotError: the store's artefact is broken.
+        """
+        from indexers.generators.statistical.fitting import fit
+        from indexers.generators.statistical.storage import MANIFEST, open_artefact, save
+
+        store = self._folder()
+        if store is not None and store.exists(MANIFEST):
+            return open_artefact(store)
+        artefact = fit(self._dataset, language=self.options.language, seed=self.options.seed)
+        if store is not None:
+            save(artefact, store)
+        artefact.prepare()
+        return artefact
+
+    def _folder(self) -> Store | None:
+        if self._store is None:
+            return None
+        key = json.dumps([dict(self.fingerprint), NORMALISER], sort_keys=True)
+        return Store(f"{self._store.url.rstrip('/')}/{FOLDER}/{hashlib.sha256(key.encode()).hexdigest()[:16]}")
+
+    def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
+        for batch in batched(requests, _BATCH):
+            queries = [request.entity.text for request in batch if not isinstance(request.entity, Item)]
+            found = iter(self.artefact.query_keywords(queries))
+            for request in batch:
+                entity = request.entity
+                keywords = self.artefact.item_keywords(entity) if isinstance(entity, Item) else next(found)
+                yield Completion(request.id, ", ".join(keywords))
+
+
+def make(options: Any, side: Side, dataset: Dataset | None, store: Store | None) -> Statistical:  # noqa: ARG001
+    """The registry's entry. Raises GeneratorError without a data set, MissingExtraError without LightGBM."""
+    if dataset is None:
+        raise GeneratorError("The generator statistical learns from a data set; give it one.")
+    if not (find_spec("lightgbm") and find_spec("scipy")):
+        raise MissingExtraError("The generator statistical", "statistical")
+    return Statistical(dataset, options, store)

@@ -84,7 +84,11 @@ class ItemKeywords:
     def of(self, item: int) -> list[str]:
         """S_i: the item's keywords, without its title."""
         first, end = np.searchsorted(self.items, [item, item + 1])
-        return [self.keywords[w] for w, kind in zip(self.owned[first:end], self.kinds[first:end], strict=True) if kind != TITLE]
+        return [
+            self.keywords[w]
+            for w, kind in zip(self.owned[first:end], self.kinds[first:end], strict=True)
+            if kind != TITLE
+        ]
 
 
 def writable(keyword: str) -> bool:

@@ -82,7 +82,10 @@ def fit_ranker(pairs: Pairs, trained: Ints, relevance: Csr, seed: int) -> Ranker
     weights = _weights(labels, row_sums(relevance[trained]), pairs.query, rng)
     with ThreadPoolExecutor(2) as pool:
         models = list(
-            pool.map(lambda fold: _train(pairs, labels, weights * (folds[pairs.query] != fold), trained.size, seed), range(FOLDS))
+            pool.map(
+                lambda fold: _train(pairs, labels, weights * (folds[pairs.query] != fold), trained.size, seed),
+                range(FOLDS),
+            )
         )
     of_query = np.full(relevance.shape[0], -1, dtype=np.int64)
     of_query[trained] = folds

@@ -71,11 +71,14 @@ def open_artefact(folder: str | Path | Store) -> Artefact:
         _matrix(files, "titles", (n, width)),
         _matrix(files, "grams", (n, 1 << GRAM_BITS)),
     )
-    owned = ItemKeywords(keywords, *(_array(files[f"owned.{part}.npy"]) for part in ("items", "keywords", "kinds")), n)
+    parts = [_array(files[f"owned.{part}.npy"]) for part in ("items", "keywords", "kinds")]
+    owned = ItemKeywords(keywords, parts[0], parts[1], parts[2], n)
     models = [lightgbm.Booster(model_str=files[path].decode()) for path in sorted(files) if path.startswith("model.")]
     ranker = Ranker(models, _array(files["folds.npy"]), float(facts["multiplier"]))
     relevance = _matrix(files, "relevance", (len(queries), n))
-    return Artefact(index, queries, relevance, ranker, owned, items["id"], items["digest"], facts)
+    artefact = Artefact(index, queries, relevance, ranker, owned, items["id"], items["digest"], facts)
+    artefact.prepare()
+    return artefact
 
 
 def _files(artefact: Artefact) -> dict[str, bytes]:
@@ -94,7 +97,8 @@ def _files(artefact: Artefact) -> dict[str, bytes]:
         "owned.kinds.npy": _npy(owned.kinds),
         "folds.npy": _npy(artefact.ranker.folds),
         **{
-            f"model.{fold:02}.txt": model.model_to_string().encode() for fold, model in enumerate(artefact.ranker.models)
+            f"model.{fold:02}.txt": model.model_to_string().encode()
+            for fold, model in enumerate(artefact.ranker.models)
         },
     }
 
@@ -139,7 +143,7 @@ def _content_hash(facts: Mapping[str, Any], digests: Mapping[str, str]) -> str:
 
 def _read(store: Store) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Facts and verified files."""
-    where, remedy = f"The statistical artefact in {store.url}", "fit it again"
+    where, remedy = f"The statistical artefact in {store.url}", "delete it and run again, it is then fitted anew"
     try:
         manifest = store.read_json(MANIFEST)
         if manifest["format"] != FORMAT or manifest["facts"]["normaliser"] != NORMALISER:

@@ -92,9 +92,7 @@ class TextIndex:
         width = max(len(vocabulary), 1)
         titles = [[vocabulary[t] for t in analyser.terms(item.title) if t in vocabulary] for item in items]
         texts = [item_text(item) for item in items]
-        return cls(
-            analyser, vocabulary, counts_of(rows, width), binary(counts_of(titles, width)), char_grams(texts)
-        )
+        return cls(analyser, vocabulary, counts_of(rows, width), binary(counts_of(titles, width)), char_grams(texts))
 
     def batch(self, texts: Sequence[str], own: Sequence[int] | None = None) -> QueryBatch:
         """Queries as matrices; `own` are their rows among the training queries, when they are training queries."""
