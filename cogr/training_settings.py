@@ -25,7 +25,9 @@ class TinySettings(Table):
     vocabulary: int = Field(1500, ge=300, description="Tokens of the tokenizer, bytes included")
     context: int = Field(512, ge=64, description="Tokens of prompt and completion together")
     spread: float = Field(
-        0.1, gt=0, description="Standard deviation of the first weights; the usual 0.02 does not learn to copy at this size"
+        0.1,
+        gt=0,
+        description="Standard deviation of the first weights; the usual 0.02 does not learn to copy at this size",
     )
 
 
@@ -38,7 +40,9 @@ class SftSettings(Table):
         "relevant items share), extractive or statistical for a model that can't write any; auto is labels for tiny, else self",
     )
     item_keywords: int = Field(10, ge=1, description="M: keywords an item (paper, section 4.3)")
-    query_keywords: int = Field(15, ge=1, description="N: most frequent keywords of a query's relevant items (section 4.3)")
+    query_keywords: int = Field(
+        15, ge=1, description="N: most frequent keywords of a query's relevant items (section 4.3)"
+    )
     invented_queries: int = Field(
         0,
         ge=0,
@@ -116,7 +120,9 @@ class GateSettings(Table):
 class WatchSettings(Table):
     """The collapse watch: empty lists, one list for all, always over budget, all rewards equal."""
 
-    share: float = Field(0.95, gt=0, le=1, description="Share of completions (groups, for equal rewards) that is a collapse")
+    share: float = Field(
+        0.95, gt=0, le=1, description="Share of completions (groups, for equal rewards) that is a collapse"
+    )
     steps: int = Field(10, ge=1, le=20, description="Steps in a row after which a collapse is named")
     patience: int = Field(30, ge=1, description="Steps in a row after which the stage stops")
 
@@ -124,7 +130,9 @@ class WatchSettings(Table):
 class TrainingSettings(Table):
     """The training loop: SFT, then rounds of GRPO on both sides in turn."""
 
-    model: str = Field("tiny", description="What both sides start from: a folder, a Hugging Face name, smollm2, or tiny")
+    model: str = Field(
+        "tiny", description="What both sides start from: a folder, a Hugging Face name, smollm2, or tiny"
+    )
     seed: int = Field(0, ge=0, description="Seed of first weights, data order and rollouts")
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
         "auto", description="What is computed in; auto is bfloat16 on GPUs that have it. Weights are kept in float32"
@@ -135,7 +143,8 @@ class TrainingSettings(Table):
     processes: int = Field(1, ge=1, description="Processes of one training stage, one GPU each, by accelerate")
     tensorboard: bool = Field(False, description="Step figures for TensorBoard too, in the run's folder tensorboard")
     accept: Literal["pays", "all"] = Field(
-        "pays", description="New item sets of a round: only those that still pay, with counts updated as it goes, or all"
+        "pays",
+        description="New item sets of a round: only those that still pay, with counts updated as it goes, or all",
     )
     index_by: Literal["transformers", "vllm"] = Field("transformers", description="Generator of the index builds")
     sft: SftSettings = Field(default_factory=SftSettings)

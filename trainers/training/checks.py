@@ -25,7 +25,9 @@ def check_settings(workspace: Workspace) -> None:
             raise MissingExtraError("Training", "train")
     training, k_max = workspace.settings.training, workspace.settings.keywords.k_max
     if not workspace.store.is_local:
-        raise TrainingError(f"A run trains on a local disk, but the store is {workspace.store.url}; set store to a folder.")
+        raise TrainingError(
+            f"A run trains on a local disk, but the store is {workspace.store.url}; set store to a folder."
+        )
     if k_max < training.sft.item_keywords:
         raise TrainingError(
             f"keywords.k_max is {k_max}, below the {training.sft.item_keywords} keywords of training.sft.item_keywords (M); "

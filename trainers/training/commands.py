@@ -13,7 +13,6 @@ from indexers import console
 from indexers.options import ConfigOption, JsonOption, SetOption, VerboseOption, set_verbosity
 
 if TYPE_CHECKING:
-    from indexers.workspace import Workspace
     from trainers.training.driver import Driver
     from trainers.training.runs import Run
     from trainers.training.state import Round
@@ -36,8 +35,8 @@ def init(
 ) -> None:
     """Begin a run: freeze the data's hash and the settings into its folder. Needs no torch."""
     from indexers.workspace import Workspace
-    from trainers.training.runs import create
     from trainers.training.checks import check_settings
+    from trainers.training.runs import create
 
     set_verbosity(verbose)
     workspace = Workspace.open(config, set_)
@@ -115,13 +114,13 @@ def status(
 
     set_verbosity(verbose)
     opened = open_run(Workspace.open(config, set_), run)
-    console.emit(json_, {"run": opened.name, "rounds": rows(opened), "next": _next(opened)}, lambda out: _show(out, opened))
+    console.emit(
+        json_, {"run": opened.name, "rounds": rows(opened), "next": _next(opened)}, lambda out: _show(out, opened)
+    )
     console.next_command(_command("round" if opened.state().finished else "sft", config, run))
 
 
-def _driver(
-    config: Path | None, set_: list[str] | None, name: str, verbose: bool, new: str | None = None
-) -> Driver:
+def _driver(config: Path | None, set_: list[str] | None, name: str, verbose: bool, new: str | None = None) -> Driver:
     from indexers.workspace import Workspace
     from trainers.training.checks import check_settings
     from trainers.training.driver import Driver
@@ -172,7 +171,18 @@ def _next(run: Run) -> str:
 
 def _show(out: Console, run: Run) -> None:
     """The run's rounds as a table."""
-    table = Table("round", "split", "p", "r", "f1", "keywords an item", "seconds", "", title=f"run {run.name}", title_justify="left")
+    table = Table(
+        "round",
+        "split",
+        "p",
+        "r",
+        "f1",
+        "keywords an item",
+        "seconds",
+        "",
+        title=f"run {run.name}",
+        title_justify="left",
+    )
     for row in rows(run):
         name = "sft" if row["round"] == 0 else str(row["round"])
         figures = row["figures"] or {}

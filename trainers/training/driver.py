@@ -79,7 +79,7 @@ class Driver:
         training = self.workspace.settings.training
         status = self._launcher.start(self.run.name, training, trains=trains, halvings=halvings)
         if status == 0 and self.run.state() != before:
-            return
+            return None
         if status == OUT_OF_MEMORY and not halvings and trains:
             self._say(f"{stage} ran out of memory: once more with half the micro batch")
             return self._do(stage, halvings=1)

@@ -14,8 +14,7 @@ from typing import Any
 from cogr.errors import TrainingError
 from cogr.prompts import Prompt
 from cogr.rewards import World, load_reward
-from cogr.settings import TrainingSettings
-from cogr.training_settings import GrpoSettings, RolloutSettings
+from cogr.training_settings import GrpoSettings, RolloutSettings, TrainingSettings
 from trainers.training.options import Batch, grpo_batch, lora_config, number_formats, quiet, silence
 from trainers.training.prompting import rollout_prompt
 from trainers.training.scorer import Scorer
@@ -65,11 +64,11 @@ def run_grpo(job: GrpoJob, say: Say) -> Trained:
     from datasets import Dataset
     from trl import GRPOTrainer
 
-    batch = grpo_batch(
-        job.side, len(job.ids), job.settings.rollouts.generations, job.settings.processes, job.halvings
-    )
+    batch = grpo_batch(job.side, len(job.ids), job.settings.rollouts.generations, job.settings.processes, job.halvings)
     if batch.prompts < job.side.prompts_per_step:
-        say(f"prompts_per_step is {job.side.prompts_per_step}, but there are {batch.prompts}: every step takes them all")
+        say(
+            f"prompts_per_step is {job.side.prompts_per_step}, but there are {batch.prompts}: every step takes them all"
+        )
     quiet()
     tokenizer = trainable_tokenizer(job.base, job.settings)
     model = load_model(job.base)

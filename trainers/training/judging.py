@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from cogr.training_settings import GateSettings
-from trainers.training.state import Round, StageRecord
+from trainers.training.state import Round, StageRecord, Verdict
 from trainers.training.work import Scene
-
-Verdict = tuple[Literal["accepted", "rejected"], str]
 
 
 def dev_f1(stage: StageRecord | None) -> float | None:
@@ -17,7 +13,7 @@ def dev_f1(stage: StageRecord | None) -> float | None:
     return None if figures is None else float(figures["f1"])
 
 
-def verdict(gate: GateSettings, scene: Scene, evaluation: StageRecord) -> Verdict:
+def verdict(gate: GateSettings, scene: Scene, evaluation: StageRecord) -> tuple[Verdict, str]:
     """Accepted, or rejected with the reason. Without a dev split, or with the gate off, every round is accepted."""
     now, before = dev_f1(evaluation), dev_f1(_evaluation_of(scene.base))
     if not gate.on or now is None or before is None:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cogr.settings import TrainingSettings
+from cogr.training_settings import TrainingSettings
 
 MODULE = "trainers.training.stage"
 _GPU_DEVICES = (Path("/dev/nvidiactl"), Path("/dev/kfd"))

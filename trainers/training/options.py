@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cogr.errors import TrainingError
-from cogr.settings import TrainingSettings
-from cogr.training_settings import GrpoSettings
+from cogr.training_settings import GrpoSettings, TrainingSettings
 from indexers.generators.models import LocalModelOptions, context_length
 
 

@@ -17,6 +17,5 @@ from transformers import (  # noqa: E402
 )
 from trl import GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer  # noqa: E402, F401
 
-import indexers.generators.transformers_lm  # noqa: E402
 import trainers.training.grpo  # noqa: E402
 import trainers.training.work  # noqa: E402, F401

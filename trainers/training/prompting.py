@@ -33,7 +33,9 @@ def spell(keywords: Sequence[str]) -> str:
     return ", ".join(keywords)
 
 
-def sft_example(prompt: Prompt, keywords: Sequence[str], tokenizer: Any, context: int) -> Mapping[str, list[int]] | None:
+def sft_example(
+    prompt: Prompt, keywords: Sequence[str], tokenizer: Any, context: int
+) -> Mapping[str, list[int]] | None:
     """Token ids of prompt and answer, and a mask that is 1 on the answer, end included. None when it is too long."""
     asked = encode(prompt, tokenizer)
     answer = tokenizer(spell(keywords), add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id]

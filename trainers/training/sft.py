@@ -10,9 +10,9 @@ from typing import Any
 
 from cogr.errors import DataError, TrainingError
 from cogr.prompts import Prompt
-from cogr.settings import TrainingSettings
-from trainers.training.prompting import sft_example
+from cogr.training_settings import TrainingSettings
 from trainers.training.options import context_of, lora_config, number_formats, quiet, save_trained, silence
+from trainers.training.prompting import sft_example
 from trainers.training.steplog import SftLog
 from trainers.training.weights import load_model, trainable_tokenizer
 

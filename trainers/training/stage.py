@@ -13,6 +13,8 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from cogr.errors import CogrError, LockedError
@@ -79,30 +81,27 @@ def do_next(workspace: Workspace, run: Run, halvings: int) -> None:
     wrote = WORK[name](scene)
     if os.environ.get("RANK", "0") != "0":
         return
-    record = StageRecord(name=name, output=wrote.output, seconds=round(time.monotonic() - started, 2), notes=wrote.notes)
+    record = StageRecord(
+        name=name, output=wrote.output, seconds=round(time.monotonic() - started, 2), notes=wrote.notes
+    )
     judged = verdict(workspace.settings.training.gate, scene, record) if name == scene.round.plan[-1] else (None, "")
     run.save(state.with_stage(record, *judged))
 
 
-class _lock:
+@contextmanager
+def _lock(store: Store, name: str) -> Iterator[None]:
     """The lock of a run's stage. Waits a little: the process that held it may be on its way out."""
-
-    def __init__(self, store: Store, name: str) -> None:
-        self._store, self._name = store, name
-
-    def __enter__(self) -> None:
-        until = time.monotonic() + _WAIT_FOR_LOCK
+    until = time.monotonic() + _WAIT_FOR_LOCK
+    with ExitStack() as held:
         while True:
-            self._held = self._store.lock(self._name, "a training stage")
             try:
-                return self._held.__enter__()
+                held.enter_context(store.lock(name, "a training stage"))
+                break
             except LockedError:
                 if time.monotonic() > until:
                     raise
                 time.sleep(0.1)
-
-    def __exit__(self, *error: object) -> None:
-        self._held.__exit__(None, None, None)
+        yield
 
 
 def die_with_parent() -> None:

@@ -14,6 +14,8 @@ StageName = Literal[
     "targets", "train-item", "train-query", "index-item", "index-query", "accept-items", "evaluate", "publish"
 ]
 
+Verdict = Literal["accepted", "rejected"]
+
 SFT_STAGES: tuple[StageName, ...] = (
     "targets",
     "train-item",
@@ -60,7 +62,7 @@ class Round(_Record):
 
     number: int
     stages: tuple[StageRecord, ...] = ()
-    verdict: Literal["accepted", "rejected"] | None = None
+    verdict: Verdict | None = None
     reason: str = ""
 
     @property
@@ -131,10 +133,10 @@ class State(_Record):
             return self
         return self.model_copy(update={"rounds": (*self.rounds, Round(number=len(self.rounds)))})
 
-    def with_stage(self, stage: StageRecord, verdict: str | None = None, reason: str = "") -> State:
+    def with_stage(self, stage: StageRecord, verdict: Verdict | None = None, reason: str = "") -> State:
         """With one more stage of the round under way finished."""
         *before, last = self.rounds
-        now = Round(number=last.number, stages=(*last.stages, stage), verdict=verdict, reason=reason)  # type: ignore[arg-type]
+        now = Round(number=last.number, stages=(*last.stages, stage), verdict=verdict, reason=reason)
         return self.model_copy(update={"rounds": (*before, now)})
 
     def back_to(self, number: int, stage: StageName) -> State:

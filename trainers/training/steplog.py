@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from transformers import TrainerCallback, TrainerControl, TrainerState
+from transformers import TrainerCallback, TrainerState
 
 from cogr.errors import TrainingError
 from cogr.training_settings import WatchSettings
@@ -23,7 +23,7 @@ from trainers.training.watch import Watch, step_shares
 Say = Callable[[str], None]
 
 
-class _JsonLog(TrainerCallback):
+class _JsonLog(TrainerCallback):  # type: ignore[misc]
     """Writes one line a step; begins anew, since a stage that is done again starts at its first step."""
 
     def __init__(self, path: Path) -> None:
@@ -52,12 +52,10 @@ class SftLog(_JsonLog):
         super().__init__(path)
         self._began = 0.0
 
-    def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
         self._began = time.perf_counter()
 
-    def on_log(
-        self, args: Any, state: TrainerState, control: TrainerControl, logs: dict[str, Any] | None = None, **_: Any
-    ) -> None:
+    def on_log(self, _args: Any, state: TrainerState, *_: Any, logs: dict[str, Any] | None = None, **__: Any) -> None:
         if not logs or "loss" not in logs:
             return
         self.check_loss(logs, state.global_step)
@@ -100,15 +98,13 @@ class GrpoLog(_JsonLog):
         self.rewards: list[float] = []
         self.seconds = {"rollout": 0.0, "reward": 0.0, "update": 0.0}
 
-    def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
         self._began = time.perf_counter()
 
-    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+    def on_step_end(self, *_: Any, **__: Any) -> None:
         self._ended = time.perf_counter()
 
-    def on_log(
-        self, args: Any, state: TrainerState, control: TrainerControl, logs: dict[str, Any] | None = None, **_: Any
-    ) -> None:
+    def on_log(self, _args: Any, state: TrainerState, *_: Any, logs: dict[str, Any] | None = None, **__: Any) -> None:
         if not logs or "loss" not in logs:
             return
         self.check_loss(logs, state.global_step)

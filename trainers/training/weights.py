@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from cogr.errors import GeneratorError, StorageError, TrainingError
-from cogr.settings import TrainingSettings
 from cogr.store import storage_errors
+from cogr.training_settings import TrainingSettings
 from indexers.generators.models import digest, first_line, load_tokenizer, resolve_model
 from trainers.training.runs import Run
 

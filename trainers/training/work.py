@@ -16,9 +16,8 @@ from cogr.errors import DataError, SettingsError
 from cogr.mirror import Mirror
 from cogr.records import Entity, Query, Side
 from cogr.rewards import World
-from cogr.settings import TrainingSettings
 from cogr.snapshots import Provenance, Row, Snapshot, open_snapshot, write_snapshot
-from cogr.training_settings import ItemsFrom
+from cogr.training_settings import ItemsFrom, TrainingSettings
 from indexers.backends.mirrors import mirror_of
 from indexers.workspace import Workspace
 from trainers.training.building import build_snapshot
@@ -149,9 +148,7 @@ def write_targets(scene: Scene) -> Wrote:
     return Wrote(base, {"items_from": source, "items": len(items), "queries": len(queries)})
 
 
-def _first_sets(
-    scene: Scene, source: ItemsFrom, base: str, words: WordModel | None
-) -> Mapping[str, Sequence[str]]:
+def _first_sets(scene: Scene, source: ItemsFrom, base: str, words: WordModel | None) -> Mapping[str, Sequence[str]]:
     """S_i of algorithm 1, line 2."""
     if source == "labels":
         assert words is not None
