@@ -43,12 +43,6 @@ class SftSettings(Table):
     query_keywords: int = Field(
         15, ge=1, description="N: most frequent keywords of a query's relevant items (section 4.3)"
     )
-    invented_queries: int = Field(
-        0,
-        ge=0,
-        description="Queries of two known words, with the items that the labels' word translations give them, to fine-tune "
-        "the query side on besides; for a model without word knowledge, not in the paper",
-    )
     item_epochs: float = Field(2.0, gt=0, description="Passes over the items")
     query_epochs: float = Field(2.0, gt=0, description="Passes over the training queries")
     learning_rate: float = Field(1e-5, gt=0, description="Peak learning rate; linear decay after a tenth of warm-up")
@@ -65,6 +59,11 @@ class GrpoSettings(Table):
     prompts_per_step: int = Field(256, ge=1, description="Entities an optimizer step (verl: train_batch_size)")
     micro_batch: int = Field(
         32, ge=1, description="Completions a device computes at once (verl: ppo_micro_batch_size_per_gpu)"
+    )
+    keyword_price: float = Field(
+        0.0,
+        ge=0,
+        description="Taken from the reward for each keyword, so that those that do nothing go; 0 in the paper",
     )
     reward: str = Field(description="module:function of the reward; see docs/training.md")
 
@@ -147,6 +146,17 @@ class TrainingSettings(Table):
         description="New item sets of a round: only those that still pay, with counts updated as it goes, or all",
     )
     index_by: Literal["transformers", "vllm"] = Field("transformers", description="Generator of the index builds")
+    invented_queries: int = Field(
+        0,
+        ge=0,
+        description="Queries of two known words, with the items that word translations learned from the labels give them, "
+        "to practise on besides; for few labels and a model without word knowledge, not in the paper",
+    )
+    invented_weight: float = Field(
+        0.3,
+        gt=0,
+        description="Weight of an invented query in the item rewards; a training query has its own, usually 1",
+    )
     sft: SftSettings = Field(default_factory=SftSettings)
     query: QueryGrpoSettings = Field(default_factory=QueryGrpoSettings)
     item: ItemGrpoSettings = Field(default_factory=ItemGrpoSettings)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from cogr.records import Side
+from collections.abc import Sequence
+
+from cogr.records import Entity, Side
 from cogr.settings import GeneratorSettings
 from cogr.snapshots import Snapshot
 from indexers.generators.registry import make_generator
@@ -19,6 +21,7 @@ def build_snapshot(
     model: str | None,
     generator: str,
     parent: str | None = None,
+    entities: Sequence[Entity] | None = None,
 ) -> Snapshot:
     """The keyword sets of a whole side, frozen.
 
@@ -29,13 +32,14 @@ def build_snapshot(
         model: a model folder in the store, or a model's name; None for generators without one.
         generator: its kind; "self" is `training.index_by` on the untrained model.
         parent: the snapshot that it follows.
+        entities: others than the whole side.
     """
     settings = workspace.settings
     options = generator_options(_settings(workspace, side, model, generator))
     with make_generator(options, side, workspace.dataset, workspace.store) as writer:
         job = Job(
             side=side,
-            entities=list(workspace.dataset.entities(side)),
+            entities=list(workspace.dataset.entities(side) if entities is None else entities),
             generator=writer,
             prompter=workspace.prompter(side),
             store=workspace.store,

@@ -47,6 +47,7 @@ class Scorer:
         generations: completions a prompt.
         unfinished_is_over_budget: score a completion that was cut at the length limit as over the budget.
         failures: where what was being scored is saved when scoring fails.
+        keyword_price: taken from the reward for each keyword.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Scorer:
         generations: int,
         unfinished_is_over_budget: bool,
         failures: Path,
+        keyword_price: float = 0.0,
     ) -> None:
         self.__name__ = "retrieval"
         self.world = world
@@ -69,6 +71,7 @@ class Scorer:
         self._generations = generations
         self._strict = unfinished_is_over_budget
         self._failures = failures
+        self._price = keyword_price
         # A set that is over any budget: what unfinished completions are scored as.
         self._too_many = tuple(f"keyword {number}" for number in range(world.k_max + 1))
 
@@ -100,7 +103,7 @@ class Scorer:
             raise self._failed(id_, text, scored, f"{type(error).__name__}: {error}") from error
         if not isinstance(reward, int | float) or not math.isfinite(reward):
             raise self._failed(id_, text, scored, f"it returned {reward!r}, which is no finite number")
-        return float(reward)
+        return float(reward) - self._price * len(keywords)
 
     def _failed(self, id_: str, text: str, keywords: Sequence[str], reason: str) -> TrainingError:
         record = {"entity": id_, "completion": text, "keywords": list(keywords), "error": reason}

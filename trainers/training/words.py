@@ -132,7 +132,7 @@ class WordModel:
             close[word] = dict(scores)
         return close
 
-    def invent(self, count: int, seed: int) -> Invented:
+    def invent(self, count: int, seed: int, weight: float = 1.0) -> Invented:
         """Queries of two words that training queries have not together, with as many items as training queries have.
 
         Fewer than `count` where the words don't give so many.
@@ -149,7 +149,7 @@ class WordModel:
             if len(queries) == count or frozenset(pair) in asked or not _FEWEST_ITEMS <= len(items) <= most:
                 continue
             asked.add(frozenset(pair))
-            query = Query(f"invented-{len(queries):05}", " ".join(pair))
+            query = Query(f"invented-{len(queries):05}", " ".join(pair), weight)
             queries.append(query)
             relevant[query.id] = items
         return Invented(queries, relevant)

@@ -23,7 +23,7 @@ from indexers.workspace import Workspace
 from trainers.training.building import build_snapshot
 from trainers.training.runs import Run
 from trainers.training.state import Round, StageName, State
-from trainers.training.words import WordModel
+from trainers.training.words import Invented, WordModel
 
 Say = Callable[[str], None]
 
@@ -87,14 +87,30 @@ class Scene:
             )
         return found
 
-    def world(self, items: Mirror, queries: Mirror | None) -> World:
-        """The world of the training queries."""
-        dataset = self.workspace.dataset
-        counted = [query for query in dataset.require("train") if query.id in self.relevant]
+    @cached_property
+    def train(self) -> Sequence[Query]:
+        """Training queries that have a relevant item."""
+        return [query for query in self.workspace.dataset.require("train") if query.id in self.relevant]
+
+    @cached_property
+    def invented(self) -> Invented:
+        """Queries to practise on besides; the same in every round."""
+        if not self.settings.invented_queries:
+            return Invented((), {})
+        weight = self.settings.invented_weight
+        return WordModel(self.workspace.dataset).invent(self.settings.invented_queries, self.settings.seed, weight)
+
+    @property
+    def practice(self) -> Sequence[Query]:
+        """What the query side is trained on: training and invented queries."""
+        return [*self.train, *self.invented.queries]
+
+    def world(self, items: Mirror, queries: Mirror | None, *, practice: bool) -> World:
+        """The world of the training queries, with the invented ones for practice."""
         return World.of(
             items,
-            counted,
-            self.relevant,
+            self.practice if practice else self.train,
+            {**self.relevant, **self.invented.relevant} if practice else self.relevant,
             query_mirror=queries,
             k_max=self.workspace.settings.keywords.k_max,
             beta=self.settings.f_beta,
@@ -125,35 +141,26 @@ def write_targets(scene: Scene) -> Wrote:
     from trainers.training.targets import item_targets, query_targets
 
     sft, base, source = scene.settings.sft, base_model(scene), items_from(scene.settings)
-    words = WordModel(scene.workspace.dataset) if source == "labels" or sft.invented_queries else None
-    sets = _first_sets(scene, source, base, words)
-    items = item_targets(sets, sft.item_keywords)
-    train = {query.id: query.text for query in scene.workspace.dataset.require("train")}
-    relevant = dict(scene.relevant)
-    if words is not None and sft.invented_queries:
-        invented = words.invent(sft.invented_queries, scene.settings.seed)
-        train |= {query.id: query.text for query in invented.queries}
-        relevant |= invented.relevant
-    queries = query_targets(items, relevant, sft.query_keywords)
+    items = item_targets(_first_sets(scene, source, base), sft.item_keywords)
+    queries = query_targets(items, {**scene.relevant, **scene.invented.relevant}, sft.query_keywords)
     if not queries.keys() & scene.relevant.keys():
         raise DataError(
             f"The first item keywords ({source}) give no training query a target; look at its relevant items' texts, "
             "or set training.sft.items_from."
         )
-    own = {item.id: "" for item in scene.workspace.dataset.items} | train
     for side, targets in (("item", items), ("query", queries)):
-        rows = ({"id": id_, "text": own[id_], "keywords": found} for id_, found in targets.items())
+        rows = ({"id": id_, "keywords": found} for id_, found in targets.items())
         lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         scene.workspace.store.write(f"{scene.run.path}/sft/{side}.jsonl", lines.encode())
     return Wrote(base, {"items_from": source, "items": len(items), "queries": len(queries)})
 
 
-def _first_sets(scene: Scene, source: ItemsFrom, base: str, words: WordModel | None) -> Mapping[str, Sequence[str]]:
+def _first_sets(scene: Scene, source: ItemsFrom, base: str) -> Mapping[str, Sequence[str]]:
     """S_i of algorithm 1, line 2."""
+    dataset, budget = scene.workspace.dataset, scene.settings.sft.item_keywords
     if source == "labels":
-        assert words is not None
-        budget = scene.settings.sft.item_keywords
-        return {item.id: words.keywords(item.id, budget) for item in scene.workspace.dataset.items}
+        words = WordModel(dataset)
+        return {item.id: words.keywords(item.id, budget) for item in dataset.items}
     built = build_snapshot(
         scene.workspace, "item", round_=0, model=base if source == "self" else None, generator=source
     )
@@ -185,13 +192,12 @@ def train_sft(scene: Scene, side: Side) -> Wrote:
     from trainers.training.sft import SftJob, run_sft
     from trainers.training.weights import base_folder
 
-    sft, rows = scene.settings.sft, _read_targets(scene, side)
-    items = {item.id: item for item in scene.workspace.dataset.items}
-    entities: list[Entity] = [items[row["id"]] if side == "item" else Query(row["id"], row["text"]) for row in rows]
+    sft, targets = scene.settings.sft, _read_targets(scene, side)
+    entities = [entity for entity in _trained_entities(scene, side) if entity.id in targets]
     job = SftJob(
         base=base_folder(scene.run, scene.round.output("targets")),
         prompts=prompts_of(scene.workspace, side, entities),
-        targets=[row["keywords"] for row in rows],
+        targets=[targets[entity.id] for entity in entities],
         epochs=sft.item_epochs if side == "item" else sft.query_epochs,
         log=scene.log(side),
         micro_batch=max(1, sft.micro_batch >> scene.halvings),
@@ -200,14 +206,13 @@ def train_sft(scene: Scene, side: Side) -> Wrote:
     return _save(scene, side, run_sft(job))
 
 
-def _read_targets(scene: Scene, side: Side) -> list[dict[str, Any]]:
+def _read_targets(scene: Scene, side: Side) -> dict[str, list[str]]:
     lines = scene.workspace.store.read(f"{scene.run.path}/sft/{side}.jsonl").decode().splitlines()
-    return [json.loads(line) for line in lines]
+    return {row["id"]: row["keywords"] for row in map(json.loads, lines)}
 
 
 def _trained_entities(scene: Scene, side: Side) -> Sequence[Entity]:
-    dataset = scene.workspace.dataset
-    return dataset.items if side == "item" else [q for q in dataset.require("train") if q.id in scene.relevant]
+    return scene.workspace.dataset.items if side == "item" else scene.practice
 
 
 # Rounds
@@ -222,14 +227,14 @@ def train_grpo(scene: Scene, side: Side) -> Wrote:
     entities = _trained_entities(scene, side)
     side_settings = scene.settings.query if side == "query" else scene.settings.item
     items = scene.mirror(scene.before.items)
-    queries = scene.mirror(scene.round.queries) if side == "item" else None
+    queries = scene.mirror(scene.round.practice) if side == "item" else None
     known = scene.snapshot(scene.before.queries if side == "query" else scene.before.items)
     job = GrpoJob(
         base=base_folder(scene.run, scene.before.model(side)),
         prompts=prompts_of(scene.workspace, side, entities),
         ids=[entity.id for entity in entities],
         own={entity.id: own_keyword(entity) for entity in entities},
-        world=scene.world(items, queries),
+        world=scene.world(items, queries, practice=True),
         known={word for row in known.rows() for word in row.keywords},
         side=side_settings,
         settings=scene.settings,
@@ -259,17 +264,24 @@ def _save(scene: Scene, side: Side, trained: Any) -> Wrote:
 
 
 def index(scene: Scene, side: Side) -> Wrote:
-    """The keywords of a whole side by the model that was just trained."""
+    """The keywords of a whole side by the model that was just trained; of the invented queries too, for the item side."""
     parent = None if scene.base is None else (scene.base.queries if side == "query" else scene.base.items)
-    built = build_snapshot(
-        scene.workspace,
-        side,
-        round_=scene.round.number,
-        model=scene.round.model(side),
-        generator=scene.settings.index_by,
-        parent=parent,
-    )
-    return Wrote(built.id, _counts(built))
+
+    def build(entities: Sequence[Entity] | None = None) -> Snapshot:
+        return build_snapshot(
+            scene.workspace,
+            side,
+            round_=scene.round.number,
+            model=scene.round.model(side),
+            generator=scene.settings.index_by,
+            parent=parent,
+            entities=entities,
+        )
+
+    practice = build(scene.practice) if side == "query" and scene.round.number and scene.invented.queries else None
+    built = build()
+    notes = _counts(built)
+    return Wrote(built.id, {**notes, "practice": practice.id} if practice else notes)
 
 
 def accept_items(scene: Scene) -> Wrote:
@@ -277,7 +289,7 @@ def accept_items(scene: Scene) -> Wrote:
     from trainers.training.acceptance import accept
 
     old, new = scene.snapshot(scene.before.items), scene.snapshot(scene.round.output("index-item"))
-    world = scene.world(scene.mirror(old.id), scene.mirror(scene.round.queries))
+    world = scene.world(scene.mirror(old.id), scene.mirror(scene.round.queries), practice=False)
     kept = old.by_id
     moved = {row.id: row.keywords for row in new.rows() if row.keywords != kept[row.id].keywords}
     chosen = accept(world, moved)
