@@ -19,7 +19,7 @@ import pytest
 from cogr.errors import CheckFailedError, CogrError, LockedError, StorageError, TrainingError
 from cogr.snapshots import open_snapshot
 from indexers.workspace import Workspace
-from trainers.demo.catalogue import make_catalogue
+from tests.trainers.shop import write_shop
 from trainers.training.driver import Driver
 from trainers.training.launching import Launcher
 from trainers.training.publishing import publish_round
@@ -28,74 +28,6 @@ from trainers.training.state import ROUND_STAGES, SFT_STAGES, Round
 from trainers.training.weights import check_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]
-
-CONFIG = """
-store = "store"
-[dataset]
-loader = "jsonl"
-path = "data"
-dev_share = 0.2
-[keywords]
-k_max = 10
-[prompts]
-item_system = ""
-item_user = "{item}\\n{description}"
-query_system = ""
-query_user = "{query}"
-[generator]
-dtype = "float32"
-batch_size = 64
-[generator.sampling]
-temperature = 0
-max_tokens = 16
-[rebuild]
-max_failure_share = 1.0
-[training.gate]
-on = false
-[training.tiny]
-hidden = 32
-layers = 1
-heads = 2
-vocabulary = 600
-[training.sft]
-item_keywords = 3
-query_keywords = 3
-item_epochs = 2
-query_epochs = 2
-learning_rate = 3e-3
-[training.rollouts]
-generations = 4
-max_tokens = 12
-[training.query]
-max_steps = 2
-prompts_per_step = 4
-micro_batch = 16
-learning_rate = 1e-4
-[training.item]
-max_steps = 2
-prompts_per_step = 4
-micro_batch = 16
-learning_rate = 1e-4
-"""
-
-
-def write_shop(folder: Path, items: int = 60) -> Path:
-    """A part of the sample shop: the first items, and the queries that keep a relevant one."""
-    data = folder / "data"
-    data.mkdir(parents=True)
-    files = {
-        name: [json.loads(line) for line in text.decode().splitlines()]
-        for name, text in make_catalogue(0).files().items()
-    }
-    files["items.jsonl"] = files["items.jsonl"][:items]
-    known = {item["id"] for item in files["items.jsonl"]}
-    files["labels.jsonl"] = [label for label in files["labels.jsonl"] if label["item"] in known]
-    asked = {label["query"] for label in files["labels.jsonl"]}
-    files["queries.jsonl"] = [query for query in files["queries.jsonl"] if query["id"] in asked]
-    for name, rows in files.items():
-        (data / name).write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
-    (folder / "cogr.toml").write_text(CONFIG)
-    return folder / "cogr.toml"
 
 
 class Shop:
@@ -292,14 +224,10 @@ def test_a_killed_command_takes_its_stage_with_it_and_goes_on(tmp_path: Path) ->
     assert json.loads(ended.stdout)["verdict"] == "accepted"
 
 
-def failing(world: object, id_: str, keywords: object) -> float:
-    raise KeyError("no margin known")
-
-
 @pytest.mark.parametrize(
     ("override", "error", "sentence"),
     [
-        ("training.query.reward=tests.trainers.test_training_run:failing", TrainingError, r"reward failed on .*no margin known.*r001-query\.failed\.json"),
+        ("training.query.reward=tests.trainers.shop:failing_reward", TrainingError, r"reward failed on .*no margin known.*r001-query\.failed\.json"),
         ("training.query.learning_rate=1e30", TrainingError, "training has diverged"),
         ("training.watch={share=0.01, steps=1, patience=1}", CheckFailedError, "The policy has collapsed: at step 1"),
     ],
