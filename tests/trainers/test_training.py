@@ -23,6 +23,7 @@ from trainers.training.judging import verdict
 from trainers.training.options import Batch, grpo_batch
 from trainers.training.runs import Run, branch, create, open_run
 from trainers.training.scorer import Scorer, commonest_share
+from trainers.training.stage import is_out_of_memory
 from trainers.training.state import ROUND_STAGES, SFT_STAGES, Round, StageRecord, State
 from trainers.training.targets import item_targets, query_targets
 from trainers.training.watch import Watch, step_shares
@@ -332,3 +333,19 @@ def test_a_round_that_loses_more_dev_f1_than_the_tolerance_is_rejected() -> None
     )
     assert judged(GateSettings(on=False), 0.5, 0.1)[0] == "accepted"
     assert judged(gate, None, None) == ("accepted", "no dev split to judge by")
+
+
+def test_memory_errors_are_told_from_other_errors() -> None:
+    assert is_out_of_memory(MemoryError())
+    assert is_out_of_memory(RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"))
+    assert is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"))
+    assert not is_out_of_memory(RuntimeError("shape mismatch"))
+
+
+def test_a_price_is_taken_for_each_keyword(tmp_path: Path) -> None:
+    priced = Scorer(
+        world_of_one(), query_reward, {"q": "text"}, ends=[0], generations=2,
+        unfinished_is_over_budget=True, failures=tmp_path / "failed.json", keyword_price=0.1,
+    )  # fmt: skip
+    ids = [[5, 0]] * 2
+    assert priced(completions=["oak", "oak, elm"], completion_ids=ids, entity=["q"] * 2) == pytest.approx([0.9, 0.8])

@@ -18,12 +18,14 @@ import pytest
 
 from cogr.errors import CheckFailedError, CogrError, LockedError, StorageError, TrainingError
 from cogr.snapshots import open_snapshot
+from cogr.training_settings import TrainingSettings
 from indexers.workspace import Workspace
 from tests.trainers.shop import write_shop
 from trainers.training.driver import Driver
 from trainers.training.launching import Launcher
 from trainers.training.publishing import publish_round
 from trainers.training.runs import create, open_run
+from trainers.training.stage import OUT_OF_MEMORY
 from trainers.training.state import ROUND_STAGES, SFT_STAGES, Round
 from trainers.training.weights import check_model
 
@@ -243,6 +245,23 @@ def test_a_stage_that_fails_says_why_and_loses_nothing(
     with pytest.raises(error, match=sentence):
         Driver(workspace, run, Launcher(copied.config, (override,)), copied.said.append).round()
     assert len(whole(copied, "other")) == 2
+
+
+class OutOfMemoryOnce(Launcher):
+    """Says that a training stage ran out of memory, unless its micro batch is halved; then it is really done."""
+
+    def start(self, run: str, settings: TrainingSettings, *, trains: bool, halvings: int = 0) -> int:
+        if trains and not halvings:
+            return OUT_OF_MEMORY
+        return super().start(run, settings, trains=trains, halvings=halvings)
+
+
+def test_out_of_memory_halves_the_micro_batch_once_and_says_so(copied: Shop) -> None:
+    driver = copied.driver()
+    driver = Driver(driver.workspace, driver.run, OutOfMemoryOnce(copied.config, ()), copied.said.append)
+    assert driver.round().number == 2
+    assert "train-query ran out of memory: once more with half the micro batch" in copied.said
+    assert len(whole(copied)) == 3
 
 
 def test_a_full_disk_during_a_save_is_one_sentence(trained: Shop, tmp_path: Path) -> None:
