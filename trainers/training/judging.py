@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cogr.training_settings import GateSettings
+from trainers.training.scene import Scene
 from trainers.training.state import Round, StageRecord, Verdict
-from trainers.training.work import Scene
 
 
 def dev_f1(stage: StageRecord | None) -> float | None:

@@ -18,4 +18,4 @@ from transformers import (  # noqa: E402
 from trl import GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer  # noqa: E402, F401
 
 import trainers.training.grpo  # noqa: E402
-import trainers.training.work  # noqa: E402, F401
+import trainers.training.stage  # noqa: E402, F401

@@ -25,8 +25,9 @@ from indexers.workspace import Workspace
 from trainers.training.judging import verdict
 from trainers.training.options import hide_vllm
 from trainers.training.runs import Run, open_run
+from trainers.training.scene import Scene
 from trainers.training.state import StageRecord
-from trainers.training.work import WORK, Scene
+from trainers.training.work import WORK
 
 OUT_OF_MEMORY = 75
 """Exit status of a stage that ran out of memory; the driver tries it once more with half the micro batch."""

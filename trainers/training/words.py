@@ -16,7 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, product
 
 from cogr.records import Dataset, Query
 from indexers.text import Analyser, join_words
@@ -28,6 +28,8 @@ _LEAST_WEIGHT = 0.25
 _EM_STEPS = 15
 _CLOSE = 0.3
 _FEWEST_ITEMS = 3
+_SIBLING_SHARE = 0.4
+_SIBLING_CLOSE = 0.08
 _TRIES = 40
 
 
@@ -74,11 +76,34 @@ class WordModel:
         }
         return {word: weight for word, weight in found.items() if weight > _LEAST_WEIGHT}
 
-    def keywords(self, item_id: str, budget: int) -> tuple[str, ...]:
-        """Pairs of an item's words that matter, the heaviest first, spelled with the heavier word last: "nordic settee"."""
+    def keywords(self, item_id: str, budget: int, seed: int = 0) -> tuple[str, ...]:
+        """Pairs of an item's words that matter, the heaviest first, spelled with the heavier word last: "nordic settee".
+
+        Some words are said by a sibling instead, so that a model that learns from these sets also tries words that an
+        item's own text lacks; which of them are worth keeping is for the rewards to say.
+        """
+        draw = random.Random(f"{seed} {item_id}")
         known = [word for word in self._items[item_id] if word in self.weights]
-        pairs = sorted(combinations(known, 2), key=lambda pair: -self.weights[pair[0]] - self.weights[pair[1]])
-        return tuple(dict.fromkeys(self._spell(pair) for pair in pairs))[:budget]
+        pairs = sorted(combinations(known, 2), key=lambda pair: -self.weights[pair[0]] - self.weights[pair[1]])[:budget]
+        said = (self._spell(self._said(word, draw) for word in pair) for pair in pairs)
+        return tuple(dict.fromkeys(said))
+
+    def _said(self, word: str, draw: random.Random) -> str:
+        siblings = self._siblings.get(word)
+        if not siblings or draw.random() >= _SIBLING_SHARE:
+            return word
+        return draw.choices(list(siblings), list(siblings.values()))[0]
+
+    @cached_property
+    def _siblings(self) -> Mapping[str, Weights]:
+        """Word of items -> words that the same query words stand for, at least half as often as for itself; with how often."""
+        found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        for row in self.translations.values():
+            best = max(row.values(), default=1.0)
+            close = {to: share for to, share in row.items() if share >= _SIBLING_CLOSE * best}
+            for one, other in product(close, repeat=2):
+                found[one][other] += close[one] * close[other]
+        return {word: {to: s for to, s in row.items() if 2 * s >= row[word]} for word, row in found.items()}
 
     def _spell(self, words: Iterable[str]) -> str:
         return join_words(sorted(words, key=lambda word: (self.weights[word], word)))
