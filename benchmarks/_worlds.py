@@ -21,16 +21,17 @@ _BATCH = 16_384
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Keywords whose frequencies follow Zipf's law with exponent 0.8."""
+    """Keywords whose frequencies follow Zipf's law: share ~ (rank + shift)^-0.8. A shift cuts the most frequent ones off."""
 
     size: int
+    shift: int = 0
 
     def word(self, number: int) -> str:
-        return f"keyword {number:x} of it"
+        return f"keyword {number:x} of {self.shift}"
 
     def draw(self, rng: np.random.Generator, count: int) -> NDArray[np.int64]:
         """Numbers of keywords, with repeats."""
-        cumulative = np.cumsum(np.arange(1, self.size + 1) ** -_EXPONENT)
+        cumulative = np.cumsum((np.arange(1, self.size + 1) + self.shift) ** -_EXPONENT)
         return np.searchsorted(cumulative, rng.random(count) * cumulative[-1])
 
     def query(self, rng: np.random.Generator) -> list[str]:

@@ -228,13 +228,13 @@ class Mirror:
 
     def scores(self, keywords: Iterable[str]) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
         """Dense ids of the whole retrieved set, ascending, and their scores. Repeated keywords fold into a boost."""
-        words = Counter(keywords)
+        words = Counter(iter(keywords))
         retrieved = to_array(self.retrieved(words))
         return retrieved, self._scorer.scores(self._numbered(words), retrieved)
 
     def search(self, keywords: Iterable[str], size: int = 10) -> Ranking:
         """The `size` best of the retrieved set by BM25, equal scores by id. Repeated keywords fold into a boost."""
-        words = Counter(keywords)
+        words = Counter(iter(keywords))
         bitmaps = {self._number(word): self._cached_bitmap(word) for word in words}
         dense, scores = self._scorer.best(self._numbered(words), bitmaps, size)
         return Ranking(dense, scores, self.count(words), self._postings.ids)
@@ -246,7 +246,7 @@ class Mirror:
         """
         dense = self.dense(entity)
         having = set(self._postings.set_of(dense).tolist())
-        found = {word: times for word, times in Counter(keywords).items() if self._number(word) in having}
+        found = {word: times for word, times in Counter(iter(keywords)).items() if self._number(word) in having}
         parts = self._scorer.parts(self._numbered(found), dense)
         return dict(zip(found, parts.tolist(), strict=True))
 

@@ -254,22 +254,24 @@ class Reference:
 
     def marginal(self, item: ItemState, keywords: Sequence[str]) -> float:
         """Sum of F_cand - F_ref over Q_cand △ Q_ref, without a budget."""
-        reference, relevant, candidate = item.queries, item.relevant, self.queries_of(item, keywords)
-        affected = candidate ^ reference
-        if len(affected) > _FEW:
-            joined, left = candidate - reference, reference - candidate
-            return self._change_of_many(joined, item, item.mass) + self._change_of_many(left, item, -item.mass)
+        candidate = self.queries_of(item, keywords)
+        joined, left = candidate - item.queries, item.queries - candidate
+        return self._change(joined, item, item.mass) + self._change(left, item, -item.mass)
+
+    def _change(self, queries: BitMap, item: ItemState, mass: float) -> float:
+        """Change of the weighted F of queries that the item joins (mass > 0) or leaves (mass < 0)."""
+        if len(queries) > _FEW:
+            return self._change_of_many(queries, item, mass)
         tp, ret, rel, f, weight, factor = self._tp, self._ret, self._rel, self._f, self._weight, self._factor
+        relevant = item.relevant
         total = 0.0
-        for query in affected:
-            mass = -item.mass if query in reference else item.mass
+        for query in queries:
             hits = tp[query] + mass if query in relevant else tp[query]
             new = factor * hits / (ret[query] + mass + rel[query]) if hits else 0.0
             total += weight[query] * (new - f[query])
         return total
 
     def _change_of_many(self, queries: BitMap, item: ItemState, mass: float) -> float:
-        """Change of the weighted F of queries that the item joins (mass > 0) or leaves (mass < 0)."""
         total = 0.0
         for group, gain in ((queries & item.relevant, mass), (queries - item.relevant, 0.0)):
             at = to_array(group)

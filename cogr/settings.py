@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field, SecretStr, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
 from cogr.errors import SettingsError
@@ -85,14 +85,24 @@ class PromptSettings(Table):
 GeneratorName = Literal["auto", "statistical", "extractive", "vllm", "transformers", "openai", "scripted"]
 
 
-class SamplingSettings(Table):
-    """How an LLM samples. The defaults are the paper's for initialisation, evaluation and indexing (table "sampling")."""
+class Sampling(Table):
+    """How an LLM draws the next token. The defaults are the paper's for initialisation, evaluation and indexing (table "sampling")."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     temperature: float = Field(0.7, ge=0, le=2, description="0 takes the most probable token")
-    top_p: float = Field(0.8, gt=0, le=1, description="Nucleus")
-    top_k: int = Field(20, ge=0, description="Most probable tokens to draw from; 0 is off")
-    max_tokens: int = Field(512, ge=1, description="Longest completion")
-    seed: int = Field(0, description="Seed of the engine")
+    top_p: float = Field(0.8, gt=0, le=1, description="Nucleus mass; 1 is off")
+    top_k: int = Field(20, ge=0, description="Most probable tokens to draw from; 0 is off, and so is -1")
+    max_tokens: int = Field(512, ge=1, description="Longest completion (paper, max_response_length)")
+    seed: int = Field(
+        0, ge=0, description="Seeds the engine. The draw also depends on what else is in a batch; snapshots freeze it"
+    )
+
+    @field_validator("top_k", mode="before")
+    @classmethod
+    def _off(cls, top_k: object) -> object:
+        """The paper and vLLM spell it -1 (table "sampling")."""
+        return 0 if top_k == -1 else top_k
 
 
 class EndpointSettings(Table):
@@ -100,9 +110,15 @@ class EndpointSettings(Table):
 
     base_url: str | None = Field(None, description="For example http://localhost:8000/v1")
     api_key: SecretStr | None = Field(None, description="Sent as the bearer token; never printed")
+    server: Literal["vllm", "openai"] = Field(
+        "vllm", description="vllm: top_k and thinking off are sent too; openai: standard fields alone"
+    )
     concurrency: int = Field(32, ge=1, description="Requests under way at once")
     timeout: float = Field(120.0, gt=0, description="Seconds a request may take")
     retries: int = Field(6, ge=0, description="Tries more after 429, 5xx, time-outs and lost connections")
+    give_up_after: int = Field(
+        20, ge=1, description="Entities in a row that may fail before the endpoint counts as away"
+    )
 
 
 class ScriptedSettings(Table):
@@ -147,7 +163,7 @@ class GeneratorSettings(Table):
     batch_size: int = Field(32, ge=1, description="Prompts a batch of transformers")
     gpu_memory_utilization: float = Field(0.9, gt=0, le=1, description="Share of GPU memory that vllm takes")
     tensor_parallel_size: int = Field(1, ge=1, description="GPUs that share one vllm engine")
-    sampling: SamplingSettings = Field(default_factory=SamplingSettings)
+    sampling: Sampling = Field(default_factory=Sampling)
     openai: EndpointSettings = Field(default_factory=EndpointSettings)
     scripted: ScriptedSettings = Field(default_factory=ScriptedSettings)
     item: SideGenerator = Field(default_factory=SideGenerator)
@@ -184,7 +200,6 @@ class OpenSearchSettings(Table):
     ca_file: str | None = Field(None, description="CA certificates of the cluster, PEM")
     verify_certs: bool = Field(True, description="Off only for experiments")
     aws_region: str | None = Field(None, description="Sign requests by AWS SigV4 for this region (extra s3)")
-    aws_service: Literal["es", "aoss"] = Field("es", description="es: OpenSearch Service; aoss: Serverless")
     timeout: float = Field(60.0, gt=0, description="Seconds a request may take")
     bulk_documents: int = Field(2000, ge=1, description="Documents a bulk request")
     bulk_threads: int = Field(2, ge=1, description="Bulk requests under way at once")

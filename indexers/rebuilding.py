@@ -74,7 +74,7 @@ def make_job(workspace: Workspace, wishes: Wishes) -> Job:
         side=wishes.side,
         entities=chosen,
         generator=workspace.generator(wishes.side, wishes.generator),
-        prompter=workspace.prompter(wishes.side),
+        prompter=workspace.prompter(wishes.side, wishes.generator),
         store=workspace.store,
         dataset_hash=workspace.dataset.dataset_hash,
         k_max=settings.keywords.k_max,

@@ -73,7 +73,7 @@ def _keywords(workspace: Workspace, text: str, given: str | None) -> tuple[Seque
     if name is None:
         return (), "none"
     query = Query("search", text)
-    request = Request(query.id, query, workspace.prompter("query")(query))
+    request = Request(query.id, query, workspace.prompter("query", name)(query))
     with workspace.generator("query", name) as generator:
         for answer in generator.generate([request]):
             if isinstance(answer, Completion):

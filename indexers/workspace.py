@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cogr.datasets import load_dataset
 from cogr.errors import SnapshotError
-from cogr.prompts import Prompter
+from cogr.prompts import Cut, Prompter, cut_by_estimate, cut_by_tokenizer
 from cogr.records import Dataset, Entity, Side, self_text
 from cogr.settings import GeneratorSettings, Settings, load_settings
 from cogr.snapshots import Snapshot, list_snapshots, open_snapshot
@@ -66,10 +66,19 @@ class Workspace:
 
         return OpenSearchBackend(self.settings.opensearch, self.store)
 
-    def prompter(self, side: Side) -> Prompter:
-        """The prompter of one side."""
+    def prompter(self, side: Side, name: str | None = None) -> Prompter:
+        """The prompter of one side, for the generator of that name (the settings' one when None)."""
         prompts = self.settings.prompts
-        return Prompter(prompts.template(side), prompts.description_tokens)
+        return Prompter(prompts.template(side), prompts.description_tokens, self._cut(side, name))
+
+    def _cut(self, side: Side, name: str | None) -> Cut:
+        """By the model's own tokenizer where the model is here, else by an estimate."""
+        chosen = self.generator_settings(side, name)
+        if chosen.name not in ("vllm", "transformers") or chosen.model is None:
+            return cut_by_estimate
+        from indexers.generators.models import load_tokenizer, resolve_model
+
+        return cut_by_tokenizer(load_tokenizer(resolve_model(chosen.model)))
 
     def generator_settings(self, side: Side, name: str | None = None) -> GeneratorSettings:
         """The generator's settings of one side, with `auto` decided.

@@ -1,6 +1,8 @@
 """The one protocol of a search backend. `memory` is the mirror itself; `opensearch` is a cluster.
 
-Every backend gives the same retrieved sets, the same scores (bit for bit) and the same order.
+Every backend gives the same retrieved sets, the same scores (bit for bit) and the same order; only OpenSearch 2.x multiplies
+every score by (k1 + 1). Keywords handed in are normalised already; repeated ones count once. What backends raise: SnapshotError
+for what is not pushed or does not serve, CheckFailedError for what differs, ServiceError for a cluster that is away or refuses.
 """
 
 from __future__ import annotations
@@ -75,16 +77,28 @@ class Backend(Protocol):
         ...
 
     def verify(self, snapshot: Snapshot, queries: Iterable[Sequence[str]]) -> Verified:
-        """Compare what was pushed with the snapshot: count, a sample of documents, live results for keyword lists."""
+        """Compare what was pushed with the snapshot: count, a sample of documents, live results for keyword lists.
+
+        Only what passed its last verification can be published. Raises CheckFailedError with the first difference.
+        """
         ...
 
     def publish(self, snapshots: Mapping[Side, str]) -> Mapping[Side, str | None]:
-        """Switch what serves, for all given sides by one atomic call; returns what served before."""
+        """Switch what serves, for all given sides by one atomic call; returns what served before. Rollback is the same.
+
+        Raises:
+            SnapshotError: not pushed, half-written, of the wrong side, or of another normaliser than the other side.
+            CheckFailedError: not verified.
+        """
         ...
 
-    def serving(self) -> Mapping[Side, str | None]: ...
+    def serving(self) -> Mapping[Side, str | None]:
+        """The snapshot that serves each side, or None."""
+        ...
 
-    def list(self) -> Sequence[Listed]: ...
+    def list(self) -> Sequence[Listed]:
+        """Every pushed snapshot, by side and id."""
+        ...
 
     def search(
         self,
@@ -95,19 +109,29 @@ class Backend(Protocol):
         snapshot: str | None = None,
         explain: bool = False,
     ) -> SearchResult:
-        """Entities whose keywords ∪ {self} meet `keywords`. `snapshot` None means the one that serves."""
+        """The best entities whose keywords ∪ {self} meet `keywords`, with their texts.
+
+        Args:
+            snapshot: the one to search; None means the one that serves.
+            explain: fill in `Hit.matched`.
+        """
         ...
 
     def retrieved(self, keywords: Sequence[str], *, side: Side = "item", snapshot: str | None = None) -> SearchResult:
-        """The whole retrieved set with scores, paged where the backend pages."""
+        """The whole retrieved set with scores, without texts; paged where the backend pages."""
         ...
 
     def lookup(self, text: str, *, snapshot: str | None = None) -> Sequence[str] | None:
-        """Precomputed keywords of a query text (normalised), or None when the query side does not hold it."""
+        """Precomputed keywords of a query text, in generation order and without the text itself; None when there are none.
+
+        The text is normalised here. Of several queries that are normalised to one text, the first by id answers.
+        """
         ...
 
     def delete(self, snapshot: str) -> None:
         """Remove a pushed snapshot. Refused while it serves."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Let go of connections and files."""
+        ...

@@ -60,24 +60,19 @@ class MemoryBackend:
         known = note is not None and note["content_hash"] == snapshot.manifest.content_hash
         mirror_of(self._store, snapshot)
         if not known:
-            self._write_note(snapshot, verified=False)
+            self._write_note(snapshot, {**_essentials(snapshot), "verified": False})
         return Pushed(mirror_folder(snapshot.id), entities, 0 if known else entities, time.perf_counter() - started)
 
     def verify(self, snapshot: Snapshot, queries: Iterable[Sequence[str]]) -> Verified:
         """Compare the saved mirror with the snapshot and with a mirror newly built from it."""
-        self._pushed(snapshot.id)
-        saved, fresh = mirror_of(self._store, snapshot), Mirror.build(snapshot)
-        if len(saved) != snapshot.manifest.entities:
-            raise CheckFailedError(
-                f"The mirror of {snapshot.id} has {len(saved)} entities, the snapshot {snapshot.manifest.entities}; delete it and push again."
-            )
-        sampled = _check_rows(saved, snapshot)
-        compared = scores = 0
-        for keywords in queries:
-            scores += _check_same(saved, fresh, list(dict.fromkeys(keywords)))
-            compared += 1
-        self._write_note(snapshot, verified=True)
-        return Verified(mirror_folder(snapshot.id), len(saved), sampled, compared, scores)
+        note = self._pushed(snapshot.id)
+        try:
+            verified = _compare(mirror_of(self._store, snapshot), snapshot, queries)
+        except CheckFailedError:
+            self._write_note(snapshot, note | {"verified": False})
+            raise
+        self._write_note(snapshot, note | {"verified": True})
+        return verified
 
     def publish(self, snapshots: Mapping[Side, str]) -> Mapping[Side, str | None]:
         """Switch the given sides at once."""
@@ -190,13 +185,7 @@ class MemoryBackend:
         path = _note_path(snapshot_id)
         return dict(self._store.read_json(path)) if self._store.exists(path) else None
 
-    def _write_note(self, snapshot: Snapshot, *, verified: bool) -> None:
-        note = {
-            "content_hash": snapshot.manifest.content_hash,
-            "entities": snapshot.manifest.entities,
-            "normaliser": snapshot.manifest.normaliser,
-            "verified": verified,
-        }
+    def _write_note(self, snapshot: Snapshot, note: dict[str, Any]) -> None:
         self._store.write_json(_note_path(snapshot.id), note)
 
     def _bytes(self, snapshot_id: str) -> int | None:
@@ -208,6 +197,25 @@ class MemoryBackend:
 
 def _note_path(snapshot_id: str) -> str:
     return f"memory/{snapshot_id}.json"
+
+
+def _essentials(snapshot: Snapshot) -> dict[str, Any]:
+    manifest = snapshot.manifest
+    return {"content_hash": manifest.content_hash, "entities": manifest.entities, "normaliser": manifest.normaliser}
+
+
+def _compare(saved: Mirror, snapshot: Snapshot, queries: Iterable[Sequence[str]]) -> Verified:
+    """The saved mirror against the snapshot and a mirror newly built from it. Raises CheckFailedError with the first difference."""
+    if len(saved) != snapshot.manifest.entities:
+        raise CheckFailedError(
+            f"The mirror of {snapshot.id} has {len(saved)} entities, the snapshot {snapshot.manifest.entities}; delete it and push again."
+        )
+    sampled, fresh = _check_rows(saved, snapshot), Mirror.build(snapshot)
+    compared = scores = 0
+    for keywords in queries:
+        scores += _check_same(saved, fresh, list(dict.fromkeys(keywords)))
+        compared += 1
+    return Verified(mirror_folder(snapshot.id), len(saved), sampled, compared, scores)
 
 
 def _check_rows(mirror: Mirror, snapshot: Snapshot) -> int:

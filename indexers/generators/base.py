@@ -13,10 +13,11 @@ from itertools import islice
 from types import TracebackType
 from typing import Literal, Protocol, Self, TypeVar, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict
 
 from cogr.prompts import Prompt
 from cogr.records import Entity
+from cogr.settings import Sampling
 
 T = TypeVar("T")
 
@@ -65,31 +66,6 @@ class Options(BaseModel):
     """Base of every generator's options: frozen, and an unknown key is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Sampling(Options):
-    """How the next token is drawn (paper, table "sampling").
-
-    Attributes:
-        temperature: 0 takes the most probable token.
-        top_p: nucleus mass; 1 is off.
-        top_k: most probable tokens to draw from; 0 is off, and so is -1.
-        max_tokens: generated tokens at most (paper, `max_response_length`).
-        seed: seeds the engine, not a request. The same seed does not promise the same text: the draw also depends on
-            what else is in the batch. What was drawn is frozen in a snapshot instead.
-    """
-
-    temperature: float = Field(default=0.7, ge=0.0, le=2.0)
-    top_p: float = Field(default=0.8, gt=0.0, le=1.0)
-    top_k: int = Field(default=20, ge=0)
-    max_tokens: int = Field(default=512, ge=1)
-    seed: int = Field(default=0, ge=0)
-
-    @field_validator("top_k", mode="before")
-    @classmethod
-    def _off(cls, top_k: object) -> object:
-        """The paper and vLLM spell it -1 (table "sampling")."""
-        return 0 if top_k == -1 else top_k
 
 
 INDEX = Sampling()

@@ -24,8 +24,9 @@ from pydantic import Field
 
 from cogr.errors import GeneratorError, MissingExtraError, ServiceError
 from cogr.prompts import ChatTokenizer, Prompt, render
+from cogr.settings import Sampling
 from cogr.store import storage_errors
-from indexers.generators.base import Options, Sampling
+from indexers.generators.base import Options
 
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 

@@ -17,8 +17,9 @@ from pydantic import Field, SecretStr, field_validator
 
 from cogr.errors import GeneratorError, MissingExtraError, ServiceError
 from cogr.records import Dataset, Side
+from cogr.settings import Sampling
 from cogr.store import Store
-from indexers.generators.base import Answer, Completion, Failure, GeneratorBase, Options, Request, Sampling
+from indexers.generators.base import Answer, Completion, Failure, GeneratorBase, Options, Request
 from indexers.generators.models import first_line
 
 _TOO_LONG = ("context length", "context_length", "maximum context", "too long", "too many tokens", "max_model_len")

@@ -180,12 +180,15 @@ def test_verification_refuses_a_snapshot_whose_content_was_not_pushed(place: Pla
     """The same id with other rows: what a damaged store or index looks like."""
     snapshot = frozen(place.store, "item", SHOP)
     place.backend.push(snapshot)
+    place.backend.verify(snapshot, [])
     other = frozen(Store(place.store.local("other")), "item", [Row("a-1", "Velvet Sofa", ("swapped",)), *SHOP[1:]])
     damaged = Snapshot(snapshot.manifest, _Redirected(other, snapshot))
     with pytest.raises(CheckFailedError, match="a-1"):
         place.backend.verify(damaged, [])
-    with pytest.raises(CheckFailedError):
+    with pytest.raises(CheckFailedError, match="cogr-index verify"):
         place.backend.publish({"item": snapshot.id})
+    place.backend.verify(snapshot, [])
+    place.backend.publish({"item": snapshot.id})
 
 
 class _Redirected(Store):

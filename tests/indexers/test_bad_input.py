@@ -130,7 +130,7 @@ def test_models_that_are_none(shop: Path, cogr_index: Command) -> None:
     (shop / "model").mkdir()
     for kind in ("transformers", "vllm"):
         asked = ("rebuild", "--side", "item", "--generator", kind)
-        bad(cogr_index(*asked), "generator.model")
+        bad(cogr_index(*asked), "needs the option model")
         bad(cogr_index(*asked, "--set", f"generator.model={shop / 'model'}"), "config.json")
 
 

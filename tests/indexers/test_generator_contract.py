@@ -51,11 +51,14 @@ STRANGE = [
     Query("no-words", "?!"),
     Query("", "empty id"),
 ]
+# Enough labelled queries for the kind that learns from them.
+TRAINED = [*QUERIES[:2], *(Query(f"t{n}", f"{word} for you") for n, word in enumerate(["cable", "knife", "wood"] * 4))]
+RELEVANT = {"q0": frozenset({"i0", "i1", "i6"}), "q1": frozenset({"i4", "i10"}), "q2": frozenset({"i2"})}
 DATASET = Dataset(
     name="contract",
     items=ITEMS,
-    queries={"train": QUERIES[:2], "dev": [], "test": QUERIES[2:]},
-    relevant={"q0": frozenset({"i0", "i1", "i6"}), "q1": frozenset({"i4", "i10"}), "q2": frozenset({"i2"})},
+    queries={"train": TRAINED, "dev": [], "test": QUERIES[2:]},
+    relevant={**RELEVANT, **{query.id: RELEVANT["q0"] for query in TRAINED[2:]}},
     judged={},
     dataset_hash="0" * 64,
 )
@@ -89,7 +92,7 @@ def _kinds() -> list[object]:
     if IN_CHILD:
         return [IN_CHILD]
     heavy = [pytest.mark.model, pytest.mark.slow]
-    return ["scripted", "extractive", "openai", pytest.param("transformers", marks=heavy)]
+    return ["scripted", "extractive", "statistical", "openai", pytest.param("transformers", marks=heavy)]
 
 
 @pytest.fixture(scope="module", params=_kinds())

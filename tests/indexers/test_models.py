@@ -13,8 +13,9 @@ import pytest
 from cogr.errors import GeneratorError, ServiceError
 from cogr.prompts import ITEM_TEMPLATES, Prompter, cut_by_tokenizer
 from cogr.records import Item
+from cogr.settings import Sampling
 from indexers.generators import models
-from indexers.generators.base import INDEX, ROLLOUT, Completion, Request, Sampling
+from indexers.generators.base import INDEX, ROLLOUT, Completion, Request
 from indexers.generators.registry import make_generator
 from indexers.generators.transformers_lm import TransformersGenerator, TransformersOptions
 

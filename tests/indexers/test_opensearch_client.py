@@ -106,10 +106,6 @@ def test_waits_grow_and_differ_but_have_an_end() -> None:
         ({"url": "http://host", "username": "user"}, "go together"),
         ({"url": "http://host", "password": SecretStr("secret")}, "go together"),
         ({"url": "https://host", "ca_file": "/nowhere/ca.pem"}, "opensearch.ca_file /nowhere/ca.pem can't be used"),
-        (
-            {"url": "https://host", "aws_region": "eu-central-1", "aws_service": "aoss"},
-            "Serverless has no shard settings",
-        ),
         ({"url": "https://host", "ca_file": __file__}, "opensearch.ca_file .* give a PEM file"),
     ],
 )

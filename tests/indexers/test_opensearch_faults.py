@@ -180,6 +180,37 @@ def test_a_merge_that_a_gateway_cuts_off_is_watched_to_its_end(shop: Shop) -> No
     shop.assert_goes_on()
 
 
+def test_replicas_are_waited_for_where_there_are_nodes_for_them(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One node can't hold a replica; the answers are those of a cluster of two that copies for a while."""
+    healths = itertools.chain(["yellow", "yellow"], itertools.repeat("green"))
+
+    def two_nodes(request: Request, _: Callable[[Request], Answer]) -> Answer | None:
+        if not request.is_for("GET", "_cluster/health"):
+            return None
+        return 200, json.dumps({"status": next(healths), "number_of_data_nodes": 2}).encode()
+
+    settings = shop.backend.cluster.settings.model_copy(update={"replicas": 1})
+    backend = OpenSearchBackend(settings, shop.new.store)
+    backend.push(shop.new)
+    state = push.read_index(shop.direct.cluster, shop.index())
+    assert state is not None
+    assert (state.replicas, state.complete) == (1, True)
+    shop.backend.delete(shop.new.id)
+
+    shop.proxy.rewrite = two_nodes
+    shop.proxy.seen.clear()
+    backend.push(shop.new)
+    assert shop.proxy.count("GET", "_cluster/health") == 3
+    shop.backend.delete(shop.new.id)
+
+    healths = itertools.repeat("yellow")  # type: ignore[assignment]
+    monkeypatch.setattr(push, "REPLICA_SECONDS", 0.0)
+    with pytest.raises(ServiceError, match="replicas of the index .* are not ready"):
+        backend.push(shop.new)
+    shop.proxy.rewrite = None
+    shop.assert_goes_on()
+
+
 def test_a_half_written_index_with_other_content_is_written_anew(shop: Shop) -> None:
     shop.proxy.faults.append(Fault("POST", "_bulk", UNAUTHORISED, skip=2))
     with pytest.raises(ServiceError):
@@ -369,6 +400,8 @@ def test_a_half_written_index_is_not_published(shop: Shop) -> None:
         shop.backend.push(shop.new)
     with pytest.raises(SnapshotError, match="half-written; run cogr-index push"):
         shop.direct.publish({"item": shop.new.id})
+    with pytest.raises(SnapshotError, match="half-written; run cogr-index push"):
+        shop.direct.verify(shop.new, [])
     assert [one.complete for one in shop.direct.list()] == [True, False]
     shop.assert_goes_on()
 
@@ -402,6 +435,12 @@ def test_a_cluster_takes_as_many_keywords_as_it_takes_clauses(shop: Shop) -> Non
     assert shop.backend.search(["sofa", *(str(number) for number in range(1023))]).total == 4
     with pytest.raises(UserError, match="at most 1024 distinct keywords, but there are 1025"):
         shop.backend.search(["sofa", *(str(number) for number in range(1024))])
+
+
+def test_more_hits_than_one_answer_has_are_refused(shop: Shop) -> None:
+    assert shop.backend.search(["sofa"], size=10_000).total == 4
+    with pytest.raises(UserError, match="at most 10000 hits, but 10001 were asked for"):
+        shop.backend.search(["sofa"], size=10_001)
 
 
 def test_an_id_that_is_too_long_is_named(shop: Shop) -> None:

@@ -44,7 +44,7 @@ def assert_parity(backend: OpenSearchBackend, snapshot: Snapshot, queries: list[
     mirror = Mirror.build(snapshot, backend.cluster.version.bm25)
     compared = 0
     for keywords in queries:
-        expected = mirror.search(dict.fromkeys(keywords), len(mirror))
+        expected = mirror.search(list(dict.fromkeys(keywords)), len(mirror))
         found = backend.retrieved(keywords, snapshot=snapshot.id)
         scores = np.array([hit.score for hit in found.hits], np.float32)
         assert [hit.id for hit in found.hits] == expected.ids

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -165,17 +165,24 @@ def test_fifty_kills_at_random_moments_leave_the_snapshot_of_an_undisturbed_run(
 
 
 def test_ctrl_c_keeps_what_was_answered(shop: Path) -> None:
-    slow = [*command(shop), "--set", "generator.scripted.delay=0.05", "--set", "rebuild.flush_answers=100000"]
+    slow = [*command(shop), "--set", "generator.scripted.delay=0.03", "--set", "rebuild.flush_answers=50"]
     process = subprocess.Popen(slow, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    deadline = time.monotonic() + 30
-    lock = shop / ".cogr/locks/rebuild-item"
-    while not (lock.exists() and lock.read_text()) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    time.sleep(1.5)
+    wait_for(lambda: list((shop / ".cogr/cache").rglob("*.parquet")))
+    time.sleep(0.5)
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=30) == 130
     planned = subprocess.run([*command(shop), "--dry-run"], capture_output=True, check=True)
-    assert 0 < json.loads(planned.stdout)["cached"] < 300
+    cached = json.loads(planned.stdout)["cached"]
+    # Whole flushes are multiples of 50: the rest was written on the way out.
+    assert 50 < cached < 300
+    assert cached % 50
+
+
+def wait_for(done: Callable[[], object], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline, "it did not come in time"
+        time.sleep(0.02)
 
 
 def test_two_rebuilds_of_one_side_at_once(shop: Path) -> None:
@@ -184,9 +191,7 @@ def test_two_rebuilds_of_one_side_at_once(shop: Path) -> None:
     )
     try:
         lock = shop / ".cogr/locks/rebuild-item"
-        deadline = time.monotonic() + 30
-        while not (lock.exists() and lock.read_text()) and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_for(lambda: lock.exists() and lock.read_text())
         second = subprocess.run(command(shop), capture_output=True, text=True, check=False)
     finally:
         first.kill()

@@ -227,7 +227,7 @@ def _check_ca(path: str) -> None:
 
 def _auth(settings: OpenSearchSettings) -> Any:
     if settings.aws_region:
-        return _sigv4(settings.aws_region, settings.aws_service)
+        return _sigv4(settings.aws_region)
     if (settings.username is None) != (settings.password is None):
         raise SettingsError("opensearch.username and opensearch.password go together; set both or none.")
     if settings.username is None or settings.password is None:
@@ -235,11 +235,7 @@ def _auth(settings: OpenSearchSettings) -> Any:
     return (settings.username, settings.password.get_secret_value())
 
 
-def _sigv4(region: str, service: str) -> Any:
-    if service != "es":
-        raise SettingsError(
-            f"opensearch.aws_service {service} can't be used: Serverless has no shard settings, force-merge or similarities of one's own; use es, a domain of the OpenSearch Service."
-        )
+def _sigv4(region: str) -> Any:
     try:
         import boto3
     except ImportError as error:
@@ -251,4 +247,4 @@ def _sigv4(region: str, service: str) -> Any:
         raise SettingsError(
             "opensearch.aws_region is set, but no AWS credentials are found; set AWS_PROFILE or AWS_ACCESS_KEY_ID, or give the machine a role."
         )
-    return Urllib3AWSV4SignerAuth(credentials, region, service)
+    return Urllib3AWSV4SignerAuth(credentials, region, "es")

@@ -73,6 +73,17 @@ def pushed_index(cluster: Cluster, prefix: str, snapshot_id: str) -> IndexState:
     return state
 
 
+def complete_index(cluster: Cluster, prefix: str, snapshot_id: str) -> IndexState:
+    """The index of a snapshot whose push came to its end. Raises SnapshotError otherwise, ServiceError when it is not scored."""
+    state = pushed_index(cluster, prefix, snapshot_id)
+    if not state.complete:
+        raise SnapshotError(
+            f"The index {state.name} is half-written; run cogr-index push {snapshot_id}, which goes on."
+        )
+    check_scored(state, cluster.version)
+    return state
+
+
 def listed(cluster: Cluster, prefix: str) -> list[Listed]:
     """Every pushed snapshot under the prefix, with its size, by side and id."""
     pattern = ",".join(f"{alias_name(prefix, side)}-*" for side in SIDES)
@@ -127,16 +138,11 @@ def _aliased(cluster: Cluster, prefix: str, side: Side) -> list[IndexState]:
 
 def _publishable(cluster: Cluster, prefix: str, side: Side, snapshot_id: str) -> IndexState:
     check_side(snapshot_id, side)
-    state = pushed_index(cluster, prefix, snapshot_id)
-    if not state.complete:
-        raise SnapshotError(
-            f"The index {state.name} is half-written; run cogr-index push {snapshot_id}, which goes on."
-        )
+    state = complete_index(cluster, prefix, snapshot_id)
     if not state.verified:
         raise CheckFailedError(
             f"The index {state.name} has not passed verification; run cogr-index verify {snapshot_id}."
         )
-    check_scored(state, cluster.version)
     return state
 
 

@@ -65,10 +65,17 @@ def search_body(side: Side, keywords: Sequence[str], size: int) -> dict[str, Any
 
 
 def top(cluster: Cluster, index: str, side: Side, keywords: Sequence[str], size: int, explain: bool) -> Found:
-    """The best `size` hits with their texts, and with `explain` each keyword's part of the score."""
+    """The best `size` hits with their texts, and with `explain` each keyword's part of the score.
+
+    Raises:
+        UserError: more hits than a cluster gives in one answer, or more keywords than it takes.
+        ServiceError: the cluster can't be reached, refuses, or gives only part of an answer.
+    """
+    if size > PAGE:
+        raise UserError(f"A search gives at most {PAGE} hits, but {size} were asked for; give a smaller size.")
     if not keywords:
         return Found(0, ())
-    body = {**search_body(side, keywords, min(size, PAGE)), "_source": ["text"], "explain": explain}
+    body = {**search_body(side, keywords, size), "_source": ["text"], "explain": explain}
     doing = f"searching {index}"
     answer = checked(
         cluster.call("POST", f"/{index}/_search", body=body, params=_EXACT, doing=doing), cluster.url, index

@@ -18,8 +18,8 @@ from cogr.snapshots import Snapshot
 from indexers.backends.base import Verified
 from indexers.backends.checks import sample
 from indexers.backends.opensearch.client import Cluster
-from indexers.backends.opensearch.mapping import check_scored, documents
-from indexers.backends.opensearch.publish import pushed_index
+from indexers.backends.opensearch.mapping import documents
+from indexers.backends.opensearch.publish import complete_index
 from indexers.backends.opensearch.push import check_count, mark
 from indexers.backends.opensearch.search import everything
 
@@ -29,7 +29,7 @@ _MGET = 100
 def verify(
     cluster: Cluster, prefix: str, snapshot: Snapshot, mirror: Mirror, queries: Iterable[Sequence[str]]
 ) -> Verified:
-    """Compare a pushed snapshot with what it must be, and mark its index as verified.
+    """Compare a pushed snapshot with what it must be, and mark its index as verified, or as not.
 
     Args:
         mirror: the snapshot's mirror.
@@ -37,21 +37,31 @@ def verify(
 
     Raises:
         CheckFailedError: the first difference.
-        SnapshotError: it is not pushed.
+        SnapshotError: it is not pushed, or half-written.
         ServiceError: the cluster can't be reached or refuses.
     """
-    state = pushed_index(cluster, prefix, snapshot.id)
-    check_scored(state, cluster.version)
-    check_count(cluster, state.name, snapshot)
-    sampled = _check_documents(cluster, state.name, snapshot)
-    mirror = mirror.scored_by(cluster.version.bm25)
+    state = complete_index(cluster, prefix, snapshot.id)
+    try:
+        verified = _compare(cluster, state.name, snapshot, mirror.scored_by(cluster.version.bm25), queries)
+    except CheckFailedError:
+        if state.verified:
+            mark(cluster, state, verified=False)
+        raise
+    if not state.verified:
+        mark(cluster, state, verified=True)
+    return verified
+
+
+def _compare(
+    cluster: Cluster, index: str, snapshot: Snapshot, mirror: Mirror, queries: Iterable[Sequence[str]]
+) -> Verified:
+    check_count(cluster, index, snapshot)
+    sampled = _check_documents(cluster, index, snapshot)
     compared = scores = 0
     for keywords in queries:
-        scores += _check_parity(cluster, state.name, snapshot.side, mirror, keywords)
+        scores += _check_parity(cluster, index, snapshot.side, mirror, keywords)
         compared += 1
-    if state.complete and not state.verified:
-        mark(cluster, state, verified=True)
-    return Verified(state.name, snapshot.manifest.entities, sampled, compared, scores)
+    return Verified(index, snapshot.manifest.entities, sampled, compared, scores)
 
 
 def _check_documents(cluster: Cluster, index: str, snapshot: Snapshot) -> int:

@@ -38,12 +38,14 @@ PAIR_FEATURES = (
     "vote_bm25",
     "vote_feedback",
     "vote_term",
+    "meaning",
+    "meaning_least",
 )
 QUERY_FEATURES = ("most_similar", "most_overlap", "terms", "best_share", "tenth", "fiftieth")
 ITEM_FEATURES = ("popularity", "length")
 FEATURES = PAIR_FEATURES + QUERY_FEATURES + ITEM_FEATURES
 
-CANDIDATES = ("bm25", "feedback", "vote_grams", "vote_bm25", "vote_feedback", "vote_term")
+CANDIDATES = ("bm25", "feedback", "vote_grams", "vote_bm25", "vote_feedback", "vote_term", "meaning", "meaning_least")
 """Pair features whose best items become candidates."""
 
 DEPTH = 60
@@ -106,7 +108,10 @@ def _signals(index: TextIndex, voters: Voters, batch: QueryBatch) -> tuple[dict[
     feedback = _feedback(index, terms, bm25)
     similar = voters.similar(terms, own)
     overlap = voters.overlap(top_rows(bm25, 20), own)
+    meaning, least = voters.meanings(index, batch)
     pair = {
+        "meaning": meaning,
+        "meaning_least": least,
         "bm25": bm25,
         "bm25_share": scale_rows(scores, share),
         "coverage": scale_rows(batch.terms @ index.matched_idf, share),

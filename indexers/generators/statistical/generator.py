@@ -18,13 +18,13 @@ from indexers.generators.base import Answer, Completion, GeneratorBase, Options,
 if TYPE_CHECKING:
     from indexers.generators.statistical.artefact import Artefact
 
-VERSION = 1
+VERSION = 2
 """Of the method: any change of what an equal data set is fitted to needs a new one."""
 
 FOLDER = "statistical"
 """Where a store keeps fitted artefacts, one folder a data set and options."""
 
-_BATCH = 64
+_BATCH = 16
 
 
 class StatisticalOptions(Options):

@@ -102,7 +102,8 @@ def _weights(labels: Floats, relevant: Floats, query: Ints, rng: np.random.Gener
     share = min(1.0, max(MAX_ROWS - (~negatives).sum(), MAX_ROWS / 10) / max(negatives.sum(), 1))
     kept = ~negatives | (rng.random(labels.size) < share)
     weights = np.where(negatives, weights / share, weights) * kept
-    return (weights / weights[kept].mean()).astype(np.float32)
+    scaled: Floats = (weights / weights[kept].mean()).astype(np.float32)
+    return scaled
 
 
 def _train(pairs: Pairs, labels: Floats, weights: Floats, queries: int, seed: int) -> Any:

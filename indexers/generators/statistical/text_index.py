@@ -140,6 +140,16 @@ class TextIndex:
         return unit_rows(scale_columns(with_data(self.counts, 1 + np.log(self.counts.data)), self.idf))
 
     @cached_property
+    def occurs(self) -> Csr:
+        """0/1, (n, vocabulary)."""
+        return binary(self.counts)
+
+    @cached_property
+    def frequency(self) -> Floats:
+        """Share of the items that have a term, (vocabulary,)."""
+        return np.asarray(self.occurs.mean(axis=0), dtype=np.float32).ravel()
+
+    @cached_property
     def tfidf_by_term(self) -> Csr:
         return self.tfidf.T.tocsr()
 
