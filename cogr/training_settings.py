@@ -140,10 +140,14 @@ class TrainingSettings(Table):
     plain_prompts: bool = Field(False, description="Train a model without a chat template on plain text prompts")
     gradient_checkpointing: bool = Field(False, description="Less memory for a third more time")
     processes: int = Field(1, ge=1, description="Processes of one training stage, one GPU each, by accelerate")
-    tensorboard: bool = Field(False, description="Step figures for TensorBoard too, in the run's folder tensorboard")
     accept: Literal["pays", "all"] = Field(
         "pays",
         description="New item sets of a round: only those that still pay, with counts updated as it goes, or all",
+    )
+    candidates: int = Field(
+        0,
+        ge=0,
+        description="More sets drawn for each item at temperature 1 that acceptance may choose from; 0: the index build's alone",
     )
     index_by: Literal["transformers", "vllm"] = Field("transformers", description="Generator of the index builds")
     invented_queries: int = Field(

@@ -28,6 +28,9 @@ temperature = 0
 max_tokens = 16
 [rebuild]
 max_failure_share = 1.0
+[training]
+candidates = 2
+invented_queries = 5
 [training.gate]
 on = false
 [training.tiny]

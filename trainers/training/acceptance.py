@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from cogr.rewards import Reference, World
 
 _PASSES = 3
+_NOISE = 1e-9
+Candidates = Mapping[str, Sequence[Sequence[str]]]
 
 
 @dataclass(frozen=True)
@@ -19,56 +21,73 @@ class Acceptance:
     """Figures are sums of F over the training queries, weighted as the queries are.
 
     Attributes:
-        accepted: ids whose new set is taken.
+        accepted: item id -> the set that it takes.
         before: the objective with all old sets.
-        promised: sum of all marginal gains, each measured alone.
-        at_once: change of the objective if every new set were taken.
+        promised: sum of the marginal gains of the model's own sets, each measured alone.
+        at_once: change of the objective if every one of them were taken.
         realised: change of the objective with the accepted sets; never below 0.
     """
 
-    accepted: frozenset[str]
+    accepted: Mapping[str, Sequence[str]]
     before: float
     promised: float
     at_once: float
     realised: float
 
 
-def accept(world: World, new: Mapping[str, Sequence[str]]) -> Acceptance:
-    """Choose among new item sets, given a world whose item mirror holds the old ones.
+def accept(train: World, candidates: Candidates, practice: World | None = None) -> Acceptance:
+    """Choose among new item sets, given worlds whose item mirror holds the old ones.
 
-    A set that changes nothing for the training queries is taken: it is written in the vocabulary that the query side
-    has moved to. What was refused is tried again until a pass takes nothing, three passes at most: another item's move
-    may have made room. The objective never falls, since every single step does not lower it.
+    At its turn an item takes the candidate that pays best in practice among those that don't lower training F1, and none
+    that lowers either. A set that changes nothing is taken: it is written in the vocabulary that the query side has moved
+    to. Passes go on until one takes nothing, three at most: another item's move may have made room. Training F1 never
+    falls, since every single step does not lower it.
 
     Args:
-        world: items as they are, the frozen queries, the training labels.
-        new: item id -> its new keywords, within the budget, without its own text.
+        train: items as they are, the frozen queries, the training labels.
+        candidates: item id -> its new keyword sets, within the budget, without its own text; the first is the model's own.
+        practice: the same items with more queries, where there are any.
     """
-    before = Reference(world)
-    gains = {id_: before.marginal(before.item(id_), words) for id_, words in new.items()}
-    waiting = sorted(new, key=lambda id_: (-gains[id_], id_))
-    growing = Reference(world)
-    accepted: set[str] = set()
+    before = Reference(train)
+    own = {id_: sets[0] for id_, sets in candidates.items()}
+    gains = {id_: before.marginal(before.item(id_), words) for id_, words in own.items()}
+    growing = _Growing(train, practice)
+    order = sorted(candidates, key=lambda id_: (-gains[id_], id_))
+    taken: dict[str, Sequence[str]] = {}
     for _ in range(_PASSES):
-        taken = [id_ for id_ in waiting if _take(growing, id_, new[id_])]
-        accepted.update(taken)
-        waiting = [id_ for id_ in waiting if id_ not in accepted]
-        if not taken:
+        now = {id_: words for id_ in order if (words := growing.take(id_, candidates[id_], taken.get(id_))) is not None}
+        taken.update(now)
+        if not now:
             break
     return Acceptance(
-        accepted=frozenset(accepted),
+        accepted=taken,
         before=before.objective,
         promised=sum(gains.values()),
-        at_once=_objective(world, new) - before.objective,
-        realised=growing.objective - before.objective,
+        at_once=_objective(train, own) - before.objective,
+        realised=growing.train.objective - before.objective,
     )
 
 
-def _take(reference: Reference, id_: str, words: Sequence[str]) -> bool:
-    if reference.marginal(reference.item(id_), words) < 0:
-        return False
-    reference.update(id_, words)
-    return True
+class _Growing:
+    """The counts as sets are taken, of training and of practice."""
+
+    def __init__(self, train: World, practice: World | None) -> None:
+        self.train = Reference(train)
+        self._all = [self.train] if practice is None else [self.train, Reference(practice)]
+
+    def take(self, id_: str, sets: Sequence[Sequence[str]], held: Sequence[str] | None) -> Sequence[str] | None:
+        """Move an item to the best of its sets; None when it stays. What it took before must be bettered, not equalled."""
+        least = 0.0 if held is None else _NOISE
+        best: tuple[float, Sequence[str]] | None = None
+        for words in sets:
+            gains = [counts.marginal(counts.item(id_), words) for counts in self._all]
+            if min(gains) >= 0 and gains[-1] >= least and (best is None or gains[-1] > best[0]):
+                best = (gains[-1], words)
+        if best is None:
+            return None
+        for counts in self._all:
+            counts.update(id_, best[1])
+        return best[1]
 
 
 def _objective(world: World, new: Mapping[str, Sequence[str]]) -> float:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cogr.keywords import over_budget
 from cogr.records import Entity, Side
 from cogr.settings import GeneratorSettings
 from cogr.snapshots import Snapshot
+from indexers.generators.base import Completion, Request
 from indexers.generators.registry import make_generator
 from indexers.rebuild import Job, make_plan, rebuild
 from indexers.reports import progress_bar
 from indexers.workspace import Workspace, generator_options
+from trainers.training.prompting import keywords_of, own_keyword, prompts_of
 
 
 def build_snapshot(
@@ -63,3 +66,26 @@ def _settings(workspace: Workspace, side: Side, model: str | None, generator: st
     folder = workspace.store.local(model)
     kind = workspace.settings.training.index_by if generator == "self" else generator
     return own.model_copy(update={"name": kind, "model": str(folder) if folder.is_dir() else model, "adapter": None})
+
+
+def draw_sets(
+    workspace: Workspace, side: Side, model: str, kind: str, times: int, seed: int
+) -> dict[str, list[tuple[str, ...]]]:
+    """More keyword sets of every entity, drawn at temperature 1: entity id -> distinct sets within the budget."""
+    entities = list(workspace.dataset.entities(side))
+    requests = [
+        Request(e.id, e, prompt) for e, prompt in zip(entities, prompts_of(workspace, side, entities), strict=True)
+    ]
+    own = {entity.id: own_keyword(entity) for entity in entities}
+    found: dict[str, dict[tuple[str, ...], None]] = {entity.id: {} for entity in entities}
+    base = _settings(workspace, side, model, kind)
+    for time in range(times):
+        sampling = base.sampling.model_copy(update={"temperature": 1.0, "top_p": 1.0, "top_k": 0, "seed": seed + time})
+        options = generator_options(base.model_copy(update={"sampling": sampling}))
+        with make_generator(options, side, workspace.dataset, workspace.store) as writer:
+            for answer in writer.generate(requests):
+                if isinstance(answer, Completion) and not answer.truncated:
+                    words = keywords_of(answer.text, own[answer.id])
+                    if words and not over_budget(words, workspace.settings.keywords.k_max):
+                        found[answer.id][words] = None
+    return {id_: list(sets) for id_, sets in found.items()}

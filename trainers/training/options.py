@@ -33,7 +33,7 @@ def number_formats(settings: TrainingSettings) -> dict[str, Any]:
         "gradient_checkpointing": settings.gradient_checkpointing,
         "dataloader_pin_memory": gpu,
         "save_strategy": "no",
-        "report_to": ["tensorboard"] if settings.tensorboard else [],
+        "report_to": [],
         "logging_steps": 1,
         "logging_nan_inf_filter": False,
         "disable_tqdm": True,

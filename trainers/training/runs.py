@@ -29,7 +29,6 @@ _FREE = frozenset(
     {
         "dataset.path",
         "dataset.max_unknown_share",
-        "training.tensorboard",
         "training.processes",
         "training.gradient_checkpointing",
         "training.index_by",

@@ -15,7 +15,7 @@ from cogr.records import Entity, Side
 from cogr.rewards import World
 from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
 from cogr.training_settings import ItemsFrom, TrainingSettings
-from trainers.training.building import build_snapshot
+from trainers.training.building import build_snapshot, draw_sets
 from trainers.training.scene import Scene
 from trainers.training.state import StageName
 from trainers.training.words import WordModel
@@ -197,23 +197,44 @@ def accept_items(scene: Scene) -> Wrote:
     from trainers.training.acceptance import accept
 
     old, new = scene.snapshot(scene.before.items), scene.snapshot(scene.round.output("index-item"))
-    world = scene.world(scene.mirror(old.id), scene.mirror(scene.round.queries), practice=False)
-    kept = old.by_id
-    moved = {row.id: row.keywords for row in new.rows() if row.keywords != kept[row.id].keywords}
-    chosen = accept(world, moved)
-    taken = frozenset(moved) if scene.settings.accept == "all" else chosen.accepted
+    items = scene.mirror(old.id)
+    train = scene.world(items, scene.mirror(scene.round.queries), practice=False)
+    practice = scene.world(items, scene.mirror(scene.round.practice), practice=True) if scene.invented.queries else None
+    candidates = _candidates(scene, old, new)
+    chosen = accept(train, candidates, practice)
+    everything = scene.settings.accept == "all"
+    taken = {id_: sets[0] for id_, sets in candidates.items()} if everything else chosen.accepted
     notes = {
-        "moved": len(moved),
+        "moved": len(candidates),
         "accepted": len(taken),
-        "train_f_before": _mean(chosen.before, world),
-        "promised": _mean(chosen.promised, world),
-        "all_at_once": _mean(chosen.at_once, world),
-        "realised": _mean(chosen.at_once if scene.settings.accept == "all" else chosen.realised, world),
+        "train_f_before": _mean(chosen.before, train),
+        "promised": _mean(chosen.promised, train),
+        "all_at_once": _mean(chosen.at_once, train),
+        "realised": _mean(chosen.at_once if everything else chosen.realised, train),
     }
-    rows = (Row(row.id, row.text, row.keywords if row.id in taken else kept[row.id].keywords) for row in new.rows())
+    kept = old.by_id
+    rows = (Row(row.id, row.text, tuple(taken.get(row.id, kept[row.id].keywords))) for row in new.rows())
+    written = write_snapshot(scene.workspace.store, "item", rows, _accepted_provenance(old, new, notes))
+    return Wrote(written.id, {**notes, **_counts(written)})
+
+
+def _candidates(scene: Scene, old: Snapshot, new: Snapshot) -> dict[str, list[Sequence[str]]]:
+    """The new sets of each item that differ from its old one: the index build's first, then the drawn ones."""
+    sets: dict[str, list[Sequence[str]]] = {row.id: [row.keywords] for row in new.rows()}
+    if scene.settings.candidates and scene.settings.accept == "pays":
+        model, seed = scene.round.model("item"), scene.settings.seed + scene.round.number
+        drawn = draw_sets(scene.workspace, "item", model, scene.settings.index_by, scene.settings.candidates, seed)
+        for id_, more in drawn.items():
+            sets[id_] += more
+    kept = old.by_id
+    different = {id_: [words for words in found if words != kept[id_].keywords] for id_, found in sets.items()}
+    return {id_: found for id_, found in different.items() if found}
+
+
+def _accepted_provenance(old: Snapshot, new: Snapshot, notes: Mapping[str, Any]) -> Provenance:
     manifest = new.manifest
-    provenance = Provenance(
-        round=scene.round.number,
+    return Provenance(
+        round=manifest.round,
         k_max=manifest.k_max,
         prompt_hash=manifest.prompt_hash,
         generator=manifest.generator,
@@ -223,8 +244,6 @@ def accept_items(scene: Scene) -> Wrote:
         set_aside=manifest.set_aside,
         notes={"generated": new.id, **notes},
     )
-    written = write_snapshot(scene.workspace.store, "item", rows, provenance)
-    return Wrote(written.id, {**notes, **_counts(written)})
 
 
 def _mean(total: float, world: World) -> float:
