@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import multiprocessing
 import os
@@ -181,7 +182,7 @@ def stop_some_stage(after: float, stop: threading.Event) -> None:
 def test_twenty_killed_stages_leave_a_whole_run_and_do_nothing_twice(tmp_path: Path) -> None:
     shop = Shop(write_shop(tmp_path, items=40))
     driver, draw, reasons = shop.driver(), random.Random(5), list[str]()
-    while len(driver.run.state().finished) < 3:
+    while len(reasons) < 20 or len(driver.run.state().finished) < 3:
         before = driver.run.state()
         stop = threading.Event()
         killer = threading.Thread(target=stop_some_stage, args=(draw.uniform(0.05, 1.5), stop))
@@ -198,13 +199,12 @@ def test_twenty_killed_stages_leave_a_whole_run_and_do_nothing_twice(tmp_path: P
         kept = [stage for round_ in driver.run.state().rounds for stage in round_.stages]
         done = [stage for round_ in before.rounds for stage in round_.stages]
         assert kept[: len(done)] == done
-    assert len(reasons) == 20
     assert all("was killed by signal 9" in reason for reason in reasons)
-    assert len(whole(shop)) == 3
+    rounds = whole(shop)
     models = [
         stage for round_ in driver.run.state().rounds for stage in round_.stages if stage.name.startswith("train-")
     ]
-    assert len(models) == 6
+    assert len(models) == 2 * len(rounds) >= 6
     assert not list(driver.run.folder("models").glob(".tmp-*"))
 
 
@@ -229,11 +229,10 @@ def test_a_killed_command_takes_its_stage_with_it_and_goes_on(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("override", "error", "sentence"),
     [
-        ("training.query.reward=tests.trainers.shop:failing_reward", TrainingError, r"reward failed on .*no margin known.*r001-query\.failed\.json"),
-        ("training.query.learning_rate=1e30", TrainingError, "training has diverged"),
+        ("training.query.reward=tests.trainers.shop:failing_reward", TrainingError, r"reward failed on .*no margin known.*r002-query\.failed\.json"),
         ("training.watch={share=0.01, steps=1, patience=1}", CheckFailedError, "The policy has collapsed: at step 1"),
     ],
-    ids=["reward", "nan", "collapse"],
+    ids=["reward", "collapse"],
 )  # fmt: skip
 def test_a_stage_that_fails_says_why_and_loses_nothing(
     copied: Shop, override: str, error: type[CogrError], sentence: str
@@ -245,6 +244,31 @@ def test_a_stage_that_fails_says_why_and_loses_nothing(
     with pytest.raises(error, match=sentence):
         Driver(workspace, run, Launcher(copied.config, (override,)), copied.said.append).round()
     assert len(whole(copied, "other")) == 2
+
+
+def test_a_model_that_is_no_number_any_more_is_one_sentence(copied: Shop) -> None:
+    from safetensors.torch import load_file, save_file
+
+    driver = copied.driver()
+    folder = driver.run.store.local(driver.run.state().rounds[1].model("query"))
+    weights = folder / "model.safetensors"
+    save_file({name: tensor * float("nan") for name, tensor in load_file(weights).items()}, weights, {"format": "pt"})
+    sums = json.loads((folder / "sha256.json").read_text())
+    sums[weights.name] = hashlib.sha256(weights.read_bytes()).hexdigest()
+    (folder / "sha256.json").write_text(json.dumps(sums))
+    with pytest.raises(TrainingError, match="has diverged; lower the learning rate"):
+        driver.round()
+    assert len(whole(copied)) == 2
+
+
+@pytest.mark.parametrize("logs", [{"loss": float("nan")}, {"loss": 0.1, "grad_norm": float("inf")}])
+def test_a_loss_that_is_no_number_stops_the_stage(tmp_path: Path, logs: dict[str, float]) -> None:
+    from transformers import TrainerState
+
+    from trainers.training.steplog import SftLog
+
+    with pytest.raises(TrainingError, match=r"of step 7 is (nan|inf): the training has diverged"):
+        SftLog(tmp_path / "log.jsonl").on_log(None, TrainerState(global_step=7), None, logs=logs)
 
 
 class OutOfMemoryOnce(Launcher):

@@ -88,7 +88,15 @@ def run_grpo(job: GrpoJob, say: Say) -> Trained:
         callbacks=[log],
     )
     silence(trainer)
-    trainer.train()
+    try:
+        trainer.train()
+    except RuntimeError as error:
+        if "probability tensor" not in str(error):
+            raise
+        raise TrainingError(
+            "The model gives probabilities that are no numbers: the training has diverged; lower the learning rate, "
+            "or set training.dtype to float32."
+        ) from error
     return Trained(trainer, {"prompts": len(rows), **log.notes})
 
 
