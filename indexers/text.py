@@ -147,8 +147,8 @@ class SurfaceForms:
         """The phrase in words: `("wireless", "headphon")` becomes "wireless headphones". Unknown stems stand as they are."""
         if self._best is None:
             # The most frequent word of a stem; the first in the alphabet among equals, so that spelling is reproducible.
-            ordered = sorted(self._counts.items(), key=lambda entry: (entry[1], [-ord(c) for c in entry[0]]))
-            self._best = {self._analyser.stem(word): word for word, _ in ordered}
+            ordered = sorted(sorted(self._counts, reverse=True), key=self._counts.__getitem__)
+            self._best = {self._analyser.stem(word): word for word in ordered}
         return join_words([self._best.get(stem, stem) for stem in phrase])
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cogr.datasets import load_dataset
-from cogr.errors import SnapshotError
+from cogr.errors import SettingsError, SnapshotError
 from cogr.prompts import Cut, Prompter, cut_by_estimate, cut_by_tokenizer
 from cogr.records import Dataset, Entity, Side, self_text
 from cogr.settings import GeneratorSettings, Settings, load_settings
@@ -127,7 +127,12 @@ class Workspace:
 
 
 def generator_options(settings: GeneratorSettings) -> dict[str, Any]:
-    """One kind's options, as its module takes them."""
+    """One kind's options, as its module takes them. Raises SettingsError when one that it needs is not set."""
+    for key, value in (("model", settings.model), ("openai.base_url", settings.openai.base_url)):
+        if value is None and key in _NEEDS.get(settings.name, ()):
+            raise SettingsError(
+                f"The generator {settings.name} needs generator.{key}; set it in the configuration or by --set."
+            )
     sampling = settings.sampling.model_dump()
     own: dict[str, Mapping[str, Any]] = {
         "scripted": settings.scripted.model_dump(),
@@ -138,6 +143,7 @@ def generator_options(settings: GeneratorSettings) -> dict[str, Any]:
     return {"kind": settings.name, **own.get(settings.name, {})}
 
 
+_NEEDS = {"vllm": ("model",), "transformers": ("model",), "openai": ("model", "openai.base_url")}
 _MODEL = ("model", "adapter", "dtype", "max_model_len")
 _VLLM = (*_MODEL, "gpu_memory_utilization", "tensor_parallel_size")
 _TRANSFORMERS = (*_MODEL, "batch_size")

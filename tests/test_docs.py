@@ -105,6 +105,17 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 MINUTES = ("cogr-ops opensearch start", "cogr-train demo", "cogr-train sft", "cogr-train round", "cogr-train run ")
 
 
+@pytest.mark.slow
+def test_the_readme_shows_what_the_demo_prints(tmp_path: Path) -> None:
+    shown = (ROOT / "README.md").read_text("utf-8").split("<!-- demo-output -->")[1]
+    rows = re.findall(r"^│ (\w+) +│ ([\d.]+) │ ([\d.]+) │ ([\d.]+) │", shown, re.MULTILINE)
+    run(tmp_path, "cogr-train demo --out demo")
+    found = json.loads((tmp_path / "demo/summary.json").read_text("utf-8"))["rows"]
+    assert [name for name, *_ in rows] == [row["name"] for row in found]
+    for (_, *figures), row in zip(rows, found, strict=True):
+        assert [float(figure) for figure in figures] == pytest.approx([row["p"], row["r"], row["f1"]], abs=0.001)
+
+
 def runs_anywhere(line: str) -> bool:
     """Commands that need a server or minutes are tried by tests of their own."""
     return (

@@ -1,20 +1,25 @@
-"""The honest rivals beside a keyword pair: BM25 over the items' text, and the exact cut of the ranker that keywords distil."""
+"""The figures of the honest rivals beside a keyword pair: BM25 over the items' text, and the exact cut of the ranker."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
-from cogr.metrics import sweep_cutoff
-from cogr.records import Dataset, Query, Split
+from cogr.records import Dataset, Split
 from cogr.snapshots import Snapshot
-from indexers.lexical import Lexical
 from indexers.workspace import Workspace
+from trainers import baselines
 from trainers.evaluation import measure
 
-LONGEST = 1000
-"""Longest ranking that a cutoff is chosen from."""
+
+def _row(dataset: Dataset, split: Split, make: Callable[[], baselines.Baseline]) -> dict[str, Any]:
+    """Figures of one baseline, and how long it took in seconds."""
+    started = time.monotonic()
+    found = make()
+    figures = measure(dataset, dataset.require(split), found.runs)
+    row: dict[str, Any] = {"name": found.name, **figures, "seconds": round(time.monotonic() - started, 3)}
+    return row if found.cutoff is None else {**row, "cutoff": found.cutoff}
 
 
 def bm25_row(dataset: Dataset, split: Split) -> dict[str, Any]:
@@ -22,18 +27,7 @@ def bm25_row(dataset: Dataset, split: Split) -> dict[str, Any]:
 
     Raises DataError when the split or the training split is empty, MissingExtraError without the extra `statistical`.
     """
-    started = time.monotonic()
-    lexical = Lexical(dataset.items)
-
-    def runs(queries: Sequence[Query], size: int) -> dict[str, list[str]]:
-        return {query.id: [item.id for item, _ in lexical.rank(query.text, size)] for query in queries}
-
-    train = dataset.require("train")
-    relevant = {query.id: dataset.relevant[query.id] for query in train}
-    cutoff = sweep_cutoff(runs(train, LONGEST), relevant, {query.id: query.weight for query in train}).k
-    queries = dataset.require(split)
-    figures = measure(dataset, queries, runs(queries, cutoff))
-    return {"name": "bm25", "cutoff": cutoff, **figures, "seconds": round(time.monotonic() - started, 3)}
+    return _row(dataset, split, lambda: baselines.bm25(dataset, split))
 
 
 def exact_cut_row(workspace: Workspace, split: Split) -> dict[str, Any]:
@@ -41,16 +35,12 @@ def exact_cut_row(workspace: Workspace, split: Split) -> dict[str, Any]:
 
     Raises DataError when the split is empty, MissingExtraError without the extra `statistical`.
     """
-    from indexers.generators.statistical.artefact import exact_cut_run
     from indexers.generators.statistical.generator import Statistical
 
-    started = time.monotonic()
-    queries = workspace.dataset.require(split)
     with workspace.generator("query", "statistical") as generator:
         assert isinstance(generator, Statistical)
-        runs = exact_cut_run(generator.artefact, queries)
-    figures = measure(workspace.dataset, queries, runs)
-    return {"name": "exact cut", **figures, "seconds": round(time.monotonic() - started, 3)}
+        artefact = generator.artefact
+        return _row(workspace.dataset, split, lambda: baselines.exact_cut(artefact, workspace.dataset, split))
 
 
 def baseline_rows(workspace: Workspace, split: Split, items: Snapshot, queries: Snapshot) -> list[dict[str, Any]]:

@@ -58,7 +58,7 @@ def test_the_version_says_how_keywords_are_scored() -> None:
 def test_a_web_page_is_no_cluster() -> None:
     with serve(lambda _: (200, b"<html>Welcome"), content_type="text/html") as url:
         with pytest.raises(
-            ServiceError, match=r"answers something that is no JSON .*; check that opensearch.url is a cluster"
+            ServiceError, match="answers something that is no JSON .*; check that opensearch.url is a cluster"
         ):
             _ = Cluster(OpenSearchSettings(url=url)).version
 

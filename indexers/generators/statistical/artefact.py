@@ -13,12 +13,11 @@ import numpy as np
 from cogr.distil import Distilled, distil, exact_cut
 from cogr.keywords import normalise
 from cogr.records import Item, Query
-from indexers.generators.statistical.features import candidates
+from indexers.generators.statistical.features import Evidence, candidates
 from indexers.generators.statistical.item_keywords import PHRASE_WORDS, PHRASES, ItemKeywords
 from indexers.generators.statistical.matrices import Csr, Floats, Ints
 from indexers.generators.statistical.ranker import Ranker
 from indexers.generators.statistical.text_index import TextIndex, item_text
-from indexers.generators.statistical.votes import Voters
 from indexers.text import phrases
 
 K_MAX = 30
@@ -54,8 +53,8 @@ class Artefact:
     facts: Mapping[str, object]
 
     @cached_property
-    def voters(self) -> Voters:
-        return Voters(self.index, self.index.batch(self.queries, range(len(self.queries))), self.relevance)
+    def evidence(self) -> Evidence:
+        return Evidence.of(self.index, self.queries, self.relevance)
 
     @cached_property
     def _rows(self) -> dict[str, int]:
@@ -88,7 +87,7 @@ class Artefact:
             return []
         own = [self._rows.get(normalise(text), -1) for text in texts]
         batch = self.index.batch([normalise(text) for text in texts], own)
-        pairs = candidates(self.index, self.voters, batch)
+        pairs = candidates(self.evidence, batch)
         p = self.ranker.probabilities(pairs, batch.own)
         bounds = np.searchsorted(pairs.query, np.arange(len(texts) + 1))
         return [(pairs.item[a:b], p[a:b]) for a, b in pairwise(bounds)]

@@ -6,6 +6,7 @@ irrelevant. What a feature is worth is the ranker's business.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +23,7 @@ from indexers.generators.statistical.matrices import (
     top_rows,
     unit_rows,
 )
+from indexers.generators.statistical.profiles import Profiles
 from indexers.generators.statistical.text_index import QueryBatch, TextIndex
 from indexers.generators.statistical.votes import Voters
 
@@ -32,20 +34,20 @@ PAIR_FEATURES = (
     "title",
     "grams",
     "feedback",
+    "profile",
+    "profile_least",
     "vote_terms",
     "vote_nearest",
     "vote_grams",
     "vote_bm25",
     "vote_feedback",
     "vote_term",
-    "meaning",
-    "meaning_least",
 )
 QUERY_FEATURES = ("most_similar", "most_overlap", "terms", "best_share", "tenth", "fiftieth")
 ITEM_FEATURES = ("popularity", "length")
 FEATURES = PAIR_FEATURES + QUERY_FEATURES + ITEM_FEATURES
 
-CANDIDATES = ("bm25", "feedback", "vote_grams", "vote_bm25", "vote_feedback", "vote_term", "meaning", "meaning_least")
+CANDIDATES = ("bm25", "feedback", "profile", "vote_grams", "vote_bm25", "vote_feedback", "vote_term")
 """Pair features whose best items become candidates."""
 
 DEPTH = 60
@@ -70,11 +72,32 @@ class Pairs:
     item: Ints
 
 
-def candidates(index: TextIndex, voters: Voters, batch: QueryBatch) -> Pairs:
+@dataclass(frozen=True)
+class Evidence:
+    """All that features are computed from.
+
+    Attributes:
+        index: the items' text.
+        voters: the training queries and their relevant items.
+        profiles: the meaning of the training queries' terms.
+    """
+
+    index: TextIndex
+    voters: Voters
+    profiles: Profiles
+
+    @classmethod
+    def of(cls, index: TextIndex, queries: Sequence[str], relevance: Csr) -> Evidence:
+        """From the items, the training queries' texts and their relevance, (training queries, items)."""
+        batch = index.batch(queries, range(len(queries)))
+        return cls(index, Voters(index, batch, relevance), Profiles(index, batch, relevance))
+
+
+def candidates(evidence: Evidence, batch: QueryBatch) -> Pairs:
     """Features of the candidates of each query: the best `DEPTH` items by each of `CANDIDATES`."""
-    size = max(1, BATCH_CELLS // max(index.n_items, 1))
+    size = max(1, BATCH_CELLS // max(evidence.index.n_items, 1))
     starts = range(0, batch.size, size)
-    parts = [_candidates(index, voters, batch.rows(np.arange(at, min(at + size, batch.size)))) for at in starts]
+    parts = [_candidates(evidence, batch.rows(np.arange(at, min(at + size, batch.size)))) for at in starts]
     return Pairs(
         np.concatenate([part.x for part in parts]),
         np.concatenate([part.query + at for part, at in zip(parts, starts, strict=True)]),
@@ -82,8 +105,9 @@ def candidates(index: TextIndex, voters: Voters, batch: QueryBatch) -> Pairs:
     )
 
 
-def _candidates(index: TextIndex, voters: Voters, batch: QueryBatch) -> Pairs:
-    pair, query = _signals(index, voters, batch)
+def _candidates(evidence: Evidence, batch: QueryBatch) -> Pairs:
+    pair, query = _signals(evidence, batch)
+    index, voters = evidence.index, evidence.voters
     chosen = np.zeros((batch.size, index.n_items), dtype=bool)
     for name in CANDIDATES:
         best = top_rows(pair[name], DEPTH)
@@ -96,8 +120,9 @@ def _candidates(index: TextIndex, voters: Voters, batch: QueryBatch) -> Pairs:
     return Pairs(np.stack(columns, axis=1).astype(np.float32), row, item)
 
 
-def _signals(index: TextIndex, voters: Voters, batch: QueryBatch) -> tuple[dict[str, Csr], dict[str, Floats]]:
+def _signals(evidence: Evidence, batch: QueryBatch) -> tuple[dict[str, Csr], dict[str, Floats]]:
     """Pair features, (b, items) each, and query features, (b,) each."""
+    index, voters = evidence.index, evidence.voters
     own = batch.own
     share = 1 / np.maximum(batch.terms @ index.idf, 1e-9)
     terms = unit_rows(scale_columns(batch.terms, index.idf))
@@ -106,18 +131,18 @@ def _signals(index: TextIndex, voters: Voters, batch: QueryBatch) -> tuple[dict[
     best = row_max(scores)
     bm25 = scale_rows(scores, 1 / np.maximum(best, 1e-9))
     feedback = _feedback(index, terms, bm25)
+    profile, profile_least = evidence.profiles.match(batch)
     similar = voters.similar(terms, own)
     overlap = voters.overlap(top_rows(bm25, 20), own)
-    meaning, least = voters.meanings(index, batch)
     pair = {
-        "meaning": meaning,
-        "meaning_least": least,
         "bm25": bm25,
         "bm25_share": scale_rows(scores, share),
         "coverage": scale_rows(batch.terms @ index.matched_idf, share),
         "title": terms @ index.titles_by_term,
         "grams": grams @ index.grams_by_gram,
         "feedback": feedback,
+        "profile": profile,
+        "profile_least": profile_least,
         "vote_terms": voters.vote(similar, 50, 2),
         "vote_nearest": voters.vote(similar, 5, 2),
         "vote_grams": voters.vote(voters.alike(grams, own), 20, 3),

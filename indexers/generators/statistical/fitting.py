@@ -5,8 +5,6 @@ Reads the training queries only; dev and test queries are never looked at.
 
 from __future__ import annotations
 
-import logging
-
 import numpy as np
 import scipy.sparse as sp
 
@@ -14,19 +12,16 @@ from cogr.errors import GeneratorError
 from cogr.keywords import NORMALISER, normalise
 from cogr.records import Dataset
 from indexers.generators.statistical.artefact import Artefact, item_digest
-from indexers.generators.statistical.features import Pairs, candidates
+from indexers.generators.statistical.features import Evidence, Pairs, candidates
 from indexers.generators.statistical.item_keywords import assemble, item_anchors, item_phrases
-from indexers.generators.statistical.matrices import Csr, Floats, Ints, row_sums
-from indexers.generators.statistical.ranker import FOLDS, Ranker, cut_f1, fit_ranker
+from indexers.generators.statistical.matrices import Csr, Floats, Ints
+from indexers.generators.statistical.ranker import FOLDS, fit_ranker
 from indexers.generators.statistical.text_index import TextIndex, item_text
-from indexers.generators.statistical.votes import Voters
 from indexers.text import Analyser
 
 LEAST_QUERIES = 2 * FOLDS
 MAX_TRAINED = 3000
 """Training queries that models are trained on, drawn at random; all of them vote."""
-
-log = logging.getLogger(__name__)
 
 
 def fit(dataset: Dataset, *, language: str = "english", seed: int = 0) -> Artefact:
@@ -45,11 +40,10 @@ def fit(dataset: Dataset, *, language: str = "english", seed: int = 0) -> Artefa
     words = [analyser.words(item_text(item)) for item in dataset.items]
     queries = [normalise(query.text) for query in dataset.queries["train"]]
     index = TextIndex.fit(analyser, words, dataset.items, queries)
-    voters = Voters(index, index.batch(queries, range(len(queries))), relevance)
     trained = np.sort(np.random.default_rng(seed).permutation(len(queries))[:MAX_TRAINED])
-    pairs = candidates(index, voters, voters.queries.rows(trained))
-    ranker = fit_ranker(pairs, trained, relevance, seed)
-    p = ranker.probabilities(pairs, trained)
+    evidence = Evidence.of(index, queries, relevance)
+    pairs = candidates(evidence, evidence.voters.queries.rows(trained))
+    ranker, p, f1 = fit_ranker(pairs, trained, relevance, seed)
     anchors = item_anchors(queries, _anchor_strength(pairs, p, trained, relevance))
     keywords = assemble(anchors, item_phrases(words, analyser), [item.title for item in dataset.items])
     facts = {
@@ -61,7 +55,7 @@ def fit(dataset: Dataset, *, language: str = "english", seed: int = 0) -> Artefa
         "items": len(dataset.items),
         "keywords": len(keywords.keywords),
         "multiplier": ranker.multiplier,
-        "out_of_fold_exact_cut_f1": _figure(pairs, p, trained, relevance, ranker),
+        "out_of_fold_exact_cut_f1": round(f1, 4),
     }
     return Artefact(
         index,
@@ -96,8 +90,3 @@ def _anchor_strength(pairs: Pairs, p: Floats, trained: Ints, relevance: Csr) -> 
     """Mean of label and out-of-fold probability, (training queries, items)."""
     predicted = sp.csr_matrix((p, (trained[pairs.query], pairs.item)), shape=relevance.shape)
     return ((relevance + predicted) / 2).tocsr()
-
-
-def _figure(pairs: Pairs, p: Floats, trained: Ints, relevance: Csr, ranker: Ranker) -> float:
-    labels = np.asarray(relevance[trained][pairs.query, pairs.item], dtype=np.float32).ravel()
-    return round(cut_f1(pairs, p, labels, row_sums(relevance[trained]), ranker.multiplier), 4)

@@ -67,8 +67,8 @@ class Ranker:
         return (1 / (1 + np.exp(-logits))).astype(np.float32)
 
 
-def fit_ranker(pairs: Pairs, trained: Ints, relevance: Csr, seed: int) -> Ranker:
-    """Cross-fit a ranker.
+def fit_ranker(pairs: Pairs, trained: Ints, relevance: Csr, seed: int) -> tuple[Ranker, Floats, float]:
+    """Cross-fit a ranker. Returns it, the out-of-fold p of each pair, and the macro F1 of the exact cuts by these p.
 
     Args:
         pairs: candidates of the training queries `trained`.
@@ -79,7 +79,8 @@ def fit_ranker(pairs: Pairs, trained: Ints, relevance: Csr, seed: int) -> Ranker
     rng = np.random.default_rng(seed)
     labels = np.asarray(relevance[trained][pairs.query, pairs.item], dtype=np.float32).ravel()
     folds = rng.permutation(trained.size) % FOLDS
-    weights = _weights(labels, row_sums(relevance[trained]), pairs.query, rng)
+    relevant = row_sums(relevance[trained])
+    weights = _weights(labels, relevant, pairs.query, rng)
     with ThreadPoolExecutor(2) as pool:
         models = list(
             pool.map(
@@ -89,10 +90,10 @@ def fit_ranker(pairs: Pairs, trained: Ints, relevance: Csr, seed: int) -> Ranker
         )
     of_query = np.full(relevance.shape[0], -1, dtype=np.int64)
     of_query[trained] = folds
-    ranker = Ranker(models, of_query, 1.0)
-    p = ranker.probabilities(pairs, trained)
-    f1 = {m: cut_f1(pairs, p, labels, row_sums(relevance[trained]), m) for m in MULTIPLIERS}
-    return Ranker(models, of_query, max(f1, key=lambda m: f1[m]))
+    p = Ranker(models, of_query, 1.0).probabilities(pairs, trained)
+    f1 = {multiplier: cut_f1(pairs, p, labels, relevant, multiplier) for multiplier in MULTIPLIERS}
+    best = max(MULTIPLIERS, key=lambda multiplier: f1[multiplier])
+    return Ranker(models, of_query, best), p, f1[best]
 
 
 def _weights(labels: Floats, relevant: Floats, query: Ints, rng: np.random.Generator) -> Floats:

@@ -21,7 +21,7 @@ import scipy.sparse as sp
 
 from cogr.errors import SnapshotError
 from cogr.keywords import NORMALISER
-from cogr.store import Store
+from cogr.store import Store, storage_errors
 from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.item_keywords import ItemKeywords
 from indexers.generators.statistical.matrices import Csr
@@ -41,7 +41,8 @@ def save(artefact: Artefact, folder: str | Path | Store) -> str:
     Raises StorageError when it can't be written.
     """
     store = folder if isinstance(folder, Store) else Store(folder)
-    store.remove(MANIFEST)
+    with storage_errors(store.url):
+        store.remove(MANIFEST)
     digests = {}
     for path, data in _files(artefact).items():
         store.write(path, data)

@@ -111,10 +111,14 @@ class TextIndex:
         return row_sums(self.counts)
 
     @cached_property
+    def df(self) -> Ints:
+        """Items with each term, (vocabulary,)."""
+        return np.bincount(self.counts.indices, minlength=self.counts.shape[1])
+
+    @cached_property
     def idf(self) -> Floats:
         """ln(1 + (n - df + .5) / (df + .5)), the idf of Lucene's BM25, (vocabulary,)."""
-        df = np.bincount(self.counts.indices, minlength=self.counts.shape[1])
-        return np.log1p((self.n_items - df + 0.5) / (df + 0.5)).astype(np.float32)
+        return np.log1p((self.n_items - self.df + 0.5) / (self.df + 0.5)).astype(np.float32)
 
     @cached_property
     def gram_idf(self) -> Floats:
@@ -138,16 +142,6 @@ class TextIndex:
     def tfidf(self) -> Csr:
         """(1 + ln tf) idf, rows of length 1, (n, vocabulary)."""
         return unit_rows(scale_columns(with_data(self.counts, 1 + np.log(self.counts.data)), self.idf))
-
-    @cached_property
-    def occurs(self) -> Csr:
-        """0/1, (n, vocabulary)."""
-        return binary(self.counts)
-
-    @cached_property
-    def frequency(self) -> Floats:
-        """Share of the items that have a term, (vocabulary,)."""
-        return np.asarray(self.occurs.mean(axis=0), dtype=np.float32).ravel()
 
     @cached_property
     def tfidf_by_term(self) -> Csr:

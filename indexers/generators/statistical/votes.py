@@ -10,7 +10,6 @@ from __future__ import annotations
 from functools import cached_property
 
 import numpy as np
-import scipy.sparse as sp
 
 from indexers.generators.statistical.matrices import (
     Csr,
@@ -28,10 +27,6 @@ from indexers.generators.statistical.text_index import QueryBatch, TextIndex
 
 SHRINKAGE = 0.5
 """Added to the sum of a vote's weights, so that one lukewarm neighbour does not decide alone."""
-
-
-MEANING = 50
-"""Words that one term of a query stands for, at most."""
 
 
 class Voters:
@@ -84,29 +79,6 @@ class Voters:
         hits = batch.terms @ self.term_relevance - scale_rows(self.own_relevance(batch.own), terms)
         seen: Floats = batch.terms @ self.term_queries - terms * (batch.own >= 0)
         return scale_rows(hits, 1 / (seen + 2))
-
-    def meanings(self, index: TextIndex, batch: QueryBatch) -> tuple[Csr, Csr]:
-        """What the words of a query mean in items' words: sum and minimum over the query's terms, (b, items).
-
-        A term stands for the words that are more frequent in items relevant to the training queries with this term than in
-        items at large, by idf, kept to `MEANING` words; an item is compared with each term's words by cosine. The minimum asks for
-        an item that has something of every term: what a query of a new combination of known words needs.
-        """
-        query, term = batch.terms.nonzero()
-        # Of the training queries with the term, all but the query itself.
-        relevant = self.term_relevance[term] - self.own_relevance(batch.own)[query]
-        share = scale_rows(relevant @ index.occurs, 1 / (np.maximum(row_sums(relevant), 1) + 1))
-        excess = np.maximum(share.data - index.frequency[share.indices], 0)
-        meaning = unit_rows(top_rows(scale_columns(with_data(share, excess), index.idf), MEANING))
-        found = (meaning @ index.tfidf_by_term).toarray()
-        found /= np.maximum(found.max(axis=1, initial=0.0), 1e-9)[:, None]
-        total = np.zeros((batch.size, index.n_items), dtype=np.float32)
-        least = np.zeros_like(total)
-        starts = np.flatnonzero(np.diff(query, prepend=-1))
-        if starts.size:
-            total[query[starts]] = np.add.reduceat(found, starts)
-            least[query[starts]] = np.minimum.reduceat(found, starts)
-        return sp.csr_matrix(total), sp.csr_matrix(least)
 
 
 def _without_own(similarity: Csr, own: Ints) -> Csr:

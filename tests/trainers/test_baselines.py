@@ -1,0 +1,62 @@
+"""Baselines: BM25's cutoff is chosen on training queries only, and its published figures come out."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from cogr.datasets import load_dataset
+from cogr.errors import DataError
+from cogr.metrics import full_set
+from cogr.records import Dataset
+from indexers.generators.statistical.fitting import fit
+from indexers.lexical import Lexical
+from trainers.baselines import Baseline, bm25, exact_cut
+
+SHOP = Path(__file__).parents[2] / "trainers" / "demo" / "data"
+
+
+@pytest.fixture(scope="module")
+def dataset() -> Dataset:
+    return load_dataset("jsonl", SHOP)
+
+
+def f1(dataset: Dataset, baseline: Baseline) -> float:
+    relevant = {query: dataset.relevant[query] for query in baseline.runs}
+    return full_set({query: frozenset(ids) for query, ids in baseline.runs.items()}, relevant).means["f1"]
+
+
+def test_the_cutoff_is_the_best_one_for_the_training_queries(dataset: Dataset) -> None:
+    found = bm25(dataset, "test")
+    lexical = Lexical(dataset.items)
+    train = {query.id: [item.id for item, _ in lexical.rank(query.text, 400)] for query in dataset.queries["train"]}
+    by_cutoff = {k: f1(dataset, Baseline("", {id_: ids[:k] for id_, ids in train.items()})) for k in range(1, 60)}
+    assert found.cutoff == max(by_cutoff, key=lambda k: by_cutoff[k])
+    assert all(len(ids) <= found.cutoff for ids in found.runs.values())
+    assert found.runs.keys() == {query.id for query in dataset.queries["test"]}
+
+
+def test_the_exact_cut_has_a_cutoff_for_each_query(dataset: Dataset) -> None:
+    found = exact_cut(fit(dataset), dataset, "test")
+    assert found.cutoff is None
+    assert len({len(ids) for ids in found.runs.values()}) > 3
+    assert f1(dataset, found) > 2 * f1(dataset, bm25(dataset, "test"))
+
+
+def test_an_empty_split_is_refused(dataset: Dataset) -> None:
+    with pytest.raises(DataError, match="dev"):
+        bm25(dataset, "dev")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "cutoff", "expected"), [("nfcorpus", 17, 0.1532), ("chorus", 15, 0.4219)])
+def test_reference_figures(name: str, cutoff: int, expected: float) -> None:
+    root = os.environ.get("COGR_DATA_DIR")
+    if root is None or not (Path(root) / name).is_dir():
+        pytest.skip(f"COGR_DATA_DIR has no {name}")
+    dataset = load_dataset(name)
+    found = bm25(dataset, "test")
+    assert abs(found.cutoff - cutoff) <= 2
+    assert f1(dataset, found) == pytest.approx(expected, abs=0.01)

@@ -1,0 +1,61 @@
+"""What generated keywords must beat: BM25 over the items' own text, and the ranker's own cut that `statistical` distils.
+
+Each gives retrieved ids a query; measuring them is `trainers.evaluation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cogr.metrics import sweep_cutoff
+from cogr.records import Dataset, Query, Split
+from indexers.lexical import Lexical
+
+if TYPE_CHECKING:
+    from indexers.generators.statistical.artefact import Artefact
+
+LONGEST = 1000
+"""Longest ranking that a cutoff is chosen from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """A baseline's retrieved sets on one split.
+
+    Attributes:
+        name: "bm25" or "exact cut".
+        runs: query id -> ids of its retrieved items, best first.
+        cutoff: items a query, where one number serves all queries; None where each query has its own.
+    """
+
+    name: str
+    runs: Mapping[str, Sequence[str]]
+    cutoff: int | None = None
+
+
+def bm25(dataset: Dataset, split: Split) -> Baseline:
+    """BM25 (bm25s, English stems) cut at the number of items that maximises macro F1 on the training queries.
+
+    Raises DataError when the split or the training split is empty, MissingExtraError without the extra `statistical`.
+    """
+    train, asked = dataset.require("train"), dataset.require(split)
+    lexical = Lexical(dataset.items)
+
+    def runs(queries: Sequence[Query], size: int) -> dict[str, list[str]]:
+        return {query.id: [item.id for item, _ in lexical.rank(query.text, size)] for query in queries}
+
+    relevant = {query.id: dataset.relevant[query.id] for query in train}
+    cutoff = sweep_cutoff(runs(train, LONGEST), relevant, {query.id: query.weight for query in train}).k
+    return Baseline("bm25", runs(asked, cutoff), cutoff)
+
+
+def exact_cut(artefact: Artefact, dataset: Dataset, split: Split) -> Baseline:
+    """What the ranker of `statistical` retrieves at its own expected-F1 optimum, without any keywords.
+
+    Raises DataError when the split is empty.
+    """
+    from indexers.generators.statistical.artefact import exact_cut_run
+
+    return Baseline("exact cut", exact_cut_run(artefact, dataset.require(split)))
