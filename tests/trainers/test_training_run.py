@@ -26,6 +26,7 @@ from trainers.training.driver import Driver
 from trainers.training.launching import Launcher
 from trainers.training.publishing import publish_round
 from trainers.training.runs import create, open_run
+from trainers.training.sample import train_sample
 from trainers.training.stage import OUT_OF_MEMORY
 from trainers.training.state import ROUND_STAGES, SFT_STAGES, Round
 from trainers.training.weights import check_model
@@ -321,3 +322,25 @@ def test_a_tokenizer_that_cannot_train_is_refused(trained: Shop, tmp_path: Path,
         (folder / "chat_template.jinja").unlink(missing_ok=True)
     with pytest.raises(TrainingError, match=sentence):
         trainable_tokenizer(folder, trained.workspace().settings.training)
+
+
+def test_the_sample_is_trained_step_by_step_and_only_once(tmp_path: Path) -> None:
+    config = write_shop(tmp_path, items=40)
+    small = [
+        "training.tiny={hidden=32, layers=1, heads=2, vocabulary=600}",
+        "training.invented_queries=5",
+        "training.candidates=1",
+        "training.sft.item_epochs=1",
+        "training.sft.query_epochs=1",
+        "training.query.max_steps=1",
+        "training.query.prompts_per_step=4",
+        "training.item.max_steps=1",
+        "training.item.prompts_per_step=4",
+    ]
+    said: list[str] = []
+    steps = list(train_sample(config, said.append, rounds=1, overrides=small))
+    assert [step.name for step in steps] == ["sft", "round 1"]
+    assert len(said) == len(SFT_STAGES) + len(ROUND_STAGES)
+    assert set(steps[1].figures) >= {"p", "r", "f1", "keywords_per_item"}
+    assert list(train_sample(config, said.append, rounds=1, overrides=small)) == steps
+    assert len(said) == len(SFT_STAGES) + len(ROUND_STAGES)
