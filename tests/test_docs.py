@@ -102,6 +102,9 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+MINUTES = ("cogr-ops opensearch start", "cogr-train demo", "cogr-train sft", "cogr-train round", "cogr-train run ")
+
+
 @pytest.mark.slow
 def test_the_readme_shows_what_the_demo_prints(tmp_path: Path) -> None:
     shown = (ROOT / "README.md").read_text("utf-8").split("<!-- demo-output -->")[1]
