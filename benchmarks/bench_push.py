@@ -1,6 +1,6 @@
 """Push of a snapshot beside a bare `parallel_bulk` of the same documents into the same mapping, alternating, medians.
 
-    python benchmarks/bench_push.py --url http://localhost:9200 [--items 300000] [--repeat 3]
+    python benchmarks/bench_push.py [--url http://localhost:9200] [--items 300000] [--repeat 3]
 
 The push is timed whole: create, bulk, refresh, merge to one segment, count, write block. The bare alternative only sends
 and refreshes. Both sides' documents, mapping, chunk size and number of threads are the same. Prints one JSON object.
@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -24,6 +26,7 @@ from cogr.store import Store
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.mapping import documents, index_settings, mapping, meta_of
 from indexers.backends.opensearch.push import push
+from ops.servers.opensearch import Wanted, connection, start, stop
 
 PREFIX = "cogr-bench"
 BARE = f"{PREFIX}-bare"
@@ -78,31 +81,48 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--url", required=True, help="a node that may be loaded; indexes cogr-bench-* are made and removed"
+        "--url", help="a node that may be loaded; indexes cogr-bench-* are made and removed. One is started by default"
     )
     parser.add_argument("--items", type=int, default=300_000)
     parser.add_argument("--repeat", type=int, default=3)
     options = parser.parse_args()
-    cluster = Cluster(OpenSearchSettings(url=options.url, prefix=PREFIX))
+    with node(options.url) as url:
+        measure(url, options.items, options.repeat)
+
+
+@contextmanager
+def node(url: str | None) -> Iterator[str]:
+    """The URL of a node: the given one, or one that is started for the time of the block."""
+    if url:
+        yield url
+        return
+    started = start(Wanted(version="3.8.0", name=f"benchmark-{os.getpid()}", port=0, heap="1g", bound_to_caller=True))
+    try:
+        yield str(connection(started.state).url)
+    finally:
+        stop(started.state, remove=True)
+
+
+def measure(url: str, items: int, repeat: int) -> None:
+    """Push and bare bulk in turns; prints medians and their ratio."""
+    cluster = Cluster(OpenSearchSettings(url=url, prefix=PREFIX))
     with tempfile.TemporaryDirectory() as folder:
-        snapshot = write_snapshot(Store(folder), "item", rows(options.items), Provenance())
+        snapshot = write_snapshot(Store(folder), "item", rows(items), Provenance())
         times: dict[str, list[float]] = {"bare": [], "push": []}
-        for number in range(options.repeat):
+        for number in range(repeat):
             # Alternating, and the first of a pair is not always the same.
             for name in ("bare", "push") if number % 2 else ("push", "bare"):
-                seconds = (
-                    timed_push(cluster, snapshot) if name == "push" else timed_bare(cluster, snapshot, options.url)
-                )
+                seconds = timed_push(cluster, snapshot) if name == "push" else timed_bare(cluster, snapshot, url)
                 times[name].append(seconds)
-                print(f"{name}: {seconds:.2f} s, {options.items / seconds:,.0f} documents/s", file=sys.stderr)
+                print(f"{name}: {seconds:.2f} s, {items / seconds:,.0f} documents/s", file=sys.stderr)
     push_s, bare_s = statistics.median(times["push"]), statistics.median(times["bare"])
     result = {
-        "items": options.items,
+        "items": items,
         "opensearch": cluster.version.text,
         "push_s": round(push_s, 2),
         "bare_s": round(bare_s, 2),
-        "push_per_s": round(options.items / push_s),
-        "bare_per_s": round(options.items / bare_s),
+        "push_per_s": round(items / push_s),
+        "bare_per_s": round(items / bare_s),
         "ratio": round(bare_s / push_s, 3),
     }
     print(json.dumps(result))

@@ -6,6 +6,7 @@ CogrError
 │   ├── DataError            a data set, a record or a judgement
 │   ├── SnapshotError        an unknown, broken or incompatible snapshot
 │   ├── GeneratorError       a model folder, an endpoint's answer, a generator that can't be used so
+│   ├── TrainingError        a training set-up, a checkpoint, a run folder that can't be trained with
 │   ├── StorageError         a full disk, a read-only folder
 │   ├── LockedError          somebody else holds the lock
 │   └── MissingExtraError    an optional package that is not installed
@@ -46,6 +47,10 @@ class SnapshotError(UserError):
 
 class GeneratorError(UserError):
     """A generator can't be set up or can't be used in this way."""
+
+
+class TrainingError(UserError):
+    """A training run can't be set up or can't go on: batch sizes, checkpoints, a changed configuration, a loss that is no number."""
 
 
 class StorageError(UserError):

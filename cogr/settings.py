@@ -19,6 +19,8 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDic
 from cogr.errors import SettingsError
 from cogr.prompts import ITEM_TEMPLATES, QUERY_TEMPLATES, ItemVariant, QueryVariant, Template
 from cogr.records import Side
+from cogr.tables import Table
+from cogr.training_settings import TrainingSettings
 
 DEFAULT_FILE = "cogr.toml"
 # Variables that start with COGR_ but are no settings: where data and caches lie on this machine, servers for tests.
@@ -27,11 +29,7 @@ OTHER_VARIABLES = frozenset(
 )
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", validate_default=True)
-
-
-class DatasetSettings(_Table):
+class DatasetSettings(Table):
     """What is indexed. `loader` and `path` are all that a data set of your own needs."""
 
     loader: str = Field(description="jsonl, beir, parquet, wands, nfcorpus, msrd, chorus or ir_datasets:NAME")
@@ -52,13 +50,13 @@ class DatasetSettings(_Table):
     )
 
 
-class KeywordSettings(_Table):
+class KeywordSettings(Table):
     """The budget of a keyword set."""
 
     k_max: int = Field(30, ge=1, description="K_max: most keywords an entity may have (paper, section 3.3)")
 
 
-class PromptSettings(_Table):
+class PromptSettings(Table):
     """The paper's templates, their variants, or texts of your own."""
 
     item_variant: ItemVariant = Field("full", description="full: title and description; title: the title alone")
@@ -87,7 +85,7 @@ class PromptSettings(_Table):
 GeneratorName = Literal["auto", "statistical", "extractive", "vllm", "transformers", "openai", "scripted"]
 
 
-class Sampling(_Table):
+class Sampling(Table):
     """How an LLM draws the next token. The defaults are the paper's for initialisation, evaluation and indexing (table "sampling")."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -107,7 +105,7 @@ class Sampling(_Table):
         return 0 if top_k == -1 else top_k
 
 
-class EndpointSettings(_Table):
+class EndpointSettings(Table):
     """An OpenAI-compatible endpoint, for `generator.name = "openai"`."""
 
     base_url: str | None = Field(None, description="For example http://localhost:8000/v1")
@@ -123,7 +121,7 @@ class EndpointSettings(_Table):
     )
 
 
-class ScriptedSettings(_Table):
+class ScriptedSettings(Table):
     """Answers without a model, for tests and rehearsals: `generator.name = "scripted"`."""
 
     script: str | None = Field(
@@ -138,7 +136,7 @@ class ScriptedSettings(_Table):
     away_after: int | None = Field(None, ge=0, description="After so many answers the service is away")
 
 
-class SideGenerator(_Table):
+class SideGenerator(Table):
     """What one side does differently: after training, the two sides have models of their own."""
 
     name: GeneratorName | None = Field(None, description="Generator of this side")
@@ -146,7 +144,7 @@ class SideGenerator(_Table):
     adapter: str | None = Field(None, description="LoRA adapter of this side")
 
 
-class GeneratorSettings(_Table):
+class GeneratorSettings(Table):
     """What writes the keywords."""
 
     name: GeneratorName = Field(
@@ -177,7 +175,7 @@ class GeneratorSettings(_Table):
         return self.model_copy(update=own)
 
 
-class RebuildSettings(_Table):
+class RebuildSettings(Table):
     """How a rebuild works through its entities."""
 
     flush_answers: int = Field(512, ge=1, description="Answers kept in memory before they are written to the cache")
@@ -188,7 +186,7 @@ class RebuildSettings(_Table):
     verify_queries: int = Field(100, ge=0, description="Live queries compared with the mirror before publishing")
 
 
-class OpenSearchSettings(_Table):
+class OpenSearchSettings(Table):
     """The cluster. Set `url` and every command uses it."""
 
     url: str | None = Field(None, description="https://host:9200; several, comma-separated")
@@ -224,6 +222,7 @@ class Settings(BaseSettings):
     generator: GeneratorSettings = Field(default_factory=GeneratorSettings)
     rebuild: RebuildSettings = Field(default_factory=RebuildSettings)
     opensearch: OpenSearchSettings = Field(default_factory=OpenSearchSettings)
+    training: TrainingSettings = Field(default_factory=TrainingSettings)
 
     @model_validator(mode="after")
     def _backend_has_url(self) -> Settings:
@@ -285,6 +284,7 @@ def _relative_to(folder: Path, values: dict[str, Any]) -> None:
         "generator.adapter",
         "generator.scripted.script",
         "opensearch.ca_file",
+        "training.model",
     )
     values.setdefault("store", ".cogr")
     for key in keys:
@@ -297,7 +297,7 @@ def _relative_to(folder: Path, values: dict[str, Any]) -> None:
             continue
         candidate = folder / Path(text).expanduser()
         # A model may also be a name on a hub: only a folder that is there is a path.
-        if not key.startswith("generator.") or candidate.exists():
+        if not key.startswith(("generator.", "training.")) or candidate.exists():
             table[last] = str(candidate)
 
 

@@ -96,7 +96,7 @@ class Workspace:
         """The generator of one side. Raises GeneratorError, MissingExtraError, ServiceError."""
         from indexers.generators.registry import make_generator
 
-        return make_generator(_options(self.generator_settings(side, name)), side, self.dataset, self.store)
+        return make_generator(generator_options(self.generator_settings(side, name)), side, self.dataset, self.store)
 
     def search_results(self, side: Side) -> Callable[[Entity], Sequence[str]] | None:
         """What the prompt variant `search` puts beside a query: titles of the best items by BM25."""
@@ -126,7 +126,7 @@ class Workspace:
         return open_snapshot(self.store, known[-1].id)
 
 
-def _options(settings: GeneratorSettings) -> dict[str, Any]:
+def generator_options(settings: GeneratorSettings) -> dict[str, Any]:
     """One kind's options, as its module takes them. Raises SettingsError when one that it needs is not set."""
     for key, value in (("model", settings.model), ("openai.base_url", settings.openai.base_url)):
         if value is None and key in _NEEDS.get(settings.name, ()):

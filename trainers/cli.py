@@ -12,13 +12,20 @@ from rich.table import Table
 from cogr.records import SPLITS, Split
 from indexers import console
 from indexers.options import BackendName, ConfigOption, JsonOption, SetOption, VerboseOption, set_verbosity
+from trainers.training import commands
 
 app = typer.Typer(
     name="cogr-train",
-    help="Measure keyword generators, and see the whole path on a sample shop.",
+    help="Train keyword generators in rounds, measure them, and see the whole path on a sample shop.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+
+app.command()(commands.init)
+app.command()(commands.sft)
+app.command("round")(commands.round_)
+app.command("run")(commands.run_rounds)
+app.command()(commands.status)
 
 
 @app.command()

@@ -121,6 +121,11 @@ def shop(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def listening() -> None:
+    """Ctrl-C is heard again where this suite was started in the background, which ignores it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def command(shop: Path, *more: str) -> list[str]:
     return [
         sys.executable,
@@ -145,7 +150,9 @@ def test_fifty_kills_at_random_moments_leave_the_snapshot_of_an_undisturbed_run(
     kills = finished = 0
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     while kills < 50:
-        process = subprocess.Popen(command(shop), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment)
+        process = subprocess.Popen(
+            command(shop), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, preexec_fn=listening
+        )
         try:
             process.wait(timeout=draw.uniform(0.05, 1.6))
             # It came to its end before the kill: begin again from nothing but half of the cache.
@@ -166,7 +173,7 @@ def test_fifty_kills_at_random_moments_leave_the_snapshot_of_an_undisturbed_run(
 
 def test_ctrl_c_keeps_what_was_answered(shop: Path) -> None:
     slow = [*command(shop), "--set", "generator.scripted.delay=0.03", "--set", "rebuild.flush_answers=50"]
-    process = subprocess.Popen(slow, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(slow, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=listening)
     wait_for(lambda: list((shop / ".cogr/cache").rglob("*.parquet")))
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)

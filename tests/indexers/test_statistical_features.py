@@ -133,7 +133,7 @@ def test_phrases_are_shared_and_not_too_common() -> None:
     analyser = Analyser()
     found = item_phrases([analyser.words(text) for text in texts], analyser)
     assert found[0] == ["lamp wood"]
-    assert found[3] == ["lamps steel"]
+    assert found[3] == ["lamp steel"]
     assert found[6] == []
     assert found[7] == []
 

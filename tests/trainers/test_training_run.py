@@ -1,0 +1,346 @@
+"""Whole runs of a very small model: every stage in its own process, killed and continued, refused and repaired."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from cogr.errors import CheckFailedError, CogrError, LockedError, StorageError, TrainingError
+from cogr.snapshots import open_snapshot
+from cogr.training_settings import TrainingSettings
+from indexers.workspace import Workspace
+from tests.trainers.shop import write_shop
+from trainers.training.driver import Driver
+from trainers.training.launching import Launcher
+from trainers.training.publishing import publish_round
+from trainers.training.runs import create, open_run
+from trainers.training.sample import train_sample
+from trainers.training.stage import OUT_OF_MEMORY
+from trainers.training.state import ROUND_STAGES, SFT_STAGES, Round
+from trainers.training.weights import check_model
+
+pytestmark = [pytest.mark.slow, pytest.mark.model]
+
+
+class Shop:
+    """One configuration with runs."""
+
+    def __init__(self, config: Path) -> None:
+        self.config = config
+        self.said: list[str] = []
+
+    def workspace(self, *overrides: str) -> Workspace:
+        return Workspace.open(self.config, overrides)
+
+    def driver(self, run: str = "main", *overrides: str) -> Driver:
+        workspace = self.workspace(*overrides)
+        create(workspace, run)
+        return Driver(workspace, open_run(workspace, run), Launcher(self.config, overrides), self.said.append)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Shop:
+    """A shop with SFT and one round done."""
+    shop = Shop(write_shop(tmp_path_factory.mktemp("shop")))
+    driver = shop.driver()
+    driver.sft()
+    driver.round()
+    return shop
+
+
+def whole(shop: Shop, run: str = "main") -> tuple[Round, ...]:
+    """The finished rounds of a run, after a look at everything that they wrote."""
+    opened = open_run(shop.workspace(), run)
+    rounds = opened.state().finished
+    for round_ in rounds:
+        assert [stage.name for stage in round_.stages] == list(ROUND_STAGES if round_.number else SFT_STAGES)
+        for side in ("query", "item"):
+            check_model(opened, round_.model(side))
+        for id_ in (round_.items, round_.queries):
+            open_snapshot(opened.store, id_)
+    return rounds
+
+
+def test_sft_and_a_round_leave_models_snapshots_logs_and_figures(trained: Shop) -> None:
+    sft, first = whole(trained)
+    store = trained.workspace().store
+    folder = store.local(first.model("item"))
+    assert {"model.safetensors", "tokenizer.json", "README.md"} <= {file.name for file in folder.iterdir()}
+    assert not list(folder.glob("*.bin"))
+    card = (folder / "README.md").read_text("utf-8")
+    assert trained.workspace().dataset.dataset_hash in card
+    assert first.queries in card
+    steps = (store.local("runs/main/logs") / "r001-query.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in steps] == [1, 2]
+    assert {
+        "reward",
+        "reward_std",
+        "equal_groups",
+        "over_budget",
+        "keywords",
+        "new_keywords",
+        "tokens_per_second",
+    } <= set(json.loads(steps[0]))
+    assert set(json.loads(steps[0])["seconds"]) == {"rollout", "reward", "update"}
+    for round_ in (sft, first):
+        evaluation = round_.stage("evaluate")
+        assert evaluation is not None
+        assert set(evaluation.notes) == {"train", "dev", "test"}
+    accepted = first.stage("accept-items")
+    assert accepted is not None
+    assert accepted.notes["realised"] >= 0
+    assert open_snapshot(store, first.items).manifest.parent == sft.items
+
+
+def test_a_trained_model_rebuilds_an_index_as_it_is(trained: Shop, tmp_path: Path) -> None:
+    model = trained.workspace().store.local(whole(trained)[1].model("query"))
+    command = ["-m", "indexers.cli", "rebuild", "--side", "query", "--generator", "transformers", "--json", "--no-push"]
+    asked = ["-c", str(trained.config), "--set", f"store={tmp_path}", "--set", f"generator.model={model}"]
+    ended = subprocess.run([sys.executable, *command, *asked], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    built = json.loads(ended.stdout)
+    first = open_snapshot(trained.workspace().store, whole(trained)[1].queries)
+    assert built["snapshot"].rpartition("-")[2] == first.id.rpartition("-")[2]
+
+
+def test_a_round_is_published_as_a_pair_and_a_rejected_one_is_not(trained: Shop) -> None:
+    workspace = trained.workspace()
+    first = whole(trained)[1]
+    publish_round(workspace, first, trained.said.append)
+    serving = workspace.backend.serving()
+    assert (serving["item"], serving["query"]) == (first.items, first.queries)
+    rejected = first.model_copy(update={"verdict": "rejected", "reason": "dev F1 fell"})
+    with pytest.raises(CheckFailedError, match="not published: dev F1 fell"):
+        publish_round(workspace, rejected, trained.said.append)
+    assert workspace.backend.serving() == serving
+    strict = trained.workspace("rebuild.max_failure_share=0")
+    empty = first.model_copy()
+    if open_snapshot(workspace.store, first.items).manifest.set_aside:
+        with pytest.raises(CheckFailedError, match="no keywords of their own"):
+            publish_round(strict, empty, trained.said.append)
+
+
+def test_the_same_round_is_refused_while_another_command_does_it(trained: Shop) -> None:
+    driver = trained.driver()
+    with driver.run.store.lock("run-main", "cogr-train round"), pytest.raises(LockedError, match="cogr-train round"):
+        driver.round()
+
+
+def test_other_settings_are_refused_by_a_round(trained: Shop) -> None:
+    workspace = trained.workspace("training.query.learning_rate=0.5")
+    driver = Driver(workspace, open_run(workspace, "main"), Launcher(trained.config, ()), print)
+    with pytest.raises(TrainingError, match=r"training\.query\.learning_rate was 0\.0001 and is 0\.5"):
+        driver.round()
+
+
+@pytest.fixture
+def copied(trained: Shop, tmp_path: Path) -> Shop:
+    """A copy of the trained shop that may be broken."""
+    subprocess.run(["cp", "-r", str(trained.config.parent), str(tmp_path / "shop")], check=True)
+    return Shop(tmp_path / "shop" / "cogr.toml")
+
+
+def test_a_broken_checkpoint_goes_back_to_the_last_good_stage(copied: Shop) -> None:
+    driver = copied.driver()
+    weights = driver.run.store.local(driver.run.state().rounds[1].model("item")) / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    done = driver.round()
+    assert any(
+        "model.safetensors does not match its sha256. Going back to round 1, train-item." in s for s in copied.said
+    )
+    assert done.number == 1
+    assert len(whole(copied)) == 2
+
+
+def test_a_lost_snapshot_goes_back_too(copied: Shop) -> None:
+    driver = copied.driver()
+    driver.run.store.remove(f"snapshots/{driver.run.state().rounds[1].items}")
+    assert driver.round().number == 1
+    assert any("Going back to round 1, accept-items." in sentence for sentence in copied.said)
+    assert len(whole(copied)) == 2
+
+
+def stop_some_stage(after: float, stop: threading.Event) -> None:
+    """Kill the stage that runs after so many seconds."""
+    stop.wait(after)
+    for process in multiprocessing.active_children():
+        if process.pid is not None:
+            os.kill(process.pid, signal.SIGKILL)
+
+
+def test_twenty_killed_stages_leave_a_whole_run_and_do_nothing_twice(tmp_path: Path) -> None:
+    shop = Shop(write_shop(tmp_path, items=40))
+    driver, draw, reasons = shop.driver(), random.Random(5), list[str]()
+    while len(reasons) < 20 or len(driver.run.state().finished) < 3:
+        before = driver.run.state()
+        stop = threading.Event()
+        killer = threading.Thread(target=stop_some_stage, args=(draw.uniform(0.05, 1.5), stop))
+        if len(reasons) < 20:
+            killer.start()
+        try:
+            driver.round() if before.finished else driver.sft()
+        except TrainingError as error:
+            reasons.append(str(error))
+        finally:
+            stop.set()
+            if killer.is_alive():
+                killer.join()
+        kept = [stage for round_ in driver.run.state().rounds for stage in round_.stages]
+        done = [stage for round_ in before.rounds for stage in round_.stages]
+        assert kept[: len(done)] == done
+    assert all("was killed by signal 9" in reason for reason in reasons)
+    rounds = whole(shop)
+    models = [
+        stage for round_ in driver.run.state().rounds for stage in round_.stages if stage.name.startswith("train-")
+    ]
+    assert len(models) == 2 * len(rounds) >= 6
+    assert not list(driver.run.folder("models").glob(".tmp-*"))
+
+
+def test_a_killed_command_takes_its_stage_with_it_and_goes_on(tmp_path: Path) -> None:
+    config = write_shop(tmp_path, items=40)
+    command = [sys.executable, "-m", "trainers.cli"]
+    subprocess.run([*command, "init", "-c", str(config)], check=True, capture_output=True)
+    running = subprocess.Popen([*command, "sft", "-c", str(config)], stderr=subprocess.PIPE, text=True)
+    assert running.stderr is not None
+    for line in running.stderr:
+        if "train-item" in line:
+            break
+    time.sleep(1.0)
+    running.kill()
+    running.wait()
+    ended = subprocess.run([*command, "sft", "-c", str(config), "--json"], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert "round 0, targets" not in ended.stderr
+    assert json.loads(ended.stdout)["verdict"] == "accepted"
+
+
+@pytest.mark.parametrize(
+    ("override", "error", "sentence"),
+    [
+        ("training.query.reward=tests.trainers.shop:failing_reward", TrainingError, r"reward failed on .*no margin known.*r002-query\.failed\.json"),
+        ("training.watch={share=0.01, steps=1, patience=1}", CheckFailedError, "The policy has collapsed: at step 1"),
+    ],
+    ids=["reward", "collapse"],
+)  # fmt: skip
+def test_a_stage_that_fails_says_why_and_loses_nothing(
+    copied: Shop, override: str, error: type[CogrError], sentence: str
+) -> None:
+    from trainers.training.runs import branch
+
+    workspace = copied.workspace(override)
+    run = branch(workspace, "main", "other")
+    with pytest.raises(error, match=sentence):
+        Driver(workspace, run, Launcher(copied.config, (override,)), copied.said.append).round()
+    assert len(whole(copied, "other")) == 2
+
+
+def test_a_model_that_is_no_number_any_more_is_one_sentence(copied: Shop) -> None:
+    from safetensors.torch import load_file, save_file
+
+    driver = copied.driver()
+    folder = driver.run.store.local(driver.run.state().rounds[1].model("query"))
+    weights = folder / "model.safetensors"
+    save_file({name: tensor * float("nan") for name, tensor in load_file(weights).items()}, weights, {"format": "pt"})
+    sums = json.loads((folder / "sha256.json").read_text())
+    sums[weights.name] = hashlib.sha256(weights.read_bytes()).hexdigest()
+    (folder / "sha256.json").write_text(json.dumps(sums))
+    with pytest.raises(TrainingError, match="has diverged; lower the learning rate"):
+        driver.round()
+    assert len(whole(copied)) == 2
+
+
+@pytest.mark.parametrize("logs", [{"loss": float("nan")}, {"loss": 0.1, "grad_norm": float("inf")}])
+def test_a_loss_that_is_no_number_stops_the_stage(tmp_path: Path, logs: dict[str, float]) -> None:
+    from transformers import TrainerState
+
+    from trainers.training.steplog import SftLog
+
+    with pytest.raises(TrainingError, match=r"of step 7 is (nan|inf): the training has diverged"):
+        SftLog(tmp_path / "log.jsonl").on_log(None, TrainerState(global_step=7), None, logs=logs)
+
+
+class OutOfMemoryOnce(Launcher):
+    """Says that a training stage ran out of memory, unless its micro batch is halved; then it is really done."""
+
+    def start(self, run: str, settings: TrainingSettings, *, trains: bool, halvings: int = 0) -> int:
+        if trains and not halvings:
+            return OUT_OF_MEMORY
+        return super().start(run, settings, trains=trains, halvings=halvings)
+
+
+def test_out_of_memory_halves_the_micro_batch_once_and_says_so(copied: Shop) -> None:
+    driver = copied.driver()
+    driver = Driver(driver.workspace, driver.run, OutOfMemoryOnce(copied.config, ()), copied.said.append)
+    assert driver.round().number == 2
+    assert "train-query ran out of memory: once more with half the micro batch" in copied.said
+    assert len(whole(copied)) == 3
+
+
+def test_a_full_disk_during_a_save_is_one_sentence(trained: Shop, tmp_path: Path) -> None:
+    from trainers.training.weights import load_model, save_model
+
+    run = open_run(trained.workspace(), "main")
+    model = load_model(run.store.local(whole(trained)[1].model("query")))
+    before = sorted(run.folder("models").iterdir())
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    try:
+        with pytest.raises(StorageError, match="free some space|file size limit"):
+            save_model(run, "full", model.save_pretrained, {})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert sorted(run.folder("models").iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("key", "sentence"), [("pad_token", "has no padding token"), ("chat_template", "has no chat template")]
+)
+def test_a_tokenizer_that_cannot_train_is_refused(trained: Shop, tmp_path: Path, key: str, sentence: str) -> None:
+    from trainers.training.weights import trainable_tokenizer
+
+    source = trained.workspace().store.local(whole(trained)[1].model("query"))
+    folder = tmp_path / "model"
+    subprocess.run(["cp", "-r", str(source), str(folder)], check=True)
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    config.pop(key, None)
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    if key == "chat_template":
+        (folder / "chat_template.jinja").unlink(missing_ok=True)
+    with pytest.raises(TrainingError, match=sentence):
+        trainable_tokenizer(folder, trained.workspace().settings.training)
+
+
+def test_the_sample_is_trained_step_by_step_and_only_once(tmp_path: Path) -> None:
+    config = write_shop(tmp_path, items=40)
+    small = [
+        "training.tiny={hidden=32, layers=1, heads=2, vocabulary=600}",
+        "training.invented_queries=5",
+        "training.candidates=1",
+        "training.sft.item_epochs=1",
+        "training.sft.query_epochs=1",
+        "training.query.max_steps=1",
+        "training.query.prompts_per_step=4",
+        "training.item.max_steps=1",
+        "training.item.prompts_per_step=4",
+    ]
+    said: list[str] = []
+    steps = list(train_sample(config, said.append, rounds=1, overrides=small))
+    assert [step.name for step in steps] == ["sft", "round 1"]
+    assert len(said) == len(SFT_STAGES) + len(ROUND_STAGES)
+    assert set(steps[1].figures) >= {"p", "r", "f1", "keywords_per_item"}
+    assert list(train_sample(config, said.append, rounds=1, overrides=small)) == steps
+    assert len(said) == len(SFT_STAGES) + len(ROUND_STAGES)

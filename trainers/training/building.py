@@ -1,0 +1,91 @@
+"""Index builds inside a run: `indexers.rebuild` with the round's model, beside whatever serves. Nothing is published here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cogr.keywords import over_budget
+from cogr.records import Entity, Side
+from cogr.settings import GeneratorSettings
+from cogr.snapshots import Snapshot
+from indexers.generators.base import Completion, Request
+from indexers.generators.registry import make_generator
+from indexers.rebuild import Job, make_plan, rebuild
+from indexers.reports import progress_bar
+from indexers.workspace import Workspace, generator_options
+from trainers.training.prompting import keywords_of, own_keyword, prompts_of
+
+
+def build_snapshot(
+    workspace: Workspace,
+    side: Side,
+    *,
+    round_: int,
+    model: str | None,
+    generator: str,
+    parent: str | None = None,
+    entities: Sequence[Entity] | None = None,
+) -> Snapshot:
+    """The keyword sets of a whole side, frozen.
+
+    Args:
+        workspace: settings, data, store.
+        side: whose keywords.
+        round_: number of the round that the snapshot belongs to.
+        model: a model folder in the store, or a model's name; None for generators without one.
+        generator: its kind; "self" is `training.index_by` on the untrained model.
+        parent: the snapshot that it follows.
+        entities: others than the whole side.
+    """
+    settings = workspace.settings
+    options = generator_options(_settings(workspace, side, model, generator))
+    with make_generator(options, side, workspace.dataset, workspace.store) as writer:
+        job = Job(
+            side=side,
+            entities=list(workspace.dataset.entities(side) if entities is None else entities),
+            generator=writer,
+            prompter=workspace.prompter(side),
+            store=workspace.store,
+            dataset_hash=workspace.dataset.dataset_hash,
+            k_max=settings.keywords.k_max,
+            round=round_,
+            parent=parent,
+            search_results=workspace.search_results(side),
+            flush_answers=settings.rebuild.flush_answers,
+            flush_seconds=settings.rebuild.flush_seconds,
+        )
+        plan = make_plan(job)
+        with progress_bar(f"keywords, {side} side", len(plan.missing)) as advance:
+            return rebuild(job, plan, advance).snapshot
+
+
+def _settings(workspace: Workspace, side: Side, model: str | None, generator: str) -> GeneratorSettings:
+    own = workspace.settings.generator.of(side)
+    if model is None:
+        return own.model_copy(update={"name": generator})
+    folder = workspace.store.local(model)
+    kind = workspace.settings.training.index_by if generator == "self" else generator
+    return own.model_copy(update={"name": kind, "model": str(folder) if folder.is_dir() else model, "adapter": None})
+
+
+def draw_sets(
+    workspace: Workspace, side: Side, model: str, kind: str, times: int, seed: int
+) -> dict[str, list[tuple[str, ...]]]:
+    """More keyword sets of every entity, drawn at temperature 1: entity id -> distinct sets within the budget."""
+    entities = list(workspace.dataset.entities(side))
+    requests = [
+        Request(e.id, e, prompt) for e, prompt in zip(entities, prompts_of(workspace, side, entities), strict=True)
+    ]
+    own = {entity.id: own_keyword(entity) for entity in entities}
+    found: dict[str, dict[tuple[str, ...], None]] = {entity.id: {} for entity in entities}
+    base = _settings(workspace, side, model, kind)
+    for time in range(times):
+        sampling = base.sampling.model_copy(update={"temperature": 1.0, "top_p": 1.0, "top_k": 0, "seed": seed + time})
+        options = generator_options(base.model_copy(update={"sampling": sampling}))
+        with make_generator(options, side, workspace.dataset, workspace.store) as writer:
+            for answer in writer.generate(requests):
+                if isinstance(answer, Completion) and not answer.truncated:
+                    words = keywords_of(answer.text, own[answer.id])
+                    if words and not over_budget(words, workspace.settings.keywords.k_max):
+                        found[answer.id][words] = None
+    return {id_: list(sets) for id_, sets in found.items()}

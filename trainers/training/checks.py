@@ -1,0 +1,44 @@
+"""What can be refused before anything is loaded: settings that can't train, data without labels, missing packages."""
+
+from __future__ import annotations
+
+import importlib.util
+
+from cogr.errors import MissingExtraError, TrainingError
+from cogr.rewards import load_reward
+from indexers.workspace import Workspace
+from trainers.training.options import grpo_batch
+from trainers.training.work import items_from
+
+
+def check_settings(workspace: Workspace) -> None:
+    """Refuse a configuration that can't train; one sentence each.
+
+    Raises:
+        TrainingError: generations, batches, budgets; a store that is not on a local disk.
+        SettingsError: a reward that can't be imported, item keywords from a model that can't write any.
+        DataError: no training query has a relevant item.
+        MissingExtraError: torch, transformers or trl is not installed.
+    """
+    for package in ("torch", "transformers", "trl"):
+        if importlib.util.find_spec(package) is None:
+            raise MissingExtraError("Training", "train")
+    training, k_max = workspace.settings.training, workspace.settings.keywords.k_max
+    if not workspace.store.is_local:
+        raise TrainingError(
+            f"A run trains on a local disk, but the store is {workspace.store.url}; set store to a folder."
+        )
+    if k_max < training.sft.item_keywords:
+        raise TrainingError(
+            f"keywords.k_max is {k_max}, below the {training.sft.item_keywords} keywords of training.sft.item_keywords (M); "
+            "raise the one or lower the other."
+        )
+    items_from(training)
+    train = workspace.dataset.require("train")
+    sizes = {"query": len(train), "item": len(workspace.dataset.items)}
+    for side, settings in (("query", training.query), ("item", training.item)):
+        load_reward(settings.reward)
+        try:
+            grpo_batch(settings, sizes[side], training.rollouts.generations, training.processes)
+        except TrainingError as error:
+            raise TrainingError(f"training.{side}: {error}") from None

@@ -1,0 +1,132 @@
+"""The driver of a run: checks, locks, starts one process a stage, and goes on where a run was stopped.
+
+It holds no model and no data in memory for the stages: each reads the run folder anew and replaces the state when it is done.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cogr.errors import CheckFailedError, CogrError, ServiceError, SnapshotError, TrainingError, UserError
+from cogr.snapshots import open_snapshot
+from indexers.workspace import Workspace
+from trainers.training.launching import Launcher
+from trainers.training.runs import Run
+from trainers.training.stage import OUT_OF_MEMORY
+from trainers.training.state import Round, StageName, State
+from trainers.training.weights import check_model
+
+Say = Callable[[str], None]
+_BY_STATUS: dict[int, type[CogrError]] = {1: CheckFailedError, 2: TrainingError, 3: ServiceError}
+
+
+class Driver:
+    """Runs rounds of one run.
+
+    Args:
+        workspace: settings, data and store.
+        run: a run that exists.
+        launcher: how a stage's process is started.
+        say: where it says what it does.
+    """
+
+    def __init__(self, workspace: Workspace, run: Run, launcher: Launcher, say: Say) -> None:
+        self.workspace = workspace
+        self.run = run
+        self._launcher = launcher
+        self._say = say
+
+    def sft(self) -> Round:
+        """Do round 0, or the rest of it. A finished one is returned as it is."""
+        with self._locked("cogr-train sft"):
+            state = self._checked_state()
+            return state.rounds[0] if state.finished else self._finish(state)
+
+    def round(self) -> Round:
+        """Do the next round, or the rest of one that was interrupted. Raises TrainingError before SFT."""
+        with self._locked("cogr-train round"):
+            state = self._checked_state()
+            if not state.finished:
+                raise TrainingError(f"The run {self.run.name} has no trained models yet: run cogr-train sft.")
+            return self._finish(state)
+
+    @contextmanager
+    def _locked(self, doing: str) -> Iterator[None]:
+        with self.run.store.lock(f"run-{self.run.name}", doing):
+            self.run.check(self.workspace)
+            yield
+
+    def _finish(self, state: State) -> Round:
+        state = state.begun()
+        if state != self.run.state():
+            self.run.save(state)
+        while (current := state.unfinished) is not None:
+            stage = current.next_stage
+            assert stage is not None
+            self._say(f"round {current.number}, {stage}")
+            self._do(stage)
+            state = self.run.state()
+        return state.rounds[-1]
+
+    def _do(self, stage: StageName, halvings: int = 0) -> None:
+        trains = stage.startswith("train-")
+        error_file = self.run.folder() / "error.json"
+        error_file.unlink(missing_ok=True)
+        before = self.run.state()
+        training = self.workspace.settings.training
+        status = self._launcher.start(self.run.name, training, trains=trains, halvings=halvings)
+        if status == 0 and self.run.state() != before:
+            return None
+        if status == OUT_OF_MEMORY and not halvings and trains:
+            self._say(f"{stage} ran out of memory: once more with half the micro batch")
+            return self._do(stage, halvings=1)
+        raise self._error(stage, status, error_file)
+
+    def _error(self, stage: StageName, status: int, file: Path) -> CogrError:
+        if status == OUT_OF_MEMORY:
+            return TrainingError(
+                f"The stage {stage} ran out of memory, also with half the micro batch; lower micro_batch of its side, "
+                "set training.gradient_checkpointing, or train with training.lora.rank."
+            )
+        if file.exists():
+            left = json.loads(file.read_text("utf-8"))
+            return _BY_STATUS.get(int(left["status"]), UserError)(left["message"])
+        if status < 0:
+            return TrainingError(
+                f"The stage {stage} was killed by signal {-status} (9: often the system, out of memory); "
+                "nothing before it is lost, so run the same command again."
+            )
+        return TrainingError(
+            f"The stage {stage} ended with status {status}; what it wrote above says why. Nothing before it is lost."
+        )
+
+    # What was written before
+
+    def _checked_state(self) -> State:
+        """The state, taken back to before the first stage whose output is missing or broken."""
+        state = self.run.state()
+        for round_ in self._needed(state):
+            for record in round_.stages:
+                if reason := self._broken(record.name, record.output):
+                    self._say(f"{reason} Going back to round {round_.number}, {record.name}.")
+                    state = state.back_to(round_.number, record.name)
+                    self.run.save(state)
+                    return state
+        return state
+
+    def _needed(self, state: State) -> list[Round]:
+        """Rounds whose outputs the next stage may read."""
+        return [round_ for round_ in (state.base, state.unfinished) if round_ is not None]
+
+    def _broken(self, stage: StageName, output: str) -> str | None:
+        try:
+            if stage.startswith("train-") or (stage == "targets" and output.startswith(self.run.path)):
+                check_model(self.run, output)
+            elif output and stage != "targets":
+                open_snapshot(self.run.store, output)
+        except (TrainingError, SnapshotError) as error:
+            return str(error)
+        return None

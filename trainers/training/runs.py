@@ -1,0 +1,189 @@
+"""The run folder: `runs/NAME` in the store, with the frozen configuration and the state that each stage replaces atomically.
+
+It holds `run.json` (what the run was begun with), `state.json`, `models/`, `sft/`, `logs/`. Snapshots lie beside, with all others.
+What the stages do is `work`; in which order is `state`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from cogr.errors import TrainingError
+from cogr.keywords import NORMALISER
+from cogr.settings import Settings
+from cogr.store import Store
+from indexers.workspace import Workspace
+from trainers.training.state import FORMAT, State
+
+DEFAULT_RUN = "main"
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
+
+# What changes nothing that is learned: where data lies, how much memory a step takes, what is logged.
+_FREE = frozenset(
+    {
+        "dataset.path",
+        "dataset.max_unknown_share",
+        "training.processes",
+        "training.gradient_checkpointing",
+        "training.index_by",
+        "training.sft.micro_batch",
+        "training.query.micro_batch",
+        "training.item.micro_batch",
+        "training.rollouts.by",
+        "training.rollouts.vllm_url",
+        "training.rollouts.vllm_gpu_share",
+    }
+)
+
+
+def frozen_settings(settings: Settings) -> dict[str, Any]:
+    """What a run may not change: dotted key -> value, of the tables that decide what is learned."""
+    values = settings.model_dump(mode="json", include={"dataset", "keywords", "prompts", "training"})
+    values["generator"] = settings.model_dump(mode="json")["generator"]
+    own = {"generator": {name: values["generator"][name] for name in ("dtype", "max_model_len", "sampling")}}
+    return {key: value for key, value in _flat({**values, **own}) if key not in _FREE}
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run in a store on the local disk. Make one with `create`, open it with `open_run`."""
+
+    store: Store
+    name: str
+
+    @property
+    def path(self) -> str:
+        """Its folder, relative to the store."""
+        return f"runs/{self.name}"
+
+    def folder(self, *parts: str) -> Path:
+        """A folder of the run on the local disk, made when it is not there."""
+        folder = self.store.local("/".join((self.path, *parts)))
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    @property
+    def exists(self) -> bool:
+        return self.store.exists(f"{self.path}/run.json")
+
+    def state(self) -> State:
+        """What it has done. Raises TrainingError when the file is broken."""
+        path = f"{self.path}/state.json"
+        if not self.store.exists(path):
+            return State()
+        try:
+            state = State.model_validate_json(self.store.read(path))
+        except ValidationError as error:
+            raise TrainingError(
+                f"The state of run {self.name} ({self.store.full(path)}) is broken; restore it, or begin a new run."
+            ) from error
+        return state
+
+    def save(self, state: State) -> None:
+        """Replace the state atomically."""
+        self.store.write(f"{self.path}/state.json", state.model_dump_json(indent=1).encode())
+
+    def frozen(self) -> Mapping[str, Any]:
+        """What `run.json` holds."""
+        return dict(self.store.read_json(f"{self.path}/run.json"))
+
+    def check(self, workspace: Workspace) -> None:
+        """Refuse to go on with other data, other settings or another version. Raises TrainingError."""
+        if not self.exists:
+            raise TrainingError(f"There is no run {self.name} in {self.store.url}: begin one with cogr-train init.")
+        frozen = self.frozen()
+        if frozen["format"] != FORMAT or frozen["normaliser"] != NORMALISER:
+            raise TrainingError(
+                f"The run {self.name} was begun by another version (format {frozen['format']}, normaliser "
+                f"{frozen['normaliser']}; this one has {FORMAT}, {NORMALISER}); begin a new run with cogr-train init --run NAME."
+            )
+        if frozen["dataset_hash"] != workspace.dataset.dataset_hash:
+            raise TrainingError(
+                f"The run {self.name} was begun on other data than {workspace.dataset.name} has now (hash "
+                f"{frozen['dataset_hash'][:12]}, now {workspace.dataset.dataset_hash[:12]}); restore the data, or begin a new run."
+            )
+        if changed := changes(frozen["settings"], frozen_settings(workspace.settings)):
+            raise TrainingError(
+                f"The run {self.name} was begun with other settings: {'; '.join(changed[:5])}; "
+                "set them back, or go on under a new name with --branch NAME."
+            )
+
+
+def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """One phrase for each setting that differs."""
+    return [
+        f"{key} was {before.get(key)!r} and is {now.get(key)!r}"
+        for key in sorted({*before, *now})
+        if before.get(key) != now.get(key)
+    ]
+
+
+def open_run(workspace: Workspace, name: str) -> Run:
+    """A run that exists, unchecked. Raises TrainingError."""
+    run = _named(workspace.store, name)
+    if not run.exists:
+        known = ", ".join(workspace.store.list("runs")) or "none"
+        raise TrainingError(
+            f"There is no run {name} in {workspace.store.url} (it has {known}): begin one with cogr-train init."
+        )
+    return run
+
+
+def create(workspace: Workspace, name: str = DEFAULT_RUN) -> Run:
+    """Begin a run: freeze data hash and settings into its folder. A run that is there with the same is returned.
+
+    Raises:
+        TrainingError: a run of that name with other data or settings.
+        StorageError: the store is full, read-only, or not on a local disk.
+    """
+    run = _named(workspace.store, name)
+    if run.exists:
+        run.check(workspace)
+        return run
+    _write(run, workspace, None)
+    return run
+
+
+def branch(workspace: Workspace, name: str, new: str) -> Run:
+    """A new run with the settings as they are now, on the finished rounds of another. Raises TrainingError."""
+    parent, run = open_run(workspace, name), _named(workspace.store, new)
+    if run.exists:
+        raise TrainingError(f"There is a run {new} already; give the branch another name, or go on with --run {new}.")
+    if parent.frozen()["dataset_hash"] != workspace.dataset.dataset_hash:
+        raise TrainingError(f"The run {name} was begun on other data; a branch needs the same, so begin a new run.")
+    run.save(State(rounds=parent.state().finished))
+    _write(run, workspace, name)
+    return run
+
+
+def _write(run: Run, workspace: Workspace, parent: str | None) -> None:
+    run.folder()
+    frozen = {
+        "format": FORMAT,
+        "normaliser": NORMALISER,
+        "dataset": workspace.dataset.name,
+        "dataset_hash": workspace.dataset.dataset_hash,
+        "settings": frozen_settings(workspace.settings),
+        "parent": parent,
+    }
+    run.store.write_json(f"{run.path}/run.json", frozen)
+
+
+def _named(store: Store, name: str) -> Run:
+    if not _NAME.fullmatch(name):
+        raise TrainingError(f"{name!r} is no name of a run; use lower-case letters, digits, - and _.")
+    return Run(store, name)

@@ -1,0 +1,110 @@
+"""What a stage reads: the round under way, the one it is built upon, the training queries, mirrors and worlds of snapshots.
+
+Opened anew by every stage; nothing of it is written. What the stages do with it is `work`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from cogr.errors import DataError
+from cogr.mirror import Mirror
+from cogr.records import Query, Side
+from cogr.rewards import World
+from cogr.snapshots import Snapshot, open_snapshot
+from cogr.training_settings import TrainingSettings
+from indexers.backends.mirrors import mirror_of
+from indexers.workspace import Workspace
+from trainers.training.runs import Run
+from trainers.training.state import Round, State
+from trainers.training.words import Invented, WordModel
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Where a stage finds what it reads.
+
+    Attributes:
+        round: the round under way.
+        base: the round that is built upon; None in round 0.
+        halvings: how often the micro batch is halved, after running out of memory.
+    """
+
+    workspace: Workspace
+    run: Run
+    round: Round
+    base: Round | None
+    say: Say
+    halvings: int = 0
+
+    @classmethod
+    def of(cls, workspace: Workspace, run: Run, state: State, say: Say, halvings: int) -> Scene:
+        """The scene of a state's round under way."""
+        assert state.unfinished is not None
+        return cls(workspace, run, state.unfinished, state.base, say, halvings)
+
+    @property
+    def settings(self) -> TrainingSettings:
+        return self.workspace.settings.training
+
+    @property
+    def before(self) -> Round:
+        """The round that is built upon, which every round after SFT has."""
+        assert self.base is not None
+        return self.base
+
+    def log(self, side: Side) -> Path:
+        """Where a training stage writes its step figures."""
+        return self.run.folder("logs") / f"r{self.round.number:03d}-{side}.jsonl"
+
+    def snapshot(self, id_: str) -> Snapshot:
+        return open_snapshot(self.workspace.store, id_)
+
+    @cached_property
+    def relevant(self) -> Mapping[str, frozenset[str]]:
+        """Training queries and their relevant items. Raises DataError when no training query has one."""
+        dataset = self.workspace.dataset
+        found = {q.id: dataset.relevant[q.id] for q in dataset.require("train") if dataset.relevant.get(q.id)}
+        if not found:
+            raise DataError(
+                f"No training query of {dataset.name} has a relevant item in the universe; check labels and threshold."
+            )
+        return found
+
+    @cached_property
+    def train(self) -> Sequence[Query]:
+        """Training queries that have a relevant item."""
+        return [query for query in self.workspace.dataset.require("train") if query.id in self.relevant]
+
+    @cached_property
+    def invented(self) -> Invented:
+        """Queries to practise on besides; the same in every round."""
+        if not self.settings.invented_queries:
+            return Invented((), {})
+        weight = self.settings.invented_weight
+        return WordModel(self.workspace.dataset).invent(self.settings.invented_queries, self.settings.seed, weight)
+
+    @property
+    def practice(self) -> Sequence[Query]:
+        """What the query side is trained on: training and invented queries."""
+        return [*self.train, *self.invented.queries]
+
+    def world(self, items: Mirror, queries: Mirror | None, *, practice: bool) -> World:
+        """The world of the training queries, with the invented ones for practice."""
+        return World.of(
+            items,
+            self.practice if practice else self.train,
+            {**self.relevant, **self.invented.relevant} if practice else self.relevant,
+            query_mirror=queries,
+            k_max=self.workspace.settings.keywords.k_max,
+            beta=self.settings.f_beta,
+        )
+
+    def mirror(self, snapshot_id: str) -> Mirror:
+        """The mirror of a snapshot, mapped from disk."""
+        return mirror_of(self.workspace.store, self.snapshot(snapshot_id))

@@ -1,0 +1,119 @@
+"""SFT of one side by TRL's SFTTrainer: loss on the answer only. Targets are `targets`' business."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cogr.errors import DataError, TrainingError
+from cogr.prompts import Prompt
+from cogr.training_settings import TrainingSettings
+from trainers.training.options import context_of, lora_config, number_formats, quiet, save_trained, silence
+from trainers.training.prompting import sft_example
+from trainers.training.steplog import SftLog
+from trainers.training.weights import load_model, trainable_tokenizer
+
+
+@dataclass(frozen=True)
+class SftJob:
+    """One side's fine-tuning.
+
+    Attributes:
+        base: the model folder that it starts from.
+        prompts: of the entities that have a target.
+        targets: their keyword sets, aligned with the prompts.
+        epochs: passes over them.
+        log: step figures go there, as jsonl.
+        micro_batch: examples computed at once.
+    """
+
+    base: Path
+    prompts: Sequence[Prompt]
+    targets: Sequence[Sequence[str]]
+    epochs: float
+    log: Path
+    micro_batch: int
+    settings: TrainingSettings
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained model, not yet saved: `write` writes weights and tokenizer into a folder."""
+
+    trainer: Any
+    notes: Mapping[str, Any]
+
+    def write(self, folder: Path) -> None:
+        """Weights as safetensors, tokenizer and configuration."""
+        save_trained(self.trainer, folder)
+
+
+def run_sft(job: SftJob) -> Trained:
+    """Train and return the model.
+
+    Raises:
+        TrainingError: the loss is no number, batches that don't divide.
+        DataError: every example is longer than the model's context.
+    """
+    from datasets import Dataset
+    from trl import SFTTrainer
+
+    quiet()
+    tokenizer = trainable_tokenizer(job.base, job.settings)
+    examples, too_long = _examples(job, tokenizer)
+    log = SftLog(job.log)
+    trainer = SFTTrainer(
+        model=load_model(job.base),
+        args=_config(job, len(examples)),
+        train_dataset=Dataset.from_list(examples),
+        processing_class=tokenizer,
+        peft_config=lora_config(job.settings),
+        callbacks=[log],
+    )
+    silence(trainer)
+    trainer.train()
+    return Trained(trainer, {"examples": len(examples), "too_long": too_long, **log.notes})
+
+
+def _examples(job: SftJob, tokenizer: Any) -> tuple[list[Mapping[str, list[int]]], int]:
+    context = context_of(job.base)
+    made = [sft_example(p, words, tokenizer, context) for p, words in zip(job.prompts, job.targets, strict=True)]
+    kept = [example for example in made if example is not None]
+    if not kept:
+        raise DataError(
+            f"No prompt and target fit into the {context:,} tokens of {job.base.name}; lower prompts.description_tokens."
+        )
+    return kept, len(made) - len(kept)
+
+
+def _config(job: SftJob, examples: int) -> Any:
+    from trl import SFTConfig
+
+    settings, sft = job.settings, job.settings.sft
+    batch = min(sft.batch_size, examples)
+    micro = min(job.micro_batch, batch)
+    a_pass = micro * settings.processes
+    if batch % a_pass and examples >= sft.batch_size:
+        raise TrainingError(
+            f"training.sft.batch_size is {batch}, which is no multiple of micro_batch times processes ({a_pass}); "
+            f"the nearest are {batch // a_pass * a_pass or a_pass} and {(batch // a_pass + 1) * a_pass}."
+        )
+    accumulate = max(1, batch // a_pass)
+    steps = math.ceil(examples / (accumulate * a_pass)) * job.epochs
+    return SFTConfig(
+        output_dir=str(job.log.parent / "trainer"),
+        per_device_train_batch_size=micro,
+        gradient_accumulation_steps=accumulate,
+        num_train_epochs=job.epochs,
+        learning_rate=sft.learning_rate,
+        lr_scheduler_type="linear",
+        warmup_steps=max(1, round(0.1 * steps)),
+        weight_decay=0.01,
+        max_length=None,
+        completion_only_loss=True,
+        seed=settings.seed,
+        **number_formats(settings),
+    )

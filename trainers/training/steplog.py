@@ -1,0 +1,142 @@
+"""Step figures as jsonl: trainer callbacks, the public way to look at a training step. Nothing here changes what is learned.
+
+A loss that is no number stops the stage here; a policy that collapses is `watch`'s business.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from transformers import TrainerCallback, TrainerState
+
+from cogr.errors import TrainingError
+from cogr.training_settings import WatchSettings
+from trainers.training.scorer import Scorer
+from trainers.training.watch import Watch, step_shares
+
+Say = Callable[[str], None]
+
+
+class _JsonLog(TrainerCallback):  # type: ignore[misc]
+    """Writes one line a step; begins anew, since a stage that is done again starts at its first step."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("w", encoding="utf-8", buffering=1)
+        self.losses: list[float] = []
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+    def check_loss(self, logs: Mapping[str, Any], step: int) -> None:
+        """Raise TrainingError when the loss or the gradient is no number."""
+        for name in ("loss", "grad_norm"):
+            value = logs.get(name)
+            if value is not None and not math.isfinite(float(value)):
+                raise TrainingError(
+                    f"The {name} of step {step} is {float(value)}: the training has diverged; lower the learning rate, "
+                    "or set training.dtype to float32."
+                )
+
+
+class SftLog(_JsonLog):
+    """Loss, learning rate and seconds of each SFT step."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._began = 0.0
+
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
+        self._began = time.perf_counter()
+
+    def on_log(self, _args: Any, state: TrainerState, *_: Any, logs: dict[str, Any] | None = None, **__: Any) -> None:
+        if not logs or "loss" not in logs:
+            return
+        self.check_loss(logs, state.global_step)
+        self.losses.append(float(logs["loss"]))
+        self.write(
+            {
+                "step": state.global_step,
+                "loss": logs["loss"],
+                "learning_rate": logs.get("learning_rate"),
+                "seconds": round(time.perf_counter() - self._began, 4),
+            }
+        )
+
+    @property
+    def notes(self) -> Mapping[str, Any]:
+        """First and last loss, for the record of the stage."""
+        return {
+            "steps": len(self.losses),
+            "loss": [round(float(value), 4) for value in (self.losses[:1] + self.losses[-1:])],
+        }
+
+
+class GrpoLog(_JsonLog):
+    """The figures of each GRPO step, from the scorer's tally and the trainer's own log.
+
+    Args:
+        path: the jsonl file.
+        scorer: the reward callable of the same trainer.
+        known: keywords of the side's snapshot before; others are new.
+        watch: when a collapse is named and when it stops the stage.
+        say: where a collapse is named.
+    """
+
+    def __init__(self, path: Path, scorer: Scorer, known: Collection[str], watch: WatchSettings, say: Say) -> None:
+        super().__init__(path)
+        self._scorer = scorer
+        self._known = known
+        self._watch = Watch(watch, say)
+        self._began = self._ended = 0.0
+        self.rewards: list[float] = []
+        self.seconds = {"rollout": 0.0, "reward": 0.0, "update": 0.0}
+
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
+        self._began = time.perf_counter()
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        self._ended = time.perf_counter()
+
+    def on_log(self, _args: Any, state: TrainerState, *_: Any, logs: dict[str, Any] | None = None, **__: Any) -> None:
+        if not logs or "loss" not in logs:
+            return
+        self.check_loss(logs, state.global_step)
+        tally = self._scorer.tally
+        times = {
+            "rollout": tally.started - self._began,
+            "reward": tally.ended - tally.started,
+            "update": self._ended - tally.ended,
+        }
+        for name, seconds in times.items():
+            self.seconds[name] += seconds
+        shares = step_shares(tally, self._known)
+        self.rewards.append(shares["reward"])
+        self.losses.append(float(logs["loss"]))
+        self.write(
+            {
+                "step": state.global_step,
+                **{name: round(value, 6) for name, value in shares.items()},
+                "tokens_per_second": round(tally.tokens / max(times["rollout"], 1e-9), 1),
+                "seconds": {name: round(seconds, 5) for name, seconds in times.items()},
+                **{name: logs[name] for name in ("loss", "grad_norm", "learning_rate", "entropy") if name in logs},
+            }
+        )
+        self._watch.see(state.global_step, shares)
+
+    @property
+    def notes(self) -> Mapping[str, Any]:
+        """Reward at the ends and where the time went, for the record of the stage."""
+        tenth = max(1, len(self.rewards) // 10)
+        ends = (self.rewards[:tenth], self.rewards[-tenth:])
+        return {
+            "steps": len(self.rewards),
+            "reward": [round(float(np.mean(values)), 4) for values in ends if values],
+            "seconds": {name: round(value, 2) for name, value in self.seconds.items()},
+        }

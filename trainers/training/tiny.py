@@ -1,0 +1,88 @@
+"""The model `tiny`: a Llama of some hundred thousand parameters with a tokenizer trained on the catalogue.
+
+It knows nothing but what SFT and the rounds teach it: for demos, tests and rehearsals of a whole run on a CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from cogr.errors import TrainingError
+from cogr.records import Dataset
+from cogr.training_settings import TinySettings
+
+PAD, END, WRITE = "<|pad|>", "<|end|>", "<|keywords|>"
+# The user's message alone, then a mark of its own: the boundary between prompt and answer is one token, never a merge.
+CHAT_TEMPLATE = (
+    "{% for message in messages %}{% if message['role'] == 'user' %}{{ message['content'] }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}" + WRITE + "{% endif %}"
+)
+
+
+def tiny_model(folder: Path, texts: Iterable[str], settings: TinySettings, seed: int) -> None:
+    """Write the untrained model and its tokenizer into a folder; equal arguments give an equal model."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    if settings.hidden % (2 * settings.heads):
+        raise TrainingError(
+            f"training.tiny.hidden is {settings.hidden}, which {settings.heads} heads of even size can't share; "
+            f"set it to {settings.hidden // (2 * settings.heads) * 2 * settings.heads or 2 * settings.heads}."
+        )
+    tokenizer = tiny_tokenizer(texts, settings)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=settings.hidden,
+        intermediate_size=2 * settings.hidden,
+        num_hidden_layers=settings.layers,
+        num_attention_heads=settings.heads,
+        num_key_value_heads=settings.heads,
+        max_position_embeddings=settings.context,
+        tie_word_embeddings=True,
+        initializer_range=settings.spread,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        LlamaForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def tiny_tokenizer(texts: Iterable[str], settings: TinySettings) -> Any:
+    """Byte-level BPE over lower-cased text: the catalogue's frequent words are one token, everything else can be spelled."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=settings.vocabulary,
+        special_tokens=[PAD, END, WRITE],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token=END,
+        pad_token=PAD,
+        additional_special_tokens=[WRITE],
+        padding_side="left",
+        model_max_length=settings.context,
+    )
+    fast.chat_template = CHAT_TEMPLATE
+    return fast
+
+
+def texts_of(dataset: Dataset) -> Iterator[str]:
+    """What the tokenizer learns from: every item, and the training queries. A word of a test query is not seen."""
+    for item in dataset.items:
+        yield f"{item.title}\n{item.text}"
+    for query in dataset.queries.get("train", ()):
+        yield query.text
