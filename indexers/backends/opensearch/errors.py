@@ -75,6 +75,10 @@ def _answered(status: int, info: Mapping[str, Any], fallback: str) -> Refusal:
     )
 
 
+class IndexGoneError(ServiceError):
+    """An index that was there is not there any more."""
+
+
 def service_error(refusal: Refusal, url: str, doing: str) -> CogrError:
     """One sentence: what failed, at which address, what to do.
 
@@ -84,7 +88,8 @@ def service_error(refusal: Refusal, url: str, doing: str) -> CogrError:
         doing: what was under way, as "writing to the index shop-items-...".
     """
     what, todo = _sentence(refusal)
-    return ServiceError(f"OpenSearch at {url} {what} ({doing}); {todo}.")
+    kind = IndexGoneError if refusal.kind == "index_not_found_exception" else ServiceError
+    return kind(f"OpenSearch at {url} {what} ({doing}); {todo}.")
 
 
 _AGAIN = "the same command goes on from here"

@@ -13,7 +13,7 @@ from cogr.errors import CheckFailedError, ServiceError
 from cogr.snapshots import Snapshot
 from indexers.backends.base import Pushed
 from indexers.backends.opensearch.client import Cluster
-from indexers.backends.opensearch.errors import service_error
+from indexers.backends.opensearch.errors import IndexGoneError, service_error
 from indexers.backends.opensearch.mapping import (
     IndexState,
     check_scored,
@@ -126,7 +126,12 @@ def _fill(cluster: Cluster, state: IndexState, snapshot: Snapshot) -> int:
     _refresh(cluster, state.name)
     if _stats(cluster, state.name, "docs")["docs"]["count"] == snapshot.manifest.entities:
         return 0
-    written = write_documents(cluster, state.name, documents(snapshot))
+    try:
+        written = write_documents(cluster, state.name, documents(snapshot))
+    except IndexGoneError:
+        # One request found no index, another one may have made it anew.
+        _check_still_ours(cluster, state)
+        raise
     _check_still_ours(cluster, state)
     _refresh(cluster, state.name)
     return written
