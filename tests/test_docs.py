@@ -119,11 +119,7 @@ def test_the_readme_shows_what_the_demo_prints(tmp_path: Path) -> None:
 
 def runs_anywhere(line: str) -> bool:
     """Commands that need a server or minutes are tried by tests of their own."""
-    return (
-        not line.startswith((*MINUTES, "cogr-ops opensearch stop"))
-        and "<" not in line
-        and "vllm" not in line
-    )
+    return not line.startswith((*MINUTES, "cogr-ops opensearch stop")) and "<" not in line and "vllm" not in line
 
 
 @pytest.mark.slow
