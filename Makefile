@@ -2,7 +2,8 @@
 BIN := .venv/bin
 BACKEND ?= memory
 
-.PHONY: setup demo test test-fast check bench docs pins
+# make drill: long fault drills.
+.PHONY: setup demo test test-fast drill check bench docs pins
 
 setup:
 	@requirements/install.sh
@@ -11,10 +12,13 @@ demo: setup
 	@$(BIN)/cogr-train demo --backend $(BACKEND)
 
 test: check
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -m "not drill"
+
+drill: setup
+	@$(BIN)/python -m pytest -m drill
 
 test-fast: setup
-	@$(BIN)/python -m pytest -q -m "not server and not model and not slow"
+	@$(BIN)/python -m pytest -q -m "not server and not model and not slow and not drill"
 
 check: setup
 	@$(BIN)/ruff check .

@@ -180,6 +180,7 @@ def stop_some_stage(after: float, stop: threading.Event) -> None:
             os.kill(process.pid, signal.SIGKILL)
 
 
+@pytest.mark.drill
 def test_twenty_killed_stages_leave_a_whole_run_and_do_nothing_twice(tmp_path: Path) -> None:
     shop = Shop(write_shop(tmp_path, items=40))
     driver, draw, reasons = shop.driver(), random.Random(5), list[str]()
