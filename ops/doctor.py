@@ -26,7 +26,7 @@ CORE = ("cogr", "fsspec", "ir_measures", "numpy", "opensearchpy", "pyarrow", "py
 """What must import, or nothing works."""
 
 EXTRAS = {
-    "statistical": ("bm25s", "lightgbm", "Stemmer", "sklearn", "scipy"),
+    "statistical": ("bm25s", "lightgbm", "Stemmer", "scipy"),
     "openai": ("openai",),
     "train": ("accelerate", "datasets", "peft", "torch", "transformers", "trl"),
     "vllm": ("vllm",),

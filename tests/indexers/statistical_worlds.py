@@ -31,7 +31,7 @@ def retrieved(artefact: Artefact, items: Sequence[Item], queries: Sequence[Query
     for item in items:
         for keyword in {*artefact.item_keywords(item), normalise(item.title)} - {""}:
             owners.setdefault(keyword, set()).add(item.id)
-    found = artefact.query_keywords([query.text for query in queries])
+    found = artefact.query_keywords(queries)
     return {
         query.id: frozenset().union(*(owners.get(word, ()) for word in {*keywords, normalise(query.text)}))
         for query, keywords in zip(queries, found, strict=True)

@@ -40,8 +40,8 @@ def copy(folder: Path, tmp_path: Path) -> Path:
 
 def test_opened_answers_as_fitted(dataset: Dataset, artefact: Artefact, folder: Path) -> None:
     opened = open_artefact(folder)
-    texts = [query.text for query in dataset.all_queries()]
-    assert opened.query_keywords(texts) == artefact.query_keywords(texts)
+    queries = dataset.all_queries()
+    assert opened.query_keywords(queries) == artefact.query_keywords(queries)
     assert [opened.item_keywords(item) for item in dataset.items] == [artefact.item_keywords(i) for i in dataset.items]
     assert opened.facts == artefact.facts
 

@@ -34,7 +34,7 @@ class Artefact:
 
     Attributes:
         index: text of the items.
-        queries: texts of the training queries, normalised.
+        queries: the training queries, their texts normalised.
         relevance: 0/1, (training queries, items).
         ranker: probabilities.
         keywords: the items' keywords.
@@ -44,7 +44,7 @@ class Artefact:
     """
 
     index: TextIndex
-    queries: Sequence[str]
+    queries: Sequence[Query]
     relevance: Csr
     ranker: Ranker
     keywords: ItemKeywords
@@ -54,12 +54,21 @@ class Artefact:
 
     @cached_property
     def evidence(self) -> Evidence:
-        return Evidence.of(self.index, self.queries, self.relevance)
+        return Evidence.of(self.index, [query.text for query in self.queries], self.relevance)
 
     @cached_property
     def _rows(self) -> dict[str, int]:
+        return {query.id: row for row, query in enumerate(self.queries)}
+
+    @cached_property
+    def _texts(self) -> dict[str, int]:
         """Row of each training query by its text; of equal texts the first."""
-        return {text: row for row, text in reversed(list(enumerate(self.queries)))}
+        return {query.text: row for row, query in reversed(list(enumerate(self.queries)))}
+
+    def _row(self, query: Query) -> int:
+        """The query's row among the training queries; -1 when it is none, even if it has the text of one."""
+        row = self._rows.get(query.id, -1)
+        return row if row >= 0 and self.queries[row].text == normalise(query.text) else -1
 
     @cached_property
     def _items(self) -> dict[str, int]:
@@ -78,28 +87,47 @@ class Artefact:
 
     def prepare(self) -> None:
         """Compute what is otherwise computed at the first answer."""
-        self.query_keywords(["", *self.queries[:1]])
+        self.query_keywords([Query("", ""), *self.queries[:1]])
         self.keywords.owners(self.keywords.keywords[0] if self.keywords.keywords else "")
 
-    def probabilities(self, texts: Sequence[str]) -> list[tuple[Ints, Floats]]:
-        """Candidates and their probabilities for each query; training queries are answered out of fold."""
-        if not texts:
-            return []
-        own = [self._rows.get(normalise(text), -1) for text in texts]
-        batch = self.index.batch([normalise(text) for text in texts], own)
-        pairs = candidates(self.evidence, batch)
-        p = self.ranker.probabilities(pairs, batch.own)
-        bounds = np.searchsorted(pairs.query, np.arange(len(texts) + 1))
-        return [(pairs.item[a:b], p[a:b]) for a, b in pairwise(bounds)]
+    def probabilities(self, queries: Sequence[Query]) -> list[tuple[Ints, Floats]]:
+        """Candidates and their probabilities for each query.
 
-    def query_keywords(self, texts: Sequence[str]) -> list[list[str]]:
+        Training queries are answered out of fold. Another query with the text of one is answered likewise, and then by
+        the mean of that and the labels: votes for itself would be unlike anything that the ranker has learned from.
+        """
+        if not queries:
+            return []
+        texts = [normalise(query.text) for query in queries]
+        trained = np.array([self._row(query) for query in queries])
+        rows = np.where(trained >= 0, trained, [self._texts.get(text, -1) for text in texts])
+        pairs = candidates(self.evidence, self.index.batch(texts, rows.tolist()))
+        p = self.ranker.probabilities(pairs, rows)
+        bounds = pairwise(np.searchsorted(pairs.query, np.arange(len(queries) + 1)))
+        found = [(pairs.item[a:b], p[a:b]) for a, b in bounds]
+        for number in np.flatnonzero((trained < 0) & (rows >= 0)):
+            items, own_p = found[number]
+            found[number] = self._with_labels(items, own_p, int(rows[number]))
+        return found
+
+    def _with_labels(self, items: Ints, p: Floats, row: int) -> tuple[Ints, Floats]:
+        """The mean of p and the labels of a training query, over the items of either."""
+        labelled = self.relevance.indices[self.relevance.indptr[row] : self.relevance.indptr[row + 1]]
+        union = np.union1d(items, labelled)
+        mean = np.zeros(union.size, dtype=np.float32)
+        mean[np.searchsorted(union, items)] += p / 2
+        mean[np.searchsorted(union, labelled)] += 0.5
+        return union, mean
+
+    def query_keywords(self, queries: Sequence[Query]) -> list[list[str]]:
         """S_q for each query: at most 30 keywords, none of them the query's own text."""
-        found = [self._distil(text, *scored) for text, scored in zip(texts, self.probabilities(texts), strict=True)]
+        scored = self.probabilities(queries)
+        found = [self._distil(query, items, p) for query, (items, p) in zip(queries, scored, strict=True)]
         return [[self.keywords.keywords[number] for number in distilled.keywords] for distilled in found]
 
-    def _distil(self, text: str, items: Ints, p: Floats) -> Distilled:
+    def _distil(self, query: Query, items: Ints, p: Floats) -> Distilled:
         # A training query's own anchor is owned by what is relevant to it: it must neither be chosen nor be counted on.
-        literal = normalise(text)
+        literal = normalise(query.text)
         number = self.keywords.ids.get(literal)
         dense = np.zeros(self.index.n_items)
         dense[items] = p
@@ -108,7 +136,7 @@ class Artefact:
             self.keywords.writable,
             limit=K_MAX,
             expected_relevant=self.ranker.multiplier * float(p.sum()),
-            forced=self.keywords.owners(literal, anchors=literal not in self._rows),
+            forced=self.keywords.owners(literal, anchors=self._row(query) < 0),
             banned=() if number is None else (number,),
         )
 
@@ -128,7 +156,7 @@ class Artefact:
 def exact_cut_run(artefact: Artefact, queries: Sequence[Query]) -> dict[str, list[str]]:
     """Query id -> ids of the items that the ranker retrieves by its own cut, best first: what the keywords distil."""
     run = {}
-    for query, (items, p) in zip(queries, artefact.probabilities([query.text for query in queries]), strict=True):
+    for query, (items, p) in zip(queries, artefact.probabilities(queries), strict=True):
         cut, _ = exact_cut(p, artefact.ranker.multiplier * float(p.sum()))
         run[query.id] = [artefact.item_ids[item] for item in items[cut]]
     return run

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from cogr.errors import GeneratorError
 from cogr.keywords import NORMALISER, normalise
-from cogr.records import Dataset
+from cogr.records import Dataset, Query
 from indexers.generators.statistical.artefact import Artefact, item_digest
 from indexers.generators.statistical.features import Evidence, Pairs, candidates
 from indexers.generators.statistical.item_keywords import assemble, item_anchors, item_phrases
@@ -38,13 +38,14 @@ def fit(dataset: Dataset, *, language: str = "english", seed: int = 0) -> Artefa
     relevance = _relevance(dataset)
     analyser = Analyser(language)
     words = [analyser.words(item_text(item)) for item in dataset.items]
-    queries = [normalise(query.text) for query in dataset.queries["train"]]
-    index = TextIndex.fit(analyser, words, dataset.items, queries)
+    queries = [Query(query.id, normalise(query.text)) for query in dataset.queries["train"]]
+    texts = [query.text for query in queries]
+    index = TextIndex.fit(analyser, words, dataset.items, texts)
     trained = np.sort(np.random.default_rng(seed).permutation(len(queries))[:MAX_TRAINED])
-    evidence = Evidence.of(index, queries, relevance)
+    evidence = Evidence.of(index, texts, relevance)
     pairs = candidates(evidence, evidence.voters.queries.rows(trained))
     ranker, p, f1 = fit_ranker(pairs, trained, relevance, seed)
-    anchors = item_anchors(queries, _anchor_strength(pairs, p, trained, relevance))
+    anchors = item_anchors(texts, _anchor_strength(pairs, p, trained, relevance))
     keywords = assemble(anchors, item_phrases(words, analyser), [item.title for item in dataset.items])
     facts = {
         "dataset": dataset.dataset_hash,

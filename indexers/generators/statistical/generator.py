@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from cogr.errors import GeneratorError, MissingExtraError
 from cogr.keywords import NORMALISER
-from cogr.records import Dataset, Item, Side
+from cogr.records import Dataset, Item, Query, Side
 from cogr.store import Store
 from indexers.generators.base import Answer, Completion, GeneratorBase, Options, Reads, Request, batched
 
 if TYPE_CHECKING:
     from indexers.generators.statistical.artefact import Artefact
 
-VERSION = 2
+VERSION = 3
 """Of the method: any change of what an equal data set is fitted to needs a new one."""
 
 FOLDER = "statistical"
@@ -43,7 +43,8 @@ class Statistical(GeneratorBase):
     """Keywords from a ranker that is learned from the training labels. Fits, or opens what was fitted, when first asked.
 
     An item is answered with its keywords. A query of the training split is answered as if it had not been trained on
-    (out of fold), so that training figures and fine-tuning targets are honest; any other query by all that was learned.
+    (out of fold), so that training figures and fine-tuning targets are honest; any other query by all that was learned,
+    and, where it has the text of a training query, by that one's labels too.
     A query may need no keywords, where its own text says it all: its completion is empty.
 
     Args:
@@ -98,7 +99,7 @@ class Statistical(GeneratorBase):
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
         for batch in batched(requests, _BATCH):
-            queries = [request.entity.text for request in batch if not isinstance(request.entity, Item)]
+            queries = [request.entity for request in batch if isinstance(request.entity, Query)]
             found = iter(self.artefact.query_keywords(queries))
             for request in batch:
                 entity = request.entity

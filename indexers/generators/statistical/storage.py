@@ -21,6 +21,7 @@ import scipy.sparse as sp
 
 from cogr.errors import SnapshotError
 from cogr.keywords import NORMALISER
+from cogr.records import Query
 from cogr.store import Store, storage_errors
 from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.item_keywords import ItemKeywords
@@ -29,7 +30,7 @@ from indexers.generators.statistical.ranker import Ranker
 from indexers.generators.statistical.text_index import GRAM_BITS, TextIndex
 from indexers.text import Analyser
 
-FORMAT = 1
+FORMAT = 2
 """Version of the layout below, and of everything that reads it (analysis, features)."""
 
 MANIFEST = "manifest.json"
@@ -61,7 +62,8 @@ def open_artefact(folder: str | Path | Store) -> Artefact:
     store = folder if isinstance(folder, Store) else Store(folder)
     facts, files = _read(store)
     items = _table(files["items.parquet"])
-    queries = _table(files["queries.parquet"])["text"]
+    asked = _table(files["queries.parquet"])
+    queries = [Query(id_, text) for id_, text in zip(asked["id"], asked["text"], strict=True)]
     keywords = _table(files["keywords.parquet"])["keyword"]
     vocabulary = _table(files["vocabulary.parquet"])["term"]
     n, width = len(items["id"]), max(len(vocabulary), 1)
@@ -86,7 +88,7 @@ def _files(artefact: Artefact) -> dict[str, bytes]:
     index, owned = artefact.index, artefact.keywords
     return {
         "items.parquet": _parquet(id=artefact.item_ids, digest=artefact.digests),
-        "queries.parquet": _parquet(text=artefact.queries),
+        "queries.parquet": _parquet(id=[q.id for q in artefact.queries], text=[q.text for q in artefact.queries]),
         "keywords.parquet": _parquet(keyword=owned.keywords),
         "vocabulary.parquet": _parquet(term=list(index.vocabulary)),
         **_csr("counts", index.counts),
