@@ -161,10 +161,10 @@ class Builder:
         relevant = self._relevant()
         splits = self._split(relevant, test_share)
         queries = {split: self._queries_of(split, splits) for split in SPLITS}
-        left_out = len(self._queries) - sum(map(len, queries.values()))
-        self.notes[UNLABELLED] += left_out
+        unlabelled = tuple(query for id_, query in self._queries.items() if id_ not in relevant)
+        self.notes[UNLABELLED] += len(unlabelled)
         judged = {id_: self._judged[id_] for id_ in splits}
-        dataset = Dataset(self.name, tuple(self._items.values()), queries, relevant, judged, "", +self.notes)
+        dataset = Dataset(self.name, tuple(self._items.values()), queries, relevant, judged, "", +self.notes, unlabelled)
         return replace(dataset, dataset_hash=content_hash(dataset))
 
     def _check_unknown(self) -> None:
