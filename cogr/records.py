@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Literal
 
 from cogr.errors import DataError
@@ -55,6 +56,7 @@ class Dataset:
         notes: counts of what was left out and why, e.g. {"judgements of unknown items": 1}.
         unlabelled: queries without a relevant item, such as frequent ones of a log: their keywords are worth computing in
             advance, but nothing can be learned from them or measured on them. Not part of the hash.
+        updated: side -> id -> when the entity last changed, where the source says so. Not part of the hash.
     """
 
     name: str
@@ -65,6 +67,7 @@ class Dataset:
     dataset_hash: str
     notes: Mapping[str, int] = field(default_factory=dict)
     unlabelled: Sequence[Query] = ()
+    updated: Mapping[Side, Mapping[str, datetime]] = field(default_factory=dict)
 
     def all_queries(self) -> list[Query]:
         """The labelled queries: those of every split, train first."""

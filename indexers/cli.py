@@ -8,13 +8,8 @@ from typing import Annotated
 import typer
 
 from cogr.errors import SettingsError, UserError
-from cogr.records import Side
-from indexers import console
-from indexers.options import (
-    Call,
-    SideName,
-    common_options,
-)
+from indexers import console, upkeep
+from indexers.options import Call, SideName, SideOption, common_options
 
 app = typer.Typer(
     name="cogr-index",
@@ -22,8 +17,6 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-
-SideOption = Annotated[SideName, typer.Option("--side", help="Which side: items or queries.")]
 
 
 @app.command()
@@ -53,7 +46,7 @@ def rebuild(
 
     _known_generator(generator)
     workspace = call.workspace
-    wishes = Wishes(_side(side), generator, limit, push, publish)
+    wishes = Wishes(side.side, generator, limit, push, publish)
     if dry_run:
         planned = plan_rebuild(workspace, wishes)
         call.emit(planned, lambda out: reports.facts(out, "This would be done", planned))
@@ -61,6 +54,9 @@ def rebuild(
     outcome = run_rebuild(workspace, wishes, reports.progress_bar, console.note)
     call.emit(outcome.as_dict(), lambda out: reports.rebuilt(out, outcome))
     console.next_command(reports.after_rebuild(workspace, outcome))
+
+
+app.command()(upkeep.update)
 
 
 @app.command()
@@ -203,7 +199,7 @@ def export(
     from indexers.exporting import export as write
 
     workspace = call.workspace
-    opened = workspace.snapshot(snapshot, _side(side))
+    opened = workspace.snapshot(snapshot, side.side)
     count = write(opened, to, format_, prefix=workspace.settings.opensearch.prefix)
     payload = {"snapshot": opened.id, "file": str(to), "format": format_, "entities": count}
     call.emit(payload, lambda out: reports.facts(out, "Exported", payload))
@@ -219,10 +215,6 @@ def inspect(call: Call) -> None:
     report = inspect_dataset(call.workspace.dataset)
     call.emit(report.as_dict(), lambda out: reports.inspected(out, report))
     console.next_command("cogr-index rebuild --side item")
-
-
-def _side(name: SideName) -> Side:
-    return "item" if name is SideName.item else "query"
 
 
 def _known_generator(name: str | None) -> None:

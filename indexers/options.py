@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 from rich.console import Console
 
+from cogr.records import Side
 from indexers import console
 
 if TYPE_CHECKING:
@@ -39,6 +40,11 @@ class SideName(StrEnum):
     query = "query"
     item = "item"
 
+    @property
+    def side(self) -> Side:
+        """The side that it names."""
+        return "item" if self is SideName.item else "query"
+
 
 class BackendName(StrEnum):
     """The two backends, as an option's choices."""
@@ -47,6 +53,7 @@ class BackendName(StrEnum):
     opensearch = "opensearch"
 
 
+SideOption = Annotated[SideName, typer.Option("--side", help="Which side: items or queries.")]
 BackendOption = Annotated[BackendName | None, typer.Option("--backend", help="Instead of the configuration's backend.")]
 
 
