@@ -76,9 +76,9 @@ class Workspace:
         chosen = self.generator_settings(side, name)
         if chosen.name not in ("vllm", "transformers") or chosen.model is None:
             return cut_by_estimate
-        from indexers.generators.models import load_tokenizer, resolve_model
+        from indexers.generators.models import resolve_model, shared_tokenizer
 
-        return cut_by_tokenizer(load_tokenizer(resolve_model(chosen.model)))
+        return cut_by_tokenizer(shared_tokenizer(resolve_model(chosen.model)))
 
     def generator_settings(self, side: Side, name: str | None = None) -> GeneratorSettings:
         """The generator's settings of one side, with `auto` decided.

@@ -6,30 +6,18 @@ stream; those that don't fit the context are set aside before the engine sees th
 
 from __future__ import annotations
 
-import importlib.util
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any
 
 from pydantic import Field
 
-from cogr.errors import GeneratorError, MissingExtraError
+from cogr.errors import GeneratorError
 from cogr.records import Dataset, Side
 from cogr.store import Store
-from indexers.generators.base import Answer, Completion, Failure, GeneratorBase, Request, batched
-from indexers.generators.models import (
-    LocalModelOptions,
-    check_adapter,
-    context_length,
-    encode,
-    first_line,
-    load_tokenizer,
-    model_fingerprint,
-    read_json,
-    resolve_model,
-    too_long,
-)
+from indexers.generators.base import Answer, Completion, Request, batched
+from indexers.generators.models import Encoded, LocalModelGenerator, LocalModelOptions, first_line, read_json
 
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 
@@ -48,33 +36,14 @@ class VllmOptions(LocalModelOptions):
     chunk: int = Field(default=512, ge=1)
 
 
-class VllmGenerator(GeneratorBase):
+class VllmGenerator(LocalModelGenerator[VllmOptions]):
     """vLLM's offline engine. Loads at the first request (about 30 s on a CPU).
 
     The engine is seeded, not the request. Even so, what is drawn depends on what else is in the batch: nothing promises
     the same text twice.
-
-    Raises:
-        GeneratorError: the model or adapter can't be used; checked when made, loaded later.
-        MissingExtraError: vLLM is not installed.
     """
 
-    def __init__(self, options: VllmOptions) -> None:
-        if importlib.util.find_spec("vllm") is None:
-            raise MissingExtraError("The generator vllm", "vllm")
-        self.options = options
-        self.folder = resolve_model(options.model)
-        if options.adapter:
-            check_adapter(options.adapter, self.folder)
-        self.context = context_length(self.folder, options)
-
-    @cached_property
-    def fingerprint(self) -> Mapping[str, object]:
-        return model_fingerprint("vllm", self.options, self.folder)
-
-    @cached_property
-    def _tokenizer(self) -> Any:
-        return load_tokenizer(self.folder)
+    kind, packages, extra = "vllm", ("vllm",), "vllm"
 
     @cached_property
     def _engine(self) -> Any:
@@ -128,20 +97,15 @@ class VllmGenerator(GeneratorBase):
         file = self.folder / "generation_config.json"
         own = read_json(file, "").get("eos_token_id") if file.is_file() else None
         listed = own if isinstance(own, list) else [own]
-        return sorted({token for token in (*listed, self._tokenizer.eos_token_id) if token is not None})
+        return sorted({token for token in (*listed, self.tokenizer.eos_token_id) if token is not None})
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
         for chunk in batched(requests, self.options.chunk):
-            fitting: list[tuple[Request, list[int]]] = []
-            for request in chunk:
-                ids = encode(request.prompt, self._tokenizer)
-                if reason := too_long(len(ids), self.context):
-                    yield Failure(request.id, reason)
-                else:
-                    fitting.append((request, ids))
+            fitting, failed = self.encoded(chunk)
+            yield from failed
             yield from self._answer(fitting)
 
-    def _answer(self, fitting: list[tuple[Request, list[int]]]) -> Iterator[Answer]:
+    def _answer(self, fitting: list[Encoded]) -> Iterator[Answer]:
         if not fitting:
             return
         outputs = self._engine.generate(
