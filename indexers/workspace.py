@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from cogr.datasets import load_dataset
 from cogr.errors import SettingsError, SnapshotError
 from cogr.prompts import Cut, Prompter, cut_by_estimate, cut_by_tokenizer
-from cogr.records import Dataset, Entity, Side, self_text
+from cogr.records import Dataset, Entity, Side
 from cogr.settings import GeneratorSettings, Settings, load_settings
 from cogr.snapshots import Snapshot, list_snapshots, open_snapshot
 from cogr.store import Store
+from indexers.proposals import SEPARATORS
 
 if TYPE_CHECKING:
     from indexers.backends.base import Backend
@@ -69,7 +70,9 @@ class Workspace:
     def prompter(self, side: Side, name: str | None = None) -> Prompter:
         """The prompter of one side, for the generator of that name (the settings' one when None)."""
         prompts = self.settings.prompts
-        return Prompter(prompts.template(side), prompts.description_tokens, self._cut(side, name))
+        return Prompter(
+            prompts.template(side), prompts.description_tokens, self._cut(side, name), SEPARATORS[prompts.search_from]
+        )
 
     def _cut(self, side: Side, name: str | None) -> Cut:
         """By the model's own tokenizer where the model is here, else by an estimate."""
@@ -98,14 +101,17 @@ class Workspace:
 
         return make_generator(generator_options(self.generator_settings(side, name)), side, self.dataset, self.store)
 
-    def search_results(self, side: Side) -> Callable[[Entity], Sequence[str]] | None:
-        """What the prompt variant `search` puts beside a query: titles of the best items by BM25."""
-        if side == "item" or "{search_results}" not in self.settings.prompts.template(side).user:
-            return None
-        from indexers.lexical import TitleFinder
+    def search_results(self, side: Side, entities: Sequence[Entity]) -> Callable[[Entity], Sequence[str]] | None:
+        """What the prompt variant `search` puts beside each of these entities; None where no prompt asks for it.
 
-        finder = TitleFinder(self.dataset.items, self.settings.prompts.search_results)
-        return lambda entity: finder(self_text(entity))
+        Raises MissingExtraError, and GeneratorError where `statistical` can't learn from the labels.
+        """
+        prompts = self.settings.prompts
+        if "{search_results}" not in prompts.template(side).user:
+            return None
+        from indexers.proposals import search_results
+
+        return search_results(prompts, entities, self.dataset, self.store)
 
     def serving(self, side: Side) -> Snapshot:
         """The snapshot that serves. Raises SnapshotError when there is none."""
