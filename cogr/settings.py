@@ -148,6 +148,17 @@ class ScriptedSettings(Table):
     away_after: int | None = Field(None, ge=0, description="After so many answers the service is away")
 
 
+class StatisticalSettings(Table):
+    """The ranker that is told as keywords: `generator.name = "statistical"`, and wherever else it is asked."""
+
+    language: str = Field("english", description="Of stems and stop words, by its Snowball name")
+    anchors: bool = Field(
+        True,
+        description="Items also get the texts of training queries that they are relevant to. Off for training against them: "
+        "a training query's own text would find its labels",
+    )
+
+
 class SideGenerator(Table):
     """What one side does differently: after training, the two sides have models of their own."""
 
@@ -178,6 +189,7 @@ class GeneratorSettings(Table):
     sampling: Sampling = Field(default_factory=Sampling)
     openai: EndpointSettings = Field(default_factory=EndpointSettings)
     scripted: ScriptedSettings = Field(default_factory=ScriptedSettings)
+    statistical: StatisticalSettings = Field(default_factory=StatisticalSettings)
     item: SideGenerator = Field(default_factory=SideGenerator)
     query: SideGenerator = Field(default_factory=SideGenerator)
 

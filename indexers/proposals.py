@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from cogr.prompts import Prompt
-from cogr.records import Dataset, Entity, Item, Query, self_text
-from cogr.settings import PromptSettings
+from cogr.records import Entity, Item, Query, self_text
 from cogr.store import Store
 from indexers.generators.base import Completion, Request, batched
 
 if TYPE_CHECKING:
     from indexers.generators.statistical.generator import Statistical
+    from indexers.workspace import Workspace
 
 Proposal = tuple[str, float]
 """A title or keyword, and how sure its source is of it, 0 to 1."""
@@ -30,15 +30,17 @@ _BATCH = 64
 _SEGMENT = 2048
 
 
-def search_results(
-    settings: PromptSettings, entities: Sequence[Entity], dataset: Dataset, store: Store
-) -> Callable[[Entity], Sequence[str]]:
+def search_results(workspace: Workspace, entities: Sequence[Entity]) -> Callable[[Entity], Sequence[str]]:
     """Entity -> the texts that its prompt shows, for these entities, found beforehand.
 
     Raises MissingExtraError without the extra `statistical`, GeneratorError where nothing can be learned from the labels.
     """
-    source = by_bm25 if settings.search_from == "bm25" else by_statistical
-    found = source(entities, settings.search_results, dataset, store)
+    settings = workspace.settings.prompts
+    if settings.search_from == "bm25":
+        found = by_bm25(workspace.dataset.items, entities, settings.search_results)
+    else:
+        with workspace.generator("query", "statistical") as generator:
+            found = by_statistical(cast("Statistical", generator), entities, settings.search_results, workspace.store)
     spelled = {
         id_: [_spell(*proposal, scored=settings.search_scores) for proposal in own] for id_, own in found.items()
     }
@@ -49,16 +51,11 @@ def _spell(text: str, sure: float, *, scored: bool) -> str:
     return f"{text} ({min(9, int(10 * sure))})" if scored else text
 
 
-def by_bm25(
-    entities: Sequence[Entity],
-    size: int,
-    dataset: Dataset,
-    store: Store,  # noqa: ARG001  (it takes no time to find them again)
-) -> Mapping[str, list[Proposal]]:
+def by_bm25(items: Sequence[Item], entities: Sequence[Entity], size: int) -> Mapping[str, list[Proposal]]:
     """Titles of the best items for a query's text or an item's title, never its own; sure is relative to the best score."""
     from indexers.lexical import Lexical
 
-    lexical = Lexical(dataset.items)
+    lexical = Lexical(items)
     found: dict[str, list[Proposal]] = {}
     for entity in entities:
         ranked = lexical.rank(self_text(entity), size + 1)
@@ -69,7 +66,7 @@ def by_bm25(
 
 
 def by_statistical(
-    entities: Sequence[Entity], size: int, dataset: Dataset, store: Store
+    generator: Statistical, entities: Sequence[Entity], size: int, store: Store
 ) -> Mapping[str, list[Proposal]]:
     """Keywords by `statistical`, those that it would choose itself first; sure is the mean probability of their owners.
 
@@ -77,11 +74,7 @@ def by_statistical(
     keywords are, because a query takes some milliseconds.
     """
     from indexers.cache import GenerationCache, request_key
-    from indexers.generators.registry import make_generator
-    from indexers.generators.statistical.generator import Statistical
 
-    generator = make_generator({"kind": "statistical"}, "query", dataset, store)
-    assert isinstance(generator, Statistical)
     cache = GenerationCache(store, {**generator.fingerprint, "proposals": size, "version of proposals": _VERSION})
     # The id and the text decide; there is no prompt yet.
     keys = [request_key(Request(e.id, e, Prompt("", _text(e))), "entity") for e in entities]

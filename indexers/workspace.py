@@ -111,7 +111,7 @@ class Workspace:
             return None
         from indexers.proposals import search_results
 
-        return search_results(prompts, entities, self.dataset, self.store)
+        return search_results(self, entities)
 
     def serving(self, side: Side) -> Snapshot:
         """The snapshot that serves. Raises SnapshotError when there is none."""
@@ -142,6 +142,7 @@ def generator_options(settings: GeneratorSettings) -> dict[str, Any]:
     sampling = settings.sampling.model_dump()
     own: dict[str, Mapping[str, Any]] = {
         "scripted": settings.scripted.model_dump(),
+        "statistical": settings.statistical.model_dump(),
         "openai": {"model": settings.model, "sampling": sampling, **dict(settings.openai)},
         "vllm": {name: getattr(settings, name) for name in _VLLM} | {"sampling": sampling},
         "transformers": {name: getattr(settings, name) for name in _TRANSFORMERS} | {"sampling": sampling},

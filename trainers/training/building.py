@@ -99,7 +99,7 @@ def statistical_targets(workspace: Workspace, queries: Sequence[Query], budget: 
     Queries for which it writes none are left out.
     """
     prompt = Prompt("", "")
-    with make_generator({"kind": "statistical"}, "query", workspace.dataset, workspace.store) as writer:
+    with workspace.generator("query", "statistical") as writer:
         answers = [a for a in writer.generate(Request(q.id, q, prompt) for q in queries) if isinstance(a, Completion)]
     found = {answer.id: parse(answer.text)[:budget] for answer in answers}
     return {id_: tuple(words) for id_, words in found.items() if words}
