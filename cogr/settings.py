@@ -183,6 +183,10 @@ class GeneratorSettings(Table):
     max_model_len: int | None = Field(
         None, ge=1, description="Longest prompt plus completion; the model's own by default"
     )
+    constrained: bool = Field(
+        False,
+        description="Queries are written in the item snapshot's keywords and titles alone (vllm, transformers); rollouts are free",
+    )
     batch_size: int = Field(32, ge=1, description="Prompts a batch of transformers")
     gpu_memory_utilization: float = Field(0.9, gt=0, le=1, description="Share of GPU memory that vllm takes")
     tensor_parallel_size: int = Field(1, ge=1, description="GPUs that share one vllm engine")

@@ -99,7 +99,18 @@ class Workspace:
         """The generator of one side. Raises GeneratorError, MissingExtraError, ServiceError."""
         from indexers.generators.registry import make_generator
 
-        return make_generator(generator_options(self.generator_settings(side, name)), side, self.dataset, self.store)
+        chosen = self.generator_settings(side, name)
+        vocabulary = self._vocabulary(chosen) if side == "query" and chosen.constrained else None
+        options = generator_options(chosen, vocabulary, self.settings.keywords.k_max)
+        return make_generator(options, side, self.dataset, self.store)
+
+    def _vocabulary(self, chosen: GeneratorSettings) -> str | None:
+        """The item snapshot that queries are written for: the one that serves, else the newest."""
+        if chosen.name == "openai":
+            raise SettingsError("generator.constrained needs the generator vllm or transformers, not openai.")
+        if chosen.name not in _CAN_BE_CONSTRAINED:
+            return None
+        return self.backend.serving().get("item") or self.snapshot(None, "item").id
 
     def search_results(self, side: Side, entities: Sequence[Entity]) -> Callable[[Entity], Sequence[str]] | None:
         """What the prompt variant `search` puts beside each of these entities; None where no prompt asks for it.
@@ -132,25 +143,35 @@ class Workspace:
         return open_snapshot(self.store, known[-1].id)
 
 
-def generator_options(settings: GeneratorSettings) -> dict[str, Any]:
-    """One kind's options, as its module takes them. Raises SettingsError when one that it needs is not set."""
+def generator_options(settings: GeneratorSettings, vocabulary: str | None = None, k_max: int = 30) -> dict[str, Any]:
+    """One kind's options, as its module takes them.
+
+    Args:
+        settings: of one side, `auto` decided.
+        vocabulary: id of the item snapshot whose keywords alone may be written.
+        k_max: most keywords then.
+
+    Raises:
+        SettingsError: an option that the kind needs is not set.
+    """
     for key, value in (("model", settings.model), ("openai.base_url", settings.openai.base_url)):
         if value is None and key in _NEEDS.get(settings.name, ()):
             raise SettingsError(
                 f"The generator {settings.name} needs generator.{key}; set it in the configuration or by --set."
             )
-    sampling = settings.sampling.model_dump()
+    drawing = {"sampling": settings.sampling.model_dump(), "vocabulary": vocabulary, "k_max": k_max}
     own: dict[str, Mapping[str, Any]] = {
         "scripted": settings.scripted.model_dump(),
         "statistical": settings.statistical.model_dump(),
-        "openai": {"model": settings.model, "sampling": sampling, **dict(settings.openai)},
-        "vllm": {name: getattr(settings, name) for name in _VLLM} | {"sampling": sampling},
-        "transformers": {name: getattr(settings, name) for name in _TRANSFORMERS} | {"sampling": sampling},
+        "openai": {"model": settings.model, "sampling": drawing["sampling"], **dict(settings.openai)},
+        "vllm": {name: getattr(settings, name) for name in _VLLM} | drawing,
+        "transformers": {name: getattr(settings, name) for name in _TRANSFORMERS} | drawing,
     }
     return {"kind": settings.name, **own.get(settings.name, {})}
 
 
 _NEEDS = {"vllm": ("model",), "transformers": ("model",), "openai": ("model", "openai.base_url")}
+_CAN_BE_CONSTRAINED = ("vllm", "transformers")
 _MODEL = ("model", "adapter", "dtype", "max_model_len")
 _VLLM = (*_MODEL, "gpu_memory_utilization", "tensor_parallel_size")
 _TRANSFORMERS = (*_MODEL, "batch_size")

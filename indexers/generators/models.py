@@ -21,6 +21,8 @@ from pydantic import Field
 from cogr.errors import GeneratorError, MissingExtraError, ServiceError
 from cogr.prompts import ChatTokenizer, Prompt, render
 from cogr.settings import Sampling
+from cogr.snapshots import Snapshot, open_snapshot
+from cogr.store import Store
 from indexers.generators import smollm2
 from indexers.generators.base import Failure, GeneratorBase, Options, Request
 
@@ -45,6 +47,8 @@ class LocalModelOptions(Options):
         dtype: number format; `auto` is bfloat16 where the device computes in it, else float32 (float16 on old GPUs).
         max_model_len: tokens of prompt and completion together; the model's own limit by default.
         sampling: see `Sampling`.
+        vocabulary: id of an item snapshot; nothing but its keywords is written, see `constraint`.
+        k_max: most keywords of a completion, where there is a vocabulary.
     """
 
     model: str
@@ -52,6 +56,8 @@ class LocalModelOptions(Options):
     dtype: DType = "auto"
     max_model_len: int | None = Field(default=None, ge=64)
     sampling: Sampling = Sampling()
+    vocabulary: str | None = None
+    k_max: int = Field(default=30, ge=1)
 
 
 def resolve_model(model: str) -> Path:
@@ -267,16 +273,21 @@ Encoded = tuple[Request, list[int]]
 class LocalModelGenerator(GeneratorBase, Generic[Chosen]):
     """What the kinds that load a model in this process share: the checked folder, its tokenizer, prompts that fit.
 
+    Args:
+        options: the kind's options.
+        store: where the item snapshot lies that `options.vocabulary` names.
+
     Raises:
         GeneratorError: the model or adapter can't be used; checked when made, loaded later.
         MissingExtraError: a package is not installed.
+        SnapshotError: there is no such item snapshot.
     """
 
     kind: ClassVar[str]
     packages: ClassVar[tuple[str, ...]]
     extra: ClassVar[str]
 
-    def __init__(self, options: Chosen) -> None:
+    def __init__(self, options: Chosen, store: Store | None = None) -> None:
         for package in (*self.packages, *(["peft"] if options.adapter else [])):
             if importlib.util.find_spec(package) is None:
                 raise MissingExtraError(f"The generator {self.kind}", self.extra)
@@ -285,6 +296,14 @@ class LocalModelGenerator(GeneratorBase, Generic[Chosen]):
         if options.adapter:
             check_adapter(options.adapter, self.folder)
         self.context = context_length(self.folder, options)
+        self._items = self._open_vocabulary(store)
+
+    def _open_vocabulary(self, store: Store | None) -> Snapshot | None:
+        if self.options.vocabulary is None:
+            return None
+        if store is None:
+            raise GeneratorError(f"The generator {self.kind} needs a store to find the vocabulary in; give it one.")
+        return open_snapshot(store, self.options.vocabulary)
 
     @cached_property
     def fingerprint(self) -> Mapping[str, object]:
@@ -298,6 +317,7 @@ class LocalModelGenerator(GeneratorBase, Generic[Chosen]):
             "dtype": options.dtype,
             "max_model_len": options.max_model_len,
             "sampling": options.sampling.model_dump(),
+            **({"vocabulary": options.vocabulary, "k_max": options.k_max} if options.vocabulary else {}),
         }
 
     @cached_property

@@ -16,6 +16,7 @@ from cogr.errors import GeneratorError
 from cogr.records import Dataset, Side
 from cogr.store import Store
 from indexers.generators.base import Answer, Completion, Request, batched
+from indexers.generators.constraint import Vocabulary, constrained_logits, known_keywords
 from indexers.generators.models import DType, Encoded, LocalModelGenerator, LocalModelOptions, first_line
 
 _WINDOW_BATCHES = 8
@@ -57,16 +58,19 @@ class TransformersGenerator(LocalModelGenerator[TransformersOptions]):
 
     def _answer(self, batch: list[Encoded]) -> Iterator[Answer]:
         import torch
+        from transformers import LogitsProcessorList
 
         padded = self.tokenizer.pad({"input_ids": [ids for _, ids in batch]}, return_tensors="pt")
         padded = padded.to(self._model.device)
         prompt_length = padded["input_ids"].shape[1]
         new_tokens = min(self.options.sampling.max_tokens, self.context - prompt_length)
+        constraint = [] if self._vocabulary is None else [constrained_logits(self._vocabulary, prompt_length)]
         with torch.inference_mode():
             written = self._model.generate(
                 input_ids=padded["input_ids"],
                 attention_mask=padded["attention_mask"],
                 generation_config=self._generation_config(new_tokens),
+                logits_processor=LogitsProcessorList(constraint),
             )
         for (request, _), row in zip(batch, written[:, prompt_length:].tolist(), strict=True):
             yield self._completion(request, row)
@@ -74,8 +78,16 @@ class TransformersGenerator(LocalModelGenerator[TransformersOptions]):
     def _completion(self, request: Request, row: list[int]) -> Completion:
         end = next((i for i, token in enumerate(row) if token in self._stops), None)
         kept = row if end is None else row[:end]
+        if self._vocabulary is not None:
+            kept = kept[: self._vocabulary.whole(kept)]
         text = self.tokenizer.decode(kept, skip_special_tokens=True)
         return Completion(request.id, text, tokens=len(kept), truncated=end is None)
+
+    @cached_property
+    def _vocabulary(self) -> Vocabulary | None:
+        if self._items is None:
+            return None
+        return Vocabulary(known_keywords(self._items), self.tokenizer, self._stops, self.options.k_max)
 
     @cached_property
     def _stops(self) -> frozenset[int]:
@@ -152,7 +164,7 @@ def make(
     options: TransformersOptions,
     side: Side,  # noqa: ARG001
     dataset: Dataset | None,  # noqa: ARG001
-    store: Store | None,  # noqa: ARG001
+    store: Store | None,
 ) -> TransformersGenerator:
     """The registry's entry."""
-    return TransformersGenerator(options)
+    return TransformersGenerator(options, store)

@@ -7,8 +7,10 @@ stream; those that don't fit the context are set aside before the engine sees th
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from pydantic import Field
@@ -17,6 +19,7 @@ from cogr.errors import GeneratorError
 from cogr.records import Dataset, Side
 from cogr.store import Store
 from indexers.generators.base import Answer, Completion, Request, batched
+from indexers.generators.constraint import known_keywords
 from indexers.generators.models import Encoded, LocalModelGenerator, LocalModelOptions, first_line, read_json
 
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
@@ -73,6 +76,8 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
             "enforce_eager": on_cpu(),
             "disable_log_stats": True,
         }
+        if options.vocabulary:
+            arguments["logits_processors"] = ["indexers.generators.vllm_constraint:VocabularyProcessor"]
         if options.adapter:
             rank = int(read_json(options.adapter / "adapter_config.json", f"The adapter {options.adapter}")["r"])
             fits = min((known for known in _RANKS if known >= rank), default=rank)
@@ -90,7 +95,22 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
             top_k=sampling.top_k,
             max_tokens=sampling.max_tokens,
             stop_token_ids=self._stops(),
+            extra_args=self._constraint(),
         )
+
+    def _constraint(self) -> dict[str, str] | None:
+        """What a request tells the engine's logits processor."""
+        if self._items is None:
+            return None
+        from indexers.generators.vllm_constraint import ARGUMENT, write_vocabulary
+
+        file = Path(self._folder.name) / "vocabulary.json"
+        write_vocabulary(file, known_keywords(self._items), self.folder, self._stops(), self.options.k_max)
+        return {ARGUMENT: str(file)}
+
+    @cached_property
+    def _folder(self) -> tempfile.TemporaryDirectory[str]:
+        return tempfile.TemporaryDirectory(prefix="cogr-vllm-")
 
     def _stops(self) -> list[int]:
         """Tokens that end a completion: the model's and the tokenizer's."""
@@ -119,9 +139,17 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
         for (request, ids), output in zip(fitting, outputs, strict=True):
             if list(output.prompt_token_ids) != ids:
                 raise RuntimeError(f"vLLM answered another prompt than that of {request.id!r}")
-            written = output.outputs[0]
-            truncated = written.finish_reason == "length"
-            yield Completion(request.id, written.text, tokens=len(written.token_ids), truncated=truncated)
+            yield self._completion(request, output.outputs[0])
+
+    def _completion(self, request: Request, written: Any) -> Completion:
+        truncated = written.finish_reason == "length"
+        text = written.text
+        if truncated and self._items is not None:
+            from indexers.generators.vllm_constraint import read_vocabulary
+
+            whole = read_vocabulary(next(iter(self._sampling.extra_args.values()))).whole(written.token_ids)
+            text = self.tokenizer.decode(written.token_ids[:whole], skip_special_tokens=True)
+        return Completion(request.id, text, tokens=len(written.token_ids), truncated=truncated)
 
     @cached_property
     def _adapter(self) -> Any:
@@ -135,6 +163,9 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
         engine = self.__dict__.pop("_engine", None)
         if engine is not None:
             engine.llm_engine.engine_core.shutdown()
+        folder = self.__dict__.pop("_folder", None)
+        if folder is not None:
+            folder.cleanup()
 
 
 def on_cpu() -> bool:
@@ -165,7 +196,7 @@ def make(
     options: VllmOptions,
     side: Side,  # noqa: ARG001
     dataset: Dataset | None,  # noqa: ARG001
-    store: Store | None,  # noqa: ARG001
+    store: Store | None,
 ) -> VllmGenerator:
     """The registry's entry."""
-    return VllmGenerator(options)
+    return VllmGenerator(options, store)

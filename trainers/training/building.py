@@ -26,6 +26,7 @@ def build_snapshot(
     generator: str,
     parent: str | None = None,
     entities: Sequence[Entity] | None = None,
+    vocabulary: str | None = None,
 ) -> Snapshot:
     """The keyword sets of a whole side, frozen.
 
@@ -37,10 +38,12 @@ def build_snapshot(
         generator: its kind; "self" is `training.index_by` on the untrained model.
         parent: the snapshot that it follows.
         entities: others than the whole side.
+        vocabulary: the item snapshot whose keywords alone may be written, where `generator.constrained` is set.
     """
     settings = workspace.settings
     chosen = list(workspace.dataset.entities(side) if entities is None else entities)
-    options = generator_options(_settings(workspace, side, model, generator))
+    own = _settings(workspace, side, model, generator)
+    options = generator_options(own, vocabulary if own.constrained else None, settings.keywords.k_max)
     with make_generator(options, side, workspace.dataset, workspace.store) as writer:
         job = Job(
             side=side,

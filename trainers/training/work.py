@@ -188,6 +188,7 @@ def index(scene: Scene, side: Side) -> Wrote:
     if side == "item" and not scene.round.number and scene.settings.sft.first_items == "source":
         first = scene.snapshot(_notes(scene, "targets")["snapshot"])
         return Wrote(first.id, _counts(first))
+    vocabulary = None if side == "item" else scene.before.items if scene.round.number else scene.round.items
     parent = None if scene.base is None else (scene.base.queries if side == "query" else scene.base.items)
 
     def build(entities: Sequence[Entity] | None = None) -> Snapshot:
@@ -199,6 +200,7 @@ def index(scene: Scene, side: Side) -> Wrote:
             generator=scene.settings.index_by,
             parent=parent,
             entities=entities,
+            vocabulary=vocabulary,
         )
 
     practice = build(scene.practice) if side == "query" and scene.round.number and scene.invented.queries else None
