@@ -23,7 +23,20 @@ from cogr.store import Store
 from indexers.generators.base import Completion, Request
 from indexers.generators.constraint import Vocabulary, known_keywords
 
-KEYWORDS = ["sofa", "sofa bed", "velvet sofa", "oak", "oak table", "oak tables", "a", "café", "c++", "e.t", "4 k tv", "無線"]
+KEYWORDS = [
+    "sofa",
+    "sofa bed",
+    "velvet sofa",
+    "oak",
+    "oak table",
+    "oak tables",
+    "a",
+    "café",
+    "c++",
+    "e.t",
+    "4 k tv",
+    "無線",
+]
 END = 1
 
 
