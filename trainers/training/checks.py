@@ -20,10 +20,10 @@ def check_settings(workspace: Workspace) -> None:
         DataError: no training query has a relevant item.
         MissingExtraError: torch, transformers or trl is not installed.
     """
-    for package in ("torch", "transformers", "trl"):
+    training, k_max = workspace.settings.training, workspace.settings.keywords.k_max
+    for package in ("torch", "transformers", "trl", *(("tensorboard",) if training.tensorboard else ())):
         if importlib.util.find_spec(package) is None:
             raise MissingExtraError("Training", "train")
-    training, k_max = workspace.settings.training, workspace.settings.keywords.k_max
     if not workspace.store.is_local:
         raise TrainingError(
             f"A run trains on a local disk, but the store is {workspace.store.url}; set store to a folder."

@@ -73,7 +73,7 @@ def run_grpo(job: GrpoJob, say: Say) -> Trained:
     tokenizer = trainable_tokenizer(job.base, job.settings)
     model = load_model(job.base)
     scorer = _scorer(job, tokenizer, model)
-    log = GrpoLog(job.log, scorer, job.known, job.settings.watch, say)
+    log = GrpoLog(job.log, scorer, job.known, job.settings.watch, say, job.settings.tensorboard)
     rows = [
         {"prompt": rollout_prompt(prompt, tokenizer), "entity": id_}
         for prompt, id_ in zip(job.prompts, job.ids, strict=True)

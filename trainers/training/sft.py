@@ -64,7 +64,7 @@ def run_sft(job: SftJob) -> Trained:
     quiet()
     tokenizer = trainable_tokenizer(job.base, job.settings)
     examples, too_long = _examples(job, tokenizer)
-    log = SftLog(job.log)
+    log = SftLog(job.log, job.settings.tensorboard)
     trainer = SFTTrainer(
         model=load_model(job.base),
         args=_config(job, len(examples)),

@@ -7,10 +7,8 @@ that a user can cause is left as one sentence in `error.json` for the driver to 
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import os
-import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -22,6 +20,7 @@ from cogr.store import Store
 from indexers import console
 from indexers.options import set_verbosity
 from indexers.workspace import Workspace
+from trainers.training.forking import die_with
 from trainers.training.judging import verdict
 from trainers.training.options import hide_vllm
 from trainers.training.runs import Run, open_run
@@ -33,13 +32,12 @@ OUT_OF_MEMORY = 75
 """Exit status of a stage that ran out of memory; the driver tries it once more with half the micro batch."""
 
 _WAIT_FOR_LOCK = 10.0
-_PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Do the next stage of a run; returns the exit status."""
     options = _parse(arguments)
-    die_with_parent()
+    die_with(os.getppid())
     set_verbosity(options.verbose)
     error_file: Path | None = None
     try:
@@ -103,16 +101,6 @@ def _lock(store: Store, name: str) -> Iterator[None]:
                     raise
                 time.sleep(0.1)
         yield
-
-
-def die_with_parent() -> None:
-    """End this process when the one that started it ends, however that ends (Linux): a killed command leaves nothing running."""
-    if not sys.platform.startswith("linux"):
-        return
-    parent = os.getppid()
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
