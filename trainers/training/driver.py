@@ -115,10 +115,14 @@ class Driver:
         raise self._error(stage, status, error_file)
 
     def _error(self, stage: StageName, status: int, file: Path) -> CogrError:
+        if status == OUT_OF_MEMORY and stage.startswith("train-"):
+            return TrainingError(
+                f"The stage {stage} ran out of memory, also with half the micro batch; lower micro_batch or "
+                "prompts_per_step of its side, set training.gradient_checkpointing, or train with training.lora.rank."
+            )
         if status == OUT_OF_MEMORY:
             return TrainingError(
-                f"The stage {stage} ran out of memory, also with half the micro batch; lower micro_batch of its side, "
-                "set training.gradient_checkpointing, or train with training.lora.rank."
+                f"The stage {stage} ran out of memory; lower generator.batch_size, or make room. Nothing before it is lost."
             )
         if file.exists():
             left = json.loads(file.read_text("utf-8"))

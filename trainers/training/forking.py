@@ -30,13 +30,11 @@ def die_with(parent: int) -> None:
         os._exit(1)
 
 
-def start(arguments: Sequence[str], **pipes: int) -> subprocess.Popen[str]:
-    """A Python process that is killed when this one ends. It may write to standard error only, unless pipes are given."""
+def start(arguments: Sequence[str], stdin: int | None = None, stdout: int = 2) -> subprocess.Popen[str]:
+    """A Python process that is killed when this one ends. Its standard output is this one's standard error."""
     parent = os.getpid()
-    chosen = {"stdout": 2, **pipes}
-    return subprocess.Popen(
-        [sys.executable, *arguments], text=True, preexec_fn=lambda: die_with(parent), **chosen  # type: ignore[call-overload, no-any-return]
-    )  # fmt: skip
+    command = [sys.executable, *arguments]
+    return subprocess.Popen(command, text=True, preexec_fn=lambda: die_with(parent), stdin=stdin, stdout=stdout)
 
 
 class Forker:
@@ -48,7 +46,7 @@ class Forker:
     def run(self, arguments: Sequence[str]) -> int:
         """Do a stage and wait for it; its exit status, negative for a signal. The stage ends when this is interrupted."""
         if self._server is None or self._server.poll() is not None:
-            self._server = start(["-m", PRELOAD], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            self._server = start(["-m", PRELOAD], subprocess.PIPE, subprocess.PIPE)
         server = self._server
         assert server.stdin is not None
         assert server.stdout is not None

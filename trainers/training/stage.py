@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from cogr.errors import CogrError, LockedError
-from cogr.store import Store
+from cogr.store import Store, storage_errors
 from indexers import console
 from indexers.options import set_verbosity
 from indexers.workspace import Workspace
@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
         workspace = Workspace.open(options.config, options.set)
         run = open_run(workspace, options.run)
         error_file = run.folder() / "error.json"
-        with _lock(workspace.store, f"stage-{run.name}"):
+        with storage_errors(workspace.store.url), _lock(workspace.store, f"stage-{run.name}"):
             do_next(workspace, run, options.halvings)
     except CogrError as error:
         _leave(error_file, str(error), error.exit_status)
@@ -110,10 +110,14 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def _leave(file: Path | None, sentence: str, status: int) -> None:
-    if file is None:
-        print(sentence, file=sys.stderr)
-        return
-    file.write_text(json.dumps({"message": sentence, "status": status}), "utf-8")
+    """Leave an error for the driver; where not even that can be written, for the reader."""
+    if file is not None:
+        try:
+            file.write_text(json.dumps({"message": sentence, "status": status}), "utf-8")
+            return
+        except OSError:
+            file.unlink(missing_ok=True)
+    console.note(sentence)
 
 
 if __name__ == "__main__":

@@ -79,11 +79,11 @@ def base_model(scene: Scene) -> str:
     """The model that both sides start from: made, for tiny; else its name, found and checked."""
     from indexers.generators.models import resolve_model
     from trainers.training.tiny import texts_of, tiny_model
-    from trainers.training.weights import save_model
+    from trainers.training.weights import save_model, trainable_tokenizer
 
     settings = scene.settings
     if settings.model != "tiny":
-        resolve_model(settings.model)
+        trainable_tokenizer(resolve_model(settings.model), settings)
         return settings.model
     dataset = scene.workspace.dataset
     return save_model(
@@ -108,7 +108,7 @@ def train_sft(scene: Scene, side: Side) -> Wrote:
         targets=[targets[entity.id] for entity in entities],
         epochs=sft.item_epochs if side == "item" else sft.query_epochs,
         log=scene.log(side),
-        micro_batch=max(1, sft.micro_batch >> scene.halvings),
+        halvings=scene.halvings,
         settings=scene.settings,
     )
     return _save(scene, side, run_sft(job))
