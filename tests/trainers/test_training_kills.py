@@ -83,7 +83,7 @@ class Commands:
             try:
                 if folder.name.isdigit() and own in (folder / "environ").read_bytes():
                     found.append((folder / "cmdline").read_text().replace("\0", " "))
-            except (FileNotFoundError, ProcessLookupError):
+            except (FileNotFoundError, ProcessLookupError, PermissionError):
                 continue
         return found
 
