@@ -42,10 +42,14 @@ def evaluate(
     json_: JsonOption = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Precision, recall, F1 and rank metrics of a snapshot pair on one split. Needs no torch."""
+    """Precision, recall, F1 and rank metrics of any snapshot pair on one split, the same on every backend. Needs no torch.
+
+    An item snapshot that the backend does not have yet is pushed beside what serves; it serves nothing.
+    """
     from cogr.snapshots import open_snapshot
     from indexers.workspace import Workspace
     from trainers.comparison import baseline_rows
+    from trainers.evaluation import ensure_pushed
     from trainers.evaluation import evaluate as run_evaluation
 
     set_verbosity(verbose)
@@ -53,6 +57,8 @@ def evaluate(
     workspace = Workspace.open(config, set_, backend)
     items = open_snapshot(workspace.store, item) if item else workspace.serving("item")
     queries = open_snapshot(workspace.store, query) if query else workspace.serving("query")
+    if ensure_pushed(workspace.backend, items):
+        console.note(f"pushed {items.id} to {workspace.backend.name} beside what serves")
     found = run_evaluation(workspace.backend, workspace.dataset, items, queries, asked)
     payload = found.as_dict()
     if baselines:

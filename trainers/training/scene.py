@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cogr.errors import DataError
 from cogr.mirror import Mirror
-from cogr.records import Query, Side
+from cogr.records import Dataset, Query, Side
 from cogr.rewards import World
 from cogr.snapshots import Snapshot, open_snapshot
 from cogr.training_settings import TrainingSettings
@@ -68,13 +68,7 @@ class Scene:
     @cached_property
     def relevant(self) -> Mapping[str, frozenset[str]]:
         """Training queries and their relevant items. Raises DataError when no training query has one."""
-        dataset = self.workspace.dataset
-        found = {q.id: dataset.relevant[q.id] for q in dataset.require("train") if dataset.relevant.get(q.id)}
-        if not found:
-            raise DataError(
-                f"No training query of {dataset.name} has a relevant item in the universe; check labels and threshold."
-            )
-        return found
+        return labelled(self.workspace.dataset)
 
     @cached_property
     def train(self) -> Sequence[Query]:
@@ -108,3 +102,13 @@ class Scene:
     def mirror(self, snapshot_id: str) -> Mirror:
         """The mirror of a snapshot, mapped from disk."""
         return mirror_of(self.workspace.store, self.snapshot(snapshot_id))
+
+
+def labelled(dataset: Dataset) -> Mapping[str, frozenset[str]]:
+    """Training queries and their relevant items. Raises DataError when no training query has one."""
+    found = {q.id: dataset.relevant[q.id] for q in dataset.require("train") if dataset.relevant.get(q.id)}
+    if not found:
+        raise DataError(
+            f"No training query of {dataset.name} has a relevant item in the universe; check labels and threshold."
+        )
+    return found
