@@ -17,6 +17,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 14, 14, 46
 _ROW, _ROW_LABEL, _ROW_NOTE = 26, 66, 74
 _BAR_LABELS = 16
 _LETTER = 6.4
+_Box = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,7 @@ class _Frame:
 
     def __init__(self, canvas: _Canvas, x: Axis, y: Axis) -> None:
         self.canvas, self._x, self._y = canvas, x, y
+        self._labels: list[_Box] = []
         self.left, self.right, self.top, self.bottom = _LEFT, WIDTH - _RIGHT, _TOP, HEIGHT - _BOTTOM
         for value, label in y.ticks:
             at = self.y(value)
@@ -103,6 +105,22 @@ class _Frame:
         canvas.text((self.left + self.right) / 2, HEIGHT - 8, x.name, "name")
         middle = (self.top + self.bottom) / 2
         canvas.text(12, middle, y.name, "name", transform=f"rotate(-90 12 {middle:g})")
+
+    def label(self, x: float, y: float, text: str) -> None:
+        """Write beside a point, on the first of its four sides where no other label stands."""
+        width = _LETTER * len(text)
+        sides = [(x + 8, y - 7), (x - 8 - width, y - 7), (x + 8, y + 15), (x - 8 - width, y + 15)]
+        boxes = [(left, base - 10, left + width, base + 2) for left, base in sides]
+        free = [box for box in boxes if box[0] >= self.left and box[2] <= self.right and not self._taken(box)]
+        chosen = free[0] if free else boxes[0]
+        self._labels.append(chosen)
+        self.canvas.text(chosen[0], chosen[3] - 2, text, "note strong", "start")
+
+    def _taken(self, box: _Box) -> bool:
+        return any(
+            box[0] < right and left < box[2] and box[1] < base and top < box[3]
+            for left, top, right, base in self._labels
+        )
 
     def x(self, value: float) -> float:
         return _between(value, self._x.low, self._x.high, self.left, self.right)
@@ -156,8 +174,7 @@ def _marks(frame: _Frame, series: Series) -> None:
             tip = ", ".join(part for part in (series.name, label, spell(y)) if part)
             _SHAPES.get(series.tone, _circle)(frame.canvas, across, down, f"mark {series.tone}{ring}", tip)
         if label:
-            left = across > frame.right - _LETTER * len(label) - 8
-            frame.canvas.text(across + (-8 if left else 8), down - 7, label, "note strong", "end" if left else "start")
+            frame.label(across, down, label)
 
 
 def _circle(canvas: _Canvas, x: float, y: float, style: str, tip: str) -> None:

@@ -25,7 +25,7 @@ class Axis:
     ticks: Sequence[Tick]
 
     @classmethod
-    def over(cls, name: str, values: Iterable[float], *, zero: bool = True, wanted: int = 5) -> Axis:
+    def over(cls, name: str, values: Iterable[float], *, zero: bool = True, wanted: int = 6) -> Axis:
         """An axis that holds all values, with round ticks; with 0 on it where `zero`."""
         known = list(values) or [0.0, 1.0]
         low, high = min(known), max(known)
@@ -57,9 +57,8 @@ def spell(value: float) -> str:
     if value == 0:
         return "0"
     if abs(value) >= 1000:
-        return f"{value:,.0f}"
-    text = f"{value:.4g}"
-    return text.replace("-", "−")
+        return f"{value:,.0f}".replace("-", "−")
+    return f"{value:.4g}".replace("-", "−")
 
 
 def spell_short(value: float) -> str:
