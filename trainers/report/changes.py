@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from cogr.records import Side
 from cogr.snapshots import Snapshot
@@ -32,6 +33,10 @@ class Changed:
     gained: Sequence[str]
     lost: Sequence[str]
     kept: Sequence[str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For --json."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)
