@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -211,7 +212,7 @@ def until(what: Callable[[], bool], seconds: float = 10) -> None:
 
 
 def test_what_stages_print_goes_to_a_file_and_comes_back_with_an_error(tmp_path: Path) -> None:
-    code = """
+    code = r"""
 import subprocess, sys
 from pathlib import Path
 from trainers.demo.quiet import stages_write_to
@@ -274,6 +275,18 @@ def test_the_demo(shown: Shown) -> None:
     report = (folder / ".demo" / "report.html").read_text("utf-8")
     assert "2 rounds after SFT" in report
     assert report.count("<article>") == 5
+
+
+@pytest.mark.slow
+@pytest.mark.model
+def test_the_readme_shows_what_the_demo_prints(shown: Shown) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8").split("<!-- demo-output -->")[1]
+    rows = re.findall(r"^│ ([\w ]+?) +│ ([\d.]+) │ ([\d.]+) │ ([\d.]+) │", readme, re.MULTILINE)
+    found = json.loads((shown[0] / ".demo" / "summary.json").read_text("utf-8"))["rows"]
+    assert [name for name, *_ in rows] == [row["name"] for row in found]
+    # Those that train no model are as printed; boosted trees differ a little between processors.
+    for (_, *figures), row in list(zip(rows, found, strict=True))[:3]:
+        assert [float(figure) for figure in figures] == pytest.approx([row["p"], row["r"], row["f1"]], abs=0.03)
 
 
 @pytest.mark.slow

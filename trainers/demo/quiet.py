@@ -34,5 +34,5 @@ def stages_write_to(log: Path) -> Iterator[None]:
 
 def _last_lines(log: Path) -> list[str]:
     """What a terminal would show of the log in the end: progress bars overwrite their own line."""
-    lines = log.read_text("utf-8", errors="replace").split("\n")
+    lines = log.read_bytes().decode("utf-8", "replace").split("\n")
     return [line.rpartition("\r")[2] for line in lines if line.strip()][-_TAIL:]

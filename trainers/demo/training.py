@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 
 from cogr.snapshots import open_snapshot
@@ -21,7 +21,7 @@ from trainers.training.state import Round
 ROUNDS = 2
 
 
-def trained_rows(workspace: Workspace, folder: Folder, progress: Progress) -> Iterator[Row]:
+def trained_rows(workspace: Workspace, folder: Folder, progress: Progress) -> Generator[Row]:
     """SFT and the rounds, one row after another; what an earlier demo has trained is not trained again.
 
     Raises TrainingError and CheckFailedError as the stages do; their own output is in training.log.

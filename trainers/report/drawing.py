@@ -94,7 +94,7 @@ class _Frame:
 
     def __init__(self, canvas: _Canvas, x: Axis, y: Axis) -> None:
         self.canvas, self._x, self._y = canvas, x, y
-        self._labels: list[_Box] = []
+        self._full: list[_Box] = []
         self.left, self.right, self.top, self.bottom = _LEFT, WIDTH - _RIGHT, _TOP, HEIGHT - _BOTTOM
         for value, label in y.ticks:
             at = self.y(value)
@@ -106,20 +106,23 @@ class _Frame:
         middle = (self.top + self.bottom) / 2
         canvas.text(12, middle, y.name, "name", transform=f"rotate(-90 12 {middle:g})")
 
+    def keep_free(self, x: float, y: float) -> None:
+        """Let no label lie on a point."""
+        self._full.append((x - 6, y - 6, x + 6, y + 6))
+
     def label(self, x: float, y: float, text: str) -> None:
-        """Write beside a point, on the first of its four sides where no other label stands."""
+        """Write beside a point, on the first of its four sides where nothing else stands."""
         width = _LETTER * len(text)
         sides = [(x + 8, y - 7), (x - 8 - width, y - 7), (x + 8, y + 15), (x - 8 - width, y + 15)]
         boxes = [(left, base - 10, left + width, base + 2) for left, base in sides]
         free = [box for box in boxes if box[0] >= self.left and box[2] <= self.right and not self._taken(box)]
         chosen = free[0] if free else boxes[0]
-        self._labels.append(chosen)
+        self._full.append(chosen)
         self.canvas.text(chosen[0], chosen[3] - 2, text, "note strong", "start")
 
     def _taken(self, box: _Box) -> bool:
         return any(
-            box[0] < right and left < box[2] and box[1] < base and top < box[3]
-            for left, top, right, base in self._labels
+            box[0] < right and left < box[2] and box[1] < base and top < box[3] for left, top, right, base in self._full
         )
 
     def x(self, value: float) -> float:
@@ -147,6 +150,8 @@ def line_chart(title: str, x: Axis, y: Axis, series: Sequence[Series], rules: Se
         canvas.text(at + 4, frame.top + 11, label, "note", "start")
     for one in series:
         _line(frame, one)
+        for place in one.points if one.marks else ():
+            frame.keep_free(frame.x(place[0]), frame.y(place[1]))
     for one in series:
         _marks(frame, one)
     return str(canvas)
