@@ -132,7 +132,7 @@ def train_grpo(scene: Scene, side: Side) -> Wrote:
     from trainers.training.prompting import own_keyword, prompts_of
     from trainers.training.weights import base_folder
 
-    entities = _trained_entities(scene, side)
+    entities = scene.workspace.dataset.items if side == "item" else scene.prompts
     side_settings = scene.settings.query if side == "query" else scene.settings.item
     items = scene.mirror(scene.before.items)
     queries = scene.mirror(scene.round.practice) if side == "item" else None
