@@ -172,7 +172,8 @@ class TrainingSettings(Table):
     invented_weight: float = Field(
         0.3,
         gt=0,
-        description="Weight of an invented query in the item rewards; a training query has its own, usually 1",
+        description="Weight of an invented query in the item rewards, where a training query has its own, usually 1; in query "
+        "GRPO a training query comes up 1 / invented_weight times as often",
     )
     sft: SftSettings = Field(default_factory=SftSettings)
     query: QueryGrpoSettings = Field(default_factory=QueryGrpoSettings)

@@ -154,7 +154,7 @@ def grpo_job(scene: Scene, side: Side) -> GrpoJob:
     from trainers.training.prompting import own_keyword, prompts_of
     from trainers.training.weights import base_folder
 
-    entities = _trained_entities(scene, side)
+    entities = scene.workspace.dataset.items if side == "item" else scene.prompts
     items = scene.mirror(scene.before.items)
     queries = scene.mirror(scene.round.practice) if side == "item" else None
     known = scene.snapshot(scene.before.queries if side == "query" else scene.before.items)
