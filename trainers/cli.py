@@ -12,6 +12,7 @@ from rich.table import Table
 from cogr.records import SPLITS, Split
 from indexers import console
 from indexers.options import BackendName, ConfigOption, JsonOption, SetOption, VerboseOption, set_verbosity
+from trainers.report.command import report
 from trainers.training import commands
 
 app = typer.Typer(
@@ -26,6 +27,7 @@ app.command()(commands.sft)
 app.command("round")(commands.round_)
 app.command("run")(commands.run_rounds)
 app.command()(commands.status)
+app.command()(report)
 
 
 @app.command()
@@ -96,14 +98,15 @@ def _show(out: Console, payload: dict[str, Any]) -> None:
 def demo(
     backend: Annotated[BackendName, typer.Option("--backend", help="Where it is indexed.")] = BackendName.memory,
     out: Annotated[Path, typer.Option("--out", help="Folder for everything that it writes.")] = Path(".demo"),
+    set_: SetOption = None,
     json_: JsonOption = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Index a sample shop by generated keywords, measure it and search it."""
+    """Index a sample shop by generated keywords, train a tiny model pair on it, measure and search what serves."""
     from trainers.demo import run_demo
 
     set_verbosity(verbose)
-    run_demo(backend.value, out, json_)
+    run_demo(backend.value, out, json_, set_ or ())
 
 
 def main() -> None:

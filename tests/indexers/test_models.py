@@ -259,6 +259,18 @@ def test_a_tiny_model_is_made_the_same_again(tiny: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.model
+def test_one_tokenizer_for_all_who_read_it_until_its_files_change(tiny: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(tiny, folder)
+    one = models.shared_tokenizer(folder)
+    assert models.shared_tokenizer(folder) is one
+    assert TransformersGenerator(TransformersOptions(model=str(folder))).tokenizer is one
+    settings = folder / "tokenizer_config.json"
+    settings.write_text(settings.read_text().replace("<|im_end|>", "<|endoftext|>"))
+    assert models.shared_tokenizer(folder).eos_token == "<|endoftext|>"
+
+
+@pytest.mark.model
 @pytest.mark.slow
 def test_transformers_repeats_itself_with_the_same_seed(tiny: Path) -> None:
     def written(seed: int, **more: Any) -> list[str]:

@@ -85,8 +85,14 @@ class Scene:
 
     @property
     def practice(self) -> Sequence[Query]:
-        """What the query side is trained on: training and invented queries."""
+        """Training and invented queries, each once: what fine-tuning, index and item rewards see."""
         return [*self.train, *self.invented.queries]
+
+    @property
+    def prompts(self) -> Sequence[Query]:
+        """What query GRPO draws from: training queries as many times as one outweighs an invented one."""
+        times = max(1, round(1 / self.settings.invented_weight)) if self.invented.queries else 1
+        return [*list(self.train) * times, *self.invented.queries]
 
     def world(self, items: Mirror, queries: Mirror | None, *, practice: bool) -> World:
         """The world of the training queries, with the invented ones for practice."""
