@@ -151,6 +151,7 @@ class TrainingSettings(Table):
     f_beta: float = Field(1.0, gt=0, description="Beta of the rewards' F measure; above 1 favours recall")
     plain_prompts: bool = Field(False, description="Train a model without a chat template on plain text prompts")
     gradient_checkpointing: bool = Field(False, description="Less memory for a third more time")
+    tensorboard: bool = Field(False, description="Write the step figures as TensorBoard events too, beside the jsonl")
     processes: int = Field(1, ge=1, description="Processes of one training stage, one GPU each, by accelerate")
     accept: Literal["pays", "all"] = Field(
         "pays",
@@ -171,7 +172,8 @@ class TrainingSettings(Table):
     invented_weight: float = Field(
         0.3,
         gt=0,
-        description="Weight of an invented query in the item rewards; a training query has its own, usually 1",
+        description="Weight of an invented query in the item rewards, where a training query has its own, usually 1; in query "
+        "GRPO a training query comes up 1 / invented_weight times as often",
     )
     sft: SftSettings = Field(default_factory=SftSettings)
     query: QueryGrpoSettings = Field(default_factory=QueryGrpoSettings)

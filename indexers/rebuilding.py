@@ -10,7 +10,8 @@ from typing import Any
 from cogr.errors import CheckFailedError
 from cogr.records import Side
 from indexers.history import remember
-from indexers.publishing import publish, push_and_verify
+from indexers.publishing import publish as switch
+from indexers.publishing import push_and_verify
 from indexers.rebuild import Advance, Job, Plan, Rebuilt, make_plan, rebuild
 from indexers.workspace import Workspace
 
@@ -122,20 +123,30 @@ def run_rebuild(workspace: Workspace, wishes: Wishes, bar: ProgressBar, say: Say
         job = make_job(workspace, wishes)
         with job.generator:
             plan = make_plan(job)
-            rebuilt = _generate(job, plan, bar)
-        _check_failures(rebuilt, workspace.settings.rebuild.max_failure_share)
-        if not pushes(wishes):
-            return Outcome(rebuilt, None, published=False)
-        pushed, _ = push_and_verify(
-            workspace.backend, workspace.store, rebuilt.snapshot, workspace.settings.rebuild.verify_queries, say
-        )
-        if wishes.publish:
-            publish(workspace.backend, workspace.store, [rebuilt.snapshot.id])
-            remember(workspace.store, workspace.backend.name, workspace.backend.serving())
-        return Outcome(rebuilt, pushed.index, published=wishes.publish)
+            rebuilt = generate(job, plan, bar)
+        return hand_over(workspace, rebuilt, say, push=pushes(wishes), publish=wishes.publish)
 
 
-def _generate(job: Job, plan: Plan, bar: ProgressBar) -> Rebuilt:
+def hand_over(workspace: Workspace, rebuilt: Rebuilt, say: Say, *, push: bool, publish: bool) -> Outcome:
+    """What comes after the keywords: push, verify, switch, as far as asked.
+
+    Raises:
+        CheckFailedError: too many entities were set aside, or what was pushed differs; nothing was switched.
+    """
+    _check_failures(rebuilt, workspace.settings.rebuild.max_failure_share)
+    if not push:
+        return Outcome(rebuilt, None, published=False)
+    pushed, _ = push_and_verify(
+        workspace.backend, workspace.store, rebuilt.snapshot, workspace.settings.rebuild.verify_queries, say
+    )
+    if publish:
+        switch(workspace.backend, workspace.store, [rebuilt.snapshot.id])
+        remember(workspace.store, workspace.backend.name, workspace.backend.serving())
+    return Outcome(rebuilt, pushed.index, published=publish)
+
+
+def generate(job: Job, plan: Plan, bar: ProgressBar) -> Rebuilt:
+    """Carry the plan out, with a progress bar."""
     what = "queries" if job.side == "query" else "items"
     with bar(f"keywords of {what}", len(plan.missing)) as advance:
         return rebuild(job, plan, advance)

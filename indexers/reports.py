@@ -86,6 +86,12 @@ def rebuilt(out: Console, outcome: Outcome) -> None:
         facts(out, "Completions", values["parse"])
 
 
+def updated(out: Console, values: Mapping[str, Any]) -> None:
+    """What an update did."""
+    shown = ("parent", "snapshot", "changed", "gone", "carried", "generated", "failures", "items", "keywords")
+    facts(out, "Updated", {name: values[name] for name in (*shown, "seconds", "index", "published")})
+
+
 def after_rebuild(workspace: Workspace, outcome: Outcome) -> str:
     """The next useful command after a rebuild."""
     snapshot = outcome.rebuilt.snapshot

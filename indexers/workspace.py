@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -56,6 +57,12 @@ class Workspace:
             seed=asked.seed,
             max_unknown_share=asked.max_unknown_share,
         )
+
+    def with_dataset(self, dataset: Dataset) -> Workspace:
+        """The same workspace over another data set; what is open is shared."""
+        other = copy.copy(self)
+        other.__dict__["dataset"] = dataset
+        return other
 
     @cached_property
     def backend(self) -> Backend:

@@ -102,6 +102,12 @@ def _from_hub(name: str) -> Path:
 
 def check_folder(folder: Path) -> None:
     """Raise GeneratorError, with the file's name, when a folder is no model that can be loaded safely."""
+    if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
+        base = read_json(folder / "adapter_config.json", "").get("base_model_name_or_path")
+        raise GeneratorError(
+            f"{folder} is an adapter{f' of {base}' if base else ''}, not a model; name its base as the model, "
+            "or merge the adapter into it."
+        )
     config = read_json(folder / "config.json", f"The model folder {folder}")
     if not isinstance(config.get("model_type"), str):
         raise GeneratorError(f"{folder / 'config.json'} names no model_type; it is no model's configuration.")
@@ -112,7 +118,7 @@ def check_folder(folder: Path) -> None:
 
 
 def check_adapter(folder: Path, model: Path) -> None:
-    """Raise GeneratorError when a folder is no LoRA adapter in safetensors."""
+    """Raise GeneratorError when a folder is no LoRA adapter in safetensors, or one of another base than the model."""
     config = read_json(folder / "adapter_config.json", f"The adapter folder {folder}")
     if config.get("peft_type") != "LORA":
         raise GeneratorError(f"The adapter {folder} is a {config.get('peft_type')}, not a LORA; use a LoRA adapter.")
@@ -122,6 +128,33 @@ def check_adapter(folder: Path, model: Path) -> None:
     check_safetensors(weights)
     if model == folder:
         raise GeneratorError(f"The setting adapter names the model folder {model} itself; give the adapter's folder.")
+    _check_base(weights, model, str(config.get("base_model_name_or_path") or "another model"))
+
+
+def _check_base(adapter: Path, model: Path, named: str) -> None:
+    """Compare the shapes of an adapter (A: rank x in, B: out x rank) with the weights that they change."""
+    shapes = {name: shape for file in _weights(model) for name, shape in _shapes(file).items()}
+    for name, shape in _shapes(adapter).items():
+        target, _, part = name.removeprefix("base_model.model.").rpartition(".lora_")
+        whole = shapes.get(f"{target}.weight")
+        if part not in _LORA_AXES or whole is None or len(whole) != len(shape):
+            continue
+        axis = _LORA_AXES[part]
+        if shape[axis] != whole[axis]:
+            raise GeneratorError(
+                f"The adapter {adapter.parent} was trained on {named}, not on {model}: its {target} has size "
+                f"{shape[axis]}, the model's {whole[axis]}; name the model that it was trained on."
+            )
+
+
+_LORA_AXES = {"A.weight": 1, "B.weight": 0}
+
+
+def _shapes(file: Path) -> dict[str, list[int]]:
+    """Name -> shape of the tensors in a safetensors file whose header was checked."""
+    with file.open("rb") as opened:
+        header = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
+    return {name: tensor["shape"] for name, tensor in header.items() if name != "__metadata__"}
 
 
 def read_json(path: Path, what: str) -> dict[str, Any]:

@@ -31,6 +31,7 @@ _FREE = frozenset(
         "dataset.max_unknown_share",
         "training.processes",
         "training.gradient_checkpointing",
+        "training.tensorboard",
         "training.index_by",
         "training.sft.micro_batch",
         "training.query.micro_batch",

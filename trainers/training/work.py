@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cogr.errors import DataError, SettingsError
 from cogr.records import Entity, Side
@@ -19,6 +19,9 @@ from trainers.training.building import build_snapshot, draw_sets, statistical_ta
 from trainers.training.scene import Scene
 from trainers.training.state import StageName
 from trainers.training.words import WordModel
+
+if TYPE_CHECKING:
+    from trainers.training.grpo import GrpoJob
 
 
 @dataclass(frozen=True)
@@ -91,11 +94,11 @@ def base_model(scene: Scene) -> str:
     """The model that both sides start from: made, for tiny; else its name, found and checked."""
     from indexers.generators.models import resolve_model
     from trainers.training.tiny import texts_of, tiny_model
-    from trainers.training.weights import save_model
+    from trainers.training.weights import save_model, trainable_tokenizer
 
     settings = scene.settings
     if settings.model != "tiny":
-        resolve_model(settings.model)
+        trainable_tokenizer(resolve_model(settings.model), settings)
         return settings.model
     dataset = scene.workspace.dataset
     return save_model(
@@ -120,7 +123,7 @@ def train_sft(scene: Scene, side: Side) -> Wrote:
         targets=[targets[entity.id] for entity in entities],
         epochs=sft.item_epochs if side == "item" else sft.query_epochs,
         log=scene.log(side),
-        micro_batch=max(1, sft.micro_batch >> scene.halvings),
+        halvings=scene.halvings,
         settings=scene.settings,
     )
     return _save(scene, side, run_sft(job))
@@ -140,29 +143,34 @@ def _trained_entities(scene: Scene, side: Side) -> Sequence[Entity]:
 
 def train_grpo(scene: Scene, side: Side) -> Wrote:
     """One side trained against the frozen snapshot of the other."""
-    from trainers.training.grpo import GrpoJob, run_grpo
+    from trainers.training.grpo import run_grpo
+
+    return _save(scene, side, run_grpo(grpo_job(scene, side), scene.say))
+
+
+def grpo_job(scene: Scene, side: Side) -> GrpoJob:
+    """What a side is trained on in the round under way."""
+    from trainers.training.grpo import GrpoJob
     from trainers.training.prompting import own_keyword, prompts_of
     from trainers.training.weights import base_folder
 
-    entities = _trained_entities(scene, side)
-    side_settings = scene.settings.query if side == "query" else scene.settings.item
+    entities = scene.workspace.dataset.items if side == "item" else scene.prompts
     items = scene.mirror(scene.before.items)
     queries = scene.mirror(scene.round.practice) if side == "item" else None
     known = scene.snapshot(scene.before.queries if side == "query" else scene.before.items)
-    job = GrpoJob(
+    return GrpoJob(
         base=base_folder(scene.run, scene.before.model(side)),
         prompts=prompts_of(scene.workspace, side, entities),
         ids=[entity.id for entity in entities],
         own={entity.id: own_keyword(entity) for entity in entities},
         world=scene.world(items, queries, practice=True),
         known={word for row in known.rows() for word in row.keywords},
-        side=side_settings,
+        side=scene.settings.query if side == "query" else scene.settings.item,
         settings=scene.settings,
         halvings=scene.halvings,
         log=scene.log(side),
         seed=scene.settings.seed + scene.round.number,
     )
-    return _save(scene, side, run_grpo(job, scene.say))
 
 
 def _save(scene: Scene, side: Side, trained: Any) -> Wrote:

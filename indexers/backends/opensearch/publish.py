@@ -13,8 +13,8 @@ from cogr.records import SIDES, Side
 from indexers.backends.base import Listed
 from indexers.backends.checks import check_normalisers, check_side, side_of
 from indexers.backends.opensearch.client import Cluster
+from indexers.backends.opensearch.indexes import read_index
 from indexers.backends.opensearch.mapping import IndexState, alias_name, check_scored, index_name
-from indexers.backends.opensearch.push import read_index
 
 
 def publish(cluster: Cluster, prefix: str, snapshots: Mapping[Side, str]) -> dict[Side, str | None]:
