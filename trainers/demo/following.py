@@ -25,7 +25,6 @@ DOING: dict[StageName, str] = {
     "index-query": "writing keywords of all queries",
     "accept-items": "taking the new sets that pay",
     "evaluate": "measuring",
-    "publish": "publishing",
 }
 
 
