@@ -92,7 +92,7 @@ class Scene:
     def prompts(self) -> Sequence[Query]:
         """What query GRPO draws from: training queries as many times as one outweighs an invented one."""
         times = max(1, round(1 / self.settings.invented_weight)) if self.invented.queries else 1
-        return [*self.train * times, *self.invented.queries]
+        return [*list(self.train) * times, *self.invented.queries]
 
     def world(self, items: Mirror, queries: Mirror | None, *, practice: bool) -> World:
         """The world of the training queries, with the invented ones for practice."""
