@@ -205,6 +205,11 @@ def export(
     call.emit(payload, lambda out: reports.facts(out, "Exported", payload))
 
 
+app.command("import")(upkeep.import_)
+app.command()(upkeep.diff)
+app.command()(upkeep.prune)
+
+
 @app.command()
 @common_options(backend=False)
 def inspect(call: Call) -> None:

@@ -15,6 +15,7 @@ from rich.text import Text
 from cogr.inspect import Report
 from cogr.snapshots import list_snapshots
 from indexers.console import stderr_console
+from indexers.diffing import Diff
 from indexers.rebuild import Advance
 from indexers.rebuilding import Outcome
 from indexers.searching import Answered
@@ -64,6 +65,8 @@ def _spell(value: Any) -> str:
         return f"{value:,.3f}"
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {_spell(inner)}" for key, inner in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_spell, value)) or "none"
     return "none" if value is None else str(value)
 
 
@@ -171,6 +174,27 @@ def answer(out: Console, found: Answered, *, explain: bool) -> None:
         matched = ", ".join(f"{word} {part:.3f}" if explain else word for word, part in parts)
         table.add_row(f"{hit.score:.4f}", Text(hit.id), Text(_short(hit.text)), Text(_short(matched)))
     if found.hits:
+        out.print(table)
+
+
+def differing(out: Console, found: Diff) -> None:
+    """A comparison of two snapshots."""
+    values = found.as_dict()
+    shown = ("before", "after", "new", "gone", "changed", "compared_queries", "mean_overlap")
+    facts(out, "Differences", {name: values[name] for name in shown})
+    for title, words in (("keywords gained", found.gained), ("keywords lost", found.lost)):
+        out.print(Text(f"{title}: " + (", ".join(f"{word} ({count:,})" for word, count in words) or "none")))
+    if found.entities:
+        table = Table("most changed", "text", "gained", "lost")
+        for one in found.entities:
+            sets = (_short(", ".join(some)) for some in (one.gained, one.lost))
+            table.add_row(Text(one.id), Text(_short(one.text)), *map(Text, sets))
+        out.print(table)
+    if found.queries:
+        table = Table("query", "text", "overlap of the top 10", "items before", "after")
+        for query in found.queries:
+            figures = (f"{query.overlap:.3f}", f"{query.before:,}", f"{query.after:,}")
+            table.add_row(Text(query.id), Text(_short(query.text)), *figures)
         out.print(table)
 
 
