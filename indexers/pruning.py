@@ -18,6 +18,7 @@ from cogr.snapshots import list_snapshots
 from cogr.store import Store
 from indexers.backends.base import Backend
 from indexers.backends.mirrors import mirror_folder
+from indexers.gate import forget_figures
 from indexers.history import previous, read_history
 
 _ID = re.compile(rb"\b(?:item|query)-r\d{3,}-[0-9a-f]{12}\b")
@@ -94,3 +95,4 @@ def _remove(store: Store, id_: str) -> None:
     store.remove(f"snapshots/{id_}/manifest.json")
     store.remove(f"snapshots/{id_}")
     store.remove(mirror_folder(id_))
+    forget_figures(store, id_)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,7 +13,6 @@ from rich.table import Table
 from rich.text import Text
 
 from cogr.inspect import Report
-from cogr.snapshots import list_snapshots
 from indexers.console import stderr_console
 from indexers.diffing import Diff
 from indexers.rebuild import Advance
@@ -111,56 +110,6 @@ def verified(out: Console, found: Mapping[str, Mapping[str, Any]]) -> None:
     """What a verification compared."""
     for id_, values in found.items():
         facts(out, f"{id_}: equal", values)
-
-
-def listing(workspace: Workspace) -> list[dict[str, Any]]:
-    """Every snapshot of the store, with what the backend has of it."""
-    pushed = {entry.snapshot: entry for entry in workspace.backend.list()}
-    rows = []
-    for manifest in list_snapshots(workspace.store):
-        entry = pushed.pop(manifest.id, None)
-        rows.append(
-            {
-                "snapshot": manifest.id,
-                "side": manifest.side,
-                "entities": manifest.entities,
-                "keywords": manifest.keywords,
-                "generator": str(manifest.generator.get("kind", "")),
-                "created": manifest.created,
-                "pushed": entry is not None and entry.complete,
-                "serving": entry is not None and entry.serving,
-                "bytes": entry.bytes if entry else None,
-            }
-        )
-    # What another store pushed to the same cluster: it is there, so it is shown.
-    rows += [
-        {
-            "snapshot": entry.snapshot,
-            "side": entry.side,
-            "entities": entry.documents,
-            "keywords": None,
-            "generator": "",
-            "created": "",
-            "pushed": entry.complete,
-            "serving": entry.serving,
-            "bytes": entry.bytes,
-        }
-        for entry in pushed.values()
-    ]
-    return rows
-
-
-def listed(out: Console, rows: Sequence[Mapping[str, Any]]) -> None:
-    """The listing as a table."""
-    if not rows:
-        out.print("No snapshot yet: run cogr-index rebuild --side item.")
-        return
-    table = Table(*(name for name in rows[0] if name != "bytes"), "MB")
-    for row in rows:
-        cells = [_spell(value) if value != "" else "" for name, value in row.items() if name != "bytes"]
-        size = "" if row["bytes"] is None else f"{row['bytes'] / 1e6:.1f}"
-        table.add_row(*(Text(cell) for cell in (*cells, size)))
-    out.print(table)
 
 
 def answer(out: Console, found: Answered, *, explain: bool) -> None:
