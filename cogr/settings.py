@@ -56,18 +56,30 @@ class KeywordSettings(Table):
     k_max: int = Field(30, ge=1, description="K_max: most keywords an entity may have (paper, section 3.3)")
 
 
+SearchFrom = Literal["bm25", "statistical"]
+
+
 class PromptSettings(Table):
     """The paper's templates, their variants, or texts of your own."""
 
-    item_variant: ItemVariant = Field("full", description="full: title and description; title: the title alone")
+    item_variant: ItemVariant = Field(
+        "full",
+        description="full: title and description; title: the title alone; search: title, description and search results",
+    )
     query_variant: QueryVariant = Field("plain", description="plain: the query alone; search: with search results")
     description_tokens: int = Field(
-        512, ge=1, description="Token budget of a description; longer ones are cut and counted"
+        512, ge=1, description="Token budget of a description, and of search results; longer ones are cut and counted"
     )
-    search_results: int = Field(10, ge=1, description="Titles put into the query prompt by the variant search")
+    search_results: int = Field(10, ge=1, description="Most results that the variant search puts into a prompt")
+    search_from: SearchFrom = Field(
+        "bm25",
+        description="bm25: titles of the best items; statistical: keywords that the generator of that name proposes "
+        "(out of fold for training queries)",
+    )
+    search_scores: bool = Field(False, description="Write after each result how sure its source is, (0) to (9)")
     item_system: str | None = Field(None, description="System message of your own for items")
     item_user: str | None = Field(
-        None, description="User message of your own for items, with {item} and maybe {description}"
+        None, description="User message of your own for items, with {item} and maybe {description}, {search_results}"
     )
     query_system: str | None = Field(None, description="System message of your own for queries")
     query_user: str | None = Field(
@@ -136,6 +148,17 @@ class ScriptedSettings(Table):
     away_after: int | None = Field(None, ge=0, description="After so many answers the service is away")
 
 
+class StatisticalSettings(Table):
+    """The ranker that is told as keywords: `generator.name = "statistical"`, and wherever else it is asked."""
+
+    language: str = Field("english", description="Of stems and stop words, by its Snowball name")
+    anchors: bool = Field(
+        True,
+        description="Items also get the texts of training queries that they are relevant to. Off for training against them: "
+        "a training query's own text would find its labels",
+    )
+
+
 class SideGenerator(Table):
     """What one side does differently: after training, the two sides have models of their own."""
 
@@ -160,12 +183,17 @@ class GeneratorSettings(Table):
     max_model_len: int | None = Field(
         None, ge=1, description="Longest prompt plus completion; the model's own by default"
     )
+    constrained: bool = Field(
+        False,
+        description="Queries are written in the item snapshot's keywords and titles alone (vllm, transformers); rollouts are free",
+    )
     batch_size: int = Field(32, ge=1, description="Prompts a batch of transformers")
     gpu_memory_utilization: float = Field(0.9, gt=0, le=1, description="Share of GPU memory that vllm takes")
     tensor_parallel_size: int = Field(1, ge=1, description="GPUs that share one vllm engine")
     sampling: Sampling = Field(default_factory=Sampling)
     openai: EndpointSettings = Field(default_factory=EndpointSettings)
     scripted: ScriptedSettings = Field(default_factory=ScriptedSettings)
+    statistical: StatisticalSettings = Field(default_factory=StatisticalSettings)
     item: SideGenerator = Field(default_factory=SideGenerator)
     query: SideGenerator = Field(default_factory=SideGenerator)
 

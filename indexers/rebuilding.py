@@ -81,7 +81,7 @@ def make_job(workspace: Workspace, wishes: Wishes) -> Job:
         dataset_hash=workspace.dataset.dataset_hash,
         k_max=settings.keywords.k_max,
         parent=workspace.backend.serving().get(wishes.side) if wishes.push else None,
-        search_results=workspace.search_results(wishes.side),
+        search_results=workspace.search_results(wishes.side, chosen),
         flush_answers=settings.rebuild.flush_answers,
         flush_seconds=settings.rebuild.flush_seconds,
     )

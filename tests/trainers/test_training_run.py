@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import multiprocessing
-import os
-import random
 import resource
 import signal
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -20,57 +15,16 @@ import pytest
 from cogr.errors import CheckFailedError, CogrError, LockedError, StorageError, TrainingError
 from cogr.snapshots import open_snapshot
 from cogr.training_settings import TrainingSettings
-from indexers.workspace import Workspace
-from tests.trainers.shop import write_shop
+from tests.trainers.shop import Shop, whole, write_shop
 from trainers.training.driver import Driver
 from trainers.training.launching import Launcher
 from trainers.training.publishing import publish_round
-from trainers.training.runs import create, open_run
+from trainers.training.runs import open_run
 from trainers.training.sample import train_sample
 from trainers.training.stage import OUT_OF_MEMORY
-from trainers.training.state import ROUND_STAGES, SFT_STAGES, Round
-from trainers.training.weights import check_model
+from trainers.training.state import ROUND_STAGES, SFT_STAGES
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]
-
-
-class Shop:
-    """One configuration with runs."""
-
-    def __init__(self, config: Path) -> None:
-        self.config = config
-        self.said: list[str] = []
-
-    def workspace(self, *overrides: str) -> Workspace:
-        return Workspace.open(self.config, overrides)
-
-    def driver(self, run: str = "main", *overrides: str) -> Driver:
-        workspace = self.workspace(*overrides)
-        create(workspace, run)
-        return Driver(workspace, open_run(workspace, run), Launcher(self.config, overrides), self.said.append)
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Shop:
-    """A shop with SFT and one round done."""
-    shop = Shop(write_shop(tmp_path_factory.mktemp("shop")))
-    driver = shop.driver()
-    driver.sft()
-    driver.round()
-    return shop
-
-
-def whole(shop: Shop, run: str = "main") -> tuple[Round, ...]:
-    """The finished rounds of a run, after a look at everything that they wrote."""
-    opened = open_run(shop.workspace(), run)
-    rounds = opened.state().finished
-    for round_ in rounds:
-        assert [stage.name for stage in round_.stages] == list(ROUND_STAGES if round_.number else SFT_STAGES)
-        for side in ("query", "item"):
-            check_model(opened, round_.model(side))
-        for id_ in (round_.items, round_.queries):
-            open_snapshot(opened.store, id_)
-    return rounds
 
 
 def test_sft_and_a_round_leave_models_snapshots_logs_and_figures(trained: Shop) -> None:
@@ -145,13 +99,6 @@ def test_other_settings_are_refused_by_a_round(trained: Shop) -> None:
         driver.round()
 
 
-@pytest.fixture
-def copied(trained: Shop, tmp_path: Path) -> Shop:
-    """A copy of the trained shop that may be broken."""
-    subprocess.run(["cp", "-r", str(trained.config.parent), str(tmp_path / "shop")], check=True)
-    return Shop(tmp_path / "shop" / "cogr.toml")
-
-
 def test_a_broken_checkpoint_goes_back_to_the_last_good_stage(copied: Shop) -> None:
     driver = copied.driver()
     weights = driver.run.store.local(driver.run.state().rounds[1].model("item")) / "model.safetensors"
@@ -170,62 +117,6 @@ def test_a_lost_snapshot_goes_back_too(copied: Shop) -> None:
     assert driver.round().number == 1
     assert any("Going back to round 1, accept-items." in sentence for sentence in copied.said)
     assert len(whole(copied)) == 2
-
-
-def stop_some_stage(after: float, stop: threading.Event) -> None:
-    """Kill the stage that runs after so many seconds."""
-    stop.wait(after)
-    for process in multiprocessing.active_children():
-        if process.pid is not None:
-            os.kill(process.pid, signal.SIGKILL)
-
-
-@pytest.mark.drill
-def test_twenty_killed_stages_leave_a_whole_run_and_do_nothing_twice(tmp_path: Path) -> None:
-    shop = Shop(write_shop(tmp_path, items=40))
-    driver, draw, reasons = shop.driver(), random.Random(5), list[str]()
-    while len(reasons) < 20 or len(driver.run.state().finished) < 3:
-        before = driver.run.state()
-        stop = threading.Event()
-        killer = threading.Thread(target=stop_some_stage, args=(draw.uniform(0.05, 1.5), stop))
-        if len(reasons) < 20:
-            killer.start()
-        try:
-            driver.round() if before.finished else driver.sft()
-        except TrainingError as error:
-            reasons.append(str(error))
-        finally:
-            stop.set()
-            if killer.is_alive():
-                killer.join()
-        kept = [stage for round_ in driver.run.state().rounds for stage in round_.stages]
-        done = [stage for round_ in before.rounds for stage in round_.stages]
-        assert kept[: len(done)] == done
-    assert all("was killed by signal 9" in reason for reason in reasons)
-    rounds = whole(shop)
-    models = [
-        stage for round_ in driver.run.state().rounds for stage in round_.stages if stage.name.startswith("train-")
-    ]
-    assert len(models) == 2 * len(rounds) >= 6
-    assert not list(driver.run.folder("models").glob(".tmp-*"))
-
-
-def test_a_killed_command_takes_its_stage_with_it_and_goes_on(tmp_path: Path) -> None:
-    config = write_shop(tmp_path, items=40)
-    command = [sys.executable, "-m", "trainers.cli"]
-    subprocess.run([*command, "init", "-c", str(config)], check=True, capture_output=True)
-    running = subprocess.Popen([*command, "sft", "-c", str(config)], stderr=subprocess.PIPE, text=True)
-    assert running.stderr is not None
-    for line in running.stderr:
-        if "train-item" in line:
-            break
-    time.sleep(1.0)
-    running.kill()
-    running.wait()
-    ended = subprocess.run([*command, "sft", "-c", str(config), "--json"], capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
-    assert "round 0, targets" not in ended.stderr
-    assert json.loads(ended.stdout)["verdict"] == "accepted"
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,13 @@
-"""What the demo prints: the table that grows, the searches, what to type next. Text of items is untrusted: shown as it is, never as markup."""
+"""What the demo prints: the table that grows, examples, searches, what to type next.
+
+Text of items is untrusted: shown as it is, never as markup.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -15,6 +19,7 @@ from indexers import console
 from indexers.rebuild import Advance
 from indexers.searching import Answered
 from trainers.demo.rows import Row
+from trainers.report.changes import Changed
 
 _KEYWORDS_SHOWN = 8
 _MATCHES_SHOWN = 3
@@ -64,6 +69,11 @@ class Progress:
         elif doing:
             console.note(doing)
 
+    def tick(self, doing: str) -> None:
+        """How far it is: for those who watch only."""
+        if self._live is not None:
+            self._live.update(table(self.rows, doing), refresh=True)
+
     def bar(self, what: str, total: int) -> AbstractContextManager[Advance]:
         """The progress bar that a rebuild asks for: the line below the table, counting."""
         done = 0
@@ -77,14 +87,46 @@ class Progress:
         return nullcontext(advance)
 
 
-def results(out: Console, rows: Sequence[Row], answers: Sequence[tuple[Answered, Collection[str]]]) -> None:
-    """The table, then every search with the ids that are relevant to it."""
-    out.print(table(rows))
-    if any(row.cached for row in rows):
-        out.print("Keywords that an earlier demo had generated came from its cache, so the seconds are fewer.")
-    for found, relevant in answers:
-        out.print()
+@dataclass(frozen=True)
+class Ended:
+    """What a demo has come to.
+
+    Attributes:
+        serving: name of the row whose pair serves.
+        changed: example entities, SFT against what serves.
+        searches: each answer with the ids that are relevant to it.
+    """
+
+    rows: Sequence[Row]
+    serving: str
+    changed: Sequence[Changed]
+    searches: Sequence[tuple[Answered, Collection[str]]]
+
+
+def results(out: Console, ended: Ended) -> None:
+    """The table, the examples, the searches."""
+    out.print(table(ended.rows))
+    for row in ended.rows:
+        if row.rejected:
+            out.print(f"{row.name} is not built upon: {row.rejected}.")
+    if any(row.cached for row in ended.rows):
+        out.print("What an earlier demo had generated or trained was taken from its folder.")
+    if ended.changed:
+        out.print(Text.assemble("\n", ("Keywords gained and lost", "bold"), f", sft -> {ended.serving}"))
+    for one in ended.changed:
+        _example(out, one)
+    out.print(Text.assemble("\n", ("Searches", "bold"), f", {ended.serving} serves"))
+    for found, relevant in ended.searches:
         _search(out, found, relevant)
+        out.print()
+
+
+def _example(out: Console, one: Changed) -> None:
+    out.print(Text(f"{one.side} {safe(one.text)}"))
+    for sign, words, style in (("+", one.gained, "green"), ("-", one.lost, "red")):
+        if words:
+            more = f" and {len(words) - _KEYWORDS_SHOWN} more" if len(words) > _KEYWORDS_SHOWN else ""
+            out.print(Text(f"  {sign} {', '.join(map(safe, words[:_KEYWORDS_SHOWN]))}{more}", style))
 
 
 def _search(out: Console, found: Answered, relevant: Collection[str]) -> None:
@@ -108,11 +150,12 @@ def safe(text: str) -> str:
     return clean if len(clean) <= _WIDEST else clean[: _WIDEST - 1] + "…"
 
 
-def next_steps(config: Path, summary: Path, *, server_stopped: bool) -> None:
+def next_steps(config: Path, summary: Path, report: Path, *, server_stopped: bool) -> None:
     """What to type next, on standard error."""
     console.note(f"\nThe figures are in {summary}, the configuration is {config}.")
+    console.note(f"The report of the training is {report}: open it in a browser.")
     if server_stopped:
         console.note("OpenSearch is stopped again and keeps the indexes: cogr-ops opensearch start brings it back.")
-    console.next_command(f'cogr-index search -c {config} "cheap sofa"')
-    console.next_command(f"cogr-index list -c {config}")
+    console.next_command(f'cogr-index search -c {config} "metal bookshelf"')
+    console.next_command(f"cogr-train round -c {config}")
     console.next_command(f"cogr-train evaluate -c {config} --split test --baselines")
