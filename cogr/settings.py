@@ -214,6 +214,26 @@ class RebuildSettings(Table):
     verify_queries: int = Field(100, ge=0, description="Live queries compared with the mirror before publishing")
 
 
+class PublishSettings(Table):
+    """The gate: what a pair of snapshots must not lose against the pair that serves. `publish --no-gate` overrules it."""
+
+    gate: bool = Field(True, description="Compare with what serves before anything is published")
+    split: Literal["auto", "train", "dev", "test"] = Field(
+        "auto", description="Queries that F1 is measured on; auto: dev where there is one, else test"
+    )
+    tolerance: float = Field(0.01, ge=0, le=1, description="F1 that may be lost")
+    max_growth: float = Field(
+        0.05,
+        ge=0,
+        le=1,
+        description="How much the shares of empty sets, of sets over the budget and of items that no query reaches may grow",
+    )
+    min_vocabulary: float = Field(
+        0.5, ge=0, description="Least number of distinct keywords of a side, as a share of the serving snapshot's"
+    )
+    warm_up_queries: int = Field(50, ge=0, description="Searches on a snapshot just before it serves")
+
+
 class OpenSearchSettings(Table):
     """The cluster. Set `url` and every command uses it."""
 
@@ -249,6 +269,7 @@ class Settings(BaseSettings):
     prompts: PromptSettings = Field(default_factory=PromptSettings)
     generator: GeneratorSettings = Field(default_factory=GeneratorSettings)
     rebuild: RebuildSettings = Field(default_factory=RebuildSettings)
+    publish: PublishSettings = Field(default_factory=PublishSettings)
     opensearch: OpenSearchSettings = Field(default_factory=OpenSearchSettings)
     training: TrainingSettings = Field(default_factory=TrainingSettings)
 

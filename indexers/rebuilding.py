@@ -9,9 +9,10 @@ from typing import Any
 
 from cogr.errors import CheckFailedError
 from cogr.records import Side
+from indexers.gate import check
 from indexers.history import remember
 from indexers.publishing import publish as switch
-from indexers.publishing import push_and_verify
+from indexers.publishing import push_and_verify, warm_up
 from indexers.rebuild import Advance, Job, Plan, Rebuilt, make_plan, rebuild
 from indexers.workspace import Workspace
 
@@ -131,7 +132,7 @@ def hand_over(workspace: Workspace, rebuilt: Rebuilt, say: Say, *, push: bool, p
     """What comes after the keywords: push, verify, switch, as far as asked.
 
     Raises:
-        CheckFailedError: too many entities were set aside, or what was pushed differs; nothing was switched.
+        CheckFailedError: too many entities were set aside, what was pushed differs, or the gate says no; nothing was switched.
     """
     _check_failures(rebuilt, workspace.settings.rebuild.max_failure_share)
     if not push:
@@ -140,6 +141,9 @@ def hand_over(workspace: Workspace, rebuilt: Rebuilt, say: Say, *, push: bool, p
         workspace.backend, workspace.store, rebuilt.snapshot, workspace.settings.rebuild.verify_queries, say
     )
     if publish:
+        if workspace.settings.publish.gate:
+            check(workspace, [rebuilt.snapshot.id])
+        warm_up(workspace.backend, workspace.store, [rebuilt.snapshot.id], workspace.settings.publish.warm_up_queries)
         switch(workspace.backend, workspace.store, [rebuilt.snapshot.id])
         remember(workspace.store, workspace.backend.name, workspace.backend.serving())
     return Outcome(rebuilt, pushed.index, published=publish)
