@@ -25,7 +25,9 @@ EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*-train.toml"))
 def test_labels_can_not_index_the_items() -> None:
     with pytest.raises(SettingsError, match=r'first_items is "source".*"statistical"'):
         items_from(TrainingSettings(sft=SftSettings(first_items="source")))
-    assert items_from(TrainingSettings(sft=SftSettings(first_items="source", items_from="statistical"))) == "statistical"
+    assert (
+        items_from(TrainingSettings(sft=SftSettings(first_items="source", items_from="statistical"))) == "statistical"
+    )
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)

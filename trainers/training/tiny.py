@@ -76,7 +76,9 @@ def tiny_tokenizer(texts: Iterable[str], settings: TinySettings) -> Any:
     known += [word for _, word in frequent[: max(0, settings.vocabulary - len(known))]]
     vocabulary = {token: number for number, token in enumerate(known)}
     tokenizer = Tokenizer(
-        models.WordPiece(vocabulary, unk_token=PAD, continuing_subword_prefix="", max_input_chars_per_word=_LONGEST_WORD)
+        models.WordPiece(
+            vocabulary, unk_token=PAD, continuing_subword_prefix="", max_input_chars_per_word=_LONGEST_WORD
+        )
     )
     tokenizer.normalizer, tokenizer.pre_tokenizer, tokenizer.decoder = normalizer, splitter, decoders.ByteLevel()
     fast = PreTrainedTokenizerFast(
