@@ -81,7 +81,9 @@ class Dataset:
             advice = (
                 "set dataset.dev_share to take some from train" if split == "dev" else "bring labelled queries for it"
             )
-            raise DataError(f"The {split} split of the data set {self.name} has no queries ({sizes}); {advice}.")
+            raise DataError(
+                f"The {split} split of the data set {self.name} has no queries with a relevant item ({sizes}); {advice}."
+            )
         return queries
 
     def entities(self, side: Side) -> Sequence[Entity]:

@@ -216,7 +216,8 @@ def test_empty_split_is_an_error_when_it_is_needed(tmp_path: Path) -> None:
     dataset = load(tmp_path)
     assert [query.id for query in dataset.require("train")] == ["q1"]
     with pytest.raises(
-        DataError, match=r"The dev split of .* has no queries \(train 1, dev 0, test 1\); set dataset.dev_share"
+        DataError,
+        match=r"The dev split of .* has no queries with a relevant item \(train 1, dev 0, test 1\); set dataset.dev_share",
     ):
         dataset.require("dev")
 

@@ -362,10 +362,13 @@ def test_collapses_are_named_and_then_stop_the_stage(tmp_path: Path, texts: list
     assert shares[name] == 1.0
     said: list[str] = []
     watch = Watch(WatchSettings(steps=3, patience=5), said.append)
-    for step in range(1, 5):
-        watch.see(step, shares)
+    named = []
+    for step in range(1, 6):
+        watch.stop(step)
+        named.append(watch.see(step, shares))
+    assert named == [[], [], [name], [name], [name]]
     with pytest.raises(CheckFailedError, match="collapsed: at step 5 "):
-        watch.see(5, shares)
+        watch.stop(5)
     assert len(said) == 1
     assert said[0].startswith("step 3: the policy is collapsing")
 
@@ -381,7 +384,8 @@ def test_the_watch_keeps_quiet_when_a_bad_spell_ends() -> None:
     watch = Watch(WatchSettings(steps=3, patience=5), said.append)
     good = dict.fromkeys(("empty", "one_list", "over_budget", "unfinished", "equal_groups"), 0.0)
     for step in range(1, 40):
-        watch.see(step, {**good, "empty": float(step % 3 != 0)})
+        assert watch.see(step, {**good, "empty": float(step % 3 != 0)}) == []
+        watch.stop(step)
     assert said == []
 
 

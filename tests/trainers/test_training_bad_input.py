@@ -94,7 +94,7 @@ def test_no_training_query_with_a_relevant_item(copied: Shop, cogr_train: Comman
     labels = [line for line in (data / "labels.jsonl").read_text().splitlines() if json.loads(line)["query"] in test]
     (data / "labels.jsonl").write_text("\n".join(labels) + "\n")
     ended = cogr_train("init", "-c", copied.config, "--run", "new")
-    bad(ended, "No training query of", "has a relevant item in the universe; check labels and threshold.")
+    bad(ended, "The train split of the data set jsonl has no queries with a relevant item (train 0, dev 0, test ")
 
 
 def untrained(shop: Shop, folder: Path) -> Path:

@@ -10,7 +10,6 @@ from cogr.rewards import load_reward
 from cogr.settings import Settings
 from indexers.workspace import Workspace
 from trainers.training.options import grpo_batch, sft_batch
-from trainers.training.scene import labelled
 from trainers.training.work import items_from
 
 
@@ -38,7 +37,7 @@ def check_settings(workspace: Workspace) -> None:
         )
     items_from(training)
     _check_adapters(workspace.settings)
-    queries = len(labelled(workspace.dataset)) + training.invented_queries
+    queries = len(workspace.dataset.require("train")) + training.invented_queries
     sizes = {"query": queries, "item": len(workspace.dataset.items)}
     for side, settings in (("query", training.query), ("item", training.item)):
         load_reward(settings.reward)

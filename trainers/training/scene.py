@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from cogr.errors import DataError
 from cogr.mirror import Mirror
-from cogr.records import Dataset, Query, Side
+from cogr.records import Query, Side
 from cogr.rewards import World
 from cogr.snapshots import Snapshot, open_snapshot
 from cogr.training_settings import TrainingSettings
@@ -65,15 +64,15 @@ class Scene:
     def snapshot(self, id_: str) -> Snapshot:
         return open_snapshot(self.workspace.store, id_)
 
-    @cached_property
-    def relevant(self) -> Mapping[str, frozenset[str]]:
-        """Training queries and their relevant items. Raises DataError when no training query has one."""
-        return labelled(self.workspace.dataset)
+    @property
+    def train(self) -> Sequence[Query]:
+        """Training queries; each has a relevant item. Raises DataError when there is none."""
+        return self.workspace.dataset.require("train")
 
     @cached_property
-    def train(self) -> Sequence[Query]:
-        """Training queries that have a relevant item."""
-        return [query for query in self.workspace.dataset.require("train") if query.id in self.relevant]
+    def relevant(self) -> Mapping[str, frozenset[str]]:
+        """Training queries and their relevant items."""
+        return {query.id: self.workspace.dataset.relevant[query.id] for query in self.train}
 
     @cached_property
     def invented(self) -> Invented:
@@ -108,13 +107,3 @@ class Scene:
     def mirror(self, snapshot_id: str) -> Mirror:
         """The mirror of a snapshot, mapped from disk."""
         return mirror_of(self.workspace.store, self.snapshot(snapshot_id))
-
-
-def labelled(dataset: Dataset) -> Mapping[str, frozenset[str]]:
-    """Training queries and their relevant items. Raises DataError when no training query has one."""
-    found = {q.id: dataset.relevant[q.id] for q in dataset.require("train") if dataset.relevant.get(q.id)}
-    if not found:
-        raise DataError(
-            f"No training query of {dataset.name} has a relevant item in the universe; check labels and threshold."
-        )
-    return found

@@ -169,9 +169,10 @@ class GrpoLog(_StepLog):
                 "tokens_per_second": round(tally.tokens / max(times["rollout"], 1e-9), 1),
                 "seconds": {name: round(seconds, 5) for name, seconds in times.items()},
                 **{name: logs[name] for name in ("loss", "grad_norm", "learning_rate", "entropy") if name in logs},
+                "collapsing": self._watch.see(state.global_step, shares),
             }
         )
-        self._watch.see(state.global_step, shares)
+        self._watch.stop(state.global_step)
 
     @property
     def notes(self) -> Mapping[str, Any]:

@@ -56,14 +56,19 @@ class Watch:
         self._say = say
         self._lasting = dict.fromkeys(_COLLAPSES, 0)
 
-    def see(self, step: int, shares: Mapping[str, float]) -> None:
-        """Look at one step's figures. Raises CheckFailedError when a collapse has lasted for the patience."""
+    def see(self, step: int, shares: Mapping[str, float]) -> list[str]:
+        """Look at one step's figures; the collapses that have lasted long enough to be named."""
         for name, what in _COLLAPSES.items():
             self._lasting[name] = self._lasting[name] + 1 if shares[name] >= self._settings.share else 0
             if self._lasting[name] == self._settings.steps:
                 self._say(f"step {step}: the policy is collapsing, {what} for {self._settings.steps} steps")
-            if self._lasting[name] >= self._settings.patience:
+        return [name for name, steps in self._lasting.items() if steps >= self._settings.steps]
+
+    def stop(self, step: int) -> None:
+        """Raise CheckFailedError when a collapse has lasted for the patience."""
+        for name, steps in self._lasting.items():
+            if steps >= self._settings.patience:
                 raise CheckFailedError(
-                    f"The policy has collapsed: at step {step} {what}, for {self._lasting[name]} steps in a row "
+                    f"The policy has collapsed: at step {step} {_COLLAPSES[name]}, for {steps} steps in a row "
                     f"(training.watch.patience); {_ADVICE}."
                 )
