@@ -10,6 +10,7 @@ import typer
 from cogr.errors import SettingsError, UserError
 from cogr.records import Side
 from indexers import console
+from indexers.fleet.commands import add_fleet_commands
 from indexers.options import (
     BackendName,
     ConfigOption,
@@ -17,6 +18,7 @@ from indexers.options import (
     SetOption,
     SideName,
     VerboseOption,
+    WorkersName,
     set_verbosity,
 )
 
@@ -30,8 +32,15 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+add_fleet_commands(app)
+
 SideOption = Annotated[SideName, typer.Option("--side", help="Which side: items or queries.")]
 BackendOption = Annotated[BackendName | None, typer.Option("--backend", help="Instead of the configuration's backend.")]
+
+WorkersOption = Annotated[
+    WorkersName | None,
+    typer.Option("--workers", help="local: in this process; celery: on workers. Instead of rebuild.workers."),
+]
 
 
 @app.command()
@@ -48,6 +57,7 @@ def rebuild(
     ] = None,
     push: Annotated[bool, typer.Option("--push/--no-push", help="Write the snapshot to the backend.")] = True,
     publish: Annotated[bool, typer.Option("--publish/--no-publish", help="Let it serve once it is verified.")] = True,
+    workers: WorkersOption = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what it would do; generate and write nothing.")
     ] = False,
@@ -66,7 +76,7 @@ def rebuild(
     set_verbosity(verbose)
     _known_generator(generator)
     workspace = Workspace.open(config, set_, backend)
-    wishes = Wishes(_side(side), generator, limit, push, publish)
+    wishes = Wishes(_side(side), generator, limit, push, publish, workers.value if workers else None)
     if dry_run:
         planned = plan_rebuild(workspace, wishes)
         console.emit(json_, planned, lambda out: reports.facts(out, "This would be done", planned))

@@ -36,6 +36,13 @@ class BackendName(StrEnum):
     opensearch = "opensearch"
 
 
+class WorkersName(StrEnum):
+    """Where a rebuild generates, as an option's choices."""
+
+    local = "local"
+    celery = "celery"
+
+
 def set_verbosity(verbose: bool) -> None:
     """Logs of our own packages to standard error: warnings, or everything from INFO up. Libraries stay silent."""
     handler = logging.StreamHandler(sys.stderr)

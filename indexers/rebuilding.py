@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, Protocol
 
 from cogr.errors import CheckFailedError
 from cogr.records import Side
@@ -15,6 +15,7 @@ from indexers.rebuild import Advance, Job, Plan, Rebuilt, make_plan, rebuild
 from indexers.workspace import Workspace
 
 Say = Callable[[str], None]
+Workers = Literal["local", "celery"]
 ProgressBar = Callable[[str, int], AbstractContextManager[Advance]]
 
 
@@ -26,6 +27,7 @@ class Wishes:
         limit: only the first entities of the source; such a snapshot is kept, and not pushed.
         push: write the snapshot to the backend.
         publish: switch what serves to it.
+        workers: instead of the settings' rebuild.workers.
     """
 
     side: Side
@@ -33,6 +35,7 @@ class Wishes:
     limit: int | None = None
     push: bool = True
     publish: bool = True
+    workers: Workers | None = None
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,7 @@ def plan_rebuild(workspace: Workspace, wishes: Wishes) -> Mapping[str, Any]:
             "to_generate": len(plan.missing),
             "cut_prompts": plan.cut_prompts,
             "generator": dict(job.generator.fingerprint),
+            "workers": wishes.workers or workspace.settings.rebuild.workers,
             "store": workspace.store.url,
             "backend": workspace.backend.name,
             "push": pushes(wishes),
@@ -118,11 +122,11 @@ def run_rebuild(workspace: Workspace, wishes: Wishes, bar: ProgressBar, say: Say
         CheckFailedError: too many entities were set aside, or what was pushed differs; nothing was switched.
         ServiceError: a service went away; the same command goes on.
     """
-    with workspace.store.lock(f"rebuild-{wishes.side}", f"rebuild --side {wishes.side}"):
+    with _means(workspace, wishes, say) as means:
         job = make_job(workspace, wishes)
         with job.generator:
             plan = make_plan(job)
-            rebuilt = _generate(job, plan, bar)
+            rebuilt = _generate(job, plan, bar, means.rebuild)
         _check_failures(rebuilt, workspace.settings.rebuild.max_failure_share)
         if not pushes(wishes):
             return Outcome(rebuilt, None, published=False)
@@ -130,15 +134,48 @@ def run_rebuild(workspace: Workspace, wishes: Wishes, bar: ProgressBar, say: Say
             workspace.backend, workspace.store, rebuilt.snapshot, workspace.settings.rebuild.verify_queries, say
         )
         if wishes.publish:
+            means.check()
             publish(workspace.backend, workspace.store, [rebuilt.snapshot.id])
             remember(workspace.store, workspace.backend.name, workspace.backend.serving())
         return Outcome(rebuilt, pushed.index, published=wishes.publish)
 
 
-def _generate(job: Job, plan: Plan, bar: ProgressBar) -> Rebuilt:
+class Means(Protocol):
+    """Where the generating is done."""
+
+    def rebuild(self, job: Job, plan: Plan, advance: Advance) -> Rebuilt: ...
+
+    def check(self) -> None:
+        """Raise LockedError when this process may not go on."""
+        ...
+
+
+class _Here:
+    """In this process, which holds a lock that ends with it."""
+
+    def rebuild(self, job: Job, plan: Plan, advance: Advance) -> Rebuilt:
+        return rebuild(job, plan, advance)
+
+    def check(self) -> None:
+        """The lock can't be lost."""
+
+
+@contextmanager
+def _means(workspace: Workspace, wishes: Wishes, say: Say) -> Iterator[Means]:
+    if (wishes.workers or workspace.settings.rebuild.workers) == "celery":
+        from indexers.fleet.session import coordinate
+
+        with coordinate(workspace, wishes.side, wishes.generator, say) as session:
+            yield session
+    else:
+        with workspace.store.lock(f"rebuild-{wishes.side}", f"rebuild --side {wishes.side}"):
+            yield _Here()
+
+
+def _generate(job: Job, plan: Plan, bar: ProgressBar, how: Callable[[Job, Plan, Advance], Rebuilt]) -> Rebuilt:
     what = "queries" if job.side == "query" else "items"
     with bar(f"keywords of {what}", len(plan.missing)) as advance:
-        return rebuild(job, plan, advance)
+        return how(job, plan, advance)
 
 
 def _check_failures(rebuilt: Rebuilt, allowed: float) -> None:
