@@ -7,6 +7,7 @@ time, acknowledged when it is over. Importing this loads neither Celery nor a mo
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,6 +28,13 @@ def serve(workspace: Workspace, queues: Sequence[str], *, name: str | None = Non
         queues: the queues to listen to.
         name: the worker's name; host and process by default.
     """
+    from celery.platforms import SecurityWarning
+    from celery.signals import setup_logging
+
+    # A container's user is root more often than not; what root must not do is to unpickle, and only JSON is read.
+    warnings.simplefilter("ignore", SecurityWarning)
+    # The command has set up logging; Celery would add handlers of its own.
+    setup_logging.connect(_leave_logging_alone)
     app = make_app(workspace.settings.redis, workspace.settings.fleet)
     # What a worker is told is in its queue: it neither greets other workers nor takes orders by broadcast.
     app.conf.update(worker_enable_remote_control=False, worker_send_task_events=False)
@@ -41,7 +49,6 @@ def serve(workspace: Workspace, queues: Sequence[str], *, name: str | None = Non
         pool="solo",
         concurrency=1,
         queues=list(queues),
-        loglevel=logging.INFO if log.isEnabledFor(logging.INFO) else logging.WARNING,
         without_gossip=True,
         without_mingle=True,
         without_heartbeat=True,
@@ -52,6 +59,10 @@ def serve(workspace: Workspace, queues: Sequence[str], *, name: str | None = Non
     finally:
         station.engines.close()
     return int(worker.exitcode or 0)
+
+
+def _leave_logging_alone(**_: Any) -> None:
+    """For Celery's signal."""
 
 
 def _asked_to_stop() -> bool:

@@ -20,6 +20,7 @@ from ops.servers.account import Account, service_account
 from ops.servers.distribution import Distribution, Say, find_distribution, variant, without_modules
 from ops.servers.folders import instance_folder, locked, open_to_others, require_free, servers_folder
 from ops.servers.instances import choose_port, known
+from ops.servers.instances import stop as stop
 from ops.servers.java import Java, Needed, find_java
 from ops.servers.node import Node, ports_file
 from ops.servers.process import current_process, end, last_words, spawn

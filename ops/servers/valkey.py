@@ -24,6 +24,7 @@ from ops.servers.account import Account, service_account
 from ops.servers.distribution import Say
 from ops.servers.folders import instance_folder, locked, open_to_others, require_free, servers_folder
 from ops.servers.instances import choose_port, free_port, known
+from ops.servers.instances import stop as stop
 from ops.servers.process import current_process, end, last_words, spawn
 from ops.servers.security import read_credentials
 from ops.servers.state import ServerState, drop_state, read_state, write_state
