@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.indexers.fleet_worlds import Fleet, fleet_in, kill
 
 from cogr.fleet_settings import FleetSettings, RedisSettings
 from indexers.fleet.broker import Broker, make_app
 from indexers.fleet.records import Attempt, RunFolder, open_run
+from tests.indexers.fleet_worlds import Fleet, fleet_in, kill
 
 pytestmark = pytest.mark.slow
 
