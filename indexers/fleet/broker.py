@@ -95,6 +95,9 @@ def _transport_options(redis: RedisSettings, fleet: FleetSettings) -> dict[str, 
         "socket_timeout": redis.timeout,
         "socket_connect_timeout": redis.timeout,
         "socket_keepalive": True,
+        # One try a call: who calls decides how long to wait for a broker that is away.
+        "max_retries": 1,
+        "interval_start": 0,
     }
     if redis.sentinel_master:
         options["master_name"] = redis.sentinel_master

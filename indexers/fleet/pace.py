@@ -44,7 +44,7 @@ class Pace:
         """
         size = self._first
         if self.rate is not None:
-            size = min(round(self.rate * self._seconds), GROWTH * max(self._first, self._largest))
+            size = int(min(self.rate * self._seconds, GROWTH * max(self._first, self._largest)))
             share = -(-unplanned // (2 * max(1, workers)))
             size = max(min(size, share), min(size, self._first), 1)
         return min(size, unplanned)

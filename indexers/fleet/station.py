@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import socket
 import threading
 import time
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cogr.errors import CogrError, ServiceError, StorageError
 from cogr.records import Side
@@ -40,6 +41,9 @@ from indexers.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
+NAME = r"^[A-Za-z0-9-]+$"
+"""Names of runs and shards: nothing in a message leads out of the run's folder."""
+
 
 class Message(BaseModel):
     """A task: which shard of which run. `dead` names attempts at it that the coordinator has given up."""
@@ -48,8 +52,8 @@ class Message(BaseModel):
 
     format: int = FORMAT
     side: Side
-    run: str
-    shard: str
+    run: str = Field(pattern=NAME)
+    shard: str = Field(pattern=NAME)
     dead: tuple[str, ...] = ()
 
 
@@ -94,10 +98,10 @@ class Station:
     def _refuse(self, task: Mapping[str, Any], reason: str) -> str:
         """Say so where the coordinator looks, whatever its version: side, run and shard are in every format."""
         side, run, shard = (task.get(key) for key in ("side", "run", "shard"))
-        if side in ("item", "query") and isinstance(run, str) and isinstance(shard, str):
-            folder = RunFolder(self._workspace.store, side, run)
-            if "/" not in run + shard and self._workspace.store.exists(folder.path):
-                with Work(folder, shard, self._name, self._workspace.settings) as work:
+        if side in ("item", "query") and all(isinstance(name, str) and re.match(NAME, name) for name in (run, shard)):
+            folder = RunFolder(self._workspace.store, side, str(run))
+            if self._workspace.store.exists(folder.path):
+                with Work(folder, str(shard), self._name, self._workspace.settings) as work:
                     work.end("declined", reason)
         return f"refused: {reason}"
 

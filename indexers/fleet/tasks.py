@@ -7,6 +7,7 @@ time, acknowledged when it is over. Importing this loads neither Celery nor a mo
 from __future__ import annotations
 
 import logging
+import signal
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -29,12 +30,13 @@ def serve(workspace: Workspace, queues: Sequence[str], *, name: str | None = Non
         name: the worker's name; host and process by default.
     """
     from celery.platforms import SecurityWarning
-    from celery.signals import setup_logging
+    from celery.signals import setup_logging, worker_ready
 
     # A container's user is root more often than not; what root must not do is to unpickle, and only JSON is read.
     warnings.simplefilter("ignore", SecurityWarning)
     # The command has set up logging; Celery would add handlers of its own.
     setup_logging.connect(_leave_logging_alone)
+    worker_ready.connect(_end_softly_by_ctrl_c)
     app = make_app(workspace.settings.redis, workspace.settings.fleet)
     # What a worker is told is in its queue: it neither greets other workers nor takes orders by broadcast.
     app.conf.update(worker_enable_remote_control=False, worker_send_task_events=False)
@@ -63,6 +65,11 @@ def serve(workspace: Workspace, queues: Sequence[str], *, name: str | None = Non
 
 def _leave_logging_alone(**_: Any) -> None:
     """For Celery's signal."""
+
+
+def _end_softly_by_ctrl_c(**_: Any) -> None:
+    """The first Ctrl-C does what SIGTERM does: end between two answers, by whatever Celery has set up for it."""
+    signal.signal(signal.SIGINT, signal.getsignal(signal.SIGTERM))
 
 
 def _asked_to_stop() -> bool:

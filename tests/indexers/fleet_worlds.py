@@ -106,7 +106,7 @@ class Fleet:
         return answer
 
     def status(self, side: Side = "item") -> Overview | None:
-        return overview(self.store, side, 1.5)
+        return overview(self.store, side, float(QUICK["fleet.lost_seconds"]))
 
     def wait_until(self, true: Callable[[Overview], object], seconds: float = 60.0) -> Overview:
         """Wait for a state of the run."""
@@ -116,7 +116,7 @@ class Fleet:
             if run is not None and true(run):
                 return run
             assert time.monotonic() < deadline, f"it did not come in time: {run}"
-            time.sleep(0.05)
+            time.sleep(0.15)
 
     def end(self) -> None:
         for process in self.processes:
