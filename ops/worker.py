@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Annotated
 
 import typer
@@ -43,6 +45,6 @@ def worker(
     if not workspace.settings.redis.url:
         raise SettingsError("A worker needs a broker: run cogr-ops redis start, then set redis.url or COGR_REDIS__URL.")
     console.note(f"Waiting for shards of {' and '.join(sides)} from {printable(workspace.settings.redis)}.")
-    status = serve(workspace, queues, name=name)
-    if status:
-        raise SystemExit(status)
+    if serve(workspace, queues, name=name):
+        console.note("Starting anew: the next shard is for another model.")
+        os.execv(sys.executable, sys.orig_argv)

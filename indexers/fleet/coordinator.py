@@ -72,6 +72,7 @@ class Coordinator:
         self._answered = self._shown = 0
         self._away_since: float | None = None
         self._written: Progress | None = None
+        self._counted = 0.0
         self._told = self._active = time.monotonic()
         self.passing: dict[str, Failure] = {}
 
@@ -213,6 +214,9 @@ class Coordinator:
     def _lost_messages(self, now: float) -> list[Shard]:
         """Shards whose message nobody has taken although the queue is empty, or a later one was taken."""
         grace = GRACE * self._settings.poll_seconds
+        if now - self._counted < grace:
+            return []
+        self._counted = now
         waiting = [
             shard
             for shard in self._ledger.shards.values()

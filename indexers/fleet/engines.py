@@ -15,6 +15,8 @@ from indexers.generators.registry import make_generator
 from indexers.workspace import Workspace, generator_options
 
 READS_COLLECTION = ("extractive", "statistical")
+ONE_PER_PROCESS = {"vllm"}
+"""Kinds whose memory is free again only when their process has ended."""
 _TOLD = ("name", "model", "adapter", "dtype", "max_model_len")
 
 
@@ -30,6 +32,10 @@ def as_told(own: GeneratorSettings, run: Mapping[str, Any]) -> GeneratorSettings
     sampling = Sampling.model_validate(run.get("sampling", {}))
     scripted = ScriptedSettings.model_validate(run.get("scripted", {}))
     return own.model_copy(update={**values, "sampling": sampling, "scripted": scripted})
+
+
+class EngineHeldError(Exception):
+    """The engine that is held can only be changed by a new process."""
 
 
 class Engines:
@@ -53,10 +59,13 @@ class Engines:
             GeneratorError: this worker's generator would write something else than the run's; the message says where
                 they differ.
             CogrError: it can't be made here.
+            EngineHeldError: this process has to end first.
         """
         wanted = run.fingerprint_hash
         if self._held is not None and self._name == wanted:
             return self._held
+        if self._held is not None and self._held.fingerprint.get("kind") in ONE_PER_PROCESS:
+            raise EngineHeldError
         self.close()
         differs = ""
         for settings in self._candidates(run):

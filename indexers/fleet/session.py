@@ -64,7 +64,10 @@ class Session:
             ServiceError: the broker is away, or workers fail without any answer in between.
         """
         started = time.monotonic()
-        folder, run = self._run(job, plan)
+        latest = open_run(job.store, job.side)
+        if not plan.missing and (latest is None or latest[0].ended is not None):
+            return freeze(job, plan, {}, started)
+        folder, run = self._run(job, plan, latest)
         passing = {}
         if plan.missing:
             settings = self._workspace.settings
@@ -78,8 +81,8 @@ class Session:
         folder.write(End(state="finished", at=time.time(), snapshot=rebuilt.snapshot.id), "end")
         return rebuilt
 
-    def _run(self, job: Job, plan: Plan) -> tuple[RunFolder, Run]:
-        """The run that is under way for the very same rebuild, or a new one."""
+    def _run(self, job: Job, plan: Plan, latest: tuple[RunFolder, Run] | None) -> tuple[RunFolder, Run]:
+        """The latest run, when it is under way and is the very same rebuild, or a new one."""
         settings = self._workspace.generator_settings(job.side, self._generator)
         fingerprint = fingerprint_hash(job.generator.fingerprint)
         identity = identity_of(
@@ -88,7 +91,6 @@ class Session:
             dataset=job.dataset_hash,
             entities=len(plan.entities),
         )
-        latest = open_run(job.store, job.side)
         if latest is not None and latest[0].ended is None:
             if latest[1].identity == identity and not latest[0].cancelled:
                 return latest

@@ -24,7 +24,7 @@ from cogr.errors import CogrError, ServiceError, StorageError
 from cogr.records import Side
 from cogr.settings import Settings
 from indexers.cache import GenerationCache, Segment
-from indexers.fleet.engines import Engines
+from indexers.fleet.engines import EngineHeldError, Engines
 from indexers.fleet.records import (
     FORMAT,
     Attempt,
@@ -64,6 +64,9 @@ class Station:
         workspace: the worker's own configuration.
         name: the worker's name in attempts and in `cogr-index status`.
         stopping: asked between answers; True ends the shard under way and leaves the rest of it to others.
+
+    Attributes:
+        changing_over: a shard wants another engine than the one that is held, and only a new process can load it.
     """
 
     def __init__(self, workspace: Workspace, name: str, stopping: Callable[[], bool] = lambda: False) -> None:
@@ -71,6 +74,7 @@ class Station:
         self._name = name
         self._stopping = stopping
         self.engines = Engines(workspace)
+        self.changing_over = False
 
     def take(self, task: Mapping[str, Any]) -> str:
         """Do one task, or say why not. Returns one line for the log.
@@ -89,7 +93,7 @@ class Station:
         folder = RunFolder(self._workspace.store, message.side, message.run)
         opened = folder.read(Run, "run")
         if opened is None:
-            return f"no run {run} in {self._workspace.store.url}: does the coordinator use another store?"
+            return self._warned(f"no run {run} in {self._workspace.store.url}: does the coordinator use another store?")
         if why := self._needless(folder, message):
             return f"{shard} of {run} is left alone: {why}"
         with Work(folder, message.shard, self._name, self._workspace.settings) as work:
@@ -103,7 +107,12 @@ class Station:
             if self._workspace.store.exists(folder.path):
                 with Work(folder, str(shard), self._name, self._workspace.settings) as work:
                     work.end("declined", reason)
-        return f"refused: {reason}"
+        return self._warned(f"refused: {reason}")
+
+    @staticmethod
+    def _warned(line: str) -> str:
+        log.warning("%s", line)
+        return line
 
     def _needless(self, folder: RunFolder, message: Message) -> str:
         """Why nothing is to be done for a shard; "" when it is wanted."""
@@ -131,6 +140,9 @@ class Station:
                 return f"{work.shard}: no requests"
             work.begin()
             finished = self._generate(generator, keyed, work)
+        except EngineHeldError:
+            self.changing_over = True
+            work.end("stopped", "this worker starts anew with another engine")
         except (ServiceError, OSError) as error:
             work.end("away", str(error))
         except CogrError as error:

@@ -19,8 +19,8 @@ from indexers.workspace import Workspace
 log = logging.getLogger(__name__)
 
 
-def serve(workspace: Workspace, queues: Sequence[str], *, name: str | None = None) -> int:
-    """Work until asked to stop. Returns the exit status.
+def serve(workspace: Workspace, queues: Sequence[str], *, name: str | None = None) -> bool:
+    """Work until asked to stop. Returns whether the process should start anew, with another engine.
 
     SIGTERM and Ctrl-C end it between two answers: what was generated is kept, the rest of the shard goes to others.
 
@@ -31,6 +31,7 @@ def serve(workspace: Workspace, queues: Sequence[str], *, name: str | None = Non
     """
     from celery.platforms import SecurityWarning
     from celery.signals import setup_logging, worker_ready
+    from celery.worker import state
 
     # A container's user is root more often than not; what root must not do is to unpickle, and only JSON is read.
     warnings.simplefilter("ignore", SecurityWarning)
@@ -44,6 +45,8 @@ def serve(workspace: Workspace, queues: Sequence[str], *, name: str | None = Non
 
     def shard(**task: Any) -> None:
         log.info("%s", station.take(task))
+        if station.changing_over:
+            state.should_stop = 0
 
     app.task(name=TASK)(shard)
     worker = app.Worker(
@@ -60,7 +63,7 @@ def serve(workspace: Workspace, queues: Sequence[str], *, name: str | None = Non
         worker.start()
     finally:
         station.engines.close()
-    return int(worker.exitcode or 0)
+    return station.changing_over
 
 
 def _leave_logging_alone(**_: Any) -> None:

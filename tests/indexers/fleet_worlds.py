@@ -87,7 +87,7 @@ class Fleet:
     def run(self, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
         """`cogr-index` with arguments, to its end."""
         command = self.command("indexers.cli", *arguments, **settings)
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
     def calm(self, **settings: str) -> str:
         """The snapshot of an undisturbed local rebuild with a store of its own."""
@@ -98,7 +98,7 @@ class Fleet:
     def log_of(self, process: subprocess.Popen[str]) -> str:
         return (self.folder / f"process-{self.processes.index(process)}.log").read_text()
 
-    def outcome(self, process: subprocess.Popen[str], seconds: float = 90.0) -> dict[str, Any]:
+    def outcome(self, process: subprocess.Popen[str], seconds: float = 300.0) -> dict[str, Any]:
         """What a coordinator said in the end, which was well."""
         out, _ = process.communicate(timeout=seconds)
         assert process.returncode == 0, self.log_of(process)
@@ -108,7 +108,7 @@ class Fleet:
     def status(self, side: Side = "item") -> Overview | None:
         return overview(self.store, side, float(QUICK["fleet.lost_seconds"]))
 
-    def wait_until(self, true: Callable[[Overview], object], seconds: float = 60.0) -> Overview:
+    def wait_until(self, true: Callable[[Overview], object], seconds: float = 240.0) -> Overview:
         """Wait for a state of the run."""
         deadline = time.monotonic() + seconds
         while True:

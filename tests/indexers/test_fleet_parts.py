@@ -25,7 +25,18 @@ from indexers.fleet.engines import Engines, told
 from indexers.fleet.lease import acquire, read_lease
 from indexers.fleet.pace import GROWTH, Pace
 from indexers.fleet.queues import queue_of
-from indexers.fleet.records import Attempt, Cancel, Done, End, Run, RunFolder, entities_of, new_run_id, shard_name
+from indexers.fleet.records import (
+    Attempt,
+    Cancel,
+    Done,
+    End,
+    Run,
+    RunFolder,
+    entities_of,
+    new_run_id,
+    open_run,
+    shard_name,
+)
 from indexers.fleet.session import coordinate
 from indexers.fleet.shards import read_keys, read_shard, write_shard
 from indexers.fleet.station import Station
@@ -339,6 +350,23 @@ def test_a_worker_with_another_generator_declines_or_changes_over(workspace: Wor
         engines.get(unknown)
 
 
+def test_an_engine_that_can_t_be_changed_in_its_process_ends_the_worker(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("indexers.fleet.engines.ONE_PER_PROCESS", {"scripted"})
+    run, folder = begin(workspace)
+    station = Station(workspace, "here")
+    assert "done" in station.take(task(run))
+    other = run.model_copy(update={"id": new_run_id(), "fingerprint_hash": "other"})
+    second = RunFolder(workspace.store, "item", other.id)
+    second.write(other, "run")
+    write_shard(second, "0001-00000-20", read_shard(folder, "0001-00000-20") or [])
+    assert "starts anew" in station.take(task(other))
+    assert station.changing_over
+    (attempt,) = second.attempts_of("0001-00000-20")
+    assert attempt.state == "stopped"
+
+
 # Coordinator and worker together
 
 
@@ -351,7 +379,7 @@ def alone(workspace: Workspace) -> Iterator[Any]:
 def coordinator(workspace: Workspace, session: Any, station: Station, said: list[str]) -> Coordinator:
     job = make_job(workspace, Wishes("item"))
     plan = make_plan(job)
-    folder, run = session._run(job, plan)
+    folder, run = session._run(job, plan, open_run(workspace.store, "item"))
     broker: Any = Straight(station)
     parts = Parts(job, plan, folder, run, session._lease, broker, workspace.settings.fleet, said.append, lambda _: None)
     return Coordinator(parts)
