@@ -100,6 +100,8 @@ def _cancel(workspace: Workspace, side: Side, wait: float) -> str:
             )
         else:
             time.sleep(0.2)
+    if folder.ended.state == "finished":
+        raise UserError(f"Run {run.id} finished before it could be cancelled; see cogr-index list.")
     return run.id
 
 

@@ -10,7 +10,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ from cogr.fleet_settings import RedisSettings
 from cogr.records import Side
 from cogr.store import Store
 from indexers.fleet.status import Overview, overview
+from indexers.rebuilding import Wishes, run_rebuild
+from indexers.workspace import Workspace
 
 QUICK = {
     "fleet.heartbeat_seconds": "0.3",
@@ -90,10 +92,13 @@ class Fleet:
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
     def calm(self, **settings: str) -> str:
-        """The snapshot of an undisturbed local rebuild with a store of its own."""
-        ended = self.run("rebuild", "--side", "item", "--json", store=str(self.folder / "calm"), **settings)
-        assert ended.returncode == 0, ended.stderr
-        return str(json.loads(ended.stdout)["snapshot"])
+        """The snapshot of an undisturbed local rebuild with a store of its own, in this process."""
+        values = {**self.settings, **{key.replace("__", "."): value for key, value in settings.items()}}
+        values["store"] = str(self.folder / "calm")
+        sets = [f"{key}={value}" for key, value in values.items()]
+        workspace = Workspace.open(self.folder / "cogr.toml", sets)
+        outcome = run_rebuild(workspace, Wishes("item"), lambda what, total: nullcontext(lambda count: None), print)
+        return outcome.rebuilt.snapshot.id
 
     def log_of(self, process: subprocess.Popen[str]) -> str:
         return (self.folder / f"process-{self.processes.index(process)}.log").read_text()

@@ -113,8 +113,8 @@ def test_entities_that_take_workers_down_are_set_aside(tmp_path: Path, valkey: R
 
 
 def test_two_coordinators_and_cancel(fleet: Fleet) -> None:
-    fleet.worker()
-    first = fleet.rebuild(generator__scripted__delay="0.05")
+    fleet.worker(generator__scripted__delay="0.3")
+    first = fleet.rebuild()
     fleet.wait_until(lambda run: run.held)
     second = fleet.run("rebuild", "--side", "item", "--workers", "celery")
     assert second.returncode == 2
@@ -129,7 +129,8 @@ def test_two_coordinators_and_cancel(fleet: Fleet) -> None:
     assert (run.state, run.running, run.waiting) == ("cancelled", 0, 0)
     assert run.answered < 240
     assert fleet.run("cancel", "--side", "item").returncode == 2
-    outcome = fleet.outcome(fleet.rebuild(generator__scripted__delay="0"))
+    fleet.worker()
+    outcome = fleet.outcome(fleet.rebuild())
     assert outcome["generated"] < 240
     assert outcome["snapshot"] == fleet.calm(generator__scripted__delay="0")
 
