@@ -17,7 +17,7 @@ class Row:
     Attributes:
         name: what was measured.
         value: the figure, in `unit`.
-        unit: us, s or MB.
+        unit: us, s, MB or %.
         target: the most it may be; None without one.
         cold: the same at first use, before anything is cached; None where that has no meaning.
         alternatives: name -> the alternative's figure in the same unit.

@@ -1,4 +1,4 @@
-"""Prompts: the paper's two templates (figure "prompts", appendix B.1), their two variants, and a data set's own.
+"""Prompts: the paper's two templates (figure "prompts", appendix B.1), their variants, and a data set's own.
 
 A prompt is chat messages; how a model's chat template spells them is the generator's business (`render`).
 """
@@ -15,18 +15,21 @@ from typing import Literal, Protocol
 from cogr.errors import SettingsError
 from cogr.records import Entity, Item, Side
 
-ItemVariant = Literal["full", "title"]
+ItemVariant = Literal["full", "title", "search"]
 QueryVariant = Literal["plain", "search"]
 
 _PLACEHOLDER = re.compile(r"\{(query|item|description|search_results)\}")
 _UNREADABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
-_ALLOWED: dict[Side, set[str]] = {"query": {"query", "search_results"}, "item": {"item", "description"}}
+_ALLOWED: dict[Side, set[str]] = {
+    "query": {"query", "search_results"},
+    "item": {"item", "description", "search_results"},
+}
 _REQUIRED: dict[Side, str] = {"query": "query", "item": "item"}
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A system and a user message with placeholders: {query}, {search_results}; {item}, {description}."""
+    """A system and a user message with placeholders: {query}; {item}, {description}; {search_results} on either side."""
 
     side: Side
     system: str
@@ -63,20 +66,22 @@ ITEM_USER = (
     "Item title: {item}\n"
     "Item Description: {description}"
 )
+_SEARCH = "\nSearch results: {search_results}"
 
 QUERY_TEMPLATES: dict[QueryVariant, Template] = {
     "plain": Template("query", QUERY_SYSTEM, QUERY_USER),
-    "search": Template("query", QUERY_SYSTEM, QUERY_USER + "\nSearch results: {search_results}"),
+    "search": Template("query", QUERY_SYSTEM, QUERY_USER + _SEARCH),
 }
 ITEM_TEMPLATES: dict[ItemVariant, Template] = {
     "full": Template("item", ITEM_SYSTEM, ITEM_USER),
     "title": Template("item", ITEM_SYSTEM, ITEM_USER.removesuffix("\nItem Description: {description}")),
+    "search": Template("item", ITEM_SYSTEM, ITEM_USER + _SEARCH),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One filled template. `cut` says that the description was shortened to the token budget."""
+    """One filled template. `cut` says that description or search results were shortened to the token budget."""
 
     system: str
     user: str
@@ -169,28 +174,23 @@ class Prompter:
         template: the side's template.
         description_tokens: budget of {description} and of {search_results}.
         cut: how texts are shortened to it.
+        separator: stands between search results.
     """
 
     template: Template
     description_tokens: int = 512
     cut: Cut = cut_by_estimate
+    separator: str = "; "
 
     def __call__(self, entity: Entity, search_results: Sequence[str] = ()) -> Prompt:
         """The prompt of one entity. `search_results` are titles or keywords that a retriever proposes."""
-        long = entity.text if isinstance(entity, Item) else "; ".join(search_results)
-        short = self.cut(long, self.description_tokens) if self._reads_long_text else ""
-        values = {
-            "query": entity.text,
-            "item": entity.title if isinstance(entity, Item) else "",
-            "description": short,
-            "search_results": short,
-        }
+        title, description = (entity.title, entity.text) if isinstance(entity, Item) else ("", "")
+        long = {"description": description, "search_results": self.separator.join(search_results)}
+        asked = [name for name in long if f"{{{name}}}" in self.template.user]
+        short = {name: self.cut(long[name], self.description_tokens) for name in asked}
+        values = {"query": entity.text, "item": title, **short}
         user = _PLACEHOLDER.sub(lambda match: _readable(values[match[1]]), self.template.user)
-        return Prompt(self.template.system, user, cut=self._reads_long_text and len(short) < len(long))
-
-    @property
-    def _reads_long_text(self) -> bool:
-        return "{description}" in self.template.user or "{search_results}" in self.template.user
+        return Prompt(self.template.system, user, cut=any(len(short[name]) < len(long[name]) for name in asked))
 
 
 def _readable(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Literal
 
 from cogr.errors import DataError
@@ -53,6 +54,9 @@ class Dataset:
         judged: query id -> item id -> grade, for judged-only metrics; every judgement of a known item by a query of a split.
         dataset_hash: sha256 over items, queries, splits and labels; names the data in manifests.
         notes: counts of what was left out and why, e.g. {"judgements of unknown items": 1}.
+        unlabelled: queries without a relevant item, such as frequent ones of a log: their keywords are worth computing in
+            advance, but nothing can be learned from them or measured on them. Not part of the hash.
+        updated: side -> id -> when the entity last changed, where the source says so. Not part of the hash.
     """
 
     name: str
@@ -62,9 +66,11 @@ class Dataset:
     judged: Mapping[str, Mapping[str, float]]
     dataset_hash: str
     notes: Mapping[str, int] = field(default_factory=dict)
+    unlabelled: Sequence[Query] = ()
+    updated: Mapping[Side, Mapping[str, datetime]] = field(default_factory=dict)
 
     def all_queries(self) -> list[Query]:
-        """Queries of every split, train first."""
+        """The labelled queries: those of every split, train first."""
         return [query for split in SPLITS for query in self.queries.get(split, ())]
 
     def require(self, split: Split) -> Sequence[Query]:
@@ -79,5 +85,5 @@ class Dataset:
         return queries
 
     def entities(self, side: Side) -> Sequence[Entity]:
-        """The entities of one side: every item, or the queries of every split."""
-        return self.items if side == "item" else self.all_queries()
+        """The entities of one side: every item, or the queries of every split and the unlabelled ones."""
+        return self.items if side == "item" else [*self.all_queries(), *self.unlabelled]

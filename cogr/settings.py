@@ -57,18 +57,30 @@ class KeywordSettings(Table):
     k_max: int = Field(30, ge=1, description="K_max: most keywords an entity may have (paper, section 3.3)")
 
 
+SearchFrom = Literal["bm25", "statistical"]
+
+
 class PromptSettings(Table):
     """The paper's templates, their variants, or texts of your own."""
 
-    item_variant: ItemVariant = Field("full", description="full: title and description; title: the title alone")
+    item_variant: ItemVariant = Field(
+        "full",
+        description="full: title and description; title: the title alone; search: title, description and search results",
+    )
     query_variant: QueryVariant = Field("plain", description="plain: the query alone; search: with search results")
     description_tokens: int = Field(
-        512, ge=1, description="Token budget of a description; longer ones are cut and counted"
+        512, ge=1, description="Token budget of a description, and of search results; longer ones are cut and counted"
     )
-    search_results: int = Field(10, ge=1, description="Titles put into the query prompt by the variant search")
+    search_results: int = Field(10, ge=1, description="Most results that the variant search puts into a prompt")
+    search_from: SearchFrom = Field(
+        "bm25",
+        description="bm25: titles of the best items; statistical: keywords that the generator of that name proposes "
+        "(out of fold for training queries)",
+    )
+    search_scores: bool = Field(False, description="Write after each result how sure its source is, (0) to (9)")
     item_system: str | None = Field(None, description="System message of your own for items")
     item_user: str | None = Field(
-        None, description="User message of your own for items, with {item} and maybe {description}"
+        None, description="User message of your own for items, with {item} and maybe {description}, {search_results}"
     )
     query_system: str | None = Field(None, description="System message of your own for queries")
     query_user: str | None = Field(
@@ -140,6 +152,17 @@ class ScriptedSettings(Table):
     )
 
 
+class StatisticalSettings(Table):
+    """The ranker that is told as keywords: `generator.name = "statistical"`, and wherever else it is asked."""
+
+    language: str = Field("english", description="Of stems and stop words, by its Snowball name")
+    anchors: bool = Field(
+        True,
+        description="Items also get the texts of training queries that they are relevant to. Off for training against them: "
+        "a training query's own text would find its labels",
+    )
+
+
 class SideGenerator(Table):
     """What one side does differently: after training, the two sides have models of their own."""
 
@@ -164,12 +187,17 @@ class GeneratorSettings(Table):
     max_model_len: int | None = Field(
         None, ge=1, description="Longest prompt plus completion; the model's own by default"
     )
+    constrained: bool = Field(
+        False,
+        description="Queries are written in the item snapshot's keywords and titles alone (vllm, transformers); rollouts are free",
+    )
     batch_size: int = Field(32, ge=1, description="Prompts a batch of transformers")
     gpu_memory_utilization: float = Field(0.9, gt=0, le=1, description="Share of GPU memory that vllm takes")
     tensor_parallel_size: int = Field(1, ge=1, description="GPUs that share one vllm engine")
     sampling: Sampling = Field(default_factory=Sampling)
     openai: EndpointSettings = Field(default_factory=EndpointSettings)
     scripted: ScriptedSettings = Field(default_factory=ScriptedSettings)
+    statistical: StatisticalSettings = Field(default_factory=StatisticalSettings)
     item: SideGenerator = Field(default_factory=SideGenerator)
     query: SideGenerator = Field(default_factory=SideGenerator)
 
@@ -191,6 +219,26 @@ class RebuildSettings(Table):
         0.02, ge=0, le=1, description="Above this share of set-aside entities nothing is published"
     )
     verify_queries: int = Field(100, ge=0, description="Live queries compared with the mirror before publishing")
+
+
+class PublishSettings(Table):
+    """The gate: what a pair of snapshots must not lose against the pair that serves. `publish --no-gate` overrules it."""
+
+    gate: bool = Field(True, description="Compare with what serves before anything is published")
+    split: Literal["auto", "train", "dev", "test"] = Field(
+        "auto", description="Queries that F1 is measured on; auto: dev where there is one, else test"
+    )
+    tolerance: float = Field(0.01, ge=0, le=1, description="F1 that may be lost")
+    max_growth: float = Field(
+        0.05,
+        ge=0,
+        le=1,
+        description="How much the shares of empty sets, of sets over the budget and of items that no query reaches may grow",
+    )
+    min_vocabulary: float = Field(
+        0.5, ge=0, description="Least number of distinct keywords of a side, as a share of the serving snapshot's"
+    )
+    warm_up_queries: int = Field(50, ge=0, description="Searches on a snapshot just before it serves")
 
 
 class OpenSearchSettings(Table):
@@ -230,6 +278,7 @@ class Settings(BaseSettings):
     rebuild: RebuildSettings = Field(default_factory=RebuildSettings)
     fleet: FleetSettings = Field(default_factory=FleetSettings)
     redis: RedisSettings = Field(default_factory=RedisSettings)
+    publish: PublishSettings = Field(default_factory=PublishSettings)
     opensearch: OpenSearchSettings = Field(default_factory=OpenSearchSettings)
     training: TrainingSettings = Field(default_factory=TrainingSettings)
 

@@ -24,6 +24,9 @@ from fsspec.implementations.local import LocalFileSystem
 
 from cogr.errors import LockedError, StorageError
 
+_YOUNG = 5.0
+"""Seconds for which a temporary file is left alone: between its creation and its lock it looks like nobody's."""
+
 
 class Store:
     """A folder or fsspec URL with atomic writes.
@@ -139,12 +142,21 @@ class Store:
         temporary = target.parent / f".tmp-{uuid.uuid4().hex}"
         try:
             with temporary.open("wb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)  # Tells `sweep` that somebody is writing it.
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            temporary.replace(target)
+                temporary.replace(target)
         finally:
             temporary.unlink(missing_ok=True)
+
+    def sweep(self, path: str = "") -> int:
+        """Remove what killed processes left half-written below a folder of a local store; how many files.
+
+        A temporary file is locked while it is written; one that is not, and is some seconds old, is nobody's.
+        """
+        left = [file for file in Path(self.full(path)).rglob(".tmp-*") if file.is_file()] if self.is_local else []
+        return sum(_remove_unless_written(file) for file in left)
 
     @contextlib.contextmanager
     def lock(self, name: str, doing: str) -> Iterator[None]:
@@ -167,6 +179,18 @@ class Store:
             file.write(f"process {os.getpid()} on {socket.gethostname()} ({doing}, since {started})")
             file.flush()
             yield
+
+
+def _remove_unless_written(file: Path) -> bool:
+    try:
+        with file.open("rb") as opened:
+            if time.time() - file.stat().st_mtime < _YOUNG:
+                return False
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            file.unlink()
+    except (BlockingIOError, FileNotFoundError, PermissionError):
+        return False
+    return True
 
 
 @contextlib.contextmanager

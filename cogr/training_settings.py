@@ -13,6 +13,8 @@ from pydantic import Field
 from cogr.tables import Table
 
 ItemsFrom = Literal["auto", "self", "labels", "extractive", "statistical"]
+QueriesFrom = Literal["items", "statistical"]
+FirstItems = Literal["model", "source"]
 Rollouts = Literal["transformers", "vllm-colocate", "vllm-server"]
 
 
@@ -38,6 +40,16 @@ class SftSettings(Table):
         "auto",
         description="Who writes the first item keywords: self (the model, as in the paper); labels (pairs of words that "
         "relevant items share), extractive or statistical for a model that can't write any; auto is labels for tiny, else self",
+    )
+    queries_from: QueriesFrom = Field(
+        "items",
+        description="What a query learns to write: items (the most frequent keywords of its relevant items, algorithm 1) "
+        "or statistical (what that generator, which has not seen its labels, writes for it)",
+    )
+    first_items: FirstItems = Field(
+        "model",
+        description="Item snapshot of round 0: written by the fine-tuned model, or by source, who wrote its targets; then "
+        "the model's own sets come in as they pay",
     )
     item_keywords: int = Field(10, ge=1, description="M: keywords an item (paper, section 4.3)")
     query_keywords: int = Field(
@@ -139,6 +151,7 @@ class TrainingSettings(Table):
     f_beta: float = Field(1.0, gt=0, description="Beta of the rewards' F measure; above 1 favours recall")
     plain_prompts: bool = Field(False, description="Train a model without a chat template on plain text prompts")
     gradient_checkpointing: bool = Field(False, description="Less memory for a third more time")
+    tensorboard: bool = Field(False, description="Write the step figures as TensorBoard events too, beside the jsonl")
     processes: int = Field(1, ge=1, description="Processes of one training stage, one GPU each, by accelerate")
     accept: Literal["pays", "all"] = Field(
         "pays",
@@ -159,7 +172,8 @@ class TrainingSettings(Table):
     invented_weight: float = Field(
         0.3,
         gt=0,
-        description="Weight of an invented query in the item rewards; a training query has its own, usually 1",
+        description="Weight of an invented query in the item rewards, where a training query has its own, usually 1; in query "
+        "GRPO a training query comes up 1 / invented_weight times as often",
     )
     sft: SftSettings = Field(default_factory=SftSettings)
     query: QueryGrpoSettings = Field(default_factory=QueryGrpoSettings)

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
 from cogr.errors import SettingsError, UserError
-from cogr.records import Side
-from indexers import console
-from indexers.fleet.commands import add_fleet_commands
-from indexers.options import (
-    BackendName,
-    ConfigOption,
-    JsonOption,
-    SetOption,
-    SideName,
-    VerboseOption,
-    WorkersName,
-    set_verbosity,
-)
-
-if TYPE_CHECKING:
-    from indexers.workspace import Workspace
+from indexers import console, upkeep
+from indexers.fleet import commands as fleet_commands
+from indexers.options import Call, SideName, SideOption, WorkersName, common_options
 
 app = typer.Typer(
     name="cogr-index",
@@ -32,22 +20,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-add_fleet_commands(app)
-
-SideOption = Annotated[SideName, typer.Option("--side", help="Which side: items or queries.")]
-BackendOption = Annotated[BackendName | None, typer.Option("--backend", help="Instead of the configuration's backend.")]
-
-WorkersOption = Annotated[
-    WorkersName | None,
-    typer.Option("--workers", help="local: in this process; celery: on workers. Instead of rebuild.workers."),
-]
-
 
 @app.command()
+@common_options()
 def rebuild(
     side: SideOption,
-    config: ConfigOption = None,
-    set_: SetOption = None,
+    call: Call,
     generator: Annotated[
         str | None,
         typer.Option("--generator", help="auto, statistical, extractive, vllm, transformers, openai or scripted."),
@@ -57,13 +35,13 @@ def rebuild(
     ] = None,
     push: Annotated[bool, typer.Option("--push/--no-push", help="Write the snapshot to the backend.")] = True,
     publish: Annotated[bool, typer.Option("--publish/--no-publish", help="Let it serve once it is verified.")] = True,
-    workers: WorkersOption = None,
+    workers: Annotated[
+        WorkersName | None,
+        typer.Option("--workers", help="local: in this process; celery: on workers. Instead of rebuild.workers."),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what it would do; generate and write nothing.")
     ] = False,
-    backend: BackendOption = None,
-    json_: JsonOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Generate keywords for a whole side, freeze them as a snapshot, push, verify and publish it.
 
@@ -71,117 +49,110 @@ def rebuild(
     """
     from indexers import reports
     from indexers.rebuilding import Wishes, plan_rebuild, run_rebuild
-    from indexers.workspace import Workspace
 
-    set_verbosity(verbose)
     _known_generator(generator)
-    workspace = Workspace.open(config, set_, backend)
-    wishes = Wishes(_side(side), generator, limit, push, publish, workers.value if workers else None)
+    workspace = call.workspace
+    wishes = Wishes(side.side, generator, limit, push, publish, workers.value if workers else None)
     if dry_run:
         planned = plan_rebuild(workspace, wishes)
-        console.emit(json_, planned, lambda out: reports.facts(out, "This would be done", planned))
+        call.emit(planned, lambda out: reports.facts(out, "This would be done", planned))
         return
     outcome = run_rebuild(workspace, wishes, reports.progress_bar, console.note)
-    console.emit(json_, outcome.as_dict(), lambda out: reports.rebuilt(out, outcome))
+    call.emit(outcome.as_dict(), lambda out: reports.rebuilt(out, outcome))
     console.next_command(reports.after_rebuild(workspace, outcome))
 
 
+app.command()(upkeep.update)
+app.command()(fleet_commands.status)
+app.command()(fleet_commands.cancel)
+
+
 @app.command()
+@common_options()
 def push(
     snapshot: Annotated[str, typer.Argument(help="Id of a snapshot.")],
-    config: ConfigOption = None,
-    set_: SetOption = None,
-    backend: BackendOption = None,
-    json_: JsonOption = False,
-    verbose: VerboseOption = False,
+    call: Call,
 ) -> None:
     """Write a snapshot to the backend beside what serves, and verify it there."""
     from cogr.snapshots import open_snapshot
     from indexers import reports
     from indexers.publishing import push_and_verify
-    from indexers.workspace import Workspace
 
-    set_verbosity(verbose)
-    workspace = Workspace.open(config, set_, backend)
+    workspace = call.workspace
     opened = open_snapshot(workspace.store, snapshot)
     pushed, verified = push_and_verify(
         workspace.backend, workspace.store, opened, workspace.settings.rebuild.verify_queries, console.note
     )
     payload = {"snapshot": snapshot, **reports.plain(pushed), "verified": reports.plain(verified)}
-    console.emit(json_, payload, lambda out: reports.facts(out, "Pushed", payload))
+    call.emit(payload, lambda out: reports.facts(out, "Pushed", payload))
     console.next_command(f"cogr-index publish {snapshot}")
 
 
 @app.command()
+@common_options()
 def publish(
     snapshots: Annotated[list[str], typer.Argument(help="One snapshot, or an item and a query snapshot as a pair.")],
-    config: ConfigOption = None,
-    set_: SetOption = None,
-    backend: BackendOption = None,
-    json_: JsonOption = False,
-    verbose: VerboseOption = False,
+    call: Call,
+    gate: Annotated[
+        bool, typer.Option("--gate/--no-gate", help="Compare with what serves first, as the settings publish.* say.")
+    ] = True,
 ) -> None:
     """Let pushed snapshots serve, all of them by one atomic switch."""
-    from indexers.workspace import Workspace
+    from indexers.gate import check
 
-    set_verbosity(verbose)
-    _switch(Workspace.open(config, set_, backend), snapshots, json_)
+    workspace = call.workspace
+    verdict = check(workspace, snapshots) if gate and workspace.settings.publish.gate else None
+    _switch(call, snapshots, {"gate": verdict.as_dict()} if verdict else {})
 
 
 @app.command()
+@common_options()
 def rollback(
-    config: ConfigOption = None,
-    set_: SetOption = None,
+    call: Call,
     to: Annotated[
         list[str] | None,
         typer.Option("--to", help="Snapshot to go back to; what served before the last switch by default."),
     ] = None,
-    backend: BackendOption = None,
-    json_: JsonOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Let what served before serve again, by the same atomic switch."""
     from indexers.history import previous
-    from indexers.workspace import Workspace
 
-    set_verbosity(verbose)
-    workspace = Workspace.open(config, set_, backend)
+    workspace = call.workspace
     ids = to or list(previous(workspace.store, workspace.backend.name, workspace.backend.serving()).values())
-    _switch(workspace, ids, json_)
+    _switch(call, ids, {})
 
 
-def _switch(workspace: Workspace, ids: list[str], json_: bool) -> None:
+def _switch(call: Call, ids: list[str], more: Mapping[str, Any]) -> None:
     from indexers import reports
     from indexers.history import remember
     from indexers.publishing import publish as switch
+    from indexers.publishing import warm_up
 
+    workspace = call.workspace
+    warm_up(workspace.backend, workspace.store, ids, workspace.settings.publish.warm_up_queries)
     before = switch(workspace.backend, workspace.store, ids).before
     serving = workspace.backend.serving()
     remember(workspace.store, workspace.backend.name, serving)
-    payload = {"serving": serving, "before": before}
-    console.emit(json_, payload, lambda out: reports.facts(out, "Serving now", payload["serving"]))
+    payload = {"serving": serving, "before": before, **more}
+    call.emit(payload, lambda out: reports.facts(out, "Serving now", payload["serving"]))
     console.next_command('cogr-index search "some query"')
 
 
 @app.command()
+@common_options()
 def verify(
     snapshot: Annotated[str | None, typer.Argument(help="Id of a snapshot; what serves by default.")] = None,
-    config: ConfigOption = None,
-    set_: SetOption = None,
+    *,
+    call: Call,
     queries: Annotated[int, typer.Option("--queries", min=0, help="Live queries to compare with the mirror.")] = 100,
-    backend: BackendOption = None,
-    json_: JsonOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Compare what is in the backend with the snapshot: count, sampled documents, live results bit for bit."""
     from cogr.records import SIDES
     from cogr.snapshots import open_snapshot
     from indexers import reports
     from indexers.publishing import probes
-    from indexers.workspace import Workspace
 
-    set_verbosity(verbose)
-    workspace = Workspace.open(config, set_, backend)
+    workspace = call.workspace
     ids = [snapshot] if snapshot else [id_ for side in SIDES if (id_ := workspace.backend.serving().get(side))]
     if not ids:
         raise UserError(
@@ -193,54 +164,43 @@ def verify(
         found[id_] = reports.plain(
             workspace.backend.verify(opened, probes(workspace.backend, workspace.store, opened, queries))
         )
-    console.emit(json_, {"verified": found}, lambda out: reports.verified(out, found))
+    call.emit({"verified": found}, lambda out: reports.verified(out, found))
 
 
 @app.command(name="list")
-def list_(
-    config: ConfigOption = None,
-    set_: SetOption = None,
-    backend: BackendOption = None,
-    json_: JsonOption = False,
-    verbose: VerboseOption = False,
-) -> None:
-    """Every snapshot: what it holds, whether it is pushed, which one serves."""
-    from indexers import reports
-    from indexers.workspace import Workspace
+@common_options()
+def list_(call: Call) -> None:
+    """Every snapshot: what serves, what stands by, what it holds, its size, its age, and its F1 where it was measured."""
+    from indexers.listing import listed, listing
 
-    set_verbosity(verbose)
-    rows = reports.listing(Workspace.open(config, set_, backend))
-    console.emit(json_, {"snapshots": rows}, lambda out: reports.listed(out, rows))
+    rows = listing(call.workspace)
+    call.emit({"snapshots": rows}, lambda out: listed(out, rows))
 
 
 @app.command()
+@common_options()
 def search(
     text: Annotated[str, typer.Argument(help="What a shopper types.")],
-    config: ConfigOption = None,
-    set_: SetOption = None,
+    call: Call,
     size: Annotated[int, typer.Option("--size", min=1, max=10_000, help="Hits to show.")] = 10,
     keywords: Annotated[
         str | None, typer.Option("--keywords", help="Use these, comma-separated, instead of generated ones.")
     ] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Each keyword's part of each score.")] = False,
-    backend: BackendOption = None,
-    json_: JsonOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Search what serves: the query's keywords, the matched items, and which keyword matched."""
     from indexers import reports
     from indexers.searching import search as run_search
-    from indexers.workspace import Workspace
 
-    set_verbosity(verbose)
     if not text.strip() and not keywords:
         raise UserError('The query is empty: give a text, such as cogr-index search "green sofa".')
-    workspace = Workspace.open(config, set_, backend)
+    workspace = call.workspace
     answer = run_search(workspace, text, size=size, keywords=keywords)
-    console.emit(json_, answer.as_dict(), lambda out: reports.answer(out, answer, explain=explain))
+    call.emit(answer.as_dict(), lambda out: reports.answer(out, answer, explain=explain))
 
 
 @app.command()
+@common_options(backend=False)
 def export(
     to: Annotated[Path, typer.Argument(help="File to write.")],
     snapshot: Annotated[str | None, typer.Option("--snapshot", help="Id; the newest of the side by default.")] = None,
@@ -248,41 +208,35 @@ def export(
     format_: Annotated[
         str, typer.Option("--format", help="jsonl, parquet or bulk (an OpenSearch _bulk file).")
     ] = "jsonl",
-    config: ConfigOption = None,
-    set_: SetOption = None,
-    json_: JsonOption = False,
-    verbose: VerboseOption = False,
+    *,
+    call: Call,
 ) -> None:
     """Write a snapshot's keyword sets to a file for other systems."""
     from indexers import reports
     from indexers.exporting import export as write
-    from indexers.workspace import Workspace
 
-    set_verbosity(verbose)
-    workspace = Workspace.open(config, set_)
-    opened = workspace.snapshot(snapshot, _side(side))
+    workspace = call.workspace
+    opened = workspace.snapshot(snapshot, side.side)
     count = write(opened, to, format_, prefix=workspace.settings.opensearch.prefix)
     payload = {"snapshot": opened.id, "file": str(to), "format": format_, "entities": count}
-    console.emit(json_, payload, lambda out: reports.facts(out, "Exported", payload))
+    call.emit(payload, lambda out: reports.facts(out, "Exported", payload))
+
+
+app.command("import")(upkeep.import_)
+app.command()(upkeep.diff)
+app.command()(upkeep.prune)
 
 
 @app.command()
-def inspect(
-    config: ConfigOption = None, set_: SetOption = None, json_: JsonOption = False, verbose: VerboseOption = False
-) -> None:
+@common_options(backend=False)
+def inspect(call: Call) -> None:
     """What is in the data set, what is wrong with it, and whether it suits CoGR."""
     from cogr.inspect import inspect_dataset
     from indexers import reports
-    from indexers.workspace import Workspace
 
-    set_verbosity(verbose)
-    report = inspect_dataset(Workspace.open(config, set_).dataset)
-    console.emit(json_, report.as_dict(), lambda out: reports.inspected(out, report))
+    report = inspect_dataset(call.workspace.dataset)
+    call.emit(report.as_dict(), lambda out: reports.inspected(out, report))
     console.next_command("cogr-index rebuild --side item")
-
-
-def _side(name: SideName) -> Side:
-    return "item" if name is SideName.item else "query"
 
 
 def _known_generator(name: str | None) -> None:

@@ -1,4 +1,4 @@
-"""Plain BM25 over titles and texts, by bm25s: the baseline of every comparison, and the `+ search results` of a prompt.
+"""Plain BM25 over titles and texts, by bm25s: the baseline of every comparison, and a source of a prompt's search results.
 
 It ranks words of the items' own text. It has nothing to do with generated keywords; those are `cogr.mirror`.
 """
@@ -51,14 +51,3 @@ class Lexical:
         found = np.flatnonzero(scores > 0)
         best = found[np.argsort(-scores[found], kind="stable")][:size]
         return [(self.items[self._order[i]], float(scores[i])) for i in best]
-
-
-class TitleFinder:
-    """Titles of the best items, for the prompt variant `+ search results` (paper, section 5.5)."""
-
-    def __init__(self, items: Sequence[Item], size: int) -> None:
-        self._lexical = Lexical(items)
-        self._size = size
-
-    def __call__(self, text: str) -> list[str]:
-        return [item.title for item, _ in self._lexical.rank(text, self._size)]

@@ -1,14 +1,26 @@
-"""The options that every command has, spelled once."""
+"""The options that every command has, spelled once: a command takes one `Call` in their place."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import logging
 import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
+from rich.console import Console
+
+from cogr.records import Side
+from indexers import console
+
+if TYPE_CHECKING:
+    from indexers.workspace import Workspace
 
 ConfigOption = Annotated[
     Path | None,
@@ -28,6 +40,11 @@ class SideName(StrEnum):
     query = "query"
     item = "item"
 
+    @property
+    def side(self) -> Side:
+        """The side that it names."""
+        return "item" if self is SideName.item else "query"
+
 
 class BackendName(StrEnum):
     """The two backends, as an option's choices."""
@@ -41,6 +58,82 @@ class WorkersName(StrEnum):
 
     local = "local"
     celery = "celery"
+
+
+SideOption = Annotated[SideName, typer.Option("--side", help="Which side: items or queries.")]
+BackendOption = Annotated[BackendName | None, typer.Option("--backend", help="Instead of the configuration's backend.")]
+
+
+@dataclass(frozen=True)
+class Call:
+    """How a command was called: what the common options say. See `common_options`.
+
+    Attributes:
+        config: the configuration file, or None for ./cogr.toml.
+        overrides: `--set` values.
+        backend: instead of the configuration's.
+        json: the result is wanted as one JSON object.
+    """
+
+    config: Path | None = None
+    overrides: list[str] = field(default_factory=list)
+    backend: BackendName | None = None
+    json: bool = False
+
+    @cached_property
+    def workspace(self) -> Workspace:
+        """What the configuration names; opened when it is first asked for. Raises SettingsError."""
+        from indexers.workspace import Workspace
+
+        return Workspace.open(self.config, self.overrides, self.backend)
+
+    def emit(self, payload: Mapping[str, Any], human: Callable[[Console], None]) -> None:
+        """Write the command's result, as JSON or for people (`console.emit`)."""
+        console.emit(self.json, payload, human)
+
+
+def common_options(*, backend: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the common options. It takes them as one parameter of the type `Call`.
+
+    In --help, --config and --set stand where the `Call` stands, the others at the end.
+
+    Args:
+        backend: False for a command that never looks at a backend: it has no --backend.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        hints = get_type_hints(command, include_extras=True)
+        place = next(name for name, hint in hints.items() if hint is Call)
+
+        @functools.wraps(command)
+        def called(**given: Any) -> None:
+            set_verbosity(given.pop("verbose"))
+            call = Call(given.pop("config"), given.pop("set_") or [], given.pop("backend", None), given.pop("json_"))
+            command(**given, **{place: call})
+
+        called.__signature__ = _spread(inspect.signature(command), hints, place, backend)  # type: ignore[attr-defined]
+        # What typer resolves names by; those of the signature are resolved already.
+        called.__annotations__ = {}
+        return called
+
+    return decorate
+
+
+def _spread(signature: inspect.Signature, hints: Mapping[str, Any], place: str, backend: bool) -> inspect.Signature:
+    """The command's signature with the common options instead of the `Call`."""
+    parameters = []
+    for name, parameter in signature.parameters.items():
+        if name == place:
+            parameters += [_option("config", ConfigOption), _option("set_", SetOption)]
+        else:
+            parameters.append(parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY))
+    parameters += [_option("backend", BackendOption)] if backend else []
+    parameters += [_option("json_", JsonOption, False), _option("verbose", VerboseOption, False)]
+    return signature.replace(parameters=parameters)
+
+
+def _option(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def set_verbosity(verbose: bool) -> None:

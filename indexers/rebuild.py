@@ -7,9 +7,10 @@ parsed into keyword sets and frozen. Killed at any moment, the next call generat
 
 from __future__ import annotations
 
+import heapq
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cogr.keywords import cut_to_budget, normalise, over_budget, parse_counted
@@ -28,12 +29,33 @@ _ASSEMBLE = 8192
 
 
 @dataclass(frozen=True)
+class Carried:
+    """Rows of another snapshot that a job takes over instead of generating them.
+
+    Attributes:
+        snapshot: whose rows.
+        without: ids of rows that are not taken: changed and gone ones.
+        set_aside: id -> reason, of the rows that are taken.
+        cut_to_budget: how many of them were cut to the budget.
+    """
+
+    snapshot: Snapshot
+    without: Collection[str]
+    set_aside: Mapping[str, str] = field(default_factory=dict)
+    cut_to_budget: int = 0
+
+    def rows(self) -> Iterator[Row]:
+        """The rows in id order, streaming."""
+        return (row for row in self.snapshot.rows() if row.id not in self.without)
+
+
+@dataclass(frozen=True)
 class Job:
     """Everything that a rebuild needs to know.
 
     Attributes:
         side: which side.
-        entities: the whole side, in any order, ids distinct.
+        entities: the whole side without what is carried, in any order, ids distinct.
         generator: what writes the keywords.
         prompter: fills the side's template.
         store: where cache and snapshot go.
@@ -41,6 +63,7 @@ class Job:
         round: number of the round that the snapshot belongs to; 0 outside of training.
         parent: the snapshot that it follows.
         search_results: what goes into {search_results} of the prompt variant `search`.
+        carried: rows of another snapshot that go into this one as they are.
     """
 
     side: Side
@@ -55,6 +78,7 @@ class Job:
     search_results: SearchResults | None = None
     flush_answers: int = 512
     flush_seconds: float = 20.0
+    carried: Carried | None = None
 
     def request(self, entity: Entity) -> Request:
         """The request of one entity."""
@@ -139,7 +163,12 @@ def freeze(job: Job, plan: Plan, passing: Mapping[str, Failure], started: float)
     """
     cached = GenerationCache(job.store, job.generator.fingerprint).load(plan.keys) if plan.missing else plan.cached
     assembly = _Assembly(job, plan, cached, passing)
-    snapshot = write_snapshot(job.store, job.side, assembly.rows(), assembly.provenance)
+    rows = assembly.rows()
+    if job.carried is not None:
+        rows = heapq.merge(rows, job.carried.rows(), key=lambda row: row.id)
+        assembly.set_aside.update(job.carried.set_aside)
+        assembly.cut_to_budget += job.carried.cut_to_budget
+    snapshot = write_snapshot(job.store, job.side, rows, assembly.provenance)
     _write_set_aside(job.store, snapshot.id, assembly.set_aside)
     return Rebuilt(
         snapshot,
@@ -231,4 +260,15 @@ class _Assembly:
 
 def _write_set_aside(store: Store, snapshot_id: str, set_aside: Mapping[str, str]) -> None:
     lines = (json.dumps({"id": id_, "reason": reason}, ensure_ascii=False) for id_, reason in set_aside.items())
-    store.write(f"snapshots/{snapshot_id}/set_aside.jsonl", "".join(line + "\n" for line in lines).encode())
+    store.write(_set_aside_path(snapshot_id), "".join(line + "\n" for line in lines).encode())
+
+
+def read_set_aside(store: Store, snapshot_id: str) -> dict[str, str]:
+    """id -> reason of a snapshot's entities that were set aside; empty where nothing is known of it."""
+    path = _set_aside_path(snapshot_id)
+    lines = store.read(path).decode().splitlines() if store.exists(path) else []
+    return {row["id"]: row["reason"] for row in map(json.loads, lines)}
+
+
+def _set_aside_path(snapshot_id: str) -> str:
+    return f"snapshots/{snapshot_id}/set_aside.jsonl"

@@ -9,8 +9,10 @@ from typing import Any, Literal, Protocol
 
 from cogr.errors import CheckFailedError
 from cogr.records import Side
+from indexers.gate import check
 from indexers.history import remember
-from indexers.publishing import publish, push_and_verify
+from indexers.publishing import publish as switch
+from indexers.publishing import push_and_verify, warm_up
 from indexers.rebuild import Advance, Job, Plan, Rebuilt, make_plan, rebuild
 from indexers.workspace import Workspace
 
@@ -82,7 +84,7 @@ def make_job(workspace: Workspace, wishes: Wishes) -> Job:
         dataset_hash=workspace.dataset.dataset_hash,
         k_max=settings.keywords.k_max,
         parent=workspace.backend.serving().get(wishes.side) if wishes.push else None,
-        search_results=workspace.search_results(wishes.side),
+        search_results=workspace.search_results(wishes.side, chosen),
         flush_answers=settings.rebuild.flush_answers,
         flush_seconds=settings.rebuild.flush_seconds,
     )
@@ -126,18 +128,8 @@ def run_rebuild(workspace: Workspace, wishes: Wishes, bar: ProgressBar, say: Say
         job = make_job(workspace, wishes)
         with job.generator:
             plan = make_plan(job)
-            rebuilt = _generate(job, plan, bar, means.rebuild)
-        _check_failures(rebuilt, workspace.settings.rebuild.max_failure_share)
-        if not pushes(wishes):
-            return Outcome(rebuilt, None, published=False)
-        pushed, _ = push_and_verify(
-            workspace.backend, workspace.store, rebuilt.snapshot, workspace.settings.rebuild.verify_queries, say
-        )
-        if wishes.publish:
-            means.check()
-            publish(workspace.backend, workspace.store, [rebuilt.snapshot.id])
-            remember(workspace.store, workspace.backend.name, workspace.backend.serving())
-        return Outcome(rebuilt, pushed.index, published=wishes.publish)
+            rebuilt = generate(job, plan, bar, means)
+        return hand_over(workspace, rebuilt, say, push=pushes(wishes), publish=wishes.publish, means=means)
 
 
 class Means(Protocol):
@@ -150,7 +142,7 @@ class Means(Protocol):
         ...
 
 
-class _Here:
+class InProcess:
     """In this process, which holds a lock that ends with it."""
 
     def rebuild(self, job: Job, plan: Plan, advance: Advance) -> Rebuilt:
@@ -158,6 +150,9 @@ class _Here:
 
     def check(self) -> None:
         """The lock can't be lost."""
+
+
+IN_PROCESS = InProcess()
 
 
 @contextmanager
@@ -169,13 +164,38 @@ def _means(workspace: Workspace, wishes: Wishes, say: Say) -> Iterator[Means]:
             yield session
     else:
         with workspace.store.lock(f"rebuild-{wishes.side}", f"rebuild --side {wishes.side}"):
-            yield _Here()
+            yield IN_PROCESS
 
 
-def _generate(job: Job, plan: Plan, bar: ProgressBar, how: Callable[[Job, Plan, Advance], Rebuilt]) -> Rebuilt:
+def hand_over(
+    workspace: Workspace, rebuilt: Rebuilt, say: Say, *, push: bool, publish: bool, means: Means = IN_PROCESS
+) -> Outcome:
+    """What comes after the keywords: push, verify, switch, as far as asked.
+
+    Raises:
+        CheckFailedError: too many entities were set aside, what was pushed differs, or the gate says no; nothing was switched.
+    """
+    _check_failures(rebuilt, workspace.settings.rebuild.max_failure_share)
+    if not push:
+        return Outcome(rebuilt, None, published=False)
+    pushed, _ = push_and_verify(
+        workspace.backend, workspace.store, rebuilt.snapshot, workspace.settings.rebuild.verify_queries, say
+    )
+    if publish:
+        if workspace.settings.publish.gate:
+            check(workspace, [rebuilt.snapshot.id])
+        warm_up(workspace.backend, workspace.store, [rebuilt.snapshot.id], workspace.settings.publish.warm_up_queries)
+        means.check()
+        switch(workspace.backend, workspace.store, [rebuilt.snapshot.id])
+        remember(workspace.store, workspace.backend.name, workspace.backend.serving())
+    return Outcome(rebuilt, pushed.index, published=publish)
+
+
+def generate(job: Job, plan: Plan, bar: ProgressBar, means: Means = IN_PROCESS) -> Rebuilt:
+    """Carry the plan out, with a progress bar."""
     what = "queries" if job.side == "query" else "items"
     with bar(f"keywords of {what}", len(plan.missing)) as advance:
-        return how(job, plan, advance)
+        return means.rebuild(job, plan, advance)
 
 
 def _check_failures(rebuilt: Rebuilt, allowed: float) -> None:

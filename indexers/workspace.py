@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -11,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from cogr.datasets import load_dataset
 from cogr.errors import SettingsError, SnapshotError
 from cogr.prompts import Cut, Prompter, cut_by_estimate, cut_by_tokenizer
-from cogr.records import Dataset, Entity, Side, self_text
+from cogr.records import Dataset, Entity, Side
 from cogr.settings import GeneratorSettings, Settings, load_settings
 from cogr.snapshots import Snapshot, list_snapshots, open_snapshot
 from cogr.store import Store
+from indexers.proposals import SEPARATORS
 
 if TYPE_CHECKING:
     from indexers.backends.base import Backend
@@ -56,6 +58,12 @@ class Workspace:
             max_unknown_share=asked.max_unknown_share,
         )
 
+    def with_dataset(self, dataset: Dataset) -> Workspace:
+        """The same workspace over another data set; what is open is shared."""
+        other = copy.copy(self)
+        other.__dict__["dataset"] = dataset
+        return other
+
     @cached_property
     def backend(self) -> Backend:
         if self._backend_name == "memory":
@@ -69,16 +77,18 @@ class Workspace:
     def prompter(self, side: Side, name: str | None = None) -> Prompter:
         """The prompter of one side, for the generator of that name (the settings' one when None)."""
         prompts = self.settings.prompts
-        return Prompter(prompts.template(side), prompts.description_tokens, self._cut(side, name))
+        return Prompter(
+            prompts.template(side), prompts.description_tokens, self._cut(side, name), SEPARATORS[prompts.search_from]
+        )
 
     def _cut(self, side: Side, name: str | None) -> Cut:
         """By the model's own tokenizer where the model is here, else by an estimate."""
         chosen = self.generator_settings(side, name)
         if chosen.name not in ("vllm", "transformers") or chosen.model is None:
             return cut_by_estimate
-        from indexers.generators.models import load_tokenizer, resolve_model
+        from indexers.generators.models import resolve_model, shared_tokenizer
 
-        return cut_by_tokenizer(load_tokenizer(resolve_model(chosen.model)))
+        return cut_by_tokenizer(shared_tokenizer(resolve_model(chosen.model)))
 
     def generator_settings(self, side: Side, name: str | None = None) -> GeneratorSettings:
         """The generator's settings of one side, with `auto` decided.
@@ -96,16 +106,30 @@ class Workspace:
         """The generator of one side. Raises GeneratorError, MissingExtraError, ServiceError."""
         from indexers.generators.registry import make_generator
 
-        return make_generator(generator_options(self.generator_settings(side, name)), side, self.dataset, self.store)
+        chosen = self.generator_settings(side, name)
+        vocabulary = self._vocabulary(chosen) if side == "query" and chosen.constrained else None
+        options = generator_options(chosen, vocabulary, self.settings.keywords.k_max)
+        return make_generator(options, side, self.dataset, self.store)
 
-    def search_results(self, side: Side) -> Callable[[Entity], Sequence[str]] | None:
-        """What the prompt variant `search` puts beside a query: titles of the best items by BM25."""
-        if side == "item" or "{search_results}" not in self.settings.prompts.template(side).user:
+    def _vocabulary(self, chosen: GeneratorSettings) -> str | None:
+        """The item snapshot that queries are written for: the one that serves, else the newest."""
+        if chosen.name == "openai":
+            raise SettingsError("generator.constrained needs the generator vllm or transformers, not openai.")
+        if chosen.name not in _CAN_BE_CONSTRAINED:
             return None
-        from indexers.lexical import TitleFinder
+        return self.backend.serving().get("item") or self.snapshot(None, "item").id
 
-        finder = TitleFinder(self.dataset.items, self.settings.prompts.search_results)
-        return lambda entity: finder(self_text(entity))
+    def search_results(self, side: Side, entities: Sequence[Entity]) -> Callable[[Entity], Sequence[str]] | None:
+        """What the prompt variant `search` puts beside each of these entities; None where no prompt asks for it.
+
+        Raises MissingExtraError, and GeneratorError where `statistical` can't learn from the labels.
+        """
+        prompts = self.settings.prompts
+        if "{search_results}" not in prompts.template(side).user:
+            return None
+        from indexers.proposals import search_results
+
+        return search_results(self, entities)
 
     def serving(self, side: Side) -> Snapshot:
         """The snapshot that serves. Raises SnapshotError when there is none."""
@@ -126,24 +150,35 @@ class Workspace:
         return open_snapshot(self.store, known[-1].id)
 
 
-def generator_options(settings: GeneratorSettings) -> dict[str, Any]:
-    """One kind's options, as its module takes them. Raises SettingsError when one that it needs is not set."""
+def generator_options(settings: GeneratorSettings, vocabulary: str | None = None, k_max: int = 30) -> dict[str, Any]:
+    """One kind's options, as its module takes them.
+
+    Args:
+        settings: of one side, `auto` decided.
+        vocabulary: id of the item snapshot whose keywords alone may be written.
+        k_max: most keywords then.
+
+    Raises:
+        SettingsError: an option that the kind needs is not set.
+    """
     for key, value in (("model", settings.model), ("openai.base_url", settings.openai.base_url)):
         if value is None and key in _NEEDS.get(settings.name, ()):
             raise SettingsError(
                 f"The generator {settings.name} needs generator.{key}; set it in the configuration or by --set."
             )
-    sampling = settings.sampling.model_dump()
+    drawing = {"sampling": settings.sampling.model_dump(), "vocabulary": vocabulary, "k_max": k_max}
     own: dict[str, Mapping[str, Any]] = {
         "scripted": settings.scripted.model_dump(),
-        "openai": {"model": settings.model, "sampling": sampling, **dict(settings.openai)},
-        "vllm": {name: getattr(settings, name) for name in _VLLM} | {"sampling": sampling},
-        "transformers": {name: getattr(settings, name) for name in _TRANSFORMERS} | {"sampling": sampling},
+        "statistical": settings.statistical.model_dump(),
+        "openai": {"model": settings.model, "sampling": drawing["sampling"], **dict(settings.openai)},
+        "vllm": {name: getattr(settings, name) for name in _VLLM} | drawing,
+        "transformers": {name: getattr(settings, name) for name in _TRANSFORMERS} | drawing,
     }
     return {"kind": settings.name, **own.get(settings.name, {})}
 
 
 _NEEDS = {"vllm": ("model",), "transformers": ("model",), "openai": ("model", "openai.base_url")}
+_CAN_BE_CONSTRAINED = ("vllm", "transformers")
 _MODEL = ("model", "adapter", "dtype", "max_model_len")
 _VLLM = (*_MODEL, "gpu_memory_utilization", "tensor_parallel_size")
 _TRANSFORMERS = (*_MODEL, "batch_size")

@@ -110,23 +110,12 @@ MINUTES = (
     "cogr-train sft",
     "cogr-train round",
     "cogr-train run ",
+    "cogr-train report",
 )
 
 
-@pytest.mark.slow
-def test_the_readme_shows_what_the_demo_prints(tmp_path: Path) -> None:
-    shown = (ROOT / "README.md").read_text("utf-8").split("<!-- demo-output -->")[1]
-    rows = re.findall(r"^│ (\w+) +│ ([\d.]+) │ ([\d.]+) │ ([\d.]+) │", shown, re.MULTILINE)
-    run(tmp_path, "cogr-train demo --out demo")
-    found = json.loads((tmp_path / "demo/summary.json").read_text("utf-8"))["rows"]
-    assert [name for name, *_ in rows] == [row["name"] for row in found]
-    # Boosted trees differ a little between processors.
-    for (_, *figures), row in zip(rows, found, strict=True):
-        assert [float(figure) for figure in figures] == pytest.approx([row["p"], row["r"], row["f1"]], abs=0.03)
-
-
 def runs_anywhere(line: str) -> bool:
-    """Commands that need a server or minutes are tried by tests of their own."""
+    """Commands that need a server, a trained run or minutes are tried by tests of their own."""
     unfit = ("<", "vllm", "--workers celery")
     return not line.startswith((*MINUTES, "cogr-ops opensearch stop")) and not any(part in line for part in unfit)
 

@@ -12,6 +12,7 @@ from rich.table import Table
 from cogr.records import SPLITS, Split
 from indexers import console
 from indexers.options import BackendName, ConfigOption, JsonOption, SetOption, VerboseOption, set_verbosity
+from trainers.report.command import report
 from trainers.training import commands
 
 app = typer.Typer(
@@ -26,6 +27,7 @@ app.command()(commands.sft)
 app.command("round")(commands.round_)
 app.command("run")(commands.run_rounds)
 app.command()(commands.status)
+app.command()(report)
 
 
 @app.command()
@@ -42,10 +44,14 @@ def evaluate(
     json_: JsonOption = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Precision, recall, F1 and rank metrics of a snapshot pair on one split. Needs no torch."""
+    """Precision, recall, F1 and rank metrics of any snapshot pair on one split, the same on every backend. Needs no torch.
+
+    An item snapshot that the backend does not have yet is pushed beside what serves; it serves nothing.
+    """
     from cogr.snapshots import open_snapshot
     from indexers.workspace import Workspace
     from trainers.comparison import baseline_rows
+    from trainers.evaluation import ensure_pushed
     from trainers.evaluation import evaluate as run_evaluation
 
     set_verbosity(verbose)
@@ -53,6 +59,8 @@ def evaluate(
     workspace = Workspace.open(config, set_, backend)
     items = open_snapshot(workspace.store, item) if item else workspace.serving("item")
     queries = open_snapshot(workspace.store, query) if query else workspace.serving("query")
+    if ensure_pushed(workspace.backend, items):
+        console.note(f"pushed {items.id} to {workspace.backend.name} beside what serves")
     found = run_evaluation(workspace.backend, workspace.dataset, items, queries, asked)
     payload = found.as_dict()
     if baselines:
@@ -90,14 +98,15 @@ def _show(out: Console, payload: dict[str, Any]) -> None:
 def demo(
     backend: Annotated[BackendName, typer.Option("--backend", help="Where it is indexed.")] = BackendName.memory,
     out: Annotated[Path, typer.Option("--out", help="Folder for everything that it writes.")] = Path(".demo"),
+    set_: SetOption = None,
     json_: JsonOption = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Index a sample shop by generated keywords, measure it and search it."""
+    """Index a sample shop by generated keywords, train a tiny model pair on it, measure and search what serves."""
     from trainers.demo import run_demo
 
     set_verbosity(verbose)
-    run_demo(backend.value, out, json_)
+    run_demo(backend.value, out, json_, set_ or ())
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """Evaluation of a snapshot pair on one split, through a backend: memory and OpenSearch give equal figures.
 
-It measures what a search returns, the whole retrieved set in its one total order; it trains nothing and writes nothing.
+It measures what a search returns, the whole retrieved set in its one total order; it trains nothing and publishes nothing.
 """
 
 from __future__ import annotations
@@ -70,6 +70,14 @@ def retrieve(
             )
         words = query_keywords(asked.text, rows[asked.id].keywords)
         yield asked.id, [hit.id for hit in backend.retrieved(words, side="item", snapshot=item.id).hits]
+
+
+def ensure_pushed(backend: Backend, item: Snapshot) -> bool:
+    """Push an item snapshot beside what serves where it is not yet, so that it can be evaluated; whether that was needed."""
+    if any(known.snapshot == item.id and known.complete for known in backend.list()):
+        return False
+    backend.push(item)
+    return True
 
 
 def measure(dataset: Dataset, queries: Sequence[Query], runs: Mapping[str, Sequence[str]]) -> dict[str, float]:

@@ -11,11 +11,12 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from cogr.datasets.fields import check_id, check_text
 from cogr.datasets.reading import Place
 from cogr.errors import DataError, SettingsError
-from cogr.records import SPLITS, Dataset, Item, Query, Split
+from cogr.records import SPLITS, Dataset, Item, Query, Side, Split
 
 DEFAULT_TEST_SHARE = 0.1
 
@@ -76,6 +77,7 @@ class Builder:
         self._query_places: dict[str, Place] = {}
         self._splits: dict[str, tuple[Split, Place]] = {}
         self._judged: dict[str, dict[str, float]] = {}
+        self._updated: dict[Side, dict[str, datetime]] = {}
         self._judgements = 0
         self._first_unknown = ""
 
@@ -105,6 +107,11 @@ class Builder:
         self._query_places[id] = place
         if split is not None:
             self.assign(place, id, split)
+
+    def updated(self, side: Side, id: str, time: datetime | None) -> None:
+        """Note when an entity last changed, where the record says so."""
+        if time is not None:
+            self._updated.setdefault(side, {})[id] = time
 
     def has_query(self, id: str) -> bool:
         """True when the query was added already."""
@@ -161,11 +168,13 @@ class Builder:
         relevant = self._relevant()
         splits = self._split(relevant, test_share)
         queries = {split: self._queries_of(split, splits) for split in SPLITS}
-        left_out = len(self._queries) - sum(map(len, queries.values()))
-        self.notes[UNLABELLED] += left_out
+        unlabelled = tuple(query for id_, query in self._queries.items() if id_ not in relevant)
+        self.notes[UNLABELLED] += len(unlabelled)
         judged = {id_: self._judged[id_] for id_ in splits}
-        dataset = Dataset(self.name, tuple(self._items.values()), queries, relevant, judged, "", +self.notes)
-        return replace(dataset, dataset_hash=content_hash(dataset))
+        dataset = Dataset(
+            self.name, tuple(self._items.values()), queries, relevant, judged, "", +self.notes, unlabelled
+        )
+        return replace(dataset, dataset_hash=content_hash(dataset), updated=self._updated)
 
     def _check_unknown(self) -> None:
         unknown = self.notes[UNKNOWN_QUERIES] + self.notes[UNKNOWN_ITEMS]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from cogr.datasets.reading import Place
@@ -81,6 +82,24 @@ def parse_number(text: str, key: str, place: Place) -> float:
     if not math.isfinite(number):
         raise DataError(f"{place}: {key!r} is {text[:40]!r}; write it as a number.")
     return number
+
+
+def time_field(record: Mapping[str, Any], key: str, place: Place) -> datetime | None:
+    """A time: ISO 8601 (UTC unless it says otherwise) or seconds since 1970; None when the record has none. Raises DataError."""
+    value = record.get(key)
+    if value is None or isinstance(value, datetime):
+        return value and in_utc(value)
+    try:
+        if isinstance(value, str):
+            return in_utc(datetime.fromisoformat(value))
+        return datetime.fromtimestamp(number_field(record, key, place, 0.0), UTC)
+    except (ValueError, OverflowError, OSError) as error:
+        raise DataError(f"{place}: {key!r} is {value!r}; write a time such as 2026-01-31T12:00:00Z.") from error
+
+
+def in_utc(time: datetime) -> datetime:
+    """The time with a zone: UTC where it names none."""
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time
 
 
 def _finite(value: float) -> bool:

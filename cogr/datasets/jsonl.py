@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cogr.datasets.building import Builder
-from cogr.datasets.fields import id_field, number_field, text_field
+from cogr.datasets.fields import id_field, number_field, text_field, time_field
 from cogr.datasets.loader import Loader
 from cogr.datasets.reading import Place, find, json_records, need
 from cogr.errors import DataError
@@ -32,18 +32,22 @@ def read(folder: Path, builder: Builder) -> None:
 
 
 def add_item(builder: Builder, place: Place, record: Mapping[str, Any], id_key: str = "id") -> None:
-    """Add a record with an id, a title and a text. Raises DataError when it has neither title nor text."""
+    """Add a record with an id, a title and a text, and perhaps when it was updated. Raises DataError when it has neither title nor text."""
     if record.get("title") is None and record.get("text") is None:
         raise DataError(f"{place}: the item has neither 'title' nor 'text'; give it one of them.")
     title, text = text_field(record, "title", place), text_field(record, "text", place)
-    builder.item(place, id_field(record, id_key, place), title, text)
+    id_ = id_field(record, id_key, place)
+    builder.item(place, id_, title, text)
+    builder.updated("item", id_, time_field(record, "updated", place))
 
 
 def add_query(builder: Builder, place: Place, record: Mapping[str, Any], id_key: str = "id") -> None:
-    """Add a record with an id, a text, and perhaps a weight and a split."""
+    """Add a record with an id, a text, and perhaps a weight, a split, and when it was updated."""
     split = text_field(record, "split", place) or None
     weight = number_field(record, "weight", place, default=1.0)
-    builder.query(place, id_field(record, id_key, place), text_field(record, "text", place), weight, split)
+    id_ = id_field(record, id_key, place)
+    builder.query(place, id_, text_field(record, "text", place), weight, split)
+    builder.updated("query", id_, time_field(record, "updated", place))
 
 
 def add_label(builder: Builder, place: Place, record: Mapping[str, Any]) -> None:

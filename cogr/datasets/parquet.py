@@ -17,12 +17,12 @@ from cogr.errors import DataError
 
 
 def read(folder: Path, builder: Builder) -> None:
-    for place, record in _records(_files(folder, "items.parquet", ITEMS_ADVICE), ("id", "title", "text")):
+    for place, record in _records(_files(folder, "items.parquet", ITEMS_ADVICE), ("id", "title", "text", "updated")):
         add_item(builder, place, record)
     if not ((folder / "queries.parquet").exists() or (folder / "labels.parquet").exists()):
         return
     queries = _files(folder, "queries.parquet", QUERIES_ADVICE)
-    for place, record in _records(queries, ("id", "text", "weight", "split")):
+    for place, record in _records(queries, ("id", "text", "weight", "split", "updated")):
         add_query(builder, place, record)
     for place, record in _records(_files(folder, "labels.parquet", LABELS_ADVICE), ("query", "item", "grade")):
         add_label(builder, place, record)

@@ -13,7 +13,7 @@ import typer
 from cogr.errors import CheckFailedError, UserError
 from cogr.records import SIDES, Side
 from indexers import console
-from indexers.options import ConfigOption, JsonOption, SetOption, SideName, VerboseOption, set_verbosity
+from indexers.options import Call, SideName, SideOption, common_options
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
@@ -24,54 +24,33 @@ if TYPE_CHECKING:
 SideChoice = Annotated[SideName | None, typer.Option("--side", help="Only this side.")]
 
 
-def add_fleet_commands(app: typer.Typer) -> None:
-    """Put both commands into an application."""
-    app.command()(status)
-    app.command()(cancel)
-
-
+@common_options(backend=False)
 def status(
+    call: Call,
     side: SideChoice = None,
     watch: Annotated[bool, typer.Option("--watch", help="Show it again and again until nothing runs.")] = False,
     every: Annotated[float, typer.Option("--every", min=0.1, help="Seconds between two looks of --watch.")] = 2.0,
-    config: ConfigOption = None,
-    set_: SetOption = None,
-    json_: JsonOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """How rebuilds on workers stand: shards, who holds what, rates, time left. Read from the store; no broker is asked."""
-    from indexers.workspace import Workspace
-
-    set_verbosity(verbose)
-    workspace = Workspace.open(config, set_)
-    if watch and not json_:
-        _watch(workspace, side, every)
-        return
-    while True:
-        found = _look(workspace, side)
-        console.emit(json_, {"runs": [run.as_dict() for run in found]}, lambda out: out.print(_drawn(found)))  # noqa: B023
-        if not watch or not _under_way(found):
-            break
-        time.sleep(every)
-    _next(found)
+    found = _look(call.workspace, side)
+    if watch:
+        found = _watch(call.workspace, side, every, found)
+    call.emit({"runs": [run.as_dict() for run in found]}, lambda out: out.print(_drawn(found)))
+    for run in found:
+        if run.state in ("silent", "interrupted", "cancelled"):
+            console.next_command(f"cogr-index rebuild --side {run.side} --workers celery")
 
 
+@common_options(backend=False)
 def cancel(
-    side: Annotated[SideName, typer.Option("--side", help="Which side: items or queries.")],
+    side: SideOption,
+    call: Call,
     wait: Annotated[float, typer.Option("--wait", min=0, help="Seconds to wait until it has stopped.")] = 120.0,
-    config: ConfigOption = None,
-    set_: SetOption = None,
-    json_: JsonOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Stop a rebuild on workers: no more shards, workers stop between two answers. What was generated is kept."""
-    from indexers.workspace import Workspace
-
-    set_verbosity(verbose)
-    workspace = Workspace.open(config, set_)
-    run = _cancel(workspace, "item" if side is SideName.item else "query", wait)
+    run = _cancel(call.workspace, side.side, wait)
     payload = {"cancelled": run, "side": side.value}
-    console.emit(json_, payload, lambda out: out.print(f"Run {run} is cancelled; what was generated is kept."))
+    call.emit(payload, lambda out: out.print(f"Run {run} is cancelled; what was generated is kept."))
     console.next_command(f"cogr-index rebuild --side {side.value} --workers celery")
 
 
@@ -113,26 +92,16 @@ def _look(workspace: Workspace, side: SideName | None) -> list[Overview]:
     return [run for run in found if run is not None]
 
 
-def _under_way(found: Sequence[Overview]) -> bool:
-    return any(run.state in ("running", "cancelling") for run in found)
-
-
-def _watch(workspace: Workspace, side: SideName | None, every: float) -> None:
+def _watch(workspace: Workspace, side: SideName | None, every: float, found: list[Overview]) -> list[Overview]:
+    """Show it on standard error until nothing runs any more. Returns the last look."""
     from rich.live import Live
 
-    found = _look(workspace, side)
-    with Live(_drawn(found), auto_refresh=False) as live:
-        while _under_way(found):
+    with Live(_drawn(found), console=console.stderr_console(), auto_refresh=False, transient=True) as live:
+        while any(run.state in ("running", "cancelling") for run in found):
             time.sleep(every)
             found = _look(workspace, side)
             live.update(_drawn(found), refresh=True)
-    _next(found)
-
-
-def _next(found: Sequence[Overview]) -> None:
-    for run in found:
-        if run.state in ("silent", "interrupted", "cancelled"):
-            console.next_command(f"cogr-index rebuild --side {run.side} --workers celery")
+    return found
 
 
 def _drawn(found: Sequence[Overview]) -> Group:

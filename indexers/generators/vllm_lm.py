@@ -6,30 +6,21 @@ stream; those that don't fit the context are set aside before the engine sees th
 
 from __future__ import annotations
 
-import importlib.util
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import tempfile
+from collections.abc import Iterable, Iterator
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
-from cogr.errors import GeneratorError, MissingExtraError
+from cogr.errors import GeneratorError
 from cogr.records import Dataset, Side
 from cogr.store import Store
-from indexers.generators.base import Answer, Completion, Failure, GeneratorBase, Request, batched
-from indexers.generators.models import (
-    LocalModelOptions,
-    check_adapter,
-    context_length,
-    encode,
-    first_line,
-    load_tokenizer,
-    model_fingerprint,
-    read_json,
-    resolve_model,
-    too_long,
-)
+from indexers.generators.base import Answer, Completion, Request, batched
+from indexers.generators.constraint import known_keywords
+from indexers.generators.models import Encoded, LocalModelGenerator, LocalModelOptions, first_line, read_json
 
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 
@@ -48,33 +39,14 @@ class VllmOptions(LocalModelOptions):
     chunk: int = Field(default=512, ge=1)
 
 
-class VllmGenerator(GeneratorBase):
+class VllmGenerator(LocalModelGenerator[VllmOptions]):
     """vLLM's offline engine. Loads at the first request (about 30 s on a CPU).
 
     The engine is seeded, not the request. Even so, what is drawn depends on what else is in the batch: nothing promises
     the same text twice.
-
-    Raises:
-        GeneratorError: the model or adapter can't be used; checked when made, loaded later.
-        MissingExtraError: vLLM is not installed.
     """
 
-    def __init__(self, options: VllmOptions) -> None:
-        if importlib.util.find_spec("vllm") is None:
-            raise MissingExtraError("The generator vllm", "vllm")
-        self.options = options
-        self.folder = resolve_model(options.model)
-        if options.adapter:
-            check_adapter(options.adapter, self.folder)
-        self.context = context_length(self.folder, options)
-
-    @cached_property
-    def fingerprint(self) -> Mapping[str, object]:
-        return model_fingerprint("vllm", self.options, self.folder)
-
-    @cached_property
-    def _tokenizer(self) -> Any:
-        return load_tokenizer(self.folder)
+    kind, packages, extra = "vllm", ("vllm",), "vllm"
 
     @cached_property
     def _engine(self) -> Any:
@@ -104,6 +76,8 @@ class VllmGenerator(GeneratorBase):
             "enforce_eager": on_cpu(),
             "disable_log_stats": True,
         }
+        if options.vocabulary:
+            arguments["logits_processors"] = ["indexers.generators.vllm_constraint:VocabularyProcessor"]
         if options.adapter:
             rank = int(read_json(options.adapter / "adapter_config.json", f"The adapter {options.adapter}")["r"])
             fits = min((known for known in _RANKS if known >= rank), default=rank)
@@ -121,27 +95,37 @@ class VllmGenerator(GeneratorBase):
             top_k=sampling.top_k,
             max_tokens=sampling.max_tokens,
             stop_token_ids=self._stops(),
+            extra_args=self._constraint(),
         )
+
+    def _constraint(self) -> dict[str, str] | None:
+        """What a request tells the engine's logits processor."""
+        if self._items is None:
+            return None
+        from indexers.generators.vllm_constraint import ARGUMENT, write_vocabulary
+
+        file = Path(self._folder.name) / "vocabulary.json"
+        write_vocabulary(file, known_keywords(self._items), self.folder, self._stops(), self.options.k_max)
+        return {ARGUMENT: str(file)}
+
+    @cached_property
+    def _folder(self) -> tempfile.TemporaryDirectory[str]:
+        return tempfile.TemporaryDirectory(prefix="cogr-vllm-")
 
     def _stops(self) -> list[int]:
         """Tokens that end a completion: the model's and the tokenizer's."""
         file = self.folder / "generation_config.json"
         own = read_json(file, "").get("eos_token_id") if file.is_file() else None
         listed = own if isinstance(own, list) else [own]
-        return sorted({token for token in (*listed, self._tokenizer.eos_token_id) if token is not None})
+        return sorted({token for token in (*listed, self.tokenizer.eos_token_id) if token is not None})
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
         for chunk in batched(requests, self.options.chunk):
-            fitting: list[tuple[Request, list[int]]] = []
-            for request in chunk:
-                ids = encode(request.prompt, self._tokenizer)
-                if reason := too_long(len(ids), self.context):
-                    yield Failure(request.id, reason)
-                else:
-                    fitting.append((request, ids))
+            fitting, failed = self.encoded(chunk)
+            yield from failed
             yield from self._answer(fitting)
 
-    def _answer(self, fitting: list[tuple[Request, list[int]]]) -> Iterator[Answer]:
+    def _answer(self, fitting: list[Encoded]) -> Iterator[Answer]:
         if not fitting:
             return
         outputs = self._engine.generate(
@@ -155,9 +139,17 @@ class VllmGenerator(GeneratorBase):
         for (request, ids), output in zip(fitting, outputs, strict=True):
             if list(output.prompt_token_ids) != ids:
                 raise RuntimeError(f"vLLM answered another prompt than that of {request.id!r}")
-            written = output.outputs[0]
-            truncated = written.finish_reason == "length"
-            yield Completion(request.id, written.text, tokens=len(written.token_ids), truncated=truncated)
+            yield self._completion(request, output.outputs[0])
+
+    def _completion(self, request: Request, written: Any) -> Completion:
+        truncated = written.finish_reason == "length"
+        text = written.text
+        if truncated and self._items is not None:
+            from indexers.generators.vllm_constraint import read_vocabulary
+
+            whole = read_vocabulary(next(iter(self._sampling.extra_args.values()))).whole(written.token_ids)
+            text = self.tokenizer.decode(written.token_ids[:whole], skip_special_tokens=True)
+        return Completion(request.id, text, tokens=len(written.token_ids), truncated=truncated)
 
     @cached_property
     def _adapter(self) -> Any:
@@ -171,6 +163,9 @@ class VllmGenerator(GeneratorBase):
         engine = self.__dict__.pop("_engine", None)
         if engine is not None:
             engine.llm_engine.engine_core.shutdown()
+        folder = self.__dict__.pop("_folder", None)
+        if folder is not None:
+            folder.cleanup()
 
 
 def on_cpu() -> bool:
@@ -201,7 +196,7 @@ def make(
     options: VllmOptions,
     side: Side,  # noqa: ARG001
     dataset: Dataset | None,  # noqa: ARG001
-    store: Store | None,  # noqa: ARG001
+    store: Store | None,
 ) -> VllmGenerator:
     """The registry's entry."""
-    return VllmGenerator(options)
+    return VllmGenerator(options, store)

@@ -115,7 +115,7 @@ def fetch_with_maven(artifact: str, into: Path, what: str, say: Say) -> Path:
     done = subprocess.run(command, cwd=into, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     fetched = [path for path in set(into.iterdir()) - before if path.is_file()]
     if done.returncode != 0 or len(fetched) != 1:
-        raise ServiceError(f"Maven could not fetch {what}: {_maven_reason(done.stdout + done.stderr)}")
+        raise ServiceError(f"Maven could not fetch {what}: {maven_reason(done.stdout + done.stderr, done.returncode)}")
     return fetched[0]
 
 
@@ -127,11 +127,16 @@ def _local_repository(into: Path) -> list[str]:
     return [] if os.access(nearest, os.W_OK) else [f"-Dmaven.repo.local={into / 'm2' / 'repository'}"]
 
 
-def _maven_reason(output: str) -> str:
-    """The first error line of Maven, without addresses."""
-    errors = [line.removeprefix("[ERROR]").strip() for line in output.splitlines() if line.startswith("[ERROR]")]
-    reason = re.sub(r"\(?https?://\S+", "", errors[0] if errors else output.strip() or "it says nothing")
-    return f"{reason[:400].rstrip('. ')}."
+def maven_reason(output: str, status: int) -> str:
+    """Why Maven failed: its first error line that says something, else its last line, else its exit status. No addresses."""
+    # Maven colours its output by empty escape sequences even where it is told not to.
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in output.splitlines()]
+    errors = [line for line in lines if line.startswith("[ERROR]")]
+    for line in (*errors, *reversed(lines)):
+        reason = re.sub(r"\(?https?://\S+|-> \[Help \d+\]", "", line.removeprefix("[ERROR]")).rstrip(". ").strip()
+        if reason:
+            return f"{reason[:400]}."
+    return f"it ended with status {status} and said nothing."
 
 
 def unpack(archive: Path, folder: Path) -> None:

@@ -112,6 +112,8 @@ def test_threshold_and_queries_without_a_relevant_item(tmp_path: Path) -> None:
     assert [query.id for query in dataset.all_queries()] == ["q0"]
     assert set(dataset.judged) == {"q0"}
     assert dataset.notes == {"queries without a relevant item": 11}
+    assert {query.id for query in dataset.unlabelled} == {query["id"] for query in QUERIES} - {"q0"}
+    assert [query.id for query in dataset.entities("query")] == ["q0", *(query.id for query in dataset.unlabelled)]
     assert len(dataset.items) == 20
 
 

@@ -76,7 +76,7 @@ def test_what_no_tokenizer_takes_is_left_out() -> None:
         ("item", "Write keywords.", r"lacks the placeholder \{item\}; add it to prompts\.item_user"),
         ("query", "Write keywords.", r"lacks the placeholder \{query\}"),
         ("query", "{query} {description}", r"has the placeholder \{description\}, which only the other side has"),
-        ("item", "{item} {search_results}", r"has the placeholder \{search_results\}"),
+        ("item", "{item} {query}", r"has the placeholder \{query\}"),
     ],
 )
 def test_a_bad_template_is_one_sentence(side: Any, user: str, said: str) -> None:
@@ -86,7 +86,7 @@ def test_a_bad_template_is_one_sentence(side: Any, user: str, said: str) -> None
 
 def test_hashes_tell_templates_apart() -> None:
     hashes = {template.hash for template in (*QUERY_TEMPLATES.values(), *ITEM_TEMPLATES.values())}
-    assert len(hashes) == 4
+    assert len(hashes) == 5
     assert Template("item", "", "{item}").hash != Template("item", " ", "{item}").hash
     assert QUERY_TEMPLATES["plain"].hash == Template("query", *_texts(QUERY_TEMPLATES["plain"])).hash
 
@@ -111,6 +111,13 @@ def test_long_search_results_are_cut_and_say_so() -> None:
     prompt = Prompter(QUERY_TEMPLATES["search"], 10)(Query("q", "couch"), ["Velvet sofa"] * 50)
     assert prompt.cut
     assert not Prompter(QUERY_TEMPLATES["plain"], 10)(Query("q", "couch"), ["Velvet sofa"] * 50).cut
+
+
+def test_an_item_has_search_results_beside_its_description_each_with_its_budget() -> None:
+    prompter = Prompter(ITEM_TEMPLATES["search"], 3, separator=", ")
+    prompt = prompter(Item("1", "Sofa", "plush and warm"), ["couch", "settee", "divan"])
+    assert prompt.user.endswith("Item title: Sofa\nItem Description: plush and warm\nSearch results: couch, settee")
+    assert prompt.cut
 
 
 @given(st.text(max_size=300), st.integers(1, 60))

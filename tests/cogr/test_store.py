@@ -105,3 +105,26 @@ def test_a_store_in_the_place_of_a_file_is_one_sentence(tmp_path: Path) -> None:
 def test_an_unknown_scheme_is_one_sentence() -> None:
     with pytest.raises(StorageError, match="can't be opened"):
         Store("nosuch://bucket")
+
+
+def test_a_sweep_removes_what_a_killed_process_left_and_not_what_is_being_written(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; from cogr.store import Store\n"
+        f"with Store({str(tmp_path)!r}).replacing('a/x') as file:\n"
+        "    file.write(b'half'); file.flush(); print('written', flush=True); sys.stdin.read()"
+    )
+    writer = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert writer.stdout is not None
+    writer.stdout.readline()
+    (temporary,) = (tmp_path / "a").glob(".tmp-*")
+    os.utime(temporary, (0, 0))
+    assert Store(tmp_path).sweep() == 0
+    writer.kill()
+    writer.communicate()
+    assert temporary.read_bytes() == b"half"
+    os.utime(temporary)
+    assert Store(tmp_path).sweep() == 0, "too young: it may be about to be locked"
+    os.utime(temporary, (0, 0))
+    assert Store(tmp_path).sweep("nowhere") == 0
+    assert Store(tmp_path).sweep() == 1
+    assert list((tmp_path / "a").iterdir()) == []

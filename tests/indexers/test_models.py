@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,39 @@ def test_adapters_are_checked(folder: Path, tmp_path: Path) -> None:
     models.check_adapter(adapter, folder)
 
 
+def safetensors(shapes: dict[str, list[int]]) -> bytes:
+    """A file of float32 zeros."""
+    header, end = {}, 0
+    for name, shape in shapes.items():
+        size = 4 * math.prod(shape)
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [end, end + size]}
+        end += size
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + bytes(end)
+
+
+def test_an_adapter_of_another_base_is_refused(folder: Path, tmp_path: Path) -> None:
+    (folder / "model.safetensors").write_bytes(safetensors({"model.q.weight": [4, 8], "model.norm.weight": [8]}))
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    named = {"peft_type": "LORA", "r": 2, "base_model_name_or_path": "somebody/base"}
+    (adapter / "adapter_config.json").write_text(json.dumps(named))
+    weights = adapter / "adapter_model.safetensors"
+    a, b = "base_model.model.model.q.lora_A.weight", "base_model.model.model.q.lora_B.weight"
+    weights.write_bytes(safetensors({a: [2, 8], b: [4, 2]}))
+    models.check_adapter(adapter, folder)
+    for shapes, size in (({a: [2, 16], b: [4, 2]}, "16, the model's 8"), ({a: [2, 8], b: [6, 2]}, "6, the model's 4")):
+        weights.write_bytes(safetensors(shapes))
+        with pytest.raises(GeneratorError, match=f"trained on somebody/base, not on .* model.q has size {size}"):
+            models.check_adapter(adapter, folder)
+
+
+def test_an_adapter_is_no_model(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "somebody/base"}')
+    with pytest.raises(GeneratorError, match="is an adapter of somebody/base, not a model; name its base"):
+        models.resolve_model(str(tmp_path))
+
+
 def test_digest_goes_by_content(folder: Path, tmp_path: Path) -> None:
     first = models.digest(folder)
     elsewhere = Path(shutil.copytree(folder, tmp_path / "moved"))
@@ -222,6 +256,18 @@ def test_a_tiny_model_is_made_the_same_again(tiny: Path, tmp_path: Path) -> None
     assert spoken.decode(models.encode(prompt, spoken)).endswith("<|im_start|>assistant\n")
     plain = models.load_tokenizer(other)
     assert plain.decode(models.encode(prompt, plain)) == prompt.text
+
+
+@pytest.mark.model
+def test_one_tokenizer_for_all_who_read_it_until_its_files_change(tiny: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(tiny, folder)
+    one = models.shared_tokenizer(folder)
+    assert models.shared_tokenizer(folder) is one
+    assert TransformersGenerator(TransformersOptions(model=str(folder))).tokenizer is one
+    settings = folder / "tokenizer_config.json"
+    settings.write_text(settings.read_text().replace("<|im_end|>", "<|endoftext|>"))
+    assert models.shared_tokenizer(folder).eos_token == "<|endoftext|>"
 
 
 @pytest.mark.model

@@ -16,8 +16,8 @@ from cogr.errors import CogrError, ServiceError
 from cogr.settings import OpenSearchSettings
 from cogr.store import Store
 from indexers.backends.opensearch import OpenSearchBackend, client
+from indexers.backends.opensearch.indexes import read_index
 from indexers.backends.opensearch.mapping import IndexState, index_name
-from indexers.backends.opensearch.push import read_index
 from ops.servers.opensearch import Wanted, connection, start, stop
 from tests.indexers.backend_worlds import SHOP, frozen, random_queries, random_world
 from tests.indexers.fault_proxy import Answer, Request, proxy_to

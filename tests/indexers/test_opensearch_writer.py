@@ -31,7 +31,7 @@ def test_chunks_keep_every_document_in_order_and_their_limits(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writer, "CHUNK_BYTES", limit)
-        chunks = list(writer._chunks(((id_, {"text": text}) for id_, text in documents), most))
+        chunks = list(writer._chunks((writer._entry("create", id_, {"text": text}) for id_, text in documents), most))
     lines = [json.loads(line) for chunk in chunks for entry in chunk for line in entry.decode().split("\n") if line]
     assert [line["create"]["_id"] for line in lines[::2]] == [id_ for id_, _ in documents]
     assert [line["text"] for line in lines[1::2]] == [text for _, text in documents]
@@ -79,6 +79,6 @@ def test_one_refused_document_ends_the_write() -> None:
 
 
 def test_an_id_is_measured_in_bytes() -> None:
-    assert list(writer._chunks([("ü" * 256, {})], 1))
+    assert writer._entry("create", "ü" * 256, {})
     with pytest.raises(DataError, match="512 bytes"):
-        list(writer._chunks([("ü" * 257, {})], 1))
+        writer._entry("create", "ü" * 257, {})

@@ -21,6 +21,7 @@ from cogr.store import Store
 from indexers.generators.base import Failure
 from indexers.generators.scripted import Scripted, ScriptedOptions
 from indexers.rebuild import Job, make_plan, rebuild
+from tests.indexers.conftest import Command
 
 ITEMS = [Item(f"i{n:03d}", f"Title {n}", f"text of {n % 7} words") for n in range(100)]
 
@@ -171,6 +172,7 @@ def test_fifty_kills_at_random_moments_leave_the_snapshot_of_an_undisturbed_run(
     assert list((shop / ".cogr" / "snapshots").iterdir()) == [shop / ".cogr" / "snapshots" / undisturbed["snapshot"]]
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_was_answered(shop: Path) -> None:
     slow = [*command(shop), "--set", "generator.scripted.delay=0.03", "--set", "rebuild.flush_answers=50"]
     process = subprocess.Popen(slow, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=listening)
@@ -192,25 +194,19 @@ def wait_for(done: Callable[[], object], seconds: float = 60.0) -> None:
         time.sleep(0.02)
 
 
-def test_two_rebuilds_of_one_side_at_once(shop: Path) -> None:
-    first = subprocess.Popen(
-        [*command(shop), "--set", "generator.scripted.delay=0.05"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+def test_two_rebuilds_of_one_side_at_once(shop: Path, cogr_index: Command) -> None:
+    with Store(shop / ".cogr").lock("rebuild-item", "another rebuild"):
+        second = cogr_index("rebuild", "--side", "item", "-c", shop / "cogr.toml")
+    assert second.status == 2
+    assert f"process {os.getpid()} on" in second.err
+    assert second.err.count("\n") == 1
+
+
+def test_a_threshold_of_failures_stops_the_publishing(shop: Path, cogr_index: Command) -> None:
+    ended = cogr_index(
+        *("rebuild", "--side", "item", "-c", shop / "cogr.toml"),
+        *("--set", "generator.scripted.fail_every=5", "--set", "generator.scripted.delay=0"),
     )
-    try:
-        lock = shop / ".cogr/locks/rebuild-item"
-        wait_for(lambda: lock.exists() and lock.read_text())
-        second = subprocess.run(command(shop), capture_output=True, text=True, check=False)
-    finally:
-        first.kill()
-        first.wait()
-    assert second.returncode == 2
-    assert f"process {first.pid} on" in second.stderr
-    assert second.stderr.count("\n") == 1
-
-
-def test_a_threshold_of_failures_stops_the_publishing(shop: Path) -> None:
-    failing = [*command(shop), "--set", "generator.scripted.fail_every=5", "--set", "generator.scripted.delay=0"]
-    ended = subprocess.run(failing, capture_output=True, text=True, check=False)
-    assert ended.returncode == 1
-    assert "were set aside" in ended.stderr
-    assert not (shop / ".cogr/serving.json").exists()
+    assert ended.status == 1
+    assert "were set aside" in ended.err
+    assert not (shop / ".cogr/memory/serving.json").exists()

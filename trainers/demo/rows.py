@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cogr.records import Dataset, Side, Split
+from cogr.snapshots import open_snapshot
 from indexers.history import remember
 from indexers.publishing import publish
 from indexers.rebuild import Rebuilt
@@ -18,6 +19,9 @@ from indexers.rebuilding import ProgressBar, Wishes, run_rebuild
 from indexers.workspace import Workspace
 from trainers import comparison
 from trainers.evaluation import evaluate
+from trainers.training.publishing import publish_round
+from trainers.training.sample import Step
+from trainers.training.state import Round
 
 SPLIT: Split = "test"
 Say = Callable[[str], None]
@@ -31,7 +35,8 @@ class Row:
         p, r, f1: of the whole retrieved set (BM25: of the best k items), macro-averaged over the test queries.
         seconds: everything from the item texts to the figures.
         keywords_per_item: mean size of S_i; None where there are no keywords.
-        cached: share of the entities whose keywords an earlier demo had already generated.
+        cached: share of the entities whose keywords an earlier demo had already generated; 1 for rounds that it had trained.
+        rejected: why a round is not built upon; "" where it is, and for rows that are no rounds.
     """
 
     name: str
@@ -41,6 +46,7 @@ class Row:
     seconds: float
     keywords_per_item: float | None = None
     cached: float = 0.0
+    rejected: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """For summary.json."""
@@ -75,6 +81,32 @@ def generator_row(workspace: Workspace, name: str, bar: ProgressBar, say: Say) -
         time.monotonic() - started,
         found.keywords_per_item,
         1 - (items.generated + queries.generated) / entities,
+    )
+
+
+def step_row(workspace: Workspace, step: Step, done: Round, *, reused: bool) -> Row:
+    """Publish a trained round's pair where it is built upon, and measure it: as it serves, or else as its stage did.
+
+    Args:
+        step: what was trained.
+        done: its record in the run.
+        reused: an earlier demo had trained it.
+    """
+    started = time.monotonic()
+    figures, accepted = step.figures, done.verdict == "accepted"
+    if accepted:
+        publish_round(workspace, done, lambda _: None)
+        items, queries = (open_snapshot(workspace.store, id_) for id_ in (step.items, step.queries))
+        figures = evaluate(workspace.backend, workspace.dataset, items, queries, SPLIT).as_dict()
+    return Row(
+        step.name,
+        figures["p"],
+        figures["r"],
+        figures["f1"],
+        step.seconds + time.monotonic() - started,
+        figures["keywords_per_item"],
+        cached=float(reused),
+        rejected="" if accepted else done.reason,
     )
 
 

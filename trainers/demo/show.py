@@ -1,12 +1,16 @@
-"""What the demo prints: the table that grows, the searches, what to type next. Text of items is untrusted: shown as it is, never as markup."""
+"""What the demo prints: the table that grows, examples, searches, what to type next.
+
+Text of items is untrusted: shown as it is, never as markup.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -15,15 +19,16 @@ from indexers import console
 from indexers.rebuild import Advance
 from indexers.searching import Answered
 from trainers.demo.rows import Row
+from trainers.report.changes import Changed
 
 _KEYWORDS_SHOWN = 8
 _MATCHES_SHOWN = 3
 _WIDEST = 100
 
 
-def table(rows: Sequence[Row], doing: str = "") -> Table:
-    """The rows so far; `doing` stands below them while another one is under way."""
-    shown = Table(title="The sample shop, 50 test queries", title_justify="left", caption=doing or None)
+def table(rows: Sequence[Row]) -> Table:
+    """The rows so far."""
+    shown = Table(title="The sample shop, 50 test queries", title_justify="left")
     shown.add_column("")
     for name in ("P", "R", "F1", "keywords an item", "seconds"):
         shown.add_column(name, justify="right")
@@ -32,6 +37,11 @@ def table(rows: Sequence[Row], doing: str = "") -> Table:
         figures = (f"{row.p:.3f}", f"{row.r:.3f}", f"{row.f1:.3f}", keywords, f"{row.seconds:.1f}")
         shown.add_row(Text(row.name), *figures)
     return shown
+
+
+def under_way(rows: Sequence[Row], doing: str) -> Group:
+    """The rows so far, and below them what is done for the next one."""
+    return Group(table(rows), Text(doing, "dim"))
 
 
 class Progress:
@@ -44,7 +54,7 @@ class Progress:
 
     def __enter__(self) -> Progress:
         if self._console.is_terminal:
-            self._live = Live(table([]), console=self._console, transient=True)
+            self._live = Live(under_way([], ""), console=self._console, transient=True)
             self._live.start()
         return self
 
@@ -60,9 +70,14 @@ class Progress:
     def say(self, doing: str) -> None:
         """What is under way."""
         if self._live is not None:
-            self._live.update(table(self.rows, doing), refresh=True)
+            self._live.update(under_way(self.rows, doing), refresh=True)
         elif doing:
             console.note(doing)
+
+    def tick(self, doing: str) -> None:
+        """How far it is: for those who watch only."""
+        if self._live is not None:
+            self._live.update(under_way(self.rows, doing), refresh=True)
 
     def bar(self, what: str, total: int) -> AbstractContextManager[Advance]:
         """The progress bar that a rebuild asks for: the line below the table, counting."""
@@ -72,19 +87,51 @@ class Progress:
             nonlocal done
             done += count
             if self._live is not None:
-                self._live.update(table(self.rows, f"{what}: {done:,} of {total:,}"))
+                self._live.update(under_way(self.rows, f"{what}: {done:,} of {total:,}"))
 
         return nullcontext(advance)
 
 
-def results(out: Console, rows: Sequence[Row], answers: Sequence[tuple[Answered, Collection[str]]]) -> None:
-    """The table, then every search with the ids that are relevant to it."""
-    out.print(table(rows))
-    if any(row.cached for row in rows):
-        out.print("Keywords that an earlier demo had generated came from its cache, so the seconds are fewer.")
-    for found, relevant in answers:
-        out.print()
+@dataclass(frozen=True)
+class Ended:
+    """What a demo has come to.
+
+    Attributes:
+        serving: name of the row whose pair serves.
+        changed: example entities, SFT against what serves.
+        searches: each answer with the ids that are relevant to it.
+    """
+
+    rows: Sequence[Row]
+    serving: str
+    changed: Sequence[Changed]
+    searches: Sequence[tuple[Answered, Collection[str]]]
+
+
+def results(out: Console, ended: Ended) -> None:
+    """The table, the examples, the searches."""
+    out.print(table(ended.rows))
+    for row in ended.rows:
+        if row.rejected:
+            out.print(f"{row.name} is not built upon: {row.rejected}.")
+    if any(row.cached for row in ended.rows):
+        out.print("What an earlier demo had generated or trained was taken from its folder.")
+    if ended.changed:
+        out.print(Text.assemble("\n", ("Keywords gained and lost", "bold"), f", sft -> {ended.serving}"))
+    for one in ended.changed:
+        _example(out, one)
+    out.print(Text.assemble("\n", ("Searches", "bold"), f", {ended.serving} serves"))
+    for found, relevant in ended.searches:
         _search(out, found, relevant)
+        out.print()
+
+
+def _example(out: Console, one: Changed) -> None:
+    out.print(Text(f"{one.side} {safe(one.text)}"))
+    for sign, words, style in (("+", one.gained, "green"), ("-", one.lost, "red")):
+        if words:
+            more = f" and {len(words) - _KEYWORDS_SHOWN} more" if len(words) > _KEYWORDS_SHOWN else ""
+            out.print(Text(f"  {sign} {', '.join(map(safe, words[:_KEYWORDS_SHOWN]))}{more}", style))
 
 
 def _search(out: Console, found: Answered, relevant: Collection[str]) -> None:
@@ -108,11 +155,12 @@ def safe(text: str) -> str:
     return clean if len(clean) <= _WIDEST else clean[: _WIDEST - 1] + "…"
 
 
-def next_steps(config: Path, summary: Path, *, server_stopped: bool) -> None:
+def next_steps(config: Path, summary: Path, report: Path, *, server_stopped: bool) -> None:
     """What to type next, on standard error."""
     console.note(f"\nThe figures are in {summary}, the configuration is {config}.")
+    console.note(f"The report of the training is {report}: open it in a browser.")
     if server_stopped:
         console.note("OpenSearch is stopped again and keeps the indexes: cogr-ops opensearch start brings it back.")
-    console.next_command(f'cogr-index search -c {config} "cheap sofa"')
-    console.next_command(f"cogr-index list -c {config}")
+    console.next_command(f'cogr-index search -c {config} "metal bookshelf"')
+    console.next_command(f"cogr-train round -c {config}")
     console.next_command(f"cogr-train evaluate -c {config} --split test --baselines")

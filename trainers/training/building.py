@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cogr.keywords import over_budget
-from cogr.records import Entity, Side
+from cogr.keywords import over_budget, parse
+from cogr.prompts import Prompt
+from cogr.records import Entity, Query, Side
 from cogr.settings import GeneratorSettings
 from cogr.snapshots import Snapshot
 from indexers.generators.base import Completion, Request
@@ -25,6 +26,7 @@ def build_snapshot(
     generator: str,
     parent: str | None = None,
     entities: Sequence[Entity] | None = None,
+    vocabulary: str | None = None,
 ) -> Snapshot:
     """The keyword sets of a whole side, frozen.
 
@@ -36,13 +38,16 @@ def build_snapshot(
         generator: its kind; "self" is `training.index_by` on the untrained model.
         parent: the snapshot that it follows.
         entities: others than the whole side.
+        vocabulary: the item snapshot whose keywords alone may be written, where `generator.constrained` is set.
     """
     settings = workspace.settings
-    options = generator_options(_settings(workspace, side, model, generator))
+    chosen = list(workspace.dataset.entities(side) if entities is None else entities)
+    own = _settings(workspace, side, model, generator)
+    options = generator_options(own, vocabulary if own.constrained else None, settings.keywords.k_max)
     with make_generator(options, side, workspace.dataset, workspace.store) as writer:
         job = Job(
             side=side,
-            entities=list(workspace.dataset.entities(side) if entities is None else entities),
+            entities=chosen,
             generator=writer,
             prompter=workspace.prompter(side),
             store=workspace.store,
@@ -50,7 +55,7 @@ def build_snapshot(
             k_max=settings.keywords.k_max,
             round=round_,
             parent=parent,
-            search_results=workspace.search_results(side),
+            search_results=workspace.search_results(side, chosen),
             flush_answers=settings.rebuild.flush_answers,
             flush_seconds=settings.rebuild.flush_seconds,
         )
@@ -89,3 +94,15 @@ def draw_sets(
                     if words and not over_budget(words, workspace.settings.keywords.k_max):
                         found[answer.id][words] = None
     return {id_: list(sets) for id_, sets in found.items()}
+
+
+def statistical_targets(workspace: Workspace, queries: Sequence[Query], budget: int) -> dict[str, tuple[str, ...]]:
+    """The keywords that `statistical` writes for each query, out of fold for training queries: what is reachable for an unseen one.
+
+    Queries for which it writes none are left out.
+    """
+    prompt = Prompt("", "")
+    with workspace.generator("query", "statistical") as writer:
+        answers = [a for a in writer.generate(Request(q.id, q, prompt) for q in queries) if isinstance(a, Completion)]
+    found = {answer.id: parse(answer.text)[:budget] for answer in answers}
+    return {id_: tuple(words) for id_, words in found.items() if words}

@@ -22,7 +22,12 @@ BranchOption = Annotated[
     str | None, typer.Option("--branch", help="Go on under this new name, with the settings as they are now.")
 ]
 PublishOption = Annotated[
-    bool, typer.Option("--publish/--no-publish", help="Publish the round's snapshots, when it is built upon.")
+    bool | None,
+    typer.Option(
+        "--publish/--no-publish",
+        help="Publish the round's pair when it is built upon; an interrupted round keeps what it was asked for.",
+        show_default=False,
+    ),
 ]
 
 
@@ -66,7 +71,7 @@ def round_(
     set_: SetOption = None,
     run: RunOption = "main",
     branch: BranchOption = None,
-    publish: PublishOption = False,
+    publish: PublishOption = None,
     json_: JsonOption = False,
     verbose: VerboseOption = False,
 ) -> None:
@@ -75,8 +80,7 @@ def round_(
     Does the next round, or the rest of one that was interrupted.
     """
     driver = _driver(config, set_, run, verbose, branch)
-    done = driver.round()
-    _publish(driver, done, publish)
+    done = driver.round(publish)
     console.emit(json_, as_dict(driver.run, done), lambda out: _show(out, driver.run))
     console.next_command(_command("round", config, driver.run.name))
 
@@ -87,16 +91,15 @@ def run_rounds(
     set_: SetOption = None,
     run: RunOption = "main",
     branch: BranchOption = None,
-    publish: PublishOption = False,
+    publish: PublishOption = None,
     json_: JsonOption = False,
     verbose: VerboseOption = False,
 ) -> None:
     """SFT where it is not done, then rounds until the run has so many. Run again after any death: it goes on."""
     driver = _driver(config, set_, run, verbose, branch)
     done = driver.sft()
-    while driver.run.state().rounds_done < rounds:
-        done = driver.round()
-        _publish(driver, done, publish)
+    while (state := driver.run.state()).rounds_done < rounds or state.unpublished:
+        done = driver.round(publish)
     console.emit(json_, {"run": driver.run.name, "rounds": rows(driver.run)}, lambda out: _show(out, driver.run))
     console.next_command(f"cogr-train evaluate --item {done.items} --query {done.queries}")
 
@@ -135,14 +138,6 @@ def _driver(config: Path | None, set_: list[str] | None, name: str, verbose: boo
     return Driver(workspace, run, launcher, console.note)
 
 
-def _publish(driver: Driver, done: Round, wanted: bool) -> None:
-    if not wanted:
-        return
-    from trainers.training.publishing import publish_round
-
-    publish_round(driver.workspace, done, console.note)
-
-
 def rows(run: Run) -> list[dict[str, Any]]:
     """Every round as one row of figures."""
     return [as_dict(run, done) for done in run.state().rounds]
@@ -157,6 +152,7 @@ def as_dict(run: Run, done: Round) -> dict[str, Any]:
         "round": done.number,
         "verdict": done.verdict,
         "reason": done.reason,
+        "publishing": done.publishing,
         "seconds": round(sum(stage.seconds for stage in done.stages), 2),
         "stages": {stage.name: stage.output for stage in done.stages},
         "figures": dict(evaluation.notes) if evaluation else None,

@@ -14,6 +14,7 @@ from cogr.errors import CheckFailedError, CogrError, ServiceError, SnapshotError
 from cogr.snapshots import open_snapshot
 from indexers.workspace import Workspace
 from trainers.training.launching import Launcher
+from trainers.training.publishing import publish_round
 from trainers.training.runs import Run
 from trainers.training.stage import OUT_OF_MEMORY
 from trainers.training.state import Round, StageName, State
@@ -45,18 +46,46 @@ class Driver:
             state = self._checked_state()
             return state.rounds[0] if state.finished else self._finish(state)
 
-    def round(self) -> Round:
-        """Do the next round, or the rest of one that was interrupted. Raises TrainingError before SFT."""
+    def round(self, publish: bool | None = None) -> Round:
+        """Do the next round, or the rest of one that was interrupted, publishing included.
+
+        Args:
+            publish: let the round's pair serve when it is built upon; None leaves an interrupted round as it was asked for.
+
+        Raises:
+            TrainingError: before SFT, and whatever a stage can't do.
+            CheckFailedError: a policy collapsed, or a gate of publishing said no; what serves stays.
+            ServiceError: the service went away while publishing; the same command goes on.
+        """
         with self._locked("cogr-train round"):
             state = self._checked_state()
             if not state.finished:
                 raise TrainingError(f"The run {self.run.name} has no trained models yet: run cogr-train sft.")
-            return self._finish(state)
+            if publish is False and state.rounds[-1].publishing == "asked":
+                state = state.with_publishing(None)
+            if not state.unpublished:
+                state = state.begun()
+                self._finish(state.with_publishing("asked") if publish else state)
+            return self._publish()
+
+    def _publish(self) -> Round:
+        """Publish the last round where that is asked for, and note what became of it."""
+        state = self.run.state()
+        done = state.rounds[-1]
+        if done.publishing == "asked":
+            try:
+                publish_round(self.workspace, done, self._say)
+            except CheckFailedError:
+                self.run.save(state.with_publishing("refused"))
+                raise
+            self.run.save(state.with_publishing("done"))
+        return self.run.state().rounds[-1]
 
     @contextmanager
     def _locked(self, doing: str) -> Iterator[None]:
         with self.run.store.lock(f"run-{self.run.name}", doing):
             self.run.check(self.workspace)
+            self.run.store.sweep()
             yield
 
     def _finish(self, state: State) -> Round:
@@ -86,10 +115,14 @@ class Driver:
         raise self._error(stage, status, error_file)
 
     def _error(self, stage: StageName, status: int, file: Path) -> CogrError:
+        if status == OUT_OF_MEMORY and stage.startswith("train-"):
+            return TrainingError(
+                f"The stage {stage} ran out of memory, also with half the micro batch; lower micro_batch or "
+                "prompts_per_step of its side, set training.gradient_checkpointing, or train with training.lora.rank."
+            )
         if status == OUT_OF_MEMORY:
             return TrainingError(
-                f"The stage {stage} ran out of memory, also with half the micro batch; lower micro_batch of its side, "
-                "set training.gradient_checkpointing, or train with training.lora.rank."
+                f"The stage {stage} ran out of memory; lower generator.batch_size, or make room. Nothing before it is lost."
             )
         if file.exists():
             left = json.loads(file.read_text("utf-8"))

@@ -54,13 +54,17 @@ class GrpoJob:
     seed: int
 
 
-def run_grpo(job: GrpoJob, say: Say) -> Trained:
-    """Train and return the model.
+@dataclass(frozen=True)
+class Prepared:
+    """A trainer that is ready to train, and its log."""
 
-    Raises:
-        TrainingError: a set-up that can't work, a reward that fails, a loss that is no number.
-        CheckFailedError: the policy has collapsed.
-    """
+    trainer: Any
+    log: GrpoLog
+    prompts: int
+
+
+def prepare_grpo(job: GrpoJob, say: Say) -> Prepared:
+    """Load the model and set up TRL's trainer. Raises TrainingError for a set-up that can't work."""
     from datasets import Dataset
     from trl import GRPOTrainer
 
@@ -73,7 +77,7 @@ def run_grpo(job: GrpoJob, say: Say) -> Trained:
     tokenizer = trainable_tokenizer(job.base, job.settings)
     model = load_model(job.base)
     scorer = _scorer(job, tokenizer, model)
-    log = GrpoLog(job.log, scorer, job.known, job.settings.watch, say)
+    log = GrpoLog(job.log, scorer, job.known, job.settings.watch, say, job.settings.tensorboard)
     rows = [
         {"prompt": rollout_prompt(prompt, tokenizer), "entity": id_}
         for prompt, id_ in zip(job.prompts, job.ids, strict=True)
@@ -81,15 +85,26 @@ def run_grpo(job: GrpoJob, say: Say) -> Trained:
     trainer = GRPOTrainer(
         model=model,
         reward_funcs=scorer,
-        args=_config(job, batch),
+        args=grpo_config(job, batch),
         train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
         peft_config=lora_config(job.settings),
         callbacks=[log],
     )
     silence(trainer)
+    return Prepared(trainer, log, len(rows))
+
+
+def run_grpo(job: GrpoJob, say: Say) -> Trained:
+    """Train and return the model.
+
+    Raises:
+        TrainingError: a set-up that can't work, a reward that fails, a loss that is no number.
+        CheckFailedError: the policy has collapsed.
+    """
+    prepared = prepare_grpo(job, say)
     try:
-        trainer.train()
+        prepared.trainer.train()
     except RuntimeError as error:
         if "probability tensor" not in str(error):
             raise
@@ -97,7 +112,7 @@ def run_grpo(job: GrpoJob, say: Say) -> Trained:
             "The model gives probabilities that are no numbers: the training has diverged; lower the learning rate, "
             "or set training.dtype to float32."
         ) from error
-    return Trained(trainer, {"prompts": len(rows), **log.notes})
+    return Trained(prepared.trainer, {"prompts": prepared.prompts, **prepared.log.notes})
 
 
 def _scorer(job: GrpoJob, tokenizer: Any, model: Any) -> Scorer:
@@ -115,7 +130,8 @@ def _scorer(job: GrpoJob, tokenizer: Any, model: Any) -> Scorer:
     )
 
 
-def _config(job: GrpoJob, batch: Batch) -> Any:
+def grpo_config(job: GrpoJob, batch: Batch) -> Any:
+    """The trainer's configuration."""
     from trl import GRPOConfig
 
     settings, rollouts = job.settings, job.settings.rollouts

@@ -7,18 +7,17 @@ stage's memory ends with its process, and it is killed when the command that sta
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from cogr.training_settings import TrainingSettings
+from trainers.training.forking import Forker, start
 
 MODULE = "trainers.training.stage"
 _GPU_DEVICES = (Path("/dev/nvidiactl"), Path("/dev/kfd"))
+_FORKER = Forker()
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Launcher:
             launch = ["-m", "accelerate.commands.launch", "--num_processes", str(settings.processes), "-m", MODULE]
             return _interpreter([*launch, *arguments])
         if can_fork(settings):
-            return _forked(arguments)
+            return _FORKER.run(arguments)
         return _interpreter(["-m", MODULE, *arguments])
 
 
@@ -57,33 +56,10 @@ def can_fork(settings: TrainingSettings) -> bool:
 
 
 def _interpreter(arguments: Sequence[str]) -> int:
-    process = subprocess.Popen([sys.executable, *arguments], stdout=sys.stderr)
+    process = start(arguments)
     try:
         return process.wait()
     finally:
         if process.poll() is None:
             process.kill()
             process.wait()
-
-
-def _forked(arguments: Sequence[str]) -> int:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["trainers.training.preload"])
-    process = context.Process(target=_stage, args=(list(arguments),), name="stage")
-    process.start()
-    try:
-        process.join()
-    finally:
-        if process.is_alive():
-            process.kill()
-            process.join()
-    assert process.exitcode is not None
-    return process.exitcode
-
-
-def _stage(arguments: list[str]) -> None:
-    """In the forked process: standard output belongs to the command's result."""
-    os.dup2(2, 1)
-    from trainers.training.stage import main
-
-    sys.exit(main(arguments))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cogr.errors import TrainingError
-from cogr.training_settings import GrpoSettings, TrainingSettings
+from cogr.training_settings import GrpoSettings, SftSettings, TrainingSettings
 from indexers.generators.models import LocalModelOptions, context_length
 
 
@@ -85,11 +85,11 @@ def save_trained(trainer: Any, folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Batch:
-    """One optimizer step of GRPO.
+    """One optimizer step.
 
     Attributes:
-        prompts: entities.
-        micro: completions that a device computes at once.
+        prompts: entities, or examples of SFT.
+        micro: completions, or examples, that a device computes at once.
         accumulate: passes of so many that make the step.
     """
 
@@ -127,3 +127,22 @@ def grpo_batch(side: GrpoSettings, entities: int, generations: int, processes: i
         )
     micro = max(size for size in good if size <= max(1, micro >> halvings))
     return Batch(prompts, micro, completions // (micro * processes))
+
+
+def sft_batch(sft: SftSettings, examples: int, processes: int, halvings: int = 0) -> Batch:
+    """How a step of SFT is shared out; with fewer examples than batch_size every step takes them all.
+
+    Raises:
+        TrainingError: a batch that is no multiple of what all processes compute at once; names the nearest that are.
+    """
+    batch = min(sft.batch_size, examples)
+    micro = min(sft.micro_batch, batch)
+    at_once = micro * processes
+    if batch % at_once and examples >= sft.batch_size:
+        raise TrainingError(
+            f"training.sft.batch_size is {batch}, which is no multiple of micro_batch times processes ({at_once}); "
+            f"the nearest are {batch // at_once * at_once or at_once} and {(batch // at_once + 1) * at_once}."
+        )
+    halved = max(1, micro >> halvings)
+    micro = max(size for size in range(1, halved + 1) if micro % size == 0)
+    return Batch(batch, micro, max(1, batch // (micro * processes)))

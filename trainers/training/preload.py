@@ -1,6 +1,7 @@
 """What every training stage imports, imported once by the process that stages are forked from (`launching`).
 
-Importing it is its whole effect: some twenty seconds of torch, transformers and TRL that no stage has to spend again.
+Some twenty seconds of torch, transformers and TRL that no stage has to spend again. Run as a module it then waits for
+stages to fork (`forking.serve`).
 """
 
 from trainers.training.options import hide_vllm
@@ -17,5 +18,9 @@ from transformers import (  # noqa: E402
 )
 from trl import GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer  # noqa: E402, F401
 
-import trainers.training.grpo  # noqa: E402
-import trainers.training.stage  # noqa: E402, F401
+import trainers.training.grpo  # noqa: E402, F401
+from trainers.training.forking import serve  # noqa: E402
+from trainers.training.stage import main  # noqa: E402
+
+if __name__ == "__main__":
+    serve(main)

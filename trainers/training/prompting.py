@@ -14,7 +14,7 @@ from indexers.workspace import Workspace
 
 def prompts_of(workspace: Workspace, side: Side, entities: Sequence[Entity]) -> list[Prompt]:
     """The prompt of each entity, with search results where the prompt variant has them."""
-    prompter, results = workspace.prompter(side), workspace.search_results(side)
+    prompter, results = workspace.prompter(side), workspace.search_results(side, entities)
     return [prompter(entity, results(entity) if results else ()) for entity in entities]
 
 

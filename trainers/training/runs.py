@@ -31,6 +31,7 @@ _FREE = frozenset(
         "dataset.max_unknown_share",
         "training.processes",
         "training.gradient_checkpointing",
+        "training.tensorboard",
         "training.index_by",
         "training.sft.micro_batch",
         "training.query.micro_batch",
@@ -46,7 +47,12 @@ def frozen_settings(settings: Settings) -> dict[str, Any]:
     """What a run may not change: dotted key -> value, of the tables that decide what is learned."""
     values = settings.model_dump(mode="json", include={"dataset", "keywords", "prompts", "training"})
     values["generator"] = settings.model_dump(mode="json")["generator"]
-    own = {"generator": {name: values["generator"][name] for name in ("dtype", "max_model_len", "sampling")}}
+    own = {
+        "generator": {
+            name: values["generator"][name]
+            for name in ("dtype", "max_model_len", "constrained", "sampling", "statistical")
+        }
+    }
     return {key: value for key, value in _flat({**values, **own}) if key not in _FREE}
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cogr.errors import DataError
 from cogr.mirror import Mirror
-from cogr.records import Query, Side
+from cogr.records import Dataset, Query, Side
 from cogr.rewards import World
 from cogr.snapshots import Snapshot, open_snapshot
 from cogr.training_settings import TrainingSettings
@@ -68,13 +68,7 @@ class Scene:
     @cached_property
     def relevant(self) -> Mapping[str, frozenset[str]]:
         """Training queries and their relevant items. Raises DataError when no training query has one."""
-        dataset = self.workspace.dataset
-        found = {q.id: dataset.relevant[q.id] for q in dataset.require("train") if dataset.relevant.get(q.id)}
-        if not found:
-            raise DataError(
-                f"No training query of {dataset.name} has a relevant item in the universe; check labels and threshold."
-            )
-        return found
+        return labelled(self.workspace.dataset)
 
     @cached_property
     def train(self) -> Sequence[Query]:
@@ -91,8 +85,14 @@ class Scene:
 
     @property
     def practice(self) -> Sequence[Query]:
-        """What the query side is trained on: training and invented queries."""
+        """Training and invented queries, each once: what fine-tuning, index and item rewards see."""
         return [*self.train, *self.invented.queries]
+
+    @property
+    def prompts(self) -> Sequence[Query]:
+        """What query GRPO draws from: training queries as many times as one outweighs an invented one."""
+        times = max(1, round(1 / self.settings.invented_weight)) if self.invented.queries else 1
+        return [*list(self.train) * times, *self.invented.queries]
 
     def world(self, items: Mirror, queries: Mirror | None, *, practice: bool) -> World:
         """The world of the training queries, with the invented ones for practice."""
@@ -108,3 +108,13 @@ class Scene:
     def mirror(self, snapshot_id: str) -> Mirror:
         """The mirror of a snapshot, mapped from disk."""
         return mirror_of(self.workspace.store, self.snapshot(snapshot_id))
+
+
+def labelled(dataset: Dataset) -> Mapping[str, frozenset[str]]:
+    """Training queries and their relevant items. Raises DataError when no training query has one."""
+    found = {q.id: dataset.relevant[q.id] for q in dataset.require("train") if dataset.relevant.get(q.id)}
+    if not found:
+        raise DataError(
+            f"No training query of {dataset.name} has a relevant item in the universe; check labels and threshold."
+        )
+    return found

@@ -8,10 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cogr.errors import DataError, TrainingError
+from cogr.errors import DataError
 from cogr.prompts import Prompt
 from cogr.training_settings import TrainingSettings
-from trainers.training.options import context_of, lora_config, number_formats, quiet, save_trained, silence
+from trainers.training.options import (
+    context_of,
+    lora_config,
+    number_formats,
+    quiet,
+    save_trained,
+    sft_batch,
+    silence,
+)
 from trainers.training.prompting import sft_example
 from trainers.training.steplog import SftLog
 from trainers.training.weights import load_model, trainable_tokenizer
@@ -27,7 +35,7 @@ class SftJob:
         targets: their keyword sets, aligned with the prompts.
         epochs: passes over them.
         log: step figures go there, as jsonl.
-        micro_batch: examples computed at once.
+        halvings: how often the micro batch is halved, after running out of memory.
     """
 
     base: Path
@@ -35,7 +43,7 @@ class SftJob:
     targets: Sequence[Sequence[str]]
     epochs: float
     log: Path
-    micro_batch: int
+    halvings: int
     settings: TrainingSettings
 
 
@@ -64,7 +72,7 @@ def run_sft(job: SftJob) -> Trained:
     quiet()
     tokenizer = trainable_tokenizer(job.base, job.settings)
     examples, too_long = _examples(job, tokenizer)
-    log = SftLog(job.log)
+    log = SftLog(job.log, job.settings.tensorboard)
     trainer = SFTTrainer(
         model=load_model(job.base),
         args=_config(job, len(examples)),
@@ -93,20 +101,12 @@ def _config(job: SftJob, examples: int) -> Any:
     from trl import SFTConfig
 
     settings, sft = job.settings, job.settings.sft
-    batch = min(sft.batch_size, examples)
-    micro = min(job.micro_batch, batch)
-    a_pass = micro * settings.processes
-    if batch % a_pass and examples >= sft.batch_size:
-        raise TrainingError(
-            f"training.sft.batch_size is {batch}, which is no multiple of micro_batch times processes ({a_pass}); "
-            f"the nearest are {batch // a_pass * a_pass or a_pass} and {(batch // a_pass + 1) * a_pass}."
-        )
-    accumulate = max(1, batch // a_pass)
-    steps = math.ceil(examples / (accumulate * a_pass)) * job.epochs
+    batch = sft_batch(sft, examples, settings.processes, job.halvings)
+    steps = math.ceil(examples / (batch.accumulate * batch.micro * settings.processes)) * job.epochs
     return SFTConfig(
         output_dir=str(job.log.parent / "trainer"),
-        per_device_train_batch_size=micro,
-        gradient_accumulation_steps=accumulate,
+        per_device_train_batch_size=batch.micro,
+        gradient_accumulation_steps=batch.accumulate,
         num_train_epochs=job.epochs,
         learning_rate=sft.learning_rate,
         lr_scheduler_type="linear",

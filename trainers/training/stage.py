@@ -7,10 +7,8 @@ that a user can cause is left as one sentence in `error.json` for the driver to 
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import os
-import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -18,10 +16,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from cogr.errors import CogrError, LockedError
-from cogr.store import Store
+from cogr.store import Store, storage_errors
 from indexers import console
 from indexers.options import set_verbosity
 from indexers.workspace import Workspace
+from trainers.training.forking import die_with
 from trainers.training.judging import verdict
 from trainers.training.options import hide_vllm
 from trainers.training.runs import Run, open_run
@@ -33,20 +32,19 @@ OUT_OF_MEMORY = 75
 """Exit status of a stage that ran out of memory; the driver tries it once more with half the micro batch."""
 
 _WAIT_FOR_LOCK = 10.0
-_PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Do the next stage of a run; returns the exit status."""
     options = _parse(arguments)
-    die_with_parent()
+    die_with(os.getppid())
     set_verbosity(options.verbose)
     error_file: Path | None = None
     try:
         workspace = Workspace.open(options.config, options.set)
         run = open_run(workspace, options.run)
         error_file = run.folder() / "error.json"
-        with _lock(workspace.store, f"stage-{run.name}"):
+        with storage_errors(workspace.store.url), _lock(workspace.store, f"stage-{run.name}"):
             do_next(workspace, run, options.halvings)
     except CogrError as error:
         _leave(error_file, str(error), error.exit_status)
@@ -105,16 +103,6 @@ def _lock(store: Store, name: str) -> Iterator[None]:
         yield
 
 
-def die_with_parent() -> None:
-    """End this process when the one that started it ends, however that ends (Linux): a killed command leaves nothing running."""
-    if not sys.platform.startswith("linux"):
-        return
-    parent = os.getppid()
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
 def is_out_of_memory(error: BaseException) -> bool:
     """True for the errors by which Python and torch say that memory, of GPU or machine, is used up."""
     text = str(error).lower()
@@ -122,10 +110,14 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def _leave(file: Path | None, sentence: str, status: int) -> None:
-    if file is None:
-        print(sentence, file=sys.stderr)
-        return
-    file.write_text(json.dumps({"message": sentence, "status": status}), "utf-8")
+    """Leave an error for the driver; where not even that can be written, for the reader."""
+    if file is not None:
+        try:
+            file.write_text(json.dumps({"message": sentence, "status": status}), "utf-8")
+            return
+        except OSError:
+            file.unlink(missing_ok=True)
+    console.note(sentence)
 
 
 if __name__ == "__main__":

@@ -10,11 +10,12 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-StageName = Literal[
-    "targets", "train-item", "train-query", "index-item", "index-query", "accept-items", "evaluate", "publish"
-]
+StageName = Literal["targets", "train-item", "train-query", "index-item", "index-query", "accept-items", "evaluate"]
 
 Verdict = Literal["accepted", "rejected"]
+
+Publishing = Literal["asked", "done", "refused"]
+"""What became of the wish to publish a round; "asked" until its pair serves or a gate says no."""
 
 SFT_STAGES: tuple[StageName, ...] = (
     "targets",
@@ -34,7 +35,7 @@ ROUND_STAGES: tuple[StageName, ...] = (
     "accept-items",
     "evaluate",
 )
-"""Every later round (paper, algorithm 2). Publishing is no part of it: it changes nothing that is built upon."""
+"""Every later round (paper, algorithm 2). Publishing comes after it: it changes nothing that is built upon."""
 
 FORMAT = 1
 
@@ -58,12 +59,18 @@ class StageRecord(_Record):
 
 
 class Round(_Record):
-    """One round: its stages so far and, once it is finished, whether it is built upon."""
+    """One round: its stages so far and, once it is finished, whether it is built upon.
+
+    Attributes:
+        reason: of the verdict.
+        publishing: None where nobody asked to publish it.
+    """
 
     number: int
     stages: tuple[StageRecord, ...] = ()
     verdict: Verdict | None = None
     reason: str = ""
+    publishing: Publishing | None = None
 
     @property
     def plan(self) -> Sequence[StageName]:
@@ -133,6 +140,11 @@ class State(_Record):
         """Finished rounds after SFT, rejected ones included."""
         return sum(round_.number > 0 for round_ in self.finished)
 
+    @property
+    def unpublished(self) -> bool:
+        """Whether the last round is finished and still to be published."""
+        return self.unfinished is None and bool(self.rounds) and self.rounds[-1].publishing == "asked"
+
     def begun(self) -> State:
         """With a round under way: the unfinished one, or a new one."""
         if self.unfinished is not None:
@@ -141,14 +153,19 @@ class State(_Record):
 
     def with_stage(self, stage: StageRecord, verdict: Verdict | None = None, reason: str = "") -> State:
         """With one more stage of the round under way finished."""
+        return self._with_last(stages=(*self.rounds[-1].stages, stage), verdict=verdict, reason=reason)
+
+    def with_publishing(self, publishing: Publishing | None) -> State:
+        """With another word on the publishing of the last round."""
+        return self._with_last(publishing=publishing)
+
+    def _with_last(self, **changed: Any) -> State:
         *before, last = self.rounds
-        now = Round(number=last.number, stages=(*last.stages, stage), verdict=verdict, reason=reason)
-        return self.model_copy(update={"rounds": (*before, now)})
+        return self.model_copy(update={"rounds": (*before, last.model_copy(update=changed))})
 
     def back_to(self, number: int, stage: StageName) -> State:
-        """Before a stage of a round: it and all that came after it is to be done again."""
+        """Before a stage of a round: it and all that came after it is to be done again, publishing too where it was asked for."""
         kept = self.rounds[number]
         at = [record.name for record in kept.stages].index(stage)
-        return self.model_copy(
-            update={"rounds": (*self.rounds[:number], Round(number=number, stages=kept.stages[:at]))}
-        )
+        again = Round(number=number, stages=kept.stages[:at], publishing="asked" if kept.publishing else None)
+        return self.model_copy(update={"rounds": (*self.rounds[:number], again)})

@@ -1,5 +1,6 @@
-"""Step figures as jsonl: trainer callbacks, the public way to look at a training step. Nothing here changes what is learned.
+"""Step figures as jsonl, and as TensorBoard events when asked: trainer callbacks, the public way to look at a training step.
 
+Nothing here changes what is learned.
 A loss that is no number stops the stage here; a policy that collapses is `watch`'s business.
 """
 
@@ -7,10 +8,12 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import shutil
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 from transformers import TrainerCallback, TrainerState
@@ -23,16 +26,39 @@ from trainers.training.watch import Watch, step_shares
 Say = Callable[[str], None]
 
 
-class _JsonLog(TrainerCallback):  # type: ignore[misc]
-    """Writes one line a step; begins anew, since a stage that is done again starts at its first step."""
+class _StepLog(TrainerCallback):  # type: ignore[misc]
+    """Writes one line a step; begins anew, since a stage that is done again starts at its first step.
 
-    def __init__(self, path: Path) -> None:
+    Of several processes the first one writes.
+
+    Args:
+        path: the jsonl file; TensorBoard events go to `tensorboard/` beside it, in a folder of the same name.
+        tensorboard: whether to write those.
+    """
+
+    def __init__(self, path: Path, tensorboard: bool = False) -> None:
+        self.losses: list[float] = []
+        self._file: TextIO | None = None
+        self._events: Any = None
+        if os.environ.get("RANK", "0") != "0":
+            return
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("w", encoding="utf-8", buffering=1)
-        self.losses: list[float] = []
+        folder = path.parent / "tensorboard" / path.stem
+        shutil.rmtree(folder, ignore_errors=True)
+        if tensorboard:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._events = SummaryWriter(str(folder))
 
     def write(self, record: Mapping[str, Any]) -> None:
-        self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
+        if self._file is not None:
+            self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
+        if self._events is not None:
+            for name, value in _scalars(record):
+                self._events.add_scalar(name, value, record["step"])
+            # A stage may be killed or stopped at any step.
+            self._events.flush()
 
     def check_loss(self, logs: Mapping[str, Any], step: int) -> None:
         """Raise TrainingError when the loss or the gradient is no number."""
@@ -45,11 +71,19 @@ class _JsonLog(TrainerCallback):  # type: ignore[misc]
                 )
 
 
-class SftLog(_JsonLog):
+def _scalars(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    for name, value in record.items():
+        if isinstance(value, Mapping):
+            yield from _scalars(value, f"{prefix}{name}/")
+        elif isinstance(value, int | float) and prefix + name != "step":
+            yield prefix + name, value
+
+
+class SftLog(_StepLog):
     """Loss, learning rate and seconds of each SFT step."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
+    def __init__(self, path: Path, tensorboard: bool = False) -> None:
+        super().__init__(path, tensorboard)
         self._began = 0.0
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
@@ -78,7 +112,7 @@ class SftLog(_JsonLog):
         }
 
 
-class GrpoLog(_JsonLog):
+class GrpoLog(_StepLog):
     """The figures of each GRPO step, from the scorer's tally and the trainer's own log.
 
     Args:
@@ -87,10 +121,19 @@ class GrpoLog(_JsonLog):
         known: keywords of the side's snapshot before; others are new.
         watch: when a collapse is named and when it stops the stage.
         say: where a collapse is named.
+        tensorboard: write TensorBoard events too.
     """
 
-    def __init__(self, path: Path, scorer: Scorer, known: Collection[str], watch: WatchSettings, say: Say) -> None:
-        super().__init__(path)
+    def __init__(
+        self,
+        path: Path,
+        scorer: Scorer,
+        known: Collection[str],
+        watch: WatchSettings,
+        say: Say,
+        tensorboard: bool = False,
+    ) -> None:
+        super().__init__(path, tensorboard)
         self._scorer = scorer
         self._known = known
         self._watch = Watch(watch, say)

@@ -5,6 +5,7 @@ It knows nothing but what SFT and the rounds teach it: for demos, tests and rehe
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from cogr.records import Dataset
 from cogr.training_settings import TinySettings
 
 PAD, END, WRITE = "<|pad|>", "<|end|>", "<|keywords|>"
+_LONGEST_WORD = 64
 # The user's message alone, then a mark of its own: the boundary between prompt and answer is one token, never a merge.
 CHAT_TEMPLATE = (
     "{% for message in messages %}{% if message['role'] == 'user' %}{{ message['content'] }}{% endif %}{% endfor %}"
@@ -53,21 +55,32 @@ def tiny_model(folder: Path, texts: Iterable[str], settings: TinySettings, seed:
 
 
 def tiny_tokenizer(texts: Iterable[str], settings: TinySettings) -> Any:
-    """Byte-level BPE over lower-cased text: the catalogue's frequent words are one token, everything else can be spelled."""
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+    """Bytes and the catalogue's frequent words, lower-cased: a word is one token, what is rare is spelled by the longest that fit.
+
+    Whole words without the merges that lead to them: half the vocabulary of byte-pair encoding for the same texts, and the
+    output layer is most of such a small model's work.
+    """
+    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=settings.vocabulary,
-        special_tokens=[PAD, END, WRITE],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
+    normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
+    # Looking for the longest piece takes time quadratic in a word's length, so that endless words are cut.
+    cut = pre_tokenizers.Split(Regex(f".{{1,{_LONGEST_WORD}}}"), "isolated")
+    splitter = pre_tokenizers.Sequence([pre_tokenizers.ByteLevel(add_prefix_space=True), cut])
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    words = Counter(
+        word for text in texts for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)) if len(word) > 1
     )
-    tokenizer.train_from_iterator(texts, trainer)
+    known = [PAD, END, WRITE, *sorted(alphabet)]
+    frequent = sorted((-count, word) for word, count in words.items() if count > 1)
+    known += [word for _, word in frequent[: max(0, settings.vocabulary - len(known))]]
+    vocabulary = {token: number for number, token in enumerate(known)}
+    tokenizer = Tokenizer(
+        models.WordPiece(
+            vocabulary, unk_token=PAD, continuing_subword_prefix="", max_input_chars_per_word=_LONGEST_WORD
+        )
+    )
+    tokenizer.normalizer, tokenizer.pre_tokenizer, tokenizer.decoder = normalizer, splitter, decoders.ByteLevel()
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         eos_token=END,

@@ -16,7 +16,7 @@ from typing import Any
 from cogr.errors import GeneratorError, StorageError, TrainingError
 from cogr.store import storage_errors
 from cogr.training_settings import TrainingSettings
-from indexers.generators.models import digest, first_line, load_tokenizer, resolve_model
+from indexers.generators.models import digest, first_line, load_tokenizer, read_json, resolve_model
 from trainers.training.runs import Run
 
 _SUMS = "sha256.json"
@@ -37,7 +37,7 @@ def load_model(folder: Path) -> Any:
 
 def trainable_tokenizer(folder: Path, settings: TrainingSettings) -> Any:
     """The tokenizer of a model folder, checked for what training needs. Raises GeneratorError, TrainingError."""
-    declared = json.loads((folder / "tokenizer_config.json").read_text("utf-8")).get("pad_token")
+    declared = read_json(folder / "tokenizer_config.json", f"The model folder {folder}").get("pad_token")
     tokenizer = load_tokenizer(folder)
     if not declared:
         raise TrainingError(

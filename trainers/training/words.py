@@ -28,7 +28,7 @@ _LEAST_WEIGHT = 0.25
 _EM_STEPS = 15
 _CLOSE = 0.3
 _FEWEST_ITEMS = 3
-_SIBLING_SHARE = 0.4
+_SIBLING_SHARE = 0.6
 _SIBLING_CLOSE = 0.08
 _TRIES = 40
 
@@ -79,20 +79,22 @@ class WordModel:
     def keywords(self, item_id: str, budget: int, seed: int = 0) -> tuple[str, ...]:
         """Pairs of an item's words that matter, the heaviest first, spelled with the heavier word last: "nordic settee".
 
-        Some words are said by a sibling instead, so that a model that learns from these sets also tries words that an
-        item's own text lacks; which of them are worth keeping is for the rewards to say.
+        Many a pair is followed by the same said by siblings, so that a model that learns from these sets also tries words
+        that an item's own text lacks; which of them are worth keeping is for the rewards to say.
         """
         draw = random.Random(f"{seed} {item_id}")
         known = [word for word in self._items[item_id] if word in self.weights]
-        pairs = sorted(combinations(known, 2), key=lambda pair: -self.weights[pair[0]] - self.weights[pair[1]])[:budget]
-        said = (self._spell(self._said(word, draw) for word in pair) for pair in pairs)
-        return tuple(dict.fromkeys(said))
+        said: list[str] = []
+        for pair in sorted(combinations(known, 2), key=lambda pair: -self.weights[pair[0]] - self.weights[pair[1]]):
+            said.append(self._spell(pair))
+            if draw.random() < _SIBLING_SHARE:
+                said.append(self._spell(self._sibling(word, draw) for word in pair))
+        return tuple(dict.fromkeys(said))[:budget]
 
-    def _said(self, word: str, draw: random.Random) -> str:
+    def _sibling(self, word: str, draw: random.Random) -> str:
+        """One of the words that stand for the same as this one, which may be itself."""
         siblings = self._siblings.get(word)
-        if not siblings or draw.random() >= _SIBLING_SHARE:
-            return word
-        return draw.choices(list(siblings), list(siblings.values()))[0]
+        return draw.choices(list(siblings), list(siblings.values()))[0] if siblings else word
 
     @cached_property
     def _siblings(self) -> Mapping[str, Weights]:

@@ -8,17 +8,20 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cogr.errors import DataError, SettingsError
 from cogr.records import Entity, Side
 from cogr.rewards import World
 from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
 from cogr.training_settings import ItemsFrom, TrainingSettings
-from trainers.training.building import build_snapshot, draw_sets
+from trainers.training.building import build_snapshot, draw_sets, statistical_targets
 from trainers.training.scene import Scene
 from trainers.training.state import StageName
 from trainers.training.words import WordModel
+
+if TYPE_CHECKING:
+    from trainers.training.grpo import GrpoJob
 
 
 @dataclass(frozen=True)
@@ -40,8 +43,15 @@ def items_from(settings: TrainingSettings) -> ItemsFrom:
                 'training.sft.items_from is "self", but the model tiny can\'t write keywords before it is trained; '
                 'set it to "labels", "extractive" or "statistical".'
             )
-        return settings.sft.items_from
-    return "labels" if settings.model == "tiny" else "self"
+        found = settings.sft.items_from
+    else:
+        found = "labels" if settings.model == "tiny" else "self"
+    if found == "labels" and settings.sft.first_items == "source":
+        raise SettingsError(
+            'training.sft.first_items is "source", but labels are no generator that could index all items; '
+            'set training.sft.items_from to "extractive" or "statistical".'
+        )
+    return found
 
 
 def write_targets(scene: Scene) -> Wrote:
@@ -49,41 +59,46 @@ def write_targets(scene: Scene) -> Wrote:
     from trainers.training.targets import item_targets, query_targets
 
     sft, base, source = scene.settings.sft, base_model(scene), items_from(scene.settings)
-    items = item_targets(_first_sets(scene, source, base), sft.item_keywords)
-    queries = query_targets(items, {**scene.relevant, **scene.invented.relevant}, sft.query_keywords)
+    sets, snapshot = _first_sets(scene, source, base)
+    items = item_targets(sets, sft.item_keywords)
+    if sft.queries_from == "statistical":
+        queries = statistical_targets(scene.workspace, scene.practice, sft.query_keywords)
+    else:
+        queries = query_targets(items, {**scene.relevant, **scene.invented.relevant}, sft.query_keywords)
     if not queries.keys() & scene.relevant.keys():
         raise DataError(
             f"The first item keywords ({source}) give no training query a target; look at its relevant items' texts, "
-            "or set training.sft.items_from."
+            "or set training.sft.items_from or training.sft.queries_from."
         )
     for side, targets in (("item", items), ("query", queries)):
         rows = ({"id": id_, "keywords": found} for id_, found in targets.items())
         lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         scene.workspace.store.write(f"{scene.run.path}/sft/{side}.jsonl", lines.encode())
-    return Wrote(base, {"items_from": source, "items": len(items), "queries": len(queries)})
+    notes = {"items_from": source, "queries_from": sft.queries_from, "items": len(items), "queries": len(queries)}
+    return Wrote(base, {**notes, "snapshot": snapshot})
 
 
-def _first_sets(scene: Scene, source: ItemsFrom, base: str) -> Mapping[str, Sequence[str]]:
-    """S_i of algorithm 1, line 2."""
+def _first_sets(scene: Scene, source: ItemsFrom, base: str) -> tuple[Mapping[str, Sequence[str]], str]:
+    """S_i of algorithm 1, line 2, and the snapshot that holds them; "" for `labels`, which has none."""
     dataset, budget = scene.workspace.dataset, scene.settings.sft.item_keywords
     if source == "labels":
         words = WordModel(dataset)
-        return {item.id: words.keywords(item.id, budget, scene.settings.seed) for item in dataset.items}
+        return {item.id: words.keywords(item.id, budget, scene.settings.seed) for item in dataset.items}, ""
     built = build_snapshot(
         scene.workspace, "item", round_=0, model=base if source == "self" else None, generator=source
     )
-    return {row.id: row.keywords for row in built.rows()}
+    return {row.id: row.keywords for row in built.rows()}, built.id
 
 
 def base_model(scene: Scene) -> str:
     """The model that both sides start from: made, for tiny; else its name, found and checked."""
     from indexers.generators.models import resolve_model
     from trainers.training.tiny import texts_of, tiny_model
-    from trainers.training.weights import save_model
+    from trainers.training.weights import save_model, trainable_tokenizer
 
     settings = scene.settings
     if settings.model != "tiny":
-        resolve_model(settings.model)
+        trainable_tokenizer(resolve_model(settings.model), settings)
         return settings.model
     dataset = scene.workspace.dataset
     return save_model(
@@ -108,7 +123,7 @@ def train_sft(scene: Scene, side: Side) -> Wrote:
         targets=[targets[entity.id] for entity in entities],
         epochs=sft.item_epochs if side == "item" else sft.query_epochs,
         log=scene.log(side),
-        micro_batch=max(1, sft.micro_batch >> scene.halvings),
+        halvings=scene.halvings,
         settings=scene.settings,
     )
     return _save(scene, side, run_sft(job))
@@ -128,29 +143,34 @@ def _trained_entities(scene: Scene, side: Side) -> Sequence[Entity]:
 
 def train_grpo(scene: Scene, side: Side) -> Wrote:
     """One side trained against the frozen snapshot of the other."""
-    from trainers.training.grpo import GrpoJob, run_grpo
+    from trainers.training.grpo import run_grpo
+
+    return _save(scene, side, run_grpo(grpo_job(scene, side), scene.say))
+
+
+def grpo_job(scene: Scene, side: Side) -> GrpoJob:
+    """What a side is trained on in the round under way."""
+    from trainers.training.grpo import GrpoJob
     from trainers.training.prompting import own_keyword, prompts_of
     from trainers.training.weights import base_folder
 
-    entities = _trained_entities(scene, side)
-    side_settings = scene.settings.query if side == "query" else scene.settings.item
+    entities = scene.workspace.dataset.items if side == "item" else scene.prompts
     items = scene.mirror(scene.before.items)
     queries = scene.mirror(scene.round.practice) if side == "item" else None
     known = scene.snapshot(scene.before.queries if side == "query" else scene.before.items)
-    job = GrpoJob(
+    return GrpoJob(
         base=base_folder(scene.run, scene.before.model(side)),
         prompts=prompts_of(scene.workspace, side, entities),
         ids=[entity.id for entity in entities],
         own={entity.id: own_keyword(entity) for entity in entities},
         world=scene.world(items, queries, practice=True),
         known={word for row in known.rows() for word in row.keywords},
-        side=side_settings,
+        side=scene.settings.query if side == "query" else scene.settings.item,
         settings=scene.settings,
         halvings=scene.halvings,
         log=scene.log(side),
         seed=scene.settings.seed + scene.round.number,
     )
-    return _save(scene, side, run_grpo(job, scene.say))
 
 
 def _save(scene: Scene, side: Side, trained: Any) -> Wrote:
@@ -173,6 +193,10 @@ def _save(scene: Scene, side: Side, trained: Any) -> Wrote:
 
 def index(scene: Scene, side: Side) -> Wrote:
     """The keywords of a whole side by the model that was just trained; of the invented queries too, for the item side."""
+    if side == "item" and not scene.round.number and scene.settings.sft.first_items == "source":
+        first = scene.snapshot(_notes(scene, "targets")["snapshot"])
+        return Wrote(first.id, _counts(first))
+    vocabulary = None if side == "item" else scene.before.items if scene.round.number else scene.round.items
     parent = None if scene.base is None else (scene.base.queries if side == "query" else scene.base.items)
 
     def build(entities: Sequence[Entity] | None = None) -> Snapshot:
@@ -184,12 +208,19 @@ def index(scene: Scene, side: Side) -> Wrote:
             generator=scene.settings.index_by,
             parent=parent,
             entities=entities,
+            vocabulary=vocabulary,
         )
 
     practice = build(scene.practice) if side == "query" and scene.round.number and scene.invented.queries else None
     built = build()
     notes = _counts(built)
     return Wrote(built.id, {**notes, "practice": practice.id} if practice else notes)
+
+
+def _notes(scene: Scene, stage: StageName) -> Mapping[str, Any]:
+    record = scene.round.stage(stage)
+    assert record is not None
+    return record.notes
 
 
 def accept_items(scene: Scene) -> Wrote:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from cogr.errors import SnapshotError
 from cogr.records import Side
 from cogr.settings import OpenSearchSettings
-from cogr.snapshots import Snapshot
+from cogr.snapshots import Snapshot, open_snapshot
 from cogr.store import Store
 from indexers.backends.base import Listed, Pushed, SearchResult, Verified
 from indexers.backends.checks import check_side
@@ -35,8 +35,10 @@ class OpenSearchBackend:
         self._store = store
 
     def push(self, snapshot: Snapshot) -> Pushed:
-        """See `push.push`."""
-        return push.push(self.cluster, self.prefix, snapshot)
+        """See `push.push`. Where the parent is pushed, only the difference is written."""
+        parent = snapshot.manifest.parent
+        base = open_snapshot(self._store, parent) if parent in self._store.list("snapshots") else None
+        return push.push(self.cluster, self.prefix, snapshot, base)
 
     def verify(self, snapshot: Snapshot, queries: Iterable[Sequence[str]]) -> Verified:
         """See `verify.verify`."""

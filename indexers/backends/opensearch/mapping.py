@@ -87,15 +87,17 @@ def documents(snapshot: Snapshot) -> Iterator[tuple[str, dict[str, Any]]]:
     `keywords` is S ∪ {self}: S in generation order, then the own text's keyword unless S has it. A query's document keeps
     S itself in `generated`, so that it can be read back as it was.
     """
-    field, is_query = id_field(snapshot.side), snapshot.side == "query"
     for batch in snapshot.batches():
         columns = (batch[name].to_pylist() for name in ("id", "text", "self", "keywords"))
         for id_, text, own, words in zip(*columns, strict=True):
-            keywords = [*words, own] if own and own not in words else words
-            document = {field: id_, "keywords": keywords, "text": text}
-            if is_query:
-                document |= {"self": own, "generated": words}
-            yield id_, document
+            yield id_, document(snapshot.side, id_, text, own, words)
+
+
+def document(side: Side, id_: str, text: str, own: str, words: Sequence[str]) -> dict[str, Any]:
+    """One entity's document: its id, its text, its own text as a keyword, its keyword set."""
+    keywords = [*words, own] if own and own not in words else words
+    made = {f"{side}_id": id_, "keywords": keywords, "text": text}
+    return made | {"self": own, "generated": words} if side == "query" else made
 
 
 @dataclass(frozen=True)

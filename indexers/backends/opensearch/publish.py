@@ -13,8 +13,8 @@ from cogr.records import SIDES, Side
 from indexers.backends.base import Listed
 from indexers.backends.checks import check_normalisers, check_side, side_of
 from indexers.backends.opensearch.client import Cluster
+from indexers.backends.opensearch.indexes import read_index
 from indexers.backends.opensearch.mapping import IndexState, alias_name, check_scored, index_name
-from indexers.backends.opensearch.push import read_index
 
 
 def publish(cluster: Cluster, prefix: str, snapshots: Mapping[Side, str]) -> dict[Side, str | None]:
@@ -142,6 +142,11 @@ def _publishable(cluster: Cluster, prefix: str, side: Side, snapshot_id: str) ->
     if not state.verified:
         raise CheckFailedError(
             f"The index {state.name} has not passed verification; run cogr-index verify {snapshot_id}."
+        )
+    health = cluster.call("GET", f"/_cluster/health/{state.name}", doing=f"asking for the health of {state.name}")
+    if health["status"] == "red":
+        raise CheckFailedError(
+            f"The index {state.name} has shards that are not there (red); see the cluster's health, or push the snapshot again."
         )
     return state
 

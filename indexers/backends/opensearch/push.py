@@ -1,7 +1,8 @@
 """Push: one snapshot into its own write-once index, which nothing serves yet.
 
-create -> bulk -> refresh -> merge -> check -> write block -> replicas -> mark complete. Every step looks at what is there,
-so the same call goes on after a death at any point. Switching the alias is publish.py's.
+create -> bulk -> refresh -> merge -> check -> write block -> replicas -> mark complete; where the parent's index is there,
+copying.py takes the place of the first steps. Every step looks at what is there, so the same call goes on after a death at
+any point. Switching the alias is publish.py's.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from cogr.errors import CheckFailedError, ServiceError
+from cogr.errors import ServiceError
 from cogr.snapshots import Snapshot
 from indexers.backends.base import Pushed
 from indexers.backends.opensearch.client import Cluster
-from indexers.backends.opensearch.errors import IndexGoneError, service_error
+from indexers.backends.opensearch.copying import copy_and_change
+from indexers.backends.opensearch.errors import IndexGoneError
+from indexers.backends.opensearch.indexes import check_count, mark, merge, read_index, refresh, stats
 from indexers.backends.opensearch.mapping import (
     IndexState,
     check_scored,
@@ -25,27 +28,29 @@ from indexers.backends.opensearch.mapping import (
 )
 from indexers.backends.opensearch.writer import write_documents
 
-MERGE_SECONDS = 4 * 3600.0
-"""Longest wait for a force-merge; a load balancer may cut the request much earlier, then it is watched."""
 REPLICA_SECONDS = 1800.0
 """Longest wait for replicas to be copied."""
 _LOOK_EVERY = 1.0
 
 
-def push(cluster: Cluster, prefix: str, snapshot: Snapshot) -> Pushed:
+def push(cluster: Cluster, prefix: str, snapshot: Snapshot, base: Snapshot | None = None) -> Pushed:
     """Write a snapshot to its index and freeze it. Idempotent; goes on after an interruption.
+
+    Args:
+        base: the snapshot's parent; where its index is there, only the difference is written (copying.py).
 
     Raises:
         CheckFailedError: the index holds another number of documents than the snapshot.
         ServiceError: the cluster can't be reached or refuses, or something else has the index's name.
     """
     started = time.perf_counter()
+    copied = copy_and_change(cluster, prefix, base, snapshot) if base else None
     state = _open_index(cluster, prefix, snapshot)
-    written = 0
+    written = copied or 0
     if not state.complete:
         if not state.write_blocked:
-            written = _fill(cluster, state, snapshot)
-            _merge(cluster, state.name)
+            written += _fill(cluster, state, snapshot)
+            merge(cluster, state.name)
             check_count(cluster, state.name, snapshot)
             cluster.call("PUT", f"/{state.name}/_block/write", doing=f"freezing the index {state.name}")
         check_count(cluster, state.name, snapshot)
@@ -53,36 +58,6 @@ def push(cluster: Cluster, prefix: str, snapshot: Snapshot) -> Pushed:
     if not state.complete:
         mark(cluster, state, complete=True)
     return Pushed(state.name, snapshot.manifest.entities, written, time.perf_counter() - started)
-
-
-def read_index(cluster: Cluster, name: str) -> IndexState | None:
-    """The index of this very name, or None when there is none."""
-    answer = cluster.call("GET", f"/{name}", doing=f"looking at the index {name}", missing_ok=True)
-    return IndexState.read(name, answer[name]) if answer and name in answer else None
-
-
-def mark(cluster: Cluster, state: IndexState, **marks: bool) -> None:
-    """Set `complete` or `verified` in the index's `_meta`."""
-    body = {"_meta": {**state.meta, **marks}}
-    cluster.call("PUT", f"/{state.name}/_mapping", body=body, doing=f"marking the index {state.name}")
-
-
-def check_count(cluster: Cluster, name: str, snapshot: Snapshot) -> None:
-    """Exactly the snapshot's entities, and no deleted versions, which would change the statistics behind the scores.
-
-    Raises:
-        CheckFailedError: the counts differ.
-    """
-    docs = _stats(cluster, name, "docs")["docs"]
-    found, expected = docs["count"], snapshot.manifest.entities
-    if found != expected:
-        raise CheckFailedError(
-            f"The index {name} holds {found} documents, the snapshot {expected}; delete it and push the snapshot again."
-        )
-    if docs["deleted"]:
-        raise CheckFailedError(
-            f"The index {name} has {docs['deleted']} deleted documents, so something else wrote to it; delete it and push again."
-        )
 
 
 def _open_index(cluster: Cluster, prefix: str, snapshot: Snapshot) -> IndexState:
@@ -123,8 +98,8 @@ def _is_stale(cluster: Cluster, state: IndexState, meta: dict[str, Any]) -> bool
 
 def _fill(cluster: Cluster, state: IndexState, snapshot: Snapshot) -> int:
     """Write what is missing; the number of new documents."""
-    _refresh(cluster, state.name)
-    if _stats(cluster, state.name, "docs")["docs"]["count"] == snapshot.manifest.entities:
+    refresh(cluster, state.name)
+    if stats(cluster, state.name, "docs")["docs"]["count"] == snapshot.manifest.entities:
         return 0
     try:
         written = write_documents(cluster, state.name, documents(snapshot))
@@ -133,7 +108,7 @@ def _fill(cluster: Cluster, state: IndexState, snapshot: Snapshot) -> int:
         _check_still_ours(cluster, state)
         raise
     _check_still_ours(cluster, state)
-    _refresh(cluster, state.name)
+    refresh(cluster, state.name)
     return written
 
 
@@ -152,26 +127,6 @@ def _check_still_ours(cluster: Cluster, state: IndexState) -> None:
     )
 
 
-def _refresh(cluster: Cluster, name: str) -> None:
-    cluster.call("POST", f"/{name}/_refresh", doing=f"refreshing the index {name}")
-
-
-def _merge(cluster: Cluster, name: str) -> None:
-    """One segment a shard: the fastest to search, and no deleted document left."""
-    doing = f"merging the index {name}"
-    deadline = time.monotonic() + MERGE_SECONDS
-    while True:
-        _, refusal = cluster.try_once("POST", f"/{name}/_forcemerge", None, {"max_num_segments": 1})
-        if refusal is None:
-            break
-        if not refusal.is_passing or time.monotonic() > deadline:
-            raise service_error(refusal, cluster.url, doing)
-        # Cut off, but the merge runs on in the cluster: wait for it, then ask again, which is free once it is done.
-        while _stats(cluster, name, "merge")["merges"]["current"] and time.monotonic() < deadline:
-            time.sleep(_LOOK_EVERY)
-    _refresh(cluster, name)
-
-
 def _set_replicas(cluster: Cluster, state: IndexState) -> None:
     """Bring the replicas to the configured number and wait for them, where there are nodes to hold them."""
     wanted, name = cluster.settings.replicas, state.name
@@ -188,13 +143,3 @@ def _set_replicas(cluster: Cluster, state: IndexState) -> None:
                 f"The replicas of the index {name} at {cluster.url} are not ready after {REPLICA_SECONDS / 60:.0f} minutes; see its health, then run the same command again."
             )
         time.sleep(_LOOK_EVERY)
-
-
-def _stats(cluster: Cluster, name: str, metric: str) -> dict[str, Any]:
-    """Primaries' statistics of one index, refused when a shard did not answer."""
-    answer = cluster.call("GET", f"/{name}/_stats/{metric}", doing=f"reading the statistics of {name}")
-    shards = answer["_shards"]
-    if shards["failed"] or not answer["indices"]:
-        raise ServiceError(f"{shards['failed']} shards of {name} at {cluster.url} gave no statistics; try again later.")
-    primaries: dict[str, Any] = answer["indices"][name]["primaries"]
-    return primaries

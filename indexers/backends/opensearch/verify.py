@@ -18,9 +18,9 @@ from cogr.snapshots import Snapshot
 from indexers.backends.base import Verified
 from indexers.backends.checks import sample
 from indexers.backends.opensearch.client import Cluster
+from indexers.backends.opensearch.indexes import check_count, mark
 from indexers.backends.opensearch.mapping import documents
 from indexers.backends.opensearch.publish import complete_index
-from indexers.backends.opensearch.push import check_count, mark
 from indexers.backends.opensearch.search import everything
 
 _MGET = 100

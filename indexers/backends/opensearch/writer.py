@@ -1,4 +1,4 @@
-"""The bulk writer: documents to one index, streaming, each created exactly once.
+"""The bulk writer: documents to one index, streaming, each created exactly once; or changes of documents, each made once.
 
 `helpers.parallel_bulk` of opensearch-py never retries and `streaming_bulk` has one connection; this writer has both threads
 and retries, of whole requests and of single documents, and it serialises once. It knows nothing of snapshots.
@@ -26,7 +26,10 @@ LONGEST_ID = 512
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 
 
-def write_documents(cluster: Cluster, index: str, documents: Iterable[tuple[str, Mapping[str, Any]]]) -> int:
+Document = Mapping[str, Any]
+
+
+def write_documents(cluster: Cluster, index: str, documents: Iterable[tuple[str, Document]]) -> int:
     """Create documents; ones that are there already are left as they are. Returns how many were new.
 
     Memory: `opensearch.bulk_threads` + 2 chunks, whatever comes in.
@@ -35,35 +38,55 @@ def write_documents(cluster: Cluster, index: str, documents: Iterable[tuple[str,
         DataError: an id longer than OpenSearch takes.
         ServiceError: the cluster went away or refuses. What was written stays; the same call goes on.
     """
+    return _send_all(cluster, index, (_entry("create", id_, document) for id_, document in documents))
+
+
+def change_documents(cluster: Cluster, index: str, changes: Iterable[tuple[str, Document | None]]) -> int:
+    """Replace or create documents, or remove them where the document is None. Returns how many were given.
+
+    Repeating it changes nothing more. Memory and errors as of `write_documents`.
+    """
+    return _send_all(
+        cluster, index, (_entry("delete" if document is None else "index", id_, document) for id_, document in changes)
+    )
+
+
+def _send_all(cluster: Cluster, index: str, entries: Iterable[bytes]) -> int:
+    """Send entries from several threads; how many took effect."""
     settings = cluster.settings
     sender = _Sender(cluster, index)
-    created = 0
+    done = 0
     pending: deque[Future[int]] = deque()
     with ThreadPoolExecutor(settings.bulk_threads, thread_name_prefix="bulk") as pool:
         try:
-            for chunk in _chunks(documents, settings.bulk_documents):
+            for chunk in _chunks(entries, settings.bulk_documents):
                 if len(pending) > settings.bulk_threads:
-                    created += pending.popleft().result()
+                    done += pending.popleft().result()
                 pending.append(pool.submit(sender.send, chunk))
-            created += sum(future.result() for future in pending)
+            done += sum(future.result() for future in pending)
         except BaseException:
             # Ctrl-C or a lost cluster: the other threads stop at their next wait instead of trying on.
             sender.stop.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    return created
+    return done
 
 
-def _chunks(documents: Iterable[tuple[str, Mapping[str, Any]]], most: int) -> Iterator[list[bytes]]:
-    """Lists of bulk entries (action line and document line), by count and bytes."""
+def _entry(operation: str, id_: str, document: Document | None) -> bytes:
+    """The action line, and the document's line where there is one."""
+    if len(id_) * 4 > LONGEST_ID and len(id_.encode()) > LONGEST_ID:
+        raise DataError(
+            f"The id {id_[:40]!r}... is longer than the {LONGEST_ID} bytes that OpenSearch takes; shorten it."
+        )
+    action = f'{{"{operation}":{{"_id":{_encode(id_)}}}}}\n'
+    return (action if document is None else f"{action}{_encode(document)}\n").encode()
+
+
+def _chunks(entries: Iterable[bytes], most: int) -> Iterator[list[bytes]]:
+    """Lists of bulk entries, by count and bytes."""
     chunk: list[bytes] = []
     size = 0
-    for id_, document in documents:
-        if len(id_) * 4 > LONGEST_ID and len(id_.encode()) > LONGEST_ID:
-            raise DataError(
-                f"The id {id_[:40]!r}... is longer than the {LONGEST_ID} bytes that OpenSearch takes; shorten it."
-            )
-        entry = f'{{"create":{{"_id":{_encode(id_)}}}}}\n{_encode(document)}\n'.encode()
+    for entry in entries:
         if chunk and (len(chunk) == most or size + len(entry) > CHUNK_BYTES):
             yield chunk
             chunk, size = [], 0
@@ -83,16 +106,16 @@ class _Sender:
         self.stop = threading.Event()
 
     def send(self, chunk: list[bytes]) -> int:
-        """Create the chunk's documents; the number of new ones."""
-        created = 0
-        params = {"filter_path": "errors,items.create.status,items.create.error.type,items.create.error.reason"}
+        """Write the chunk's documents; the number that took effect."""
+        written = 0
+        params = {"filter_path": "errors,items.*.status,items.*.error.type,items.*.error.reason"}
         for attempt in range(RETRIES + 1):
             answer, refusal = self._cluster.try_once("POST", f"/{self._index}/_bulk", b"".join(chunk), params)
             if refusal is None:
                 new, chunk, refusal = _sort_out(chunk, answer)
-                created += new
+                written += new
             if refusal is None:
-                return created
+                return written
             if attempt == RETRIES or not refusal.is_passing:
                 raise service_error(refusal, self._cluster.url, f"writing to the index {self._index}")
             if self.stop.wait(wait_before(attempt, self._draw)):
@@ -101,16 +124,18 @@ class _Sender:
 
 
 def _sort_out(chunk: list[bytes], answer: Mapping[str, Any]) -> tuple[int, list[bytes], Refusal | None]:
-    """What came of each document: the number created, the entries to send again, and why (the worst reason)."""
+    """What came of each document: the number written, the entries to send again, and why (the worst reason)."""
     if not answer["errors"]:
         return len(chunk), [], None
-    created, again, worst = 0, [], None
+    written, again, worst = 0, [], None
     for entry, item in zip(chunk, answer["items"], strict=True):
-        status, error = item["create"]["status"], item["create"].get("error", {})
+        ((operation, result),) = item.items()
+        status, error = result["status"], result.get("error", {})
         if status < 300:
-            created += 1
-        elif status != 409:  # 409: an earlier try, or an earlier push, has created it.
+            written += 1
+        # An earlier try, or an earlier push, has created it (409) or removed it (404).
+        elif (operation, status) not in (("create", 409), ("delete", 404)):
             again.append(entry)
             refusal = Refusal(status, str(error.get("type", "")), str(error.get("reason", "")))
             worst = refusal if worst is None or not refusal.is_passing else worst
-    return created, again, worst
+    return written, again, worst

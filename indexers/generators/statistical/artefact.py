@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from indexers.generators.statistical.text_index import TextIndex, item_text
 from indexers.text import phrases
 
 K_MAX = 30
+
+EXPECTATIONS = (1.0, 3.0, 10.0, 0.3)
+"""Shares of the expected number of relevant items by which proposals are distilled: the first gives S_q itself."""
 
 
 def item_digest(item: Item) -> str:
@@ -125,7 +128,22 @@ class Artefact:
         found = [self._distil(query, items, p) for query, (items, p) in zip(queries, scored, strict=True)]
         return [[self.keywords.keywords[number] for number in distilled.keywords] for distilled in found]
 
-    def _distil(self, query: Query, items: Ints, p: Floats) -> Distilled:
+    def proposals(self, queries: Sequence[Query], size: int) -> list[list[tuple[str, float]]]:
+        """S_q and runners-up of each query, `size` at most, each with the mean p of its owners.
+
+        Runners-up are what it would choose if it expected more relevant items, or fewer.
+        """
+        found = []
+        for query, (items, p) in zip(queries, self.probabilities(queries), strict=True):
+            sets = (self._distil(query, items, p, share).keywords for share in EXPECTATIONS)
+            numbers = list(dict.fromkeys(chain.from_iterable(sets)))[:size]
+            dense = np.zeros(self.index.n_items)
+            dense[items] = p
+            owners = self.keywords.writable.owners
+            found.append([(self.keywords.keywords[n], round(float(dense[owners(n)].mean()), 4)) for n in numbers])
+        return found
+
+    def _distil(self, query: Query, items: Ints, p: Floats, share: float = 1.0) -> Distilled:
         # A training query's own anchor is owned by what is relevant to it: it must neither be chosen nor be counted on.
         literal = normalise(query.text)
         number = self.keywords.ids.get(literal)
@@ -135,7 +153,7 @@ class Artefact:
             dense,
             self.keywords.writable,
             limit=K_MAX,
-            expected_relevant=self.ranker.multiplier * float(p.sum()),
+            expected_relevant=share * self.ranker.multiplier * float(p.sum()),
             forced=self.keywords.owners(literal, anchors=self._row(query) < 0),
             banned=() if number is None else (number,),
         )

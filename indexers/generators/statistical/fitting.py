@@ -24,13 +24,14 @@ MAX_TRAINED = 3000
 """Training queries that models are trained on, drawn at random; all of them vote."""
 
 
-def fit(dataset: Dataset, *, language: str = "english", seed: int = 0) -> Artefact:
+def fit(dataset: Dataset, *, language: str = "english", seed: int = 0, anchors: bool = True) -> Artefact:
     """Fit ranker and item keywords on the training queries of a data set.
 
     Args:
         dataset: items, training queries, relevance.
         language: Snowball algorithm for stems and stop words, see `indexers.text.Analyser`.
         seed: of sampling, folds and boosting; the same data and seed give the same artefact.
+        anchors: whether items get the texts of training queries as keywords.
 
     Raises:
         GeneratorError: too few training queries with relevant items, or no items.
@@ -45,8 +46,8 @@ def fit(dataset: Dataset, *, language: str = "english", seed: int = 0) -> Artefa
     evidence = Evidence.of(index, texts, relevance)
     pairs = candidates(evidence, evidence.voters.queries.rows(trained))
     ranker, p, f1 = fit_ranker(pairs, trained, relevance, seed)
-    anchors = item_anchors(texts, _anchor_strength(pairs, p, trained, relevance))
-    keywords = assemble(anchors, item_phrases(words, analyser), [item.title for item in dataset.items])
+    anchored = item_anchors(texts, _anchor_strength(pairs, p, trained, relevance)) if anchors else [[]] * len(words)
+    keywords = assemble(anchored, item_phrases(words, analyser), [item.title for item in dataset.items])
     facts = {
         "dataset": dataset.dataset_hash,
         "normaliser": NORMALISER,

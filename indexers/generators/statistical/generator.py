@@ -33,10 +33,13 @@ class StatisticalOptions(Options):
     Attributes:
         language: of stems and stop words, by its Snowball name.
         seed: of sampling, folds and boosting.
+        anchors: items also get the texts of training queries that they are, or are predicted to be, relevant to. Off where
+            the item keywords are trained against: a training query's own text would find its labels.
     """
 
     language: str = "english"
     seed: int = 0
+    anchors: bool = True
 
 
 class Statistical(GeneratorBase):
@@ -85,7 +88,7 @@ class Statistical(GeneratorBase):
         store = self._folder()
         if store is not None and store.exists(MANIFEST):
             return open_artefact(store)
-        artefact = fit(self._dataset, language=self.options.language, seed=self.options.seed)
+        artefact = fit(self._dataset, **self.options.model_dump())
         if store is not None:
             save(artefact, store)
         artefact.prepare()

@@ -1,0 +1,191 @@
+"""What the training loop costs on top of TRL: a GRPO step of ours beside one of a bare GRPOTrainer with a constant reward.
+
+    python benchmarks/bench_grpo_overhead.py            the sample shop with `tiny` as the demo trains it, some minutes
+    python benchmarks/bench_grpo_overhead.py --quick    two steps a trainer: shows that it works, the figures mean nothing
+
+Both have the same model, prompts, configuration and seed, and a learning rate that moves nothing, so that step k of the one
+draws what step k of the other draws. They run in turns; of each step the shortest time over the turns counts, since what
+else the machine does only adds. Ours has the real rewards, their bookkeeping, the step log and the collapse watch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from _timing import Row, report
+
+from cogr.records import Side
+from indexers.workspace import Workspace
+from trainers.demo import CATALOGUE
+from trainers.training.driver import Driver
+from trainers.training.launching import Launcher
+from trainers.training.runs import create
+from trainers.training.sample import SAMPLE_SETTINGS
+from trainers.training.scene import Scene
+from trainers.training.state import Round, StageRecord
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Turns of each trainer, steps of a turn, and settings on top of the demo's."""
+
+    turns: int
+    steps: int
+    settings: dict[str, Any]
+
+
+# A learning rate that float32 weights don't feel.
+_COMMON = {
+    "training.invented_queries": 0,
+    "training.watch.share": 1.0,
+    "training.watch.patience": 10_000,
+    "training.query.learning_rate": 1e-30,
+    "training.item.learning_rate": 1e-30,
+}
+FULL = Sizes(8, 4, _COMMON)
+QUICK = Sizes(
+    1,
+    2,
+    {
+        **_COMMON,
+        "training.tiny.hidden": 32,
+        "training.tiny.layers": 1,
+        "training.sft.item_epochs": 1,
+        "training.sft.query_epochs": 1,
+        "training.rollouts.max_tokens": 8,
+        "training.query.prompts_per_step": 4,
+        "training.item.prompts_per_step": 4,
+        "generator.sampling.max_tokens": 8,
+    },
+)
+TARGET_OVERHEAD, TARGET_REWARDS = 3.0, 1.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    sizes = QUICK if options.quick else FULL
+    with tempfile.TemporaryDirectory() as folder:
+        scene = after_sft(Path(folder), sizes)
+        report(rows(scene, sizes), as_json=options.json)
+
+
+def after_sft(folder: Path, sizes: Sizes) -> Scene:
+    """The sample shop with SFT done, as the GRPO stages of round 1 see it; both sides against the snapshots of SFT."""
+    config = folder / "cogr.toml"
+    config.write_text(f'store = "store"\n[dataset]\nloader = "jsonl"\npath = {json.dumps(str(CATALOGUE))}\n')
+    settings = {
+        **SAMPLE_SETTINGS,
+        **sizes.settings,
+        "training.query.max_steps": sizes.steps,
+        "training.item.max_steps": sizes.steps,
+    }
+    overrides = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in settings.items()]
+    workspace = Workspace.open(config, overrides)
+    run = create(workspace)
+    done = Driver(workspace, run, Launcher(config, overrides), lambda _: None).sft()
+    queries = StageRecord(name="index-query", output=done.queries, seconds=0.0)
+    return Scene(workspace, run, Round(number=1, stages=(queries,)), done, lambda _: None)
+
+
+def rows(scene: Scene, sizes: Sizes) -> Iterator[Row]:
+    """Overhead and share of rewards, for each side."""
+    for side in ("query", "item"):
+        ours, bare, shares = compare(scene, side, sizes)
+        notes = {"turns": sizes.turns, "steps": sizes.steps, "bare": f"{bare:.3f} s a step", "ours": f"{ours:.3f} s"}
+        yield Row(
+            f"overhead over a bare GRPOTrainer, {side}", 100 * (ours / bare - 1), "%", TARGET_OVERHEAD, notes=notes
+        )
+        yield Row(f"share of rewards in a step, {side}", 100 * shares, "%", TARGET_REWARDS)
+
+
+def compare(scene: Scene, side: Side, sizes: Sizes) -> tuple[float, float, float]:
+    """Seconds a step of ours and of the bare trainer, and the share of rewards in ours."""
+    from trainers.training.work import grpo_job
+
+    job = grpo_job(scene, side)
+    times: dict[str, list[list[float]]] = {"ours": [], "bare": []}
+    rewards = whole = 0.0
+    for turn in range(sizes.turns):
+        order = ("ours", "bare") if turn % 2 else ("bare", "ours")
+        for name in order:
+            trainer, seconds = (our_trainer if name == "ours" else bare_trainer)(job)
+            times[name].append(timed(trainer))
+            rewards += seconds()["reward"]
+            whole += sum(seconds().values())
+    ours, bare = (sum(map(min, zip(*times[name], strict=True))) / sizes.steps for name in ("ours", "bare"))
+    return ours, bare, rewards / whole
+
+
+Seconds = Callable[[], dict[str, float]]
+
+
+def our_trainer(job: Any) -> tuple[Any, Seconds]:
+    """The trainer of a training stage, and where its time went."""
+    from trainers.training.grpo import prepare_grpo
+
+    prepared = prepare_grpo(job, lambda _: None)
+    return prepared.trainer, lambda: prepared.log.seconds
+
+
+def bare_trainer(job: Any) -> tuple[Any, Seconds]:
+    """TRL's trainer alone: the same arguments but for the log, which is TRL's own with its default frequency."""
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    from trainers.training.grpo import grpo_config
+    from trainers.training.options import grpo_batch, quiet, silence
+    from trainers.training.prompting import rollout_prompt
+    from trainers.training.weights import load_model, trainable_tokenizer
+
+    quiet()
+    batch = grpo_batch(job.side, len(job.ids), job.settings.rollouts.generations, 1)
+    tokenizer = trainable_tokenizer(job.base, job.settings)
+    defaults = GRPOConfig(output_dir=str(job.log.parent), use_cpu=True, bf16=False)
+    trainer = GRPOTrainer(
+        model=load_model(job.base),
+        reward_funcs=constant,
+        args=replace(grpo_config(job, batch), logging_steps=defaults.logging_steps),
+        train_dataset=Dataset.from_list([{"prompt": rollout_prompt(prompt, tokenizer)} for prompt in job.prompts]),
+        processing_class=tokenizer,
+    )
+    silence(trainer)
+    return trainer, lambda: {"reward": 0.0}
+
+
+def constant(completions: Sequence[Any], **_: object) -> list[float]:
+    """The reward of the bare trainer."""
+    return [0.5] * len(completions)
+
+
+def timed(trainer: Any) -> list[float]:
+    """Seconds of each step, from its beginning to that of the next; callbacks and logs included."""
+    from transformers import TrainerCallback
+
+    class Clock(TrainerCallback):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.ticks: list[float] = []
+
+        def on_step_begin(self, *_: Any, **__: Any) -> None:
+            self.ticks.append(perf_counter())
+
+        def on_train_end(self, *_: Any, **__: Any) -> None:
+            self.ticks.append(perf_counter())
+
+    clock = Clock()
+    trainer.add_callback(clock)
+    trainer.train()
+    return [after - before for before, after in zip(clock.ticks, clock.ticks[1:], strict=False)]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""Push by difference: the index of a snapshot from the index of its parent, copied by the cluster, plus what changed.
+
+clone (hard links) -> change documents -> freeze -> clone once more -> merge; then `push` goes on as if it had written it all.
+The second clone makes it exact: an index keeps deleted documents for the recovery of copies until a timer lets go of them
+(half a minute), and till then they count in the statistics behind scores. A new clone owes nobody anything, so that
+its merge drops them at once. Whatever does not work here is no error: the snapshot is written in full instead.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from cogr.differences import differences
+from cogr.errors import CheckFailedError, ServiceError
+from cogr.snapshots import Snapshot
+from indexers.backends.opensearch.client import Cluster
+from indexers.backends.opensearch.indexes import check_count, merge, read_index
+from indexers.backends.opensearch.mapping import LAYOUT, IndexState, document, index_name, meta_of
+from indexers.backends.opensearch.writer import Document, change_documents
+
+LARGEST_SHARE = 0.5
+"""Of more changed entities than this share, a full write costs about as much."""
+_CLONE = "_clone"
+_READY_SECONDS = 120.0
+_log = logging.getLogger(__name__)
+
+
+def copy_and_change(cluster: Cluster, prefix: str, base: Snapshot, snapshot: Snapshot) -> int | None:
+    """Make the snapshot's index out of its parent's. It is then as a full write would have left it, not yet frozen.
+
+    Returns:
+        The number of documents changed, new or removed; None when it has to be written in full: the parent is not
+        pushed and verified, too much differs, or the cluster does not clone.
+
+    Raises:
+        ServiceError: the cluster went away.
+    """
+    name, source = index_name(prefix, snapshot.id), read_index(cluster, index_name(prefix, base.id))
+    if read_index(cluster, name) is not None or not _fit(cluster, source, base) or source is None:
+        return None
+    limit = int(LARGEST_SHARE * snapshot.manifest.entities)
+    if sum(1 for _ in islice(differences(base, snapshot), limit + 1)) > limit:
+        return None
+    draft = f"{name}.draft"
+    try:
+        _remove(cluster, draft)
+        if not _clone(cluster, source.name, draft):
+            return None
+        written = change_documents(cluster, draft, _changes(base, snapshot))
+        meta = {"_meta": meta_of(snapshot.manifest)}
+        cluster.call("PUT", f"/{draft}/_mapping", body=meta, doing=f"naming the index {draft}")
+        cluster.call("PUT", f"/{draft}/_block/write", doing=f"freezing the index {draft}")
+        return written if _finish(cluster, draft, name, snapshot) else None
+    finally:
+        _remove(cluster, draft)
+
+
+def _fit(cluster: Cluster, state: IndexState | None, base: Snapshot) -> bool:
+    """True when the parent's index is whole, verified, frozen, and made as this one would be made."""
+    return (
+        state is not None
+        and (state.snapshot, state.meta.get("content_hash")) == (base.id, base.manifest.content_hash)
+        and (state.complete and state.verified and state.write_blocked)
+        and (state.meta.get("layout"), state.shards) == (LAYOUT, cluster.settings.shards)
+    )
+
+
+def _changes(base: Snapshot, snapshot: Snapshot) -> Iterator[tuple[str, Document | None]]:
+    for difference in differences(base, snapshot):
+        row = difference.after
+        yield (
+            difference.id,
+            None if row is None else document(snapshot.side, row.id, row.text, row.self_keyword, row.keywords),
+        )
+
+
+def _clone(cluster: Cluster, source: str, target: str) -> bool:
+    """Clone a frozen index into one that can be written; False when the cluster refuses or does not get to it."""
+    body = {"settings": {"index": {"blocks.write": None, "number_of_replicas": 0}}}
+    doing = f"cloning the index {source}"
+    try:
+        cluster.call("POST", f"/{source}/{_CLONE}/{target}", body=body, doing=doing, exists_ok=True)
+    except ServiceError as error:
+        _log.info("no push by difference: %s", error)
+        return False
+    deadline = time.monotonic() + _READY_SECONDS
+    while time.monotonic() < deadline:
+        health: dict[str, Any] = cluster.call("GET", f"/_cluster/health/{target}", doing=doing)
+        if health["status"] != "red" and not health["initializing_shards"]:
+            return True
+        time.sleep(0.2)
+    _log.info("no push by difference: %s is not ready after %.0f s", target, _READY_SECONDS)
+    return False
+
+
+def _finish(cluster: Cluster, draft: str, name: str, snapshot: Snapshot) -> bool:
+    """The draft's clone under the right name, merged; False, and gone again, when deleted documents are left in it."""
+    if _clone(cluster, draft, name):
+        merge(cluster, name)
+        try:
+            check_count(cluster, name, snapshot)
+        except CheckFailedError as error:
+            _log.info("no push by difference: %s", error)
+        else:
+            return True
+    _remove(cluster, name)
+    return False
+
+
+def _remove(cluster: Cluster, name: str) -> None:
+    cluster.call("DELETE", f"/{name}", doing=f"removing the index {name}", missing_ok=True)

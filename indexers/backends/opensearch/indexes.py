@@ -1,0 +1,77 @@
+"""What is asked of one index and told to it, whatever it is for: its state, its statistics, its marks, refresh and merge."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from cogr.errors import CheckFailedError, ServiceError
+from cogr.snapshots import Snapshot
+from indexers.backends.opensearch.client import Cluster
+from indexers.backends.opensearch.errors import service_error
+from indexers.backends.opensearch.mapping import IndexState
+
+MERGE_SECONDS = 4 * 3600.0
+"""Longest wait for a force-merge; a load balancer may cut the request much earlier, then it is watched."""
+_LOOK_EVERY = 1.0
+
+
+def read_index(cluster: Cluster, name: str) -> IndexState | None:
+    """The index of this very name, or None when there is none."""
+    answer = cluster.call("GET", f"/{name}", doing=f"looking at the index {name}", missing_ok=True)
+    return IndexState.read(name, answer[name]) if answer and name in answer else None
+
+
+def mark(cluster: Cluster, state: IndexState, **marks: bool) -> None:
+    """Set `complete` or `verified` in the index's `_meta`."""
+    body = {"_meta": {**state.meta, **marks}}
+    cluster.call("PUT", f"/{state.name}/_mapping", body=body, doing=f"marking the index {state.name}")
+
+
+def check_count(cluster: Cluster, name: str, snapshot: Snapshot) -> None:
+    """Exactly the snapshot's entities, and no deleted versions, which would change the statistics behind the scores.
+
+    Raises:
+        CheckFailedError: the counts differ.
+    """
+    docs = stats(cluster, name, "docs")["docs"]
+    found, expected = docs["count"], snapshot.manifest.entities
+    if found != expected:
+        raise CheckFailedError(
+            f"The index {name} holds {found} documents, the snapshot {expected}; delete it and push the snapshot again."
+        )
+    if docs["deleted"]:
+        raise CheckFailedError(
+            f"The index {name} has {docs['deleted']} deleted documents, so something else wrote to it; delete it and push again."
+        )
+
+
+def refresh(cluster: Cluster, name: str) -> None:
+    """Let searches and statistics see what was written."""
+    cluster.call("POST", f"/{name}/_refresh", doing=f"refreshing the index {name}")
+
+
+def merge(cluster: Cluster, name: str) -> None:
+    """One segment a shard: the fastest to search, and no deleted document left."""
+    doing = f"merging the index {name}"
+    deadline = time.monotonic() + MERGE_SECONDS
+    while True:
+        _, refusal = cluster.try_once("POST", f"/{name}/_forcemerge", None, {"max_num_segments": 1})
+        if refusal is None:
+            break
+        if not refusal.is_passing or time.monotonic() > deadline:
+            raise service_error(refusal, cluster.url, doing)
+        # Cut off, but the merge runs on in the cluster: wait for it, then ask again, which is free once it is done.
+        while stats(cluster, name, "merge")["merges"]["current"] and time.monotonic() < deadline:
+            time.sleep(_LOOK_EVERY)
+    refresh(cluster, name)
+
+
+def stats(cluster: Cluster, name: str, metric: str) -> dict[str, Any]:
+    """Primaries' statistics of one index, refused when a shard did not answer."""
+    answer = cluster.call("GET", f"/{name}/_stats/{metric}", doing=f"reading the statistics of {name}")
+    shards = answer["_shards"]
+    if shards["failed"] or not answer["indices"]:
+        raise ServiceError(f"{shards['failed']} shards of {name} at {cluster.url} gave no statistics; try again later.")
+    primaries: dict[str, Any] = answer["indices"][name]["primaries"]
+    return primaries

@@ -1,0 +1,240 @@
+"""Decoding constrained to a vocabulary: at every step only tokens that lead to a list of known keywords may follow.
+
+A completion is `keyword, keyword, ..., end`: each keyword known, none twice, no more than the budget. What may follow is
+read off a sorted table of token sequences, so a step costs microseconds, and a vocabulary of n keywords no more than n rows.
+Only numpy here; `constrained_logits` is the one door to torch. Who asks for it: `transformers_lm`, `vllm_constraint`.
+
+What is drawn is the model's distribution with everything else cut away and scaled up token by token. That is not the
+model's own distribution, so it is for index builds, not for rollouts: GRPO's importance ratio would be of another policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cogr.errors import GeneratorError
+from cogr.keywords import normalise, parse
+from cogr.snapshots import Snapshot
+
+Tokens = NDArray[np.int32]
+
+_NOTHING = np.zeros(0, dtype=np.int32)
+_CACHED_NODES = 50_000
+
+
+def known_keywords(items: Snapshot) -> list[str]:
+    """Everything that a query may match in an item snapshot: its keywords and its items' own texts, sorted."""
+    found = {word for row in items.rows() for word in (*row.keywords, normalise(row.text))}
+    return sorted(found - {""})
+
+
+@dataclass(frozen=True)
+class _Node:
+    """A beginning that the rows `low` to `high` of a table share, `depth` tokens long."""
+
+    later: bool
+    low: int
+    high: int
+    depth: int
+
+
+@dataclass
+class Writing:
+    """How far one completion has come. `complete`: tokens up to the end of its last whole keyword."""
+
+    node: _Node
+    used: list[int] = field(default_factory=list)
+    written: int = 0
+    complete: int = 0
+    ended: bool = False
+
+
+class _Table:
+    """Token sequences in lexicographic order, one a row, filled up with -1."""
+
+    def __init__(self, sequences: Sequence[Sequence[int]]) -> None:
+        longest = max(map(len, sequences))
+        # One more column, so that every sequence is followed by -1.
+        rows = np.full((len(sequences), longest + 1), -1, dtype=np.int32)
+        for row, sequence in zip(rows, sequences, strict=True):
+            row[: len(sequence)] = sequence
+        self.order = np.lexsort(rows.T[::-1])
+        self.rows: Tokens = np.ascontiguousarray(rows[self.order].T)
+        self.place = np.argsort(self.order)
+
+    def ends(self, node: _Node) -> bool:
+        """Whether a keyword ends here; it is the node's first row."""
+        return bool(self.rows[node.depth, node.low] == -1)
+
+    def children(self, node: _Node) -> Tokens:
+        column = self.rows[node.depth, node.low + self.ends(node) : node.high]
+        return column[np.flatnonzero(np.diff(column, prepend=-2))]
+
+    def child(self, node: _Node, token: int) -> _Node | None:
+        column = self.rows[node.depth, node.low : node.high]
+        low, high = np.searchsorted(column, [token, token + 1])
+        if low == high or token < 0:
+            return None
+        return _Node(node.later, node.low + int(low), node.low + int(high), node.depth + 1)
+
+
+class Vocabulary:
+    """What may follow, for one tokenizer.
+
+    Args:
+        keywords: normalised keywords. Those that the tokenizer or the list's syntax can't give back are left out.
+        tokenizer: of the model, from Hugging Face.
+        ends: token ids that end a completion.
+        limit: most keywords of a completion, K_max.
+
+    Attributes:
+        keywords: those that can be written.
+
+    Raises:
+        GeneratorError: none of the keywords can be written.
+    """
+
+    def __init__(self, keywords: Iterable[str], tokenizer: Any, ends: Iterable[int], limit: int) -> None:
+        self._ends = np.array(sorted(ends), dtype=np.int32)
+        self._limit = limit
+        self.keywords, first, later = _spellings(list(dict.fromkeys(keywords)), tokenizer)
+        if not self.keywords:
+            raise GeneratorError(
+                "None of the item snapshot's keywords can be written by this model's tokenizer; set generator.constrained to false."
+            )
+        self._first, self._later = _Table(first), _Table(later)
+        self._roots = {kind: _Node(kind, 0, len(self.keywords), 0) for kind in (False, True)}
+        self._known: dict[_Node, Tokens] = {}
+
+    def start(self) -> Writing:
+        """An empty completion."""
+        return Writing(self._roots[False])
+
+    def allowed(self, writing: Writing) -> Tokens:
+        """The tokens that may come next, in no particular order; none after the end."""
+        if writing.ended:
+            return _NOTHING
+        node = writing.node
+        further = self._unused(node, writing.used)
+        if self._keyword_at(node, writing.used) is None:
+            return further
+        parts = [further, self._ends]
+        if len(writing.used) + 1 < self._limit:
+            now = [*writing.used, self._keyword_at(node, ())]
+            parts.append(self._unused(self._roots[True], now))
+        return np.concatenate(parts)
+
+    def advance(self, writing: Writing, token: int) -> None:
+        """Put one of the allowed tokens behind a completion. Raises ValueError for any other."""
+        ended = self._keyword_at(writing.node, writing.used)
+        if ended is not None:
+            writing.complete = writing.written
+        if ended is not None and token in self._ends:
+            writing.ended = True
+            return
+        following = self._table(writing.node).child(writing.node, token)
+        if following is None and ended is not None:
+            writing.used.append(ended)
+            following = self._later.child(self._roots[True], token)
+        if following is None:
+            raise ValueError(f"token {token} may not follow")
+        writing.node = following
+        writing.written += 1
+
+    def whole(self, tokens: Sequence[int]) -> int:
+        """How many of a completion's first tokens are whole keywords: all of them, unless a length limit cut it."""
+        writing = self.start()
+        for token in tokens:
+            self.advance(writing, token)
+        return writing.written if self._keyword_at(writing.node, writing.used) is not None else writing.complete
+
+    def _table(self, node: _Node) -> _Table:
+        return self._later if node.later else self._first
+
+    def _keyword_at(self, node: _Node, used: Iterable[int | None]) -> int | None:
+        """The keyword that ends at a node; None when none does or it has been written before."""
+        table = self._table(node)
+        if not table.ends(node):
+            return None
+        keyword = int(table.order[node.low])
+        return None if keyword in used else keyword
+
+    def _unused(self, node: _Node, used: Sequence[int | None]) -> Tokens:
+        """The node's next tokens, without those behind which every keyword has been written."""
+        table = self._table(node)
+        tokens = self._known.get(node)
+        if tokens is None:
+            if len(self._known) >= _CACHED_NODES:
+                self._known.clear()
+            tokens = self._known[node] = table.children(node)
+        places = [int(table.place[keyword]) for keyword in used if keyword is not None]
+        inside = [place for place in places if node.low <= place < node.high]
+        spent = []
+        for token in {int(table.rows[node.depth, place]) for place in inside} - {-1}:
+            child = table.child(node, token)
+            assert child is not None
+            if sum(child.low <= place < child.high for place in inside) == child.high - child.low:
+                spent.append(token)
+        return np.setdiff1d(tokens, spent) if spent else tokens
+
+
+def _spellings(keywords: list[str], tokenizer: Any) -> tuple[list[str], list[list[int]], list[list[int]]]:
+    """The keywords that survive being written and read, and their token ids as the first of a list and as a later one."""
+
+    if not keywords:
+        return [], [], []
+
+    def ids(texts: list[str]) -> list[list[int]]:
+        found: list[list[int]] = tokenizer(texts, add_special_tokens=False)["input_ids"]
+        return found
+
+    # What stands before a keyword decides how it is cut into tokens: "a, sofa" without its "a" is ", sofa".
+    before = ids(["a"])[0]
+    first, listed = ids(keywords), ids([f"a, {keyword}" for keyword in keywords])
+    read_first = tokenizer.batch_decode(first, skip_special_tokens=True)
+    read_listed = tokenizer.batch_decode(listed, skip_special_tokens=True)
+    kept, spelled, later = [], [], []
+    seen: tuple[set[tuple[int, ...]], set[tuple[int, ...]]] = (set(), set())
+    for keyword, own, more, one, two in zip(keywords, first, listed, read_first, read_listed, strict=True):
+        behind = more[len(before) :]
+        new = more[: len(before)] == before and tuple(own) not in seen[0] and tuple(behind) not in seen[1]
+        if new and parse(one) == (keyword,) and parse(two) == tuple(dict.fromkeys(("a", keyword))):
+            kept.append(keyword)
+            spelled.append(own)
+            later.append(behind)
+            seen[0].add(tuple(own))
+            seen[1].add(tuple(behind))
+    return kept, spelled, later
+
+
+def constrained_logits(vocabulary: Vocabulary, prompt_length: int) -> Any:
+    """A logits processor for one call of transformers' `generate`, whose prompts are all padded to one length."""
+    import torch
+    from transformers import LogitsProcessor
+
+    class Constrained(LogitsProcessor):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self._writings: list[Writing] = []
+
+        def __call__(self, input_ids: Any, scores: Any) -> Any:
+            if input_ids.shape[1] == prompt_length:
+                self._writings = [vocabulary.start() for _ in range(input_ids.shape[0])]
+            else:
+                for writing, token in zip(self._writings, input_ids[:, -1].tolist(), strict=True):
+                    if not writing.ended:
+                        vocabulary.advance(writing, token)
+            allowed = [vocabulary.allowed(writing) for writing in self._writings]
+            rows = torch.from_numpy(np.repeat(np.arange(len(allowed)), [tokens.size for tokens in allowed]))
+            tokens = torch.from_numpy(np.concatenate(allowed).astype(np.int64))
+            masked = torch.full_like(scores, -torch.inf)
+            masked[rows, tokens] = scores[rows, tokens]
+            # What has ended is filled up by `generate` itself.
+            ended = torch.tensor([writing.ended for writing in self._writings], device=scores.device)
+            return torch.where(ended[:, None], scores, masked)
+
+    return Constrained()

@@ -1,0 +1,74 @@
+"""Constrained decoding inside vLLM's engine, by its interface for custom logits processors. The rule itself is `constraint`.
+
+The engine may run in processes of its own, so it is told by the name of a class and by a file, not by an object. Imported by
+vLLM; nothing else here needs it. A request without the argument is left alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
+
+from indexers.generators.constraint import Vocabulary
+from indexers.generators.models import load_tokenizer
+
+if TYPE_CHECKING:
+    from vllm import SamplingParams
+
+ARGUMENT = "cogr_vocabulary"
+"""Names the vocabulary's file among a request's `extra_args`."""
+
+
+def write_vocabulary(file: Path, keywords: Iterable[str], tokenizer: Path, ends: Iterable[int], k_max: int) -> None:
+    """Write what the engine needs to make the `Vocabulary`."""
+    said = {"keywords": list(keywords), "tokenizer": str(tokenizer), "ends": list(ends), "k_max": k_max}
+    file.write_text(json.dumps(said), "utf-8")
+
+
+@lru_cache(maxsize=2)
+def read_vocabulary(file: str) -> Vocabulary:
+    """The vocabulary of a file; made once in a process."""
+    said = json.loads(Path(file).read_text("utf-8"))
+    return Vocabulary(said["keywords"], load_tokenizer(Path(said["tokenizer"])), said["ends"], said["k_max"])
+
+
+class VocabularyProcessor(AdapterLogitsProcessor):  # type: ignore[misc]
+    """Masks the logits of each request that names a vocabulary."""
+
+    def is_argmax_invariant(self) -> bool:
+        """The most probable token may be a forbidden one."""
+        return False
+
+    def new_req_logits_processor(self, params: SamplingParams) -> Any:
+        """The request's own mask, or None where it names no vocabulary."""
+        file = (params.extra_args or {}).get(ARGUMENT)
+        return None if file is None else _Mask(read_vocabulary(file))
+
+
+class _Mask:
+    """The mask of one request, as far as it has been written."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._writing = vocabulary.start()
+        self._seen = 0
+
+    def __call__(self, output_ids: list[int], logits: Any) -> Any:
+        import torch
+
+        for token in output_ids[self._seen :]:
+            if not self._writing.ended:
+                self._vocabulary.advance(self._writing, token)
+        self._seen = len(output_ids)
+        if self._writing.ended:
+            return logits
+        allowed = torch.from_numpy(self._vocabulary.allowed(self._writing).astype(np.int64)).to(logits.device)
+        masked = torch.full_like(logits, -torch.inf)
+        masked[allowed] = logits[allowed]
+        return masked

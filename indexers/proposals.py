@@ -1,0 +1,104 @@
+"""What the prompt variant `search` shows beside an entity: what a retriever of ours proposes (paper, section 5.5).
+
+Two sources: titles of the best items by BM25, and keywords by the ranker of `statistical`. How they are put into a prompt
+is `cogr.prompts`; which source is the settings' choice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+from cogr.prompts import Prompt
+from cogr.records import Entity, Item, Query, self_text
+from cogr.store import Store
+from indexers.generators.base import Completion, Request, batched
+
+if TYPE_CHECKING:
+    from indexers.generators.statistical.generator import Statistical
+    from indexers.workspace import Workspace
+
+Proposal = tuple[str, float]
+"""A title or keyword, and how sure its source is of it, 0 to 1."""
+
+SEPARATORS = {"bm25": "; ", "statistical": ", "}
+"""Titles may hold commas; keywords don't, and look in the prompt as they do in an answer."""
+
+_VERSION = 1
+_BATCH = 64
+_SEGMENT = 2048
+
+
+def search_results(workspace: Workspace, entities: Sequence[Entity]) -> Callable[[Entity], Sequence[str]]:
+    """Entity -> the texts that its prompt shows, for these entities, found beforehand.
+
+    Raises MissingExtraError without the extra `statistical`, GeneratorError where nothing can be learned from the labels.
+    """
+    settings = workspace.settings.prompts
+    if settings.search_from == "bm25":
+        found = by_bm25(workspace.dataset.items, entities, settings.search_results)
+    else:
+        with workspace.generator("query", "statistical") as generator:
+            found = by_statistical(cast("Statistical", generator), entities, settings.search_results, workspace.store)
+    spelled = {
+        id_: [_spell(*proposal, scored=settings.search_scores) for proposal in own] for id_, own in found.items()
+    }
+    return lambda entity: spelled[entity.id]
+
+
+def _spell(text: str, sure: float, *, scored: bool) -> str:
+    return f"{text} ({min(9, int(10 * sure))})" if scored else text
+
+
+def by_bm25(items: Sequence[Item], entities: Sequence[Entity], size: int) -> Mapping[str, list[Proposal]]:
+    """Titles of the best items for a query's text or an item's title, never its own; sure is relative to the best score."""
+    from indexers.lexical import Lexical
+
+    lexical = Lexical(items)
+    found: dict[str, list[Proposal]] = {}
+    for entity in entities:
+        ranked = lexical.rank(self_text(entity), size + 1)
+        own = entity.id if isinstance(entity, Item) else None
+        others = [(item.title, score) for item, score in ranked if item.id != own][:size]
+        found[entity.id] = [(title, score / others[0][1]) for title, score in others]
+    return found
+
+
+def by_statistical(
+    generator: Statistical, entities: Sequence[Entity], size: int, store: Store
+) -> Mapping[str, list[Proposal]]:
+    """Keywords by `statistical`, those that it would choose itself first; sure is the mean probability of their owners.
+
+    A training query's are out of fold. An item's are its keywords. What was found is kept in the store, as generated
+    keywords are, because a query takes some milliseconds.
+    """
+    from indexers.cache import GenerationCache, request_key
+
+    cache = GenerationCache(store, {**generator.fingerprint, "proposals": size, "version of proposals": _VERSION})
+    # The id and the text decide; there is no prompt yet.
+    keys = [request_key(Request(e.id, e, Prompt("", _text(e))), "entity") for e in entities]
+    known = cache.load(keys)
+    for missing in batched(known.missing(), _SEGMENT):
+        made = _propose(generator, [entities[i] for i in missing], size)
+        cache.add(
+            [(keys[i], Completion(entities[i].id, json.dumps(own))) for i, own in zip(missing, made, strict=True)]
+        )
+    answers = cache.load(keys).answers([entity.id for entity in entities], 0)
+    return {a.id: [(text, sure) for text, sure in json.loads(a.text)] for a in answers if isinstance(a, Completion)}
+
+
+def _text(entity: Entity) -> str:
+    return f"{entity.title}\0{entity.text}" if isinstance(entity, Item) else entity.text
+
+
+def _propose(generator: Statistical, entities: Sequence[Entity], size: int) -> list[list[Proposal]]:
+    found: list[list[Proposal]] = []
+    for batch in batched(entities, _BATCH):
+        queries = iter(generator.artefact.proposals([e for e in batch if isinstance(e, Query)], size))
+        for entity in batch:
+            if isinstance(entity, Item):
+                found.append([(word, 1.0) for word in generator.artefact.item_keywords(entity)[:size]])
+            else:
+                found.append(next(queries))
+    return found

@@ -1,0 +1,177 @@
+"""`cogr-index update`: a new snapshot of one side that differs from its parent in what changed, as a full rebuild would have it.
+
+What a generator wrote for an entity that did not change is carried over. A generator that reads the whole collection
+(`extractive`, `statistical`) may see every entity otherwise once one has changed, so then nothing is carried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from cogr.datasets.changes import Changes, changes_of_ids, changes_since, read_changes, read_ids
+from cogr.errors import SettingsError, SnapshotError
+from cogr.records import Side
+from cogr.snapshots import Snapshot, open_snapshot
+from indexers.backends.checks import check_side
+from indexers.cache import fingerprint_hash
+from indexers.rebuild import Carried, Job, make_plan, read_set_aside
+from indexers.rebuilding import Outcome, ProgressBar, Say, Wishes, generate, hand_over, make_job
+from indexers.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class UpdateWishes:
+    """What the command line asked for. One of `changed`, `ids` and `since` says what changed.
+
+    Attributes:
+        side: which side.
+        changed: a file of changes (`cogr.datasets.changes.read_changes`).
+        ids: a file of ids; the data set says what has become of them.
+        since: entities that the data set says were updated since then; what it no longer has is gone.
+        parent: the snapshot to start from; what serves by default.
+        push: write the snapshot to the backend.
+        publish: switch what serves to it.
+    """
+
+    side: Side
+    changed: Path | None = None
+    ids: Path | None = None
+    since: datetime | None = None
+    parent: str | None = None
+    push: bool = True
+    publish: bool = True
+
+
+@dataclass(frozen=True)
+class Updated:
+    """What an update came to. `carried` counts the rows that are the parent's."""
+
+    outcome: Outcome
+    parent: str
+    changed: int
+    gone: int
+    carried: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """For --json."""
+        counts = {"changed": self.changed, "gone": self.gone, "carried": self.carried}
+        return {"parent": self.parent, **counts, **self.outcome.as_dict()}
+
+
+def run_update(workspace: Workspace, wishes: UpdateWishes, bar: ProgressBar, say: Say) -> Updated:
+    """Make, and where asked push, verify and publish, the snapshot that follows from the changes.
+
+    Raises:
+        SettingsError: not exactly one of the three ways to say what changed.
+        DataError: a bad record of changes, or an id that nobody knows.
+        SnapshotError: there is no parent, or another generator, prompt or budget wrote it, so that it takes a rebuild.
+        LockedError, CheckFailedError, ServiceError: as of a rebuild.
+    """
+    if sum(given is not None for given in (wishes.changed, wishes.ids, wishes.since)) != 1:
+        raise SettingsError("An update takes one of --changed FILE, --ids FILE and --since TIME; give exactly one.")
+    side = wishes.side
+    with workspace.store.lock(f"rebuild-{side}", f"update --side {side}"):
+        parent = _parent(workspace, wishes)
+        changes = find_changes(workspace, wishes, parent)
+        after = workspace.with_dataset(changes.applied_to(workspace.dataset))
+        whole = make_job(after, Wishes(side, push=wishes.push))
+        with whole.generator:
+            job = narrowed(whole, parent, changes)
+            rebuilt = generate(job, make_plan(job), bar)
+        outcome = hand_over(after, rebuilt, say, push=wishes.push, publish=wishes.publish)
+    carried = rebuilt.snapshot.manifest.entities - len(job.entities)
+    return Updated(outcome, parent.id, len(changes.upserts), len(changes.deletes), carried)
+
+
+def _parent(workspace: Workspace, wishes: UpdateWishes) -> Snapshot:
+    if wishes.parent is None:
+        return workspace.serving(wishes.side)
+    check_side(wishes.parent, wishes.side)
+    return open_snapshot(workspace.store, wishes.parent)
+
+
+def find_changes(workspace: Workspace, wishes: UpdateWishes, parent: Snapshot) -> Changes:
+    """What changed, by the one way that was given."""
+    if wishes.changed is not None:
+        return read_changes(wishes.changed, wishes.side)
+    if wishes.ids is not None:
+        return changes_of_ids(workspace.dataset, wishes.side, read_ids(wishes.ids), ids_of(parent))
+    assert wishes.since is not None, "one of the three is given"
+    return changes_since(workspace.dataset, wishes.side, wishes.since, ids_of(parent))
+
+
+def narrowed(whole: Job, parent: Snapshot, changes: Changes) -> Job:
+    """The job of a whole side, cut down to what changed where the rest can be carried over from the parent.
+
+    Raises:
+        SnapshotError: the parent was written otherwise, or holds entities that a generator of whole collections needs
+            and the data set has not.
+    """
+    _check_written_alike(whole, parent)
+    child = replace(whole, parent=parent.id, round=parent.manifest.round)
+    if not _carries(whole, parent):
+        _check_same_entities(whole, ids_of(parent) - changes.deletes | changes.upserts.keys(), parent)
+        return child
+    aside = read_set_aside(parent.store, parent.id)
+    # Failures that may have passed are asked for again, as a rebuild would; lasting ones are in the cache.
+    again = [e for e in whole.entities if e.id in aside and e.id not in changes.upserts] if aside else []
+    without = frozenset({*changes.upserts, *changes.deletes, *(entity.id for entity in again)})
+    kept_aside = {id_: reason for id_, reason in aside.items() if id_ not in without}
+    carried = Carried(parent, without, kept_aside, _still_cut(parent, without))
+    return replace(child, entities=[*changes.upserts.values(), *again], carried=carried)
+
+
+def ids_of(snapshot: Snapshot) -> set[str]:
+    """The ids of a snapshot's entities."""
+    return {id_ for batch in snapshot.batches() for id_ in batch["id"].to_pylist()}
+
+
+def _check_written_alike(job: Job, parent: Snapshot) -> None:
+    """Refuse to mix the keywords of two generators, prompts or budgets in one snapshot."""
+    manifest = parent.manifest
+    reasons = {
+        "by another generator": _without_data(job.generator.fingerprint) != _without_data(manifest.generator),
+        "with another prompt": manifest.prompt_hash != job.prompter.template.hash,
+        f"with a budget of {manifest.k_max} keywords instead of {job.k_max}": manifest.k_max != job.k_max,
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise SnapshotError(
+                f"Snapshot {parent.id} was written {reason}, so an update would mix two kinds of keywords; run "
+                f"cogr-index rebuild --side {job.side}."
+            )
+
+
+def _without_data(fingerprint: Mapping[str, object]) -> str:
+    return fingerprint_hash({key: value for key, value in fingerprint.items() if key != "dataset_hash"})
+
+
+def _carries(job: Job, parent: Snapshot) -> bool:
+    """True when the keywords of what did not change are still the same: they depend on no other entity, or on none that changed."""
+    read, now = parent.manifest.generator.get("dataset_hash"), job.generator.fingerprint.get("dataset_hash")
+    return read == now and job.search_results is None
+
+
+def _check_same_entities(job: Job, expected: set[str], parent: Snapshot) -> None:
+    given = {entity.id for entity in job.entities}
+    if given == expected:
+        return
+    odd = min(given ^ expected)
+    where = "the data set" if odd in given else f"the snapshot {parent.id}"
+    raise SnapshotError(
+        f"{len(given ^ expected)} {job.side} ids are in the data set or in the snapshot alone (the first, {odd!r}, in {where}), "
+        f"but this generator reads the whole collection; bring the data set up to date and run cogr-index rebuild --side {job.side}."
+    )
+
+
+def _still_cut(parent: Snapshot, without: frozenset[str]) -> int:
+    """How many carried sets were cut to the budget: all of the parent's but the full ones among those left out."""
+    manifest = parent.manifest
+    if not manifest.cut_to_budget:
+        return 0
+    full = sum(len(row.keywords) == manifest.k_max for row in parent.rows() if row.id in without)
+    return max(0, manifest.cut_to_budget - full)

@@ -1,0 +1,45 @@
+"""Differences of two snapshots, against a plain comparison of dicts."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cogr import snapshots
+from cogr.differences import Difference, differences
+from cogr.errors import SnapshotError
+from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
+from cogr.store import Store
+
+ROWS = st.dictionaries(
+    st.sampled_from(["a", "b", "ba", "é", "z", "\uffff", "\U0001f6cb"]),
+    st.tuples(st.sampled_from(["sofa", "lamp", ""]), st.lists(st.sampled_from(["k1", "k2", "k3"]), unique=True)),
+)
+
+
+def frozen(name: str, rows: dict[str, tuple[str, list[str]]], side: str = "item") -> Snapshot:
+    ordered = (Row(id_, text, tuple(words)) for id_, (text, words) in sorted(rows.items()))
+    return write_snapshot(Store(f"memory://differences-{name}"), side, ordered, Provenance())  # type: ignore[arg-type]
+
+
+@settings(deadline=None)
+@given(before=ROWS, after=ROWS, batch=st.integers(1, 3))
+def test_differences_are_those_of_plain_dicts(
+    before: dict[str, tuple[str, list[str]]], after: dict[str, tuple[str, list[str]]], batch: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(snapshots, "_ROWS", batch)
+        old, new = frozen("a", before), frozen("b", after)
+        found = list(differences(old, new))
+    assert found == [
+        Difference(old.by_id.get(id_), new.by_id.get(id_))
+        for id_ in sorted(before.keys() | after.keys())
+        if old.by_id.get(id_) != new.by_id.get(id_)
+    ]
+    assert [one.id for one in found] == sorted(one.id for one in found)
+
+
+def test_snapshots_of_two_sides_have_no_differences() -> None:
+    with pytest.raises(SnapshotError, match="two sides"):
+        list(differences(frozen("a", {}), frozen("b", {}, "query")))

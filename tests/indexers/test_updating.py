@@ -1,0 +1,170 @@
+"""Updates: the snapshot that a rebuild of the changed data would give, for what changed alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cogr.settings import load_settings
+from cogr.snapshots import open_snapshot
+from indexers.workspace import Workspace
+from tests.indexers.conftest import Command, write_jsonl
+
+DATA = [
+    {"id": f"i{n:02d}", "title": f"thing {n}", "text": f"word{n % 5} more{n % 3}", "updated": f"2026-01-{n + 1:02d}"}
+    for n in range(25)
+]
+QUERIES = [{"id": f"q{n}", "text": f"word{n}", "split": "train" if n < 3 else "test"} for n in range(5)]
+LABELS = [{"query": f"q{n % 5}", "item": f"i{n:02d}"} for n in range(25)]
+CHANGES: list[dict[str, Any]] = [
+    {"id": "i03", "title": "thing 3", "text": "something else"},
+    {"id": "i07", "title": "renamed", "text": "word2 more1"},
+    {"id": "i05", "title": "not yet gone", "text": "x"},
+    {"id": "new", "title": "thing new", "text": "word1"},
+    {"id": "i05", "deleted": True},
+    {"id": "never there", "deleted": True},
+]
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    write_data(tmp_path / "data", DATA, QUERIES)
+    write_jsonl(tmp_path / "changes.jsonl", CHANGES)
+    # 25 items are too few for the gate's shares.
+    (tmp_path / "cogr.toml").write_text(
+        '[dataset]\nloader = "jsonl"\npath = "data"\n[generator]\nname = "scripted"\n[publish]\ngate = false\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write_data(folder: Path, items: list[dict[str, Any]], queries: list[dict[str, Any]]) -> None:
+    folder.mkdir(exist_ok=True)
+    known = {item["id"] for item in items}
+    write_jsonl(folder / "items.jsonl", items)
+    write_jsonl(folder / "queries.jsonl", queries)
+    write_jsonl(folder / "labels.jsonl", [label for label in LABELS if label["item"] in known])
+
+
+def changed(data: list[dict[str, Any]], changes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The data after the changes, in another order."""
+    after = {record["id"]: record for record in data}
+    for record in changes:
+        after.pop(record["id"], None)
+        if not record.get("deleted"):
+            after[record["id"]] = record
+    return list(after.values())
+
+
+def rebuilt(shop: Path, cogr_index: Command, *more: str) -> str:
+    """Id of the snapshot that a rebuild of the changed data gives, in a store of its own."""
+    write_data(shop / "after", changed(DATA, CHANGES), QUERIES)
+    ended = cogr_index(
+        *(
+            "rebuild",
+            "--side",
+            "item",
+            "--json",
+            "--set",
+            "dataset.path=after",
+            "--set",
+            f"store={shop / 'other'}",
+            *more,
+        )
+    )
+    return str(ended.json["snapshot"])
+
+
+@pytest.mark.parametrize("kind", ["scripted", "extractive"])
+def test_an_update_equals_a_rebuild_of_the_changed_data(shop: Path, cogr_index: Command, kind: str) -> None:
+    generator = ("--set", f"generator.name={kind}")
+    first = cogr_index("rebuild", "--side", "item", "--json", *generator).json
+    ended = cogr_index("update", "--side", "item", "--changed", "changes.jsonl", "--json", *generator)
+    assert ended.status == 0, ended.err
+    expected = rebuilt(shop, cogr_index, *generator)
+    assert ended.json["snapshot"] == expected
+    files = [shop / store / "snapshots" / expected / "keywords.parquet" for store in (".cogr", "other")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+    assert (ended.json["parent"], ended.json["published"]) == (first["snapshot"], True)
+    # A generator that reads the collection sees all of it otherwise.
+    assert ended.json["generated"] == (3 if kind == "scripted" else 25)
+    assert ended.json["carried"] == (22 if kind == "scripted" else 0)
+    manifest = open_snapshot(Workspace(load_settings(None)).store, expected).manifest
+    assert manifest.parent == first["snapshot"]
+
+
+def test_ids_and_times_are_looked_up_in_the_data_set(shop: Path, cogr_index: Command) -> None:
+    cogr_index("rebuild", "--side", "item")
+    expected = rebuilt(shop, cogr_index)
+    write_data(shop / "data", changed(DATA, [{**c, "updated": "2026-03-01T10:00:00Z"} for c in CHANGES]), QUERIES)
+    (shop / "ids.txt").write_text("i03\ni07\ni05\nnew\n")
+    by_ids = cogr_index("update", "--side", "item", "--ids", "ids.txt", "--no-publish", "--json").json
+    by_time = cogr_index("update", "--side", "item", "--since", "2026-03-01", "--no-publish", "--json").json
+    assert by_ids["snapshot"] == by_time["snapshot"] == expected
+    assert [by_ids[key] for key in ("changed", "gone", "generated")] == [3, 1, 3]
+    assert [by_time[key] for key in ("changed", "gone", "generated")] == [3, 1, 0]
+    assert not by_ids["published"]
+
+
+def test_queries_that_became_frequent(shop: Path, cogr_index: Command) -> None:
+    cogr_index("rebuild", "--side", "item")
+    cogr_index("rebuild", "--side", "query")
+    write_jsonl(shop / "head.jsonl", [{"id": "h1", "text": "Head query", "weight": 90}])
+    ended = cogr_index("update", "--side", "query", "--changed", "head.jsonl", "--json")
+    assert (ended.json["generated"], ended.json["carried"]) == (1, 5)
+    write_data(shop / "after", DATA, [*QUERIES, {"id": "h1", "text": "Head query"}])
+    full = cogr_index("rebuild", "--side", "query", "--json", "--set", "dataset.path=after", "--set", "store=other")
+    assert ended.json["snapshot"] == full.json["snapshot"]
+    assert "precomputed" in cogr_index("search", "head QUERY").out
+
+
+def test_what_was_set_aside_stays_so_with_its_reason(shop: Path, cogr_index: Command) -> None:
+    allowed = ("--set", "rebuild.max_failure_share=1")
+    failing = (*allowed, "--set", "generator.scripted.fail_every=6")
+    first = cogr_index("rebuild", "--side", "item", "--json", *failing).json
+    second = cogr_index("update", "--side", "item", "--changed", "changes.jsonl", "--json", *failing).json
+    assert first["failures"] > 0
+    aside = [
+        json.loads(line)["id"]
+        for line in (shop / ".cogr/snapshots" / second["snapshot"] / "set_aside.jsonl").read_text().splitlines()
+    ]
+    assert second["failures"] == len(set(aside)) == len(aside)
+    assert second["snapshot"] == rebuilt(shop, cogr_index, *failing)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ((), "exactly one"),
+        (("--changed", "changes.jsonl", "--since", "2026-01-01"), "exactly one"),
+        (("--since", "yesterday"), "is no time"),
+        (("--changed", "none.jsonl"), "is not there"),
+        (("--ids", "bad-ids.txt"), "'nobody' is neither in the data set"),
+        (("--changed", "bad.jsonl"), "bad.jsonl, line 1: 'deleted' is 'yes'"),
+        (("--changed", "changes.jsonl", "--set", "keywords.k_max=7"), "with a budget of 30 keywords instead of 7"),
+        (("--changed", "changes.jsonl", "--set", "generator.scripted.words=3"), "by another generator"),
+        (("--changed", "changes.jsonl", "--from", "query-r000-000000000000"), "no snapshot of the side item"),
+    ],
+)
+def test_what_can_not_be_done_is_said_in_one_line(
+    shop: Path, cogr_index: Command, arguments: tuple[str, ...], told: str
+) -> None:
+    cogr_index("rebuild", "--side", "item")
+    (shop / "bad-ids.txt").write_text("i01\n\nnobody\n")
+    (shop / "bad.jsonl").write_text('{"id": "i1", "deleted": "yes"}\n')
+    ended = cogr_index("update", "--side", "item", *arguments)
+    assert (ended.status, ended.err.count("\n")) == (2, 1)
+    assert told in ended.err
+
+
+def test_a_generator_of_whole_collections_needs_the_whole_collection(shop: Path, cogr_index: Command) -> None:
+    extractive = ("--set", "generator.name=extractive")
+    cogr_index("rebuild", "--side", "item", *extractive)
+    cogr_index("update", "--side", "item", "--changed", "changes.jsonl", *extractive)
+    write_jsonl(shop / "more.jsonl", [{"id": "other", "title": "Other"}])
+    ended = cogr_index("update", "--side", "item", "--changed", "more.jsonl", *extractive)
+    assert ended.status == 2
+    assert "'i05', in the data set)" in ended.err

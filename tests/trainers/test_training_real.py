@@ -1,0 +1,77 @@
+"""The set-up for real data: prompts with candidates, targets by the ranker, its item snapshot first, constrained index builds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cogr.errors import SettingsError
+from cogr.settings import load_settings
+from cogr.snapshots import open_snapshot
+from cogr.training_settings import SftSettings, TrainingSettings
+from indexers.generators.constraint import known_keywords
+from indexers.workspace import Workspace
+from tests.trainers.shop import write_shop
+from trainers.training.driver import Driver
+from trainers.training.launching import Launcher
+from trainers.training.runs import create
+from trainers.training.work import items_from
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*-train.toml"))
+
+
+def test_labels_can_not_index_the_items() -> None:
+    with pytest.raises(SettingsError, match=r'first_items is "source".*"statistical"'):
+        items_from(TrainingSettings(sft=SftSettings(first_items="source")))
+    assert (
+        items_from(TrainingSettings(sft=SftSettings(first_items="source", items_from="statistical"))) == "statistical"
+    )
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_holds_no_labels_in_what_it_trains_against(example: Path) -> None:
+    """A training query's own text would find its labels, were they item keywords."""
+    settings = load_settings(example)
+    assert not settings.generator.statistical.anchors
+    assert settings.prompts.search_from == settings.training.sft.queries_from == "statistical"
+    assert "{search_results}" in settings.prompts.template("query").user
+
+
+@pytest.mark.slow
+@pytest.mark.model
+@pytest.mark.parametrize("example", EXAMPLES[:1], ids=lambda path: path.stem)
+def test_an_example_runs_two_steps_on_the_shop(example: Path, tmp_path: Path) -> None:
+    shop = write_shop(tmp_path / "shop", items=60).parent
+    own = [
+        'dataset.loader="jsonl"',
+        f'dataset.path="{shop / "data"}"',
+        "dataset.dev_share=0.2",
+        f'store="{tmp_path / "store"}"',
+        "generator.sampling.max_tokens=24",
+        "rebuild.max_failure_share=1.0",
+        "training.gate.on=false",
+        "training.candidates=0",
+        *(f"training.tiny.{key}" for key in ("hidden=32", "layers=1", "heads=2", "vocabulary=600")),
+        *(f"training.sft.{side}_epochs=1" for side in ("query", "item")),
+        *(f"training.{side}.{key}" for side in ("query", "item") for key in ("max_steps=2", "prompts_per_step=4")),
+        *(f"training.{side}.micro_batch=16" for side in ("query", "item")),
+        "training.rollouts.generations=4",
+        "training.rollouts.max_tokens=16",
+    ]
+    workspace = Workspace.open(example, own)
+    driver = Driver(workspace, create(workspace, "main"), Launcher(example, tuple(own)), lambda _: None)
+    sft, first = driver.sft(), driver.round()
+    store = workspace.store
+    targets = [json.loads(line) for line in store.read("runs/main/sft/query.jsonl").decode().splitlines()]
+    items = open_snapshot(store, sft.items)
+    known = set(known_keywords(items))
+    # The ranker's own set is the targets', its item snapshot the first, and nothing unknown to it is written.
+    assert items.manifest.generator["kind"] == "statistical"
+    assert {word for row in targets for word in row["keywords"]} <= known
+    for round_ in (sft, first):
+        queries = open_snapshot(store, round_.queries)
+        assert queries.manifest.generator["vocabulary"] == sft.items
+        assert {word for row in queries.rows() for word in row.keywords} <= known
+    assert open_snapshot(store, first.items).manifest.parent == sft.items

@@ -1,0 +1,234 @@
+"""What a report tells, read from a run's files: finished rounds, step logs, snapshots. No drawing and no HTML here.
+
+Everything is read from what the stages left behind; only the pairs in the middle of a round (new queries, old items) are
+measured now, and only where the data are still those of the run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cogr.errors import TrainingError
+from cogr.records import SIDES, SPLITS, Side, Split
+from cogr.snapshots import Snapshot, open_snapshot
+from indexers.backends.memory import MemoryBackend
+from indexers.workspace import Workspace
+from trainers.evaluation import evaluate
+from trainers.report.changes import Changed, Difference, difference, examples
+from trainers.training.runs import Run
+from trainers.training.state import Round, StageRecord, State, Verdict
+
+Figures = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A pair of snapshots and its figures.
+
+    Attributes:
+        name: SFT, round 1, ...; "1 queries" for the pair in the middle of round 1.
+        figures: split -> measure -> value.
+        verdict: None in the middle of a round.
+    """
+
+    name: str
+    round: int
+    figures: Mapping[str, Figures]
+    verdict: Verdict | None = None
+
+
+@dataclass(frozen=True)
+class StageLog:
+    """The steps of one training stage, as its log has them."""
+
+    round: int
+    side: Side
+    steps: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The keywords of one side after one round.
+
+    Attributes:
+        words: words in a keyword -> number of such keywords, repeats over entities counted.
+        shared: distinct keywords that the other side of the round has too.
+    """
+
+    round: int
+    side: Side
+    entities: int
+    keywords: int
+    distinct: int
+    shared: int
+    words: Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class Movement:
+    """Keywords gained and lost by one side in one round, against the round that it was built on."""
+
+    round: int
+    side: Side
+    difference: Difference
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Everything that a report tells of one run.
+
+    Attributes:
+        rounds: the finished ones; SFT is the first.
+        pairs: the finished rounds' pairs, and those in the middle of a round where the data allow it.
+        base: the last round that is built upon.
+        overall: SFT against `base`, by side; None while that is SFT.
+    """
+
+    run: str
+    frozen: Mapping[str, Any]
+    rounds: Sequence[Round]
+    under_way: str
+    pairs: Sequence[Pair]
+    logs: Sequence[StageLog]
+    vocabularies: Sequence[Vocabulary]
+    movements: Sequence[Movement]
+    base: Round
+    overall: Mapping[Side, Difference] | None
+    examples: Sequence[Changed]
+
+    @property
+    def whole(self) -> list[Pair]:
+        """The pairs that rounds ended with."""
+        return [pair for pair in self.pairs if pair.verdict is not None]
+
+    @property
+    def splits(self) -> list[Split]:
+        """The splits that were measured, the one of the headlines first."""
+        return [split for split in reversed(SPLITS) if split in self.whole[0].figures]
+
+    @property
+    def split(self) -> Split:
+        """The split that headlines are about: test, else dev, else train."""
+        return self.splits[0]
+
+
+def gather(workspace: Workspace, run: Run) -> Facts:
+    """Read a run. Raises TrainingError before SFT is finished, SnapshotError when a snapshot is gone or broken."""
+    state = run.state()
+    if not state.finished or state.base is None:
+        raise TrainingError(f"The run {run.name} has nothing to report yet: run cogr-train sft.")
+    frozen, opened = run.frozen(), _Opened(workspace)
+    whole = [Pair(round_name(r.number), r.number, _figures(r), r.verdict) for r in state.finished]
+    movements = list(_movements(opened, state))
+    first, last = state.finished[0], state.base
+    overall = _overall(opened, first, last)
+    return Facts(
+        run=run.name,
+        frozen=frozen,
+        rounds=state.finished,
+        under_way=_under_way(state),
+        pairs=sorted(
+            [*_middles(workspace, opened, frozen, state), *whole], key=lambda p: (p.round, p.verdict is not None)
+        ),
+        logs=list(_logs(run, state)),
+        vocabularies=[one for round_ in state.finished for one in _vocabularies(opened, round_)],
+        movements=movements,
+        base=last,
+        overall=overall,
+        examples=examples(overall["item"], overall["query"]) if overall else [],
+    )
+
+
+class _Opened:
+    """Snapshots by id, each verified and opened once."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._store = workspace.store
+        self._known: dict[str, Snapshot] = {}
+
+    def __call__(self, round_: Round, side: Side) -> Snapshot:
+        id_ = round_.items if side == "item" else round_.queries
+        if id_ not in self._known:
+            self._known[id_] = open_snapshot(self._store, id_)
+        return self._known[id_]
+
+
+def round_name(number: int) -> str:
+    """SFT, round 1, ..."""
+    return f"round {number}" if number else "SFT"
+
+
+def _under_way(state: State) -> str:
+    now = state.unfinished
+    return f"{round_name(now.number)} is under way, next is {now.next_stage}" if now else ""
+
+
+def _figures(round_: Round) -> Mapping[str, Figures]:
+    stage = round_.stage("evaluate")
+    assert stage is not None
+    return stage.notes
+
+
+def built_on(state: State, round_: Round) -> Round:
+    """The round that a later one was built on: the last accepted one before it."""
+    return next(r for r in reversed(state.finished) if r.number < round_.number and r.verdict == "accepted")
+
+
+def _middles(workspace: Workspace, opened: _Opened, frozen: Mapping[str, Any], state: State) -> Iterator[Pair]:
+    """The new queries of each round on the items of the round before: what the query side alone brought."""
+    if workspace.dataset.dataset_hash != frozen["dataset_hash"]:
+        return
+    backend = MemoryBackend(workspace.store)
+    for round_ in state.finished[1:]:
+        items, queries = opened(built_on(state, round_), "item"), opened(round_, "query")
+        backend.push(items)
+        found: dict[str, Figures] = {}
+        for split in SPLITS:
+            if split in _figures(round_):
+                found[split] = evaluate(backend, workspace.dataset, items, queries, split).as_dict()
+        yield Pair(f"{round_.number} queries", round_.number, found)
+
+
+def _logs(run: Run, state: State) -> Iterator[StageLog]:
+    for round_ in state.rounds:
+        for stage in round_.stages:
+            for side in SIDES:
+                if stage.name == f"train-{side}":
+                    yield StageLog(round_.number, side, _steps(run, round_, stage, side))
+
+
+def _steps(run: Run, round_: Round, stage: StageRecord, side: Side) -> list[Mapping[str, Any]]:
+    """The log beside the model that the stage wrote, which may lie in the run that this one is a branch of."""
+    owner = stage.output.partition("/models/")[0]
+    path = f"{owner}/logs/r{round_.number:03d}-{side}.jsonl"
+    if not run.store.exists(path):
+        return []
+    return [json.loads(line) for line in run.store.read(path).decode().splitlines()]
+
+
+def _vocabularies(opened: _Opened, round_: Round) -> Iterator[Vocabulary]:
+    counts = {side: Counter(w for row in opened(round_, side).rows() for w in row.keywords) for side in SIDES}
+    shared = len(counts["item"].keys() & counts["query"].keys())
+    for side in SIDES:
+        words: Counter[int] = Counter()
+        for keyword, times in counts[side].items():
+            words[len(keyword.split())] += times
+        entities = opened(round_, side).manifest.entities
+        yield Vocabulary(round_.number, side, entities, words.total(), len(counts[side]), shared, words)
+
+
+def _movements(opened: _Opened, state: State) -> Iterator[Movement]:
+    for round_ in state.finished[1:]:
+        before = built_on(state, round_)
+        for side in SIDES:
+            yield Movement(round_.number, side, difference(opened(before, side), opened(round_, side)))
+
+
+def _overall(opened: _Opened, first: Round, last: Round) -> Mapping[Side, Difference] | None:
+    if first.number == last.number:
+        return None
+    return {side: difference(opened(first, side), opened(last, side)) for side in SIDES}

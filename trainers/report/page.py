@@ -1,0 +1,144 @@
+"""The report as one HTML file: figures and tables filled into a template that escapes everything.
+
+The file needs nothing from the network and holds no script; its own content policy forbids both. Item text is untrusted:
+it reaches the page only through the template's escaping. What is told is `facts`, what is drawn is `figures`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from cogr import __version__
+from cogr.errors import MissingExtraError
+from cogr.records import SIDES
+from cogr.store import Store
+from indexers.workspace import Workspace
+from trainers.report import figures as draw
+from trainers.report.facts import Facts, Pair, Vocabulary, gather, round_name
+from trainers.training.runs import Run
+
+_LONGEST_TEXT = 300
+_COMMONEST = 10
+
+
+def check_extra() -> None:
+    """Raise MissingExtraError without the extra `report`: better known before a run than after it."""
+    try:
+        import jinja2  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError("The report", "report") from error
+
+
+def write_report(workspace: Workspace, run: Run, file: Path) -> int:
+    """Write a run's report, replacing the file atomically; returns its size in bytes.
+
+    Raises:
+        MissingExtraError: without the extra `report`.
+        TrainingError: the run has no finished round.
+        SnapshotError: a snapshot of the run is gone or broken.
+        StorageError: the file can't be written.
+    """
+    check_extra()
+    data = render(gather(workspace, run)).encode("utf-8", "replace")
+    Store(file.resolve().parent).write(file.name, data)
+    return len(data)
+
+
+def render(facts: Facts) -> str:
+    """The page of some facts."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=PackageLoader("trainers.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["clean"] = clean
+    # Our own files and the drawings, which are built as XML: the only markup that is not escaped.
+    environment.filters["svg"] = Markup
+    style = Markup((files("trainers.report") / "page.css").read_text("utf-8"))
+    return environment.get_template("page.html").render(style=style, **_content(facts))
+
+
+def clean(text: str) -> str:
+    """Text of an item on one line: no control or direction characters, not too long."""
+    shown = "".join(character if character.isprintable() else " " for character in text)
+    return shown if len(shown) <= _LONGEST_TEXT else shown[: _LONGEST_TEXT - 1] + "…"
+
+
+def _content(facts: Facts) -> Mapping[str, Any]:
+    by_side = [partial(maker, side=side) for maker in (draw.reward_figure, draw.shares_figure) for side in SIDES]
+    return {
+        "facts": facts,
+        "tiles": _tiles(facts),
+        "quality": list(draw.made(facts, draw.f1_figure, draw.precision_recall_figure)),
+        "training": list(draw.made(facts, *by_side, draw.list_figure, draw.loss_figure)),
+        "keywords": list(
+            draw.made(
+                facts,
+                draw.vocabulary_figure,
+                draw.size_figure,
+                *(partial(draw.words_figure, side=side) for side in SIDES),
+                *(partial(draw.movement_figure, side=side) for side in SIDES),
+            )
+        ),
+        "time": list(draw.made(facts, draw.acceptance_figure, draw.time_figure)),
+        "commonest": _commonest(facts),
+        "acceptance": draw.acceptance(facts),
+        "duration": draw.duration,
+        "round_name": round_name,
+        "version": __version__,
+        "written": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+    }
+
+
+def _tiles(facts: Facts) -> list[tuple[str, str, str]]:
+    """(name, figure, what stands beside it) of the last round that is built upon."""
+    first, last = facts.whole[0].figures[facts.split], _pair_of(facts, facts.base.number).figures[facts.split]
+    item, query = (_vocabulary_of(facts, side) for side in ("item", "query"))
+    gain = f"{last['f1'] - first['f1']:+.3f} over SFT" if facts.base.number else "after SFT"
+    seconds = sum(stage.seconds for round_ in facts.rounds for stage in round_.stages)
+    return [
+        (f"{facts.split} F1", f"{last['f1']:.3f}", gain.replace("-", "−")),
+        ("precision", f"{last['p']:.3f}", f"SFT {first['p']:.3f}"),
+        ("recall", f"{last['r']:.3f}", f"SFT {first['r']:.3f}"),
+        ("keywords an item", f"{_mean(item):.1f}", f"{_mean(query):.1f} a query"),
+        (
+            "shared keywords",
+            f"{item.shared:,}",
+            f"{item.shared / max(1, query.distinct):.0%} of the queries' vocabulary",
+        ),
+        ("time", draw.duration(seconds), "of all stages"),
+    ]
+
+
+def _pair_of(facts: Facts, number: int) -> Pair:
+    return next(pair for pair in facts.whole if pair.round == number)
+
+
+def _vocabulary_of(facts: Facts, side: str) -> Vocabulary:
+    return next(one for one in facts.vocabularies if one.side == side and one.round == facts.base.number)
+
+
+def _mean(vocabulary: Vocabulary) -> float:
+    return vocabulary.keywords / max(1, vocabulary.entities)
+
+
+def _commonest(facts: Facts) -> list[Mapping[str, Any]]:
+    """The keywords that most entities gained and lost since SFT, by side."""
+    return [
+        {
+            "side": side,
+            "gained": found.gained.most_common(_COMMONEST),
+            "lost": found.lost.most_common(_COMMONEST),
+        }
+        for side, found in (facts.overall or {}).items()
+    ]
