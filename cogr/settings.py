@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, f
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
 from cogr.errors import SettingsError
+from cogr.fleet_settings import FleetSettings, RedisSettings
 from cogr.prompts import ITEM_TEMPLATES, QUERY_TEMPLATES, ItemVariant, QueryVariant, Template
 from cogr.records import Side
 from cogr.tables import Table
@@ -146,6 +147,9 @@ class ScriptedSettings(Table):
     delay: float = Field(0.0, ge=0, description="Seconds to wait before each answer")
     fail_every: int = Field(0, ge=0, description="One of so many entities fails; 0 is never")
     away_after: int | None = Field(None, ge=0, description="After so many answers the service is away")
+    accidents: dict[str, Literal["kill", "error"]] = Field(
+        default_factory=dict, description="Entities that kill the process that generates, or raise an error in it"
+    )
 
 
 class StatisticalSettings(Table):
@@ -206,6 +210,9 @@ class GeneratorSettings(Table):
 class RebuildSettings(Table):
     """How a rebuild works through its entities."""
 
+    workers: Literal["local", "celery"] = Field(
+        "local", description="local: in this process; celery: on workers (cogr-ops worker) by way of redis.url"
+    )
     flush_answers: int = Field(512, ge=1, description="Answers kept in memory before they are written to the cache")
     flush_seconds: float = Field(20.0, gt=0, description="Longest time between two writes; what a kill can cost")
     max_failure_share: float = Field(
@@ -269,6 +276,8 @@ class Settings(BaseSettings):
     prompts: PromptSettings = Field(default_factory=PromptSettings)
     generator: GeneratorSettings = Field(default_factory=GeneratorSettings)
     rebuild: RebuildSettings = Field(default_factory=RebuildSettings)
+    fleet: FleetSettings = Field(default_factory=FleetSettings)
+    redis: RedisSettings = Field(default_factory=RedisSettings)
     publish: PublishSettings = Field(default_factory=PublishSettings)
     opensearch: OpenSearchSettings = Field(default_factory=OpenSearchSettings)
     training: TrainingSettings = Field(default_factory=TrainingSettings)
@@ -333,6 +342,9 @@ def _relative_to(folder: Path, values: dict[str, Any]) -> None:
         "generator.adapter",
         "generator.scripted.script",
         "opensearch.ca_file",
+        "redis.ca_file",
+        "redis.cert_file",
+        "redis.key_file",
         "training.model",
     )
     values.setdefault("store", ".cogr")

@@ -10,7 +10,8 @@ import typer
 
 from cogr.errors import SettingsError, UserError
 from indexers import console, upkeep
-from indexers.options import Call, SideName, SideOption, common_options
+from indexers.fleet import commands as fleet_commands
+from indexers.options import Call, SideName, SideOption, WorkersName, common_options
 
 app = typer.Typer(
     name="cogr-index",
@@ -34,6 +35,10 @@ def rebuild(
     ] = None,
     push: Annotated[bool, typer.Option("--push/--no-push", help="Write the snapshot to the backend.")] = True,
     publish: Annotated[bool, typer.Option("--publish/--no-publish", help="Let it serve once it is verified.")] = True,
+    workers: Annotated[
+        WorkersName | None,
+        typer.Option("--workers", help="local: in this process; celery: on workers. Instead of rebuild.workers."),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what it would do; generate and write nothing.")
     ] = False,
@@ -47,7 +52,7 @@ def rebuild(
 
     _known_generator(generator)
     workspace = call.workspace
-    wishes = Wishes(side.side, generator, limit, push, publish)
+    wishes = Wishes(side.side, generator, limit, push, publish, workers.value if workers else None)
     if dry_run:
         planned = plan_rebuild(workspace, wishes)
         call.emit(planned, lambda out: reports.facts(out, "This would be done", planned))
@@ -58,6 +63,8 @@ def rebuild(
 
 
 app.command()(upkeep.update)
+app.command()(fleet_commands.status)
+app.command()(fleet_commands.cancel)
 
 
 @app.command()
