@@ -26,7 +26,7 @@ QUICK = {
     "fleet.heartbeat_seconds": "0.3",
     "fleet.lost_seconds": "3",
     "fleet.lease_seconds": "3",
-    "fleet.poll_seconds": "0.1",
+    "fleet.poll_seconds": "0.2",
     "fleet.first_items": "16",
     "fleet.shard_seconds": "0.6",
 }
