@@ -22,8 +22,20 @@ SEEDS = (0, 1, 2)
 
 LEAST_MEAN_GAIN = 0.20
 LEAST_GAIN = 0.10
-QUICK = ("training.sft.item_epochs=1", "training.sft.query_epochs=1", "training.query.max_steps=1", "training.item.max_steps=1",
-         "training.candidates=1")  # fmt: skip
+QUICK = (
+    "training.tiny.hidden=16",
+    "training.tiny.layers=1",
+    "training.invented_queries=20",
+    "training.candidates=1",
+    "training.sft.item_keywords=3",
+    "training.sft.query_keywords=3",
+    "training.sft.item_epochs=1",
+    "training.sft.query_epochs=1",
+    "training.rollouts.max_tokens=8",
+    "generator.sampling.max_tokens=8",
+    "training.query.max_steps=1",
+    "training.item.max_steps=1",
+)
 CONFIGURATION = """\
 store = "store"
 [dataset]

@@ -11,7 +11,7 @@ import pytest
 
 
 @pytest.mark.model
-@pytest.mark.slow
+@pytest.mark.drill
 def test_the_benchmark_runs() -> None:
     script = Path(__file__).parents[2] / "benchmarks" / "bench_learning.py"
     found = json.loads(subprocess.check_output([sys.executable, str(script), "10", "--quick", "--json"], text=True))
