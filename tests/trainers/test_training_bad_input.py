@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from tests.trainers.shop import Shop, whole, write_shop
 from trainers.training.driver import Driver
 from trainers.training.forking import start
 from trainers.training.launching import Launcher
-from trainers.training.runs import branch, open_run
+from trainers.training.runs import create, open_run
 from trainers.training.weights import check_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]
@@ -190,10 +191,15 @@ sys.exit(stage.main(sys.argv[1:]))
 """
 
 
-class Cramped(Launcher):
-    """Training stages have little memory."""
+ROOM = 1190
+"""MiB between what the update of LARGE takes with its whole micro batch (1,306) and with half of it (1,074)."""
 
-    room = 0
+
+@dataclass(frozen=True)
+class Cramped(Launcher):
+    """Training stages have little memory: so many MiB beside their imports."""
+
+    room: int
 
     def start(self, run: str, settings: TrainingSettings, *, trains: bool, halvings: int = 0) -> int:
         if not trains:
@@ -201,45 +207,44 @@ class Cramped(Launcher):
         return start(["-c", LIMITED.format(room=self.room), *self.arguments(run, halvings)]).wait()
 
 
-class HalfFits(Cramped):
-    room = 500
-
-
-class NothingFits(Cramped):
-    room = 60
-
-
-# 2,048 completions at once.
+# A model for which the update of 1,024 completions takes much more than everything else.
 LARGE = (
+    "training.tiny={hidden=64, layers=4, heads=2, vocabulary=600}",
+    "training.sft.item_epochs=0.1",
+    "training.sft.query_epochs=0.1",
     "training.rollouts.generations=64",
-    "training.query={max_steps=1, prompts_per_step=32, micro_batch=2048, learning_rate=1e-4}",
+    "training.query={max_steps=1, prompts_per_step=16, micro_batch=1024, learning_rate=1e-4}",
     "training.item={max_steps=1, prompts_per_step=4, micro_batch=32, learning_rate=1e-4}",
 )
 
 
-def cramped(shop: Shop, launcher: type[Cramped], monkeypatch: pytest.MonkeyPatch) -> Driver:
+def cramped(config: Path, room: int, said: list[str], monkeypatch: pytest.MonkeyPatch) -> Driver:
+    """A driver of a new run whose training stages have so many MiB beside their imports."""
     # One allocator arena and one thread, so that address space is memory.
     for name, value in (("MALLOC_ARENA_MAX", "1"), ("OMP_NUM_THREADS", "1")):
         monkeypatch.setenv(name, value)
-    workspace = shop.workspace(*LARGE)
-    run = branch(workspace, "main", "large")
-    return Driver(workspace, run, launcher(shop.config, LARGE), shop.said.append)
+    workspace = Shop(config).workspace(*LARGE)
+    return Driver(workspace, create(workspace, "large"), Cramped(config, LARGE, room), said.append)
 
 
-def test_out_of_memory_halves_the_micro_batch_once(copied: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = cramped(copied, HalfFits, monkeypatch)
-    assert driver.round().number == 2
-    assert [s for s in copied.said if "memory" in s] == [
+def test_out_of_memory_halves_the_micro_batch_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    config = write_shop(tmp_path, items=40)
+    driver = cramped(config, ROOM, said, monkeypatch)
+    driver.sft()
+    assert driver.round().number == 1
+    assert [sentence for sentence in said if "memory" in sentence] == [
         "train-query ran out of memory: once more with half the micro batch"
     ]
-    assert len(whole(copied, "large", *LARGE)) == 3
+    assert len(whole(Shop(config), "large", *LARGE)) == 2
 
 
-def test_out_of_memory_twice_is_one_sentence(copied: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = cramped(copied, NothingFits, monkeypatch)
-    with pytest.raises(TrainingError, match="train-query ran out of memory, also with half the micro batch; lower"):
-        driver.round()
-    assert len(whole(copied, "large", *LARGE)) == 2
+def test_out_of_memory_twice_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    driver = cramped(write_shop(tmp_path, items=40), 20, said, monkeypatch)
+    with pytest.raises(TrainingError, match="train-item ran out of memory, also with half the micro batch; lower"):
+        driver.sft()
+    assert [stage.name for stage in driver.run.state().rounds[0].stages] == ["targets"]
 
 
 def test_a_loss_that_is_no_number(copied: Shop, cogr_train: Command) -> None:

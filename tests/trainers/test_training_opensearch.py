@@ -13,7 +13,7 @@ from tests.indexers.fault_proxy import Fault, Proxy, proxy_to
 from tests.trainers.conftest import Command
 from tests.trainers.shop import Shop
 from trainers.training.runs import open_run
-from trainers.training.state import Round
+from trainers.training.state import Round, State
 
 pytestmark = [pytest.mark.slow, pytest.mark.model, pytest.mark.server]
 
@@ -109,19 +109,24 @@ def test_a_round_is_published_as_a_pair_by_one_call(copied: Shop, cluster: Clust
 
 
 def test_a_round_that_is_not_built_upon_is_not_published(copied: Shop, cluster: Cluster, cogr_train: Command) -> None:
-    first, backend = rounds(copied)[1], cluster.backend(copied)
-    evaluation = first.stage("evaluate")
-    assert evaluation is not None
-    assert evaluation.notes["dev"]["f1"] > 0
+    run, backend = open_run(copied.workspace(), "main"), cluster.backend(copied)
+    run.save(with_dev_f1(run.state(), 0.9))
     asked = ("-c", copied.config, *cluster.options, "--set", "training.gate={on=true, tolerance=0}")
-    # So large a step unlearns everything.
-    asked = (*asked, "--set", "training.query.learning_rate=0.3")
-    refused = cogr_train("round", "--branch", "wild", "--publish", *asked)
+    refused = cogr_train("round", "--branch", "gated", "--publish", *asked)
     assert refused.status == 1, refused.err
-    assert refused.sentence.startswith("Round 2 is not published: dev F1 ")
+    assert refused.sentence.startswith("Round 2 is not published: dev F1 0.9000 -> 0.")
     assert refused.sentence.endswith("; what serves stays.")
-    last = rounds(copied, "wild")[-1]
+    last = rounds(copied, "gated")[-1]
     assert (last.verdict, last.publishing) == ("rejected", "refused")
     assert dict(backend.serving()) == {"query": None, "item": None}
     assert (list(backend.list()), cluster.switches()) == ([], 0)
     backend.close()
+
+
+def with_dev_f1(state: State, f1: float) -> State:
+    """The state as if its last round had been so good."""
+    last = state.rounds[-1]
+    *stages, evaluation = last.stages
+    better = evaluation.model_copy(update={"notes": {**evaluation.notes, "dev": {**evaluation.notes["dev"], "f1": f1}}})
+    good = last.model_copy(update={"stages": (*stages, better), "verdict": "accepted"})
+    return state.model_copy(update={"rounds": (*state.rounds[:-1], good)})
