@@ -38,6 +38,7 @@ def test_tensorboard_events_say_what_the_jsonl_says(copied: Shop) -> None:
             assert [event.value for event in found] == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.drill
 def test_a_collapse_is_named_and_stops_the_stage(copied: Shop) -> None:
     overrides = (
         "training.query.reward=tests.trainers.shop:constant_reward",
