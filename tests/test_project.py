@@ -46,7 +46,9 @@ def functions(path: Path) -> list[tuple[str, int]]:
 
 def test_functions_are_small() -> None:
     # In a process of its own: what other tests leave behind is not this one's business.
-    code = "import json; from tests.test_project import *; print(json.dumps([p for s in SOURCES for p in functions(s)]))"
+    code = (
+        "import json; from tests.test_project import *; print(json.dumps([p for s in SOURCES for p in functions(s)]))"
+    )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     sizes = [(name, size) for name, size in json.loads(found.stdout)]
     assert statistics.quantiles([size for _, size in sizes], n=10)[-1] <= 35
