@@ -2,8 +2,8 @@
 BIN := .venv/bin
 BACKEND ?= memory
 
-# make drill: long fault drills.
-.PHONY: setup demo test test-fast drill check bench docs pins
+# make drill: long fault drills. make bench-learning: the sample's training on three seeds.
+.PHONY: setup demo test test-fast drill check bench bench-learning docs pins
 
 setup:
 	@requirements/install.sh
@@ -27,7 +27,10 @@ check: setup
 	@$(BIN)/lint-imports
 
 bench: setup
-	@for benchmark in benchmarks/bench_*.py; do echo "== $$benchmark"; $(BIN)/python "$$benchmark" || exit 1; done
+	@for benchmark in $(filter-out %/bench_learning.py,$(wildcard benchmarks/bench_*.py)); do echo "== $$benchmark"; $(BIN)/python "$$benchmark" || exit 1; done
+
+bench-learning: setup
+	@$(BIN)/python benchmarks/bench_learning.py
 
 docs: setup
 	@$(BIN)/python docs/reference.py

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, f
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
 from cogr.errors import SettingsError
+from cogr.fleet_settings import FleetSettings, RedisSettings
 from cogr.prompts import ITEM_TEMPLATES, QUERY_TEMPLATES, ItemVariant, QueryVariant, Template
 from cogr.records import Side
 from cogr.tables import Table
@@ -146,6 +147,9 @@ class ScriptedSettings(Table):
     delay: float = Field(0.0, ge=0, description="Seconds to wait before each answer")
     fail_every: int = Field(0, ge=0, description="One of so many entities fails; 0 is never")
     away_after: int | None = Field(None, ge=0, description="After so many answers the service is away")
+    accidents: dict[str, Literal["kill", "error"]] = Field(
+        default_factory=dict, description="Entities that kill the process that generates, or raise an error in it"
+    )
 
 
 class StatisticalSettings(Table):
@@ -206,12 +210,35 @@ class GeneratorSettings(Table):
 class RebuildSettings(Table):
     """How a rebuild works through its entities."""
 
+    workers: Literal["local", "celery"] = Field(
+        "local", description="local: in this process; celery: on workers (cogr-ops worker) by way of redis.url"
+    )
     flush_answers: int = Field(512, ge=1, description="Answers kept in memory before they are written to the cache")
     flush_seconds: float = Field(20.0, gt=0, description="Longest time between two writes; what a kill can cost")
     max_failure_share: float = Field(
         0.02, ge=0, le=1, description="Above this share of set-aside entities nothing is published"
     )
     verify_queries: int = Field(100, ge=0, description="Live queries compared with the mirror before publishing")
+
+
+class PublishSettings(Table):
+    """The gate: what a pair of snapshots must not lose against the pair that serves. `publish --no-gate` overrules it."""
+
+    gate: bool = Field(True, description="Compare with what serves before anything is published")
+    split: Literal["auto", "train", "dev", "test"] = Field(
+        "auto", description="Queries that F1 is measured on; auto: dev where there is one, else test"
+    )
+    tolerance: float = Field(0.01, ge=0, le=1, description="F1 that may be lost")
+    max_growth: float = Field(
+        0.05,
+        ge=0,
+        le=1,
+        description="How much the shares of empty sets, of sets over the budget and of items that no query reaches may grow",
+    )
+    min_vocabulary: float = Field(
+        0.5, ge=0, description="Least number of distinct keywords of a side, as a share of the serving snapshot's"
+    )
+    warm_up_queries: int = Field(50, ge=0, description="Searches on a snapshot just before it serves")
 
 
 class OpenSearchSettings(Table):
@@ -249,6 +276,9 @@ class Settings(BaseSettings):
     prompts: PromptSettings = Field(default_factory=PromptSettings)
     generator: GeneratorSettings = Field(default_factory=GeneratorSettings)
     rebuild: RebuildSettings = Field(default_factory=RebuildSettings)
+    fleet: FleetSettings = Field(default_factory=FleetSettings)
+    redis: RedisSettings = Field(default_factory=RedisSettings)
+    publish: PublishSettings = Field(default_factory=PublishSettings)
     opensearch: OpenSearchSettings = Field(default_factory=OpenSearchSettings)
     training: TrainingSettings = Field(default_factory=TrainingSettings)
 
@@ -312,6 +342,9 @@ def _relative_to(folder: Path, values: dict[str, Any]) -> None:
         "generator.adapter",
         "generator.scripted.script",
         "opensearch.ca_file",
+        "redis.ca_file",
+        "redis.cert_file",
+        "redis.key_file",
         "training.model",
     )
     values.setdefault("store", ".cogr")

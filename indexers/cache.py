@@ -7,6 +7,7 @@ is also what makes a rebuild resumable: the work that is left is a set differenc
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -44,6 +45,14 @@ def request_key(request: Request, reads: Reads) -> bytes:
     own = request.id if reads == "entity" else ""
     data = f"{own}\0{request.prompt.text}".encode("utf-8", "surrogatepass")
     return hashlib.blake2b(data, digest_size=16).digest()
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One file of the cache: its path in the store and the sha256 of its bytes."""
+
+    path: str
+    sha256: str
 
 
 @dataclass(frozen=True)
@@ -85,13 +94,16 @@ class GenerationCache:
         self._store = store
         self._folder = f"cache/{fingerprint_hash(fingerprint)}"
 
-    def add(self, keyed: Sequence[tuple[bytes, Answer]]) -> None:
-        """Write one segment with completions and lasting failures. Writing the same keys again replaces it harmlessly."""
+    def add(self, keyed: Sequence[tuple[bytes, Answer]]) -> Segment | None:
+        """Write one segment with completions and lasting failures; None when there are none.
+
+        Writing the same keys again replaces it harmlessly.
+        """
         kept = sorted(
             ((key, a) for key, a in keyed if isinstance(a, Completion) or a.lasting), key=lambda pair: pair[0]
         )
         if not kept:
-            return
+            return None
         name = hashlib.blake2b(b"".join(key for key, _ in kept), digest_size=16).hexdigest()
         table = pa.Table.from_pydict(
             {
@@ -103,8 +115,12 @@ class GenerationCache:
             },
             schema=SCHEMA,
         )
-        with self._store.replacing(f"{self._folder}/{name}.parquet") as file:
-            pq.write_table(table, file, compression="zstd")
+        buffer = io.BytesIO()
+        pq.write_table(table, buffer, compression="zstd")
+        data = buffer.getvalue()
+        path = f"{self._folder}/{name}.parquet"
+        self._store.write(path, data)
+        return Segment(path, hashlib.sha256(data).hexdigest())
 
     def load(self, keys: Sequence[bytes]) -> Cached:
         """What is known of the keys, in their order."""

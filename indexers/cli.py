@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from cogr.errors import SettingsError, UserError
 from indexers import console, upkeep
-from indexers.options import Call, SideName, SideOption, common_options
+from indexers.fleet import commands as fleet_commands
+from indexers.options import Call, SideName, SideOption, WorkersName, common_options
 
 app = typer.Typer(
     name="cogr-index",
@@ -33,6 +35,10 @@ def rebuild(
     ] = None,
     push: Annotated[bool, typer.Option("--push/--no-push", help="Write the snapshot to the backend.")] = True,
     publish: Annotated[bool, typer.Option("--publish/--no-publish", help="Let it serve once it is verified.")] = True,
+    workers: Annotated[
+        WorkersName | None,
+        typer.Option("--workers", help="local: in this process; celery: on workers. Instead of rebuild.workers."),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what it would do; generate and write nothing.")
     ] = False,
@@ -46,7 +52,7 @@ def rebuild(
 
     _known_generator(generator)
     workspace = call.workspace
-    wishes = Wishes(side.side, generator, limit, push, publish)
+    wishes = Wishes(side.side, generator, limit, push, publish, workers.value if workers else None)
     if dry_run:
         planned = plan_rebuild(workspace, wishes)
         call.emit(planned, lambda out: reports.facts(out, "This would be done", planned))
@@ -57,6 +63,8 @@ def rebuild(
 
 
 app.command()(upkeep.update)
+app.command()(fleet_commands.status)
+app.command()(fleet_commands.cancel)
 
 
 @app.command()
@@ -85,9 +93,16 @@ def push(
 def publish(
     snapshots: Annotated[list[str], typer.Argument(help="One snapshot, or an item and a query snapshot as a pair.")],
     call: Call,
+    gate: Annotated[
+        bool, typer.Option("--gate/--no-gate", help="Compare with what serves first, as the settings publish.* say.")
+    ] = True,
 ) -> None:
     """Let pushed snapshots serve, all of them by one atomic switch."""
-    _switch(call, snapshots)
+    from indexers.gate import check
+
+    workspace = call.workspace
+    verdict = check(workspace, snapshots) if gate and workspace.settings.publish.gate else None
+    _switch(call, snapshots, {"gate": verdict.as_dict()} if verdict else {})
 
 
 @app.command()
@@ -104,19 +119,21 @@ def rollback(
 
     workspace = call.workspace
     ids = to or list(previous(workspace.store, workspace.backend.name, workspace.backend.serving()).values())
-    _switch(call, ids)
+    _switch(call, ids, {})
 
 
-def _switch(call: Call, ids: list[str]) -> None:
+def _switch(call: Call, ids: list[str], more: Mapping[str, Any]) -> None:
     from indexers import reports
     from indexers.history import remember
     from indexers.publishing import publish as switch
+    from indexers.publishing import warm_up
 
     workspace = call.workspace
+    warm_up(workspace.backend, workspace.store, ids, workspace.settings.publish.warm_up_queries)
     before = switch(workspace.backend, workspace.store, ids).before
     serving = workspace.backend.serving()
     remember(workspace.store, workspace.backend.name, serving)
-    payload = {"serving": serving, "before": before}
+    payload = {"serving": serving, "before": before, **more}
     call.emit(payload, lambda out: reports.facts(out, "Serving now", payload["serving"]))
     console.next_command('cogr-index search "some query"')
 
@@ -153,11 +170,11 @@ def verify(
 @app.command(name="list")
 @common_options()
 def list_(call: Call) -> None:
-    """Every snapshot: what it holds, whether it is pushed, which one serves."""
-    from indexers import reports
+    """Every snapshot: what serves, what stands by, what it holds, its size, its age, and its F1 where it was measured."""
+    from indexers.listing import listed, listing
 
-    rows = reports.listing(call.workspace)
-    call.emit({"snapshots": rows}, lambda out: reports.listed(out, rows))
+    rows = listing(call.workspace)
+    call.emit({"snapshots": rows}, lambda out: listed(out, rows))
 
 
 @app.command()
@@ -203,6 +220,11 @@ def export(
     count = write(opened, to, format_, prefix=workspace.settings.opensearch.prefix)
     payload = {"snapshot": opened.id, "file": str(to), "format": format_, "entities": count}
     call.emit(payload, lambda out: reports.facts(out, "Exported", payload))
+
+
+app.command("import")(upkeep.import_)
+app.command()(upkeep.diff)
+app.command()(upkeep.prune)
 
 
 @app.command()

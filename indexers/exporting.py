@@ -9,10 +9,11 @@ from pathlib import Path
 from cogr.errors import UserError
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
+from indexers.importing import manifest_beside
 
 
 def export(snapshot: Snapshot, to: Path, format_: str, prefix: str = "cogr") -> int:
-    """Write a snapshot's rows to a file; returns their number.
+    """Write a snapshot's rows to a file; returns their number. Of jsonl and parquet, the manifest goes beside it.
 
     Args:
         format_: "jsonl" (id, text, self, keywords), "parquet" (the snapshot's own file), or "bulk" (an OpenSearch _bulk body
@@ -24,13 +25,16 @@ def export(snapshot: Snapshot, to: Path, format_: str, prefix: str = "cogr") -> 
     """
     if not to.absolute().parent.is_dir():
         raise UserError(f"The folder {to.absolute().parent} is not there; create it, or name another file.")
+    folder = Store(to.absolute().parent)
+    if format_ in ("parquet", "jsonl"):
+        folder.write_json(manifest_beside(to).name, snapshot.manifest.model_dump(mode="json"))
     if format_ == "parquet":
-        Store(to.absolute().parent).write(to.name, snapshot.store.read(snapshot.path))
+        folder.write(to.name, snapshot.store.read(snapshot.path))
         return snapshot.manifest.entities
     if format_ not in _LINES:
         raise UserError(f"The format {format_!r} is unknown; it is one of {', '.join([*_LINES, 'parquet'])}.")
     lines = _LINES[format_]
-    with Store(to.absolute().parent).replacing(to.name) as file:
+    with folder.replacing(to.name) as file:
         for row in snapshot.rows():
             for line in lines(row, snapshot, prefix):
                 file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")

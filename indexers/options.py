@@ -53,6 +53,13 @@ class BackendName(StrEnum):
     opensearch = "opensearch"
 
 
+class WorkersName(StrEnum):
+    """Where a rebuild generates, as an option's choices."""
+
+    local = "local"
+    celery = "celery"
+
+
 SideOption = Annotated[SideName, typer.Option("--side", help="Which side: items or queries.")]
 BackendOption = Annotated[BackendName | None, typer.Option("--backend", help="Instead of the configuration's backend.")]
 

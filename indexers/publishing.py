@@ -63,6 +63,13 @@ def push_and_verify(
     return pushed, verified
 
 
+def warm_up(backend: Backend, store: Store, ids: Sequence[str], count: int) -> None:
+    """Search the snapshots as their readers will, so that the first ones don't wait for cold files."""
+    for snapshot in (open_snapshot(store, id_, verify=False) for id_ in ids) if count else ():
+        for words in probes(backend, store, snapshot, count):
+            backend.search(words, side=snapshot.side, snapshot=snapshot.id)
+
+
 def publish(backend: Backend, store: Store, ids: Sequence[str]) -> Published:
     """Switch to the given snapshots, at most one a side, by one atomic call.
 

@@ -150,7 +150,17 @@ def rebuild(job: Job, plan: Plan | None = None, advance: Advance | None = None) 
     """
     started = time.monotonic()
     plan = plan or make_plan(job)
-    passing = _generate(job, plan, advance or (lambda _: None))
+    return freeze(job, plan, _generate(job, plan, advance or (lambda _: None)), started)
+
+
+def freeze(job: Job, plan: Plan, passing: Mapping[str, Failure], started: float) -> Rebuilt:
+    """All answers, now that none is missing, as a snapshot.
+
+    Args:
+        plan: as it was before anything was generated.
+        passing: failures that the cache does not remember, by entity id.
+        started: when the rebuild began, by time.monotonic().
+    """
     cached = GenerationCache(job.store, job.generator.fingerprint).load(plan.keys) if plan.missing else plan.cached
     assembly = _Assembly(job, plan, cached, passing)
     rows = assembly.rows()

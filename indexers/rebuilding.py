@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, Protocol
 
 from cogr.errors import CheckFailedError
 from cogr.records import Side
+from indexers.gate import check
 from indexers.history import remember
 from indexers.publishing import publish as switch
-from indexers.publishing import push_and_verify
+from indexers.publishing import push_and_verify, warm_up
 from indexers.rebuild import Advance, Job, Plan, Rebuilt, make_plan, rebuild
 from indexers.workspace import Workspace
 
 Say = Callable[[str], None]
+Workers = Literal["local", "celery"]
 ProgressBar = Callable[[str, int], AbstractContextManager[Advance]]
 
 
@@ -27,6 +29,7 @@ class Wishes:
         limit: only the first entities of the source; such a snapshot is kept, and not pushed.
         push: write the snapshot to the backend.
         publish: switch what serves to it.
+        workers: instead of the settings' rebuild.workers.
     """
 
     side: Side
@@ -34,6 +37,7 @@ class Wishes:
     limit: int | None = None
     push: bool = True
     publish: bool = True
+    workers: Workers | None = None
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,7 @@ def plan_rebuild(workspace: Workspace, wishes: Wishes) -> Mapping[str, Any]:
             "to_generate": len(plan.missing),
             "cut_prompts": plan.cut_prompts,
             "generator": dict(job.generator.fingerprint),
+            "workers": wishes.workers or workspace.settings.rebuild.workers,
             "store": workspace.store.url,
             "backend": workspace.backend.name,
             "push": pushes(wishes),
@@ -119,19 +124,56 @@ def run_rebuild(workspace: Workspace, wishes: Wishes, bar: ProgressBar, say: Say
         CheckFailedError: too many entities were set aside, or what was pushed differs; nothing was switched.
         ServiceError: a service went away; the same command goes on.
     """
-    with workspace.store.lock(f"rebuild-{wishes.side}", f"rebuild --side {wishes.side}"):
+    with _means(workspace, wishes, say) as means:
         job = make_job(workspace, wishes)
         with job.generator:
             plan = make_plan(job)
-            rebuilt = generate(job, plan, bar)
-        return hand_over(workspace, rebuilt, say, push=pushes(wishes), publish=wishes.publish)
+            rebuilt = generate(job, plan, bar, means)
+        return hand_over(workspace, rebuilt, say, push=pushes(wishes), publish=wishes.publish, means=means)
 
 
-def hand_over(workspace: Workspace, rebuilt: Rebuilt, say: Say, *, push: bool, publish: bool) -> Outcome:
+class Means(Protocol):
+    """Where the generating is done."""
+
+    def rebuild(self, job: Job, plan: Plan, advance: Advance) -> Rebuilt: ...
+
+    def check(self) -> None:
+        """Raise LockedError when this process may not go on."""
+        ...
+
+
+class InProcess:
+    """In this process, which holds a lock that ends with it."""
+
+    def rebuild(self, job: Job, plan: Plan, advance: Advance) -> Rebuilt:
+        return rebuild(job, plan, advance)
+
+    def check(self) -> None:
+        """The lock can't be lost."""
+
+
+IN_PROCESS = InProcess()
+
+
+@contextmanager
+def _means(workspace: Workspace, wishes: Wishes, say: Say) -> Iterator[Means]:
+    if (wishes.workers or workspace.settings.rebuild.workers) == "celery":
+        from indexers.fleet.session import coordinate
+
+        with coordinate(workspace, wishes.side, wishes.generator, say) as session:
+            yield session
+    else:
+        with workspace.store.lock(f"rebuild-{wishes.side}", f"rebuild --side {wishes.side}"):
+            yield IN_PROCESS
+
+
+def hand_over(
+    workspace: Workspace, rebuilt: Rebuilt, say: Say, *, push: bool, publish: bool, means: Means = IN_PROCESS
+) -> Outcome:
     """What comes after the keywords: push, verify, switch, as far as asked.
 
     Raises:
-        CheckFailedError: too many entities were set aside, or what was pushed differs; nothing was switched.
+        CheckFailedError: too many entities were set aside, what was pushed differs, or the gate says no; nothing was switched.
     """
     _check_failures(rebuilt, workspace.settings.rebuild.max_failure_share)
     if not push:
@@ -140,16 +182,20 @@ def hand_over(workspace: Workspace, rebuilt: Rebuilt, say: Say, *, push: bool, p
         workspace.backend, workspace.store, rebuilt.snapshot, workspace.settings.rebuild.verify_queries, say
     )
     if publish:
+        if workspace.settings.publish.gate:
+            check(workspace, [rebuilt.snapshot.id])
+        warm_up(workspace.backend, workspace.store, [rebuilt.snapshot.id], workspace.settings.publish.warm_up_queries)
+        means.check()
         switch(workspace.backend, workspace.store, [rebuilt.snapshot.id])
         remember(workspace.store, workspace.backend.name, workspace.backend.serving())
     return Outcome(rebuilt, pushed.index, published=publish)
 
 
-def generate(job: Job, plan: Plan, bar: ProgressBar) -> Rebuilt:
+def generate(job: Job, plan: Plan, bar: ProgressBar, means: Means = IN_PROCESS) -> Rebuilt:
     """Carry the plan out, with a progress bar."""
     what = "queries" if job.side == "query" else "items"
     with bar(f"keywords of {what}", len(plan.missing)) as advance:
-        return rebuild(job, plan, advance)
+        return means.rebuild(job, plan, advance)
 
 
 def _check_failures(rebuilt: Rebuilt, allowed: float) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from cogr.inspect import Report
-from cogr.snapshots import list_snapshots
 from indexers.console import stderr_console
+from indexers.diffing import Diff
 from indexers.rebuild import Advance
 from indexers.rebuilding import Outcome
 from indexers.searching import Answered
@@ -64,6 +64,8 @@ def _spell(value: Any) -> str:
         return f"{value:,.3f}"
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {_spell(inner)}" for key, inner in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_spell, value)) or "none"
     return "none" if value is None else str(value)
 
 
@@ -110,56 +112,6 @@ def verified(out: Console, found: Mapping[str, Mapping[str, Any]]) -> None:
         facts(out, f"{id_}: equal", values)
 
 
-def listing(workspace: Workspace) -> list[dict[str, Any]]:
-    """Every snapshot of the store, with what the backend has of it."""
-    pushed = {entry.snapshot: entry for entry in workspace.backend.list()}
-    rows = []
-    for manifest in list_snapshots(workspace.store):
-        entry = pushed.pop(manifest.id, None)
-        rows.append(
-            {
-                "snapshot": manifest.id,
-                "side": manifest.side,
-                "entities": manifest.entities,
-                "keywords": manifest.keywords,
-                "generator": str(manifest.generator.get("kind", "")),
-                "created": manifest.created,
-                "pushed": entry is not None and entry.complete,
-                "serving": entry is not None and entry.serving,
-                "bytes": entry.bytes if entry else None,
-            }
-        )
-    # What another store pushed to the same cluster: it is there, so it is shown.
-    rows += [
-        {
-            "snapshot": entry.snapshot,
-            "side": entry.side,
-            "entities": entry.documents,
-            "keywords": None,
-            "generator": "",
-            "created": "",
-            "pushed": entry.complete,
-            "serving": entry.serving,
-            "bytes": entry.bytes,
-        }
-        for entry in pushed.values()
-    ]
-    return rows
-
-
-def listed(out: Console, rows: Sequence[Mapping[str, Any]]) -> None:
-    """The listing as a table."""
-    if not rows:
-        out.print("No snapshot yet: run cogr-index rebuild --side item.")
-        return
-    table = Table(*(name for name in rows[0] if name != "bytes"), "MB")
-    for row in rows:
-        cells = [_spell(value) if value != "" else "" for name, value in row.items() if name != "bytes"]
-        size = "" if row["bytes"] is None else f"{row['bytes'] / 1e6:.1f}"
-        table.add_row(*(Text(cell) for cell in (*cells, size)))
-    out.print(table)
-
-
 def answer(out: Console, found: Answered, *, explain: bool) -> None:
     """A search's keywords and hits."""
     where = {"given": "given", "index": "precomputed", "generator": "generated now", "none": "the query text alone"}
@@ -171,6 +123,27 @@ def answer(out: Console, found: Answered, *, explain: bool) -> None:
         matched = ", ".join(f"{word} {part:.3f}" if explain else word for word, part in parts)
         table.add_row(f"{hit.score:.4f}", Text(hit.id), Text(_short(hit.text)), Text(_short(matched)))
     if found.hits:
+        out.print(table)
+
+
+def differing(out: Console, found: Diff) -> None:
+    """A comparison of two snapshots."""
+    values = found.as_dict()
+    shown = ("before", "after", "new", "gone", "changed", "compared_queries", "mean_overlap")
+    facts(out, "Differences", {name: values[name] for name in shown})
+    for title, words in (("keywords gained", found.gained), ("keywords lost", found.lost)):
+        out.print(Text(f"{title}: " + (", ".join(f"{word} ({count:,})" for word, count in words) or "none")))
+    if found.entities:
+        table = Table("most changed", "text", "gained", "lost")
+        for one in found.entities:
+            sets = (_short(", ".join(some)) for some in (one.gained, one.lost))
+            table.add_row(Text(one.id), Text(_short(one.text)), *map(Text, sets))
+        out.print(table)
+    if found.queries:
+        table = Table("query", "text", "overlap of the top 10", "items before", "after")
+        for query in found.queries:
+            figures = (f"{query.overlap:.3f}", f"{query.before:,}", f"{query.after:,}")
+            table.add_row(Text(query.id), Text(_short(query.text)), *figures)
         out.print(table)
 
 

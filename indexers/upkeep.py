@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from indexers import console
-from indexers.options import Call, SideOption, common_options
+from indexers.options import Call, SideName, SideOption, common_options
 
 
 @common_options()
@@ -48,6 +48,77 @@ def update(
     payload = updated.as_dict()
     call.emit(payload, lambda out: reports.updated(out, payload))
     console.next_command(f"cogr-index diff {updated.parent} {updated.outcome.rebuilt.snapshot.id}")
+
+
+@common_options(backend=False)
+def import_(
+    file: Annotated[Path, typer.Argument(help="A jsonl or parquet file, as cogr-index export writes it.")],
+    side: Annotated[
+        SideName, typer.Option("--side", help="Whose keywords, where no manifest lies beside the file.")
+    ] = SideName.item,
+    *,
+    call: Call,
+) -> None:
+    """Make a snapshot of keyword sets in a file: an exported snapshot, or keywords from elsewhere."""
+    from indexers import reports
+    from indexers.importing import import_snapshot
+
+    workspace = call.workspace
+    manifest = import_snapshot(workspace.store, file, side.side, workspace.settings.keywords.k_max).manifest
+    payload = {
+        "snapshot": manifest.id,
+        "side": manifest.side,
+        "entities": manifest.entities,
+        "keywords": manifest.keywords,
+    }
+    call.emit(payload, lambda out: reports.facts(out, "Imported", payload))
+    console.next_command(f"cogr-index push {manifest.id}")
+
+
+@common_options()
+def diff(
+    before: Annotated[str, typer.Argument(help="Id of the older snapshot.")],
+    after: Annotated[str, typer.Argument(help="Id of the newer one, of the same side.")],
+    call: Call,
+    other: Annotated[
+        str | None,
+        typer.Option(
+            "--with", metavar="SNAPSHOT", help="One of the other side, to compare results; what serves by default."
+        ),
+    ] = None,
+    top: Annotated[int, typer.Option("--top", min=1, help="Keywords, entities and queries to name.")] = 10,
+    queries: Annotated[int, typer.Option("--queries", min=1, help="Queries whose results are compared.")] = 1000,
+) -> None:
+    """What changed between two snapshots: keywords, entities, and the results of queries."""
+    from cogr.snapshots import open_snapshot
+    from indexers import reports
+    from indexers.diffing import diff as compare
+    from indexers.publishing import other_side
+
+    workspace = call.workspace
+    old, new = (open_snapshot(workspace.store, id_) for id_ in (before, after))
+    against = other or workspace.backend.serving().get(other_side(old.side))
+    found = compare(old, new, open_snapshot(workspace.store, against) if against else None, top=top, sample=queries)
+    call.emit(found.as_dict(), lambda out: reports.differing(out, found))
+    console.next_command(f"cogr-index publish {after}")
+
+
+@common_options()
+def prune(
+    call: Call,
+    keep: Annotated[int, typer.Option("--keep", min=0, help="Snapshots of each side to keep, the newest ones.")] = 3,
+    files: Annotated[bool, typer.Option("--files", help="Remove their files from the store too.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed; remove nothing.")] = False,
+) -> None:
+    """Remove old snapshots from the backend; never what serves or what a training run names."""
+    from indexers import reports
+    from indexers.pruning import prune as remove
+
+    workspace = call.workspace
+    pruned = remove(workspace.store, workspace.backend, keep, files=files, dry_run=dry_run).as_dict()
+    payload = {"dry_run": dry_run, **pruned}
+    call.emit(payload, lambda out: reports.facts(out, "Would be removed" if dry_run else "Removed", pruned))
+    console.next_command("cogr-index list")
 
 
 def _time(text: str) -> datetime:

@@ -11,12 +11,16 @@ from rich.console import Console
 from cogr.errors import CheckFailedError
 from indexers import console
 from ops.servers.cli import app as opensearch_app
+from ops.servers.valkey_cli import app as redis_app
+from ops.worker import worker
 
 if TYPE_CHECKING:
     from ops.doctor import Finding
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Local servers and the state of the installation.")
 app.add_typer(opensearch_app, name="opensearch")
+app.add_typer(redis_app, name="redis")
+app.command()(worker)
 
 
 @app.command()

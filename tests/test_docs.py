@@ -104,6 +104,8 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 MINUTES = (
     "cogr-ops opensearch start",
+    "cogr-ops redis start",
+    "cogr-ops worker",
     "cogr-train demo",
     "cogr-train sft",
     "cogr-train round",
@@ -114,7 +116,8 @@ MINUTES = (
 
 def runs_anywhere(line: str) -> bool:
     """Commands that need a server, a trained run or minutes are tried by tests of their own."""
-    return not line.startswith((*MINUTES, "cogr-ops opensearch stop")) and "<" not in line and "vllm" not in line
+    unfit = ("<", "vllm", "--workers celery")
+    return not line.startswith((*MINUTES, "cogr-ops opensearch stop")) and not any(part in line for part in unfit)
 
 
 @pytest.mark.slow

@@ -13,7 +13,21 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("cogr", "indexers", "trainers", "ops")
 SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
-HEAVY = ("torch", "transformers", "vllm", "trl", "lightgbm", "sklearn", "scipy", "opensearchpy", "bm25s", "ir_measures")
+HEAVY = (
+    "torch",
+    "transformers",
+    "vllm",
+    "trl",
+    "lightgbm",
+    "sklearn",
+    "scipy",
+    "opensearchpy",
+    "bm25s",
+    "ir_measures",
+    "celery",
+    "kombu",
+    "redis",
+)
 
 
 @pytest.mark.parametrize("module", ["cogr", "cogr.keywords", "cogr.mirror", "indexers.cli", "trainers.cli", "ops.cli"])

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
+import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -21,6 +23,7 @@ from cogr.records import Dataset, Entity, Item, Side
 from cogr.store import Store
 from indexers.generators.base import Answer, Completion, Failure, GeneratorBase, Options, Reads, Request
 
+Accident = Literal["kill", "error"]
 Rule = Literal["words", "rubbish", "empty"]
 
 _WORD = re.compile(r"\w+")
@@ -47,6 +50,7 @@ class ScriptedOptions(Options):
         delay: seconds to wait before each answer.
         fail_every: one of so many entities, chosen by its id, fails for the time being; 0 is never.
         away_after: after so many answers the service is away.
+        accidents: entity id -> kill (this process dies by SIGKILL) or error (an error that no generator should raise).
     """
 
     script: Path | None = None
@@ -55,6 +59,7 @@ class ScriptedOptions(Options):
     delay: float = Field(default=0.0, ge=0.0)
     fail_every: int = Field(default=0, ge=0)
     away_after: int | None = Field(default=None, ge=0)
+    accidents: Mapping[str, Accident] = {}
 
 
 class Scripted(GeneratorBase):
@@ -107,8 +112,15 @@ class Scripted(GeneratorBase):
                 )
             if self._options.delay:
                 time.sleep(self._options.delay)
+            self._meet_with(self._options.accidents.get(request.id))
             self.answered += 1
             yield self._answer(request)
+
+    def _meet_with(self, accident: Accident | None) -> None:
+        if accident == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if accident == "error":
+            raise ValueError("an accident that was asked for")
 
     def _answer(self, request: Request) -> Answer:
         options = self._options

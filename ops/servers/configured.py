@@ -1,4 +1,4 @@
-"""The cluster that the user has named by a setting, if any: then no local server is needed. Only asks, changes nothing."""
+"""The servers that the user has named by settings, if any: then no local one is needed. Only asks, changes nothing."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from pydantic_settings import EnvSettingsSource
 
 from cogr.errors import CogrError, SettingsError
+from cogr.fleet_settings import RedisSettings
 from cogr.settings import DEFAULT_FILE, OpenSearchSettings, Settings, load_settings
 
 URL_VARIABLE = "COGR_OPENSEARCH_URL"
@@ -41,6 +42,22 @@ def from_environment() -> OpenSearchSettings | None:
         first = error.errors()[0]
         key = str(first["loc"][0]).upper()
         raise SettingsError(f"The environment variable COGR_OPENSEARCH__{key} is wrong: {first['msg']}.") from error
+
+
+def redis_from_environment() -> RedisSettings | None:
+    """The broker of COGR_REDIS__URL; None when it is not set.
+
+    Raises:
+        SettingsError: one of the COGR_REDIS__ variables has a wrong value.
+    """
+    values = dict(EnvSettingsSource(Settings)().get("redis", {}))
+    if not values.get("url"):
+        return None
+    try:
+        return RedisSettings.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise SettingsError(f"The COGR_REDIS__ variables of the environment are wrong: {first['msg']}.") from error
 
 
 def from_settings(config: Path | None) -> OpenSearchSettings | None:

@@ -6,8 +6,6 @@ The node listens on 127.0.0.1 only. The distribution is shared and read-only; al
 from __future__ import annotations
 
 import re
-import shutil
-import socket
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -17,9 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from cogr.errors import ServiceError, UserError
 from cogr.settings import OpenSearchSettings
+from ops.servers import instances
 from ops.servers.account import Account, service_account
 from ops.servers.distribution import Distribution, Say, find_distribution, variant, without_modules
 from ops.servers.folders import instance_folder, locked, open_to_others, require_free, servers_folder
+from ops.servers.instances import choose_port, known
+from ops.servers.instances import stop as stop
 from ops.servers.java import Java, Needed, find_java
 from ops.servers.node import Node, ports_file
 from ops.servers.process import current_process, end, last_words, spawn
@@ -31,7 +32,7 @@ from ops.servers.security import (
     read_credentials,
     with_security,
 )
-from ops.servers.state import ServerState, drop_state, read_state, states, write_state
+from ops.servers.state import ServerState, drop_state, read_state, write_state
 
 if TYPE_CHECKING:
     from indexers.backends.opensearch.client import Cluster
@@ -147,7 +148,7 @@ def _refuse_difference(state: ServerState, wanted: Wanted) -> None:
 
 def _launch(wanted: Wanted, folder: Path, servers: Path, account: Account, say: Say) -> ServerState:
     """Prepare a node, start its process, and remember it."""
-    port = _choose_port(wanted.port)
+    port = choose_port(wanted.port, PREFERRED_PORT)
     require_free(servers, DATA_BYTES, f"Starting {wanted.server_name}")
     distribution, java = _find(wanted, servers, account, say)
     data = (wanted.data or folder / "data").absolute()
@@ -195,29 +196,6 @@ def _find(wanted: Wanted, servers: Path, account: Account, say: Say) -> tuple[Di
     if wanted.security:
         distribution = with_security(distribution, servers, say)
     return distribution, java
-
-
-def _choose_port(wanted: int | None) -> int:
-    """The port for the configuration; 0 lets the node take a free one, which can't collide.
-
-    Raises:
-        UserError: the wanted port is taken.
-    """
-    if wanted is None:
-        return PREFERRED_PORT if _port_free(PREFERRED_PORT) else 0
-    if wanted and not _port_free(wanted):
-        raise UserError(f"Port {wanted} of 127.0.0.1 is taken; give another --port, or none for a free one.")
-    return wanted
-
-
-def _port_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
 
 
 def _needed_java(version: str) -> Needed:
@@ -302,32 +280,10 @@ def connection(state: ServerState, **more: Any) -> OpenSearchSettings:
 
 
 def status(name: str | None = None) -> list[ServerState]:
-    """All servers that were started and not stopped (or the one of a name), the latest first."""
-    servers = servers_folder(service_account())
-    return [state for state in states(servers, KIND) if name in (None, state.name)]
-
-
-def stop(state: ServerState, *, remove: bool = False) -> bool:
-    """End the server's process and forget it.
-
-    Args:
-        remove: delete its data and its folder (logs, configuration) too.
-
-    Returns:
-        False when it was not running any more.
-    """
-    with locked(state.folder):
-        ended = end(state.process)
-        drop_state(state.folder)
-        if remove:
-            for folder in (state.data, state.folder):
-                if folder.exists():
-                    shutil.rmtree(folder)
-    return ended
+    """All nodes that were started and not stopped (or the one of a name), the latest first."""
+    return known(KIND, name)
 
 
 def reap_orphans() -> None:
-    """Stop and remove the servers whose owner process is gone, such as a test session that was killed."""
-    for state in status():
-        if state.orphaned:
-            stop(state, remove=True)
+    """Stop and remove the nodes whose owner process is gone, such as a test session that was killed."""
+    instances.reap_orphans(KIND)

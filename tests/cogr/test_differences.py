@@ -23,7 +23,7 @@ def frozen(name: str, rows: dict[str, tuple[str, list[str]]], side: str = "item"
     return write_snapshot(Store(f"memory://differences-{name}"), side, ordered, Provenance())  # type: ignore[arg-type]
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(before=ROWS, after=ROWS, batch=st.integers(1, 3))
 def test_differences_are_those_of_plain_dicts(
     before: dict[str, tuple[str, list[str]]], after: dict[str, tuple[str, list[str]]], batch: int

@@ -6,6 +6,7 @@ import os
 import resource
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,14 @@ def test_what_was_written_is_read_and_replaced(store: Store) -> None:
     store.remove("a/b.json")
     store.remove("a/b.json")
     assert not store.exists("a/b.json")
+
+
+def test_of_many_that_create_a_file_one_does(store: Store) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda n: store.create("lease/1.json", b"%d" % n), range(24)))
+    assert made.count(True) == 1
+    assert store.read("lease/1.json") == b"%d" % made.index(True)
+    assert store.list("lease") == ["1.json"]
 
 
 def write_half(store: Store) -> None:

@@ -61,6 +61,7 @@ def write(vocabulary: Vocabulary, choose: random.Random, most: int = 200) -> lis
     return tokens
 
 
+@pytest.mark.slow
 @given(st.sets(st.sampled_from(KEYWORDS), min_size=1), st.integers(1, 5), st.integers(0, 10_000))
 @settings(deadline=None, max_examples=60)
 def test_every_keyword_is_known_and_none_comes_twice(tokenizer: Any, known: set[str], limit: int, seed: int) -> None:
@@ -73,6 +74,7 @@ def test_every_keyword_is_known_and_none_comes_twice(tokenizer: Any, known: set[
     assert text.count(",") == len(keywords) - 1
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(max_size=12), min_size=1, max_size=20), st.integers(0, 10_000))
 @settings(deadline=None, max_examples=60)
 def test_what_any_text_becomes_is_written_and_read_back_or_left_out(
@@ -87,6 +89,7 @@ def test_what_any_text_becomes_is_written_and_read_back_or_left_out(
     assert set(parse(tokenizer.decode(write(vocabulary, random.Random(seed))))) <= known
 
 
+@pytest.mark.slow
 @given(st.integers(0, 10_000), st.integers(1, 30))
 @settings(deadline=None, max_examples=60)
 def test_a_completion_that_is_cut_keeps_its_whole_keywords(tokenizer: Any, seed: int, most: int) -> None:
@@ -98,6 +101,7 @@ def test_a_completion_that_is_cut_keeps_its_whole_keywords(tokenizer: Any, seed:
     assert len(everything) - 1 <= len(kept) <= len(everything)
 
 
+@pytest.mark.slow
 def test_all_that_may_be_written_can_be(tokenizer: Any) -> None:
     """Every keyword of the vocabulary is reachable, first and later, so the model loses nothing but what is unknown."""
     vocabulary = Vocabulary(KEYWORDS, tokenizer, [END], 2)
@@ -116,17 +120,20 @@ def test_all_that_may_be_written_can_be(tokenizer: Any) -> None:
             assert writing.ended
 
 
+@pytest.mark.slow
 def test_what_may_not_follow_is_refused(tokenizer: Any) -> None:
     vocabulary = Vocabulary(["sofa"], tokenizer, [END], 3)
     with pytest.raises(ValueError, match="token 1 may not follow"):
         vocabulary.advance(vocabulary.start(), END)
 
 
+@pytest.mark.slow
 def test_a_vocabulary_that_can_not_be_written_is_one_sentence(tokenizer: Any) -> None:
     with pytest.raises(GeneratorError, match=r"None of the item snapshot's keywords.*generator\.constrained"):
         Vocabulary(["sofa, bed", "1."], tokenizer, [END], 3)
 
 
+@pytest.mark.slow
 def test_a_step_costs_little_in_a_large_vocabulary(tokenizer: Any) -> None:
     """The time of a step must not grow with the vocabulary: a hundred steps over 20,000 keywords within some milliseconds each."""
     draw = random.Random(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from pydantic import SecretStr
 
 from cogr.errors import ServiceError
 from cogr.settings import OpenSearchSettings
+from cogr.snapshots import Provenance, write_snapshot
 from cogr.store import Store
 from indexers.backends.opensearch import OpenSearchBackend, search
 from indexers.backends.opensearch.client import Cluster
@@ -60,6 +62,12 @@ def test_the_documented_roles_are_enough_and_not_more(users: dict[str, OpenSearc
     assert publisher.publish({"item": items.id}) == {"item": older.id}
     publisher.delete(older.id)
     assert {one.snapshot for one in publisher.list()} == {items.id, queries.id}
+    # Also an update, which copies the parent's index and writes the difference alone.
+    changed = sorted([*SHOP[1:], dataclasses.replace(SHOP[0], keywords=("sofa",))], key=lambda row: row.id)
+    update = write_snapshot(store, "item", changed, Provenance(round=1, parent=items.id))
+    assert publisher.push(update).written == 1
+    publisher.verify(update, [["sofa", "couch"], ["lamp"]])
+    publisher.delete(update.id)
 
     searcher = OpenSearchBackend(users["cogr-searcher"], store)
     assert searcher.search(["sofa"], explain=True).total == 4

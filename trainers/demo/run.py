@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from cogr.errors import DataError
 from cogr.records import Dataset
+from cogr.settings import load_settings
 from cogr.store import Store
 from indexers import console
 from indexers.searching import search
@@ -35,16 +36,24 @@ HITS = 3
 def run(backend: Literal["memory", "opensearch"], out: Path, json_mode: bool, more: Sequence[str] = ()) -> None:
     """The whole demo. Raises UserError and ServiceError; what was generated and trained stays in the folder."""
     folder = lay_out(out, backend, more)
-    settings = folder.settings()
     if backend == "memory":
-        demo = Demo(Workspace(settings), folder)
+        demo = Demo(_workspace(folder), folder)
         demo.run(json_mode)
         next_steps(folder.config, demo.summary_file, report_file(folder), server_stopped=False)
         return
-    with search_server(settings.opensearch.url) as server:
-        demo = Demo(Workspace(folder.settings(server.url)), folder)
+    with search_server(folder.settings().opensearch.url) as server:
+        demo = Demo(_workspace(folder, server.url), folder)
         demo.run(json_mode)
     next_steps(folder.config, demo.summary_file, report_file(folder), server_stopped=server.ours)
+
+
+def _workspace(folder: Folder, url: str | None = None) -> Workspace:
+    """Where rows are published, measured and searched.
+
+    Every round that is built upon is to serve for a while, also after an untrained row with better figures: so the gate is
+    off here. Between rounds, in the run, it is as the settings say.
+    """
+    return Workspace(load_settings(folder.config, [*folder.overrides(url), "training.gate.on=false"]))
 
 
 class Demo:

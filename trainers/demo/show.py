@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -26,9 +26,9 @@ _MATCHES_SHOWN = 3
 _WIDEST = 100
 
 
-def table(rows: Sequence[Row], doing: str = "") -> Table:
-    """The rows so far; `doing` stands below them while another one is under way."""
-    shown = Table(title="The sample shop, 50 test queries", title_justify="left", caption=doing or None)
+def table(rows: Sequence[Row]) -> Table:
+    """The rows so far."""
+    shown = Table(title="The sample shop, 50 test queries", title_justify="left")
     shown.add_column("")
     for name in ("P", "R", "F1", "keywords an item", "seconds"):
         shown.add_column(name, justify="right")
@@ -37,6 +37,11 @@ def table(rows: Sequence[Row], doing: str = "") -> Table:
         figures = (f"{row.p:.3f}", f"{row.r:.3f}", f"{row.f1:.3f}", keywords, f"{row.seconds:.1f}")
         shown.add_row(Text(row.name), *figures)
     return shown
+
+
+def under_way(rows: Sequence[Row], doing: str) -> Group:
+    """The rows so far, and below them what is done for the next one."""
+    return Group(table(rows), Text(doing, "dim"))
 
 
 class Progress:
@@ -49,7 +54,7 @@ class Progress:
 
     def __enter__(self) -> Progress:
         if self._console.is_terminal:
-            self._live = Live(table([]), console=self._console, transient=True)
+            self._live = Live(under_way([], ""), console=self._console, transient=True)
             self._live.start()
         return self
 
@@ -65,14 +70,14 @@ class Progress:
     def say(self, doing: str) -> None:
         """What is under way."""
         if self._live is not None:
-            self._live.update(table(self.rows, doing), refresh=True)
+            self._live.update(under_way(self.rows, doing), refresh=True)
         elif doing:
             console.note(doing)
 
     def tick(self, doing: str) -> None:
         """How far it is: for those who watch only."""
         if self._live is not None:
-            self._live.update(table(self.rows, doing), refresh=True)
+            self._live.update(under_way(self.rows, doing), refresh=True)
 
     def bar(self, what: str, total: int) -> AbstractContextManager[Advance]:
         """The progress bar that a rebuild asks for: the line below the table, counting."""
@@ -82,7 +87,7 @@ class Progress:
             nonlocal done
             done += count
             if self._live is not None:
-                self._live.update(table(self.rows, f"{what}: {done:,} of {total:,}"))
+                self._live.update(under_way(self.rows, f"{what}: {done:,} of {total:,}"))
 
         return nullcontext(advance)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
-from itertools import islice
 from typing import Any
 
 from cogr.differences import differences
@@ -42,9 +41,6 @@ def copy_and_change(cluster: Cluster, prefix: str, base: Snapshot, snapshot: Sna
     name, source = index_name(prefix, snapshot.id), read_index(cluster, index_name(prefix, base.id))
     if read_index(cluster, name) is not None or not _fit(cluster, source, base) or source is None:
         return None
-    limit = int(LARGEST_SHARE * snapshot.manifest.entities)
-    if sum(1 for _ in islice(differences(base, snapshot), limit + 1)) > limit:
-        return None
     draft = f"{name}.draft"
     try:
         _remove(cluster, draft)
@@ -55,6 +51,11 @@ def copy_and_change(cluster: Cluster, prefix: str, base: Snapshot, snapshot: Sna
         cluster.call("PUT", f"/{draft}/_mapping", body=meta, doing=f"naming the index {draft}")
         cluster.call("PUT", f"/{draft}/_block/write", doing=f"freezing the index {draft}")
         return written if _finish(cluster, draft, name, snapshot) else None
+    except _TooMuchError:
+        _log.info(
+            "no push by difference: more than %.0f%% of %s differs from %s", 100 * LARGEST_SHARE, snapshot.id, base.id
+        )
+        return None
     finally:
         _remove(cluster, draft)
 
@@ -69,8 +70,15 @@ def _fit(cluster: Cluster, state: IndexState | None, base: Snapshot) -> bool:
     )
 
 
+class _TooMuchError(Exception):
+    """More than LARGEST_SHARE of the entities differ."""
+
+
 def _changes(base: Snapshot, snapshot: Snapshot) -> Iterator[tuple[str, Document | None]]:
-    for difference in differences(base, snapshot):
+    limit = LARGEST_SHARE * snapshot.manifest.entities
+    for number, difference in enumerate(differences(base, snapshot), 1):
+        if number > limit:
+            raise _TooMuchError
         row = difference.after
         yield (
             difference.id,

@@ -143,6 +143,11 @@ def _publishable(cluster: Cluster, prefix: str, side: Side, snapshot_id: str) ->
         raise CheckFailedError(
             f"The index {state.name} has not passed verification; run cogr-index verify {snapshot_id}."
         )
+    health = cluster.call("GET", f"/_cluster/health/{state.name}", doing=f"asking for the health of {state.name}")
+    if health["status"] == "red":
+        raise CheckFailedError(
+            f"The index {state.name} has shards that are not there (red); see the cluster's health, or push the snapshot again."
+        )
     return state
 
 

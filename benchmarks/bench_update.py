@@ -1,0 +1,80 @@
+"""Push of a snapshot that differs from its parent in 1 % of the items: by difference beside in full, alternating, medians.
+
+    python benchmarks/bench_update.py [--url http://localhost:9200] [--items 300000] [--share 0.01] [--repeat 3]
+
+Both are timed whole, up to the frozen and marked index. Of the changed items a tenth is gone and a tenth is new. Prints one
+JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator
+
+from bench_push import PREFIX, node, rows
+
+from cogr.settings import OpenSearchSettings
+from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
+from cogr.store import Store
+from indexers.backends.opensearch.client import Cluster
+from indexers.backends.opensearch.indexes import mark, read_index
+from indexers.backends.opensearch.push import push
+
+
+def changed(items: int, share: float) -> Iterator[Row]:
+    """The rows after the changes."""
+    every = round(1 / share)
+    for number, row in enumerate(rows(items)):
+        kind = number // every % 10
+        if number % every:
+            yield row
+        elif kind == 0:
+            yield dataclasses.replace(row, id=f"{row.id}-new")
+        elif kind != 1:
+            yield dataclasses.replace(row, keywords=row.keywords[1:])
+
+
+def timed(cluster: Cluster, snapshot: Snapshot, base: Snapshot | None) -> float:
+    """Seconds of one push from nothing."""
+    pushed = push(cluster, PREFIX, snapshot, base)
+    if (pushed.written < snapshot.manifest.entities) != (base is not None):
+        raise SystemExit(f"{pushed.written} documents were written, which is not what was to be measured.")
+    cluster.call("DELETE", f"/{pushed.index}", doing="cleaning up")
+    return pushed.seconds
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--url", help="as of bench_push.py")
+    parser.add_argument("--items", type=int, default=300_000)
+    parser.add_argument("--share", type=float, default=0.01)
+    parser.add_argument("--repeat", type=int, default=3)
+    options = parser.parse_args()
+    with node(options.url) as url, tempfile.TemporaryDirectory() as folder:
+        cluster, store = Cluster(OpenSearchSettings(url=url, prefix=PREFIX)), Store(folder)
+        base = write_snapshot(store, "item", rows(options.items), Provenance())
+        snapshot = write_snapshot(store, "item", changed(options.items, options.share), Provenance(parent=base.id))
+        index = push(cluster, PREFIX, base).index
+        state = read_index(cluster, index)
+        assert state is not None, "it was just pushed"
+        mark(cluster, state, verified=True)
+        times: dict[str, list[float]] = {"full": [], "difference": []}
+        for number in range(options.repeat):
+            for name in ("full", "difference") if number % 2 else ("difference", "full"):
+                seconds = timed(cluster, snapshot, base if name == "difference" else None)
+                times[name].append(seconds)
+                print(f"{name}: {seconds:.2f} s", file=sys.stderr)
+        cluster.call("DELETE", f"/{index}", doing="cleaning up")
+    medians = {name: round(statistics.median(some), 2) for name, some in times.items()}
+    ratio = round(medians["difference"] / medians["full"], 3)
+    print(json.dumps({"items": options.items, "share": options.share, **medians, "ratio": ratio}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""Celery on Redis or Valkey, set up for shards: the application, queue names, sending. Knows no files and no generators.
+
+Redis Cluster is not there: Celery has no broker on it (kombu 5.7); `redis.url` names one server or sentinels.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from cogr.errors import MissingExtraError, ServiceError, SettingsError
+from cogr.fleet_settings import FleetSettings, RedisSettings
+
+if TYPE_CHECKING:
+    from celery import Celery
+
+TASK = "cogr.shard"
+"""The one task there is."""
+
+
+def make_app(redis: RedisSettings, fleet: FleetSettings) -> Celery:
+    """The Celery application of coordinator and workers; connects to nothing yet.
+
+    Raises:
+        MissingExtraError: celery or redis is not installed.
+        SettingsError: redis.url is not set.
+    """
+    if importlib.util.find_spec("celery") is None or importlib.util.find_spec("redis") is None:
+        raise MissingExtraError("A rebuild on workers", "fleet")
+    from celery import Celery
+
+    app = Celery("cogr", set_as_current=False)
+    app.conf.update(
+        broker_url=broker_url(redis),
+        broker_transport_options=_transport_options(redis, fleet),
+        broker_use_ssl=_ssl_options(redis),
+        broker_connection_timeout=redis.timeout,
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        # Results are files; the broker carries names of shards and nothing else.
+        result_backend=None,
+        task_ignore_result=True,
+        task_serializer="json",
+        accept_content=["json"],
+        task_acks_late=True,
+        task_acks_on_failure_or_timeout=True,
+        worker_prefetch_multiplier=1,
+        worker_hijack_root_logger=False,
+        worker_redirect_stdouts=False,
+        worker_cancel_long_running_tasks_on_connection_loss=False,
+        task_create_missing_queues=True,
+    )
+    return app
+
+
+def server_version(redis: RedisSettings) -> str:
+    """The version of the broker. Raises ServiceError when it can't be reached or refuses."""
+    app = make_app(redis, FleetSettings())
+    info = _call(app, redis, "be asked", lambda connection: connection.default_channel.client.info("server"))
+    return str(info.get("valkey_version") or info["redis_version"])
+
+
+def broker_url(redis: RedisSettings) -> str:
+    """The URL for kombu, user and password put in. Never print it."""
+    if not redis.url:
+        raise SettingsError(
+            "Workers need a broker, and redis.url is not set: run cogr-ops redis start, then set redis.url or COGR_REDIS__URL."
+        )
+    return ";".join(_with_credentials(part.strip(), redis) for part in redis.url.split(";"))
+
+
+def _with_credentials(url: str, redis: RedisSettings) -> str:
+    parts = urlsplit(url)
+    if redis.password is None:
+        return url
+    host = parts.netloc.rpartition("@")[2]
+    user = quote(redis.username or "", safe="")
+    secret = quote(redis.password.get_secret_value(), safe="")
+    return urlunsplit(parts._replace(netloc=f"{user}:{secret}@{host}"))
+
+
+def printable(redis: RedisSettings) -> str:
+    """Where the broker is, without user and password."""
+    urls = (urlsplit(part.strip()) for part in (redis.url or "").split(";"))
+    return ";".join(urlunsplit(url._replace(netloc=url.netloc.rpartition("@")[2])) for url in urls)
+
+
+def _transport_options(redis: RedisSettings, fleet: FleetSettings) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        # The coordinator itself sees to lost shards; this is for messages that nobody coordinates any more.
+        "visibility_timeout": fleet.visibility_seconds,
+        "global_keyprefix": f"{redis.prefix}:",
+        "socket_timeout": redis.timeout,
+        "socket_connect_timeout": redis.timeout,
+        "socket_keepalive": True,
+        # One try a call: who calls decides how long to wait for a broker that is away.
+        "max_retries": 1,
+        "interval_start": 0,
+    }
+    if redis.sentinel_master:
+        options["master_name"] = redis.sentinel_master
+        if redis.sentinel_password:
+            options["sentinel_kwargs"] = {"password": redis.sentinel_password.get_secret_value()}
+    return options
+
+
+def _ssl_options(redis: RedisSettings) -> dict[str, Any] | bool:
+    """What redis-py wants for TLS; False without."""
+    import ssl
+
+    if not (redis.tls or (redis.url or "").startswith("rediss://")):
+        return False
+    options = {"ssl_cert_reqs": ssl.CERT_REQUIRED, "ssl_check_hostname": True}
+    files = {"ssl_ca_certs": redis.ca_file, "ssl_certfile": redis.cert_file, "ssl_keyfile": redis.key_file}
+    return options | {name: path for name, path in files.items() if path}
+
+
+class Broker:
+    """The coordinator's end: sends shards, counts what waits.
+
+    Args:
+        redis: where it is.
+        fleet: timeouts.
+        queue: the run's queue.
+    """
+
+    def __init__(self, redis: RedisSettings, fleet: FleetSettings, queue: str) -> None:
+        self._app = make_app(redis, fleet)
+        self._redis = redis
+        self._queue = queue
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Put one task into the queue. Raises ServiceError when the broker is away or refuses."""
+        self._call(
+            "take messages",
+            lambda connection: self._app.send_task(
+                TASK, kwargs=dict(message), queue=self._queue, connection=connection, retry=False
+            ),
+        )
+
+    def waiting(self) -> int:
+        """How many messages are in the queue, taken ones not counted. Raises ServiceError."""
+        return int(self._call("be asked", lambda connection: connection.default_channel.client.llen(self._queue)))
+
+    def purge(self) -> None:
+        """Remove what waits in the queue. Raises ServiceError."""
+        self._call("be cleaned up", lambda connection: connection.default_channel.client.delete(self._queue))
+
+    def _call(self, doing: str, what: Callable[[Any], Any]) -> Any:
+        return _call(self._app, self._redis, doing, what)
+
+
+def _call(app: Celery, redis: RedisSettings, doing: str, what: Callable[[Any], Any]) -> Any:
+    """Do something with a connection of its own: calls are few, seconds apart, and none is ever stale."""
+    from kombu.exceptions import OperationalError
+    from redis.exceptions import RedisError
+
+    try:
+        with app.connection_for_write() as connection:
+            return what(connection)
+    except (OperationalError, RedisError, OSError) as error:
+        reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
+        raise ServiceError(
+            f"The broker {printable(redis)} can't {doing} ({reason}); start it, or correct redis.url."
+        ) from error

@@ -1,0 +1,129 @@
+"""The coordinator's view of shards under way, from what workers wrote: who lives, what came to which end. Decides nothing.
+
+Whether a worker lives is judged by its heartbeat's count and this process's monotonic clock: no two clocks are compared.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from indexers.fleet.records import Attempt, Done, RunFolder
+
+
+@dataclass
+class Shard:
+    """A shard that is neither done nor given up.
+
+    Attributes:
+        positions: of its entities in the plan.
+        suspect: it is part of a shard that took workers down.
+        deaths: attempts at it that failed or fell silent while they generated.
+        closed: ids of attempts that are over; `dead` of those that fell silent.
+        living: the attempt under way.
+        sent: when its message was sent, by time.monotonic(); None when it must be.
+        not_before: it is not sent earlier than that.
+    """
+
+    name: str
+    positions: list[int]
+    suspect: bool = False
+    deaths: int = 0
+    closed: set[str] = field(default_factory=set)
+    dead: list[str] = field(default_factory=list)
+    living: Attempt | None = None
+    sent: float | None = None
+    not_before: float = 0.0
+    last_words: str = ""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """An attempt that came to an end without a result.
+
+    Attributes:
+        silent: its worker said nothing for too long.
+        inherited: it began under an earlier coordinator.
+    """
+
+    shard: Shard
+    attempt: Attempt
+    silent: bool
+    inherited: bool
+
+    @property
+    def counts(self) -> bool:
+        """Whether it speaks against the shard: an error, or a death while it was generated."""
+        return self.attempt.state == "failed" or (self.silent and self.attempt.state == "running")
+
+    @property
+    def why(self) -> str:
+        if self.silent:
+            return f"worker {self.attempt.worker} fell silent while {self.attempt.state}"
+        return f"worker {self.attempt.worker}: {self.attempt.reason}"
+
+
+class Ledger:
+    """Shards under way.
+
+    Args:
+        folder: where workers write.
+        lost_seconds: silence after which an attempt counts as dead.
+    """
+
+    def __init__(self, folder: RunFolder, lost_seconds: float) -> None:
+        self._folder = folder
+        self._lost = lost_seconds
+        self._beats: dict[str, tuple[int, float]] = {}
+        self._inherited = frozenset(name.partition(".")[2] for name in folder.names("attempts"))
+        self.shards: dict[str, Shard] = {}
+
+    def add(self, shard: Shard) -> None:
+        self.shards[shard.name] = shard
+
+    def drop(self, shard: Shard) -> None:
+        self.shards.pop(shard.name, None)
+
+    @property
+    def living(self) -> list[Attempt]:
+        """Attempts under way."""
+        return [shard.living for shard in self.shards.values() if shard.living is not None]
+
+    def results(self) -> Iterator[tuple[Shard, Done]]:
+        """Shards whose result has come."""
+        for name in self._folder.names("done"):
+            shard = self.shards.get(name)
+            if shard is not None and (done := self._folder.read(Done, f"done/{name}")) is not None:
+                yield shard, done
+
+    def ends(self) -> list[Ended]:
+        """Attempts that have ended since the last look, without a result; brings `living` up to date."""
+        found = []
+        living: dict[str, Attempt] = {}
+        for name in self._folder.names("attempts"):
+            shard_name, _, id_ = name.partition(".")
+            shard = self.shards.get(shard_name)
+            if shard is None or id_ in shard.closed:
+                continue
+            attempt = self._folder.read(Attempt, f"attempts/{name}")
+            if attempt is None or (attempt.state == "done"):
+                continue
+            silent = not attempt.final and self._silent(attempt)
+            if attempt.final or silent:
+                shard.closed.add(id_)
+                shard.dead += [id_] if silent else []
+                found.append(Ended(shard, attempt, silent, id_ in self._inherited))
+            else:
+                living[shard_name] = attempt
+        for shard in self.shards.values():
+            shard.living = living.get(shard.name)
+        return found
+
+    def _silent(self, attempt: Attempt) -> bool:
+        now = time.monotonic()
+        beat, since = self._beats.get(attempt.id, (-1, now))
+        if beat != attempt.beat:
+            self._beats[attempt.id] = (attempt.beat, now)
+            return False
+        return now - since > self._lost

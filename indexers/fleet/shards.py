@@ -1,0 +1,85 @@
+"""A shard's requests as a Parquet file: entities, prompts and cache keys, so that a worker needs no data set to answer them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cogr.prompts import Prompt
+from cogr.records import Entity, Item, Query
+from indexers.fleet.records import RunFolder
+from indexers.generators.base import Request
+
+SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.binary(), nullable=False),
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("title", pa.string()),
+        pa.field("text", pa.string(), nullable=False),
+        pa.field("weight", pa.float64(), nullable=False),
+        pa.field("system", pa.string(), nullable=False),
+        pa.field("user", pa.string(), nullable=False),
+        pa.field("cut", pa.bool_(), nullable=False),
+    ]
+)
+
+Keyed = tuple[bytes, Request]
+
+
+def write_shard(folder: RunFolder, shard: str, keyed: Sequence[Keyed]) -> None:
+    """Write the requests of a shard, in their order."""
+    entities = [request.entity for _, request in keyed]
+    prompts = [request.prompt for _, request in keyed]
+    table = pa.Table.from_pydict(
+        {
+            "key": [key for key, _ in keyed],
+            "id": [request.id for _, request in keyed],
+            "title": [entity.title if isinstance(entity, Item) else None for entity in entities],
+            "text": [entity.text for entity in entities],
+            "weight": [entity.weight if isinstance(entity, Query) else 1.0 for entity in entities],
+            "system": [prompt.system for prompt in prompts],
+            "user": [prompt.user for prompt in prompts],
+            "cut": [prompt.cut for prompt in prompts],
+        },
+        schema=SCHEMA,
+    )
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer, compression="zstd")
+    folder.store.write(_path(folder, shard), buffer.getvalue())
+
+
+def read_shard(folder: RunFolder, shard: str) -> list[Keyed] | None:
+    """The requests of a shard; None when there is no such file."""
+    try:
+        data = folder.store.read(_path(folder, shard))
+    except FileNotFoundError:
+        return None
+    return [_request(row) for row in pq.read_table(io.BytesIO(data), schema=SCHEMA).to_pylist()]
+
+
+def read_keys(folder: RunFolder, shard: str) -> list[bytes]:
+    """The cache keys of a shard; [] when there is no such file."""
+    try:
+        data = folder.store.read(_path(folder, shard))
+    except FileNotFoundError:
+        return []
+    keys: list[bytes] = pq.read_table(io.BytesIO(data), columns=["key"])["key"].to_pylist()
+    return keys
+
+
+def _request(row: dict[str, object]) -> Keyed:
+    key, id_, text = row["key"], row["id"], row["text"]
+    assert isinstance(key, bytes)
+    assert isinstance(id_, str)
+    assert isinstance(text, str)
+    title = row["title"]
+    entity: Entity = Query(id_, text, float(str(row["weight"]))) if title is None else Item(id_, str(title), text)
+    prompt = Prompt(str(row["system"]), str(row["user"]), bool(row["cut"]))
+    return key, Request(id_, entity, prompt)
+
+
+def _path(folder: RunFolder, shard: str) -> str:
+    return f"{folder.path}/shards/{shard}.parquet"

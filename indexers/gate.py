@@ -1,0 +1,191 @@
+"""The gate before publishing: how an item and a query snapshot do as a pair, compared with the pair that serves.
+
+It looks at snapshots, mirrors and labels alone; it switches nothing. Figures are kept in the store (`figures/`), so that a
+pair is measured once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pyroaring import BitMap
+
+from cogr.errors import CheckFailedError
+from cogr.metrics import full_set
+from cogr.mirror import Mirror
+from cogr.records import SIDES, Dataset, Side, Split
+from cogr.settings import PublishSettings
+from cogr.snapshots import Snapshot, open_snapshot, read_manifest
+from cogr.store import Store
+from indexers.backends.mirrors import mirror_of
+from indexers.publishing import query_keywords
+from indexers.workspace import Workspace
+
+_FOLDER = "figures"
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What the gate knows of a pair.
+
+    Attributes:
+        split: the queries that `f1` is measured on; None where the data set has no labels.
+        f1: macro F1 of whole retrieved sets (paper, eq. 1).
+        unreached: share of items that no keyword and no text of any query of the query snapshot reaches.
+        dataset_hash: the data that the labels are from.
+    """
+
+    item: str
+    query: str
+    split: Split | None
+    f1: float | None
+    unreached: float
+    dataset_hash: str
+
+
+def measure(store: Store, dataset: Dataset, split: Split | None, item: Snapshot, query: Snapshot) -> Figures:
+    """The figures of a pair; measured once for one data set and split.
+
+    A query that the query snapshot lacks counts by its own text, as it is served.
+    """
+    known = known_figures(store, item.id, query.id)
+    if known and (known.split, known.dataset_hash) == (split, dataset.dataset_hash):
+        return known
+    mirror = mirror_of(store, item)
+    f1 = _f1(mirror, dataset, split, query) if split else None
+    found = Figures(item.id, query.id, split, f1, _unreached(mirror, query), dataset.dataset_hash)
+    store.write_json(_path(item.id, query.id), asdict(found))
+    return found
+
+
+def known_figures(store: Store, item: str, query: str) -> Figures | None:
+    """The figures of a pair when it was last measured, or None."""
+    path = _path(item, query)
+    return Figures(**store.read_json(path)) if store.exists(path) else None
+
+
+def forget_figures(store: Store, snapshot: str) -> None:
+    """Remove the figures of every pair with this snapshot."""
+    for name in store.list(_FOLDER):
+        if snapshot in name.removesuffix(".json").split("--"):
+            store.remove(f"{_FOLDER}/{name}")
+
+
+def _path(item: str, query: str) -> str:
+    return f"{_FOLDER}/{item}--{query}.json"
+
+
+def _f1(mirror: Mirror, dataset: Dataset, split: Split, query: Snapshot) -> float:
+    asked = {one.id: one for one in dataset.require(split)}
+    sets = {row.id: row.keywords for row in query.rows() if row.id in asked}
+    retrieved = {id_: mirror.retrieved(query_keywords(one.text, sets.get(id_, ()))) for id_, one in asked.items()}
+    relevant = {id_: _dense(mirror, dataset.relevant[id_]) for id_ in asked}
+    return float(full_set(retrieved, relevant, {id_: one.weight for id_, one in asked.items()}).means["f1"])
+
+
+def _dense(mirror: Mirror, ids: frozenset[str]) -> BitMap:
+    """Dense ids; items that the snapshot lacks get numbers behind all others, so that they count as not found."""
+    places = [mirror.ids.find(id_) for id_ in ids]
+    missing = places.count(-1)
+    return BitMap(place for place in places if place >= 0) | BitMap(range(len(mirror), len(mirror) + missing))
+
+
+def _unreached(mirror: Mirror, query: Snapshot) -> float:
+    words = {word for row in query.rows() for word in (row.self_keyword, *row.keywords) if word}
+    return 1 - len(mirror.retrieved(words)) / max(1, len(mirror))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the gate found: why not, if anything; and the figures behind it, None where a pair is not complete."""
+
+    reasons: Sequence[str]
+    now: Figures | None
+    before: Figures | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """For --json."""
+        return {
+            "split": self.now.split if self.now else None,
+            "f1": self.now.f1 if self.now else None,
+            "f1_before": self.before.f1 if self.before else None,
+            "unreached": self.now.unreached if self.now else None,
+            "unreached_before": self.before.unreached if self.before else None,
+        }
+
+
+def judge(workspace: Workspace, ids: Sequence[str]) -> Verdict:
+    """Compare what would serve with what serves. A side that nothing serves yet is not compared."""
+    store, settings = workspace.store, workspace.settings.publish
+    serving = {side: id_ for side, id_ in workspace.backend.serving().items() if id_ in store.list("snapshots")}
+    after: dict[Side, str] = {**serving, **{read_manifest(store, id_).side: id_ for id_ in ids}}
+    if after == serving:
+        return Verdict((), None, None)
+    split = choose_split(workspace.dataset, settings)
+    now, before = (_pair(workspace, split, pair) for pair in (after, serving))
+    reasons = [
+        *_pair_reasons(settings, before, now),
+        *(
+            reason
+            for side in SIDES
+            if side in serving and after[side] != serving[side]
+            for reason in _side_reasons(settings, store, serving[side], after[side])
+        ),
+    ]
+    return Verdict(reasons, now, before)
+
+
+def check(workspace: Workspace, ids: Sequence[str]) -> Verdict:
+    """As `judge`. Raises CheckFailedError with every reason when the gate says no."""
+    verdict = judge(workspace, ids)
+    if verdict.reasons:
+        raise CheckFailedError(
+            f"The gate keeps {' and '.join(ids)} from serving: {'; '.join(verdict.reasons)}. What serves stays; publish an item and "
+            "a query snapshot that belong together in one call, or overrule it by cogr-index publish --no-gate."
+        )
+    return verdict
+
+
+def choose_split(dataset: Dataset, settings: PublishSettings) -> Split | None:
+    """The split that F1 is measured on: the one that is set, else dev, else test; None without labelled queries."""
+    if settings.split != "auto":
+        dataset.require(settings.split)
+        return settings.split
+    return next((split for split in ("dev", "test") if dataset.queries.get(split)), None)
+
+
+def _pair(workspace: Workspace, split: Split | None, pair: Mapping[Side, str]) -> Figures | None:
+    if len(pair) < len(SIDES):
+        return None
+    item, query = (open_snapshot(workspace.store, pair[side]) for side in ("item", "query"))
+    return measure(workspace.store, workspace.dataset, split, item, query)
+
+
+def _pair_reasons(settings: PublishSettings, before: Figures | None, now: Figures | None) -> Iterator[str]:
+    if before is None or now is None:
+        return
+    if before.f1 is not None and now.f1 is not None and now.f1 < before.f1 - settings.tolerance:
+        yield f"F1 on {now.split} would go from {before.f1:.4f} to {now.f1:.4f} (publish.tolerance is {settings.tolerance:g})"
+    if now.unreached > before.unreached + settings.max_growth:
+        yield _grown(settings, "items that no query reaches", before.unreached, now.unreached)
+
+
+def _side_reasons(settings: PublishSettings, store: Store, before: str, now: str) -> Iterator[str]:
+    old, new = read_manifest(store, before), read_manifest(store, now)
+    for what, count in (("empty keyword sets", "empty"), ("sets over the budget", "cut_to_budget")):
+        was, is_ = (getattr(one, count) / max(1, one.entities) for one in (old, new))
+        if is_ > was + settings.max_growth:
+            yield _grown(settings, f"{what} ({new.side} side)", was, is_)
+    if new.vocabulary < settings.min_vocabulary * old.vocabulary:
+        yield (
+            f"the vocabulary of the {new.side} side would go from {old.vocabulary:,} to {new.vocabulary:,} keywords "
+            f"(publish.min_vocabulary is {settings.min_vocabulary:g})"
+        )
+
+
+def _grown(settings: PublishSettings, what: str, before: float, now: float) -> str:
+    return (
+        f"the share of {what} would go from {before:.1%} to {now:.1%} (publish.max_growth is {settings.max_growth:g})"
+    )

@@ -1,0 +1,115 @@
+"""`cogr-index list`: every snapshot of the store, what the backend has of it, what serves, and how good it was found."""
+
+from __future__ import annotations
+
+import calendar
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from cogr.records import Side
+from cogr.snapshots import Manifest, list_snapshots
+from indexers.backends.base import Listed
+from indexers.gate import known_figures
+from indexers.workspace import Workspace
+
+_SHOWN = ("snapshot", "side", "state", "entities", "keywords", "generator", "parent")
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
+
+
+def listing(workspace: Workspace) -> list[dict[str, Any]]:
+    """One row a snapshot, oldest first.
+
+    `state` is serving, standby (pushed and whole), half-written, stored (in the store alone), or foreign (in the backend alone).
+    `f1` is the gate's figure of the snapshot with what serves on the other side, where it was measured.
+    """
+    backend = workspace.backend
+    pushed, serving = {entry.snapshot: entry for entry in backend.list()}, backend.serving()
+    rows = []
+    for manifest in list_snapshots(workspace.store):
+        f1 = _f1(workspace, manifest, serving)
+        rows.append(_row(manifest, pushed.pop(manifest.id, None)) | {"f1": f1})
+    # What another store pushed to the same cluster: it is there, so it is shown.
+    return [*rows, *(_foreign(entry) for entry in pushed.values())]
+
+
+def _row(manifest: Manifest, entry: Listed | None) -> dict[str, Any]:
+    return {
+        "snapshot": manifest.id,
+        "side": manifest.side,
+        "state": _state(entry),
+        "entities": manifest.entities,
+        "keywords": manifest.keywords,
+        "generator": str(manifest.generator.get("kind", "")),
+        "parent": manifest.parent,
+        "created": manifest.created,
+        "pushed": entry is not None and entry.complete,
+        "serving": entry is not None and entry.serving,
+        "bytes": entry.bytes if entry else None,
+    }
+
+
+def _foreign(entry: Listed) -> dict[str, Any]:
+    return {
+        "snapshot": entry.snapshot,
+        "side": entry.side,
+        "state": "serving" if entry.serving else "foreign",
+        "entities": entry.documents,
+        "keywords": None,
+        "generator": "",
+        "parent": None,
+        "created": "",
+        "pushed": entry.complete,
+        "serving": entry.serving,
+        "bytes": entry.bytes,
+        "f1": None,
+    }
+
+
+def _state(entry: Listed | None) -> str:
+    if entry is None:
+        return "stored"
+    if entry.serving:
+        return "serving"
+    return "standby" if entry.complete else "half-written"
+
+
+def _f1(workspace: Workspace, manifest: Manifest, serving: Mapping[Side, str | None]) -> float | None:
+    other = serving["query" if manifest.side == "item" else "item"]
+    if other is None:
+        return None
+    pair = (manifest.id, other) if manifest.side == "item" else (other, manifest.id)
+    figures = known_figures(workspace.store, *pair)
+    return figures.f1 if figures else None
+
+
+def listed(out: Console, rows: Sequence[Mapping[str, Any]]) -> None:
+    """The listing as a table."""
+    if not rows:
+        out.print("No snapshot yet: run cogr-index rebuild --side item.")
+        return
+    table = Table(*_SHOWN, "age", "MB", "F1")
+    for row in rows:
+        cells = [
+            "" if row[name] is None else f"{row[name]:,}" if isinstance(row[name], int) else row[name]
+            for name in _SHOWN
+        ]
+        size = "" if row["bytes"] is None else f"{row['bytes'] / 1e6:.1f}"
+        f1 = "" if row["f1"] is None else f"{row['f1']:.4f}"
+        table.add_row(*(Text(cell) for cell in (*cells, age(row["created"], time.time()), size, f1)))
+    out.print(table)
+
+
+def age(created: str, now: float) -> str:
+    """How long ago a manifest's time is, in its largest unit: 3 d, 5 h, 12 min; "" for none."""
+    if not created:
+        return ""
+    seconds = max(0.0, now - calendar.timegm(time.strptime(created, "%Y-%m-%dT%H:%M:%SZ")))
+    for size, unit in _UNITS:
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,98 @@
+"""`cogr-index prune`: old snapshots out of the backend and, where asked, out of the store. Never what is in use.
+
+In use is what an alias of this backend names, what a rollback would go back to, what this store remembers to serve elsewhere,
+and what a training run names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from cogr.errors import SnapshotError
+from cogr.records import SIDES
+from cogr.snapshots import list_snapshots
+from cogr.store import Store
+from indexers.backends.base import Backend
+from indexers.backends.mirrors import mirror_folder
+from indexers.gate import forget_figures
+from indexers.history import previous, read_history
+
+_ID = re.compile(rb"\b(?:item|query)-r\d{3,}-[0-9a-f]{12}\b")
+_BACKENDS = ("memory", "opensearch")
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """What was removed, or would be.
+
+    Attributes:
+        from_backend: snapshots whose index, or saved mirror, goes.
+        from_store: snapshots whose files go.
+        in_use: older ones that stay because something names them, with what.
+    """
+
+    from_backend: list[str]
+    from_store: list[str]
+    in_use: dict[str, str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For --json."""
+        return {"from_backend": self.from_backend, "from_store": self.from_store, "in_use": self.in_use}
+
+
+def named_by(store: Store, backend: Backend) -> dict[str, str]:
+    """Snapshots in use -> what names them."""
+    used: dict[str, str] = {}
+    for run in store.list("runs"):
+        for name in (name for name in store.list(f"runs/{run}") if name.endswith(".json")):
+            used |= {id_.decode(): f"the run {run}" for id_ in _ID.findall(store.read(f"runs/{run}/{name}"))}
+    for name in _BACKENDS:
+        for entry in read_history(store, name)[-1:]:
+            used |= dict.fromkeys(entry["serving"].values(), f"what serves by {name}")
+    serving = backend.serving()
+    with contextlib.suppress(SnapshotError):  # Nothing served before.
+        used |= dict.fromkeys(previous(store, backend.name, serving).values(), "a rollback")
+    return used | {id_: "what serves" for id_ in serving.values() if id_}
+
+
+def prune(store: Store, backend: Backend, keep: int, *, files: bool, dry_run: bool) -> Pruned:
+    """Remove all but the newest `keep` snapshots of each side, and but what is in use.
+
+    What another store pushed to the same cluster is left alone.
+
+    Args:
+        files: out of the store too: keyword sets, manifests and saved mirrors.
+        dry_run: only say what would go.
+
+    Raises:
+        ServiceError: the backend is away; the same command goes on.
+    """
+    used = named_by(store, backend)
+    pushed = {entry.snapshot for entry in backend.list()}
+    old = [id_ for side in SIDES for id_ in _beyond([m.id for m in list_snapshots(store, side)], keep)]
+    going = [id_ for id_ in old if id_ not in used]
+    pruned = Pruned(
+        [id_ for id_ in going if id_ in pushed], going if files else [], {id_: used[id_] for id_ in old if id_ in used}
+    )
+    if not dry_run:
+        for id_ in pruned.from_backend:
+            backend.delete(id_)
+        for id_ in pruned.from_store:
+            _remove(store, id_)
+    return pruned
+
+
+def _beyond(oldest_first: list[str], keep: int) -> Iterable[str]:
+    return oldest_first[: max(0, len(oldest_first) - keep)]
+
+
+def _remove(store: Store, id_: str) -> None:
+    # Without its manifest a folder is no snapshot: a death in between leaves none that is broken.
+    store.remove(f"snapshots/{id_}/manifest.json")
+    store.remove(f"snapshots/{id_}")
+    store.remove(mirror_folder(id_))
+    forget_figures(store, id_)

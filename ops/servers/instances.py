@@ -1,0 +1,75 @@
+"""What all kinds of local servers have in common once they run: which there are, stopping them, ports. Starts nothing."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+
+from cogr.errors import UserError
+from ops.servers.account import service_account
+from ops.servers.folders import locked, servers_folder
+from ops.servers.process import end
+from ops.servers.state import ServerState, drop_state, states
+
+
+def known(kind: str, name: str | None = None) -> list[ServerState]:
+    """All servers of a kind that were started and not stopped (or the one of a name), the latest first."""
+    servers = servers_folder(service_account())
+    return [state for state in states(servers, kind) if name in (None, state.name)]
+
+
+def stop(state: ServerState, *, remove: bool = False) -> bool:
+    """End the server's process and forget it.
+
+    Args:
+        remove: delete its data and its folder (logs, configuration) too.
+
+    Returns:
+        False when it was not running any more.
+    """
+    with locked(state.folder):
+        ended = end(state.process)
+        drop_state(state.folder)
+        if remove:
+            for folder in (state.data, state.folder):
+                if folder.exists():
+                    shutil.rmtree(folder)
+    return ended
+
+
+def reap_orphans(kind: str) -> None:
+    """Stop and remove the servers whose owner process is gone, such as a test session that was killed."""
+    for state in known(kind):
+        if state.orphaned:
+            stop(state, remove=True)
+
+
+def choose_port(wanted: int | None, preferred: int) -> int:
+    """The port to configure; 0 stands for any free one.
+
+    Raises:
+        UserError: the wanted port is taken.
+    """
+    if wanted is None:
+        return preferred if port_free(preferred) else 0
+    if wanted and not port_free(wanted):
+        raise UserError(f"Port {wanted} of 127.0.0.1 is taken; give another --port, or none for a free one.")
+    return wanted
+
+
+def port_free(port: int) -> bool:
+    """Whether nobody listens on it."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def free_port() -> int:
+    """A port that nobody listens on now, for a server that can't take one by itself."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,58 @@
+"""What the commands of all local servers print, and the choice of those that `stop` means. Starts nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+
+from cogr.errors import UserError
+from indexers import console
+from ops.servers.instances import stop
+from ops.servers.state import ServerState
+
+
+def payload(state: ServerState) -> dict[str, Any]:
+    """A server for --json."""
+    shown = state.model_dump(exclude={"kind", "birth", "owner_pid", "owner_birth"}, exclude_none=True)
+    return {"running": state.running, "local": True, "url": None, **shown}
+
+
+def show(out: Console, servers: Sequence[ServerState], command: str) -> None:
+    """Servers for people.
+
+    Args:
+        command: the group of commands that starts such servers.
+    """
+    if not servers:
+        out.print(f"No server was started here. Start one with cogr-ops {command} start.")
+    for server in servers:
+        state = ("running" if server.url else "starting") if server.running else "died"
+        out.print(f"{server.name}: {state}{f', {server.url}' if server.url else ''}")
+        lines = {
+            "version": server.version,
+            "process": server.pid,
+            "folder": server.folder,
+            "log": server.log,
+            "CA file": server.ca_file,
+            "credentials": server.credentials_file,
+        }
+        for label, value in lines.items():
+            if value is not None:
+                out.print(f"  {label:12} {value}", soft_wrap=True)
+
+
+def stop_them(
+    servers: Sequence[ServerState], name: str | None, command: str, *, every: bool, remove: bool, as_json: bool
+) -> None:
+    """Stop the server that is meant, and say so. Raises UserError when it is not clear which one."""
+    if len(servers) > 1 and not every:
+        names = ", ".join(server.name for server in servers)
+        raise UserError(f"Several servers were started here ({names}); name one with --name, or use --all.")
+    if name is not None and not servers:
+        raise UserError(f"No server {name} was started here; see cogr-ops {command} status.")
+    stopped = [server.name for server in servers if stop(server, remove=remove)]
+    console.emit(
+        as_json, {"stopped": stopped}, lambda out: out.print(f"Stopped: {', '.join(stopped) or 'nothing ran'}.")
+    )

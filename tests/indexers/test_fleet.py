@@ -1,0 +1,150 @@
+"""Rebuilds on real workers by way of a real Valkey: whatever dies, the snapshot is that of an undisturbed local rebuild."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cogr.fleet_settings import FleetSettings, RedisSettings
+from indexers.fleet.broker import Broker, make_app
+from indexers.fleet.records import Attempt, RunFolder, open_run
+from tests.indexers.fleet_worlds import Fleet, fleet_in, kill
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, valkey: RedisSettings) -> Iterator[Fleet]:
+    with fleet_in(tmp_path, valkey, generator__scripted__delay="0.01") as fleet:
+        yield fleet
+
+
+def attempts(fleet: Fleet) -> list[Attempt]:
+    """Every attempt of the latest run."""
+    opened = open_run(fleet.store, "item")
+    assert opened is not None
+    folder: RunFolder = opened[0]
+    found = (folder.read(Attempt, f"attempts/{name}") for name in folder.names("attempts"))
+    return [attempt for attempt in found if attempt is not None]
+
+
+def test_two_workers_write_the_snapshot_of_a_local_rebuild(fleet: Fleet) -> None:
+    workers = [fleet.worker(), fleet.worker()]
+    outcome = fleet.outcome(fleet.rebuild())
+    assert outcome["snapshot"] == fleet.calm(generator__scripted__delay="0")
+    assert (outcome["generated"], outcome["published"]) == (240, True)
+    run = fleet.status()
+    assert run is not None
+    assert (run.state, run.answered, run.running, run.failed) == ("finished", 240, 0, 0)
+    assert {attempt.state for attempt in attempts(fleet)} == {"done"}
+    assert len({attempt.worker for attempt in attempts(fleet)}) == 2
+    for worker in workers:
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(120) == 0
+    # Nothing is missing: no worker and no broker is needed, and none is asked.
+    again = fleet.outcome(fleet.rebuild(redis__url="redis://127.0.0.1:1/0"))
+    assert (again["snapshot"], again["generated"]) == (outcome["snapshot"], 0)
+
+
+def test_a_worker_that_is_killed_in_mid_shard(fleet: Fleet) -> None:
+    first = fleet.worker()
+    coordinator = fleet.rebuild(fleet__first_items="120")
+    fleet.wait_until(lambda run: run.held and run.held[0].items > 20)
+    kill(first)
+    second = fleet.worker()
+    outcome = fleet.outcome(coordinator)
+    assert outcome["snapshot"] == fleet.calm(generator__scripted__delay="0")
+    dead = [attempt for attempt in attempts(fleet) if not attempt.final]
+    assert [attempt.state for attempt in dead] == ["running"]
+    generated = sum(attempt.items for attempt in attempts(fleet) if attempt.final)
+    # What the dead worker had flushed is not generated again, and nothing else was.
+    assert 120 <= generated <= 240 - 8
+    # A worker that is asked to end does so between two answers.
+    second.send_signal(signal.SIGINT)
+    assert second.wait(120) == 0
+
+
+def test_a_coordinator_that_is_killed_and_a_broker_that_forgets_everything(fleet: Fleet) -> None:
+    fleet.worker()
+    first = fleet.rebuild()
+    fleet.wait_until(lambda run: run.done >= 1 and run.held)
+    kill(first)
+    run = fleet.status()
+    assert run is not None
+    second = fleet.rebuild()
+    resumed = fleet.wait_until(lambda run: run.done >= 3 and run.held)
+    assert resumed.run == run.run
+    app = make_app(fleet.redis, FleetSettings())
+    with app.connection_for_write() as connection:
+        connection.default_channel.client.flushall()
+    outcome = fleet.outcome(second)
+    assert outcome["snapshot"] == fleet.calm(generator__scripted__delay="0")
+    assert sum(attempt.items for attempt in attempts(fleet) if attempt.state == "done") <= 240
+
+
+def test_entities_that_take_workers_down_are_set_aside(tmp_path: Path, valkey: RedisSettings) -> None:
+    accidents = '{ i7 = "kill", i13 = "error" }'
+    settings = {"fleet__attempts": "2", "fleet__first_items": "8", "generator__scripted__accidents": accidents}
+    with fleet_in(tmp_path, valkey, items=40, **settings) as fleet:
+        script = tmp_path / "script.jsonl"
+        script.write_text("".join(json.dumps({"id": i, "failure": "as it was"}) + "\n" for i in ("i7", "i13")))
+        workers = [fleet.worker()]
+        coordinator = fleet.rebuild()
+        while coordinator.poll() is None:
+            # What an orchestrator does: a worker that died is started again.
+            if workers[-1].poll() is not None:
+                workers.append(fleet.worker())
+            time.sleep(0.05)
+        outcome = fleet.outcome(coordinator)
+        assert outcome["failures"] == 2
+        calm = fleet.calm(generator__scripted__accidents="{}", generator__scripted__script=str(script))
+        assert outcome["snapshot"] == calm
+        # Two deaths of the whole shard, two of the entity alone.
+        assert [worker.poll() for worker in workers[:-1]] == [-signal.SIGKILL] * 4
+        ended = fleet.run("status", "--side", "item", "--json")
+        (run,) = json.loads(ended.stdout)["runs"]
+        assert "fell silent while running" in run["set_aside"]["i7"]
+        assert "ValueError: an accident that was asked for" in run["set_aside"]["i13"]
+
+
+def test_two_coordinators_and_cancel(fleet: Fleet) -> None:
+    fleet.worker(generator__scripted__delay="0.3")
+    first = fleet.rebuild()
+    fleet.wait_until(lambda run: run.held)
+    second = fleet.run("rebuild", "--side", "item", "--workers", "celery")
+    assert second.returncode == 2
+    assert f"process {first.pid} on" in second.stderr
+    cancelled = fleet.run("cancel", "--side", "item", "--json")
+    assert cancelled.returncode == 0, cancelled.stderr
+    first.communicate(timeout=120)
+    assert first.returncode == 1
+    assert "was cancelled by" in fleet.log_of(first)
+    run = fleet.status()
+    assert run is not None
+    assert (run.state, run.running, run.waiting) == ("cancelled", 0, 0)
+    assert run.answered < 240
+    assert fleet.run("cancel", "--side", "item").returncode == 2
+    fleet.worker()
+    outcome = fleet.outcome(fleet.rebuild())
+    assert outcome["generated"] < 240
+    assert outcome["snapshot"] == fleet.calm(generator__scripted__delay="0")
+
+
+def test_a_task_of_another_format_is_refused_with_the_reason(fleet: Fleet) -> None:
+    worker = fleet.worker()
+    coordinator = fleet.rebuild(fleet__first_items="1000", generator__scripted__delay="0.02")
+    run = fleet.wait_until(lambda run: run.held)
+    opened = open_run(fleet.store, "item")
+    assert opened is not None
+    redis = fleet.redis.model_copy(update={"prefix": fleet.prefix})
+    message = {"format": 99, "side": "item", "run": run.run, "shard": run.held[0].shard, "colour": "blue"}
+    Broker(redis, FleetSettings(), opened[1].queue).send(message)
+    outcome = fleet.outcome(coordinator)
+    assert outcome["snapshot"] == fleet.calm(generator__scripted__delay="0")
+    fleet.wait_until(lambda run: any("reads task format 1, the task has 99" in t.reason for t in run.troubles))
+    assert worker.poll() is None

@@ -1,0 +1,115 @@
+"""The gate: each reason keeps a snapshot from serving, what serves stays, and a pair that fits together passes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cogr.settings import load_settings
+from indexers.gate import choose_split, judge
+from indexers.listing import age
+from indexers.workspace import Workspace
+from tests.indexers.conftest import Command, write_jsonl
+
+TITLES = {"a": "Velvet sofa", "b": "Oak table", "c": "Floor lamp", "d": "Leather sofa"}
+TEXTS = {"q1": "green couch", "q2": "living room sofa", "q3": "floor lamp"}
+GOOD_ITEMS = {"a": ["sofas", "couch"], "b": ["tables", "oak"], "c": ["lamps", "light"], "d": ["sofas", "seat"]}
+GOOD_QUERIES = {"q1": ["couch"], "q2": ["sofas"], "q3": ["lamps", "oak"]}
+FOREIGN_ITEMS = {"a": ["s1", "s2"], "b": ["t1", "t2"], "c": ["l1", "l2"], "d": ["s1", "s3"]}
+FOREIGN_QUERIES = {"q1": ["s2"], "q2": ["s1"], "q3": ["l1", "t1"]}
+
+
+class Shop:
+    """Snapshots with chosen keywords."""
+
+    def __init__(self, folder: Path, cogr_index: Command) -> None:
+        self.folder, self.run = folder, cogr_index
+
+    def pushed(self, side: str, sets: dict[str, list[str]]) -> str:
+        texts = TITLES if side == "item" else TEXTS
+        write_jsonl(
+            self.folder / "sets.jsonl",
+            [{"id": id_, "text": texts[id_], "keywords": words} for id_, words in sets.items()],
+        )
+        made = self.run("import", "sets.jsonl", "--side", side, "--json", "--set", "keywords.k_max=3").json["snapshot"]
+        assert self.run("push", made).status == 0
+        return str(made)
+
+    def serving(self) -> set[str]:
+        rows = self.run("list", "--json").json["snapshots"]
+        return {row["snapshot"] for row in rows if row["serving"]}
+
+
+@pytest.fixture
+def served(shop: Path, cogr_index: Command) -> Shop:
+    """A shop whose good pair serves."""
+    made = Shop(shop, cogr_index)
+    pair = made.pushed("item", GOOD_ITEMS), made.pushed("query", GOOD_QUERIES)
+    ended = cogr_index("publish", *pair, "--json")
+    assert ended.json["gate"]["f1"] == pytest.approx((1 + 2 / 3) / 2)
+    assert ended.json["gate"]["f1_before"] is None
+    return made
+
+
+@pytest.mark.parametrize(
+    ("items", "told"),
+    [
+        (FOREIGN_ITEMS, "F1 on test would go from 0.8333 to 0.5000 (publish.tolerance is 0.01)"),
+        (FOREIGN_ITEMS, "the share of items that no query reaches would go from 0.0% to 75.0%"),
+        ({**GOOD_ITEMS, "b": []}, "the share of empty keyword sets (item side) would go from 0.0% to 25.0%"),
+        ({**GOOD_ITEMS, "b": [*"klmno"]}, "the share of sets over the budget (item side) would go from 0.0% to 25.0%"),
+        ({id_: ["sofas", "lamps"] for id_ in TITLES}, "the vocabulary of the item side would go from 7 to 2 keywords"),
+    ],
+)
+def test_each_reason_keeps_what_serves(served: Shop, items: dict[str, list[str]], told: str) -> None:
+    before = served.serving()
+    worse = served.pushed("item", items)
+    ended = served.run("publish", worse)
+    assert (ended.status, ended.err.count("\n")) == (1, 1)
+    assert told in ended.err
+    assert served.serving() == before
+    # The gate can be overruled, and rolling back is never kept.
+    assert served.run("publish", worse, "--no-gate").status == 0
+    assert served.run("rollback").status == 0
+    assert served.serving() == before
+
+
+def test_a_pair_that_belongs_together_passes_where_each_alone_does_not(served: Shop) -> None:
+    pair = served.pushed("item", FOREIGN_ITEMS), served.pushed("query", FOREIGN_QUERIES)
+    assert [served.run("publish", one).status for one in pair] == [1, 1]
+    ended = served.run("publish", *pair, "--json")
+    assert ended.json["gate"]["f1"] == ended.json["gate"]["f1_before"]
+    assert served.serving() == set(pair)
+
+
+def test_the_listing_says_what_serves_what_stands_by_and_its_f1(served: Shop) -> None:
+    worse = served.pushed("item", FOREIGN_ITEMS)
+    served.run("publish", worse)
+    rows = {row["snapshot"]: row for row in served.run("list", "--json").json["snapshots"]}
+    assert (rows[worse]["state"], rows[worse]["f1"]) == ("standby", 0.5)
+    assert {(row["state"], round(row["f1"], 4)) for id_, row in rows.items() if id_ != worse} == {("serving", 0.8333)}
+    shown = served.run("list").out
+    assert "standby" in shown
+    assert "0.8333" in shown
+    assert [age("2026-01-01T00:00:00Z", 1767225600 + some) for some in (5, 150, 7300, 200_000)] == [
+        *("5 s", "2 min", "2 h", "2 d")
+    ]
+    assert age("", 0) == ""
+
+
+def test_a_rebuild_is_kept_too(served: Shop) -> None:
+    before = served.serving()
+    ended = served.run("rebuild", "--side", "item", "--generator", "scripted")
+    assert ended.status == 1
+    assert "F1 on test would go" in ended.err
+    assert served.serving() == before
+    assert served.run("rebuild", "--side", "item", "--generator", "scripted", "--set", "publish.gate=false").status == 0
+
+
+def test_the_split_is_the_one_that_is_set(shop: Path) -> None:
+    workspace = Workspace(load_settings(None))
+    settings = workspace.settings.publish
+    assert choose_split(workspace.dataset, settings) == "test"
+    assert choose_split(workspace.dataset, settings.model_copy(update={"split": "train"})) == "train"
+    assert judge(workspace, []).reasons == ()
