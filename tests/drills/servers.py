@@ -6,13 +6,16 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
+from cogr.errors import CogrError
 from cogr.fleet_settings import FleetSettings, RedisSettings
 from cogr.settings import OpenSearchSettings
 from indexers.fleet.broker import make_app
 from ops.servers import opensearch, valkey
+from ops.servers.state import ServerState
 
 
 class Broker:
@@ -33,7 +36,7 @@ class Broker:
     def die(self) -> bool:
         """SIGKILL it and start it again."""
         _kill(self.state)
-        self.state = valkey.start(self._wanted).state
+        self.state = _started(lambda: valkey.start(self._wanted).state)
         return True
 
     def call(self, *words: str) -> Any:
@@ -71,7 +74,7 @@ class Node:
         return True
 
     def _return(self) -> None:
-        self.state = opensearch.start(self._wanted).state
+        self.state = _started(lambda: opensearch.start(self._wanted).state)
 
     def back(self) -> None:
         """Wait until it is there."""
@@ -83,7 +86,19 @@ class Node:
         opensearch.stop(self.state, remove=True)
 
 
-def _kill(state: Any) -> None:
+def _started(start: Callable[[], ServerState]) -> ServerState:
+    """Start it on its old port, which its clients may hold on to for a moment."""
+    deadline = time.monotonic() + 300
+    while True:
+        try:
+            return start()
+        except CogrError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+
+
+def _kill(state: ServerState) -> None:
     os.kill(state.pid, signal.SIGKILL)
     while state.running:
         time.sleep(0.01)
