@@ -150,7 +150,7 @@ def rebuild(job: Job, plan: Plan | None = None, advance: Advance | None = None) 
     """
     started = time.monotonic()
     plan = plan or make_plan(job)
-    return freeze(job, plan, _generate(job, plan, advance or (lambda _: None)), started)
+    return freeze(job, plan, generate_missing(job, plan, advance or (lambda _: None)), started)
 
 
 def freeze(job: Job, plan: Plan, passing: Mapping[str, Failure], started: float) -> Rebuilt:
@@ -181,8 +181,11 @@ def freeze(job: Job, plan: Plan, passing: Mapping[str, Failure], started: float)
     )
 
 
-def _generate(job: Job, plan: Plan, advance: Advance) -> dict[str, Failure]:
-    """Ask for every missing answer; flush to the cache as they come. Returns failures that are not remembered."""
+def generate_missing(job: Job, plan: Plan, advance: Advance) -> dict[str, Failure]:
+    """Ask for every missing answer; flush to the cache as they come. Returns failures that are not remembered, by entity id.
+
+    Raises: as of `rebuild`.
+    """
     if not plan.missing:
         return {}
     cache = GenerationCache(job.store, job.generator.fingerprint)
