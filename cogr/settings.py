@@ -21,6 +21,7 @@ from cogr.fleet_settings import FleetSettings, RedisSettings
 from cogr.prompts import ITEM_TEMPLATES, QUERY_TEMPLATES, ItemVariant, QueryVariant, Template
 from cogr.records import Side
 from cogr.tables import Table
+from cogr.telemetry_settings import LogSettings, MetricsSettings, TracesSettings
 from cogr.training_settings import TrainingSettings
 
 DEFAULT_FILE = "cogr.toml"
@@ -281,6 +282,9 @@ class Settings(BaseSettings):
     publish: PublishSettings = Field(default_factory=PublishSettings)
     opensearch: OpenSearchSettings = Field(default_factory=OpenSearchSettings)
     training: TrainingSettings = Field(default_factory=TrainingSettings)
+    log: LogSettings = Field(default_factory=LogSettings)
+    metrics: MetricsSettings = Field(default_factory=MetricsSettings)
+    traces: TracesSettings = Field(default_factory=TracesSettings)
 
     @model_validator(mode="after")
     def _backend_has_url(self) -> Settings:
@@ -345,6 +349,7 @@ def _relative_to(folder: Path, values: dict[str, Any]) -> None:
         "redis.ca_file",
         "redis.cert_file",
         "redis.key_file",
+        "metrics.file",
         "training.model",
     )
     values.setdefault("store", ".cogr")
