@@ -23,6 +23,7 @@ from cogr.prompts import ITEM_TEMPLATES, QUERY_TEMPLATES, ItemVariant, QueryVari
 from cogr.records import Side
 from cogr.serving_settings import ServingSettings
 from cogr.tables import Table
+from cogr.telemetry_settings import LogSettings, MetricsSettings, TracesSettings
 from cogr.training_settings import TrainingSettings
 
 DEFAULT_FILE = "cogr.toml"
@@ -284,6 +285,9 @@ class Settings(BaseSettings):
     opensearch: OpenSearchSettings = Field(default_factory=OpenSearchSettings)
     serving: ServingSettings = Field(default_factory=ServingSettings)
     training: TrainingSettings = Field(default_factory=TrainingSettings)
+    log: LogSettings = Field(default_factory=LogSettings)
+    metrics: MetricsSettings = Field(default_factory=MetricsSettings)
+    traces: TracesSettings = Field(default_factory=TracesSettings)
 
     @model_validator(mode="after")
     def _backend_has_url(self) -> Settings:
@@ -353,6 +357,7 @@ def _relative_to(folder: Path, values: dict[str, Any]) -> None:
         "redis.ca_file",
         "redis.cert_file",
         "redis.key_file",
+        "metrics.file",
         "training.model",
     )
     values.setdefault("store", ".cogr")

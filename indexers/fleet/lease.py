@@ -6,6 +6,7 @@ term than its own has lost and stops. A holder counts up `beat`; whoever wants i
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import os
 import socket
@@ -67,7 +68,8 @@ class Lease:
         self._holding = holding
         self._lost = threading.Event()
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._renew_for_ever, name="lease", daemon=True)
+        context = contextvars.copy_context()
+        self._thread = threading.Thread(target=context.run, args=(self._renew_for_ever,), name="lease", daemon=True)
         self._thread.start()
 
     @property
