@@ -232,11 +232,17 @@ class PublishSettings(Table):
         "auto", description="Queries that F1 is measured on; auto: dev where there is one, else test"
     )
     tolerance: float = Field(0.01, ge=0, le=1, description="F1 that may be lost")
-    max_growth: float = Field(
+    empty_growth: float = Field(
+        0.05, ge=0, le=1, description="How much the share of empty keyword sets of a side may grow"
+    )
+    over_budget_growth: float = Field(
         0.05,
         ge=0,
         le=1,
-        description="How much the shares of empty sets, of sets over the budget and of items that no query reaches may grow",
+        description="How much the share of sets that had to be cut to keywords.k_max may grow, each side",
+    )
+    unreached_growth: float = Field(
+        0.05, ge=0, le=1, description="How much the share of items that no keyword of any query reaches may grow"
     )
     min_vocabulary: float = Field(
         0.5, ge=0, description="Least number of distinct keywords of a side, as a share of the serving snapshot's"
