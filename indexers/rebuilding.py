@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 
 from cogr.errors import CheckFailedError
 from cogr.records import Side
+from indexers.fleet.lease import Lease, hold
 from indexers.gate import check
 from indexers.history import remember
 from indexers.publishing import publish as switch
@@ -175,13 +176,21 @@ class Means(Protocol):
 
 
 class InProcess:
-    """In this process, which holds a lock that ends with it."""
+    """In this process.
+
+    Args:
+        lease: of a rebuild or an update that no other one may meet; None where somebody else sees to that.
+    """
+
+    def __init__(self, lease: Lease | None = None) -> None:
+        self._lease = lease
 
     def rebuild(self, job: Job, plan: Plan, advance: Advance) -> Rebuilt:
         return rebuild(job, plan, advance)
 
     def check(self) -> None:
-        """The lock can't be lost."""
+        if self._lease is not None:
+            self._lease.check()
 
     @property
     def folder(self) -> str | None:
@@ -204,8 +213,19 @@ def _means(workspace: Workspace, wishes: Wishes, say: Say) -> Iterator[Means]:
         with coordinate(workspace, wishes.side, wishes.generator, say) as session:
             yield session
     else:
-        with workspace.store.lock(f"rebuild-{wishes.side}", f"rebuild --side {wishes.side}"):
-            yield IN_PROCESS
+        with exclusive(workspace, wishes.side, "rebuild") as means:
+            yield means
+
+
+@contextmanager
+def exclusive(workspace: Workspace, side: Side, command: str) -> Iterator[InProcess]:
+    """Generate in this process while nobody else, here or on another host, rebuilds or updates this side of the store.
+
+    Raises:
+        LockedError: somebody does.
+    """
+    with hold(workspace.store, side, f"{command} --side {side}", workspace.settings.fleet.lease_seconds) as lease:
+        yield InProcess(lease)
 
 
 def hand_over(

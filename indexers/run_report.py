@@ -106,7 +106,7 @@ class RunReport:
             self._store.write_json(f"{self.folder}/report.json", self.as_dict())
             for old in self._store.list(f"rebuilds/{self._side}")[:-KEPT]:
                 self._store.remove(f"rebuilds/{self._side}/{old}")
-        except (StorageError, OSError) as error:
+        except (StorageError, ServiceError, OSError) as error:
             log.warning("The report of run %s can't be written: %s", self.run, error)
 
 

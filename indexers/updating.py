@@ -20,11 +20,11 @@ from indexers.backends.checks import check_side
 from indexers.cache import fingerprint_hash
 from indexers.rebuild import Carried, Job, read_set_aside
 from indexers.rebuilding import (
-    IN_PROCESS,
     Outcome,
     ProgressBar,
     Say,
     Wishes,
+    exclusive,
     finished,
     generate,
     hand_over,
@@ -88,8 +88,7 @@ def run_update(workspace: Workspace, wishes: UpdateWishes, bar: ProgressBar, say
     if sum(given is not None for given in (wishes.changed, wishes.ids, wishes.since)) != 1:
         raise SettingsError("An update takes one of --changed FILE, --ids FILE and --since TIME; give exactly one.")
     side = wishes.side
-    locked = workspace.store.lock(f"rebuild-{side}", f"update --side {side}")
-    with locked, reported(workspace.store, "update", side, IN_PROCESS) as report:
+    with exclusive(workspace, side, "update") as means, reported(workspace.store, "update", side, means) as report:
         with stage("load", side):
             parent = _parent(workspace, wishes)
             changes = find_changes(workspace, wishes, parent)
@@ -97,8 +96,8 @@ def run_update(workspace: Workspace, wishes: UpdateWishes, bar: ProgressBar, say
             whole = make_job(after, Wishes(side, push=wishes.push))
         with whole.generator:
             job = narrowed(whole, parent, changes)
-            rebuilt = generate(job, planned(job), bar)
-        outcome = hand_over(after, rebuilt, say, push=wishes.push, publish=wishes.publish)
+            rebuilt = generate(job, planned(job), bar, means)
+        outcome = hand_over(after, rebuilt, say, push=wishes.push, publish=wishes.publish, means=means)
         outcome = finished(report, outcome)
     metrics.write(workspace.settings.metrics)
     carried = rebuilt.snapshot.manifest.entities - len(job.entities)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 from cogr.records import Side
@@ -12,7 +12,7 @@ from indexers.cache import fingerprint_hash
 from indexers.fleet.broker import Broker
 from indexers.fleet.coordinator import Coordinator, Parts
 from indexers.fleet.engines import told
-from indexers.fleet.lease import Lease, acquire
+from indexers.fleet.lease import Lease, hold
 from indexers.fleet.queues import queue_of
 from indexers.fleet.records import End, Run, RunFolder, identity_of, new_run_id, open_run, run_ids
 from indexers.fleet.summary import summarise
@@ -39,12 +39,8 @@ def coordinate(workspace: Workspace, side: Side, generator: str | None, say: Say
     Raises:
         LockedError: another rebuild of this side is under way in this store, here or on another machine.
     """
-    doing = f"rebuild --side {side}"
-    local = workspace.store.is_local
-    with workspace.store.lock(f"rebuild-{side}", doing) if local else nullcontext():
-        lease = acquire(workspace.store, side, doing, workspace.settings.fleet.lease_seconds, alone_here=local)
-        with lease:
-            yield Session(workspace, lease, generator, say)
+    with hold(workspace.store, side, f"rebuild --side {side}", workspace.settings.fleet.lease_seconds) as lease:
+        yield Session(workspace, lease, generator, say)
 
 
 class Session:

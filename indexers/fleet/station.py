@@ -318,7 +318,7 @@ class Work:
                 if self.folder.cancelled or self.folder.ended is not None:
                     self.unwanted.set()
                 self._write(beating=True)
-            except (StorageError, OSError) as error:
+            except (StorageError, ServiceError, OSError) as error:
                 log.warning("The heartbeat can't be written: %s", error)
 
     def _write(self, *, beating: bool = False, **changes: Any) -> None:

@@ -105,6 +105,20 @@ def test_a_worker_that_is_killed_in_mid_shard(fleet: Fleet) -> None:
     assert second.wait(120) == 0
 
 
+def test_a_store_in_s3_where_worker_and_coordinator_are_killed(tmp_path: Path, valkey: RedisSettings, s3: str) -> None:
+    with fleet_in(tmp_path, valkey, items=60, generator__scripted__delay="0.05", store=f"{s3}/shop") as fleet:
+        worker = fleet.worker()
+        coordinator = fleet.rebuild(fleet__first_items="40")
+        fleet.wait_until(lambda run: run.held and run.held[0].items > 8)
+        kill(worker)
+        kill(coordinator)
+        fleet.worker()
+        outcome = fleet.outcome(fleet.rebuild())
+        assert outcome["snapshot"] == fleet.calm(generator__scripted__delay="0")
+        assert outcome["report"].startswith(f"{s3}/shop/fleet/item/runs/")
+        assert not (tmp_path / ".cogr").exists()
+
+
 def test_a_coordinator_that_is_killed_and_a_broker_that_forgets_everything(fleet: Fleet) -> None:
     fleet.worker()
     first = fleet.rebuild()
