@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from cogr.errors import CheckFailedError, SnapshotError
 from cogr.keywords import normalise
 from cogr.records import SIDES, Side
-from cogr.snapshots import Manifest, Snapshot, check_pair, open_snapshot, read_manifest
+from cogr.snapshots import Manifest, Row, Snapshot, check_pair, open_snapshot, read_manifest
 from cogr.store import Store
 from indexers.backends.base import Backend, Pushed, Verified
+from indexers.backends.checks import side_of
 from indexers.telemetry import metrics
 from indexers.telemetry.stages import stage
 
@@ -31,20 +32,30 @@ def other_side(side: Side) -> Side:
     return "item" if side == "query" else "query"
 
 
-def probes(backend: Backend, store: Store, snapshot: Snapshot, count: int, seed: int = 0) -> list[list[str]]:
+def probes(
+    backend: Backend, store: Store, snapshot: Snapshot, count: int, seed: int = 0, queries: str | None = None
+) -> list[list[str]]:
     """Keyword lists to compare live results with the mirror on.
 
-    For items, the keyword sets of queries that serve now, where this store has them (another one may have published);
+    For items, the keyword sets of a query snapshot, where this store has it (another one may have published);
     else keywords drawn from the snapshot itself.
+
+    Args:
+        queries: the query snapshot; the one that serves now by default.
     """
     draw = random.Random(seed)
-    serving = backend.serving().get(other_side(snapshot.side))
-    if serving and snapshot.side == "item" and serving in store.list("snapshots"):
-        rows = sorted(open_snapshot(store, serving, verify=False).rows(), key=lambda row: row.id)
-        chosen = draw.sample(rows, min(count, len(rows)))
-        return [[word for word in dict.fromkeys((row.self_keyword, *row.keywords)) if word] for row in chosen]
+    asking = queries or backend.serving().get(other_side(snapshot.side))
+    if asking and snapshot.side == "item" and asking in store.list("snapshots"):
+        return [query_keywords(row.text, row.keywords) for row in _drawn(store, asking, count, draw)]
     words = sorted({word for row in snapshot.rows() for word in (row.self_keyword, *row.keywords) if word})
     return [draw.sample(words, min(len(words), draw.randint(1, 15))) for _ in range(count)] if words else []
+
+
+def _drawn(store: Store, snapshot_id: str, count: int, draw: random.Random) -> list[Row]:
+    snapshot = open_snapshot(store, snapshot_id, verify=False)
+    entities = snapshot.manifest.entities
+    chosen = frozenset(draw.sample(range(entities), min(count, entities)))
+    return [row for number, row in enumerate(snapshot.rows()) if number in chosen]
 
 
 def push_and_verify(
@@ -89,11 +100,23 @@ def _verify(backend: Backend, store: Store, snapshot: Snapshot, queries: int) ->
 
 
 def warm_up(backend: Backend, store: Store, ids: Sequence[str], count: int) -> None:
-    """Search the snapshots as their readers will, so that the first ones don't wait for cold files."""
+    """Ask the snapshots what their readers will ask, so that the first of them don't wait for cold files.
+
+    Items are searched for keyword sets of queries, those of a query snapshot among `ids` first of all; on the query side texts
+    are looked up. It asks the indexes by name, before any alias names them.
+
+    Raises:
+        ServiceError: a search failed; nothing is switched yet.
+    """
+    queries = next((id_ for id_ in ids if side_of(id_) == "query"), None)
     for snapshot in (open_snapshot(store, id_, verify=False) for id_ in ids) if count else ():
         with stage("warm_up", snapshot.side, snapshot=snapshot.id):
-            for words in probes(backend, store, snapshot, count):
-                backend.search(words, side=snapshot.side, snapshot=snapshot.id)
+            if snapshot.side == "item":
+                for words in probes(backend, store, snapshot, count, queries=queries):
+                    backend.search(words, snapshot=snapshot.id)
+            else:
+                for row in _drawn(store, snapshot.id, count, random.Random(0)):
+                    backend.lookup(row.text, snapshot=snapshot.id)
 
 
 def publish(backend: Backend, store: Store, ids: Sequence[str]) -> Published:

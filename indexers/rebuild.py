@@ -157,7 +157,7 @@ def rebuild(job: Job, plan: Plan | None = None, advance: Advance | None = None) 
     """
     started = time.monotonic()
     plan = plan or make_plan(job)
-    return freeze(job, plan, _generate(job, plan, advance or (lambda _: None)), started)
+    return freeze(job, plan, generate_missing(job, plan, advance or (lambda _: None)), started)
 
 
 def freeze(job: Job, plan: Plan, passing: Mapping[str, Failure], started: float) -> Rebuilt:
@@ -205,8 +205,11 @@ def _tell(snapshot: Snapshot, set_aside: int) -> None:
         gauge.labels(manifest.side).set(value)
 
 
-def _generate(job: Job, plan: Plan, advance: Advance) -> dict[str, Failure]:
-    """Ask for every missing answer; flush to the cache as they come. Returns failures that are not remembered."""
+def generate_missing(job: Job, plan: Plan, advance: Advance) -> dict[str, Failure]:
+    """Ask for every missing answer; flush to the cache as they come. Returns failures that are not remembered, by entity id.
+
+    Raises: as of `rebuild`.
+    """
     if not plan.missing:
         return {}
     with stage("generate", job.side) as step:

@@ -108,9 +108,16 @@ def after_rebuild(workspace: Workspace, outcome: Outcome) -> str:
 
 
 def verified(out: Console, found: Mapping[str, Mapping[str, Any]]) -> None:
-    """What a verification compared."""
+    """What a verification compared, and the first differences."""
     for id_, values in found.items():
-        facts(out, f"{id_}: equal", values)
+        first = values.get("first", [])
+        shown = {name: value for name, value in values.items() if name not in ("first", "snapshot")}
+        facts(out, f"{id_}: {'not equal' if values.get('differences') else 'equal'}", shown)
+        if first:
+            table = Table("difference", "id", "field", "in the backend", "in the snapshot")
+            for one in first:
+                table.add_row(one["kind"], *(Text(_short(one[name])) for name in ("id", "field", "found", "expected")))
+            out.print(table)
 
 
 def answer(out: Console, found: Answered, *, explain: bool) -> None:
