@@ -129,7 +129,13 @@ class EndpointSettings(Table):
     server: Literal["vllm", "openai"] = Field(
         "vllm", description="vllm: top_k and thinking off are sent too; openai: standard fields alone"
     )
-    concurrency: int = Field(32, ge=1, description="Requests under way at once")
+    concurrency: int = Field(
+        32, ge=1, description="Most requests under way at once; how many, the endpoint's answers decide"
+    )
+    least_concurrency: int = Field(1, ge=1, description="Fewest; the same as concurrency turns adapting off")
+    target_seconds: float | None = Field(
+        None, gt=0, description="Ask for less at once where answers take longer on average; half of timeout unless set"
+    )
     timeout: float = Field(120.0, gt=0, description="Seconds a request may take")
     retries: int = Field(6, ge=0, description="Tries more after 429, 5xx, time-outs and lost connections")
     give_up_after: int = Field(
