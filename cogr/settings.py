@@ -23,6 +23,7 @@ from cogr.prompts import ITEM_TEMPLATES, QUERY_TEMPLATES, ItemVariant, QueryVari
 from cogr.records import Side
 from cogr.serving_settings import ServingSettings
 from cogr.tables import Table
+from cogr.telemetry_settings import LogSettings, MetricsSettings, TracesSettings
 from cogr.training_settings import TrainingSettings
 
 DEFAULT_FILE = "cogr.toml"
@@ -231,11 +232,17 @@ class PublishSettings(Table):
         "auto", description="Queries that F1 is measured on; auto: dev where there is one, else test"
     )
     tolerance: float = Field(0.01, ge=0, le=1, description="F1 that may be lost")
-    max_growth: float = Field(
+    empty_growth: float = Field(
+        0.05, ge=0, le=1, description="How much the share of empty keyword sets of a side may grow"
+    )
+    over_budget_growth: float = Field(
         0.05,
         ge=0,
         le=1,
-        description="How much the shares of empty sets, of sets over the budget and of items that no query reaches may grow",
+        description="How much the share of sets that had to be cut to keywords.k_max may grow, each side",
+    )
+    unreached_growth: float = Field(
+        0.05, ge=0, le=1, description="How much the share of items that no keyword of any query reaches may grow"
     )
     min_vocabulary: float = Field(
         0.5, ge=0, description="Least number of distinct keywords of a side, as a share of the serving snapshot's"
@@ -284,6 +291,9 @@ class Settings(BaseSettings):
     opensearch: OpenSearchSettings = Field(default_factory=OpenSearchSettings)
     serving: ServingSettings = Field(default_factory=ServingSettings)
     training: TrainingSettings = Field(default_factory=TrainingSettings)
+    log: LogSettings = Field(default_factory=LogSettings)
+    metrics: MetricsSettings = Field(default_factory=MetricsSettings)
+    traces: TracesSettings = Field(default_factory=TracesSettings)
 
     @model_validator(mode="after")
     def _backend_has_url(self) -> Settings:
@@ -353,6 +363,7 @@ def _relative_to(folder: Path, values: dict[str, Any]) -> None:
         "redis.ca_file",
         "redis.cert_file",
         "redis.key_file",
+        "metrics.file",
         "training.model",
     )
     values.setdefault("store", ".cogr")

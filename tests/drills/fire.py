@@ -141,7 +141,8 @@ class Fire:
             self.other["SIGTERM of a worker"] += self._draw.choice(self._workers).send(signal.SIGTERM)
 
     def run(self, arguments: Sequence[str], most: int, pause: float) -> dict[str, Any]:
-        """A command to its good end; killed around at random moments until `most` kills in all are reached."""
+        """A command to its good end; killed around at random moments, until there were `most` kills and it is left in peace."""
+        most += sum(self.kills.values())
         due = time.monotonic() + self._draw.uniform(0, 2 * pause)
         while True:
             answer = self.tend(arguments)
@@ -165,7 +166,7 @@ class Fire:
         self.reader = self._nursery.start("tests.drills.reader", arguments, self._folder / "reader.log")
 
     def next_edition(self, kind: str, most: int, pause: float) -> None:
-        """One more edition by `rebuild` or `update`, under fire, and all that must hold afterwards."""
+        """One more edition by `rebuild` or `update`, under fire of at most so many kills, and all that must hold afterwards."""
         assert self._serving is not None
         before = self._serving
         if kind == "rebuild":

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,7 +62,7 @@ def test_a_dozen_kills_lose_nothing(
     fire = Fire(tmp_path, nursery, broker, opensearch, items=400, weights=weights, workers=2)
     fire.first()
     fire.next_edition("rebuild", 8, 0.6)
-    fire.next_edition("update", 12, 0.6)
+    fire.next_edition("update", 4, 0.6)
     assert sum(fire.kills.values()) >= 8
     assert fire.seen()["right"] > 0
 
@@ -71,14 +73,17 @@ def test_a_thousand_kills_lose_nothing(
     tmp_path: Path, nursery: Nursery, broker: Broker, node: Node, drill_table: Table
 ) -> None:
     fire = Fire(tmp_path, nursery, broker, node.settings, items=2500, weights=WEIGHTS, node=node, seed=SEED)
+    draw = random.Random(SEED)
     fire.first()
     started = time.monotonic()
-    while sum(fire.kills.values()) < KILLS:
-        # Updates are short: three to each rebuild.
-        for kind in ("rebuild", "update", "update", "update"):
-            if sum(fire.kills.values()) < KILLS:
-                fire.next_edition(kind, KILLS, 0.8)
-                print(f"{kind}: {dict(fire.kills)} in {time.monotonic() - started:.0f} s", flush=True)
+    # Updates are short: three to each rebuild.
+    for kind in itertools.cycle(("rebuild", "update", "update", "update")):
+        left = KILLS - sum(fire.kills.values())
+        if left <= 0:
+            break
+        # On a slow machine kills may come faster than work is done: after so many, an edition is let through.
+        fire.next_edition(kind, min(left, draw.randint(5, 30) if kind == "rebuild" else draw.randint(3, 15)), 0.8)
+        print(f"{kind}: {dict(fire.kills)} in {time.monotonic() - started:.0f} s", flush=True)
     for what, result in fire.report(time.monotonic() - started):
         drill_table.add("random kills", what, result)
     assert sum(fire.kills.values()) >= KILLS
