@@ -116,10 +116,15 @@ class Verdict:
         }
 
 
-def judge(workspace: Workspace, ids: Sequence[str]) -> Verdict:
-    """Compare what would serve with what serves. A side that nothing serves yet is not compared."""
+def judge(workspace: Workspace, ids: Sequence[str], serving_now: Mapping[Side, str | None] | None = None) -> Verdict:
+    """Compare what would serve with what serves. A side that nothing serves yet is not compared.
+
+    Args:
+        serving_now: what serves, where it is not what the backend's aliases name.
+    """
     store, settings = workspace.store, workspace.settings.publish
-    serving = {side: id_ for side, id_ in workspace.backend.serving().items() if id_ in store.list("snapshots")}
+    named = workspace.backend.serving() if serving_now is None else serving_now
+    serving = {side: id_ for side, id_ in named.items() if id_ in store.list("snapshots")}
     after: dict[Side, str] = {**serving, **{read_manifest(store, id_).side: id_ for id_ in ids}}
     if after == serving:
         return Verdict((), None, None)
@@ -137,9 +142,9 @@ def judge(workspace: Workspace, ids: Sequence[str]) -> Verdict:
     return Verdict(reasons, now, before)
 
 
-def check(workspace: Workspace, ids: Sequence[str]) -> Verdict:
+def check(workspace: Workspace, ids: Sequence[str], serving_now: Mapping[Side, str | None] | None = None) -> Verdict:
     """As `judge`. Raises CheckFailedError with every reason when the gate says no."""
-    verdict = judge(workspace, ids)
+    verdict = judge(workspace, ids, serving_now)
     if verdict.reasons:
         raise CheckFailedError(
             f"The gate keeps {' and '.join(ids)} from serving: {'; '.join(verdict.reasons)}. What serves stays; publish an item and "
