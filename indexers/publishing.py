@@ -41,8 +41,21 @@ def probes(backend: Backend, store: Store, snapshot: Snapshot, count: int, seed:
         rows = sorted(open_snapshot(store, serving, verify=False).rows(), key=lambda row: row.id)
         chosen = draw.sample(rows, min(count, len(rows)))
         return [[word for word in dict.fromkeys((row.self_keyword, *row.keywords)) if word] for row in chosen]
-    words = sorted({word for row in snapshot.rows() for word in (row.self_keyword, *row.keywords) if word})
+    words = _vocabulary(snapshot)
     return [draw.sample(words, min(len(words), draw.randint(1, 15))) for _ in range(count)] if words else []
+
+
+def _vocabulary(snapshot: Snapshot) -> list[str]:
+    """All keywords, own texts among them, in code point order (which is that of UTF-8 bytes, by which Arrow sorts)."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    parts = (column for batch in snapshot.batches() for column in (batch["self"], pc.list_flatten(batch["keywords"])))
+    # Batch by batch, so that repeats are dropped before all are together.
+    distinct = [pc.unique(part) for part in parts]
+    together = pc.unique(pa.chunked_array(distinct, pa.string()))
+    words: list[str] = together.take(pc.sort_indices(together)).to_pylist()
+    return [word for word in words if word]
 
 
 def push_and_verify(
