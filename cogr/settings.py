@@ -6,6 +6,7 @@ Nested keys are spelled `[opensearch] url = ...` in the file, `COGR_OPENSEARCH__
 
 from __future__ import annotations
 
+import copy
 import difflib
 import os
 import tomllib
@@ -20,7 +21,9 @@ from cogr.errors import SettingsError
 from cogr.fleet_settings import FleetSettings, RedisSettings
 from cogr.prompts import ITEM_TEMPLATES, QUERY_TEMPLATES, ItemVariant, QueryVariant, Template
 from cogr.records import Side
+from cogr.serving_settings import ServingSettings
 from cogr.tables import Table
+from cogr.telemetry_settings import LogSettings, MetricsSettings, TracesSettings
 from cogr.training_settings import TrainingSettings
 
 DEFAULT_FILE = "cogr.toml"
@@ -286,7 +289,11 @@ class Settings(BaseSettings):
     redis: RedisSettings = Field(default_factory=RedisSettings)
     publish: PublishSettings = Field(default_factory=PublishSettings)
     opensearch: OpenSearchSettings = Field(default_factory=OpenSearchSettings)
+    serving: ServingSettings = Field(default_factory=ServingSettings)
     training: TrainingSettings = Field(default_factory=TrainingSettings)
+    log: LogSettings = Field(default_factory=LogSettings)
+    metrics: MetricsSettings = Field(default_factory=MetricsSettings)
+    traces: TracesSettings = Field(default_factory=TracesSettings)
 
     @model_validator(mode="after")
     def _backend_has_url(self) -> Settings:
@@ -301,18 +308,23 @@ class Settings(BaseSettings):
         return self.backend
 
 
-def load_settings(file: str | Path | None = None, overrides: Sequence[str] = ()) -> Settings:
+def load_settings(
+    file: str | Path | None = None, overrides: Sequence[str] = (), otherwise: Mapping[str, Any] | None = None
+) -> Settings:
     """Settings of a TOML file, the environment and `key=value` overrides, in this order of growing weight.
 
     Args:
         file: the TOML file; ./cogr.toml when None.
         overrides: `--set` values such as "opensearch.url=http://localhost:9200"; read as TOML where they parse, else as text.
+        otherwise: stands for the file where none is named and there is no ./cogr.toml.
 
     Raises:
         SettingsError: a missing or broken file, an unknown key, a value of the wrong kind.
     """
-    path = Path(file or os.environ.get("COGR_CONFIG") or DEFAULT_FILE)
-    values = _read_toml(path)
+    named = file or os.environ.get("COGR_CONFIG")
+    path = Path(named or DEFAULT_FILE)
+    absent = otherwise is not None and named is None and not path.exists()
+    values = copy.deepcopy(dict(otherwise or {})) if absent else _read_toml(path)
     _check_variables()
     _relative_to(path.resolve().parent, values)
     _merge(values, EnvSettingsSource(Settings)())
@@ -351,6 +363,7 @@ def _relative_to(folder: Path, values: dict[str, Any]) -> None:
         "redis.ca_file",
         "redis.cert_file",
         "redis.key_file",
+        "metrics.file",
         "training.model",
     )
     values.setdefault("store", ".cogr")

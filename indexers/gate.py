@@ -21,6 +21,8 @@ from cogr.snapshots import Snapshot, open_snapshot, read_manifest
 from cogr.store import Store
 from indexers.backends.mirrors import mirror_of
 from indexers.publishing import query_keywords
+from indexers.telemetry import metrics
+from indexers.telemetry.stages import stage
 from indexers.workspace import Workspace
 
 _FOLDER = "figures"
@@ -144,13 +146,27 @@ def judge(workspace: Workspace, ids: Sequence[str], serving_now: Mapping[Side, s
 
 def check(workspace: Workspace, ids: Sequence[str], serving_now: Mapping[Side, str | None] | None = None) -> Verdict:
     """As `judge`. Raises CheckFailedError with every reason when the gate says no."""
-    verdict = judge(workspace, ids, serving_now)
+    side = read_manifest(workspace.store, ids[0]).side if len(ids) == 1 else "pair"
+    with stage("gate", side) as step:
+        verdict = judge(workspace, ids, serving_now)
+        step.add(**verdict.as_dict(), passed=not verdict.reasons)
+    _tell(verdict)
     if verdict.reasons:
         raise CheckFailedError(
             f"The gate keeps {' and '.join(ids)} from serving: {'; '.join(verdict.reasons)}. What serves stays; publish an item and "
             "a query snapshot that belong together in one call, or overrule it by cogr-index publish --no-gate."
         )
     return verdict
+
+
+def _tell(verdict: Verdict) -> None:
+    """The verdict as metrics."""
+    metrics.GATE.labels("refused" if verdict.reasons else "passed").inc()
+    for pair, figures in (("candidate", verdict.now), ("serving", verdict.before)):
+        if figures is not None:
+            metrics.GATE_UNREACHED.labels(pair).set(figures.unreached)
+            if figures.f1 is not None:
+                metrics.GATE_F1.labels(pair).set(figures.f1)
 
 
 def choose_split(dataset: Dataset, settings: PublishSettings) -> Split | None:

@@ -18,6 +18,7 @@ from indexers.diffing import Diff
 from indexers.rebuild import Advance
 from indexers.rebuilding import Outcome
 from indexers.searching import Answered
+from indexers.telemetry import logs
 from indexers.workspace import Workspace
 
 SHOWN = 120
@@ -32,8 +33,8 @@ class _Rate(ProgressColumn):
 
 @contextmanager
 def progress_bar(what: str, total: int) -> Iterator[Advance]:
-    """A bar on standard error with rate and time left; nothing where there is nothing to do."""
-    if not total:
+    """A bar on standard error with rate and time left; none where there is nothing to do, or where a log has to stay JSON."""
+    if not total or logs.structured():
         yield lambda _: None
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())

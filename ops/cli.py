@@ -10,6 +10,7 @@ from rich.console import Console
 
 from cogr.errors import CheckFailedError
 from indexers import console
+from ops.serve import backlog, serve
 from ops.servers.cli import app as opensearch_app
 from ops.servers.valkey_cli import app as redis_app
 from ops.worker import worker
@@ -21,6 +22,8 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help="Local server
 app.add_typer(opensearch_app, name="opensearch")
 app.add_typer(redis_app, name="redis")
 app.command()(worker)
+app.command()(serve)
+app.command()(backlog)
 
 
 @app.command()

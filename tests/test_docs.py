@@ -105,6 +105,8 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 MINUTES = (
     "cogr-ops opensearch start",
     "cogr-ops redis start",
+    "cogr-ops serve",
+    "cogr-ops backlog",
     "cogr-ops worker",
     "cogr-train demo",
     "cogr-train sft",

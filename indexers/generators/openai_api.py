@@ -93,13 +93,13 @@ class OpenAIGenerator(GeneratorBase):
 
     def _pump(self, loop: asyncio.AbstractEventLoop, requests: Iterator[Request]) -> Iterator[Answer]:
         """Keep `concurrency` requests under way; yield whatever is done. The loop runs only while we wait."""
-        client = self._client()
+        client = self.client()
         running: set[asyncio.Task[Answer]] = set()
         failed_in_a_row = 0
         try:
             while True:
                 while len(running) < self.options.concurrency and (request := next(requests, None)) is not None:
-                    running.add(loop.create_task(self._ask(client, request)))
+                    running.add(loop.create_task(self.ask(client, request)))
                 if not running:
                     return
                 waiting = asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -117,7 +117,8 @@ class OpenAIGenerator(GeneratorBase):
         finally:
             loop.run_until_complete(_stop(client, running))
 
-    def _client(self) -> Any:
+    def client(self) -> Any:
+        """A client of the endpoint, for `ask`; close it (`await client.close()`)."""
         from openai import AsyncOpenAI
 
         key = self.options.api_key.get_secret_value() if self.options.api_key else "none"
@@ -132,7 +133,8 @@ class OpenAIGenerator(GeneratorBase):
     def _where(self) -> str:
         return f"The endpoint {without_credentials(self.options.base_url)}"
 
-    async def _ask(self, client: Any, request: Request) -> Answer:
+    async def ask(self, client: Any, request: Request) -> Answer:
+        """One answer. Raises ServiceError and GeneratorError as of `generate`."""
         import openai
 
         try:

@@ -184,9 +184,38 @@ def _urls(settings: OpenSearchSettings) -> list[str]:
     return urls
 
 
+def connect_async(settings: OpenSearchSettings) -> Any:
+    """A client for asyncio, to the same hosts and with the same credentials.
+
+    Raises:
+        SettingsError, MissingExtraError: as of `Cluster`.
+    """
+    from opensearchpy import AsyncOpenSearch
+
+    urls = _urls(settings)
+    return AsyncOpenSearch(
+        _hosts(urls), http_auth=_auth(settings, for_async=True), **_patience(len(urls)), **_tls(settings, urls)
+    )
+
+
 def _connect(settings: OpenSearchSettings, urls: Collection[str]) -> Any:
     from opensearchpy import OpenSearch
 
+    return OpenSearch(
+        _hosts(urls),
+        http_auth=_auth(settings),
+        pool_maxsize=settings.bulk_threads + 1,
+        **_patience(len(urls)),
+        **_tls(settings, urls),
+    )
+
+
+def _patience(hosts: int) -> dict[str, Any]:
+    """A second host is tried at once; waits and counts of tries are ours (Cluster.call)."""
+    return {"max_retries": hosts - 1, "retry_on_status": (), "retry_on_timeout": False}
+
+
+def _hosts(urls: Collection[str]) -> list[dict[str, Any]]:
     hosts = []
     for url in urls:
         parts = urlsplit(url)
@@ -194,16 +223,7 @@ def _connect(settings: OpenSearchSettings, urls: Collection[str]) -> Any:
         hosts.append(
             {"host": parts.hostname, "port": port, "use_ssl": parts.scheme == "https", "url_prefix": parts.path}
         )
-    return OpenSearch(
-        hosts,
-        http_auth=_auth(settings),
-        pool_maxsize=settings.bulk_threads + 1,
-        # A second host is tried at once; waits and counts of tries are ours (Cluster.call).
-        max_retries=len(hosts) - 1,
-        retry_on_status=(),
-        retry_on_timeout=False,
-        **_tls(settings, urls),
-    )
+    return hosts
 
 
 def _tls(settings: OpenSearchSettings, urls: Collection[str]) -> dict[str, Any]:
@@ -225,9 +245,9 @@ def _check_ca(path: str) -> None:
         ) from error
 
 
-def _auth(settings: OpenSearchSettings) -> Any:
+def _auth(settings: OpenSearchSettings, *, for_async: bool = False) -> Any:
     if settings.aws_region:
-        return _sigv4(settings.aws_region)
+        return _sigv4(settings.aws_region, for_async=for_async)
     if (settings.username is None) != (settings.password is None):
         raise SettingsError("opensearch.username and opensearch.password go together; set both or none.")
     if settings.username is None or settings.password is None:
@@ -235,16 +255,17 @@ def _auth(settings: OpenSearchSettings) -> Any:
     return (settings.username, settings.password.get_secret_value())
 
 
-def _sigv4(region: str) -> Any:
+def _sigv4(region: str, *, for_async: bool) -> Any:
     try:
         import boto3
     except ImportError as error:
         raise MissingExtraError("Signing requests for AWS (opensearch.aws_region)", "s3") from error
-    from opensearchpy import Urllib3AWSV4SignerAuth
+    from opensearchpy import AWSV4SignerAsyncAuth, Urllib3AWSV4SignerAuth
 
     credentials = boto3.Session().get_credentials()
     if credentials is None:
         raise SettingsError(
             "opensearch.aws_region is set, but no AWS credentials are found; set AWS_PROFILE or AWS_ACCESS_KEY_ID, or give the machine a role."
         )
-    return Urllib3AWSV4SignerAuth(credentials, region, "es")
+    signer = AWSV4SignerAsyncAuth if for_async else Urllib3AWSV4SignerAuth
+    return signer(credentials, region, "es")

@@ -50,6 +50,8 @@ def query_body(keywords: Sequence[str]) -> dict[str, Any]:
         raise UserError(
             f"A search takes at most {MAX_CLAUSES} distinct keywords, but there are {len(distinct)}; give fewer."
         )
+    if not distinct:
+        return {"match_none": {}}
     clauses = [{"match": {"keywords": {"query": keyword}}} for keyword in distinct]
     return {"bool": {"should": clauses, "minimum_should_match": 1}}
 
@@ -108,11 +110,16 @@ def lookup(cluster: Cluster, index: str, text: str) -> tuple[str, ...] | None:
     own = normalise(text)
     if not own:
         return None
-    body = {"size": 1, "query": {"term": {"self": own}}, "sort": [{"query_id": "asc"}], "_source": ["generated"]}
+    body = lookup_body(own)
     doing = f"looking up a query in {index}"
     answer = checked(cluster.call("POST", f"/{index}/_search", body=body, doing=doing), cluster.url, index)
     hits = answer["hits"]["hits"]
     return tuple(hits[0]["_source"]["generated"]) if hits else None
+
+
+def lookup_body(own: str) -> dict[str, Any]:
+    """The request for the keyword set of a query whose normalised text is `own`; of several the first by id."""
+    return {"size": 1, "query": {"term": {"self": own}}, "sort": [{"query_id": "asc"}], "_source": ["generated"]}
 
 
 def checked(answer: Mapping[str, Any], url: str, index: str) -> Mapping[str, Any]:

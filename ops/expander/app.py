@@ -1,0 +1,108 @@
+"""The HTTP side of the expander: routes, refusals, life. What is answered is decided in `expander`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from starlette.requests import ClientDisconnect
+
+from ops.expander.door import Door, RefusedError
+from ops.expander.expander import Expanded
+from ops.expander.parts import Parts
+from ops.expander.schema import Ask, ManyAnswers, OneAnswer, Problem, write
+
+log = logging.getLogger(__name__)
+
+_JSON = "application/json"
+_REFUSALS: dict[int | str, dict[str, Any]] = {
+    401: {"model": Problem, "description": "The bearer token is missing or wrong"},
+    413: {"model": Problem, "description": "The body is too large"},
+    422: {"model": Problem, "description": "No valid request, too many queries, or too long a query"},
+    429: {"model": Problem, "description": "Too many requests of one client"},
+}
+_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            _JSON: {
+                "schema": Ask.model_json_schema(),
+                "examples": {
+                    "one": {"value": {"query": "green velvet sofa"}},
+                    "several": {"value": {"queries": ["green velvet sofa", "floor lamp"]}},
+                },
+            }
+        },
+    }
+}
+
+
+def create_app(parts: Parts) -> FastAPI:
+    """The application over its parts; it starts them and closes them."""
+    settings, door = parts.settings, Door(parts.settings)
+
+    @asynccontextmanager
+    async def life(_: FastAPI) -> AsyncIterator[None]:
+        following = asyncio.create_task(parts.follower.run())
+        yield
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        await parts.close()
+
+    app = FastAPI(
+        title="CoGR query expander",
+        description="Keywords for queries, and the OpenSearch clause that searches for them.",
+        lifespan=life,
+        docs_url=None,
+        redoc_url=None,
+    )
+
+    @app.post("/expand", responses={200: {"model": OneAnswer | ManyAnswers}, **_REFUSALS}, openapi_extra=_BODY)
+    async def expand(request: Request) -> Response:
+        """Keywords of one query or several, always within the deadline. Search the named index with the clause."""
+        queries, many = await door.admit(request)
+        started = time.perf_counter()
+        expanded = await parts.expander.expand(queries, parts.follower.pair)
+        seconds = time.perf_counter() - started
+        parts.metrics.seconds.observe(seconds)
+        if settings.log_queries:
+            _log(queries, expanded, seconds)
+        return Response(write(expanded, many=many), media_type=_JSON)
+
+    @app.get("/healthz")
+    async def healthz() -> dict[str, str]:
+        """Whether the process lives."""
+        return {"status": "ok"}
+
+    @app.get("/readyz", responses={503: {"description": "Still starting"}})
+    async def readyz(response: Response) -> dict[str, Any]:
+        """Whether queries are answered. An upstream that is away does not change it: the bare query is an answer."""
+        ready = parts.follower.looked.is_set()
+        response.status_code = 200 if ready else 503
+        return {"ready": ready, **parts.state()}
+
+    @app.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+    async def metrics() -> Response:
+        """Counts for Prometheus."""
+        return Response(parts.metrics.page(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    @app.exception_handler(RefusedError)
+    async def refused(_: Request, error: RefusedError) -> Response:
+        parts.metrics.refused.labels(str(error.status)).inc()
+        return Response(Problem(detail=error.detail).model_dump_json(), error.status, error.headers, media_type=_JSON)
+
+    @app.exception_handler(ClientDisconnect)
+    async def gone(_: Request, __: ClientDisconnect) -> Response:
+        return Response(status_code=400)
+
+    return app
+
+
+def _log(queries: list[str], expanded: Expanded, seconds: float) -> None:
+    for query, expansion in zip(queries, expanded.expansions, strict=True):
+        log.info("%r: %s %s in %.1f ms", query, expansion.source, expansion.reason, 1000 * seconds)

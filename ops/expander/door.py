@@ -1,0 +1,110 @@
+"""Who may come in and how much they may bring: body size, batch and query length, bearer token, rate limit.
+
+Refusals name the limit and never repeat what was sent.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Sequence
+
+from fastapi import Request
+from pydantic import ValidationError
+
+from cogr.errors import SettingsError
+from cogr.serving_settings import ServingSettings
+from ops.expander.schema import Ask
+
+
+class RefusedError(Exception):
+    """A request that is not answered: HTTP status, one sentence, headers."""
+
+    def __init__(self, status: int, detail: str, **headers: str) -> None:
+        super().__init__(detail)
+        self.status, self.detail = status, detail
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+class Door:
+    """The checks before a request is answered.
+
+    Raises:
+        SettingsError: serving.rate_limit is none.
+    """
+
+    def __init__(self, settings: ServingSettings) -> None:
+        self._settings = settings
+        self._token = settings.token.get_secret_value().encode() if settings.token else None
+        self._rate = _Rate(settings.rate_limit) if settings.rate_limit else None
+
+    async def admit(self, request: Request) -> tuple[list[str], bool]:
+        """The queries of a request, and whether it has the form for several. Raises RefusedError."""
+        self._check_token(request)
+        if self._rate is not None:
+            await self._rate.check(request.client.host if request.client else "")
+        return self._queries(await self._body(request))
+
+    def _check_token(self, request: Request) -> None:
+        if self._token is None:
+            return
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode("utf-8", "replace"), self._token):
+            raise RefusedError(401, "Send the header Authorization: Bearer TOKEN.", www_authenticate="Bearer")
+
+    async def _body(self, request: Request) -> bytes:
+        """The body, read no further than the limit."""
+        most, parts, size = self._settings.max_body_bytes, [], 0
+        async for part in request.stream():
+            size += len(part)
+            if size > most:
+                raise RefusedError(413, f"A request body has at most {most} bytes.", connection="close")
+            parts.append(part)
+        return b"".join(parts)
+
+    def _queries(self, body: bytes) -> tuple[list[str], bool]:
+        try:
+            ask = Ask.model_validate_json(body)
+        except ValidationError as error:
+            raise RefusedError(422, _explain(error)) from None
+        if (ask.query is None) == (ask.queries is None):
+            raise RefusedError(422, 'Send {"query": "..."} or {"queries": ["...", "..."]}.')
+        queries = [ask.query] if ask.query is not None else list(ask.queries or ())
+        self._check_sizes(queries)
+        return queries, ask.query is None
+
+    def _check_sizes(self, queries: Sequence[str]) -> None:
+        if len(queries) > self._settings.max_batch:
+            raise RefusedError(422, f"A request has at most {self._settings.max_batch} queries.")
+        if any(len(query) > self._settings.max_query_chars for query in queries):
+            raise RefusedError(422, f"A query has at most {self._settings.max_query_chars} characters.")
+
+
+def _explain(error: ValidationError) -> str:
+    first = error.errors(include_input=False, include_url=False, include_context=False)[0]
+    if first["type"] == "json_invalid":
+        return "The body is no valid JSON."
+    # Only names of ours: an unknown key may be anything.
+    where = ".".join(str(part) for part in first["loc"] if part in Ask.model_fields or isinstance(part, int))
+    return f"{where or 'the body'}: {first['msg']}."
+
+
+class _Rate:
+    """The library `limits`, a moving window for each client address, in this process."""
+
+    def __init__(self, spelled: str) -> None:
+        from limits import parse
+        from limits.aio.storage import MemoryStorage
+        from limits.aio.strategies import SlidingWindowCounterRateLimiter
+
+        try:
+            self._most = parse(spelled)
+        except ValueError as error:
+            raise SettingsError(
+                f"serving.rate_limit {spelled!r} is no rate; write it as 50/second or 1000/minute."
+            ) from error
+        self._limiter = SlidingWindowCounterRateLimiter(MemoryStorage())
+
+    async def check(self, client: str) -> None:
+        if not await self._limiter.hit(self._most, client):
+            seconds = max(1, self._most.get_expiry())
+            raise RefusedError(429, f"A client may send {self._most} requests.", retry_after=str(seconds))

@@ -1,0 +1,189 @@
+"""Where a query's keywords come from: Redis, then the query index, then a model, then the bare query; always within the deadline.
+
+Unknown queries are looked up in flights: one for each pair and text, whoever asks. A flight outlives the deadline of the
+requests that wait for it, so that a slow answer is there, cached, for the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from cogr.keywords import normalise
+from cogr.serving_settings import ServingSettings
+from indexers.backends.opensearch.search import MAX_CLAUSES
+from indexers.publishing import query_keywords
+from ops.expander.cache import Cache
+from ops.expander.guard import AwayError
+from ops.expander.index import QueryIndex
+from ops.expander.metrics import Metrics
+from ops.expander.models import Models
+from ops.expander.pair import Pair
+
+log = logging.getLogger(__name__)
+
+Source = Literal["cache", "index", "model", "none"]
+Reason = Literal["", "unknown", "deadline", "overloaded", "away", "empty"]
+WALL = 0.01
+"""Seconds after the deadline at which a request is answered even if something in here hangs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    """One query's keywords.
+
+    Attributes:
+        keywords: S_q ∪ {q}, the normalised query first; empty when nothing is left of it.
+        source: where S_q comes from.
+        reason: for the source none, why: nobody knows the query, the deadline came first, too much is going on, an upstream
+            is away, or nothing is left of the query when it is normalised.
+    """
+
+    keywords: Sequence[str]
+    source: Source
+    reason: Reason = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Expanded:
+    """The answers to one request, all of one pair."""
+
+    pair: Pair
+    expansions: Sequence[Expansion]
+
+
+class Expander:
+    """Expands queries; never raises and never waits beyond the deadline."""
+
+    def __init__(
+        self, cache: Cache | None, index: QueryIndex, models: Models, settings: ServingSettings, metrics: Metrics
+    ) -> None:
+        self._cache, self._index, self._models = cache, index, models
+        self._settings, self._metrics = settings, metrics
+        self._flights: dict[tuple[str, str], asyncio.Future[Expansion]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._under_way = 0
+        metrics.flights.set_function(lambda: len(self._tasks))
+
+    async def expand(self, queries: Sequence[str], pair: Pair) -> Expanded:
+        """Expand queries for one pair, within the deadline."""
+        texts = [normalise(query) for query in queries]
+        if self._under_way >= self._settings.max_requests:
+            found = [_bare(text, "overloaded") for text in texts]
+        else:
+            self._under_way += 1
+            task = asyncio.create_task(self._expand(texts, pair))
+            try:
+                await asyncio.wait({task}, timeout=self._settings.deadline + WALL)
+            finally:
+                self._under_way -= 1
+            found = self._result(task) or [_bare(text, "deadline") for text in texts]
+        for expansion in found:
+            self._metrics.queries.labels(expansion.source, expansion.reason).inc()
+        return Expanded(pair, found)
+
+    async def close(self) -> None:
+        """Give up what is under way."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _result(self, task: asyncio.Task[list[Expansion]]) -> list[Expansion] | None:
+        """What a task found; None when it is late or went wrong."""
+        if not task.done():
+            task.cancel()
+            return None
+        if (error := task.exception()) is not None:
+            self._bug(error)
+            return None
+        return task.result()
+
+    async def _expand(self, texts: Sequence[str], pair: Pair) -> list[Expansion]:
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + self._settings.deadline
+        known = await self._cached(pair, [text for text in dict.fromkeys(texts) if text])
+        unknown = {text: self._flight(pair, text) for text in dict.fromkeys(texts) if text and text not in known}
+        waiting = {flight for flight in unknown.values() if isinstance(flight, asyncio.Future)}
+        if waiting:
+            await asyncio.wait(waiting, timeout=max(0.0, ends - loop.time()))
+        return [known.get(text) or _landed(text, unknown.get(text)) for text in texts]
+
+    async def _cached(self, pair: Pair, texts: Sequence[str]) -> dict[str, Expansion]:
+        if self._cache is None or not texts:
+            return {}
+        try:
+            found = await self._cache.read(pair, texts, self._settings.deadline)
+        except AwayError:
+            return {}
+        pairs = zip(texts, found, strict=True)
+        return {text: _known(text, words, "cache") for text, words in pairs if words is not None}
+
+    def _flight(self, pair: Pair, text: str) -> asyncio.Future[Expansion] | None:
+        """The flight that looks this text up, started unless it is under way; None when there are too many."""
+        key = (pair.name, text)
+        flight = self._flights.get(key)
+        if flight is None and len(self._tasks) < self._settings.max_flights:
+            flight = self._flights[key] = asyncio.get_running_loop().create_future()
+            task = asyncio.create_task(self._look_up(pair, text, flight))
+            self._tasks.add(task)
+            task.add_done_callback(lambda done: self._end(done, key))
+        return flight
+
+    def _end(self, task: asyncio.Task[None], key: tuple[str, str]) -> None:
+        self._tasks.discard(task)
+        flight = self._flights.pop(key)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._bug(error)
+        if not flight.done():
+            flight.set_result(_bare(key[1], "away"))
+
+    async def _look_up(self, pair: Pair, text: str, flight: asyncio.Future[Expansion]) -> None:
+        """Find keywords, tell who waits, then cache them, or note the query for the backlog."""
+        found, source, away = await self._find(pair, text)
+        if found is not None:
+            flight.set_result(_known(text, found, source))
+        else:
+            flight.set_result(_bare(text, "away" if away else "unknown"))
+        if self._cache is None:
+            return
+        try:
+            await (self._cache.owe([text]) if found is None else self._cache.write(pair, {text: found}))
+        except AwayError:
+            log.info("An answer could not be kept.")
+
+    async def _find(self, pair: Pair, text: str) -> tuple[Sequence[str] | None, Source, bool]:
+        """Keywords of index or model, which of the two, and whether one of them was away."""
+        away = False
+        try:
+            stored = await self._index.lookup(pair, text) if pair.matches else None
+        except AwayError:
+            stored, away = None, True
+        if stored is not None:
+            return stored, "index", away
+        try:
+            return await self._models.ask(pair, text), "model", away
+        except AwayError:
+            return None, "model", True
+
+    def _bug(self, error: BaseException) -> None:
+        self._metrics.bugs.inc()
+        log.error("Something unexpected; the query was answered bare.", exc_info=error)
+
+
+def _known(text: str, words: Sequence[str], source: Source) -> Expansion:
+    return Expansion(query_keywords(text, words)[:MAX_CLAUSES], source)
+
+
+def _bare(text: str, reason: Reason) -> Expansion:
+    return Expansion([text] if text else [], "none", reason)
+
+
+def _landed(text: str, flight: asyncio.Future[Expansion] | None) -> Expansion:
+    if not text:
+        return _bare(text, "empty")
+    if flight is None:
+        return _bare(text, "overloaded")
+    return flight.result() if flight.done() else _bare(text, "deadline")

@@ -1,0 +1,67 @@
+"""A guard before each upstream: a timeout, a circuit breaker, counts. What fails behind it is one exception, AwayError.
+
+The breaker is the library `circuitbreaker`: after so many failures in a row the upstream is left alone for some seconds, then
+the next calls try it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from circuitbreaker import CircuitBreaker
+
+from cogr.errors import CogrError
+from cogr.serving_settings import ServingSettings
+from ops.expander.metrics import Metrics
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class AwayError(Exception):
+    """An upstream did not answer, answered rubbish, or is being left alone."""
+
+
+class RubbishError(ValueError):
+    """An upstream's answer is not of the shape that it must have."""
+
+
+class Guard:
+    """Calls to one upstream.
+
+    Args:
+        name: of the upstream, for metrics and log.
+        errors: what its client library raises, besides OSError, TimeoutError and ValueError.
+    """
+
+    def __init__(
+        self, name: str, settings: ServingSettings, metrics: Metrics, errors: tuple[type[Exception], ...] = ()
+    ) -> None:
+        self.name = name
+        self._errors: tuple[type[Exception], ...] = (OSError, TimeoutError, ValueError, CogrError, *errors)
+        self._breaker = CircuitBreaker(settings.breaker_failures, settings.breaker_seconds, self._errors, name)
+        self._failures = metrics.failures
+        metrics.open.labels(name).set_function(lambda: float(self.is_open))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the upstream is being left alone."""
+        return bool(self._breaker.opened)
+
+    async def call(self, ask: Callable[[], Awaitable[T]], seconds: float) -> T:
+        """What `ask` gives within so many seconds. Raises AwayError."""
+        if self._breaker.opened:
+            raise AwayError(f"{self.name} is left alone")
+        try:
+            with self._breaker:
+                async with asyncio.timeout(seconds):
+                    return await ask()
+        except self._errors as error:
+            kind = type(error).__name__
+            self._failures.labels(self.name, kind).inc()
+            # The error's own words may hold the query: only its kind is logged.
+            log.info("%s failed: %s", self.name, kind)
+            raise AwayError(f"{self.name} failed ({kind})") from error

@@ -1,0 +1,106 @@
+"""`cogr-ops serve` and `backlog`: options of the query expander. The service itself is in `ops.expander`."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import socket
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cogr.errors import MissingExtraError, ServiceError
+from indexers import console
+from indexers.options import Call, ConfigOption, SetOption, VerboseOption, common_options, set_verbosity
+
+if TYPE_CHECKING:
+    from indexers.workspace import Workspace
+
+PAUSE = 10.0
+"""Seconds between two looks at the backlog."""
+NEEDED = ("aiohttp", "circuitbreaker", "fastapi", "limits", "prometheus_client", "redis", "uvicorn")
+
+
+def serve(
+    host: Annotated[str | None, typer.Option("--host", help="Instead of serving.host.")] = None,
+    port: Annotated[int | None, typer.Option("--port", min=0, max=65535, help="Instead of serving.port.")] = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
+    verbose: VerboseOption = False,
+) -> None:
+    """Answer queries with keywords and a ready OpenSearch clause over HTTP, within a deadline, whatever is away.
+
+    Starts without any configuration, too: then every query is its own only keyword. SIGTERM or Ctrl-C ends it.
+    """
+    set_verbosity(verbose)
+    check_installed()
+    overrides = [*(set_ or []), *([f"serving.host={host}"] if host else [])]
+    workspace = open_workspace(config, [*overrides, *([f"serving.port={port}"] if port is not None else [])])
+    run(workspace)
+
+
+@common_options()
+def backlog(
+    call: Call,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Most queries to answer.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on, and look again every 10 seconds.")] = False,
+) -> None:
+    """Write keywords for the queries that the expander could not answer in time, with the configuration's generator.
+
+    They go into the cache that the expander reads, for the pair of snapshots that serves.
+    """
+    check_installed()
+    from indexers.reports import facts
+    from ops.expander.backlog import work_off
+
+    done = work_off(call.workspace, limit, console.note)
+    while follow:
+        time.sleep(PAUSE)
+        done = work_off(call.workspace, limit, console.note)
+    payload = {"answered": done.answered, "without_keywords": done.without}
+    call.emit(payload, lambda out: facts(out, "Backlog", payload))
+
+
+def check_installed() -> None:
+    """Raises MissingExtraError."""
+    if any(importlib.util.find_spec(name) is None for name in NEEDED):
+        raise MissingExtraError("The query expander", "serve")
+
+
+def open_workspace(config: ConfigOption, overrides: list[str]) -> Workspace:
+    """The configuration; without one, that of nothing. Raises SettingsError."""
+    from cogr.settings import load_settings
+    from indexers.workspace import Workspace
+
+    nothing = {"dataset": {"loader": "jsonl"}, "serving": {"live": "none"}}
+    return Workspace(load_settings(config, overrides, otherwise=nothing))
+
+
+def run(workspace: Workspace) -> None:
+    """Serve until told to end.
+
+    Raises:
+        ServiceError: the address can't be listened on.
+    """
+    serving = workspace.settings.serving
+    try:
+        listening = socket.create_server((serving.host, serving.port), backlog=2048)
+    except OSError as error:
+        raise ServiceError(
+            f"Nothing can listen on {serving.host}:{serving.port} ({error.strerror}); choose another serving.port."
+        ) from error
+    with listening:
+        console.note(f"Expanding queries at http://{serving.host}:{listening.getsockname()[1]}/expand")
+        asyncio.run(_serve(workspace, listening))
+
+
+async def _serve(workspace: Workspace, listening: socket.socket) -> None:
+    import uvicorn
+
+    from ops.expander.app import create_app
+    from ops.expander.parts import make_parts
+
+    app = create_app(make_parts(workspace))
+    config = uvicorn.Config(app, log_config=None, access_log=False, server_header=False)
+    await uvicorn.Server(config).serve(sockets=[listening])
