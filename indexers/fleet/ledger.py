@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from indexers.fleet.records import Attempt, Done, RunFolder
+from indexers.telemetry.traces import Span
 
 
 @dataclass
@@ -23,6 +24,7 @@ class Shard:
         closed: ids of attempts that are over; `dead` of those that fell silent.
         living: the attempt under way.
         sent: when its message was sent, by time.monotonic(); None when it must be.
+        span: from its planning to its end.
         not_before: it is not sent earlier than that.
     """
 
@@ -36,6 +38,7 @@ class Shard:
     sent: float | None = None
     not_before: float = 0.0
     last_words: str = ""
+    span: Span = field(default_factory=Span)
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,22 @@ class Ended:
     def counts(self) -> bool:
         """Whether it speaks against the shard: an error, or a death while it was generated."""
         return self.attempt.state == "failed" or (self.silent and self.attempt.state == "running")
+
+    @property
+    def outcome(self) -> str:
+        """One word for metrics: the attempt's last state, or `silent`."""
+        return "silent" if self.silent else self.attempt.state
+
+    @property
+    def told(self) -> str:
+        """`why` for a log: of an unexpected error its class alone, since its text may quote an item."""
+        return (
+            self.why.partition(": ")[0] + ": " + self.attempt.reason.partition(":")[0] if self._unexpected else self.why
+        )
+
+    @property
+    def _unexpected(self) -> bool:
+        return not self.silent and self.attempt.state == "failed"
 
     @property
     def why(self) -> str:
@@ -83,7 +102,8 @@ class Ledger:
         self.shards[shard.name] = shard
 
     def drop(self, shard: Shard) -> None:
-        self.shards.pop(shard.name, None)
+        if self.shards.pop(shard.name, None) is not None:
+            shard.span.end()
 
     @property
     def living(self) -> list[Attempt]:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +46,9 @@ from indexers.fleet.shards import read_keys, read_shard, write_shard
 from indexers.fleet.station import Station
 from indexers.fleet.status import overview
 from indexers.generators.base import Request
-from indexers.rebuild import make_plan
-from indexers.rebuilding import Wishes, make_job
+from indexers.rebuild import Advance, make_plan
+from indexers.rebuilding import Wishes, exclusive, make_job, run_rebuild
+from indexers.updating import UpdateWishes, run_update
 from indexers.workspace import Workspace
 from tests.indexers.fleet_worlds import write_shop
 
@@ -124,6 +129,26 @@ def test_many_at_once_get_one_lease(store: Store) -> None:
     held = read_lease(store, "item")
     assert held is not None
     assert (held.term, held.released) == (1, True)
+
+
+def test_a_local_rebuild_waits_for_one_on_workers_of_another_host_and_the_other_way_round(workspace: Workspace) -> None:
+    """Over a shared store; here no lock of this host helps."""
+    shared = Workspace(workspace.settings.model_copy(update={"store": f"memory://{uuid.uuid4().hex}"}))
+    wishes = Wishes("item")
+    with acquire(shared.store, "item", "rebuild on another host", 30):
+        for workers in ("local", "celery"):
+            with pytest.raises(LockedError, match="rebuild on another host"):
+                run_rebuild(shared, replace(wishes, workers=workers), no_bar, lambda _: None)
+        with pytest.raises(LockedError, match="rebuild on another host"):
+            run_update(shared, UpdateWishes("item", since=datetime.now(UTC)), no_bar, lambda _: None)
+    assert run_rebuild(shared, wishes, no_bar, lambda _: None).published
+    with exclusive(shared, "item", "rebuild"), pytest.raises(LockedError, match="rebuild --side item"):
+        coordinate(shared, "item", None, lambda _: None).__enter__()
+
+
+@contextmanager
+def no_bar(what: str, total: int) -> Iterator[Advance]:
+    yield lambda _: None
 
 
 # Sizes
