@@ -14,7 +14,7 @@ import argparse
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -150,11 +150,12 @@ def bare_trainer(job: Any) -> tuple[Any, Seconds]:
     quiet()
     batch = grpo_batch(job.side, len(job.ids), job.settings.rollouts.generations, 1)
     tokenizer = trainable_tokenizer(job.base, job.settings)
-    defaults = GRPOConfig(output_dir=str(job.log.parent), use_cpu=True, bf16=False)
+    arguments = grpo_config(job, batch)
+    arguments.logging_steps = GRPOConfig.logging_steps
     trainer = GRPOTrainer(
         model=load_model(job.base),
         reward_funcs=constant,
-        args=replace(grpo_config(job, batch), logging_steps=defaults.logging_steps),
+        args=arguments,
         train_dataset=Dataset.from_list([{"prompt": rollout_prompt(prompt, tokenizer)} for prompt in job.prompts]),
         processing_class=tokenizer,
     )

@@ -23,6 +23,7 @@ from cogr.prompts import ITEM_TEMPLATES, QUERY_TEMPLATES, ItemVariant, QueryVari
 from cogr.records import Side
 from cogr.serving_settings import ServingSettings
 from cogr.tables import Table
+from cogr.telemetry_settings import LogSettings, MetricsSettings, TracesSettings
 from cogr.training_settings import TrainingSettings
 
 DEFAULT_FILE = "cogr.toml"
@@ -128,7 +129,13 @@ class EndpointSettings(Table):
     server: Literal["vllm", "openai"] = Field(
         "vllm", description="vllm: top_k and thinking off are sent too; openai: standard fields alone"
     )
-    concurrency: int = Field(32, ge=1, description="Requests under way at once")
+    concurrency: int = Field(
+        32, ge=1, description="Most requests under way at once; how many, the endpoint's answers decide"
+    )
+    least_concurrency: int = Field(1, ge=1, description="Fewest; the same as concurrency turns adapting off")
+    target_seconds: float | None = Field(
+        None, gt=0, description="Ask for less at once where answers take longer on average; half of timeout unless set"
+    )
     timeout: float = Field(120.0, gt=0, description="Seconds a request may take")
     retries: int = Field(6, ge=0, description="Tries more after 429, 5xx, time-outs and lost connections")
     give_up_after: int = Field(
@@ -149,8 +156,9 @@ class ScriptedSettings(Table):
     delay: float = Field(0.0, ge=0, description="Seconds to wait before each answer")
     fail_every: int = Field(0, ge=0, description="One of so many entities fails; 0 is never")
     away_after: int | None = Field(None, ge=0, description="After so many answers the service is away")
-    accidents: dict[str, Literal["kill", "error"]] = Field(
-        default_factory=dict, description="Entities that kill the process that generates, or raise an error in it"
+    accidents: dict[str, Literal["kill", "error", "hang"]] = Field(
+        default_factory=dict,
+        description="Entities that kill the process that generates, raise an error in it, or never end",
     )
 
 
@@ -231,11 +239,17 @@ class PublishSettings(Table):
         "auto", description="Queries that F1 is measured on; auto: dev where there is one, else test"
     )
     tolerance: float = Field(0.01, ge=0, le=1, description="F1 that may be lost")
-    max_growth: float = Field(
+    empty_growth: float = Field(
+        0.05, ge=0, le=1, description="How much the share of empty keyword sets of a side may grow"
+    )
+    over_budget_growth: float = Field(
         0.05,
         ge=0,
         le=1,
-        description="How much the shares of empty sets, of sets over the budget and of items that no query reaches may grow",
+        description="How much the share of sets that had to be cut to keywords.k_max may grow, each side",
+    )
+    unreached_growth: float = Field(
+        0.05, ge=0, le=1, description="How much the share of items that no keyword of any query reaches may grow"
     )
     min_vocabulary: float = Field(
         0.5, ge=0, description="Least number of distinct keywords of a side, as a share of the serving snapshot's"
@@ -288,6 +302,9 @@ class Settings(BaseSettings):
     opensearch: OpenSearchSettings = Field(default_factory=OpenSearchSettings)
     serving: ServingSettings = Field(default_factory=ServingSettings)
     training: TrainingSettings = Field(default_factory=TrainingSettings)
+    log: LogSettings = Field(default_factory=LogSettings)
+    metrics: MetricsSettings = Field(default_factory=MetricsSettings)
+    traces: TracesSettings = Field(default_factory=TracesSettings)
 
     @model_validator(mode="after")
     def _backend_has_url(self) -> Settings:
@@ -357,6 +374,7 @@ def _relative_to(folder: Path, values: dict[str, Any]) -> None:
         "redis.ca_file",
         "redis.cert_file",
         "redis.key_file",
+        "metrics.file",
         "training.model",
     )
     values.setdefault("store", ".cogr")

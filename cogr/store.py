@@ -1,7 +1,8 @@
 """The store: the one place where runs, snapshots, caches and artefacts lie. A folder, or any fsspec URL.
 
 Paths inside are relative with forward slashes. Writing is atomic on a local disk (temporary file, fsync, rename) and one
-put on an object store, so that a reader never sees half a file. Locks of a run are here too.
+put on an object store, so that a reader never sees half a file. Creating is exclusive: by a hard link on a disk, by a
+conditional put (If-None-Match) on an object store. Nothing is renamed, and no listing is remembered. Locks of a run are here too.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import hashlib
 import io
 import json
 import os
 import socket
+import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -22,8 +25,10 @@ from typing import IO, Any, Literal
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from cogr.errors import LockedError, StorageError
+from cogr.errors import LockedError, ServiceError, StorageError
 
+_TELLING = ("name", "size", "mtime", "ino", "ETag", "LastModified", "created")
+"""What file systems say of a file that changes when it is replaced; each says some of it."""
 _YOUNG = 5.0
 """Seconds for which a temporary file is left alone: between its creation and its lock it looks like nobody's."""
 
@@ -38,7 +43,8 @@ class Store:
     def __init__(self, url: str | Path) -> None:
         self.url = str(url)
         try:
-            self.fs, root = fsspec.core.url_to_fs(self.url)
+            # Others write at the same time: what an earlier listing said is of no use.
+            self.fs, root = fsspec.core.url_to_fs(self.url, use_listings_cache=False)
         except (ImportError, ValueError) as error:
             raise StorageError(f"The store {self.url} can't be opened ({error}); check the setting store.") from error
         self.root = root.rstrip("/")
@@ -58,16 +64,19 @@ class Store:
         return Path(self.full(path))
 
     def exists(self, path: str) -> bool:
-        return bool(self.fs.exists(self.full(path)))
+        with self._reached():
+            return bool(self.fs.exists(self.full(path)))
 
     def open(self, path: str, mode: Literal["rb"] = "rb") -> IO[bytes]:
         """Open for reading. Raises FileNotFoundError when it is not there."""
-        return self.fs.open(self.full(path), mode)  # type: ignore[no-any-return]
+        with self._reached():
+            return self.fs.open(self.full(path), mode)  # type: ignore[no-any-return]
 
     def read(self, path: str) -> bytes:
         """A file's bytes as they are now. Raises FileNotFoundError when it is not there."""
         # By open, an object store would go by the size that it remembers from an earlier listing.
-        data: bytes = self.fs.cat_file(self.full(path))
+        with self._reached():
+            data: bytes = self.fs.cat_file(self.full(path))
         return data
 
     def read_json(self, path: str) -> Any:
@@ -78,15 +87,27 @@ class Store:
         full = self.full(path)
         self.fs.invalidate_cache(full)
         try:
-            found = self.fs.ls(full, detail=False)
+            with self._reached():
+                found = self.fs.ls(full, detail=False)
         except FileNotFoundError:
             return []
         names = (str(name).rstrip("/").rsplit("/", 1)[-1] for name in found)
         return sorted(name for name in names if not name.startswith(".tmp-") and name)
 
+    def state(self, path: str) -> str:
+        """A hash over the files right in a folder, by name, size and time (or tag): another one when a file was written."""
+        full = self.full(path)
+        self.fs.invalidate_cache(full)
+        try:
+            found = self.fs.ls(full, detail=True)
+        except FileNotFoundError:
+            found = []
+        told = sorted(str([file.get(key) for key in _TELLING]) for file in found)
+        return hashlib.sha256("\n".join(told).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
     def remove(self, path: str) -> None:
         """Remove a file or a whole folder; nothing happens when it is not there."""
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError), self._reached():
             self.fs.rm(self.full(path), recursive=True)
 
     def write(self, path: str, data: bytes) -> None:
@@ -100,17 +121,28 @@ class Store:
     def create(self, path: str, data: bytes) -> bool:
         """Write a file whole unless there is one already; of several at once, one succeeds and gets True.
 
+        On an object store this needs conditional puts (S3 has them). One that passes the condition over lets the last of
+        several win, who is the only one to get True unless they wrote within one round trip of each other.
+
         Raises:
             StorageError: the disk is full or read-only.
+            ServiceError: the object store can't be reached.
         """
         with storage_errors(self.url):
             if self.is_local:
                 return self._create_local(Path(self.full(path)), data)
-            try:
-                self.fs.pipe_file(self.full(path), data, mode="create")
-            except FileExistsError:
-                return False
-            return True
+            with self._reached(writing=True):
+                return self._create_remote(path, data)
+
+    def _create_remote(self, path: str, data: bytes) -> bool:
+        try:
+            self.fs.pipe_file(self.full(path), data, mode="create")
+        except OSError:
+            # Refused; or written, and the client asked again because the answer was lost. What lies there tells.
+            if not self.fs.exists(self.full(path)):
+                raise
+        written: bytes = self.fs.cat_file(self.full(path))
+        return written == data
 
     def _create_local(self, target: Path, data: bytes) -> bool:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -134,7 +166,8 @@ class Store:
             else:
                 buffer = io.BytesIO()
                 yield buffer
-                self.fs.pipe_file(self.full(path), buffer.getvalue())
+                with self._reached(writing=True):
+                    self.fs.pipe_file(self.full(path), buffer.getvalue())
 
     def _replacing_local(self, path: str) -> Iterator[IO[bytes]]:
         target = Path(self.full(path))
@@ -179,6 +212,46 @@ class Store:
             file.write(f"process {os.getpid()} on {socket.gethostname()} ({doing}, since {started})")
             file.flush()
             yield
+
+    @contextlib.contextmanager
+    def _reached(self, *, writing: bool = False) -> Iterator[None]:
+        """Turn what an object store's client raises into one sentence; what a missing file raises stays as it is."""
+        if self.is_local:
+            yield
+            return
+        try:
+            yield
+        except FileExistsError:
+            raise
+        except FileNotFoundError as error:
+            if not writing:
+                raise
+            raise StorageError(
+                f"Can't write to {self.url}: there is no such bucket; create it, or correct the setting store."
+            ) from error
+        except PermissionError as error:
+            raise StorageError(
+                f"The store {self.url} refuses us ({_first_line(error)}); check the credentials of this process."
+            ) from error
+        except _client_errors() as error:
+            if "Credentials" in type(error).__name__:
+                raise StorageError(
+                    f"The store {self.url} can't be opened ({_first_line(error)}); give this process credentials."
+                ) from error
+            raise ServiceError(
+                f"The store {self.url} can't be reached ({_first_line(error)}); run the same command again later."
+            ) from error
+
+
+def _client_errors() -> tuple[type[BaseException], ...]:
+    """What the clients of object stores raise, of those that are loaded."""
+    bases = {"botocore.exceptions": ("BotoCoreError", "ClientError"), "aiohttp": ("ClientError",)}
+    loaded = [(sys.modules[module], names) for module, names in bases.items() if module in sys.modules]
+    return (OSError, *(getattr(module, name) for module, names in loaded for name in names))
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
 def _remove_unless_written(file: Path) -> bool:

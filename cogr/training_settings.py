@@ -13,7 +13,7 @@ from pydantic import Field
 from cogr.tables import Table
 
 ItemsFrom = Literal["auto", "self", "labels", "extractive", "statistical"]
-QueriesFrom = Literal["items", "statistical"]
+QueriesFrom = Literal["items", "statistical", "proposals"]
 FirstItems = Literal["model", "source"]
 Rollouts = Literal["transformers", "vllm-colocate", "vllm-server"]
 
@@ -43,8 +43,9 @@ class SftSettings(Table):
     )
     queries_from: QueriesFrom = Field(
         "items",
-        description="What a query learns to write: items (the most frequent keywords of its relevant items, algorithm 1) "
-        "or statistical (what that generator, which has not seen its labels, writes for it)",
+        description="What a query learns to write: items (the most frequent keywords of its relevant items, algorithm 1), "
+        "statistical (what that generator, which has not seen its labels, writes for it) or proposals (a random half of the "
+        "candidates that its prompt shows: SFT teaches to copy, the rounds teach what to choose)",
     )
     first_items: FirstItems = Field(
         "model",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from cogr.errors import SettingsError, UserError
-from indexers import console, upkeep
+from indexers import console, serving, upkeep
 from indexers.fleet import commands as fleet_commands
 from indexers.options import Call, SideName, SideOption, WorkersName, common_options
 
@@ -88,83 +87,9 @@ def push(
     console.next_command(f"cogr-index publish {snapshot}")
 
 
-@app.command()
-@common_options()
-def publish(
-    snapshots: Annotated[list[str], typer.Argument(help="One snapshot, or an item and a query snapshot as a pair.")],
-    call: Call,
-    gate: Annotated[
-        bool, typer.Option("--gate/--no-gate", help="Compare with what serves first, as the settings publish.* say.")
-    ] = True,
-) -> None:
-    """Let pushed snapshots serve, all of them by one atomic switch."""
-    from indexers.gate import check
-
-    workspace = call.workspace
-    verdict = check(workspace, snapshots) if gate and workspace.settings.publish.gate else None
-    _switch(call, snapshots, {"gate": verdict.as_dict()} if verdict else {})
-
-
-@app.command()
-@common_options()
-def rollback(
-    call: Call,
-    to: Annotated[
-        list[str] | None,
-        typer.Option("--to", help="Snapshot to go back to; what served before the last switch by default."),
-    ] = None,
-) -> None:
-    """Let what served before serve again, by the same atomic switch."""
-    from indexers.history import previous
-
-    workspace = call.workspace
-    ids = to or list(previous(workspace.store, workspace.backend.name, workspace.backend.serving()).values())
-    _switch(call, ids, {})
-
-
-def _switch(call: Call, ids: list[str], more: Mapping[str, Any]) -> None:
-    from indexers import reports
-    from indexers.history import remember
-    from indexers.publishing import publish as switch
-    from indexers.publishing import warm_up
-
-    workspace = call.workspace
-    warm_up(workspace.backend, workspace.store, ids, workspace.settings.publish.warm_up_queries)
-    before = switch(workspace.backend, workspace.store, ids).before
-    serving = workspace.backend.serving()
-    remember(workspace.store, workspace.backend.name, serving)
-    payload = {"serving": serving, "before": before, **more}
-    call.emit(payload, lambda out: reports.facts(out, "Serving now", payload["serving"]))
-    console.next_command('cogr-index search "some query"')
-
-
-@app.command()
-@common_options()
-def verify(
-    snapshot: Annotated[str | None, typer.Argument(help="Id of a snapshot; what serves by default.")] = None,
-    *,
-    call: Call,
-    queries: Annotated[int, typer.Option("--queries", min=0, help="Live queries to compare with the mirror.")] = 100,
-) -> None:
-    """Compare what is in the backend with the snapshot: count, sampled documents, live results bit for bit."""
-    from cogr.records import SIDES
-    from cogr.snapshots import open_snapshot
-    from indexers import reports
-    from indexers.publishing import probes
-
-    workspace = call.workspace
-    ids = [snapshot] if snapshot else [id_ for side in SIDES if (id_ := workspace.backend.serving().get(side))]
-    if not ids:
-        raise UserError(
-            "Nothing serves yet, so there is nothing to verify: run cogr-index rebuild, or name a snapshot."
-        )
-    found = {}
-    for id_ in ids:
-        opened = open_snapshot(workspace.store, id_)
-        found[id_] = reports.plain(
-            workspace.backend.verify(opened, probes(workspace.backend, workspace.store, opened, queries))
-        )
-    call.emit({"verified": found}, lambda out: reports.verified(out, found))
+app.command()(serving.publish)
+app.command()(serving.rollback)
+app.command()(serving.verify)
 
 
 @app.command(name="list")
@@ -206,7 +131,11 @@ def export(
     snapshot: Annotated[str | None, typer.Option("--snapshot", help="Id; the newest of the side by default.")] = None,
     side: SideOption = SideName.item,
     format_: Annotated[
-        str, typer.Option("--format", help="jsonl, parquet or bulk (an OpenSearch _bulk file).")
+        str,
+        typer.Option(
+            "--format",
+            help="jsonl, parquet, bulk (OpenSearch), elasticsearch, solr, vespa, synonyms (Solr's) or wordnet.",
+        ),
     ] = "jsonl",
     *,
     call: Call,
@@ -217,8 +146,8 @@ def export(
 
     workspace = call.workspace
     opened = workspace.snapshot(snapshot, side.side)
-    count = write(opened, to, format_, prefix=workspace.settings.opensearch.prefix)
-    payload = {"snapshot": opened.id, "file": str(to), "format": format_, "entities": count}
+    written = write(opened, to, format_, prefix=workspace.settings.opensearch.prefix)
+    payload = {"snapshot": opened.id, "file": str(to), "format": format_, **reports.plain(written)}
     call.emit(payload, lambda out: reports.facts(out, "Exported", payload))
 
 

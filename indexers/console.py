@@ -7,6 +7,7 @@ errors) goes to standard error. No command logic here.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ import typer
 from rich.console import Console
 
 from cogr.errors import CogrError
+from indexers.telemetry import logs
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C."""
@@ -48,9 +50,9 @@ def run(app: typer.Typer) -> NoReturn:
 
 
 def _fail(sentence: str, status: int) -> NoReturn:
-    """End the process; plain print, since a sentence must not be wrapped or read as markup."""
+    """End the process; the sentence is not wrapped and not read as markup."""
     if sentence:
-        print(sentence, file=sys.stderr)
+        logs.say(sentence, logging.ERROR)
     sys.exit(status)
 
 
@@ -92,7 +94,7 @@ def stderr_console() -> Console:
 
 def note(message: str) -> None:
     """One line for the reader, on standard error, never wrapped."""
-    print(message, file=sys.stderr, flush=True)
+    logs.say(message)
 
 
 def next_command(command: str) -> None:

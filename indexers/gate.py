@@ -21,6 +21,8 @@ from cogr.snapshots import Snapshot, open_snapshot, read_manifest
 from cogr.store import Store
 from indexers.backends.mirrors import mirror_of
 from indexers.publishing import query_keywords
+from indexers.telemetry import metrics
+from indexers.telemetry.stages import stage
 from indexers.workspace import Workspace
 
 _FOLDER = "figures"
@@ -116,10 +118,15 @@ class Verdict:
         }
 
 
-def judge(workspace: Workspace, ids: Sequence[str]) -> Verdict:
-    """Compare what would serve with what serves. A side that nothing serves yet is not compared."""
+def judge(workspace: Workspace, ids: Sequence[str], serving_now: Mapping[Side, str | None] | None = None) -> Verdict:
+    """Compare what would serve with what serves. A side that nothing serves yet is not compared.
+
+    Args:
+        serving_now: what serves, where it is not what the backend's aliases name.
+    """
     store, settings = workspace.store, workspace.settings.publish
-    serving = {side: id_ for side, id_ in workspace.backend.serving().items() if id_ in store.list("snapshots")}
+    named = workspace.backend.serving() if serving_now is None else serving_now
+    serving = {side: id_ for side, id_ in named.items() if id_ in store.list("snapshots")}
     after: dict[Side, str] = {**serving, **{read_manifest(store, id_).side: id_ for id_ in ids}}
     if after == serving:
         return Verdict((), None, None)
@@ -137,15 +144,29 @@ def judge(workspace: Workspace, ids: Sequence[str]) -> Verdict:
     return Verdict(reasons, now, before)
 
 
-def check(workspace: Workspace, ids: Sequence[str]) -> Verdict:
+def check(workspace: Workspace, ids: Sequence[str], serving_now: Mapping[Side, str | None] | None = None) -> Verdict:
     """As `judge`. Raises CheckFailedError with every reason when the gate says no."""
-    verdict = judge(workspace, ids)
+    side = read_manifest(workspace.store, ids[0]).side if len(ids) == 1 else "pair"
+    with stage("gate", side) as step:
+        verdict = judge(workspace, ids, serving_now)
+        step.add(**verdict.as_dict(), passed=not verdict.reasons)
+    _tell(verdict)
     if verdict.reasons:
         raise CheckFailedError(
             f"The gate keeps {' and '.join(ids)} from serving: {'; '.join(verdict.reasons)}. What serves stays; publish an item and "
             "a query snapshot that belong together in one call, or overrule it by cogr-index publish --no-gate."
         )
     return verdict
+
+
+def _tell(verdict: Verdict) -> None:
+    """The verdict as metrics."""
+    metrics.GATE.labels("refused" if verdict.reasons else "passed").inc()
+    for pair, figures in (("candidate", verdict.now), ("serving", verdict.before)):
+        if figures is not None:
+            metrics.GATE_UNREACHED.labels(pair).set(figures.unreached)
+            if figures.f1 is not None:
+                metrics.GATE_F1.labels(pair).set(figures.f1)
 
 
 def choose_split(dataset: Dataset, settings: PublishSettings) -> Split | None:
@@ -168,16 +189,20 @@ def _pair_reasons(settings: PublishSettings, before: Figures | None, now: Figure
         return
     if before.f1 is not None and now.f1 is not None and now.f1 < before.f1 - settings.tolerance:
         yield f"F1 on {now.split} would go from {before.f1:.4f} to {now.f1:.4f} (publish.tolerance is {settings.tolerance:g})"
-    if now.unreached > before.unreached + settings.max_growth:
-        yield _grown(settings, "items that no query reaches", before.unreached, now.unreached)
+    if now.unreached > before.unreached + settings.unreached_growth:
+        yield _grown(settings, "unreached_growth", "items that no query reaches", before.unreached, now.unreached)
 
 
 def _side_reasons(settings: PublishSettings, store: Store, before: str, now: str) -> Iterator[str]:
     old, new = read_manifest(store, before), read_manifest(store, now)
-    for what, count in (("empty keyword sets", "empty"), ("sets over the budget", "cut_to_budget")):
+    shares = (
+        ("empty_growth", "empty keyword sets", "empty"),
+        ("over_budget_growth", "sets over the budget", "cut_to_budget"),
+    )
+    for key, what, count in shares:
         was, is_ = (getattr(one, count) / max(1, one.entities) for one in (old, new))
-        if is_ > was + settings.max_growth:
-            yield _grown(settings, f"{what} ({new.side} side)", was, is_)
+        if is_ > was + getattr(settings, key):
+            yield _grown(settings, key, f"{what} ({new.side} side)", was, is_)
     if new.vocabulary < settings.min_vocabulary * old.vocabulary:
         yield (
             f"the vocabulary of the {new.side} side would go from {old.vocabulary:,} to {new.vocabulary:,} keywords "
@@ -185,7 +210,5 @@ def _side_reasons(settings: PublishSettings, store: Store, before: str, now: str
         )
 
 
-def _grown(settings: PublishSettings, what: str, before: float, now: float) -> str:
-    return (
-        f"the share of {what} would go from {before:.1%} to {now:.1%} (publish.max_growth is {settings.max_growth:g})"
-    )
+def _grown(settings: PublishSettings, key: str, what: str, before: float, now: float) -> str:
+    return f"the share of {what} would go from {before:.1%} to {now:.1%} (publish.{key} is {getattr(settings, key):g})"

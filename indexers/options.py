@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import logging
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -18,6 +16,7 @@ from rich.console import Console
 
 from cogr.records import Side
 from indexers import console
+from indexers.telemetry import logs
 
 if TYPE_CHECKING:
     from indexers.workspace import Workspace
@@ -83,9 +82,12 @@ class Call:
     @cached_property
     def workspace(self) -> Workspace:
         """What the configuration names; opened when it is first asked for. Raises SettingsError."""
+        from indexers.telemetry.setup import observe
         from indexers.workspace import Workspace
 
-        return Workspace.open(self.config, self.overrides, self.backend)
+        workspace = Workspace.open(self.config, self.overrides, self.backend)
+        observe(workspace.settings, "cogr-index")
+        return workspace
 
     def emit(self, payload: Mapping[str, Any], human: Callable[[Console], None]) -> None:
         """Write the command's result, as JSON or for people (`console.emit`)."""
@@ -137,10 +139,5 @@ def _option(name: str, annotation: Any, default: Any = None) -> inspect.Paramete
 
 
 def set_verbosity(verbose: bool) -> None:
-    """Logs of our own packages to standard error: warnings, or everything from INFO up. Libraries stay silent."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    for package in ("cogr", "indexers", "trainers", "ops"):
-        logger = logging.getLogger(package)
-        logger.handlers = [handler]
-        logger.setLevel(logging.INFO if verbose else logging.WARNING)
+    """Logs of our own packages to standard error: warnings, or everything from INFO up, until settings say more."""
+    logs.set_verbosity(verbose)

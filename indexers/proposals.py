@@ -35,16 +35,21 @@ def search_results(workspace: Workspace, entities: Sequence[Entity]) -> Callable
 
     Raises MissingExtraError without the extra `statistical`, GeneratorError where nothing can be learned from the labels.
     """
-    settings = workspace.settings.prompts
-    if settings.search_from == "bm25":
-        found = by_bm25(workspace.dataset.items, entities, settings.search_results)
-    else:
-        with workspace.generator("query", "statistical") as generator:
-            found = by_statistical(cast("Statistical", generator), entities, settings.search_results, workspace.store)
+    scored = workspace.settings.prompts.search_scores
     spelled = {
-        id_: [_spell(*proposal, scored=settings.search_scores) for proposal in own] for id_, own in found.items()
+        id_: [_spell(*proposal, scored=scored) for proposal in own]
+        for id_, own in proposals(workspace, entities).items()
     }
     return lambda entity: spelled[entity.id]
+
+
+def proposals(workspace: Workspace, entities: Sequence[Entity]) -> Mapping[str, list[Proposal]]:
+    """Entity id -> what the settings' source proposes for it, best first. Raises as `search_results` does."""
+    settings = workspace.settings.prompts
+    if settings.search_from == "bm25":
+        return by_bm25(workspace.dataset.items, entities, settings.search_results)
+    with workspace.generator("query", "statistical") as generator:
+        return by_statistical(cast("Statistical", generator), entities, settings.search_results, workspace.store)
 
 
 def _spell(text: str, sure: float, *, scored: bool) -> str:

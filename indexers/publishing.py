@@ -6,12 +6,15 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from cogr.errors import SnapshotError
+from cogr.errors import CheckFailedError, SnapshotError
 from cogr.keywords import normalise
 from cogr.records import SIDES, Side
-from cogr.snapshots import Manifest, Snapshot, check_pair, open_snapshot, read_manifest
+from cogr.snapshots import Manifest, Row, Snapshot, check_pair, open_snapshot, read_manifest
 from cogr.store import Store
 from indexers.backends.base import Backend, Pushed, Verified
+from indexers.backends.checks import side_of
+from indexers.telemetry import metrics
+from indexers.telemetry.stages import stage
 
 Say = Callable[[str], None]
 
@@ -29,20 +32,43 @@ def other_side(side: Side) -> Side:
     return "item" if side == "query" else "query"
 
 
-def probes(backend: Backend, store: Store, snapshot: Snapshot, count: int, seed: int = 0) -> list[list[str]]:
+def probes(
+    backend: Backend, store: Store, snapshot: Snapshot, count: int, seed: int = 0, queries: str | None = None
+) -> list[list[str]]:
     """Keyword lists to compare live results with the mirror on.
 
-    For items, the keyword sets of queries that serve now, where this store has them (another one may have published);
+    For items, the keyword sets of a query snapshot, where this store has it (another one may have published);
     else keywords drawn from the snapshot itself.
+
+    Args:
+        queries: the query snapshot; the one that serves now by default.
     """
     draw = random.Random(seed)
-    serving = backend.serving().get(other_side(snapshot.side))
-    if serving and snapshot.side == "item" and serving in store.list("snapshots"):
-        rows = sorted(open_snapshot(store, serving, verify=False).rows(), key=lambda row: row.id)
-        chosen = draw.sample(rows, min(count, len(rows)))
-        return [[word for word in dict.fromkeys((row.self_keyword, *row.keywords)) if word] for row in chosen]
-    words = sorted({word for row in snapshot.rows() for word in (row.self_keyword, *row.keywords) if word})
+    asking = queries or backend.serving().get(other_side(snapshot.side))
+    if asking and snapshot.side == "item" and asking in store.list("snapshots"):
+        return [query_keywords(row.text, row.keywords) for row in _drawn(store, asking, count, draw)]
+    words = _vocabulary(snapshot)
     return [draw.sample(words, min(len(words), draw.randint(1, 15))) for _ in range(count)] if words else []
+
+
+def _drawn(store: Store, snapshot_id: str, count: int, draw: random.Random) -> list[Row]:
+    snapshot = open_snapshot(store, snapshot_id, verify=False)
+    entities = snapshot.manifest.entities
+    chosen = frozenset(draw.sample(range(entities), min(count, entities)))
+    return [row for number, row in enumerate(snapshot.rows()) if number in chosen]
+
+
+def _vocabulary(snapshot: Snapshot) -> list[str]:
+    """All keywords, own texts among them, in code point order (which is that of UTF-8 bytes, by which Arrow sorts)."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    parts = (column for batch in snapshot.batches() for column in (batch["self"], pc.list_flatten(batch["keywords"])))
+    # Batch by batch, so that repeats are dropped before all are together.
+    distinct = [pc.unique(part) for part in parts]
+    together = pc.unique(pa.chunked_array(distinct, pa.string()))
+    words: list[str] = together.take(pc.sort_indices(together)).to_pylist()
+    return [word for word in words if word]
 
 
 def push_and_verify(
@@ -54,20 +80,56 @@ def push_and_verify(
         CheckFailedError: what was pushed differs from the snapshot.
         ServiceError: the service went away; the same call goes on.
     """
-    pushed = backend.push(snapshot)
+    pushed = _push(backend, snapshot)
     say(f"pushed {pushed.written} of {pushed.documents} documents to {pushed.index} in {pushed.seconds:.1f} s")
-    verified = backend.verify(snapshot, probes(backend, store, snapshot, queries))
+    verified = _verify(backend, store, snapshot, queries)
     say(
         f"verified {verified.documents} documents, {verified.sampled} sampled, {verified.scores} scores of {verified.queries} queries"
     )
     return pushed, verified
 
 
+def _push(backend: Backend, snapshot: Snapshot) -> Pushed:
+    with stage("push", snapshot.side) as step:
+        pushed = backend.push(snapshot)
+        rate = round(pushed.written / pushed.seconds, 1) if pushed.seconds else 0.0
+        step.add(index=pushed.index, documents=pushed.documents, written=pushed.written, documents_per_second=rate)
+    metrics.PUSHED.labels(snapshot.side).inc(pushed.written)
+    metrics.PUSH_RATE.labels(snapshot.side).set(rate)
+    return pushed
+
+
+def _verify(backend: Backend, store: Store, snapshot: Snapshot, queries: int) -> Verified:
+    outcomes = metrics.VERIFICATIONS
+    with stage("verify", snapshot.side) as step:
+        try:
+            verified = backend.verify(snapshot, probes(backend, store, snapshot, queries))
+        except CheckFailedError:
+            outcomes.labels(snapshot.side, "different").inc()
+            raise
+        step.add(documents=verified.documents, sampled=verified.sampled, queries=verified.queries)
+    outcomes.labels(snapshot.side, "equal").inc()
+    return verified
+
+
 def warm_up(backend: Backend, store: Store, ids: Sequence[str], count: int) -> None:
-    """Search the snapshots as their readers will, so that the first ones don't wait for cold files."""
+    """Ask the snapshots what their readers will ask, so that the first of them don't wait for cold files.
+
+    Items are searched for keyword sets of queries, those of a query snapshot among `ids` first of all; on the query side texts
+    are looked up. It asks the indexes by name, before any alias names them.
+
+    Raises:
+        ServiceError: a search failed; nothing is switched yet.
+    """
+    queries = next((id_ for id_ in ids if side_of(id_) == "query"), None)
     for snapshot in (open_snapshot(store, id_, verify=False) for id_ in ids) if count else ():
-        for words in probes(backend, store, snapshot, count):
-            backend.search(words, side=snapshot.side, snapshot=snapshot.id)
+        with stage("warm_up", snapshot.side, snapshot=snapshot.id):
+            if snapshot.side == "item":
+                for words in probes(backend, store, snapshot, count, queries=queries):
+                    backend.search(words, snapshot=snapshot.id)
+            else:
+                for row in _drawn(store, snapshot.id, count, random.Random(0)):
+                    backend.lookup(row.text, snapshot=snapshot.id)
 
 
 def publish(backend: Backend, store: Store, ids: Sequence[str]) -> Published:
@@ -91,8 +153,21 @@ def publish(backend: Backend, store: Store, ids: Sequence[str]) -> Published:
             pair[side] = read_manifest(store, serving)
     if len(pair) == len(SIDES):
         check_pair(pair["item"], pair["query"])
-    before = backend.publish({side: manifest.id for side, manifest in manifests.items()})
+    before = _switch(backend, manifests)
     return Published({side: manifest.id for side, manifest in manifests.items()}, before)
+
+
+def _switch(backend: Backend, manifests: Mapping[Side, Manifest]) -> Mapping[Side, str | None]:
+    """The one atomic call, counted."""
+    outcome = "failed"
+    try:
+        with stage("publish", "pair" if len(manifests) > 1 else next(iter(manifests), "pair")) as step:
+            before = backend.publish({side: manifest.id for side, manifest in manifests.items()})
+            step.add(**{side: manifest.id for side, manifest in manifests.items()})
+        outcome = "switched"
+    finally:
+        metrics.PUBLISHES.labels(outcome).inc()
+    return before
 
 
 def query_keywords(text: str, keywords: Sequence[str]) -> list[str]:

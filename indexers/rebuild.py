@@ -16,11 +16,15 @@ from dataclasses import dataclass, field
 from cogr.keywords import cut_to_budget, normalise, over_budget, parse_counted
 from cogr.prompts import Prompter
 from cogr.records import Entity, Side, self_text
-from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
+from cogr.snapshots import Provenance, Row, Snapshot, open_snapshot, write_snapshot
 from cogr.store import Store
-from indexers.cache import Cached, GenerationCache, request_key
+from indexers.assembled import Note, digest_of, recall, remember
+from indexers.cache import Cached, GenerationCache, fingerprint_hash, request_key
 from indexers.generators.base import Answer, Failure, Generator, Request
 from indexers.parse_stats import ParseStats
+from indexers.telemetry import metrics
+from indexers.telemetry.answers import AnswerCounts
+from indexers.telemetry.stages import stage
 
 SearchResults = Callable[[Entity], Sequence[str]]
 Advance = Callable[[int], None]
@@ -133,7 +137,11 @@ def make_plan(job: Job) -> Plan:
         keys.append(request_key(request, job.generator.reads))
         cut += request.prompt.cut
     cached = GenerationCache(job.store, job.generator.fingerprint).load(keys)
-    return Plan(entities, keys, cached, cached.missing(), cut)
+    plan = Plan(entities, keys, cached, cached.missing(), cut)
+    metrics.ENTITIES.labels(job.side).set(len(entities))
+    metrics.TO_GENERATE.labels(job.side).set(len(plan.missing))
+    metrics.ANSWERED.labels(job.side).set(0)
+    return plan
 
 
 def rebuild(job: Job, plan: Plan | None = None, advance: Advance | None = None) -> Rebuilt:
@@ -150,7 +158,7 @@ def rebuild(job: Job, plan: Plan | None = None, advance: Advance | None = None) 
     """
     started = time.monotonic()
     plan = plan or make_plan(job)
-    return freeze(job, plan, _generate(job, plan, advance or (lambda _: None)), started)
+    return freeze(job, plan, generate_missing(job, plan, advance or (lambda _: None)), started)
 
 
 def freeze(job: Job, plan: Plan, passing: Mapping[str, Failure], started: float) -> Rebuilt:
@@ -162,14 +170,22 @@ def freeze(job: Job, plan: Plan, passing: Mapping[str, Failure], started: float)
         started: when the rebuild began, by time.monotonic().
     """
     cached = GenerationCache(job.store, job.generator.fingerprint).load(plan.keys) if plan.missing else plan.cached
-    assembly = _Assembly(job, plan, cached, passing)
-    rows = assembly.rows()
-    if job.carried is not None:
-        rows = heapq.merge(rows, job.carried.rows(), key=lambda row: row.id)
-        assembly.set_aside.update(job.carried.set_aside)
-        assembly.cut_to_budget += job.carried.cut_to_budget
-    snapshot = write_snapshot(job.store, job.side, rows, assembly.provenance)
-    _write_set_aside(job.store, snapshot.id, assembly.set_aside)
+    digest = _digest(job, plan, cached)
+    if not plan.missing and (known := recall(job.store, job.side, digest)) is not None:
+        return _as_before(job, plan, known, started)
+    with stage("assemble", job.side) as step:
+        assembly = _Assembly(job, plan, cached, passing)
+        rows = assembly.rows()
+        if job.carried is not None:
+            rows = heapq.merge(rows, job.carried.rows(), key=lambda row: row.id)
+            assembly.set_aside.update(job.carried.set_aside)
+            assembly.cut_to_budget += job.carried.cut_to_budget
+        snapshot = write_snapshot(job.store, job.side, rows, assembly.provenance)
+        _write_set_aside(job.store, snapshot.id, assembly.set_aside)
+        step.add(snapshot=snapshot.id, entities=snapshot.manifest.entities, set_aside=len(assembly.set_aside))
+    if not passing and job.carried is None:
+        remember(job.store, job.side, digest, snapshot.id, assembly.cut_to_budget, assembly.stats)
+    _tell(snapshot, len(assembly.set_aside))
     return Rebuilt(
         snapshot,
         len(plan.missing),
@@ -181,24 +197,77 @@ def freeze(job: Job, plan: Plan, passing: Mapping[str, Failure], started: float)
     )
 
 
-def _generate(job: Job, plan: Plan, advance: Advance) -> dict[str, Failure]:
-    """Ask for every missing answer; flush to the cache as they come. Returns failures that are not remembered."""
+def _digest(job: Job, plan: Plan, cached: Cached) -> str:
+    """Of all that decides the rows; "" where rows are carried over."""
+    if job.carried is not None:
+        return ""
+    return digest_of(
+        plan.entities,
+        plan.keys,
+        side=job.side,
+        round=job.round,
+        k_max=job.k_max,
+        generator=fingerprint_hash(job.generator.fingerprint),
+        reads=job.generator.reads,
+        cache=cached.state,
+    )
+
+
+def _as_before(job: Job, plan: Plan, known: Note, started: float) -> Rebuilt:
+    """What a rebuild comes to when nothing has changed since the last one."""
+    snapshot = open_snapshot(job.store, known.snapshot, verify=False)
+    set_aside = read_set_aside(job.store, snapshot.id)
+    _tell(snapshot, len(set_aside))
+    seconds = time.monotonic() - started
+    return Rebuilt(snapshot, 0, plan.cut_prompts, known.cut_to_budget, set_aside, known.stats, seconds)
+
+
+def _tell(snapshot: Snapshot, set_aside: int) -> None:
+    """A frozen snapshot's figures, as metrics."""
+    manifest = snapshot.manifest
+    figures = {
+        metrics.SET_ASIDE: set_aside,
+        metrics.SNAPSHOT_KEYWORDS: manifest.keywords,
+        metrics.SNAPSHOT_VOCABULARY: manifest.vocabulary,
+        metrics.SNAPSHOT_EMPTY: manifest.empty,
+        metrics.SNAPSHOT_CUT: manifest.cut_to_budget,
+    }
+    for gauge, value in figures.items():
+        gauge.labels(manifest.side).set(value)
+
+
+def generate_missing(job: Job, plan: Plan, advance: Advance) -> dict[str, Failure]:
+    """Ask for every missing answer; flush to the cache as they come. Returns failures that are not remembered, by entity id.
+
+    Raises: as of `rebuild`.
+    """
     if not plan.missing:
         return {}
+    with stage("generate", job.side) as step:
+        passing = _ask(job, plan, advance)
+        step.add(generated=len(plan.missing), passing_failures=len(passing))
+    return passing
+
+
+def _ask(job: Job, plan: Plan, advance: Advance) -> dict[str, Failure]:
     cache = GenerationCache(job.store, job.generator.fingerprint)
     keys = {plan.entities[i].id: plan.keys[i] for i in plan.missing}
     requests = (job.request(plan.entities[i]) for i in plan.missing)
     waiting: list[tuple[bytes, Answer]] = []
     passing: dict[str, Failure] = {}
     flushed = time.monotonic()
+    counts, answered = AnswerCounts(job.side), metrics.ANSWERED.labels(job.side)
     try:
         for answer in job.generator.generate(requests):
             waiting.append((keys.pop(answer.id), answer))
+            counts.add(answer)
+            answered.inc()
             if isinstance(answer, Failure) and not answer.lasting:
                 passing[answer.id] = answer
             advance(1)
             if len(waiting) >= job.flush_answers or time.monotonic() - flushed >= job.flush_seconds:
                 cache.add(waiting)
+                counts.flushed()
                 waiting, flushed = [], time.monotonic()
     finally:
         # Also on Ctrl-C and on a lost service: what was answered is not asked for again.

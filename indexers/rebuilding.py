@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 from cogr.errors import CheckFailedError
 from cogr.records import Side
+from indexers.fleet.lease import Lease, hold
 from indexers.gate import check
 from indexers.history import remember
 from indexers.publishing import publish as switch
 from indexers.publishing import push_and_verify, warm_up
 from indexers.rebuild import Advance, Job, Plan, Rebuilt, make_plan, rebuild
+from indexers.run_report import RunReport, reported
+from indexers.telemetry import logs, metrics
+from indexers.telemetry.stages import stage
 from indexers.workspace import Workspace
 
 Say = Callable[[str], None]
@@ -42,11 +46,12 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a rebuild came to."""
+    """What a rebuild came to. `report` is where its report lies."""
 
     rebuilt: Rebuilt
     index: str | None
     published: bool
+    report: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """For --json."""
@@ -67,6 +72,7 @@ class Outcome:
             "parse": rebuilt.parse_stats.as_dict(),
             "index": self.index,
             "published": self.published,
+            "report": self.report,
         }
 
 
@@ -124,12 +130,30 @@ def run_rebuild(workspace: Workspace, wishes: Wishes, bar: ProgressBar, say: Say
         CheckFailedError: too many entities were set aside, or what was pushed differs; nothing was switched.
         ServiceError: a service went away; the same command goes on.
     """
-    with _means(workspace, wishes, say) as means:
-        job = make_job(workspace, wishes)
+    with _means(workspace, wishes, say) as means, reported(workspace.store, "rebuild", wishes.side, means) as report:
+        with stage("load", wishes.side):
+            job = make_job(workspace, wishes)
         with job.generator:
-            plan = make_plan(job)
-            rebuilt = generate(job, plan, bar, means)
-        return hand_over(workspace, rebuilt, say, push=pushes(wishes), publish=wishes.publish, means=means)
+            rebuilt = generate(job, planned(job), bar, means)
+        outcome = hand_over(workspace, rebuilt, say, push=pushes(wishes), publish=wishes.publish, means=means)
+        outcome = finished(report, outcome)
+    metrics.write(workspace.settings.metrics)
+    return outcome
+
+
+def planned(job: Job) -> Plan:
+    """The plan of a job, as a stage of its own."""
+    with stage("plan", job.side) as step:
+        plan = make_plan(job)
+        step.add(entities=len(plan.entities), to_generate=len(plan.missing), cut_prompts=plan.cut_prompts)
+    return plan
+
+
+def finished(report: RunReport, outcome: Outcome) -> Outcome:
+    """The outcome with the place of its report, which gets the outcome."""
+    outcome = replace(outcome, report=report.path)
+    report.result, report.set_aside = outcome.as_dict(), outcome.rebuilt.set_aside
+    return outcome
 
 
 class Means(Protocol):
@@ -141,15 +165,41 @@ class Means(Protocol):
         """Raise LockedError when this process may not go on."""
         ...
 
+    @property
+    def folder(self) -> str | None:
+        """The run's folder in the store, where it has one of its own by now."""
+        ...
+
+    def summary(self) -> Mapping[str, Any]:
+        """What workers did, for the run's report."""
+        ...
+
 
 class InProcess:
-    """In this process, which holds a lock that ends with it."""
+    """In this process.
+
+    Args:
+        lease: of a rebuild or an update that no other one may meet; None where somebody else sees to that.
+    """
+
+    def __init__(self, lease: Lease | None = None) -> None:
+        self._lease = lease
 
     def rebuild(self, job: Job, plan: Plan, advance: Advance) -> Rebuilt:
         return rebuild(job, plan, advance)
 
     def check(self) -> None:
-        """The lock can't be lost."""
+        if self._lease is not None:
+            self._lease.check()
+
+    @property
+    def folder(self) -> str | None:
+        """There are no files of workers."""
+        return None
+
+    def summary(self) -> Mapping[str, Any]:
+        """There are no workers."""
+        return {}
 
 
 IN_PROCESS = InProcess()
@@ -163,8 +213,19 @@ def _means(workspace: Workspace, wishes: Wishes, say: Say) -> Iterator[Means]:
         with coordinate(workspace, wishes.side, wishes.generator, say) as session:
             yield session
     else:
-        with workspace.store.lock(f"rebuild-{wishes.side}", f"rebuild --side {wishes.side}"):
-            yield IN_PROCESS
+        with exclusive(workspace, wishes.side, "rebuild") as means:
+            yield means
+
+
+@contextmanager
+def exclusive(workspace: Workspace, side: Side, command: str) -> Iterator[InProcess]:
+    """Generate in this process while nobody else, here or on another host, rebuilds or updates this side of the store.
+
+    Raises:
+        LockedError: somebody does.
+    """
+    with hold(workspace.store, side, f"{command} --side {side}", workspace.settings.fleet.lease_seconds) as lease:
+        yield InProcess(lease)
 
 
 def hand_over(
@@ -175,6 +236,11 @@ def hand_over(
     Raises:
         CheckFailedError: too many entities were set aside, what was pushed differs, or the gate says no; nothing was switched.
     """
+    with logs.bound(snapshot=rebuilt.snapshot.id):
+        return _hand_over(workspace, rebuilt, say, push=push, publish=publish, means=means)
+
+
+def _hand_over(workspace: Workspace, rebuilt: Rebuilt, say: Say, *, push: bool, publish: bool, means: Means) -> Outcome:
     _check_failures(rebuilt, workspace.settings.rebuild.max_failure_share)
     if not push:
         return Outcome(rebuilt, None, published=False)
@@ -184,7 +250,9 @@ def hand_over(
     if publish:
         if workspace.settings.publish.gate:
             check(workspace, [rebuilt.snapshot.id])
-        warm_up(workspace.backend, workspace.store, [rebuilt.snapshot.id], workspace.settings.publish.warm_up_queries)
+        if workspace.backend.serving()[rebuilt.snapshot.side] != rebuilt.snapshot.id:
+            queries = workspace.settings.publish.warm_up_queries
+            warm_up(workspace.backend, workspace.store, [rebuilt.snapshot.id], queries)
         means.check()
         switch(workspace.backend, workspace.store, [rebuilt.snapshot.id])
         remember(workspace.store, workspace.backend.name, workspace.backend.serving())

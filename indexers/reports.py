@@ -18,6 +18,7 @@ from indexers.diffing import Diff
 from indexers.rebuild import Advance
 from indexers.rebuilding import Outcome
 from indexers.searching import Answered
+from indexers.telemetry import logs
 from indexers.workspace import Workspace
 
 SHOWN = 120
@@ -32,8 +33,8 @@ class _Rate(ProgressColumn):
 
 @contextmanager
 def progress_bar(what: str, total: int) -> Iterator[Advance]:
-    """A bar on standard error with rate and time left; nothing where there is nothing to do."""
-    if not total:
+    """A bar on standard error with rate and time left; none where there is nothing to do, or where a log has to stay JSON."""
+    if not total or logs.structured():
         yield lambda _: None
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
@@ -107,9 +108,16 @@ def after_rebuild(workspace: Workspace, outcome: Outcome) -> str:
 
 
 def verified(out: Console, found: Mapping[str, Mapping[str, Any]]) -> None:
-    """What a verification compared."""
+    """What a verification compared, and the first differences."""
     for id_, values in found.items():
-        facts(out, f"{id_}: equal", values)
+        first = values.get("first", [])
+        shown = {name: value for name, value in values.items() if name not in ("first", "snapshot")}
+        facts(out, f"{id_}: {'not equal' if values.get('differences') else 'equal'}", shown)
+        if first:
+            table = Table("difference", "id", "field", "in the backend", "in the snapshot")
+            for one in first:
+                table.add_row(one["kind"], *(Text(_short(one[name])) for name in ("id", "field", "found", "expected")))
+            out.print(table)
 
 
 def answer(out: Console, found: Answered, *, explain: bool) -> None:

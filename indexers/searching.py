@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from cogr.errors import SnapshotError
 from cogr.keywords import cut_to_budget, parse
 from cogr.records import Query
 from cogr.snapshots import read_manifest
@@ -55,21 +56,25 @@ class Answered:
 
 
 def search(workspace: Workspace, text: str, *, size: int = 10, keywords: str | None = None) -> Answered:
-    """Search what serves. Raises SnapshotError when nothing serves, ServiceError when the backend is away."""
-    serving = workspace.serving("item")
-    words, source = _keywords(workspace, text, keywords)
-    result = workspace.backend.search(query_keywords(text, words), side="item", size=size, explain=True)
-    return Answered(
-        text, query_keywords(text, words), source, serving.id, workspace.backend.name, result.total, result.hits
-    )
+    """Search what serves: the pair of one moment, also when it is switched meanwhile.
+
+    Raises SnapshotError when nothing serves, ServiceError when the backend is away.
+    """
+    serving = workspace.backend.serving()
+    if serving["item"] is None:
+        raise SnapshotError("No item snapshot serves yet: run cogr-index rebuild --side item.")
+    words, source = _keywords(workspace, text, keywords, serving["query"])
+    asked = query_keywords(text, words)
+    result = workspace.backend.search(asked, size=size, snapshot=serving["item"], explain=True)
+    return Answered(text, asked, source, serving["item"], workspace.backend.name, result.total, result.hits)
 
 
-def _keywords(workspace: Workspace, text: str, given: str | None) -> tuple[Sequence[str], Source]:
+def _keywords(workspace: Workspace, text: str, given: str | None, queries: str | None) -> tuple[Sequence[str], Source]:
     if given is not None:
         return parse(given), "given"
-    if workspace.backend.serving().get("query") and (stored := workspace.backend.lookup(text)) is not None:
+    if queries and (stored := workspace.backend.lookup(text, snapshot=queries)) is not None:
         return stored, "index"
-    name = _live_generator(workspace)
+    name = _live_generator(workspace, queries)
     if name is None:
         return (), "none"
     query = Query("search", text)
@@ -81,9 +86,8 @@ def _keywords(workspace: Workspace, text: str, given: str | None) -> tuple[Seque
     return (), "none"
 
 
-def _live_generator(workspace: Workspace) -> str | None:
+def _live_generator(workspace: Workspace, queries: str | None) -> str | None:
     """The kind that wrote the serving query side, so that a new query gets keywords of the same vocabulary; None if it is slow."""
-    serving = workspace.backend.serving().get("query")
-    kind = read_manifest(workspace.store, serving).generator.get("kind") if serving else None
+    kind = read_manifest(workspace.store, queries).generator.get("kind") if queries else None
     name = str(kind or workspace.generator_settings("query").name)
     return name if name in _LIVE else None

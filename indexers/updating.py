@@ -18,8 +18,22 @@ from cogr.records import Side
 from cogr.snapshots import Snapshot, open_snapshot
 from indexers.backends.checks import check_side
 from indexers.cache import fingerprint_hash
-from indexers.rebuild import Carried, Job, make_plan, read_set_aside
-from indexers.rebuilding import Outcome, ProgressBar, Say, Wishes, generate, hand_over, make_job
+from indexers.rebuild import Carried, Job, read_set_aside
+from indexers.rebuilding import (
+    Outcome,
+    ProgressBar,
+    Say,
+    Wishes,
+    exclusive,
+    finished,
+    generate,
+    hand_over,
+    make_job,
+    planned,
+)
+from indexers.run_report import reported
+from indexers.telemetry import metrics
+from indexers.telemetry.stages import stage
 from indexers.workspace import Workspace
 
 
@@ -74,15 +88,18 @@ def run_update(workspace: Workspace, wishes: UpdateWishes, bar: ProgressBar, say
     if sum(given is not None for given in (wishes.changed, wishes.ids, wishes.since)) != 1:
         raise SettingsError("An update takes one of --changed FILE, --ids FILE and --since TIME; give exactly one.")
     side = wishes.side
-    with workspace.store.lock(f"rebuild-{side}", f"update --side {side}"):
-        parent = _parent(workspace, wishes)
-        changes = find_changes(workspace, wishes, parent)
-        after = workspace.with_dataset(changes.applied_to(workspace.dataset))
-        whole = make_job(after, Wishes(side, push=wishes.push))
+    with exclusive(workspace, side, "update") as means, reported(workspace.store, "update", side, means) as report:
+        with stage("load", side):
+            parent = _parent(workspace, wishes)
+            changes = find_changes(workspace, wishes, parent)
+            after = workspace.with_dataset(changes.applied_to(workspace.dataset))
+            whole = make_job(after, Wishes(side, push=wishes.push))
         with whole.generator:
             job = narrowed(whole, parent, changes)
-            rebuilt = generate(job, make_plan(job), bar)
-        outcome = hand_over(after, rebuilt, say, push=wishes.push, publish=wishes.publish)
+            rebuilt = generate(job, planned(job), bar, means)
+        outcome = hand_over(after, rebuilt, say, push=wishes.push, publish=wishes.publish, means=means)
+        outcome = finished(report, outcome)
+    metrics.write(workspace.settings.metrics)
     carried = rebuilt.snapshot.manifest.entities - len(job.entities)
     return Updated(outcome, parent.id, len(changes.upserts), len(changes.deletes), carried)
 

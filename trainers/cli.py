@@ -11,7 +11,7 @@ from rich.table import Table
 
 from cogr.records import SPLITS, Split
 from indexers import console
-from indexers.options import BackendName, ConfigOption, JsonOption, SetOption, VerboseOption, set_verbosity
+from indexers.options import BackendName, Call, JsonOption, SetOption, VerboseOption, common_options, set_verbosity
 from trainers.report.command import report
 from trainers.training import commands
 
@@ -31,32 +31,26 @@ app.command()(report)
 
 
 @app.command()
+@common_options()
 def evaluate(
+    call: Call,
     split: Annotated[str, typer.Option("--split", help="train, dev or test.")] = "test",
-    config: ConfigOption = None,
-    set_: SetOption = None,
     item: Annotated[str | None, typer.Option("--item", help="Item snapshot; what serves by default.")] = None,
     query: Annotated[str | None, typer.Option("--query", help="Query snapshot; what serves by default.")] = None,
     baselines: Annotated[
         bool, typer.Option("--baselines/--no-baselines", help="Beside it: BM25, and the exact cut of `statistical`.")
     ] = False,
-    backend: Annotated[BackendName | None, typer.Option("--backend", help="Instead of the configuration's.")] = None,
-    json_: JsonOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Precision, recall, F1 and rank metrics of any snapshot pair on one split, the same on every backend. Needs no torch.
 
     An item snapshot that the backend does not have yet is pushed beside what serves; it serves nothing.
     """
     from cogr.snapshots import open_snapshot
-    from indexers.workspace import Workspace
     from trainers.comparison import baseline_rows
     from trainers.evaluation import ensure_pushed
     from trainers.evaluation import evaluate as run_evaluation
 
-    set_verbosity(verbose)
-    asked = _split(split)
-    workspace = Workspace.open(config, set_, backend)
+    asked, workspace = _split(split), call.workspace
     items = open_snapshot(workspace.store, item) if item else workspace.serving("item")
     queries = open_snapshot(workspace.store, query) if query else workspace.serving("query")
     if ensure_pushed(workspace.backend, items):
@@ -65,7 +59,7 @@ def evaluate(
     payload = found.as_dict()
     if baselines:
         payload["baselines"] = baseline_rows(workspace, asked, items, queries)
-    console.emit(json_, payload, lambda out: _show(out, payload))
+    call.emit(payload, lambda out: _show(out, payload))
 
 
 def _split(name: str) -> Split:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 from cogr.records import Side
-from cogr.snapshots import Snapshot
+from cogr.snapshots import Row, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,24 @@ class Verified:
 
 
 @dataclass(frozen=True, slots=True)
+class Mismatch:
+    """One entity that a backend does not hold as the snapshot says.
+
+    Attributes:
+        kind: `missing` in the backend, `extra` there, or `different`.
+        field: the first field that differs, "" unless the kind is `different`.
+        found: what the backend has there, spelled; shortened.
+        expected: what the snapshot says.
+    """
+
+    id: str
+    kind: Literal["missing", "extra", "different"]
+    field: str = ""
+    found: str = ""
+    expected: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Listed:
     """One pushed snapshot: its id, side, documents, bytes (or None), whether it serves now."""
 
@@ -81,6 +99,27 @@ class Backend(Protocol):
 
         Only what passed its last verification can be published. Raises CheckFailedError with the first difference.
         """
+        ...
+
+    def compare(self, snapshot: Snapshot, rows: Sequence[Row], after: str, *, last: bool) -> Sequence[Mismatch]:
+        """What differs between rows of a snapshot and what is held of it from `after` on, up to the last of these rows.
+
+        Args:
+            rows: some rows in a row, in id order.
+            after: the id before the first of them; "" at the beginning.
+            last: these are the snapshot's last rows: what is held behind them is extra.
+
+        Raises:
+            SnapshotError: it is not pushed, or half-written.
+        """
+        ...
+
+    def identity(self, snapshot_id: str) -> str:
+        """Names what is held of a snapshot: if it is removed and pushed again, the name is another. Raises SnapshotError."""
+        ...
+
+    def distrust(self, snapshot_id: str) -> None:
+        """Take the mark of a passed verification back: it is not published before it passes again."""
         ...
 
     def publish(self, snapshots: Mapping[Side, str]) -> Mapping[Side, str | None]:

@@ -7,6 +7,7 @@ atomically, says what serves. Scores are those of OpenSearch 3.x.
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,8 +22,8 @@ from cogr.mirror import Mirror
 from cogr.records import SIDES, Side
 from cogr.snapshots import Row, Snapshot, open_snapshot
 from cogr.store import Store
-from indexers.backends.base import Hit, Listed, Pushed, SearchResult, Verified
-from indexers.backends.checks import check_normalisers, check_side, sample, side_of
+from indexers.backends.base import Hit, Listed, Mismatch, Pushed, SearchResult, Verified
+from indexers.backends.checks import check_normalisers, check_side, mismatches, sample, side_of
 from indexers.backends.mirrors import mirror_folder, mirror_of
 
 _SERVING = "memory/serving.json"
@@ -73,6 +74,24 @@ class MemoryBackend:
             raise
         self._write_note(snapshot, note | {"verified": True})
         return verified
+
+    def compare(self, snapshot: Snapshot, rows: Sequence[Row], after: str, *, last: bool) -> Sequence[Mismatch]:
+        """Compare the saved mirror's keyword sets with the rows'."""
+        self._pushed(snapshot.id)
+        mirror = self._opened(snapshot.id).mirror
+        places = range(len(mirror))
+        start = bisect_right(places, after, key=mirror.id_of)
+        end = len(mirror) if last else bisect_right(places, rows[-1].id, key=mirror.id_of)
+        found = {mirror.id_of(dense): {"keywords": mirror.keywords_of(dense)} for dense in range(start, end)}
+        return list(mismatches({row.id: {"keywords": _keywords_and_self(row)} for row in rows}, found))
+
+    def identity(self, snapshot_id: str) -> str:
+        """The hash of what was pushed."""
+        return str(self._pushed(snapshot_id)["content_hash"])
+
+    def distrust(self, snapshot_id: str) -> None:
+        """Take the mark of a passed verification back."""
+        self._store.write_json(_note_path(snapshot_id), self._pushed(snapshot_id) | {"verified": False})
 
     def publish(self, snapshots: Mapping[Side, str]) -> Mapping[Side, str | None]:
         """Switch the given sides at once."""

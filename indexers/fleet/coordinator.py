@@ -16,6 +16,7 @@ from cogr.errors import CheckFailedError, ServiceError, StorageError
 from cogr.fleet_settings import FleetSettings
 from indexers.cache import GenerationCache
 from indexers.fleet.broker import Broker
+from indexers.fleet.gauges import Gauges
 from indexers.fleet.lease import Lease
 from indexers.fleet.ledger import Ended, Ledger, Shard
 from indexers.fleet.mending import Mender, intact
@@ -25,6 +26,7 @@ from indexers.fleet.shards import write_shard
 from indexers.fleet.station import Message
 from indexers.generators.base import Failure
 from indexers.rebuild import Advance, Job, Plan
+from indexers.telemetry import logs, traces
 
 log = logging.getLogger(__name__)
 
@@ -62,10 +64,12 @@ class Coordinator:
     def __init__(self, parts: Parts) -> None:
         self._p = parts
         self._settings = parts.settings
-        self._ledger = Ledger(parts.folder, parts.settings.lost_seconds)
+        self._ledger = Ledger(parts.folder, parts.settings.lost_seconds, parts.settings.stuck_seconds)
         self._pace = Pace(parts.settings.shard_seconds, parts.settings.first_items)
         self._mender = Mender(parts.job, parts.plan, parts.folder, parts.settings)
         self._cache = GenerationCache(parts.job.store, parts.job.generator.fingerprint)
+        done, given_up = (len(parts.folder.names(folder)) for folder in ("done", "given_up"))
+        self._gauges = Gauges(parts.job.side, done, given_up)
         self._todo: deque[int] = deque()
         self._number = 0
         self._setbacks: list[str] = []
@@ -125,7 +129,7 @@ class Coordinator:
             self._settle(shard, done, troubles)
         ends = self._ledger.ends()
         if sum(attempt.items for attempt in self._ledger.living) > before:
-            self._setbacks.clear()
+            self._clear_setbacks()
         for ended in ends:
             self._handle(ended, troubles)
         # Machines that die together are one setback.
@@ -139,29 +143,34 @@ class Coordinator:
                 f"the answers of shard {shard.name} from worker {done.worker} are not what it said they are"
             )
             shard.sent = None
+            self._gauges.broken()
             return
         for id_, reason in done.passing.items():
             self.passing[id_] = Failure(id_, reason, lasting=False)
         self._pace.measure(done)
+        self._gauges.done()
+        shard.span.set(worker=done.worker, items=done.items, tokens=done.tokens)
         self._finish(shard)
 
     def _finish(self, shard: Shard) -> None:
         self._ledger.drop(shard)
         self._answered += len(shard.positions)
-        self._setbacks.clear()
+        self._clear_setbacks()
         self._active = time.monotonic()
 
     def _handle(self, ended: Ended, troubles: list[str]) -> None:
         shard, state = ended.shard, ended.attempt.state
         shard.sent = None
+        self._gauges.ended(ended)
         if state == "stopped" or shard.name not in self._ledger.shards:
             return
-        log.warning("Shard %s: %s", shard.name, ended.why)
+        with logs.bound(shard=shard.name, worker=ended.attempt.worker):
+            log.warning("Shard %s: %s", shard.name, ended.told)
         shard.deaths += ended.counts
         shard.last_words = ended.why
         if not ended.inherited:
             troubles.append(ended.why)
-        if not ended.silent and state in ("declined", "away"):
+        if not ended.gone and state in ("declined", "away"):
             # What this worker or its service can't do now may be possible later, or elsewhere.
             shard.not_before = time.monotonic() + min(_LONGEST_PAUSE, 0.5 * 2 ** min(len(self._setbacks), 10))
         if self._mender.hopeless(shard):
@@ -170,13 +179,20 @@ class Coordinator:
     def _give_up(self, shard: Shard) -> None:
         parts, rest = self._mender.give_up(shard, self._p.lease.term, self._number)
         self._number += len(parts)
+        self._gauges.given_up()
+        shard.span.set(given_up=True, parts=len(parts))
         self._ledger.drop(shard)
         self._answered += rest
         for part in parts:
             self._ledger.add(part)
 
+    def _clear_setbacks(self) -> None:
+        self._setbacks.clear()
+        self._gauges.setbacks(0)
+
     def _set_back(self, why: str) -> None:
         self._setbacks.append(why)
+        self._gauges.setbacks(len(self._setbacks))
         if len(self._setbacks) >= self._settings.setbacks:
             raise ServiceError(
                 f"The last {len(self._setbacks)} attempts failed without an answer in between, the latest: {why}; see "
@@ -192,8 +208,9 @@ class Coordinator:
             size = self._pace.next_size(len(self._todo), running)
             positions = [self._todo.popleft() for _ in range(size)]
             shard = Shard(shard_name(self._p.lease.term, self._number, size), positions)
+            shard.span = traces.begin("shard", shard=shard.name, entities=size)
             self._number += 1
-            write_shard(self._p.folder, shard.name, self._mender.requests(positions))
+            write_shard(self._p.folder, shard.name, self._mender.requests(positions), shard.span.carrier)
             self._ledger.add(shard)
 
     def _send_all(self) -> None:
@@ -207,8 +224,10 @@ class Coordinator:
                 self._p.broker.send(message.model_dump(mode="json"))
                 shard.sent = now
         except ServiceError as error:
+            self._gauges.broker(up=False)
             self._wait_for_broker(error)
         else:
+            self._gauges.broker(up=True)
             self._away_since = None
 
     def _lost_messages(self, now: float) -> list[Shard]:
@@ -222,7 +241,9 @@ class Coordinator:
             for shard in self._ledger.shards.values()
             if shard.living is None and shard.sent is not None and now - shard.sent > grace
         ]
-        if not waiting or not self._p.broker.waiting():
+        messages = self._p.broker.waiting()
+        self._gauges.queue(messages)
+        if not waiting or not messages:
             return waiting
         taken = max((s.sent for s in self._ledger.shards.values() if s.living and s.sent is not None), default=0.0)
         return [shard for shard in waiting if shard.sent is not None and shard.sent < taken - grace]
@@ -242,6 +263,7 @@ class Coordinator:
         if (shown := self._answered + under_way) > self._shown:
             self._p.advance(shown - self._shown)
             self._shown, self._active = shown, time.monotonic()
+        self._gauges.look(list(self._ledger.shards.values()), len(self._todo), self._answered + under_way)
         progress = Progress(term=self._p.lease.term, updated=time.time(), unplanned=len(self._todo), note=self._note())
         was, self._written = self._written, progress
         if (

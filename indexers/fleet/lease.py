@@ -6,17 +6,20 @@ term than its own has lost and stops. A holder counts up `beat`; whoever wants i
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import os
 import socket
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from types import TracebackType
 from typing import Self
 
 from pydantic import ValidationError
 
-from cogr.errors import LockedError, StorageError
+from cogr.errors import LockedError, ServiceError, StorageError
 from cogr.records import Side
 from cogr.store import Store
 from indexers.fleet.records import Record
@@ -67,7 +70,8 @@ class Lease:
         self._holding = holding
         self._lost = threading.Event()
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._renew_for_ever, name="lease", daemon=True)
+        context = contextvars.copy_context()
+        self._thread = threading.Thread(target=context.run, args=(self._renew_for_ever,), name="lease", daemon=True)
         self._thread.start()
 
     @property
@@ -105,7 +109,7 @@ class Lease:
                     self._lost.set()
                     return
                 self._write()
-            except (OSError, StorageError) as error:
+            except (OSError, StorageError, ServiceError) as error:
                 log.warning("The lease can't be renewed: %s", error)
 
     def _is_latest(self) -> bool:
@@ -116,6 +120,23 @@ class Lease:
         update = {"renewed": time.time(), "beat": self._holding.beat + 1, "released": released}
         self._holding = self._holding.model_copy(update=update)
         self._store.write(_path(self._side, self.term), self._holding.model_dump_json().encode())
+
+
+@contextmanager
+def hold(store: Store, side: Side, doing: str, seconds: float) -> Iterator[Lease]:
+    """Be the only one, on any host, who rebuilds or updates a side of this store for the time of the block.
+
+    On a local store a lock comes first, so that a holder of this host that died is replaced at once.
+
+    Raises:
+        LockedError: somebody else is at it; the message says who.
+    """
+    local = store.is_local
+    with (
+        store.lock(f"rebuild-{side}", doing) if local else nullcontext(),
+        acquire(store, side, doing, seconds, alone_here=local) as lease,
+    ):
+        yield lease
 
 
 def acquire(store: Store, side: Side, doing: str, seconds: float, *, alone_here: bool = False) -> Lease:

@@ -13,6 +13,7 @@ from indexers.fleet.records import Done, GivenUp, RunFolder, shard_name
 from indexers.fleet.shards import Keyed, read_keys, write_shard
 from indexers.generators.base import Failure
 from indexers.rebuild import Job, Plan
+from indexers.telemetry import traces
 
 PARTS = 8
 """A shard that takes workers down is split into so many: few deaths until the one entity is alone, few shards."""
@@ -68,7 +69,8 @@ class Mender:
             GivenUp(shard=shard.name, why=shard.last_words, parts=tuple(names)), f"given_up/{shard.name}"
         )
         for part in parts:
-            write_shard(self._folder, part.name, self.requests(part.positions))
+            part.span = traces.begin("shard", shard=part.name, entities=len(part.positions), part_of=shard.name)
+            write_shard(self._folder, part.name, self.requests(part.positions), part.span.carrier)
         return parts, len(shard.positions) - len(left)
 
     def _missing(self, positions: Sequence[int]) -> list[int]:

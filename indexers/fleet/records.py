@@ -41,7 +41,7 @@ class Record(BaseModel):
 
 
 class Run(Record):
-    """What is rebuilt. Equal `identity` means that a later rebuild goes on with this run."""
+    """What is rebuilt. Equal `identity` means that a later rebuild goes on with this run. `trace` is its first coordinator's."""
 
     format: int = FORMAT
     id: str
@@ -55,6 +55,7 @@ class Run(Record):
     entities: int
     to_generate: int
     queue: str
+    trace: Mapping[str, str] = {}
 
 
 AttemptState = Literal["loading", "running", "done", "stopped", "failed", "declined", "away"]

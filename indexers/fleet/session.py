@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 from cogr.records import Side
 from indexers.cache import fingerprint_hash
 from indexers.fleet.broker import Broker
 from indexers.fleet.coordinator import Coordinator, Parts
 from indexers.fleet.engines import told
-from indexers.fleet.lease import Lease, acquire
+from indexers.fleet.lease import Lease, hold
 from indexers.fleet.queues import queue_of
 from indexers.fleet.records import End, Run, RunFolder, identity_of, new_run_id, open_run, run_ids
+from indexers.fleet.summary import summarise
+from indexers.generators.base import Failure
 from indexers.rebuild import Advance, Job, Plan, Rebuilt, freeze
+from indexers.telemetry import logs, traces
+from indexers.telemetry.stages import stage
 from indexers.workspace import Workspace
 
 Say = Callable[[str], None]
@@ -34,12 +39,8 @@ def coordinate(workspace: Workspace, side: Side, generator: str | None, say: Say
     Raises:
         LockedError: another rebuild of this side is under way in this store, here or on another machine.
     """
-    doing = f"rebuild --side {side}"
-    local = workspace.store.is_local
-    with workspace.store.lock(f"rebuild-{side}", doing) if local else nullcontext():
-        lease = acquire(workspace.store, side, doing, workspace.settings.fleet.lease_seconds, alone_here=local)
-        with lease:
-            yield Session(workspace, lease, generator, say)
+    with hold(workspace.store, side, f"rebuild --side {side}", workspace.settings.fleet.lease_seconds) as lease:
+        yield Session(workspace, lease, generator, say)
 
 
 class Session:
@@ -50,6 +51,16 @@ class Session:
         self._lease = lease
         self._generator = generator
         self._say = say
+        self._folder: RunFolder | None = None
+
+    @property
+    def folder(self) -> str | None:
+        """The run's folder in the store; None before there is a run."""
+        return self._folder.path if self._folder is not None else None
+
+    def summary(self) -> Mapping[str, Any]:
+        """Shards and workers, for the run's report."""
+        return summarise(self._folder) if self._folder is not None else {}
 
     def check(self) -> None:
         """Raise LockedError when another coordinator has taken over."""
@@ -68,18 +79,26 @@ class Session:
         if not plan.missing and (latest is None or latest[0].ended is not None):
             return freeze(job, plan, {}, started)
         folder, run = self._run(job, plan, latest)
-        passing = {}
-        if plan.missing:
-            settings = self._workspace.settings
+        self._folder = folder
+        with logs.bound(run=run.id):
+            passing = self._generate(job, plan, run, advance) if plan.missing else {}
+            rebuilt = freeze(job, plan, passing, started)
+            self.check()
+            folder.write(End(state="finished", at=time.time(), snapshot=rebuilt.snapshot.id), "end")
+            return rebuilt
+
+    def _generate(self, job: Job, plan: Plan, run: Run, advance: Advance) -> Mapping[str, Failure]:
+        """Have workers answer what is missing. Returns failures that the cache does not remember."""
+        assert self._folder is not None
+        settings = self._workspace.settings
+        with stage("generate", job.side, run=run.id) as step:
+            step.span.link(run.trace)
             broker = Broker(settings.redis, settings.fleet, run.queue)
-            parts = Parts(job, plan, folder, run, self._lease, broker, settings.fleet, self._say, advance)
+            parts = Parts(job, plan, self._folder, run, self._lease, broker, settings.fleet, self._say, advance)
             coordinator = Coordinator(parts)
             coordinator.work()
-            passing = coordinator.passing
-        rebuilt = freeze(job, plan, passing, started)
-        self.check()
-        folder.write(End(state="finished", at=time.time(), snapshot=rebuilt.snapshot.id), "end")
-        return rebuilt
+            step.add(generated=len(plan.missing), passing_failures=len(coordinator.passing))
+        return coordinator.passing
 
     def _run(self, job: Job, plan: Plan, latest: tuple[RunFolder, Run] | None) -> tuple[RunFolder, Run]:
         """The latest run, when it is under way and is the very same rebuild, or a new one."""
@@ -108,6 +127,7 @@ class Session:
             entities=len(plan.entities),
             to_generate=len(plan.missing),
             queue=queue_of(job.side, settings),
+            trace=traces.carrier(),
         )
         folder = RunFolder(job.store, job.side, run.id)
         folder.write(run, "run")

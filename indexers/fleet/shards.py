@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,9 +28,15 @@ SCHEMA = pa.schema(
 
 Keyed = tuple[bytes, Request]
 
+_TRACE = ("traceparent", "tracestate")
 
-def write_shard(folder: RunFolder, shard: str, keyed: Sequence[Keyed]) -> None:
-    """Write the requests of a shard, in their order."""
+
+def write_shard(folder: RunFolder, shard: str, keyed: Sequence[Keyed], trace: Mapping[str, str] | None = None) -> None:
+    """Write the requests of a shard, in their order.
+
+    Args:
+        trace: the trace context that the worker's spans continue (`indexers.telemetry.traces.Span.carrier`).
+    """
     entities = [request.entity for _, request in keyed]
     prompts = [request.prompt for _, request in keyed]
     table = pa.Table.from_pydict(
@@ -44,7 +50,7 @@ def write_shard(folder: RunFolder, shard: str, keyed: Sequence[Keyed]) -> None:
             "user": [prompt.user for prompt in prompts],
             "cut": [prompt.cut for prompt in prompts],
         },
-        schema=SCHEMA,
+        schema=SCHEMA.with_metadata(dict(trace)) if trace else SCHEMA,
     )
     buffer = io.BytesIO()
     pq.write_table(table, buffer, compression="zstd")
@@ -58,6 +64,16 @@ def read_shard(folder: RunFolder, shard: str) -> list[Keyed] | None:
     except FileNotFoundError:
         return None
     return [_request(row) for row in pq.read_table(io.BytesIO(data), schema=SCHEMA).to_pylist()]
+
+
+def read_trace(folder: RunFolder, shard: str) -> dict[str, str]:
+    """The trace context that a shard was written with; {} when there is none."""
+    try:
+        data = folder.store.read(_path(folder, shard))
+    except FileNotFoundError:
+        return {}
+    found = pq.read_schema(io.BytesIO(data)).metadata or {}
+    return {name: value.decode() for key, value in found.items() if (name := key.decode()) in _TRACE}
 
 
 def read_keys(folder: RunFolder, shard: str) -> list[bytes]:

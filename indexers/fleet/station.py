@@ -6,6 +6,7 @@ aside; that is the coordinator's.
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import os
 import re
@@ -35,12 +36,16 @@ from indexers.fleet.records import (
     SegmentRecord,
     entities_of,
 )
-from indexers.fleet.shards import Keyed, read_shard
+from indexers.fleet.shards import Keyed, read_shard, read_trace
 from indexers.generators.base import Answer, Completion, Failure, Generator
+from indexers.telemetry import logs, metrics, traces
+from indexers.telemetry.answers import AnswerCounts
 from indexers.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
+STUCK = 70
+"""Exit status of a worker whose generator hung."""
 NAME = r"^[A-Za-z0-9-]+$"
 """Names of runs and shards: nothing in a message leads out of the run's folder."""
 
@@ -64,15 +69,23 @@ class Station:
         workspace: the worker's own configuration.
         name: the worker's name in attempts and in `cogr-index status`.
         stopping: asked between answers; True ends the shard under way and leaves the rest of it to others.
+        abandon: called, in a thread of its own, when no answer has come for fleet.stuck_seconds and the shard is given up.
 
     Attributes:
         changing_over: a shard wants another engine than the one that is held, and only a new process can load it.
     """
 
-    def __init__(self, workspace: Workspace, name: str, stopping: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self,
+        workspace: Workspace,
+        name: str,
+        stopping: Callable[[], bool] = lambda: False,
+        abandon: Callable[[], None] | None = None,
+    ) -> None:
         self._workspace = workspace
         self._name = name
         self._stopping = stopping
+        self._abandon = abandon or end_at_once
         self.engines = Engines(workspace)
         self.changing_over = False
 
@@ -96,8 +109,24 @@ class Station:
             return self._warned(f"no run {run} in {self._workspace.store.url}: does the coordinator use another store?")
         if why := self._needless(folder, message):
             return f"{shard} of {run} is left alone: {why}"
-        with Work(folder, message.shard, self._name, self._workspace.settings) as work:
-            return self._do(opened, work)
+        with logs.bound(side=message.side, run=message.run, shard=message.shard, worker=self._name):
+            return self._work(folder, opened, message)
+
+    def _work(self, folder: RunFolder, run: Run, message: Message) -> str:
+        """One attempt at a shard, told in metrics and as a span that continues the shard's own."""
+        side, trace = message.side, read_trace(folder, message.shard)
+        busy, started = metrics.WORKER_BUSY.labels(side), time.monotonic()
+        busy.set(1)
+        try:
+            with traces.span("shard.generate", trace, side=side, shard=message.shard, worker=self._name) as span:
+                with Work(folder, message.shard, self._name, self._workspace.settings, self._abandon) as work:
+                    said = self._do(run, work)
+                span.set(run=run.id, outcome=work.state, items=work.items, tokens=work.tokens)
+        finally:
+            busy.set(0)
+        metrics.WORKER_SHARDS.labels(side, work.state).inc()
+        metrics.WORKER_SHARD_SECONDS.labels(side).observe(time.monotonic() - started)
+        return said
 
     def _refuse(self, task: Mapping[str, Any], reason: str) -> str:
         """Say so where the coordinator looks, whatever its version: side, run and shard are in every format."""
@@ -148,6 +177,7 @@ class Station:
         except CogrError as error:
             work.end("declined", str(error))
         except Exception as error:
+            # Its text may quote an item: the log leaves it out above the level debug.
             log.exception("Shard %s failed", work.shard)
             work.end("failed", f"{type(error).__name__}: {error}".splitlines()[0][:500])
         else:
@@ -160,10 +190,12 @@ class Station:
         missing = cache.load([key for key, _ in keyed]).missing()
         keys = {keyed[i][1].id: keyed[i][0] for i in missing}
         started = time.monotonic()
-        flusher = _Flusher(cache, self._workspace.settings, work)
+        flusher = _Flusher(cache, self._workspace.settings, work, AnswerCounts(work.folder.side))
+        last = metrics.LAST_ANSWER.labels(work.folder.side)
         try:
             for answer in generator.generate([keyed[i][1] for i in missing]) if missing else ():
                 flusher.add(keys.pop(answer.id), answer)
+                last.set_to_current_time()
                 if work.unwanted.is_set() or self._stopping():
                     break
         finally:
@@ -184,6 +216,7 @@ class _Flusher:
     cache: GenerationCache
     settings: Settings
     work: Work
+    counts: AnswerCounts
     segments: list[Segment] = field(default_factory=list)
     passing: dict[str, str] = field(default_factory=dict)
     waiting: list[tuple[bytes, Answer]] = field(default_factory=list)
@@ -193,6 +226,7 @@ class _Flusher:
         self.waiting.append((key, answer))
         if isinstance(answer, Failure) and not answer.lasting:
             self.passing[answer.id] = answer.reason
+        self.counts.add(answer)
         self.work.items += 1
         self.work.tokens += answer.tokens if isinstance(answer, Completion) else 0
         rebuild = self.settings.rebuild
@@ -205,6 +239,7 @@ class _Flusher:
     def flush(self) -> None:
         if self.waiting and (segment := self.cache.add(self.waiting)) is not None:
             self.segments.append(segment)
+            self.counts.flushed()
         self.waiting, self.flushed = [], time.monotonic()
 
 
@@ -216,12 +251,21 @@ class Work:
         unwanted: set when the run was cancelled or has ended.
     """
 
-    def __init__(self, folder: RunFolder, shard: str, worker: str, settings: Settings) -> None:
+    def __init__(
+        self,
+        folder: RunFolder,
+        shard: str,
+        worker: str,
+        settings: Settings,
+        abandon: Callable[[], None] = lambda: None,
+    ) -> None:
         self.folder = folder
         self.shard = shard
         self.items = self.tokens = 0
         self.unwanted = threading.Event()
         self._every = settings.fleet.heartbeat_seconds
+        self._stuck = settings.fleet.stuck_seconds
+        self._abandon = abandon
         now = time.time()
         self._attempt = Attempt(
             id=uuid.uuid4().hex[:8],
@@ -234,7 +278,8 @@ class Work:
         self._began = time.monotonic()
         self._writing = threading.Lock()
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._beat_for_ever, name="heartbeat", daemon=True)
+        context = contextvars.copy_context()
+        self._thread = threading.Thread(target=context.run, args=(self._beat_for_ever,), name="heartbeat", daemon=True)
 
     def __enter__(self) -> Self:
         self._write()
@@ -248,6 +293,11 @@ class Work:
         if not self._over.is_set():
             self.end("stopped", "the worker ended" if error is None else f"the worker ended by {type(error).__name__}")
         self._thread.join()
+
+    @property
+    def state(self) -> AttemptState:
+        """How it stands."""
+        return self._attempt.state
 
     def begin(self) -> None:
         """The engine is loaded; from here on, a death counts against the shard."""
@@ -276,17 +326,35 @@ class Work:
 
     def summary(self) -> str:
         attempt = self._attempt
-        reason = f" ({attempt.reason})" if attempt.reason else ""
+        # The text of an unexpected error may quote an item; where the coordinator looks, it is whole.
+        told = attempt.reason.partition(":")[0] if attempt.state == "failed" else attempt.reason
+        reason = f" ({told})" if told else ""
         return f"{self.shard}: {attempt.state}, {self.items} generated in {attempt.seconds:.1f} s{reason}"
 
     def _beat_for_ever(self) -> None:
+        seen, since = (self.state, self.items), time.monotonic()
         while not self._over.wait(self._every):
+            if seen != (self.state, self.items):
+                seen, since = (self.state, self.items), time.monotonic()
+            elif time.monotonic() - since > self._stuck:
+                self._give_up()
+                return
             try:
                 if self.folder.cancelled or self.folder.ended is not None:
                     self.unwanted.set()
                 self._write(beating=True)
-            except (StorageError, OSError) as error:
+            except (StorageError, ServiceError, OSError) as error:
                 log.warning("The heartbeat can't be written: %s", error)
+
+    def _give_up(self) -> None:
+        """The generator hangs. A heart that only beats proves nothing; another worker may do better."""
+        reason = f"no answer for {self._stuck:g} s while {self.state} (fleet.stuck_seconds); this worker ends"
+        log.error("Shard %s is given up: %s", self.shard, reason)
+        try:
+            self.end("failed" if self.state == "running" else "stopped", reason)
+        except (StorageError, ServiceError, OSError) as error:
+            log.warning("The last word can't be written: %s", error)
+        self._abandon()
 
     def _write(self, *, beating: bool = False, **changes: Any) -> None:
         with self._writing:
@@ -302,6 +370,13 @@ class Work:
             }
             self._attempt = self._attempt.model_copy(update=update)
             self.folder.write(self._attempt, f"attempts/{self.shard}.{self._attempt.id}")
+
+
+def end_at_once() -> None:
+    """End this process although its main thread hangs, maybe in a call that no signal interrupts."""
+    traces.flush()
+    logging.shutdown()
+    os._exit(STUCK)
 
 
 def worker_name() -> str:

@@ -18,6 +18,7 @@ from cogr.store import Store
 from indexers.generators.base import Answer, Completion, Request, batched
 from indexers.generators.constraint import Vocabulary, constrained_logits, known_keywords
 from indexers.generators.models import DType, Encoded, LocalModelGenerator, LocalModelOptions, first_line
+from indexers.telemetry import metrics, traces
 
 _WINDOW_BATCHES = 8
 
@@ -42,7 +43,8 @@ class TransformersGenerator(LocalModelGenerator[TransformersOptions]):
 
     @cached_property
     def _model(self) -> Any:
-        return load_causal_lm(self.folder, self.options)
+        with traces.span("engine.load", kind=self.kind), metrics.ENGINE_LOAD_SECONDS.time():
+            return load_causal_lm(self.folder, self.options)
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
         import torch

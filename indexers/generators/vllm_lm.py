@@ -21,6 +21,7 @@ from cogr.store import Store
 from indexers.generators.base import Answer, Completion, Request, batched
 from indexers.generators.constraint import known_keywords
 from indexers.generators.models import Encoded, LocalModelGenerator, LocalModelOptions, first_line, read_json
+from indexers.telemetry import metrics, traces
 
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 
@@ -54,7 +55,8 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
         from vllm import LLM
 
         try:
-            return LLM(**self._engine_arguments())
+            with traces.span("engine.load", kind=self.kind), metrics.ENGINE_LOAD_SECONDS.time():
+                return LLM(**self._engine_arguments())
         except (OSError, ValueError, KeyError, RuntimeError) as error:
             raise GeneratorError(f"vLLM can't load the model {self.folder} ({first_line(error)}).") from error
 

@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from cogr.errors import LockedError, StorageError
+from cogr.errors import LockedError, ServiceError, StorageError
 from cogr.store import Store
 
 
-@pytest.fixture(params=["local", "memory"])
+@pytest.fixture(params=["local", "memory", pytest.param("s3", marks=pytest.mark.slow)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    if request.param == "s3":
+        return Store(f"{request.getfixturevalue('s3')}/a/prefix")
     return Store(tmp_path if request.param == "local" else f"memory://{tmp_path.name}")
 
 
@@ -37,6 +39,47 @@ def test_of_many_that_create_a_file_one_does(store: Store) -> None:
     assert made.count(True) == 1
     assert store.read("lease/1.json") == b"%d" % made.index(True)
     assert store.list("lease") == ["1.json"]
+
+
+def test_what_another_process_did_is_seen_at_once(store: Store) -> None:
+    other = Store(store.url)
+    assert store.list("a") == []
+    assert not store.exists("a/x")
+    other.write("a/x", b"1")
+    assert store.exists("a/x")
+    assert store.list("a") == ["x"]
+    other.write("a/x", b"333")
+    with store.open("a/x") as file:
+        assert file.read() == b"333"
+    other.remove("a")
+    assert not store.exists("a/x")
+    assert store.list("a") == []
+
+
+def test_what_was_created_although_the_answer_was_lost_is_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that asks again after a lost answer is told that the file is there: it is the one who made it."""
+    store = Store("memory://lost-answers")
+    put = store.fs.pipe_file
+
+    def twice(path: str, data: bytes, mode: str) -> None:
+        put(path, data, mode=mode)
+        put(path, data, mode=mode)
+
+    monkeypatch.setattr(store.fs, "pipe_file", twice)
+    assert store.create("lease/1.json", b"me") is True
+    assert store.create("lease/1.json", b"you") is False
+
+
+@pytest.mark.slow
+def test_an_object_store_that_is_not_as_it_should_be_is_one_sentence(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(StorageError, match="no such bucket"):
+        Store(f"{s3}-other").write("x", b"1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    away = Store(s3)
+    away.fs = type(away.fs)(skip_instance_cache=True, config_kwargs={"retries": {"max_attempts": 0}})
+    away.fs.retries = 1
+    with pytest.raises(ServiceError, match="can't be reached"):
+        away.read("x")
 
 
 def write_half(store: Store) -> None:

@@ -60,7 +60,7 @@ class Fleet:
 
     @property
     def store(self) -> Store:
-        return Store(self.folder / ".cogr")
+        return Store(self.settings.get("store") or self.folder / ".cogr")
 
     def command(self, module: str, *arguments: str, **settings: str) -> list[str]:
         values = {**QUICK, **self.settings, "redis.url": str(self.redis.url), "redis.prefix": self.prefix}

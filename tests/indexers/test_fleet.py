@@ -14,6 +14,8 @@ from cogr.fleet_settings import FleetSettings, RedisSettings
 from indexers.fleet.broker import Broker, make_app
 from indexers.fleet.records import Attempt, RunFolder, open_run
 from tests.indexers.fleet_worlds import Fleet, fleet_in, kill
+from tests.indexers.otlp_collector import Collector, attributes
+from tests.indexers.test_telemetry import scraped
 
 pytestmark = pytest.mark.slow
 
@@ -51,6 +53,40 @@ def test_two_workers_write_the_snapshot_of_a_local_rebuild(fleet: Fleet) -> None
     assert (again["snapshot"], again["generated"]) == (outcome["snapshot"], 0)
 
 
+def test_what_coordinator_and_worker_tell_in_metrics_traces_and_logs(tmp_path: Path, valkey: RedisSettings) -> None:
+    told = {"log__format": "json", "metrics__port": "0", "generator__scripted__accidents": '{ i7 = "error" }'}
+    with fleet_in(tmp_path, valkey, items=60, fleet__attempts="2", **told) as fleet, Collector() as collector:
+        worker = fleet.worker(traces__endpoint=collector.url)
+        outcome = fleet.outcome(fleet.rebuild(traces__endpoint=collector.url))
+        lines = [json.loads(line) for process in fleet.processes for line in fleet.log_of(process).splitlines()]
+        port = int(
+            next(line["message"] for line in lines if "Metrics: " in line["message"]).rpartition(":")[2].split("/")[0]
+        )
+        seen = scraped(port)
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(120) == 0
+    # One trace: a worker's spans hang below the shards of the coordinator's.
+    generated = collector.named("shard.generate")
+    assert {collector.parent_of(span).name for span in generated} == {"shard"}
+    assert {collector.parent_of(span).name for span in collector.named("shard")} == {"generate"}
+    assert len({span.trace_id for span in collector.spans}) == 1
+    assert set(collector.services) == {"cogr-index", "cogr-worker"}
+    assert sum(attributes(span)["cogr.items"] for span in generated if attributes(span)["cogr.outcome"] == "done") <= 59
+    # The worker's own metrics.
+    assert seen['cogr_answers_total{outcome="completion",side="item"}'] == 59
+    assert seen['cogr_worker_shards_total{outcome="failed",side="item"}'] >= 2
+    assert seen['cogr_generated_tokens_total{side="item"}'] > 0
+    # Logs: every line is JSON and says which run and shard; the text of an unexpected error is left out.
+    (failed, *_) = [line for line in lines if line.get("error")]
+    assert {"run", "shard", "worker", "side"} <= failed.keys()
+    assert not any("asked for" in line["message"] for line in lines)
+    # The report names the fleet.
+    report = json.loads(Path(outcome["report"]).read_text())
+    assert outcome["report"].endswith(f"fleet/item/runs/{report['run']}/report.json")
+    assert report["fleet"]["items"] <= 59
+    assert (report["fleet"]["set_aside"], len(report["fleet"]["workers"])) == (1, 1)
+
+
 def test_a_worker_that_is_killed_in_mid_shard(fleet: Fleet) -> None:
     first = fleet.worker()
     coordinator = fleet.rebuild(fleet__first_items="120")
@@ -67,6 +103,20 @@ def test_a_worker_that_is_killed_in_mid_shard(fleet: Fleet) -> None:
     # A worker that is asked to end does so between two answers.
     second.send_signal(signal.SIGINT)
     assert second.wait(120) == 0
+
+
+def test_a_store_in_s3_where_worker_and_coordinator_are_killed(tmp_path: Path, valkey: RedisSettings, s3: str) -> None:
+    with fleet_in(tmp_path, valkey, items=60, generator__scripted__delay="0.05", store=f"{s3}/shop") as fleet:
+        worker = fleet.worker()
+        coordinator = fleet.rebuild(fleet__first_items="40")
+        fleet.wait_until(lambda run: run.held and run.held[0].items > 8)
+        kill(worker)
+        kill(coordinator)
+        fleet.worker()
+        outcome = fleet.outcome(fleet.rebuild())
+        assert outcome["snapshot"] == fleet.calm(generator__scripted__delay="0")
+        assert outcome["report"].startswith(f"{s3}/shop/fleet/item/runs/")
+        assert not (tmp_path / ".cogr").exists()
 
 
 def test_a_coordinator_that_is_killed_and_a_broker_that_forgets_everything(fleet: Fleet) -> None:

@@ -52,27 +52,48 @@ def served(shop: Path, cogr_index: Command) -> Shop:
     return made
 
 
-@pytest.mark.parametrize(
-    ("items", "told"),
-    [
-        (FOREIGN_ITEMS, "F1 on test would go from 0.8333 to 0.5000 (publish.tolerance is 0.01)"),
-        (FOREIGN_ITEMS, "the share of items that no query reaches would go from 0.0% to 75.0%"),
-        ({**GOOD_ITEMS, "b": []}, "the share of empty keyword sets (item side) would go from 0.0% to 25.0%"),
-        ({**GOOD_ITEMS, "b": [*"klmno"]}, "the share of sets over the budget (item side) would go from 0.0% to 25.0%"),
-        ({id_: ["sofas", "lamps"] for id_ in TITLES}, "the vocabulary of the item side would go from 7 to 2 keywords"),
-    ],
-)
-def test_each_reason_keeps_what_serves(served: Shop, items: dict[str, list[str]], told: str) -> None:
+FIGURES = [
+    ("tolerance", FOREIGN_ITEMS, "F1 on test would go from 0.8333 to 0.5000 (publish.tolerance is 0.01)"),
+    ("unreached_growth", FOREIGN_ITEMS, "the share of items that no query reaches would go from 0.0% to 75.0%"),
+    (
+        "empty_growth",
+        {**GOOD_ITEMS, "b": []},
+        "the share of empty keyword sets (item side) would go from 0.0% to 25.0%",
+    ),
+    (
+        "over_budget_growth",
+        {**GOOD_ITEMS, "b": [*"klmno"]},
+        "the share of sets over the budget (item side) would go from 0.0% to 25.0%",
+    ),
+    (
+        "min_vocabulary",
+        {id_: ["sofas", "lamps"] for id_ in TITLES},
+        "the vocabulary of the item side would go from 7 to 2 keywords",
+    ),
+]
+
+
+@pytest.mark.parametrize(("setting", "items", "told"), FIGURES)
+def test_each_figure_stops_a_publish_and_its_setting_lets_it_pass(
+    served: Shop, setting: str, items: dict[str, list[str]], told: str
+) -> None:
     before = served.serving()
     worse = served.pushed("item", items)
     ended = served.run("publish", worse)
     assert (ended.status, ended.err.count("\n")) == (1, 1)
     assert told in ended.err
     assert served.serving() == before
-    # The gate can be overruled, and rolling back is never kept.
-    assert served.run("publish", worse, "--no-gate").status == 0
+    # This figure alone: the others let everything pass, then so does this one.
+    wide = {"tolerance": 1, "unreached_growth": 1, "empty_growth": 1, "over_budget_growth": 1, "min_vocabulary": 0}
+    alone = [f"publish.{name}={value}" for name, value in wide.items() if name != setting]
+    flags = [flag for one in alone for flag in ("--set", one)]
+    ended = served.run("publish", worse, *flags)
+    assert (ended.status, told in ended.err, ended.err.count("publish.")) == (1, True, 1)
+    assert served.run("publish", worse, *flags, "--set", f"publish.{setting}={wide[setting]}").status == 0
+    # Rolling back is never kept; the gate can be overruled.
     assert served.run("rollback").status == 0
     assert served.serving() == before
+    assert served.run("publish", worse, "--no-gate").status == 0
 
 
 def test_a_pair_that_belongs_together_passes_where_each_alone_does_not(served: Shop) -> None:

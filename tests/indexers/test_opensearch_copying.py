@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,23 +11,13 @@ from cogr.differences import differences
 from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
 from cogr.store import Store
-from indexers.backends.opensearch import OpenSearchBackend, copying
+from indexers.backends.opensearch import copying
 from indexers.backends.opensearch.indexes import read_index, stats
 from indexers.backends.opensearch.mapping import index_name
 from tests.indexers.backend_worlds import random_queries, random_world
+from tests.indexers.opensearch_worlds import backend_of
 
 pytestmark = pytest.mark.server
-
-
-@contextmanager
-def backend_of(server: OpenSearchSettings, store: Store, shards: int = 1) -> Iterator[OpenSearchBackend]:
-    settings = server.model_copy(update={"prefix": f"test-{uuid.uuid4().hex[:8]}", "shards": shards})
-    backend = OpenSearchBackend(settings, store)
-    try:
-        yield backend
-    finally:
-        backend.cluster.call("DELETE", f"/{settings.prefix}-*", doing="cleaning up")
-        backend.close()
 
 
 def child(parent: Snapshot, rows: list[Row]) -> Snapshot:

@@ -20,11 +20,10 @@ from indexers.workspace import Workspace
 from trainers.training.acceptance import accept
 from trainers.training.checks import check_settings
 from trainers.training.judging import verdict
-from trainers.training.options import Batch, grpo_batch, sft_batch
+from trainers.training.options import Batch, grpo_batch, is_out_of_memory, sft_batch
 from trainers.training.runs import Run, branch, create, open_run
 from trainers.training.scene import Scene
 from trainers.training.scorer import Scorer, commonest_share
-from trainers.training.stage import is_out_of_memory
 from trainers.training.state import ROUND_STAGES, SFT_STAGES, Round, StageRecord, State
 from trainers.training.targets import item_targets, query_targets
 from trainers.training.watch import Watch, step_shares

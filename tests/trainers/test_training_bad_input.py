@@ -22,7 +22,7 @@ from tests.trainers.shop import Shop, whole, write_shop
 from trainers.training.driver import Driver
 from trainers.training.forking import start
 from trainers.training.launching import Launcher
-from trainers.training.runs import create, open_run
+from trainers.training.runs import open_run
 from trainers.training.weights import check_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]
@@ -191,8 +191,8 @@ sys.exit(stage.main(sys.argv[1:]))
 """
 
 
-ROOM = 1190
-"""MiB between what the update of LARGE takes with its whole micro batch (1,306) and with half of it (1,074)."""
+FEW, ENOUGH_FOR_HALF = 600, 1000
+"""MiB; see `write_wide_model`. Too few for half the micro batch: below 800; enough for it and too few for the whole: 900 to 1,100."""
 
 
 @dataclass(frozen=True)
@@ -207,48 +207,58 @@ class Cramped(Launcher):
         return start(["-c", LIMITED.format(room=self.room), *self.arguments(run, halvings)]).wait()
 
 
-# A model for which the update of 1,024 completions takes much more than everything else.
-LARGE = (
-    "training.tiny={hidden=64, layers=4, heads=2, vocabulary=600}",
-    "training.sft.item_epochs=0.1",
-    "training.sft.query_epochs=0.1",
-    "training.rollouts.generations=64",
-    "training.query={max_steps=1, prompts_per_step=16, micro_batch=1024, learning_rate=1e-4}",
-    "training.item={max_steps=1, prompts_per_step=4, micro_batch=32, learning_rate=1e-4}",
-)
+def write_wide_model(folder: Path, tokens: Path) -> Path:
+    """A narrow model with a vocabulary of 100,000 (and a tokenizer of few): its logits take all the memory."""
+    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+    tokenizer = AutoTokenizer.from_pretrained(tokens)
+    config = LlamaConfig(
+        vocab_size=100_000,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=512,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
 
 
-def cramped(config: Path, room: int, said: list[str], monkeypatch: pytest.MonkeyPatch) -> Driver:
-    """A driver of a new run whose training stages have so many MiB beside their imports."""
+# How much memory a step takes differs a little between machines.
+@pytest.mark.drill
+def test_out_of_memory_halves_the_micro_batch_once(
+    copied: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # One allocator arena and one thread, so that address space is memory.
     for name, value in (("MALLOC_ARENA_MAX", "1"), ("OMP_NUM_THREADS", "1")):
         monkeypatch.setenv(name, value)
-    workspace = Shop(config).workspace(*LARGE)
-    return Driver(workspace, create(workspace, "large"), Cramped(config, LARGE, room), said.append)
-
-
-# How much memory a step takes differs a little between machines.
-@pytest.mark.drill
-def test_out_of_memory_halves_the_micro_batch_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    config = write_shop(tmp_path, items=40)
-    driver = cramped(config, ROOM, said, monkeypatch)
+    model = write_wide_model(tmp_path / "wide", untrained(copied, tmp_path / "tokens"))
+    overrides = (
+        f"training.model={model}",
+        "training.sft={items_from='labels', item_keywords=3, item_epochs=0.1, query_epochs=0.1, batch_size=2, micro_batch=2}",
+        "training.rollouts.generations=16",
+        "training.query={max_steps=1, prompts_per_step=8, micro_batch=128, learning_rate=1e-4}",
+        "training.item={max_steps=1, prompts_per_step=1, micro_batch=16, learning_rate=1e-4}",
+    )
+    driver = copied.driver("wide", *overrides)
     driver.sft()
-    assert driver.round().number == 1
-    assert [sentence for sentence in said if "memory" in sentence] == [
-        "train-query ran out of memory: once more with half the micro batch"
+    few = Driver(driver.workspace, driver.run, Cramped(copied.config, overrides, FEW), copied.said.append)
+    with pytest.raises(TrainingError, match="train-query ran out of memory, also with half the micro batch; lower"):
+        few.round()
+    assert len(whole(copied, "wide", *overrides)) == 1
+    copied.said.clear()
+    half = Driver(driver.workspace, driver.run, Cramped(copied.config, overrides, ENOUGH_FOR_HALF), copied.said.append)
+    assert half.round().number == 1
+    assert copied.said[:2] == [
+        "round 1, train-query",
+        "train-query ran out of memory: once more with half the micro batch",
     ]
-    assert len(whole(Shop(config), "large", *LARGE)) == 2
-
-
-# How much memory a step takes differs a little between machines.
-@pytest.mark.drill
-def test_out_of_memory_twice_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    driver = cramped(write_shop(tmp_path, items=40), 20, said, monkeypatch)
-    with pytest.raises(TrainingError, match="train-item ran out of memory, also with half the micro batch; lower"):
-        driver.sft()
-    assert [stage.name for stage in driver.run.state().rounds[0].stages] == ["targets"]
+    assert len(whole(copied, "wide", *overrides)) == 2
 
 
 def test_a_loss_that_is_no_number(copied: Shop, cogr_train: Command) -> None:

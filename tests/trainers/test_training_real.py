@@ -8,12 +8,16 @@ from pathlib import Path
 import pytest
 
 from cogr.errors import SettingsError
-from cogr.settings import load_settings
+from cogr.settings import Settings, load_settings
 from cogr.snapshots import open_snapshot
 from cogr.training_settings import SftSettings, TrainingSettings
 from indexers.generators.constraint import known_keywords
+from indexers.proposals import proposals
 from indexers.workspace import Workspace
+from tests.indexers.statistical_worlds import SHOP
 from tests.trainers.shop import write_shop
+from trainers.training.building import proposal_targets
+from trainers.training.checks import check_settings
 from trainers.training.driver import Driver
 from trainers.training.launching import Launcher
 from trainers.training.runs import create
@@ -35,8 +39,36 @@ def test_an_example_holds_no_labels_in_what_it_trains_against(example: Path) -> 
     """A training query's own text would find its labels, were they item keywords."""
     settings = load_settings(example)
     assert not settings.generator.statistical.anchors
-    assert settings.prompts.search_from == settings.training.sft.queries_from == "statistical"
+    assert settings.prompts.search_from == "statistical"
+    assert settings.training.sft.queries_from in ("statistical", "proposals")
     assert "{search_results}" in settings.prompts.template("query").user
+
+
+def test_a_random_half_of_the_candidates_in_the_prompts_order(tmp_path: Path) -> None:
+    pytest.importorskip("lightgbm")
+    prompts = {"query_variant": "search", "search_from": "statistical", "search_results": 6}
+    workspace = Workspace(
+        Settings(dataset={"loader": "jsonl", "path": str(SHOP)}, store=str(tmp_path), prompts=prompts)
+    )
+    queries = workspace.dataset.queries["train"]
+    shown = {id_: [word for word, _ in own] for id_, own in proposals(workspace, queries).items()}
+    targets = proposal_targets(workspace, queries, 30)
+    assert targets == proposal_targets(workspace, queries[::-1], 30)
+    assert targets.keys() == {id_ for id_, words in shown.items() if words}
+    assert all(
+        words and [word for word in shown[id_] if word in words] == list(words) for id_, words in targets.items()
+    )
+    kept, all_of_them = (sum(map(len, found.values())) for found in (targets, shown))
+    assert 0.4 < kept / all_of_them < 0.7
+    assert max(map(len, proposal_targets(workspace, queries, 1).values())) == 1
+
+
+def test_half_of_candidates_that_no_prompt_shows(tmp_path: Path) -> None:
+    settings = {"dataset": {"loader": "jsonl", "path": str(SHOP)}, "store": str(tmp_path)}
+    for prompts in ({"search_from": "statistical"}, {"query_variant": "search", "search_from": "bm25"}):
+        workspace = Workspace(Settings(**settings, prompts=prompts, training={"sft": {"queries_from": "proposals"}}))
+        with pytest.raises(SettingsError, match=r"query prompts show no keywords; set prompts\.query_variant"):
+            check_settings(workspace)
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 
 from cogr.keywords import over_budget, parse
@@ -11,6 +12,7 @@ from cogr.settings import GeneratorSettings
 from cogr.snapshots import Snapshot
 from indexers.generators.base import Completion, Request
 from indexers.generators.registry import make_generator
+from indexers.proposals import proposals
 from indexers.rebuild import Job, make_plan, rebuild
 from indexers.reports import progress_bar
 from indexers.workspace import Workspace, generator_options
@@ -106,3 +108,18 @@ def statistical_targets(workspace: Workspace, queries: Sequence[Query], budget: 
         answers = [a for a in writer.generate(Request(q.id, q, prompt) for q in queries) if isinstance(a, Completion)]
     found = {answer.id: parse(answer.text)[:budget] for answer in answers}
     return {id_: tuple(words) for id_, words in found.items() if words}
+
+
+def proposal_targets(workspace: Workspace, queries: Sequence[Query], budget: int) -> dict[str, tuple[str, ...]]:
+    """Of the candidates that each query's prompt shows a random half, one at least, in the prompt's order.
+
+    A model that has learned this copies well and chooses blindly, each set about as likely as any other: what GRPO explores from.
+    Queries without candidates are left out. The draw depends on `training.seed` and on the query's id.
+    """
+    shown, found = proposals(workspace, queries), {}
+    for query in queries:
+        words = [word for word, _ in shown[query.id]]
+        if words:
+            draw = random.Random(f"{workspace.settings.training.seed} {query.id}")
+            found[query.id] = tuple([word for word in words if draw.random() < 0.5][:budget] or [draw.choice(words)])
+    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 
-from cogr.errors import MissingExtraError, TrainingError
+from cogr.errors import MissingExtraError, SettingsError, TrainingError
 from cogr.records import SIDES
 from cogr.rewards import load_reward
 from cogr.settings import Settings
@@ -36,6 +36,7 @@ def check_settings(workspace: Workspace) -> None:
             "raise the one or lower the other."
         )
     items_from(training)
+    _check_proposals(workspace.settings)
     _check_adapters(workspace.settings)
     queries = len(workspace.dataset.require("train")) + training.invented_queries
     sizes = {"query": queries, "item": len(workspace.dataset.items)}
@@ -46,6 +47,16 @@ def check_settings(workspace: Workspace) -> None:
             grpo_batch(settings, sizes[side], training.rollouts.generations, training.processes)
         except TrainingError as error:
             raise TrainingError(f"training.{side}: {error}") from None
+
+
+def _check_proposals(settings: Settings) -> None:
+    prompts = settings.prompts
+    shown = "{search_results}" in prompts.template("query").user and prompts.search_from == "statistical"
+    if settings.training.sft.queries_from == "proposals" and not shown:
+        raise SettingsError(
+            'training.sft.queries_from is "proposals", but query prompts show no keywords; set prompts.query_variant to '
+            '"search" (or put {search_results} into prompts.query_user) and prompts.search_from to "statistical".'
+        )
 
 
 def _check_adapters(settings: Settings) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from indexers import console
-from indexers.options import ConfigOption, JsonOption, SetOption, VerboseOption, set_verbosity
+from indexers.options import Call, common_options
 
 if TYPE_CHECKING:
     from trainers.training.driver import Driver
@@ -31,111 +30,77 @@ PublishOption = Annotated[
 ]
 
 
-def init(
-    config: ConfigOption = None,
-    set_: SetOption = None,
-    run: RunOption = "main",
-    json_: JsonOption = False,
-    verbose: VerboseOption = False,
-) -> None:
+@common_options(backend=False)
+def init(call: Call, run: RunOption = "main") -> None:
     """Begin a run: freeze the data's hash and the settings into its folder. Needs no torch."""
-    from indexers.workspace import Workspace
     from trainers.training.checks import check_settings
     from trainers.training.runs import create
 
-    set_verbosity(verbose)
-    workspace = Workspace.open(config, set_)
-    check_settings(workspace)
-    begun = create(workspace, run)
-    payload = {"run": begun.name, "folder": begun.folder(), "dataset_hash": workspace.dataset.dataset_hash}
-    console.emit(json_, payload, lambda out: out.print(f"Run {begun.name} in {begun.folder()}"))
-    console.next_command(_command("sft", config, begun.name))
+    check_settings(call.workspace)
+    begun = create(call.workspace, run)
+    payload = {"run": begun.name, "folder": begun.folder(), "dataset_hash": call.workspace.dataset.dataset_hash}
+    call.emit(payload, lambda out: out.print(f"Run {begun.name} in {begun.folder()}"))
+    console.next_command(_command("sft", call, begun.name))
 
 
-def sft(
-    config: ConfigOption = None,
-    set_: SetOption = None,
-    run: RunOption = "main",
-    json_: JsonOption = False,
-    verbose: VerboseOption = False,
-) -> None:
+@common_options(backend=False)
+def sft(call: Call, run: RunOption = "main") -> None:
     """Fine-tune both sides on the targets of algorithm 1, index both, evaluate: round 0."""
-    driver = _driver(config, set_, run, verbose)
+    driver = _driver(call, run)
     done = driver.sft()
-    console.emit(json_, as_dict(driver.run, done), lambda out: _show(out, driver.run))
-    console.next_command(_command("round", config, run))
+    call.emit(as_dict(driver.run, done), lambda out: _show(out, driver.run))
+    console.next_command(_command("round", call, run))
 
 
-def round_(
-    config: ConfigOption = None,
-    set_: SetOption = None,
-    run: RunOption = "main",
-    branch: BranchOption = None,
-    publish: PublishOption = None,
-    json_: JsonOption = False,
-    verbose: VerboseOption = False,
-) -> None:
+@common_options()
+def round_(call: Call, run: RunOption = "main", branch: BranchOption = None, publish: PublishOption = None) -> None:
     """Train the query side, then the item side, each against the other's frozen snapshot; index, evaluate.
 
     Does the next round, or the rest of one that was interrupted.
     """
-    driver = _driver(config, set_, run, verbose, branch)
+    driver = _driver(call, run, branch)
     done = driver.round(publish)
-    console.emit(json_, as_dict(driver.run, done), lambda out: _show(out, driver.run))
-    console.next_command(_command("round", config, driver.run.name))
+    call.emit(as_dict(driver.run, done), lambda out: _show(out, driver.run))
+    console.next_command(_command("round", call, driver.run.name))
 
 
+@common_options()
 def run_rounds(
+    call: Call,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Rounds after SFT that the run shall have.")] = 5,
-    config: ConfigOption = None,
-    set_: SetOption = None,
     run: RunOption = "main",
     branch: BranchOption = None,
     publish: PublishOption = None,
-    json_: JsonOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """SFT where it is not done, then rounds until the run has so many. Run again after any death: it goes on."""
-    driver = _driver(config, set_, run, verbose, branch)
+    driver = _driver(call, run, branch)
     done = driver.sft()
     while (state := driver.run.state()).rounds_done < rounds or state.unpublished:
         done = driver.round(publish)
-    console.emit(json_, {"run": driver.run.name, "rounds": rows(driver.run)}, lambda out: _show(out, driver.run))
-    console.next_command(f"cogr-train evaluate --item {done.items} --query {done.queries}")
+    call.emit({"run": driver.run.name, "rounds": rows(driver.run)}, lambda out: _show(out, driver.run))
+    console.next_command(f"cogr-train evaluate{_config(call)} --item {done.items} --query {done.queries}")
 
 
-def status(
-    config: ConfigOption = None,
-    set_: SetOption = None,
-    run: RunOption = "main",
-    json_: JsonOption = False,
-    verbose: VerboseOption = False,
-) -> None:
+@common_options(backend=False)
+def status(call: Call, run: RunOption = "main") -> None:
     """What a run has done, with figures, and what is next."""
-    from indexers.workspace import Workspace
     from trainers.training.runs import open_run
 
-    set_verbosity(verbose)
-    opened = open_run(Workspace.open(config, set_), run)
-    console.emit(
-        json_, {"run": opened.name, "rounds": rows(opened), "next": _next(opened)}, lambda out: _show(out, opened)
-    )
-    console.next_command(_command("round" if opened.state().finished else "sft", config, run))
+    opened = open_run(call.workspace, run)
+    payload = {"run": opened.name, "rounds": rows(opened), "next": _next(opened)}
+    call.emit(payload, lambda out: _show(out, opened))
+    console.next_command(_command("round" if opened.state().finished else "sft", call, run))
 
 
-def _driver(config: Path | None, set_: list[str] | None, name: str, verbose: bool, new: str | None = None) -> Driver:
-    from indexers.workspace import Workspace
+def _driver(call: Call, name: str, new: str | None = None) -> Driver:
     from trainers.training.checks import check_settings
     from trainers.training.driver import Driver
     from trainers.training.launching import Launcher
     from trainers.training.runs import branch, open_run
 
-    set_verbosity(verbose)
-    workspace = Workspace.open(config, set_)
-    check_settings(workspace)
-    run = branch(workspace, name, new) if new else open_run(workspace, name)
-    launcher = Launcher(config, tuple(set_ or ()))
-    return Driver(workspace, run, launcher, console.note)
+    check_settings(call.workspace)
+    run = branch(call.workspace, name, new) if new else open_run(call.workspace, name)
+    return Driver(call.workspace, run, Launcher(call.config, tuple(call.overrides)), console.note)
 
 
 def rows(run: Run) -> list[dict[str, Any]]:
@@ -192,6 +157,9 @@ def _show(out: Console, run: Run) -> None:
     out.print(f"next: {_next(run)}")
 
 
-def _command(name: str, config: Path | None, run: str) -> str:
-    own = f" -c {config}" if config else ""
-    return f"cogr-train {name}{own}" + (f" --run {run}" if run != "main" else "")
+def _command(name: str, call: Call, run: str) -> str:
+    return f"cogr-train {name}{_config(call)}" + (f" --run {run}" if run != "main" else "")
+
+
+def _config(call: Call) -> str:
+    return f" -c {call.config}" if call.config else ""

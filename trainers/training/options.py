@@ -21,6 +21,12 @@ def hide_vllm() -> None:
         sys.modules["vllm"] = None  # type: ignore[assignment]
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """True for the errors by which Python and torch say that memory, of GPU or machine, is used up."""
+    text = str(error).lower()
+    return isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text
+
+
 def number_formats(settings: TrainingSettings) -> dict[str, Any]:
     """Arguments of a trainer's configuration that depend on the device and on what it may write."""
     import torch

@@ -11,6 +11,7 @@ from typing import Any
 from cogr.errors import DataError
 from cogr.prompts import Prompt
 from cogr.training_settings import TrainingSettings
+from trainers.training.answers import project_answers_only
 from trainers.training.options import (
     context_of,
     lora_config,
@@ -82,6 +83,7 @@ def run_sft(job: SftJob) -> Trained:
         callbacks=[log],
     )
     silence(trainer)
+    project_answers_only(trainer.model)
     trainer.train()
     return Trained(trainer, {"examples": len(examples), "too_long": too_long, **log.notes})
 

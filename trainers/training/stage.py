@@ -22,7 +22,7 @@ from indexers.options import set_verbosity
 from indexers.workspace import Workspace
 from trainers.training.forking import die_with
 from trainers.training.judging import verdict
-from trainers.training.options import hide_vllm
+from trainers.training.options import hide_vllm, is_out_of_memory
 from trainers.training.runs import Run, open_run
 from trainers.training.scene import Scene
 from trainers.training.state import StageRecord
@@ -101,12 +101,6 @@ def _lock(store: Store, name: str) -> Iterator[None]:
                     raise
                 time.sleep(0.1)
         yield
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """True for the errors by which Python and torch say that memory, of GPU or machine, is used up."""
-    text = str(error).lower()
-    return isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text
 
 
 def _leave(file: Path | None, sentence: str, status: int) -> None:

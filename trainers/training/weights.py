@@ -17,13 +17,14 @@ from cogr.errors import GeneratorError, StorageError, TrainingError
 from cogr.store import storage_errors
 from cogr.training_settings import TrainingSettings
 from indexers.generators.models import digest, first_line, load_tokenizer, read_json, resolve_model
+from trainers.training.options import is_out_of_memory
 from trainers.training.runs import Run
 
 _SUMS = "sha256.json"
 
 
 def load_model(folder: Path) -> Any:
-    """The model in float32, ready to train. Raises GeneratorError."""
+    """The model in float32, ready to train. Raises GeneratorError; lets pass what is out of memory."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -32,6 +33,8 @@ def load_model(folder: Path) -> Any:
             folder, dtype=torch.float32, use_safetensors=True, trust_remote_code=False, local_files_only=True
         )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
+        if is_out_of_memory(error):
+            raise
         raise GeneratorError(f"The model {folder} can't be loaded ({first_line(error)}).") from error
 
 

@@ -15,7 +15,7 @@ from cogr.records import Entity, Side
 from cogr.rewards import World
 from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
 from cogr.training_settings import ItemsFrom, TrainingSettings
-from trainers.training.building import build_snapshot, draw_sets, statistical_targets
+from trainers.training.building import build_snapshot, draw_sets, proposal_targets, statistical_targets
 from trainers.training.scene import Scene
 from trainers.training.state import StageName
 from trainers.training.words import WordModel
@@ -61,8 +61,11 @@ def write_targets(scene: Scene) -> Wrote:
     sft, base, source = scene.settings.sft, base_model(scene), items_from(scene.settings)
     sets, snapshot = _first_sets(scene, source, base)
     items = item_targets(sets, sft.item_keywords)
+    queries: Mapping[str, Sequence[str]]
     if sft.queries_from == "statistical":
         queries = statistical_targets(scene.workspace, scene.practice, sft.query_keywords)
+    elif sft.queries_from == "proposals":
+        queries = proposal_targets(scene.workspace, scene.practice, sft.query_keywords)
     else:
         queries = query_targets(items, {**scene.relevant, **scene.invented.relevant}, sft.query_keywords)
     if not queries.keys() & scene.relevant.keys():

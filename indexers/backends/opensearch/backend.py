@@ -7,13 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from cogr.errors import SnapshotError
 from cogr.records import Side
 from cogr.settings import OpenSearchSettings
-from cogr.snapshots import Snapshot, open_snapshot
+from cogr.snapshots import Row, Snapshot, open_snapshot
 from cogr.store import Store
-from indexers.backends.base import Listed, Pushed, SearchResult, Verified
+from indexers.backends.base import Listed, Mismatch, Pushed, SearchResult, Verified
 from indexers.backends.checks import check_side
 from indexers.backends.mirrors import mirror_of
-from indexers.backends.opensearch import publish, push, search, template, verify
+from indexers.backends.opensearch import compare, publish, push, search, template, verify
 from indexers.backends.opensearch.client import Cluster
+from indexers.backends.opensearch.indexes import mark
 from indexers.backends.opensearch.mapping import alias_name
 
 
@@ -43,6 +44,19 @@ class OpenSearchBackend:
     def verify(self, snapshot: Snapshot, queries: Iterable[Sequence[str]]) -> Verified:
         """See `verify.verify`."""
         return verify.verify(self.cluster, self.prefix, snapshot, mirror_of(self._store, snapshot), queries)
+
+    def compare(self, snapshot: Snapshot, rows: Sequence[Row], after: str, *, last: bool) -> Sequence[Mismatch]:
+        """See `compare.compare`."""
+        index = publish.complete_index(self.cluster, self.prefix, snapshot.id).name
+        return compare.compare(self.cluster, index, snapshot.side, rows, after, last=last)
+
+    def identity(self, snapshot_id: str) -> str:
+        """The index's UUID."""
+        return publish.complete_index(self.cluster, self.prefix, snapshot_id).uuid
+
+    def distrust(self, snapshot_id: str) -> None:
+        """Take the mark of a passed verification back."""
+        mark(self.cluster, publish.pushed_index(self.cluster, self.prefix, snapshot_id), verified=False)
 
     def publish(self, snapshots: Mapping[Side, str]) -> Mapping[Side, str | None]:
         """See `publish.publish`. Before the switch, the stored search template is put in place."""

@@ -25,7 +25,7 @@ def publish(cluster: Cluster, prefix: str, snapshots: Mapping[Side, str]) -> dic
         CheckFailedError: a snapshot was not verified.
         ServiceError: an alias' name is taken, or the cluster refuses. The aliases are as they were.
     """
-    now = {side: _aliased(cluster, prefix, side) for side in SIDES}
+    now = _aliased(cluster, prefix)
     new = {side: _publishable(cluster, prefix, side, id_) for side, id_ in snapshots.items()}
     pair = [state for side in SIDES for state in ([new[side]] if side in new else now[side])]
     check_normalisers({state.snapshot: str(state.meta.get("normaliser")) for state in pair})
@@ -44,8 +44,9 @@ def publish(cluster: Cluster, prefix: str, snapshots: Mapping[Side, str]) -> dic
 
 
 def serving(cluster: Cluster, prefix: str) -> dict[Side, str | None]:
-    """The snapshot that each alias names, or None."""
-    return {side: state.snapshot if (state := serving_index(cluster, prefix, side)) else None for side in SIDES}
+    """The snapshot that each alias names, or None; both are of one moment, since one request asks for both."""
+    aliased = _aliased(cluster, prefix)
+    return {side: state.snapshot if (state := _only(prefix, side, aliased[side])) else None for side in SIDES}
 
 
 def serving_index(cluster: Cluster, prefix: str, side: Side) -> IndexState | None:
@@ -54,7 +55,10 @@ def serving_index(cluster: Cluster, prefix: str, side: Side) -> IndexState | Non
     Raises:
         ServiceError: the alias names several indexes, or one that is not ours.
     """
-    states = _aliased(cluster, prefix, side)
+    return _only(prefix, side, _aliased(cluster, prefix)[side])
+
+
+def _only(prefix: str, side: Side, states: list[IndexState]) -> IndexState | None:
     if len(states) > 1:
         names = " and ".join(state.name for state in states)
         raise ServiceError(
@@ -115,25 +119,28 @@ def delete(cluster: Cluster, prefix: str, snapshot_id: str) -> None:
     cluster.call("DELETE", f"/{state.name}", doing=f"deleting the index {state.name}")
 
 
-def _aliased(cluster: Cluster, prefix: str, side: Side) -> list[IndexState]:
-    """The indexes that the side's alias names.
+def _aliased(cluster: Cluster, prefix: str) -> dict[Side, list[IndexState]]:
+    """The indexes that each side's alias names, by one request.
 
     Raises:
-        ServiceError: the name belongs to an index, or the alias names an index that is not ours.
+        ServiceError: a name belongs to an index, or an alias names an index that is not ours.
     """
-    alias = alias_name(prefix, side)
-    found = cluster.call("GET", f"/{alias}", doing=f"looking at the alias {alias}", missing_ok=True) or {}
-    if alias in found:
-        raise ServiceError(
-            f"The name {alias} at {cluster.url} is taken by an index, so it can't be an alias; rename or remove the index, or choose another opensearch.prefix."
-        )
-    states = [IndexState.read(name, answer) for name, answer in found.items()]
-    for state in states:
+    names = {side: alias_name(prefix, side) for side in SIDES}
+    path, doing = ",".join(names.values()), f"looking at the aliases of {prefix}"
+    found = cluster.call("GET", f"/{path}", params={"ignore_unavailable": "true"}, doing=doing)
+    states = [IndexState.read(name, answer) for name, answer in sorted(found.items())]
+    for alias in names.values():
+        if alias in found:
+            raise ServiceError(
+                f"The name {alias} at {cluster.url} is taken by an index, so it can't be an alias; rename or remove the index, or choose another opensearch.prefix."
+            )
+    aliased = {side: [state for state in states if name in state.aliases] for side, name in names.items()}
+    for side, state in ((side, state) for side, some in aliased.items() for state in some):
         if not state.snapshot:
             raise ServiceError(
-                f"The alias {alias} at {cluster.url} names the index {state.name}, which was not written by cogr; choose another opensearch.prefix."
+                f"The alias {names[side]} at {cluster.url} names the index {state.name}, which was not written by cogr; choose another opensearch.prefix."
             )
-    return sorted(states, key=lambda state: state.name)
+    return aliased
 
 
 def _publishable(cluster: Cluster, prefix: str, side: Side, snapshot_id: str) -> IndexState:

@@ -1,0 +1,203 @@
+"""A catalogue of made-up items from its file to what serves: seconds, bytes and peak memory of every stage, by size.
+
+    python benchmarks/bench_scale.py [--items 10000 100000 1000000] [--url http://localhost:9200] [--quick] [--json]
+
+Each size runs in a process of its own, so that peaks are its own: load the data set, plan, generate (`scripted`, in this process),
+assemble, push, mirror, verify, publish, and all of it again with nothing changed. A stage is linear when its time per item does not
+grow with the size. The memory of a stage is the process' peak during it (VmHWM, Linux). Bytes are what the stage left in the
+store, or in the index. --quick takes 200 and 400 items and no server (backend memory), to see that it runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from bench_push import node, timed_bare
+
+from indexers.backends.base import Backend
+from indexers.backends.mirrors import mirror_of
+from indexers.backends.opensearch import OpenSearchBackend
+from indexers.publishing import probes, publish, warm_up
+from indexers.rebuild import freeze, generate_missing, make_plan
+from indexers.rebuilding import Outcome, Wishes, make_job, run_rebuild
+from indexers.workspace import Workspace
+
+SIZES = (10_000, 100_000, 1_000_000)
+PREFIX = "cogr-scale"
+VOCABULARY, WORDS, ZIPF = 60_000, 24, 0.8
+QUERIES = 20
+WARM_UP = 100
+
+T = TypeVar("T")
+
+
+def write_catalogue(folder: Path, items: int) -> None:
+    """items.jsonl: titles of six words, texts of 18 more, drawn by Zipf's law from 60,000 words; and a configuration."""
+    draw = np.random.default_rng(0)
+    cumulative = np.cumsum(np.arange(1, VOCABULARY + 1) ** -ZIPF)
+    data = folder / "data"
+    data.mkdir()
+    with (data / "items.jsonl").open("w", encoding="utf-8") as file:
+        for number in range(items):
+            words = [f"word{w}" for w in np.searchsorted(cumulative, draw.random(WORDS) * cumulative[-1]).tolist()]
+            item = {"id": f"item{number:08}", "title": " ".join(words[:6]), "text": " ".join(words[6:])}
+            file.write(json.dumps(item) + "\n")
+    (folder / "cogr.toml").write_text(
+        '[dataset]\nloader = "jsonl"\npath = "data"\n[generator]\nname = "scripted"\n[generator.scripted]\nwords = 15\n'
+    )
+
+
+class Stages:
+    """Times stages and takes the peak of each."""
+
+    def __init__(self, folder: Path, *, quiet: bool) -> None:
+        self._folder = folder
+        self._quiet = quiet
+        self.rows: dict[str, dict[str, float]] = {}
+
+    def run(self, name: str, what: Callable[[], T]) -> T:
+        """Do it and note seconds, peak megabytes and megabytes left on disk."""
+        before = _bytes_below(self._folder)
+        with _peak() as peak:
+            started = time.perf_counter()
+            done = what()
+            seconds = time.perf_counter() - started
+        disk = (_bytes_below(self._folder) - before) / 1e6
+        self.rows[name] = {"seconds": round(seconds, 3), "peak_mb": peak[0], "disk_mb": round(disk, 1)}
+        if not self._quiet:
+            print(f"  {name}: {self.rows[name]}", file=sys.stderr, flush=True)
+        return done
+
+
+def _bytes_below(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+@contextmanager
+def _peak() -> Iterator[list[float]]:
+    """The process' largest resident set while the block runs, in MB."""
+    found = [0.0]
+    clear = Path("/proc/self/clear_refs")
+    resettable = clear.exists()
+    if resettable:
+        clear.write_text("5")
+    try:
+        yield found
+    finally:
+        if resettable:
+            line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+            found[0] = round(int(line.split()[1]) / 1e3, 1)
+        else:
+            found[0] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3, 1)
+
+
+def measure(folder: Path, items: int, url: str | None) -> dict[str, dict[str, float]]:
+    """All stages of one size, in this process; a few items go first, so that no stage pays for imports."""
+    if items > WARM_UP:
+        with tempfile.TemporaryDirectory() as small:
+            measure(Path(small), WARM_UP, url)
+    write_catalogue(folder, items)
+    stages = Stages(folder, quiet=items <= WARM_UP)
+    workspace = _workspace(folder, url)
+    stages.run("load", lambda: workspace.dataset)
+    job = make_job(workspace, Wishes("item"))
+    plan = stages.run("plan", lambda: make_plan(job))
+    stages.run("generate", lambda: generate_missing(job, plan, lambda _: None))
+    snapshot = stages.run("assemble", lambda: freeze(job, plan, {}, 0.0)).snapshot
+    backend, store = workspace.backend, workspace.store
+    pushed = stages.run("push", lambda: backend.push(snapshot))
+    stages.run("mirror", lambda: mirror_of(store, snapshot))
+    queries = stages.run("probes", lambda: probes(backend, store, snapshot, QUERIES))
+    stages.run("verify", lambda: backend.verify(snapshot, queries))
+    stages.run("warm up", lambda: warm_up(backend, store, [snapshot.id], QUERIES))
+    stages.run("publish", lambda: publish(backend, store, [snapshot.id]))
+    stages.rows["push"] |= {"per_second": round(items / pushed.seconds), "index_mb": _index_mb(backend, snapshot.id)}
+    if isinstance(backend, OpenSearchBackend):
+        bare = timed_bare(backend.cluster, snapshot, str(url))
+        stages.rows["push"] |= {"bare_per_second": round(items / bare), "over_bare": round(bare / pushed.seconds, 3)}
+    again = stages.run("rerun", lambda: _rerun(folder, url))
+    if again.rebuilt.generated:
+        raise SystemExit(f"The rerun generated {again.rebuilt.generated} items, although nothing had changed.")
+    if isinstance(backend, OpenSearchBackend):
+        backend.cluster.call("DELETE", f"/{pushed.index}", doing="cleaning up")
+    return stages.rows
+
+
+def _workspace(folder: Path, url: str | None) -> Workspace:
+    settings = [f"store={folder / 'store'}"]
+    settings += [f"opensearch.url={url}", f"opensearch.prefix={PREFIX}", "backend=opensearch"] if url else []
+    return Workspace.open(folder / "cogr.toml", settings)
+
+
+def _rerun(folder: Path, url: str | None) -> Outcome:
+    """The whole command once more, from the file of items on."""
+    return run_rebuild(_workspace(folder, url), Wishes("item"), lambda *_: nullcontext(lambda _: None), lambda _: None)
+
+
+def _index_mb(backend: Backend, snapshot: str) -> float:
+    listed = next(one for one in backend.list() if one.snapshot == snapshot)
+    return round((listed.bytes or 0) / 1e6, 1)
+
+
+def table(sizes: dict[int, dict[str, dict[str, float]]]) -> Iterator[str]:
+    """Lines: a stage in each, seconds and memory by size, and how much longer an item takes in the largest than in the smallest."""
+    smallest, largest = min(sizes), max(sizes)
+    yield f"{'stage':10}" + "".join(f"{f'{size:,} items':>32}" for size in sizes) + f"{'an item, largest/smallest':>28}"
+    for stage in sizes[smallest]:
+        cells = [rows[stage] for rows in sizes.values()]
+        shown = "".join(f"{c['seconds']:>10.2f} s {c['peak_mb']:>7.0f} MB {c['disk_mb']:>7.0f} MB" for c in cells)
+        growth = (cells[-1]["seconds"] / largest) / max(1e-9, cells[0]["seconds"] / smallest)
+        yield f"{stage:10}{shown}{growth:>28.2f}"
+    for size, rows in sizes.items():
+        push = rows["push"]
+        total = sum(row["seconds"] for stage, row in rows.items() if stage != "rerun")
+        bare = f", {push['over_bare']:.2f} of bare bulk" if "over_bare" in push else ""
+        peak = max(row["peak_mb"] for row in rows.values())
+        yield (
+            f"{size:,} items: {total:.1f} s in all, peak {peak:.0f} MB; push {push['per_second']:,} documents/s{bare}, "
+            f"index {push['index_mb']:.0f} MB; rerun {rows['rerun']['seconds']:.1f} s"
+        )
+
+
+def _in_own_process(items: int, url: str | None) -> dict[str, dict[str, float]]:
+    command = [sys.executable, __file__, "--one", str(items), *(["--url", url] if url else ["--no-server"])]
+    print(f"{items:,} items", file=sys.stderr, flush=True)
+    rows: dict[str, dict[str, float]] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+    return rows
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--items", type=int, nargs="+", default=SIZES)
+    parser.add_argument(
+        "--url", help="a node that may be loaded; indexes cogr-scale-* are made. One is started by default"
+    )
+    parser.add_argument("--no-server", action="store_true", help="the backend memory instead of OpenSearch")
+    parser.add_argument("--quick", action="store_true", help="200 and 400 items, no server")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        with tempfile.TemporaryDirectory() as folder:
+            print(json.dumps(measure(Path(folder), options.one, options.url)))
+        return
+    sizes = (200, 400) if options.quick else options.items
+    with nullcontext() if options.quick or options.no_server else node(options.url) as url:
+        found = {size: _in_own_process(size, url) for size in sizes}
+    print(json.dumps(found) if options.json else "\n".join(table(found)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""Settings of what a process says about itself: logs, metrics, traces. What they do is in `indexers.telemetry`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from cogr.tables import Table
+
+
+class LogSettings(Table):
+    """What goes to standard error. Texts of items and queries are in no line above the level debug."""
+
+    format: Literal["text", "json"] = Field("text", description="text: for people; json: one JSON object a line")
+    level: Literal["debug", "info", "warning"] = Field(
+        "warning", description="Lines of this level and above; -v asks for info"
+    )
+
+
+class MetricsSettings(Table):
+    """Prometheus metrics of this process. See docs/observability.md for every one of them."""
+
+    port: int | None = Field(
+        None,
+        ge=0,
+        le=65535,
+        description="Answer scrapes on this port; 0 takes a free one and says which; off unless set",
+    )
+    ports: int = Field(
+        1,
+        ge=1,
+        le=1000,
+        description="How many ports from metrics.port on may be tried, for several processes on a host",
+    )
+    host: str = Field("127.0.0.1", description="Address to listen on; 0.0.0.0 for scrapes from other hosts")
+    file: str | None = Field(
+        None, description="Write the metrics into this file when a command ends, for the node exporter (*.prom)"
+    )
+
+
+class TracesSettings(Table):
+    """OpenTelemetry traces by OTLP over HTTP. The OTEL_* environment variables hold as the OpenTelemetry SDK reads them."""
+
+    endpoint: str | None = Field(
+        None,
+        pattern=r"^https?://",
+        description="http://collector:4318; OTEL_EXPORTER_OTLP_ENDPOINT says the same; off unless one is set",
+    )

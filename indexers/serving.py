@@ -1,0 +1,154 @@
+"""The commands that decide what serves, and look after it: options and output only, the work is in the modules beside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from cogr.errors import CheckFailedError, UserError
+from indexers import console
+from indexers.options import Call, common_options
+
+IntoOption = Annotated[
+    str | None,
+    typer.Option("--into", metavar="INDEX", help="An index that another team owns (or its alias), instead of our own."),
+]
+FieldOption = Annotated[
+    str, typer.Option("--field", help="With --into: what the names of the keyword fields there begin with.")
+]
+
+
+@common_options()
+def publish(
+    snapshots: Annotated[list[str], typer.Argument(help="One snapshot, or an item and a query snapshot as a pair.")],
+    call: Call,
+    gate: Annotated[
+        bool, typer.Option("--gate/--no-gate", help="Compare with what serves first, as the settings publish.* say.")
+    ] = True,
+    into: IntoOption = None,
+    field: FieldOption = "cogr_keywords",
+) -> None:
+    """Let pushed snapshots serve, all of them by one atomic switch.
+
+    With --into, an item snapshot becomes a field of another team's index, and its search template names that field.
+    """
+    from indexers.gate import check
+
+    workspace = call.workspace
+    gate = gate and workspace.settings.publish.gate
+    if into:
+        _publish_into(call, snapshots, into, field, gate=gate)
+        return
+    verdict = check(workspace, snapshots) if gate else None
+    _switch(call, snapshots, {"gate": verdict.as_dict()} if verdict else {})
+
+
+@common_options()
+def rollback(
+    call: Call,
+    to: Annotated[
+        list[str] | None,
+        typer.Option("--to", help="Snapshot to go back to; what served before the last switch by default."),
+    ] = None,
+    into: IntoOption = None,
+    field: FieldOption = "cogr_keywords",
+) -> None:
+    """Let what served before serve again, by the same atomic switch."""
+    from indexers.history import previous
+
+    workspace = call.workspace
+    if into:
+        _publish_into(call, to, into, field, gate=False)
+        return
+    ids = to or list(previous(workspace.store, workspace.backend.name, workspace.backend.serving()).values())
+    _switch(call, ids, {})
+
+
+def _publish_into(call: Call, ids: list[str] | None, into: str, field: str, *, gate: bool) -> None:
+    """Publish the one item snapshot, or what served before, into another team's index."""
+    from indexers import reports
+    from indexers.gate import check
+    from indexers.merging import Place
+
+    workspace = call.workspace
+    place = Place(workspace, into, field)
+    ids = ids or [place.before()]
+    if len(ids) != 1:
+        raise UserError("--into takes one item snapshot; queries are published as usual, by a call of their own.")
+    if gate:
+        check(workspace, ids, {"item": place.serving, "query": workspace.backend.serving()["query"]})
+    merged = place.publish(ids[0], console.note).as_dict()
+    call.emit(merged, lambda out: reports.facts(out, f"Serving in {into}", merged))
+    console.next_command(f"cogr-index prune --into {into} --field {field} --dry-run")
+
+
+def _switch(call: Call, ids: list[str], more: Mapping[str, Any]) -> None:
+    from indexers import reports
+    from indexers.history import remember
+    from indexers.publishing import publish as switch
+    from indexers.publishing import warm_up
+
+    workspace = call.workspace
+    warm_up(workspace.backend, workspace.store, ids, workspace.settings.publish.warm_up_queries)
+    before = switch(workspace.backend, workspace.store, ids).before
+    serving = workspace.backend.serving()
+    remember(workspace.store, workspace.backend.name, serving)
+    payload = {"serving": serving, "before": before, **more}
+    call.emit(payload, lambda out: reports.facts(out, "Serving now", payload["serving"]))
+    console.next_command('cogr-index search "some query"')
+
+
+@common_options()
+def verify(
+    snapshot: Annotated[str | None, typer.Argument(help="Id of a snapshot; what serves by default.")] = None,
+    *,
+    call: Call,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A sample of the documents, as before publishing, instead of every one.")
+    ] = False,
+    queries: Annotated[int, typer.Option("--queries", min=0, help="Live queries to compare with the mirror.")] = 100,
+    show: Annotated[int, typer.Option("--show", min=0, max=100, help="Differences to show; all are counted.")] = 10,
+) -> None:
+    """Compare what is in the backend with the snapshot: every document, the count, and live results bit for bit.
+
+    Run it again after an interruption: it goes on.
+    """
+    from cogr.records import SIDES
+    from indexers import reports
+
+    workspace = call.workspace
+    ids = [snapshot] if snapshot else [id_ for side in SIDES if (id_ := workspace.backend.serving().get(side))]
+    if not ids:
+        raise UserError(
+            "Nothing serves yet, so there is nothing to verify: run cogr-index rebuild, or name a snapshot."
+        )
+    found = {id_: _verified(call, id_, quick=quick, queries=queries, show=show) for id_ in ids}
+    call.emit({"verified": found}, lambda out: reports.verified(out, found))
+    differing = {id_: values["differences"] for id_, values in found.items() if values.get("differences")}
+    if differing:
+        counts = " and ".join(f"{count:,} entities of {id_}" for id_, count in differing.items())
+        raise CheckFailedError(
+            f"{counts} are not in the backend as the snapshot says; nothing switches to it any more: delete its index and push it again."
+        )
+
+
+def _verified(call: Call, id_: str, *, quick: bool, queries: int, show: int) -> dict[str, Any]:
+    """One snapshot's verification, as it is emitted."""
+    from cogr.snapshots import open_snapshot
+    from indexers import reports
+    from indexers.publishing import probes
+    from indexers.verifying import compare_all
+
+    workspace, backend = call.workspace, call.workspace.backend
+    opened = open_snapshot(workspace.store, id_)
+    compared: dict[str, Any] = {}
+    if not quick:
+        with reports.progress_bar(f"documents of {id_}", opened.manifest.entities) as advance:
+            whole = compare_all(backend, workspace.store, opened, advance)
+        compared = whole.as_dict(show)
+        if whole.differences:
+            backend.distrust(id_)
+            return compared
+    return {**compared, **reports.plain(backend.verify(opened, probes(backend, workspace.store, opened, queries)))}

@@ -1,0 +1,110 @@
+"""A catalogue in editions: what a rebuild or an update turns it into, and what an undisturbed one makes of each edition."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from cogr.mirror import Mirror
+from cogr.records import Side
+from cogr.snapshots import Snapshot
+from indexers.rebuilding import Wishes, run_rebuild
+from indexers.workspace import Workspace
+from tests.drills.reader import TOP
+
+WORDS = 11
+CHANGED = 0.1
+"""Share of the items that an update changes."""
+
+QUERIES = [[f"word{n % WORDS}", f"more{n % 5}"] for n in range(6)]
+
+Item = Mapping[str, str]
+
+
+class Catalogue:
+    """Items whose texts name the edition in which they last changed.
+
+    Args:
+        folder: gets `data/`, `cogr.toml` and the snapshots of undisturbed rebuilds.
+        items: how many.
+        settings: of undisturbed rebuilds, where they differ from the configuration.
+    """
+
+    def __init__(self, folder: Path, items: int, settings: Mapping[str, str]) -> None:
+        self.folder = folder
+        self._settings = settings
+        self.edition = 0
+        self._draw = random.Random(1)
+        self._items: dict[str, Item] = {}
+        (folder / "data").mkdir()
+        queries = [{"id": f"q{n}", "text": f"word{n}", "split": "train" if n < 8 else "test"} for n in range(WORDS)]
+        labels = [{"query": f"q{n % WORDS}", "item": f"i{n}", "grade": 1} for n in range(items)]
+        self._write("queries", queries)
+        self._write("labels", labels)
+        (folder / "cogr.toml").write_text(
+            '[dataset]\nloader = "jsonl"\npath = "data"\n[generator]\nname = "scripted"\n'
+            "[rebuild]\nflush_answers = 32\nverify_queries = 5\n[publish]\ntolerance = 0.5\nmin_vocabulary = 0\n"
+        )
+        self._items = {f"i{n}": self._item(f"i{n}", n) for n in range(items)}
+        self._save()
+
+    def _item(self, id_: str, number: int) -> Item:
+        text = f"word{number % WORDS} more{number % 5} edition{self.edition} edition{self.edition}of{number % 7}"
+        return {"id": id_, "title": f"thing {number}", "text": text}
+
+    def rewrite(self) -> None:
+        """The next edition: every item is another one."""
+        self.edition += 1
+        self._items = {id_: self._item(id_, int(id_[1:])) for id_ in self._items}
+        self._save()
+
+    def change(self) -> Path:
+        """The next edition: some items are others, some are new, some gone. Returns the file of changes."""
+        self.edition += 1
+        labelled = [id_ for id_ in self._items if id_[0] == "i"]
+        gone = [id_ for id_ in self._items if id_[0] == "n"][:20]
+        changed = [self._item(id_, int(id_[1:])) for id_ in self._draw.sample(labelled, int(CHANGED * len(labelled)))]
+        new = [self._item(f"n{self.edition * 100 + n}", n) for n in range(20)]
+        for item in (*changed, *new):
+            self._items[item["id"]] = item
+        for id_ in gone:
+            del self._items[id_]
+        self._save()
+        return self._write("changes", [*changed, *new, *({"id": id_, "deleted": True} for id_ in gone)])
+
+    def _save(self) -> None:
+        self._write("items", self._items.values())
+
+    def _write(self, name: str, records: Iterable[Mapping[str, Any]]) -> Path:
+        path = self.folder / "data" / f"{name}.jsonl"
+        unfinished = path.with_suffix(".new")
+        unfinished.write_text("".join(json.dumps(record) + "\n" for record in records))
+        unfinished.replace(path)
+        return path
+
+    def calm(self, side: Side = "item") -> Snapshot:
+        """The present edition, rebuilt in this process in a store of its own where nothing happens to it."""
+        settings = {**self._settings, "store": str(self.folder / "calm")}
+        workspace = Workspace.open(self.folder / "cogr.toml", [f"{key}={value}" for key, value in settings.items()])
+        outcome = run_rebuild(
+            workspace, Wishes(side, push=False), lambda *_: nullcontext(lambda _: None), lambda _: None
+        )
+        return outcome.rebuilt.snapshot
+
+    def asked(self) -> list[list[str]]:
+        """Queries that tell this edition from the one before, and some that both answer."""
+        editions = [[f"edition{edition}", "word3"] for edition in (self.edition - 1, self.edition) if edition >= 0]
+        return [*editions, [f"edition{self.edition}of3"], *QUERIES]
+
+
+def answers(snapshot: Snapshot, queries: Iterable[list[str]]) -> list[Any]:
+    """What the snapshot answers, by its mirror: the total, and the best hits with scores."""
+    mirror = Mirror.build(snapshot)
+    found = (mirror.search(words, TOP) for words in queries)
+    return [
+        [one.total, [[id_, score] for id_, score in zip(one.ids, one.scores.tolist(), strict=True)]] for one in found
+    ]

@@ -1,0 +1,279 @@
+"""A fleet under fire: one command after the other, processes and servers that are killed at random, and what must hold after each.
+
+What dies is started again, as an orchestrator does. The catalogue goes from edition to edition by a rebuild on workers or
+by an update; each is over when the same command has ended well, however often it was killed before.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import time
+import uuid
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from cogr.settings import OpenSearchSettings
+from cogr.snapshots import Snapshot, open_snapshot
+from cogr.store import Store
+from indexers.backends.opensearch import OpenSearchBackend
+from indexers.backends.opensearch.indexes import read_index
+from indexers.fleet.lease import read_lease
+from indexers.fleet.status import overview
+from tests.drills.catalogue import Catalogue, answers
+from tests.drills.nursery import Child, Nursery
+from tests.drills.servers import Broker, Node
+
+QUICK = {
+    "fleet.heartbeat_seconds": "0.3",
+    "fleet.lost_seconds": "2",
+    "fleet.lease_seconds": "2",
+    "fleet.poll_seconds": "0.1",
+    "fleet.first_items": "64",
+    "fleet.shard_seconds": "1",
+    # Workers die of the drill and not of entities: none of these may be set aside for it.
+    "fleet.attempts": "50",
+    "generator.scripted.delay": "0.003",
+    "backend": "opensearch",
+}
+RETRY = 0.3
+"""Seconds after which a command that found a service away is tried again."""
+
+
+class Fire:
+    """Everything that runs, and what was done to it.
+
+    Args:
+        folder: gets the catalogue and the store.
+        nursery: starts processes.
+        broker: may be killed.
+        opensearch: where to publish.
+        node: the same, where it may be killed.
+        weights: how often what is harmed.
+        own: settings of one kind of process only, by "worker" and "coordinator".
+        more: settings of all processes, and of the undisturbed rebuilds.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        nursery: Nursery,
+        broker: Broker,
+        opensearch: OpenSearchSettings,
+        *,
+        items: int,
+        weights: Mapping[str, float],
+        node: Node | None = None,
+        workers: int = 3,
+        seed: int = 0,
+        own: Mapping[str, Mapping[str, str]] | None = None,
+        more: Mapping[str, str] | None = None,
+    ) -> None:
+        self.catalogue = Catalogue(folder, items, more or {})
+        self.store = Store((more or {}).get("store", str(folder / ".cogr")))
+        self.kills: Counter[str] = Counter()
+        self.other: Counter[str] = Counter()
+        self.cycles: Counter[str] = Counter()
+        self.statuses: Counter[int] = Counter()
+        self._folder, self._nursery, self._broker, self._node = folder, nursery, broker, node
+        self.prefix = f"drill-{uuid.uuid4().hex[:6]}"
+        self._settings = opensearch.model_copy(update={"prefix": self.prefix})
+        self._weights = dict(weights)
+        self._draw = random.Random(seed)
+        urls = {"redis.url": str(broker.redis.url), "opensearch.url": str(opensearch.url)}
+        prefixes = {"redis.prefix": self.prefix, "opensearch.prefix": self.prefix}
+        self._sets = QUICK | urls | prefixes | dict(more or {})
+        self._own = own or {}
+        self._children: list[Child] = []
+        self._serving: Snapshot | None = None
+        self._command: Child | None = None
+        self._retry_at = 0.0
+        self._workers = [self._worker(number) for number in range(workers)]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for child in self._children:
+            child.kill()
+        if self._node is None and error is None:
+            backend = OpenSearchBackend(self._settings, self.store)
+            backend.cluster.call("DELETE", f"/{self.prefix}-*", doing="cleaning up")
+            backend.close()
+
+    # Processes
+
+    def _start(self, module: str, log: str, kind: str, *arguments: str) -> Child:
+        values = {**self._sets, **self._own.get(kind, {})}
+        sets = [part for key, value in values.items() for part in ("--set", f"{key}={value}")]
+        whole = [*arguments, "-c", str(self._folder / "cogr.toml"), *sets]
+        self._children.append(self._nursery.start(module, whole, self._folder / f"{log}.log"))
+        return self._children[-1]
+
+    def _worker(self, number: int) -> Child:
+        return self._start("ops.cli", f"worker{number}", "worker", "worker", "--side", "item", "-v")
+
+    def _index(self, *arguments: str) -> Child:
+        return self._start("indexers.cli", "command", "coordinator", *arguments, "--json")
+
+    def tend(self, arguments: Sequence[str]) -> dict[str, Any] | None:
+        """Start what is gone. Returns what the command said once it has ended well."""
+        for number, worker in enumerate(self._workers):
+            if worker.poll() is not None:
+                self._workers[number] = self._worker(number)
+        if self._command is None:
+            if time.monotonic() >= self._retry_at:
+                self._command = self._index(*arguments)
+            return None
+        status = self._command.poll()
+        if status is None:
+            return None
+        ended, self._command = self._command, None
+        self.statuses[status] += 1
+        if status == 0:
+            answer: dict[str, Any] = json.loads(ended.said)
+            return answer
+        # A service that is away ends a command with status 3: the same command goes on when it is back.
+        assert status in (3, -signal.SIGKILL), f"status {status}: {ended.log.read_text()[-4000:]}"
+        self._retry_at = time.monotonic() + (RETRY if status == 3 else 0.0)
+        return None
+
+    # Harm
+
+    def harm(self) -> None:
+        """One blow, at what is there to be hit."""
+        what = self._draw.choices(list(self._weights), list(self._weights.values()))[0]
+        if what == "worker":
+            self.kills[what] += self._draw.choice(self._workers).kill()
+        elif what == "coordinator":
+            self.kills[what] += self._command is not None and self._command.poll() is None and self._command.kill()
+        elif what == "valkey":
+            self.kills[what] += self._broker.die()
+        elif what == "opensearch":
+            self.kills[what] += self._node is not None and self._node.die()
+        elif what == "flushall":
+            self._broker.call("FLUSHALL")
+            self.other["FLUSHALL"] += 1
+        else:
+            self.other["SIGTERM of a worker"] += self._draw.choice(self._workers).send(signal.SIGTERM)
+
+    def run(self, arguments: Sequence[str], most: int, pause: float) -> dict[str, Any]:
+        """A command to its good end; killed around at random moments, until there were `most` kills and it is left in peace."""
+        most += sum(self.kills.values())
+        due = time.monotonic() + self._draw.uniform(0, 2 * pause)
+        while True:
+            answer = self.tend(arguments)
+            if answer is not None:
+                return answer
+            if sum(self.kills.values()) < most and time.monotonic() >= due:
+                self.harm()
+                due = time.monotonic() + self._draw.uniform(0, 2 * pause)
+            time.sleep(0.02)
+
+    # Editions
+
+    def first(self) -> None:
+        """Both sides are published once, in peace, and the reader begins."""
+        for side in ("query", "item"):
+            self.run(("rebuild", "--side", side, "--workers", "local"), 0, 0)
+        self._serving = self.catalogue.calm()
+        self._expect(self._serving)
+        url = str(self._settings.url)
+        arguments = [url, f"{self.prefix}-items", str(self._folder)]
+        self.reader = self._nursery.start("tests.drills.reader", arguments, self._folder / "reader.log")
+        self._children.append(self.reader)
+
+    def next_edition(self, kind: str, most: int, pause: float) -> None:
+        """One more edition by `rebuild` or `update`, under fire of at most so many kills, and all that must hold afterwards."""
+        assert self._serving is not None
+        before = self._serving
+        if kind == "rebuild":
+            self.catalogue.rewrite()
+            arguments: tuple[str, ...] = ("rebuild", "--side", "item", "--workers", "celery")
+        else:
+            arguments = ("update", "--side", "item", "--changed", str(self.catalogue.change()))
+        after = self.catalogue.calm()
+        self._expect(before, after)
+        answer = self.run(arguments, most, pause)
+        assert answer["snapshot"] == after.id
+        self._serving = after
+        self.cycles[kind] += 1
+        if self._node is not None:
+            self._node.back()
+        self.check(after)
+        self._expect(after)
+        self.run(("prune", "--keep", "1", "--files"), 0, 0)
+
+    def _expect(self, *snapshots: Snapshot) -> None:
+        """Tell the reader what may be answered from now on."""
+        old, new = snapshots[0], snapshots[-1]
+        queries = self.catalogue.asked()
+        expected = {
+            "cycle": self.catalogue.edition,
+            "queries": queries,
+            "answers": [answers(one, queries) for one in (old, new)],
+        }
+        unfinished = self._folder / "expected.json.new"
+        unfinished.write_text(json.dumps(expected))
+        unfinished.replace(self._folder / "expected.json")
+
+    # What must hold
+
+    def check(self, calm: Snapshot) -> None:
+        """Same bytes, every index whole and verified, one index behind the alias, no lock and no temporary file left."""
+        mine = open_snapshot(self.store, calm.id)
+        assert self.store.read(mine.path) == calm.store.read(calm.path)
+        assert mine.manifest.set_aside == 0
+        backend = OpenSearchBackend(self._settings, self.store)
+        try:
+            self._check_indexes(backend, mine)
+        finally:
+            backend.close()
+        with self.store.lock("rebuild-item", "the drill"):
+            pass
+        lease = read_lease(self.store, "item")
+        assert lease is None or lease.released or lease.seconds <= float(QUICK["fleet.lease_seconds"])
+        run = overview(self.store, "item", float(QUICK["fleet.lost_seconds"]))
+        assert run is None or (run.state, dict(run.set_aside)) == ("finished", {})
+        assert self.seen().get("wrong", 0) == 0, self.seen()
+        assert self.reader.poll() is None, self.reader.log.read_text()
+
+    def _check_indexes(self, backend: OpenSearchBackend, mine: Snapshot) -> None:
+        names = backend.cluster.call("GET", f"/{self.prefix}-*", doing="looking at all indexes")
+        states = [read_index(backend.cluster, name) for name in names]
+        unfinished = [state.name for state in states if state is not None and not (state.complete and state.verified)]
+        assert unfinished == []
+        aliased = [state.snapshot for state in states if state is not None and f"{self.prefix}-items" in state.aliases]
+        assert aliased == [mine.id]
+        assert backend.verify(mine, self.catalogue.asked()).documents == mine.manifest.entities
+
+    def seen(self) -> dict[str, Any]:
+        """What the reader has seen so far."""
+        path = self._folder / "seen.json"
+        found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+        return found
+
+    def report(self, seconds: float) -> list[tuple[str, str]]:
+        """What was done and what was lost, for the table."""
+        seen = self.seen()
+        cycles = ", ".join(f"{count} {kind}s" for kind, count in self.cycles.items())
+        rows = [(f"SIGKILL of {what}", f"{count}") for what, count in self.kills.items()]
+        rows += [(what, f"{count}") for what, count in self.other.items()]
+        return [
+            *rows,
+            ("kills in all", f"{sum(self.kills.values())} in {seconds / 60:.1f} minutes"),
+            ("editions", f"{cycles}: all byte-identical to the undisturbed ones, all indexes verified"),
+            ("command ends", ", ".join(f"{count} with status {status}" for status, count in self.statuses.items())),
+            (
+                "searches",
+                f"{seen.get('right', 0)} right, {seen.get('wrong', 0)} wrong, {seen.get('unreachable', 0)} unreachable, "
+                f"{seen.get('refused', 0)} refused; longest without an answer {seen.get('longest_away', 0):.1f} s",
+            ),
+            ("lost", "nothing"),
+        ]
