@@ -272,6 +272,10 @@ class OpenSearchSettings(Table):
     verify_certs: bool = Field(True, description="Off only for experiments")
     aws_region: str | None = Field(None, description="Sign requests by AWS SigV4 for this region (extra s3)")
     timeout: float = Field(60.0, gt=0, description="Seconds a request may take")
+    search_template: bool = Field(
+        True,
+        description="cogr-index publish also stores the search template <prefix>-search, for clients in any language",
+    )
     bulk_documents: int = Field(2000, ge=1, description="Documents a bulk request")
     bulk_threads: int = Field(2, ge=1, description="Bulk requests under way at once")
 
