@@ -24,11 +24,12 @@ from indexers.rebuilding import (
     ProgressBar,
     Say,
     Wishes,
-    exclusive,
+    Workers,
     finished,
     generate,
     hand_over,
     make_job,
+    means_of,
     planned,
 )
 from indexers.run_report import reported
@@ -49,6 +50,7 @@ class UpdateWishes:
         parent: the snapshot to start from; what serves by default.
         push: write the snapshot to the backend.
         publish: switch what serves to it.
+        workers: instead of the settings' rebuild.workers.
     """
 
     side: Side
@@ -58,6 +60,7 @@ class UpdateWishes:
     parent: str | None = None
     push: bool = True
     publish: bool = True
+    workers: Workers | None = None
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,8 @@ def run_update(workspace: Workspace, wishes: UpdateWishes, bar: ProgressBar, say
     if sum(given is not None for given in (wishes.changed, wishes.ids, wishes.since)) != 1:
         raise SettingsError("An update takes one of --changed FILE, --ids FILE and --since TIME; give exactly one.")
     side = wishes.side
-    with exclusive(workspace, side, "update") as means, reported(workspace.store, "update", side, means) as report:
+    asked = means_of(workspace, Wishes(side, workers=wishes.workers), "update", say)
+    with asked as means, reported(workspace.store, "update", side, means) as report:
         with stage("load", side):
             parent = _parent(workspace, wishes)
             changes = find_changes(workspace, wishes, parent)
