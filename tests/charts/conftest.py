@@ -64,9 +64,7 @@ def render(template: Helm) -> Render:
     """The objects that values give; the cache makes a rendering cost once."""
     known: dict[str, list[Object]] = {}
 
-    def objects(
-        values: Mapping[str, Any] | None = None, *, file: str = "", release: str = "shop"
-    ) -> list[Object]:
+    def objects(values: Mapping[str, Any] | None = None, *, file: str = "", release: str = "shop") -> list[Object]:
         key = json.dumps([values, file, release], sort_keys=True)
         if key not in known:
             ended = template(values, file=file, release=release)
