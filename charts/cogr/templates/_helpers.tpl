@@ -304,3 +304,8 @@ spec:
     - type: Resource
       resource: {name: cpu, target: {type: Utilization, averageUtilization: {{ .of.hpa.targetCPUUtilizationPercentage }}}}
 {{- end }}
+
+{{/* The port of workers and jobs for scrapes, as a container has it; nothing when it is off */}}
+{{- define "cogr.metricsPort" -}}
+{{- with dig "metrics" "port" 0 .Values.settings | int }}ports: [{name: metrics, containerPort: {{ . }}}]{{ end }}
+{{- end }}
