@@ -130,6 +130,7 @@ def run_rebuild(workspace: Workspace, wishes: Wishes, bar: ProgressBar, say: Say
         CheckFailedError: too many entities were set aside, or what was pushed differs; nothing was switched.
         ServiceError: a service went away; the same command goes on.
     """
+    metrics.serve(workspace.settings.metrics)
     asked = means_of(workspace, wishes, "rebuild", say)
     with asked as means, reported(workspace.store, "rebuild", wishes.side, means) as report:
         with stage("load", wishes.side):

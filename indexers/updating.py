@@ -91,6 +91,7 @@ def run_update(workspace: Workspace, wishes: UpdateWishes, bar: ProgressBar, say
     if sum(given is not None for given in (wishes.changed, wishes.ids, wishes.since)) != 1:
         raise SettingsError("An update takes one of --changed FILE, --ids FILE and --since TIME; give exactly one.")
     side = wishes.side
+    metrics.serve(workspace.settings.metrics)
     asked = means_of(workspace, Wishes(side, workers=wishes.workers), "update", say)
     with asked as means, reported(workspace.store, "update", side, means) as report:
         with stage("load", side):
