@@ -6,15 +6,16 @@ What a generator wrote for an entity that did not change is carried over. A gene
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from cogr.datasets.changes import Changes, changes_of_ids, changes_since, read_changes, read_ids
+from cogr.datasets.changes import Changes, changes_of_ids, changes_of_log, changes_since, read_changes, read_ids
 from cogr.errors import SettingsError, SnapshotError
-from cogr.records import Side
+from cogr.records import Query, Side
 from cogr.snapshots import Snapshot, open_snapshot
 from indexers.backends.checks import check_side
 from indexers.cache import fingerprint_hash
@@ -39,13 +40,16 @@ from indexers.workspace import Workspace
 
 @dataclass(frozen=True)
 class UpdateWishes:
-    """What the command line asked for. One of `changed`, `ids` and `since` says what changed.
+    """What the command line asked for. One of `changed`, `ids`, `since` and `log` says what changed.
 
     Attributes:
         side: which side.
         changed: a file of changes (`cogr.datasets.changes.read_changes`).
         ids: a file of ids; the data set says what has become of them.
         since: entities that the data set says were updated since then; what it no longer has is gone.
+        log: a search log; queries in it that became frequent get keywords.
+        min_count: how often a query of the log must have been asked.
+        save: a file for the log's new queries, as records of the data set.
         parent: the snapshot to start from; what serves by default.
         push: write the snapshot to the backend.
         publish: switch what serves to it.
@@ -55,6 +59,9 @@ class UpdateWishes:
     changed: Path | None = None
     ids: Path | None = None
     since: datetime | None = None
+    log: Path | None = None
+    min_count: int = 10
+    save: Path | None = None
     parent: str | None = None
     push: bool = True
     publish: bool = True
@@ -85,8 +92,7 @@ def run_update(workspace: Workspace, wishes: UpdateWishes, bar: ProgressBar, say
         SnapshotError: there is no parent, or another generator, prompt or budget wrote it, so that it takes a rebuild.
         LockedError, CheckFailedError, ServiceError: as of a rebuild.
     """
-    if sum(given is not None for given in (wishes.changed, wishes.ids, wishes.since)) != 1:
-        raise SettingsError("An update takes one of --changed FILE, --ids FILE and --since TIME; give exactly one.")
+    _check_wishes(wishes)
     side = wishes.side
     with exclusive(workspace, side, "update") as means, reported(workspace.store, "update", side, means) as report:
         with stage("load", side):
@@ -104,6 +110,17 @@ def run_update(workspace: Workspace, wishes: UpdateWishes, bar: ProgressBar, say
     return Updated(outcome, parent.id, len(changes.upserts), len(changes.deletes), carried)
 
 
+def _check_wishes(wishes: UpdateWishes) -> None:
+    if sum(given is not None for given in (wishes.changed, wishes.ids, wishes.since, wishes.log)) != 1:
+        raise SettingsError(
+            "An update takes one of --changed FILE, --ids FILE, --since TIME and --from-log FILE; give exactly one."
+        )
+    if wishes.log is not None and wishes.side != "query":
+        raise SettingsError("--from-log is of searches; give it with --side query.")
+    if wishes.save is not None and wishes.log is None:
+        raise SettingsError("--save keeps the queries of a log; give it with --from-log.")
+
+
 def _parent(workspace: Workspace, wishes: UpdateWishes) -> Snapshot:
     if wishes.parent is None:
         return workspace.serving(wishes.side)
@@ -117,8 +134,26 @@ def find_changes(workspace: Workspace, wishes: UpdateWishes, parent: Snapshot) -
         return read_changes(wishes.changed, wishes.side)
     if wishes.ids is not None:
         return changes_of_ids(workspace.dataset, wishes.side, read_ids(wishes.ids), ids_of(parent))
-    assert wishes.since is not None, "one of the three is given"
+    if wishes.log is not None:
+        known = {own for batch in parent.batches() for own in batch["self"].to_pylist()}
+        changes = changes_of_log(wishes.log, wishes.min_count, known)
+        _save(wishes.save, changes)
+        return changes
+    assert wishes.since is not None, "one of the four is given"
     return changes_since(workspace.dataset, wishes.side, wishes.since, ids_of(parent))
+
+
+def _save(path: Path | None, changes: Changes) -> None:
+    """Add the queries to a file of records, for the data set to have them at the next rebuild."""
+    if path is not None and changes.upserts:
+        with path.open("a", encoding="utf-8") as file:
+            file.writelines(
+                json.dumps({"id": q.id, "text": q.text}, ensure_ascii=False) + "\n" for q in _queries(changes)
+            )
+
+
+def _queries(changes: Changes) -> list[Query]:
+    return [one for one in changes.upserts.values() if isinstance(one, Query)]
 
 
 def narrowed(whole: Job, parent: Snapshot, changes: Changes) -> Job:

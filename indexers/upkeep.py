@@ -30,6 +30,16 @@ def update(
             "--since", metavar="TIME", help="What the data set says was updated since then, such as 2026-01-31."
         ),
     ] = None,
+    log: Annotated[
+        Path | None,
+        typer.Option("--from-log", help="Queries, one a line, with --side query: new frequent ones get keywords."),
+    ] = None,
+    min_count: Annotated[
+        int, typer.Option("--min-count", min=1, help="How often a query of the log must have been asked.")
+    ] = 10,
+    save: Annotated[
+        Path | None, typer.Option("--save", help="Add the log's new queries to this jsonl file, for the data set.")
+    ] = None,
     parent: Annotated[
         str | None, typer.Option("--from", metavar="SNAPSHOT", help="Start from this one; what serves by default.")
     ] = None,
@@ -44,7 +54,7 @@ def update(
     from indexers.updating import UpdateWishes, run_update
 
     time = _time(since) if since is not None else None
-    wishes = UpdateWishes(side.side, changed, ids, time, parent, push, publish)
+    wishes = UpdateWishes(side.side, changed, ids, time, log, min_count, save, parent, push, publish)
     updated = run_update(call.workspace, wishes, reports.progress_bar, console.note)
     payload = updated.as_dict()
     call.emit(payload, lambda out: reports.updated(out, payload))

@@ -99,6 +99,13 @@ class OpenSearchBackend:
         """See `publish.delete`."""
         publish.delete(self.cluster, self.prefix, snapshot)
 
+    def sweep(self, *, dry_run: bool) -> Sequence[str]:
+        """See `publish.left_behind`."""
+        names = publish.left_behind(self.cluster, self.prefix)
+        for name in () if dry_run else names:
+            publish.remove_draft(self.cluster, name)
+        return names
+
     def close(self) -> None:
         """Close the connections."""
         self.cluster.close()

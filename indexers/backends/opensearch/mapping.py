@@ -20,6 +20,8 @@ LAYOUT = 1
 """Version of the documents' layout. An index of another layout is written anew."""
 PLURAL: Mapping[Side, str] = {"item": "items", "query": "queries"}
 SIMILARITY = "kw_bm25"
+DRAFT = ".draft"
+"""Ending of an index that becomes a snapshot's by a push by difference."""
 
 
 def alias_name(prefix: str, side: Side) -> str:

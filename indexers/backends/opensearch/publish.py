@@ -5,6 +5,7 @@ Also what serves, what is there, and deletion, which never takes an index that a
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +15,10 @@ from indexers.backends.base import Listed
 from indexers.backends.checks import check_normalisers, check_side, side_of
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import read_index
-from indexers.backends.opensearch.mapping import IndexState, alias_name, check_scored, index_name
+from indexers.backends.opensearch.mapping import DRAFT, IndexState, alias_name, check_scored, index_name
+
+DRAFT_SECONDS = 3600.0
+"""A draft that is older belongs to nobody any more."""
 
 
 def publish(cluster: Cluster, prefix: str, snapshots: Mapping[Side, str]) -> dict[Side, str | None]:
@@ -90,8 +94,7 @@ def complete_index(cluster: Cluster, prefix: str, snapshot_id: str) -> IndexStat
 
 def listed(cluster: Cluster, prefix: str) -> list[Listed]:
     """Every pushed snapshot under the prefix, with its size, by side and id."""
-    pattern = ",".join(f"{alias_name(prefix, side)}-*" for side in SIDES)
-    found = cluster.call("GET", f"/{pattern}", doing="listing the indexes")
+    pattern, found = _pattern(prefix), _all(cluster, prefix)
     ours = [
         state
         for name, answer in found.items()
@@ -103,6 +106,32 @@ def listed(cluster: Cluster, prefix: str) -> list[Listed]:
     return sorted(
         (_listed(prefix, state, stats.get(state.name)) for state in ours), key=lambda one: (one.side, one.snapshot)
     )
+
+
+def _pattern(prefix: str) -> str:
+    """Every index of a prefix, and none of another one that begins with it."""
+    return ",".join(f"{alias_name(prefix, side)}-{side}-r*" for side in SIDES)
+
+
+def _all(cluster: Cluster, prefix: str) -> dict[str, Any]:
+    found: dict[str, Any] = cluster.call("GET", f"/{_pattern(prefix)}", doing="listing the indexes")
+    return found
+
+
+def left_behind(cluster: Cluster, prefix: str) -> list[str]:
+    """Drafts of pushes by difference that died: those older than DRAFT_SECONDS, which a push under way does not take."""
+    drafts = [IndexState.read(name, answer) for name, answer in _all(cluster, prefix).items() if name.endswith(DRAFT)]
+    now = time.time()
+    return sorted(
+        state.name
+        for state in drafts
+        if state.snapshot and not state.aliases and now - float(state.settings["creation_date"]) / 1e3 > DRAFT_SECONDS
+    )
+
+
+def remove_draft(cluster: Cluster, name: str) -> None:
+    """Remove a draft."""
+    cluster.call("DELETE", f"/{name}", doing=f"removing the index {name}", missing_ok=True)
 
 
 def delete(cluster: Cluster, prefix: str, snapshot_id: str) -> None:
