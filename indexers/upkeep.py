@@ -43,6 +43,10 @@ def update(
     parent: Annotated[
         str | None, typer.Option("--from", metavar="SNAPSHOT", help="Start from this one; what serves by default.")
     ] = None,
+    in_place: Annotated[
+        bool,
+        typer.Option("--in-place", help="Change the index that serves; its statistics drift up to publish.max_drift."),
+    ] = False,
     push: Annotated[bool, typer.Option("--push/--no-push", help="Write the snapshot to the backend.")] = True,
     publish: Annotated[bool, typer.Option("--publish/--no-publish", help="Let it serve once it is verified.")] = True,
 ) -> None:
@@ -54,7 +58,7 @@ def update(
     from indexers.updating import UpdateWishes, run_update
 
     time = _time(since) if since is not None else None
-    wishes = UpdateWishes(side.side, changed, ids, time, log, min_count, save, parent, push, publish)
+    wishes = UpdateWishes(side.side, changed, ids, time, log, min_count, save, parent, in_place, push, publish)
     updated = run_update(call.workspace, wishes, reports.progress_bar, console.note)
     payload = updated.as_dict()
     call.emit(payload, lambda out: reports.updated(out, payload))

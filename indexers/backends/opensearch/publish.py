@@ -75,6 +75,9 @@ def pushed_index(cluster: Cluster, prefix: str, snapshot_id: str) -> IndexState:
     """The index of a pushed snapshot. Raises SnapshotError when there is none."""
     state = read_index(cluster, index_name(prefix, snapshot_id))
     if state is None or state.snapshot != snapshot_id:
+        serves = _aliased(cluster, prefix)[side_of(snapshot_id)]
+        state = next((one for one in serves if one.in_place and one.snapshot == snapshot_id), None)
+    if state is None:
         raise SnapshotError(
             f"Snapshot {snapshot_id} is not in OpenSearch at {cluster.url} under the prefix {prefix}; run cogr-index push {snapshot_id}."
         )
@@ -98,7 +101,10 @@ def listed(cluster: Cluster, prefix: str) -> list[Listed]:
     ours = [
         state
         for name, answer in found.items()
-        if (state := IndexState.read(name, answer)).snapshot and index_name(prefix, state.snapshot) == name
+        if (state := IndexState.read(name, answer)).snapshot
+        and index_name(prefix, state.owner) == name
+        # One that was changed in place and serves no longer stands by for nobody: `left_behind` names it.
+        and not (state.in_place and not state.aliases)
     ]
     if not ours:
         return []
@@ -119,13 +125,17 @@ def _all(cluster: Cluster, prefix: str) -> dict[str, Any]:
 
 
 def left_behind(cluster: Cluster, prefix: str) -> list[str]:
-    """Drafts of pushes by difference that died: those older than DRAFT_SECONDS, which a push under way does not take."""
-    drafts = [IndexState.read(name, answer) for name, answer in _all(cluster, prefix).items() if name.endswith(DRAFT)]
-    now = time.time()
+    """What nobody needs: drafts of pushes by difference that died, and indexes that were changed in place and serve no more.
+
+    A draft must be older than DRAFT_SECONDS, longer than a push under way takes.
+    """
+    states = [IndexState.read(name, answer) for name, answer in _all(cluster, prefix).items()]
+    idle = [state for state in states if state.snapshot and not state.aliases]
+    oldest = (time.time() - DRAFT_SECONDS) * 1e3
     return sorted(
         state.name
-        for state in drafts
-        if state.snapshot and not state.aliases and now - float(state.settings["creation_date"]) / 1e3 > DRAFT_SECONDS
+        for state in idle
+        if state.in_place or (state.name.endswith(DRAFT) and float(state.settings["creation_date"]) < oldest)
     )
 
 
