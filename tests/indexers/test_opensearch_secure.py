@@ -83,6 +83,10 @@ def test_each_role_does_its_job_and_is_refused_the_others(users: dict[str, OpenS
     assert reader.search(["sofa"], explain=True).total == 4
     assert reader.retrieved(["sofa"]).total == 4
     assert reader.lookup("Lamp") == ("lamp", "light")
+    # By the stored template too, where the node has mustache.
+    body = {"id": "shop-search", "params": {"keywords": ["sofa"]}}
+    _, refusal = reader.cluster.try_once("POST", "/shop-items/_search/template", body)
+    assert refusal is None or refusal.status != 403
     named = reader.cluster.call("GET", "/shop-items,shop-queries/_alias", doing="resolving the pair")
     assert len(named) == 2
     refused(lambda: reader.push(older))

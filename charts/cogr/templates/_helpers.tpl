@@ -1,0 +1,306 @@
+{{- define "cogr.fullname" -}}
+{{- if .Values.fullnameOverride }}{{ .Values.fullnameOverride | trunc 40 | trimSuffix "-" }}
+{{- else }}{{ $name := default .Chart.Name .Values.nameOverride }}
+{{- ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) | trunc 40 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{- define "cogr.selector" -}}
+app.kubernetes.io/name: {{ default .root.Chart.Name .root.Values.nameOverride }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+{{- with .component }}
+app.kubernetes.io/component: {{ . }}
+{{- end }}
+{{- end }}
+
+{{- define "cogr.labels" -}}
+{{ include "cogr.selector" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{/* metadata of one object: dict root component name */}}
+{{- define "cogr.metadata" -}}
+name: {{ include "cogr.fullname" .root }}{{ with .name }}-{{ . }}{{ end }}
+namespace: {{ .root.Release.Namespace }}
+labels:
+  {{- include "cogr.labels" . | nindent 2 }}
+{{- end }}
+
+{{- define "cogr.image" -}}
+{{- $image := .image -}}
+{{- with .root.Values.image.registry }}{{ . }}/{{ end }}{{ $image.repository }}
+{{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default .root.Chart.AppVersion }}{{ end }}
+{{- end }}
+
+{{- define "cogr.serviceAccountName" -}}
+{{- $own := (get .root.Values .component | default dict).serviceAccount | default dict -}}
+{{- if $own.name }}{{ $own.name }}{{ else if $own.create }}{{ include "cogr.fullname" .root }}-{{ .component }}{{ else }}default{{ end }}
+{{- end }}
+
+{{- define "cogr.storeIsFolder" -}}
+{{- if hasPrefix "/" .Values.settings.store }}true{{ end }}
+{{- end }}
+
+{{- define "cogr.storeClaim" -}}
+{{- .Values.store.existingClaim | default (printf "%s-store" (include "cogr.fullname" .)) }}
+{{- end }}
+
+{{/* A table of settings as TOML: values first, then tables, as TOML wants them. dict path values */}}
+{{- define "cogr.toml" -}}
+{{- $path := .path -}}
+{{- range $key, $value := .values }}
+{{- if not (or (kindIs "map" $value) (kindIs "invalid" $value) (and (kindIs "string" $value) (eq $value ""))) }}
+{{ $key | toJson }} = {{ $value | toJson }}
+{{- end }}
+{{- end }}
+{{- range $key, $value := .values }}
+{{- if and (kindIs "map" $value) (gt (len $value) 0) }}
+{{- $inner := append $path ($key | toJson) }}
+
+[{{ join "." $inner }}]
+{{- include "cogr.toml" (dict "path" $inner "values" $value) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* What cogr.toml holds: the settings, and the chart's own vLLM where it has one */}}
+{{- define "cogr.config" -}}
+{{- $settings := deepCopy .Values.settings }}
+{{- if .Values.vllm.enabled }}
+{{- $url := printf "http://%s-vllm.%s.svc:%d/v1" (include "cogr.fullname" .) .Release.Namespace (int .Values.vllm.port) }}
+{{- $_ := mergeOverwrite $settings (dict "generator" (dict "openai" (dict "base_url" $url))) }}
+{{- end }}
+{{- include "cogr.toml" (dict "path" list "values" $settings) | trim }}
+{{- end }}
+
+{{/* Which secret settings a component's commands read */}}
+{{- define "cogr.secretsOf" -}}
+{{- if eq . "worker" }}redis.password redis.sentinel_password generator.openai.api_key
+{{- else if eq . "expander" }}redis.password redis.sentinel_password opensearch.password generator.openai.api_key serving.token serving.hash_key
+{{- else if eq . "training" }}opensearch.password
+{{- else }}redis.password redis.sentinel_password opensearch.password generator.openai.api_key
+{{- end }}
+{{- end }}
+
+{{/* env: dict root component extraEnv */}}
+{{- define "cogr.env" -}}
+- {name: HOME, value: /tmp}
+- {name: COGR_CACHE_DIR, value: /cache}
+- {name: HF_HOME, value: /cache/huggingface}
+{{- $secrets := .root.Values.secretSettings }}
+{{- range $setting := splitList " " (include "cogr.secretsOf" .component) }}
+{{- with get $secrets $setting }}
+- name: COGR_{{ $setting | replace "." "__" | upper }}
+  valueFrom:
+    secretKeyRef:
+      name: {{ .name }}
+      key: {{ .key }}
+{{- end }}
+{{- end }}
+{{- with .extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* What the pods of every component share. dict root component of (the values that place it) spec (more of them) */}}
+{{- define "cogr.podSpec" -}}
+{{- $root := .root -}}
+serviceAccountName: {{ include "cogr.serviceAccountName" (dict "root" $root "component" .component) }}
+automountServiceAccountToken: false
+# A Service named cogr-... would put COGR_... variables into the pods, which are refused as unknown settings.
+enableServiceLinks: false
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 10001
+  runAsGroup: 10001
+  fsGroup: 10001
+  fsGroupChangePolicy: OnRootMismatch
+  seccompProfile: {type: RuntimeDefault}
+terminationGracePeriodSeconds: {{ .of.terminationGracePeriodSeconds }}
+{{- with $root.Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .of.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .of.runtimeClassName }}
+runtimeClassName: {{ . }}
+{{- end }}
+{{- with .of.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .of.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .of.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "cogr.spread" -}}
+topologySpreadConstraints:
+{{- if .of.topologySpreadConstraints }}
+  {{- toYaml .of.topologySpreadConstraints | nindent 2 }}
+{{- else }}
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels:
+        {{- include "cogr.selector" . | nindent 8 }}
+{{- end }}
+{{- end }}
+
+{{- define "cogr.securityContext" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end }}
+
+{{/* dict root configMap sharedMemory storeReadOnly */}}
+{{- define "cogr.volumes" -}}
+- name: config
+  configMap: {name: {{ .configMap | default (include "cogr.fullname" .root) }}}
+- name: tmp
+  emptyDir: {}
+- name: cache
+  emptyDir: {}
+{{- if and (include "cogr.storeIsFolder" .root) (not .noStore) }}
+- name: store
+  persistentVolumeClaim: {claimName: {{ include "cogr.storeClaim" .root }}}
+{{- end }}
+{{- with ternary "" .root.Values.data.existingClaim (.noStore | default false) }}
+- name: data
+  persistentVolumeClaim: {claimName: {{ . }}, readOnly: true}
+{{- end }}
+{{- with .root.Values.certificates.secretName }}
+- name: tls
+  secret: {secretName: {{ . }}}
+{{- end }}
+{{- with .sharedMemory }}
+- name: shm
+  emptyDir: {medium: Memory, sizeLimit: {{ . }}}
+{{- end }}
+{{- end }}
+
+{{- define "cogr.volumeMounts" -}}
+- {name: config, mountPath: /etc/cogr/cogr.toml, subPath: cogr.toml, readOnly: true}
+- {name: tmp, mountPath: /tmp}
+- {name: cache, mountPath: /cache}
+{{- if and (include "cogr.storeIsFolder" .root) (not .noStore) }}
+- {name: store, mountPath: {{ .root.Values.settings.store }}{{ if .storeReadOnly }}, readOnly: true{{ end }}}
+{{- end }}
+{{- if and .root.Values.data.existingClaim (not .noStore) }}
+- {name: data, mountPath: {{ .root.Values.data.mountPath }}, readOnly: true}
+{{- end }}
+{{- if .root.Values.certificates.secretName }}
+- {name: tls, mountPath: /etc/cogr/tls, readOnly: true}
+{{- end }}
+{{- if .sharedMemory }}
+- {name: shm, mountPath: /dev/shm}
+{{- end }}
+{{- end }}
+
+{{/* One container. dict root component of name image args (with the command first) resources sharedMemory storeReadOnly extra (YAML) */}}
+{{- define "cogr.container" -}}
+- name: {{ .name }}
+  image: {{ include "cogr.image" (dict "root" .root "image" .image) }}
+  imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+  command: {{ list (first .args) | toJson }}
+  args:
+    {{- range rest .args }}
+    - {{ . | toString | quote }}
+    {{- end }}
+  env:
+    {{- include "cogr.env" (dict "root" .root "component" .component "extraEnv" .of.extraEnv) | nindent 4 }}
+  resources:
+    {{- toYaml .resources | nindent 4 }}
+  securityContext:
+    {{- include "cogr.securityContext" . | nindent 4 }}
+  volumeMounts:
+    {{- include "cogr.volumeMounts" . | nindent 4 }}
+  {{- with .extra }}
+  {{- . | nindent 2 }}
+  {{- end }}
+{{- end }}
+
+{{/* The init container that waits for services, where there are any to wait for. dict waitFor (names of tables of settings) and what a container takes */}}
+{{- define "cogr.wait" -}}
+{{- $args := list }}
+{{- range .waitFor }}
+{{- if (get $.root.Values.settings .).url }}
+{{- $args = concat $args (list "--for" .) }}
+{{- end }}
+{{- end }}
+{{- if and .root.Values.waitForServicesSeconds $args }}
+{{ include "cogr.container" (merge (dict "name" "wait" "extra" "" "resources" (dict "requests" (dict "cpu" "50m" "memory" "128Mi") "limits" (dict "memory" "512Mi")) "args" (concat (list "cogr-ops" "wait" "--timeout" (.root.Values.waitForServicesSeconds | int) "-c" "/etc/cogr/cogr.toml") $args)) .) }}
+{{- end }}
+{{- end }}
+
+{{/* Annotations of a pod: a changed configuration starts new pods */}}
+{{- define "cogr.podAnnotations" -}}
+checksum/config: {{ include "cogr.config" .root | sha256sum }}
+{{- with .of.podAnnotations }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "cogr.podLabels" -}}
+{{ include "cogr.selector" . }}
+{{- with .root.Values.podLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* The generator of a side, with the side's own values put in, as JSON. dict root side */}}
+{{- define "cogr.generatorOf" -}}
+{{- $generator := .root.Values.settings.generator | default dict -}}
+{{- $own := get $generator .side | default dict -}}
+{{- dict "name" ($own.name | default $generator.name | default "auto") "model" ($own.model | default $generator.model | default "") "adapter" ($own.adapter | default $generator.adapter | default "") | toJson }}
+{{- end }}
+
+{{/* The broker's list of a side's shards: what indexers.fleet.queues names it, behind redis.prefix */}}
+{{- define "cogr.queueOf" -}}
+{{- $generator := include "cogr.generatorOf" . | fromJson -}}
+{{- $digest := printf "%s\x00%s" $generator.model $generator.adapter | sha256sum | trunc 8 -}}
+{{- $redis := .root.Values.settings.redis -}}
+{{ $redis.prefix | default "cogr" }}:v1.{{ .side }}.{{ $generator.name }}.{{ $digest }}
+{{- end }}
+
+{{- define "cogr.workerSides" -}}
+{{- .Values.worker.sides | default (list "item" "query") | join " " }}
+{{- end }}
+
+{{/* GPUs that a worker asks for */}}
+{{- define "cogr.gpusOf" -}}
+{{- $limits := .limits | default dict -}}
+{{- get $limits "nvidia.com/gpu" | default (get $limits "amd.com/gpu") | default 0 }}
+{{- end }}
+
+{{/* The port that a URL names or means: dict url default */}}
+{{- define "cogr.portOf" -}}
+{{- $host := (urlParse .url).host -}}
+{{- if regexMatch ":[0-9]+$" $host }}{{ regexFind "[0-9]+$" $host }}
+{{- else if .default }}{{ .default }}
+{{- else }}{{ ternary 443 80 (hasPrefix "https" .url) }}{{ end }}
+{{- end }}
+
+{{- define "cogr.hpa" -}}
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata:
+  {{- include "cogr.metadata" . | nindent 2 }}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: {{ include "cogr.fullname" .root }}-{{ .component }}}
+  minReplicas: {{ .of.hpa.minReplicas }}
+  maxReplicas: {{ .of.hpa.maxReplicas }}
+  metrics:
+    - type: Resource
+      resource: {name: cpu, target: {type: Utilization, averageUtilization: {{ .of.hpa.targetCPUUtilizationPercentage }}}}
+{{- end }}
