@@ -2,8 +2,9 @@
 BIN := .venv/bin
 BACKEND ?= memory
 
-# make drill: long fault drills. make bench-learning: the sample's training on three seeds.
-.PHONY: setup demo test test-fast drill check bench bench-learning docs pins
+# make drill: long fault drills, a table at the end (DRILL_KILLS=1000, DRILL_CUT=60 seconds). make bench-learning: the sample's
+# training on three seeds. make bench-scale: 10,000 to 1,000,000 items.
+.PHONY: setup demo test test-fast drill check bench bench-learning bench-scale docs pins
 
 setup:
 	@requirements/install.sh
@@ -27,10 +28,13 @@ check: setup
 	@$(BIN)/lint-imports
 
 bench: setup
-	@for benchmark in $(filter-out %/bench_learning.py,$(wildcard benchmarks/bench_*.py)); do echo "== $$benchmark"; $(BIN)/python "$$benchmark" || exit 1; done
+	@for benchmark in $(filter-out %/bench_learning.py %/bench_scale.py,$(wildcard benchmarks/bench_*.py)); do echo "== $$benchmark"; $(BIN)/python "$$benchmark" || exit 1; done
 
 bench-learning: setup
 	@$(BIN)/python benchmarks/bench_learning.py
+
+bench-scale: setup
+	@$(BIN)/python benchmarks/bench_scale.py
 
 docs: setup
 	@$(BIN)/python docs/reference.py

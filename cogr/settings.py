@@ -156,8 +156,9 @@ class ScriptedSettings(Table):
     delay: float = Field(0.0, ge=0, description="Seconds to wait before each answer")
     fail_every: int = Field(0, ge=0, description="One of so many entities fails; 0 is never")
     away_after: int | None = Field(None, ge=0, description="After so many answers the service is away")
-    accidents: dict[str, Literal["kill", "error"]] = Field(
-        default_factory=dict, description="Entities that kill the process that generates, or raise an error in it"
+    accidents: dict[str, Literal["kill", "error", "hang"]] = Field(
+        default_factory=dict,
+        description="Entities that kill the process that generates, raise an error in it, or never end",
     )
 
 

@@ -13,6 +13,9 @@ from typing import Any
 
 _OWN_SCALES = ("final_logit_softcapping", "logit_scale", "output_multiplier", "lm_head_multiplier", "logits_scaling")
 
+_TOKENS_AT_ONCE = 32_768
+"""Of the vocabulary: as TRL has it."""
+
 
 def project_answers_only(model: Any, temperature: float = 1.0) -> None:
     """Replace what a trainer of TRL asks of its model; figures and gradients stay as they are.
@@ -49,7 +52,7 @@ def _scored(model: Any, asked: Mapping[str, Any], labels: Any, temperature: floa
     mask = following != -100
     head = model.get_output_embeddings()
     found = ChunkedLogProbFunction.apply(
-        hidden[mask], head.weight, head.bias, following[mask], temperature, head.weight.shape[0], None, 1.0,
+        hidden[mask], head.weight, head.bias, following[mask], temperature, _TOKENS_AT_ONCE, None, 1.0,
         ("entropy", "is_top1"),
     )  # fmt: skip
     logs, entropy, is_top1 = (x.new_zeros(mask.shape).masked_scatter(mask, x) for x in found if x is not None)
