@@ -16,7 +16,7 @@ test: check
 	@$(BIN)/python -m pytest -m "not drill"
 
 drill: setup
-	@$(BIN)/python -m pytest -m drill
+	@$(BIN)/python -m pytest -m "drill or fault"
 
 test-fast: setup
 	@$(BIN)/python -m pytest -q -m "not server and not model and not slow and not drill"
