@@ -20,6 +20,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -91,6 +92,11 @@ def wait_until_it_listens(port: int, process: subprocess.Popen[bytes]) -> None:
             continue
         return
     raise SystemExit(f"The server ended with status {process.returncode}.")
+
+
+def wait_for_the_model(port: int) -> None:
+    while b'"model":"openai"' not in urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=60).read():
+        time.sleep(0.1)
 
 
 def free_port() -> int:
@@ -172,11 +178,14 @@ def asleep(folder: Path, seconds: float) -> None:
         with asleep_model() as model:
             endpoint = f"generator.openai.base_url=http://127.0.0.1:{model}/v1"
             more = ("serving.live=openai", "serving.model=asleep", endpoint, "serving.deadline=0.15", *breaker)
-            with server(expander(folder, port, *more), port, folder):
+            with server(expander(folder, port, *more), port, folder) as process:
+                wait_for_the_model(port)
                 numbers = count()
                 requests = (request_bytes("/expand", {"query": f"unknown {next(numbers)}"}) for _ in repeat(None))
                 load = asyncio.run(send(port, requests, 4 * CONNECTIONS, for_seconds(seconds)))
-                print(shown(name, load), flush=True)
+                cpu = 1e6 * sum(process.cpu_times()[:2]) / len(load.latencies)
+                print(f"{shown(name, load)}  {cpu:.0f} us of CPU a request, its start included", flush=True)
+                print(answered(port))
                 failed = sum(times for status, times in load.statuses.items() if status != 200)
                 p99 = 1000 * load.percentile(0.99)
                 print(f"asleep, {name}: {failed} failed (target 0), p99 {p99:.0f} ms (target <= 170)")
