@@ -35,6 +35,7 @@ bench-learning: setup
 docs: setup
 	@$(BIN)/python docs/reference.py
 	@PYTHONPATH=. $(BIN)/python charts/schema.py
+	@$(BIN)/python charts/readme.py
 	@$(BIN)/mkdocs build --strict --quiet
 
 # Real Helm on a real API server; the first time it builds one (minutes; needs go).
