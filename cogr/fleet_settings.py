@@ -56,6 +56,11 @@ class FleetSettings(Table):
     first_items: int = Field(64, ge=1, description="Entities of a shard before any rate is known")
     heartbeat_seconds: float = Field(5.0, gt=0, description="A worker writes so often where it is")
     lost_seconds: float = Field(45.0, gt=0, description="A worker that was silent for so long counts as dead")
+    stuck_seconds: float = Field(
+        1800.0,
+        gt=0,
+        description="A worker that lives but has brought no answer for so long gives its shard up and ends; vllm answers by chunks",
+    )
     lease_seconds: float = Field(30.0, gt=0, description="A coordinator that was silent for so long may be replaced")
     poll_seconds: float = Field(1.0, gt=0, description="The coordinator looks so often at what the workers wrote")
     attempts: int = Field(
@@ -73,4 +78,6 @@ class FleetSettings(Table):
     def _patient_enough(self) -> FleetSettings:
         if self.lost_seconds < 3 * self.heartbeat_seconds:
             raise ValueError("fleet.lost_seconds must be at least three times fleet.heartbeat_seconds")
+        if self.stuck_seconds < self.lost_seconds:
+            raise ValueError("fleet.stuck_seconds must not be less than fleet.lost_seconds")
         return self

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, Protocol
 
 from cogr.errors import SettingsError
@@ -186,11 +187,20 @@ class Prompter:
         """The prompt of one entity. `search_results` are titles or keywords that a retriever proposes."""
         title, description = (entity.title, entity.text) if isinstance(entity, Item) else ("", "")
         long = {"description": description, "search_results": self.separator.join(search_results)}
-        asked = [name for name in long if f"{{{name}}}" in self.template.user]
+        parts = _parts(self.template.user)
+        asked = [name for name in long if name in parts[1::2]]
         short = {name: self.cut(long[name], self.description_tokens) for name in asked}
         values = {"query": entity.text, "item": title, **short}
-        user = _PLACEHOLDER.sub(lambda match: _readable(values[match[1]]), self.template.user)
+        filled = [*parts]
+        filled[1::2] = [_readable(values[name]) for name in parts[1::2]]
+        user = "".join(filled)
         return Prompt(self.template.system, user, cut=any(len(short[name]) < len(long[name]) for name in asked))
+
+
+@lru_cache(maxsize=16)
+def _parts(user: str) -> tuple[str, ...]:
+    """A template's text, with the names of placeholders in the odd places."""
+    return tuple(_PLACEHOLDER.split(user))
 
 
 def _readable(text: str) -> str:

@@ -129,7 +129,13 @@ class EndpointSettings(Table):
     server: Literal["vllm", "openai"] = Field(
         "vllm", description="vllm: top_k and thinking off are sent too; openai: standard fields alone"
     )
-    concurrency: int = Field(32, ge=1, description="Requests under way at once")
+    concurrency: int = Field(
+        32, ge=1, description="Most requests under way at once; how many, the endpoint's answers decide"
+    )
+    least_concurrency: int = Field(1, ge=1, description="Fewest; the same as concurrency turns adapting off")
+    target_seconds: float | None = Field(
+        None, gt=0, description="Ask for less at once where answers take longer on average; half of timeout unless set"
+    )
     timeout: float = Field(120.0, gt=0, description="Seconds a request may take")
     retries: int = Field(6, ge=0, description="Tries more after 429, 5xx, time-outs and lost connections")
     give_up_after: int = Field(
@@ -150,8 +156,9 @@ class ScriptedSettings(Table):
     delay: float = Field(0.0, ge=0, description="Seconds to wait before each answer")
     fail_every: int = Field(0, ge=0, description="One of so many entities fails; 0 is never")
     away_after: int | None = Field(None, ge=0, description="After so many answers the service is away")
-    accidents: dict[str, Literal["kill", "error"]] = Field(
-        default_factory=dict, description="Entities that kill the process that generates, or raise an error in it"
+    accidents: dict[str, Literal["kill", "error", "hang"]] = Field(
+        default_factory=dict,
+        description="Entities that kill the process that generates, raise an error in it, or never end",
     )
 
 
@@ -265,6 +272,10 @@ class OpenSearchSettings(Table):
     verify_certs: bool = Field(True, description="Off only for experiments")
     aws_region: str | None = Field(None, description="Sign requests by AWS SigV4 for this region (extra s3)")
     timeout: float = Field(60.0, gt=0, description="Seconds a request may take")
+    search_template: bool = Field(
+        True,
+        description="cogr-index publish also stores the search template <prefix>-search, for clients in any language",
+    )
     bulk_documents: int = Field(2000, ge=1, description="Documents a bulk request")
     bulk_threads: int = Field(2, ge=1, description="Bulk requests under way at once")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import hashlib
 import io
 import json
 import os
@@ -26,6 +27,8 @@ from fsspec.implementations.local import LocalFileSystem
 
 from cogr.errors import LockedError, ServiceError, StorageError
 
+_TELLING = ("name", "size", "mtime", "ino", "ETag", "LastModified", "created")
+"""What file systems say of a file that changes when it is replaced; each says some of it."""
 _YOUNG = 5.0
 """Seconds for which a temporary file is left alone: between its creation and its lock it looks like nobody's."""
 
@@ -90,6 +93,17 @@ class Store:
             return []
         names = (str(name).rstrip("/").rsplit("/", 1)[-1] for name in found)
         return sorted(name for name in names if not name.startswith(".tmp-") and name)
+
+    def state(self, path: str) -> str:
+        """A hash over the files right in a folder, by name, size and time (or tag): another one when a file was written."""
+        full = self.full(path)
+        self.fs.invalidate_cache(full)
+        try:
+            found = self.fs.ls(full, detail=True)
+        except FileNotFoundError:
+            found = []
+        told = sorted(str([file.get(key) for key in _TELLING]) for file in found)
+        return hashlib.sha256("\n".join(told).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
     def remove(self, path: str) -> None:
         """Remove a file or a whole folder; nothing happens when it is not there."""

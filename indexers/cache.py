@@ -57,10 +57,14 @@ class Segment:
 
 @dataclass(frozen=True)
 class Cached:
-    """Answers aligned with the keys that were asked for; `rows` holds null where there is none yet."""
+    """Answers aligned with the keys that were asked for; `rows` holds null where there is none yet.
+
+    `state` stands for the cache's files as they were just before they were read.
+    """
 
     table: pa.Table
     rows: pa.Array
+    state: str = ""
 
     def missing(self) -> list[int]:
         """Positions of the keys that have no answer yet."""
@@ -124,12 +128,12 @@ class GenerationCache:
 
     def load(self, keys: Sequence[bytes]) -> Cached:
         """What is known of the keys, in their order."""
-        names = self._store.list(self._folder)
+        state, names = self._store.state(self._folder), self._store.list(self._folder)
         wanted = pa.array(keys, pa.binary())
         tables = [self._segment(name, wanted) for name in names if name.endswith(".parquet")]
         table = pa.concat_tables([SCHEMA.empty_table(), *tables])
         rows = pc.index_in(wanted, value_set=table["key"].combine_chunks())
-        return Cached(table, rows)
+        return Cached(table, rows, state)
 
     def _segment(self, name: str, wanted: pa.Array) -> pa.Table:
         path = f"{self._folder}/{name}"

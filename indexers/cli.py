@@ -131,7 +131,11 @@ def export(
     snapshot: Annotated[str | None, typer.Option("--snapshot", help="Id; the newest of the side by default.")] = None,
     side: SideOption = SideName.item,
     format_: Annotated[
-        str, typer.Option("--format", help="jsonl, parquet or bulk (an OpenSearch _bulk file).")
+        str,
+        typer.Option(
+            "--format",
+            help="jsonl, parquet, bulk (OpenSearch), elasticsearch, solr, vespa, synonyms (Solr's) or wordnet.",
+        ),
     ] = "jsonl",
     *,
     call: Call,
@@ -142,8 +146,8 @@ def export(
 
     workspace = call.workspace
     opened = workspace.snapshot(snapshot, side.side)
-    count = write(opened, to, format_, prefix=workspace.settings.opensearch.prefix)
-    payload = {"snapshot": opened.id, "file": str(to), "format": format_, "entities": count}
+    written = write(opened, to, format_, prefix=workspace.settings.opensearch.prefix)
+    payload = {"snapshot": opened.id, "file": str(to), "format": format_, **reports.plain(written)}
     call.emit(payload, lambda out: reports.facts(out, "Exported", payload))
 
 

@@ -1,55 +1,58 @@
-"""Snapshots as files for other systems. One writer a format; the keyword sets leave as they are indexed."""
+"""Snapshots as files for other systems: which formats there are, and the files' life. What a format looks like is in `indexers.formats`."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from cogr.errors import UserError
-from cogr.snapshots import Row, Snapshot
+from cogr.snapshots import Snapshot
 from cogr.store import Store
+from indexers.formats import FORMATS
 from indexers.importing import manifest_beside
 
+_IMPORTED = ("jsonl", "parquet")
+"""Formats that `cogr-index import` reads: the manifest goes beside them."""
+NAMES = (*_IMPORTED, *(name for name in FORMATS if name not in _IMPORTED))
 
-def export(snapshot: Snapshot, to: Path, format_: str, prefix: str = "cogr") -> int:
-    """Write a snapshot's rows to a file; returns their number. Of jsonl and parquet, the manifest goes beside it.
+
+@dataclass(frozen=True)
+class Exported:
+    """What an export wrote: entities in the file, and what lies beside it."""
+
+    entities: int
+    beside: list[str]
+
+
+def export(snapshot: Snapshot, to: Path, format_: str, prefix: str = "cogr") -> Exported:
+    """Write a snapshot's rows to a file, and what belongs to the format (manifest, mapping, schema) beside it.
 
     Args:
-        format_: "jsonl" (id, text, self, keywords), "parquet" (the snapshot's own file), or "bulk" (an OpenSearch _bulk body
-            for the index <prefix>-<side>s).
+        format_: one of NAMES.
+        prefix: names of indexes in the formats of search engines begin with it.
 
     Raises:
-        UserError: an unknown format, or a folder that is not there.
+        UserError: an unknown format, a format of the other side, or a folder that is not there.
         StorageError: the disk is full or read-only.
     """
+    if format_ not in NAMES:
+        raise UserError(f"The format {format_!r} is unknown; it is one of {', '.join(NAMES)}.")
     if not to.absolute().parent.is_dir():
         raise UserError(f"The folder {to.absolute().parent} is not there; create it, or name another file.")
-    folder = Store(to.absolute().parent)
-    if format_ in ("parquet", "jsonl"):
-        folder.write_json(manifest_beside(to).name, snapshot.manifest.model_dump(mode="json"))
+    folder, beside = Store(to.absolute().parent), []
+    if format_ in _IMPORTED:
+        beside.append(manifest_beside(to).name)
+        folder.write_json(beside[0], snapshot.manifest.model_dump(mode="json"))
     if format_ == "parquet":
         folder.write(to.name, snapshot.store.read(snapshot.path))
-        return snapshot.manifest.entities
-    if format_ not in _LINES:
-        raise UserError(f"The format {format_!r} is unknown; it is one of {', '.join([*_LINES, 'parquet'])}.")
-    lines = _LINES[format_]
+        return Exported(snapshot.manifest.entities, beside)
+    chosen = FORMATS[format_]
+    if chosen.side and chosen.side != snapshot.side:
+        raise UserError(f"The format {format_} is for the side {chosen.side}; name a {chosen.side} snapshot.")
     with folder.replacing(to.name) as file:
-        for row in snapshot.rows():
-            for line in lines(row, snapshot, prefix):
-                file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
-    return snapshot.manifest.entities
-
-
-def _jsonl(row: Row, _snapshot: Snapshot, _prefix: str) -> Iterator[dict[str, object]]:
-    yield {"id": row.id, "text": row.text, "self": row.self_keyword, "keywords": row.keywords}
-
-
-def _bulk(row: Row, snapshot: Snapshot, prefix: str) -> Iterator[dict[str, object]]:
-    plural = "items" if snapshot.side == "item" else "queries"
-    words = [word for word in dict.fromkeys((row.self_keyword, *row.keywords)) if word]
-    yield {"index": {"_index": f"{prefix}-{plural}", "_id": row.id}}
-    yield {f"{snapshot.side}_id": row.id, "text": row.text, "keywords": words}
-
-
-_LINES: dict[str, Callable[[Row, Snapshot, str], Iterator[dict[str, object]]]] = {"jsonl": _jsonl, "bulk": _bulk}
+        for piece in chosen.pieces(snapshot, prefix):
+            file.write(piece.encode())
+    for ending, text in chosen.beside(snapshot, prefix).items():
+        beside.append(f"{to.name}.{ending}")
+        folder.write(beside[-1], text.encode())
+    return Exported(snapshot.manifest.entities, beside)

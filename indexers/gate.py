@@ -118,10 +118,15 @@ class Verdict:
         }
 
 
-def judge(workspace: Workspace, ids: Sequence[str]) -> Verdict:
-    """Compare what would serve with what serves. A side that nothing serves yet is not compared."""
+def judge(workspace: Workspace, ids: Sequence[str], serving_now: Mapping[Side, str | None] | None = None) -> Verdict:
+    """Compare what would serve with what serves. A side that nothing serves yet is not compared.
+
+    Args:
+        serving_now: what serves, where it is not what the backend's aliases name.
+    """
     store, settings = workspace.store, workspace.settings.publish
-    serving = {side: id_ for side, id_ in workspace.backend.serving().items() if id_ in store.list("snapshots")}
+    named = workspace.backend.serving() if serving_now is None else serving_now
+    serving = {side: id_ for side, id_ in named.items() if id_ in store.list("snapshots")}
     after: dict[Side, str] = {**serving, **{read_manifest(store, id_).side: id_ for id_ in ids}}
     if after == serving:
         return Verdict((), None, None)
@@ -139,11 +144,11 @@ def judge(workspace: Workspace, ids: Sequence[str]) -> Verdict:
     return Verdict(reasons, now, before)
 
 
-def check(workspace: Workspace, ids: Sequence[str]) -> Verdict:
+def check(workspace: Workspace, ids: Sequence[str], serving_now: Mapping[Side, str | None] | None = None) -> Verdict:
     """As `judge`. Raises CheckFailedError with every reason when the gate says no."""
     side = read_manifest(workspace.store, ids[0]).side if len(ids) == 1 else "pair"
     with stage("gate", side) as step:
-        verdict = judge(workspace, ids)
+        verdict = judge(workspace, ids, serving_now)
         step.add(**verdict.as_dict(), passed=not verdict.reasons)
     _tell(verdict)
     if verdict.reasons:

@@ -30,6 +30,12 @@ def read_history(store: Store, backend: str) -> list[Entry]:
     return list(store.read_json(path)) if store.exists(path) else []
 
 
+def kept_histories(store: Store) -> list[str]:
+    """What histories are remembered of: backends, and fields of other indexes."""
+    names = (name for name in store.list("") if name.startswith("history-") and name.endswith(".json"))
+    return [name.removeprefix("history-").removesuffix(".json") for name in names]
+
+
 def remember(store: Store, backend: str, serving: Mapping[Side, str | None]) -> None:
     """Note what serves after a switch."""
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -44,7 +44,7 @@ def import_snapshot(store: Store, path: Path, side: Side, k_max: int) -> Snapsho
     if not path.is_file():
         raise DataError(f"The file {path} is not there; name one that cogr-index export wrote.")
     manifest = _manifest(path)
-    rows = sorted(_rows(path), key=lambda row: row.id)
+    rows = sorted(_rows(path, as_they_are=manifest is not None), key=lambda row: row.id)
     for one, next_ in pairwise(rows):
         if one.id == next_.id:
             raise DataError(f"{path} has the id {one.id!r} twice; keep one of them.")
@@ -82,10 +82,12 @@ def _provenance(manifest: Manifest) -> Provenance:
     return Provenance(**kept)
 
 
-def _rows(path: Path) -> Iterator[Row]:
+def _rows(path: Path, *, as_they_are: bool) -> Iterator[Row]:
+    """Rows of a file. An exported snapshot's are taken as they are; the hash in its manifest says whether they still are."""
     for place, record in _records(path):
         id_, text = id_field(record, "id", place), text_field(record, "text", place)
-        yield Row(id_, text, _keywords(record, text, place))
+        given = _given(record, place)
+        yield Row(id_, text, tuple(given) if as_they_are else _keywords(given, text))
 
 
 def _records(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
@@ -103,10 +105,13 @@ def _records(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
         raise DataError(f"{path} is no parquet file or damaged ({str(error).splitlines()[0]}).") from error
 
 
-def _keywords(record: dict[str, Any], text: str, place: Place) -> tuple[str, ...]:
+def _given(record: dict[str, Any], place: Place) -> list[str]:
     given = record.get("keywords")
     if not isinstance(given, list) or not all(isinstance(word, str) for word in given):
         raise DataError(f"{place}: 'keywords' is no list of strings; write one, [] where there are none.")
+    return [check_text(word, "keywords", place) for word in given]
+
+
+def _keywords(given: list[str], text: str) -> tuple[str, ...]:
     own = normalise(text)
-    words = dict.fromkeys(normalise(check_text(word, "keywords", place)) for word in given)
-    return tuple(word for word in words if word and word != own)
+    return tuple(word for word in dict.fromkeys(map(normalise, given)) if word and word != own)

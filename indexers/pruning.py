@@ -19,10 +19,9 @@ from cogr.store import Store
 from indexers.backends.base import Backend
 from indexers.backends.mirrors import mirror_folder
 from indexers.gate import forget_figures
-from indexers.history import previous, read_history
+from indexers.history import kept_histories, previous, read_history
 
 _ID = re.compile(rb"\b(?:item|query)-r\d{3,}-[0-9a-f]{12}\b")
-_BACKENDS = ("memory", "opensearch")
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ def named_by(store: Store, backend: Backend) -> dict[str, str]:
     for run in store.list("runs"):
         for name in (name for name in store.list(f"runs/{run}") if name.endswith(".json")):
             used |= {id_.decode(): f"the run {run}" for id_ in _ID.findall(store.read(f"runs/{run}/{name}"))}
-    for name in _BACKENDS:
+    for name in kept_histories(store):
         for entry in read_history(store, name)[-1:]:
             used |= dict.fromkeys(entry["serving"].values(), f"what serves by {name}")
     serving = backend.serving()

@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from cogr.keywords import cut_to_budget, normalise, over_budget, parse_counted
 from cogr.prompts import Prompter
 from cogr.records import Entity, Side, self_text
-from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
+from cogr.snapshots import Provenance, Row, Snapshot, open_snapshot, write_snapshot
 from cogr.store import Store
-from indexers.cache import Cached, GenerationCache, request_key
+from indexers.assembled import Note, digest_of, recall, remember
+from indexers.cache import Cached, GenerationCache, fingerprint_hash, request_key
 from indexers.generators.base import Answer, Failure, Generator, Request
 from indexers.parse_stats import ParseStats
 from indexers.telemetry import metrics
@@ -168,8 +169,11 @@ def freeze(job: Job, plan: Plan, passing: Mapping[str, Failure], started: float)
         passing: failures that the cache does not remember, by entity id.
         started: when the rebuild began, by time.monotonic().
     """
+    cached = GenerationCache(job.store, job.generator.fingerprint).load(plan.keys) if plan.missing else plan.cached
+    digest = _digest(job, plan, cached)
+    if not plan.missing and (known := recall(job.store, job.side, digest)) is not None:
+        return _as_before(job, plan, known, started)
     with stage("assemble", job.side) as step:
-        cached = GenerationCache(job.store, job.generator.fingerprint).load(plan.keys) if plan.missing else plan.cached
         assembly = _Assembly(job, plan, cached, passing)
         rows = assembly.rows()
         if job.carried is not None:
@@ -179,6 +183,8 @@ def freeze(job: Job, plan: Plan, passing: Mapping[str, Failure], started: float)
         snapshot = write_snapshot(job.store, job.side, rows, assembly.provenance)
         _write_set_aside(job.store, snapshot.id, assembly.set_aside)
         step.add(snapshot=snapshot.id, entities=snapshot.manifest.entities, set_aside=len(assembly.set_aside))
+    if not passing and job.carried is None:
+        remember(job.store, job.side, digest, snapshot.id, assembly.cut_to_budget, assembly.stats)
     _tell(snapshot, len(assembly.set_aside))
     return Rebuilt(
         snapshot,
@@ -189,6 +195,31 @@ def freeze(job: Job, plan: Plan, passing: Mapping[str, Failure], started: float)
         assembly.stats,
         time.monotonic() - started,
     )
+
+
+def _digest(job: Job, plan: Plan, cached: Cached) -> str:
+    """Of all that decides the rows; "" where rows are carried over."""
+    if job.carried is not None:
+        return ""
+    return digest_of(
+        plan.entities,
+        plan.keys,
+        side=job.side,
+        round=job.round,
+        k_max=job.k_max,
+        generator=fingerprint_hash(job.generator.fingerprint),
+        reads=job.generator.reads,
+        cache=cached.state,
+    )
+
+
+def _as_before(job: Job, plan: Plan, known: Note, started: float) -> Rebuilt:
+    """What a rebuild comes to when nothing has changed since the last one."""
+    snapshot = open_snapshot(job.store, known.snapshot, verify=False)
+    set_aside = read_set_aside(job.store, snapshot.id)
+    _tell(snapshot, len(set_aside))
+    seconds = time.monotonic() - started
+    return Rebuilt(snapshot, 0, plan.cut_prompts, known.cut_to_budget, set_aside, known.stats, seconds)
 
 
 def _tell(snapshot: Snapshot, set_aside: int) -> None:

@@ -250,7 +250,9 @@ def _hand_over(workspace: Workspace, rebuilt: Rebuilt, say: Say, *, push: bool, 
     if publish:
         if workspace.settings.publish.gate:
             check(workspace, [rebuilt.snapshot.id])
-        warm_up(workspace.backend, workspace.store, [rebuilt.snapshot.id], workspace.settings.publish.warm_up_queries)
+        if workspace.backend.serving()[rebuilt.snapshot.side] != rebuilt.snapshot.id:
+            queries = workspace.settings.publish.warm_up_queries
+            warm_up(workspace.backend, workspace.store, [rebuilt.snapshot.id], queries)
         means.check()
         switch(workspace.backend, workspace.store, [rebuilt.snapshot.id])
         remember(workspace.store, workspace.backend.name, workspace.backend.serving())

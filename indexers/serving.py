@@ -11,6 +11,14 @@ from cogr.errors import CheckFailedError, UserError
 from indexers import console
 from indexers.options import Call, common_options
 
+IntoOption = Annotated[
+    str | None,
+    typer.Option("--into", metavar="INDEX", help="An index that another team owns (or its alias), instead of our own."),
+]
+FieldOption = Annotated[
+    str, typer.Option("--field", help="With --into: what the names of the keyword fields there begin with.")
+]
+
 
 @common_options()
 def publish(
@@ -19,12 +27,21 @@ def publish(
     gate: Annotated[
         bool, typer.Option("--gate/--no-gate", help="Compare with what serves first, as the settings publish.* say.")
     ] = True,
+    into: IntoOption = None,
+    field: FieldOption = "cogr_keywords",
 ) -> None:
-    """Let pushed snapshots serve, all of them by one atomic switch."""
+    """Let pushed snapshots serve, all of them by one atomic switch.
+
+    With --into, an item snapshot becomes a field of another team's index, and its search template names that field.
+    """
     from indexers.gate import check
 
     workspace = call.workspace
-    verdict = check(workspace, snapshots) if gate and workspace.settings.publish.gate else None
+    gate = gate and workspace.settings.publish.gate
+    if into:
+        _publish_into(call, snapshots, into, field, gate=gate)
+        return
+    verdict = check(workspace, snapshots) if gate else None
     _switch(call, snapshots, {"gate": verdict.as_dict()} if verdict else {})
 
 
@@ -35,13 +52,36 @@ def rollback(
         list[str] | None,
         typer.Option("--to", help="Snapshot to go back to; what served before the last switch by default."),
     ] = None,
+    into: IntoOption = None,
+    field: FieldOption = "cogr_keywords",
 ) -> None:
     """Let what served before serve again, by the same atomic switch."""
     from indexers.history import previous
 
     workspace = call.workspace
+    if into:
+        _publish_into(call, to, into, field, gate=False)
+        return
     ids = to or list(previous(workspace.store, workspace.backend.name, workspace.backend.serving()).values())
     _switch(call, ids, {})
+
+
+def _publish_into(call: Call, ids: list[str] | None, into: str, field: str, *, gate: bool) -> None:
+    """Publish the one item snapshot, or what served before, into another team's index."""
+    from indexers import reports
+    from indexers.gate import check
+    from indexers.merging import Place
+
+    workspace = call.workspace
+    place = Place(workspace, into, field)
+    ids = ids or [place.before()]
+    if len(ids) != 1:
+        raise UserError("--into takes one item snapshot; queries are published as usual, by a call of their own.")
+    if gate:
+        check(workspace, ids, {"item": place.serving, "query": workspace.backend.serving()["query"]})
+    merged = place.publish(ids[0], console.note).as_dict()
+    call.emit(merged, lambda out: reports.facts(out, f"Serving in {into}", merged))
+    console.next_command(f"cogr-index prune --into {into} --field {field} --dry-run")
 
 
 def _switch(call: Call, ids: list[str], more: Mapping[str, Any]) -> None:

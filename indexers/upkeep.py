@@ -10,6 +10,7 @@ import typer
 
 from indexers import console
 from indexers.options import Call, SideName, SideOption, common_options
+from indexers.serving import FieldOption, IntoOption
 
 
 @common_options()
@@ -109,16 +110,42 @@ def prune(
     keep: Annotated[int, typer.Option("--keep", min=0, help="Snapshots of each side to keep, the newest ones.")] = 3,
     files: Annotated[bool, typer.Option("--files", help="Remove their files from the store too.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed; remove nothing.")] = False,
+    into: IntoOption = None,
+    field: FieldOption = "cogr_keywords",
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="INDEX", help="With --into: the new index without the old fields.")
+    ] = None,
 ) -> None:
-    """Remove old snapshots from the backend; never what serves or what a training run names."""
+    """Remove old snapshots from the backend; never what serves or what a training run names.
+
+    With --into, old fields go from another team's index: it is copied to a new one, which its alias then names.
+    """
     from indexers import reports
     from indexers.pruning import prune as remove
 
     workspace = call.workspace
+    if into:
+        _prune_into(call, into, field, keep, None if dry_run else to, dry_run=dry_run)
+        return
     pruned = remove(workspace.store, workspace.backend, keep, files=files, dry_run=dry_run).as_dict()
     payload = {"dry_run": dry_run, **pruned}
     call.emit(payload, lambda out: reports.facts(out, "Would be removed" if dry_run else "Removed", pruned))
     console.next_command("cogr-index list")
+
+
+def _prune_into(call: Call, into: str, field: str, keep: int, to: str | None, *, dry_run: bool) -> None:
+    from cogr.errors import UserError
+    from indexers import reports
+    from indexers.merging import Place
+
+    place = Place(call.workspace, into, field)
+    dropped = place.old_fields(keep)
+    if dropped and not dry_run:
+        if to is None:
+            raise UserError(f"Leaving {len(dropped)} fields out takes a new index: give it a name with --to.")
+        place.clean(dropped, to)
+    payload = {"dry_run": dry_run, "fields": dropped, "index": to if dropped and to else place.target.index}
+    call.emit(payload, lambda out: reports.facts(out, "Would be removed" if dry_run else "Removed", payload))
 
 
 def _time(text: str) -> datetime:

@@ -64,7 +64,7 @@ class Coordinator:
     def __init__(self, parts: Parts) -> None:
         self._p = parts
         self._settings = parts.settings
-        self._ledger = Ledger(parts.folder, parts.settings.lost_seconds)
+        self._ledger = Ledger(parts.folder, parts.settings.lost_seconds, parts.settings.stuck_seconds)
         self._pace = Pace(parts.settings.shard_seconds, parts.settings.first_items)
         self._mender = Mender(parts.job, parts.plan, parts.folder, parts.settings)
         self._cache = GenerationCache(parts.job.store, parts.job.generator.fingerprint)
@@ -170,7 +170,7 @@ class Coordinator:
         shard.last_words = ended.why
         if not ended.inherited:
             troubles.append(ended.why)
-        if not ended.silent and state in ("declined", "away"):
+        if not ended.gone and state in ("declined", "away"):
             # What this worker or its service can't do now may be possible later, or elsewhere.
             shard.not_before = time.monotonic() + min(_LONGEST_PAUSE, 0.5 * 2 ** min(len(self._setbacks), 10))
         if self._mender.hopeless(shard):

@@ -47,6 +47,7 @@ class Ended:
 
     Attributes:
         silent: its worker said nothing for too long.
+        stuck: its worker lives, and has brought no answer for too long.
         inherited: it began under an earlier coordinator.
     """
 
@@ -54,16 +55,22 @@ class Ended:
     attempt: Attempt
     silent: bool
     inherited: bool
+    stuck: bool = False
 
     @property
     def counts(self) -> bool:
         """Whether it speaks against the shard: an error, or a death while it was generated."""
-        return self.attempt.state == "failed" or (self.silent and self.attempt.state == "running")
+        return self.attempt.state == "failed" or (self.gone and self.attempt.state == "running")
+
+    @property
+    def gone(self) -> bool:
+        """Whether it had no last word."""
+        return self.silent or self.stuck
 
     @property
     def outcome(self) -> str:
-        """One word for metrics: the attempt's last state, or `silent`."""
-        return "silent" if self.silent else self.attempt.state
+        """One word for metrics: the attempt's last state, or `silent`, or `stuck`."""
+        return "silent" if self.silent else "stuck" if self.stuck else self.attempt.state
 
     @property
     def told(self) -> str:
@@ -74,12 +81,14 @@ class Ended:
 
     @property
     def _unexpected(self) -> bool:
-        return not self.silent and self.attempt.state == "failed"
+        return not self.gone and self.attempt.state == "failed"
 
     @property
     def why(self) -> str:
         if self.silent:
             return f"worker {self.attempt.worker} fell silent while {self.attempt.state}"
+        if self.stuck:
+            return f"worker {self.attempt.worker} lives, but brought no answer for too long while {self.attempt.state}"
         return f"worker {self.attempt.worker}: {self.attempt.reason}"
 
 
@@ -89,12 +98,14 @@ class Ledger:
     Args:
         folder: where workers write.
         lost_seconds: silence after which an attempt counts as dead.
+        stuck_seconds: time without an answer after which it counts as dead although its heart beats.
     """
 
-    def __init__(self, folder: RunFolder, lost_seconds: float) -> None:
+    def __init__(self, folder: RunFolder, lost_seconds: float, stuck_seconds: float) -> None:
         self._folder = folder
-        self._lost = lost_seconds
-        self._beats: dict[str, tuple[int, float]] = {}
+        self._beats = _Watch(lost_seconds)
+        # The worker itself gives up first, and says why.
+        self._progress = _Watch(stuck_seconds + lost_seconds)
         self._inherited = frozenset(name.partition(".")[2] for name in folder.names("attempts"))
         self.shards: dict[str, Shard] = {}
 
@@ -129,21 +140,31 @@ class Ledger:
             attempt = self._folder.read(Attempt, f"attempts/{name}")
             if attempt is None or (attempt.state == "done"):
                 continue
-            silent = not attempt.final and self._silent(attempt)
-            if attempt.final or silent:
+            silent = not attempt.final and self._beats.still(id_, attempt.beat)
+            stuck = not attempt.final and self._progress.still(id_, (attempt.state, attempt.items)) and not silent
+            if attempt.final or silent or stuck:
                 shard.closed.add(id_)
-                shard.dead += [id_] if silent else []
-                found.append(Ended(shard, attempt, silent, id_ in self._inherited))
+                shard.dead += [id_] if silent or stuck else []
+                found.append(Ended(shard, attempt, silent, id_ in self._inherited, stuck))
             else:
                 living[shard_name] = attempt
         for shard in self.shards.values():
             shard.living = living.get(shard.name)
         return found
 
-    def _silent(self, attempt: Attempt) -> bool:
+
+class _Watch:
+    """Tells what has not changed for too long, by this process's clock alone."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._seen: dict[str, tuple[object, float]] = {}
+
+    def still(self, name: str, value: object) -> bool:
+        """Whether the value of that name has been the same for longer than allowed."""
         now = time.monotonic()
-        beat, since = self._beats.get(attempt.id, (-1, now))
-        if beat != attempt.beat:
-            self._beats[attempt.id] = (attempt.beat, now)
+        last, since = self._seen.get(name, (None, now))
+        if last != value:
+            self._seen[name] = (value, now)
             return False
-        return now - since > self._lost
+        return now - since > self._seconds

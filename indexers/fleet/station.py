@@ -44,6 +44,8 @@ from indexers.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
+STUCK = 70
+"""Exit status of a worker whose generator hung."""
 NAME = r"^[A-Za-z0-9-]+$"
 """Names of runs and shards: nothing in a message leads out of the run's folder."""
 
@@ -67,15 +69,23 @@ class Station:
         workspace: the worker's own configuration.
         name: the worker's name in attempts and in `cogr-index status`.
         stopping: asked between answers; True ends the shard under way and leaves the rest of it to others.
+        abandon: called, in a thread of its own, when no answer has come for fleet.stuck_seconds and the shard is given up.
 
     Attributes:
         changing_over: a shard wants another engine than the one that is held, and only a new process can load it.
     """
 
-    def __init__(self, workspace: Workspace, name: str, stopping: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self,
+        workspace: Workspace,
+        name: str,
+        stopping: Callable[[], bool] = lambda: False,
+        abandon: Callable[[], None] | None = None,
+    ) -> None:
         self._workspace = workspace
         self._name = name
         self._stopping = stopping
+        self._abandon = abandon or end_at_once
         self.engines = Engines(workspace)
         self.changing_over = False
 
@@ -109,7 +119,7 @@ class Station:
         busy.set(1)
         try:
             with traces.span("shard.generate", trace, side=side, shard=message.shard, worker=self._name) as span:
-                with Work(folder, message.shard, self._name, self._workspace.settings) as work:
+                with Work(folder, message.shard, self._name, self._workspace.settings, self._abandon) as work:
                     said = self._do(run, work)
                 span.set(run=run.id, outcome=work.state, items=work.items, tokens=work.tokens)
         finally:
@@ -241,12 +251,21 @@ class Work:
         unwanted: set when the run was cancelled or has ended.
     """
 
-    def __init__(self, folder: RunFolder, shard: str, worker: str, settings: Settings) -> None:
+    def __init__(
+        self,
+        folder: RunFolder,
+        shard: str,
+        worker: str,
+        settings: Settings,
+        abandon: Callable[[], None] = lambda: None,
+    ) -> None:
         self.folder = folder
         self.shard = shard
         self.items = self.tokens = 0
         self.unwanted = threading.Event()
         self._every = settings.fleet.heartbeat_seconds
+        self._stuck = settings.fleet.stuck_seconds
+        self._abandon = abandon
         now = time.time()
         self._attempt = Attempt(
             id=uuid.uuid4().hex[:8],
@@ -313,13 +332,29 @@ class Work:
         return f"{self.shard}: {attempt.state}, {self.items} generated in {attempt.seconds:.1f} s{reason}"
 
     def _beat_for_ever(self) -> None:
+        seen, since = (self.state, self.items), time.monotonic()
         while not self._over.wait(self._every):
+            if seen != (self.state, self.items):
+                seen, since = (self.state, self.items), time.monotonic()
+            elif time.monotonic() - since > self._stuck:
+                self._give_up()
+                return
             try:
                 if self.folder.cancelled or self.folder.ended is not None:
                     self.unwanted.set()
                 self._write(beating=True)
             except (StorageError, ServiceError, OSError) as error:
                 log.warning("The heartbeat can't be written: %s", error)
+
+    def _give_up(self) -> None:
+        """The generator hangs. A heart that only beats proves nothing; another worker may do better."""
+        reason = f"no answer for {self._stuck:g} s while {self.state} (fleet.stuck_seconds); this worker ends"
+        log.error("Shard %s is given up: %s", self.shard, reason)
+        try:
+            self.end("failed" if self.state == "running" else "stopped", reason)
+        except (StorageError, ServiceError, OSError) as error:
+            log.warning("The last word can't be written: %s", error)
+        self._abandon()
 
     def _write(self, *, beating: bool = False, **changes: Any) -> None:
         with self._writing:
@@ -335,6 +370,13 @@ class Work:
             }
             self._attempt = self._attempt.model_copy(update=update)
             self.folder.write(self._attempt, f"attempts/{self.shard}.{self._attempt.id}")
+
+
+def end_at_once() -> None:
+    """End this process although its main thread hangs, maybe in a call that no signal interrupts."""
+    traces.flush()
+    logging.shutdown()
+    os._exit(STUCK)
 
 
 def worker_name() -> str:

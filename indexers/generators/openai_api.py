@@ -1,7 +1,7 @@
 """The generator `openai`: a language model behind any OpenAI-compatible endpoint (vLLM, SGLang, a gateway, OpenAI).
 
-Requests are under way in parallel, a bounded number at once. The client library retries what may pass (429, 5xx,
-time-outs, lost connections) with growing, jittered pauses, and honours Retry-After. What stays wrong for one prompt is a
+Requests are under way in parallel, as many as the endpoint bears (`pacing`), up to a bound. The client library retries what
+may pass (429, 5xx, time-outs, lost connections) with growing, jittered pauses, and honours Retry-After. What stays wrong for one prompt is a
 failure of that prompt; what is wrong for all is a ServiceError.
 """
 
@@ -21,6 +21,8 @@ from cogr.settings import Sampling
 from cogr.store import Store
 from indexers.generators.base import Answer, Completion, Failure, GeneratorBase, Options, Request
 from indexers.generators.models import first_line
+from indexers.generators.openai_client import paced_http_client
+from indexers.generators.pacing import Gate, Limit
 
 _TOO_LONG = ("context length", "context_length", "maximum context", "too long", "too many tokens", "max_model_len")
 
@@ -34,7 +36,9 @@ class OpenAIOptions(Options):
         api_key: sent as bearer token; never printed and no part of the fingerprint.
         server: `vllm` sends what vLLM and SGLang understand beyond OpenAI's API (top-k, thinking off); `openai` does not.
         sampling: see `Sampling`; its seed is not sent, because a seed per request crashes vLLM on the CPU.
-        concurrency: requests under way at once.
+        concurrency: most requests under way at once.
+        least_concurrency: fewest, however overloaded the endpoint is; equal to `concurrency`, nothing adapts.
+        target_seconds: where answers take longer on average, fewer are asked for at once; half of `timeout` unless set.
         timeout: seconds that one try may take.
         retries: tries more after 429, 5xx, time-outs, lost connections and answers that are none.
         give_up_after: so many failures of the endpoint in a row mean that it is away.
@@ -46,6 +50,8 @@ class OpenAIOptions(Options):
     server: Literal["vllm", "openai"] = "vllm"
     sampling: Sampling = Sampling()
     concurrency: int = Field(default=32, ge=1)
+    least_concurrency: int = Field(default=1, ge=1)
+    target_seconds: float | None = Field(default=None, gt=0.0)
     timeout: float = Field(default=120.0, gt=0.0)
     retries: int = Field(default=6, ge=0)
     give_up_after: int = Field(default=20, ge=1)
@@ -57,6 +63,12 @@ class OpenAIOptions(Options):
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError("write it as http://host:port/v1")
         return url
+
+    @property
+    def limit(self) -> Limit:
+        """How many requests may be under way, before anything is known."""
+        least = min(self.least_concurrency, self.concurrency)
+        return Limit(least, self.concurrency, self.target_seconds or self.timeout / 2)
 
 
 class OpenAIGenerator(GeneratorBase):
@@ -70,6 +82,8 @@ class OpenAIGenerator(GeneratorBase):
         if importlib.util.find_spec("openai") is None:
             raise MissingExtraError("The generator openai", "openai")
         self.options = options
+        # Kept from one shard to the next: an endpoint is got to know once.
+        self._limit = options.limit
 
     @property
     def fingerprint(self) -> Mapping[str, object]:
@@ -127,6 +141,7 @@ class OpenAIGenerator(GeneratorBase):
             api_key=key,
             timeout=self.options.timeout,
             max_retries=self.options.retries,
+            http_client=paced_http_client(Gate(self._limit)),
         )
 
     @property

@@ -23,7 +23,7 @@ from cogr.records import Dataset, Entity, Item, Side
 from cogr.store import Store
 from indexers.generators.base import Answer, Completion, Failure, GeneratorBase, Options, Reads, Request
 
-Accident = Literal["kill", "error"]
+Accident = Literal["kill", "error", "hang"]
 Rule = Literal["words", "rubbish", "empty"]
 
 _WORD = re.compile(r"\w+")
@@ -50,7 +50,8 @@ class ScriptedOptions(Options):
         delay: seconds to wait before each answer.
         fail_every: one of so many entities, chosen by its id, fails for the time being; 0 is never.
         away_after: after so many answers the service is away.
-        accidents: entity id -> kill (this process dies by SIGKILL) or error (an error that no generator should raise).
+        accidents: entity id -> kill (this process dies by SIGKILL), error (an error that no generator should raise) or
+            hang (nothing ever comes).
     """
 
     script: Path | None = None
@@ -119,6 +120,8 @@ class Scripted(GeneratorBase):
     def _meet_with(self, accident: Accident | None) -> None:
         if accident == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
+        while accident == "hang":
+            time.sleep(60)
         if accident == "error":
             raise ValueError("an accident that was asked for")
 

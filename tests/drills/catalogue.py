@@ -31,10 +31,12 @@ class Catalogue:
     Args:
         folder: gets `data/`, `cogr.toml` and the snapshots of undisturbed rebuilds.
         items: how many.
+        settings: of undisturbed rebuilds, where they differ from the configuration.
     """
 
-    def __init__(self, folder: Path, items: int) -> None:
+    def __init__(self, folder: Path, items: int, settings: Mapping[str, str]) -> None:
         self.folder = folder
+        self._settings = settings
         self.edition = 0
         self._draw = random.Random(1)
         self._items: dict[str, Item] = {}
@@ -86,7 +88,8 @@ class Catalogue:
 
     def calm(self, side: Side = "item") -> Snapshot:
         """The present edition, rebuilt in this process in a store of its own where nothing happens to it."""
-        workspace = Workspace.open(self.folder / "cogr.toml", [f"store={self.folder / 'calm'}"])
+        settings = {**self._settings, "store": str(self.folder / "calm")}
+        workspace = Workspace.open(self.folder / "cogr.toml", [f"{key}={value}" for key, value in settings.items()])
         outcome = run_rebuild(
             workspace, Wishes(side, push=False), lambda *_: nullcontext(lambda _: None), lambda _: None
         )

@@ -10,10 +10,12 @@ import json
 import random
 import signal
 import time
+import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Snapshot, open_snapshot
@@ -26,7 +28,6 @@ from tests.drills.catalogue import Catalogue, answers
 from tests.drills.nursery import Child, Nursery
 from tests.drills.servers import Broker, Node
 
-PREFIX = "drill"
 QUICK = {
     "fleet.heartbeat_seconds": "0.3",
     "fleet.lost_seconds": "2",
@@ -37,9 +38,7 @@ QUICK = {
     # Workers die of the drill and not of entities: none of these may be set aside for it.
     "fleet.attempts": "50",
     "generator.scripted.delay": "0.003",
-    "opensearch.prefix": PREFIX,
     "backend": "opensearch",
-    "redis.prefix": PREFIX,
 }
 RETRY = 0.3
 """Seconds after which a command that found a service away is tried again."""
@@ -55,6 +54,8 @@ class Fire:
         opensearch: where to publish.
         node: the same, where it may be killed.
         weights: how often what is harmed.
+        own: settings of one kind of process only, by "worker" and "coordinator".
+        more: settings of all processes, and of the undisturbed rebuilds.
     """
 
     def __init__(
@@ -69,35 +70,57 @@ class Fire:
         node: Node | None = None,
         workers: int = 3,
         seed: int = 0,
+        own: Mapping[str, Mapping[str, str]] | None = None,
+        more: Mapping[str, str] | None = None,
     ) -> None:
-        self.catalogue = Catalogue(folder, items)
-        self.store = Store(folder / ".cogr")
+        self.catalogue = Catalogue(folder, items, more or {})
+        self.store = Store((more or {}).get("store", str(folder / ".cogr")))
         self.kills: Counter[str] = Counter()
         self.other: Counter[str] = Counter()
         self.cycles: Counter[str] = Counter()
         self.statuses: Counter[int] = Counter()
         self._folder, self._nursery, self._broker, self._node = folder, nursery, broker, node
-        self._settings = opensearch.model_copy(update={"prefix": PREFIX})
+        self.prefix = f"drill-{uuid.uuid4().hex[:6]}"
+        self._settings = opensearch.model_copy(update={"prefix": self.prefix})
         self._weights = dict(weights)
         self._draw = random.Random(seed)
-        self._sets = QUICK | {"redis.url": str(broker.redis.url), "opensearch.url": str(opensearch.url)}
+        urls = {"redis.url": str(broker.redis.url), "opensearch.url": str(opensearch.url)}
+        prefixes = {"redis.prefix": self.prefix, "opensearch.prefix": self.prefix}
+        self._sets = QUICK | urls | prefixes | dict(more or {})
+        self._own = own or {}
+        self._children: list[Child] = []
         self._serving: Snapshot | None = None
         self._command: Child | None = None
         self._retry_at = 0.0
         self._workers = [self._worker(number) for number in range(workers)]
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for child in self._children:
+            child.kill()
+        if self._node is None and error is None:
+            backend = OpenSearchBackend(self._settings, self.store)
+            backend.cluster.call("DELETE", f"/{self.prefix}-*", doing="cleaning up")
+            backend.close()
+
     # Processes
 
-    def _start(self, module: str, log: str, *arguments: str) -> Child:
-        sets = [part for key, value in self._sets.items() for part in ("--set", f"{key}={value}")]
+    def _start(self, module: str, log: str, kind: str, *arguments: str) -> Child:
+        values = {**self._sets, **self._own.get(kind, {})}
+        sets = [part for key, value in values.items() for part in ("--set", f"{key}={value}")]
         whole = [*arguments, "-c", str(self._folder / "cogr.toml"), *sets]
-        return self._nursery.start(module, whole, self._folder / f"{log}.log")
+        self._children.append(self._nursery.start(module, whole, self._folder / f"{log}.log"))
+        return self._children[-1]
 
     def _worker(self, number: int) -> Child:
-        return self._start("ops.cli", f"worker{number}", "worker", "--side", "item", "-v")
+        return self._start("ops.cli", f"worker{number}", "worker", "worker", "--side", "item", "-v")
 
     def _index(self, *arguments: str) -> Child:
-        return self._start("indexers.cli", "command", *arguments, "--json")
+        return self._start("indexers.cli", "command", "coordinator", *arguments, "--json")
 
     def tend(self, arguments: Sequence[str]) -> dict[str, Any] | None:
         """Start what is gone. Returns what the command said once it has ended well."""
@@ -162,8 +185,9 @@ class Fire:
         self._serving = self.catalogue.calm()
         self._expect(self._serving)
         url = str(self._settings.url)
-        arguments = [url, f"{PREFIX}-items", str(self._folder)]
+        arguments = [url, f"{self.prefix}-items", str(self._folder)]
         self.reader = self._nursery.start("tests.drills.reader", arguments, self._folder / "reader.log")
+        self._children.append(self.reader)
 
     def next_edition(self, kind: str, most: int, pause: float) -> None:
         """One more edition by `rebuild` or `update`, under fire of at most so many kills, and all that must hold afterwards."""
@@ -221,11 +245,11 @@ class Fire:
         assert self.reader.poll() is None, self.reader.log.read_text()
 
     def _check_indexes(self, backend: OpenSearchBackend, mine: Snapshot) -> None:
-        names = backend.cluster.call("GET", f"/{PREFIX}-*", doing="looking at all indexes")
+        names = backend.cluster.call("GET", f"/{self.prefix}-*", doing="looking at all indexes")
         states = [read_index(backend.cluster, name) for name in names]
         unfinished = [state.name for state in states if state is not None and not (state.complete and state.verified)]
         assert unfinished == []
-        aliased = [state.snapshot for state in states if state is not None and f"{PREFIX}-items" in state.aliases]
+        aliased = [state.snapshot for state in states if state is not None and f"{self.prefix}-items" in state.aliases]
         assert aliased == [mine.id]
         assert backend.verify(mine, self.catalogue.asked()).documents == mine.manifest.entities
 

@@ -9,12 +9,10 @@ import itertools
 import os
 import random
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from cogr.errors import CogrError
 from cogr.settings import OpenSearchSettings
 from tests.drills.fire import Fire
 from tests.drills.nursery import Nursery
@@ -28,43 +26,17 @@ WEIGHTS = {"worker": 50, "coordinator": 37, "valkey": 8, "opensearch": 5, "flush
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 
-@pytest.fixture
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as nursery:
-        yield nursery
-
-
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    try:
-        broker = Broker()
-    except CogrError as error:
-        pytest.skip(f"NO VALKEY: {error}")
-    yield broker
-    broker.stop()
-
-
-@pytest.fixture
-def node() -> Iterator[Node]:
-    try:
-        node = Node()
-    except CogrError as error:
-        pytest.skip(f"NO OPENSEARCH: {error}")
-    yield node
-    node.stop()
-
-
 @pytest.mark.timeout(900)
 def test_a_dozen_kills_lose_nothing(
     tmp_path: Path, nursery: Nursery, broker: Broker, opensearch: OpenSearchSettings
 ) -> None:
     weights = {"worker": 5, "coordinator": 5, "valkey": 1, "flushall": 1}
-    fire = Fire(tmp_path, nursery, broker, opensearch, items=400, weights=weights, workers=2)
-    fire.first()
-    fire.next_edition("rebuild", 8, 0.6)
-    fire.next_edition("update", 4, 0.6)
-    assert sum(fire.kills.values()) >= 8
-    assert fire.seen()["right"] > 0
+    with Fire(tmp_path, nursery, broker, opensearch, items=400, weights=weights, workers=2) as fire:
+        fire.first()
+        fire.next_edition("rebuild", 8, 0.6)
+        fire.next_edition("update", 4, 0.6)
+        assert sum(fire.kills.values()) >= 8
+        assert fire.seen()["right"] > 0
 
 
 @pytest.mark.drill
@@ -72,18 +44,18 @@ def test_a_dozen_kills_lose_nothing(
 def test_a_thousand_kills_lose_nothing(
     tmp_path: Path, nursery: Nursery, broker: Broker, node: Node, drill_table: Table
 ) -> None:
-    fire = Fire(tmp_path, nursery, broker, node.settings, items=2500, weights=WEIGHTS, node=node, seed=SEED)
     draw = random.Random(SEED)
-    fire.first()
-    started = time.monotonic()
-    # Updates are short: three to each rebuild.
-    for kind in itertools.cycle(("rebuild", "update", "update", "update")):
-        left = KILLS - sum(fire.kills.values())
-        if left <= 0:
-            break
-        # On a slow machine kills may come faster than work is done: after so many, an edition is let through.
-        fire.next_edition(kind, min(left, draw.randint(5, 30) if kind == "rebuild" else draw.randint(3, 15)), 0.8)
-        print(f"{kind}: {dict(fire.kills)} in {time.monotonic() - started:.0f} s", flush=True)
-    for what, result in fire.report(time.monotonic() - started):
-        drill_table.add("random kills", what, result)
-    assert sum(fire.kills.values()) >= KILLS
+    with Fire(tmp_path, nursery, broker, node.settings, items=2500, weights=WEIGHTS, node=node, seed=SEED) as fire:
+        fire.first()
+        started = time.monotonic()
+        # Updates are short: three to each rebuild.
+        for kind in itertools.cycle(("rebuild", "update", "update", "update")):
+            left = KILLS - sum(fire.kills.values())
+            if left <= 0:
+                break
+            # On a slow machine kills may come faster than work is done: after so many, an edition is let through.
+            fire.next_edition(kind, min(left, draw.randint(5, 30) if kind == "rebuild" else draw.randint(3, 15)), 0.8)
+            print(f"{kind}: {dict(fire.kills)} in {time.monotonic() - started:.0f} s", flush=True)
+        for what, result in fire.report(time.monotonic() - started):
+            drill_table.add("random kills", what, result)
+        assert sum(fire.kills.values()) >= KILLS

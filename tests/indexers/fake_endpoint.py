@@ -28,6 +28,7 @@ class FakeEndpoint:
     Attributes:
         bodies: bodies of all requests, as they came.
         times: monotonic time of each request.
+        running: requests under way now.
         most_at_once: most requests that were under way together.
     """
 
@@ -43,7 +44,7 @@ class FakeEndpoint:
         self._delay = delay
         self._context_words = context_words
         self._key = key
-        self._running = 0
+        self.running = 0
         self.bodies: list[dict[str, Any]] = []
         self.times: list[float] = []
         self.most_at_once = 0
@@ -81,12 +82,12 @@ class FakeEndpoint:
         self._loop.close()
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
-        self._running += 1
-        self.most_at_once = max(self.most_at_once, self._running)
+        self.running += 1
+        self.most_at_once = max(self.most_at_once, self.running)
         try:
             return await self._respond(request)
         finally:
-            self._running -= 1
+            self.running -= 1
 
     async def _respond(self, request: web.Request) -> web.StreamResponse:
         body = json.loads(await request.read())

@@ -27,6 +27,7 @@ from indexers.fleet.broker import Broker, broker_url, make_app, printable
 from indexers.fleet.coordinator import Coordinator, Parts
 from indexers.fleet.engines import Engines, told
 from indexers.fleet.lease import acquire, read_lease
+from indexers.fleet.ledger import Ledger, Shard
 from indexers.fleet.pace import GROWTH, Pace
 from indexers.fleet.queues import queue_of
 from indexers.fleet.records import (
@@ -373,6 +374,44 @@ def test_a_worker_with_another_generator_declines_or_changes_over(workspace: Wor
     unknown = run.model_copy(update={"fingerprint": {**run.fingerprint, "words": 3}, "fingerprint_hash": "other"})
     with pytest.raises(GeneratorError, match="words is 10 here and 3 there"):
         engines.get(unknown)
+
+
+def test_a_worker_whose_generator_hangs_gives_its_shard_up(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its heart beats all the time, which proves nothing."""
+    released, told = threading.Event(), []
+    run, folder = begin(workspace)
+    workspace.settings.fleet.stuck_seconds = 0.4
+    monkeypatch.setattr("indexers.generators.scripted.time.sleep", lambda _: released.wait(60))
+    workspace.settings.generator.scripted.delay = 1
+
+    def abandon() -> None:
+        told.extend(folder.attempts_of("0001-00000-20"))
+        released.set()
+
+    Station(workspace, "here", abandon=abandon).take(task(run))
+    ((attempt),) = told
+    assert (attempt.state, attempt.items) == ("failed", 0)
+    assert attempt.beat > 3
+    assert "no answer for 0.4 s while running (fleet.stuck_seconds)" in attempt.reason
+
+
+def test_a_worker_that_beats_and_brings_nothing_is_passed_over(store: Store) -> None:
+    folder = RunFolder(store, "item", "r")
+    ledger = Ledger(folder, lost_seconds=0.2, stuck_seconds=0.3)
+    shard = Shard("0001-00000-4", [0, 1, 2, 3])
+    ledger.add(shard)
+    attempt = Attempt(id="aa", shard=shard.name, worker="w", state="running", started=0, updated=0, entities=4)
+    ended, deadline = [], time.monotonic() + 30
+    while not ended and time.monotonic() < deadline:
+        attempt = attempt.model_copy(update={"beat": attempt.beat + 1})
+        folder.write(attempt, f"attempts/{shard.name}.aa")
+        ended = ledger.ends()
+        time.sleep(0.02)
+    assert (ended[0].outcome, ended[0].counts, shard.dead) == ("stuck", True, ["aa"])
+    assert "lives, but brought no answer" in ended[0].why
+    assert shard.living is None
 
 
 def test_an_engine_that_can_t_be_changed_in_its_process_ends_the_worker(

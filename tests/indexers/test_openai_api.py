@@ -60,6 +60,27 @@ def test_requests_go_in_parallel_up_to_the_bound() -> None:
     assert endpoint.most_at_once == 5
 
 
+def test_an_endpoint_that_limits_is_asked_as_much_as_it_bears() -> None:
+    """It refuses more than six at once: some are refused while that is found out, none is lost."""
+
+    def limited(number: int, body: dict[str, Any]) -> web.Response | None:
+        return refused(429) if endpoint.running > 6 else None
+
+    with FakeEndpoint(limited, delay=0.02) as endpoint:
+        generating = generator(endpoint.url, concurrency=64, retries=20)
+        assert all(isinstance(answer, Completion) for answer in generating.generate(requests(300)))
+    refusals = len(endpoint.bodies) - 300
+    assert 0 < refusals < 150
+    assert generating._limit.limit < 16
+
+
+def test_without_adapting_all_are_asked_at_once() -> None:
+    with FakeEndpoint(lambda number, body: refused(429) if number <= 40 else None, delay=0.05) as endpoint:
+        fixed = generator(endpoint.url, concurrency=20, least_concurrency=20, retries=9)
+        assert len(list(fixed.generate(requests(20)))) == 20
+    assert fixed._limit.limit == 20
+
+
 def test_429_is_asked_again_after_the_time_that_it_names() -> None:
     def busy_once(number: int, body: dict[str, Any]) -> web.Response | None:
         return refused(429, **{"Retry-After": "1"}) if number == 1 else None

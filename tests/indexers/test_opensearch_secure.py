@@ -73,6 +73,11 @@ def test_the_documented_roles_are_enough_and_not_more(users: dict[str, OpenSearc
     assert searcher.search(["sofa"], explain=True).total == 4
     assert searcher.retrieved(["sofa"]).total == 4
     assert searcher.lookup("Lamp") == ("lamp", "light")
+    body = {"id": "shop-search", "params": {"keywords": ["sofa"]}}
+    by_template = searcher.cluster.call(
+        "POST", "/shop-items/_search/template", body=body, doing="searching by template"
+    )
+    assert by_template["hits"]["total"]["value"] == 4
 
     with pytest.raises(
         ServiceError, match=r"does not allow this to the user: no permissions for .*privileges listed in docs"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import threading
 import time
@@ -53,8 +54,20 @@ def workspace(folder: Path, *overrides: str) -> Workspace:
     """A shop's configuration in a folder, with `key=value` overrides."""
     file = folder / "cogr.toml"
     if not file.exists():
+        _write_data(folder / "data")
         file.write_text('[dataset]\nloader = "jsonl"\npath = "data"\n[serving]\nlive = "none"\nfollow_seconds = 0.05\n')
     return Workspace(load_settings(file, overrides))
+
+
+def _write_data(folder: Path) -> None:
+    folder.mkdir()
+    records = {
+        "items": [{"id": row.id, "title": row.text, "text": " ".join(row.keywords)} for row in ITEMS],
+        "queries": [{"id": "q", "text": "green sofa", "split": "test"}],
+        "labels": [{"query": "q", "item": "a", "grade": 1}],
+    }
+    for name, lines in records.items():
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def freeze(workspace: Workspace, side: Side, rows: list[Row], round_: int = 0, **generator: Any) -> Snapshot:

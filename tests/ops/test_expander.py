@@ -110,6 +110,7 @@ def test_health_metrics_and_openapi(shop: Running) -> None:
     assert set(shop.client.get("/openapi.json").json()["paths"]) == {"/expand", "/healthz", "/readyz", "/metrics"}
 
 
+@pytest.mark.slow
 def test_a_new_pair_is_followed_without_a_restart(tmp_path: Path) -> None:
     opened = workspace(tmp_path)
     serve_pair(opened)
@@ -121,6 +122,7 @@ def test_a_new_pair_is_followed_without_a_restart(tmp_path: Path) -> None:
         assert answer["snapshots"] == {"item": ids[0], "query": ids[1]}
 
 
+@pytest.mark.slow
 def test_query_keywords_of_another_round_are_not_used(tmp_path: Path) -> None:
     opened = workspace(tmp_path)
     serve_pair(opened)
@@ -132,6 +134,7 @@ def test_query_keywords_of_another_round_are_not_used(tmp_path: Path) -> None:
         assert expander.client.get("/readyz").json()["pair_matches"] is False
 
 
+@pytest.mark.slow
 def test_an_expander_with_nothing_behind_it_answers_bare(tmp_path: Path) -> None:
     with running(workspace(tmp_path)) as expander:
         answer = expander.expand("Green couch")
@@ -139,6 +142,7 @@ def test_an_expander_with_nothing_behind_it_answers_bare(tmp_path: Path) -> None
         assert answer["snapshots"] == {"item": None, "query": None}
 
 
+@pytest.mark.slow
 def test_a_token_is_asked_for(tmp_path: Path) -> None:
     with running(workspace(tmp_path, "serving.token=open-sesame")) as expander:
         for header in ({}, {"authorization": "Bearer wrong"}, {"authorization": "open-sesame"}):
@@ -151,6 +155,7 @@ def test_a_token_is_asked_for(tmp_path: Path) -> None:
         assert "open-sesame" not in expander.client.get("/metrics").text
 
 
+@pytest.mark.slow
 def test_one_client_sends_no_more_than_the_rate(tmp_path: Path) -> None:
     with running(workspace(tmp_path, "serving.rate_limit=3/hour")) as expander:
         statuses = [expander.client.post("/expand", json={"query": "a"}).status_code for _ in range(5)]

@@ -191,8 +191,8 @@ sys.exit(stage.main(sys.argv[1:]))
 """
 
 
-FEW, ENOUGH_FOR_HALF = 600, 2200
-"""MiB; see `write_wide_model`."""
+FEW, ENOUGH_FOR_HALF = 600, 1000
+"""MiB; see `write_wide_model`. Too few for half the micro batch: below 800; enough for it and too few for the whole: 900 to 1,100."""
 
 
 @dataclass(frozen=True)
@@ -229,6 +229,8 @@ def write_wide_model(folder: Path, tokens: Path) -> Path:
     return folder
 
 
+# How much memory a step takes differs a little between machines.
+@pytest.mark.drill
 def test_out_of_memory_halves_the_micro_batch_once(
     copied: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

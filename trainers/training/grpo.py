@@ -15,6 +15,7 @@ from cogr.errors import TrainingError
 from cogr.prompts import Prompt
 from cogr.rewards import World, load_reward
 from cogr.training_settings import GrpoSettings, RolloutSettings, TrainingSettings
+from trainers.training.answers import project_answers_only
 from trainers.training.options import Batch, grpo_batch, lora_config, number_formats, quiet, silence
 from trainers.training.prompting import rollout_prompt
 from trainers.training.scorer import Scorer
@@ -92,6 +93,7 @@ def prepare_grpo(job: GrpoJob, say: Say) -> Prepared:
         callbacks=[log],
     )
     silence(trainer)
+    project_answers_only(trainer.model, job.settings.rollouts.temperature)
     return Prepared(trainer, log, len(rows))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from cogr.errors import DataError
 from cogr.prompts import Prompt
 from cogr.training_settings import TrainingSettings
+from trainers.training.answers import project_answers_only
 from trainers.training.options import (
     context_of,
     lora_config,
@@ -67,12 +68,13 @@ def run_sft(job: SftJob) -> Trained:
         DataError: every example is longer than the model's context.
     """
     from datasets import Dataset
+    from trl import SFTTrainer
 
     quiet()
     tokenizer = trainable_tokenizer(job.base, job.settings)
     examples, too_long = _examples(job, tokenizer)
     log = SftLog(job.log, job.settings.tensorboard)
-    trainer = _trainer_class()(
+    trainer = SFTTrainer(
         model=load_model(job.base),
         args=_config(job, len(examples)),
         train_dataset=Dataset.from_list(examples),
@@ -81,35 +83,9 @@ def run_sft(job: SftJob) -> Trained:
         callbacks=[log],
     )
     silence(trainer)
+    project_answers_only(trainer.model)
     trainer.train()
     return Trained(trainer, {"examples": len(examples), "too_long": too_long, **log.notes})
-
-
-def _trainer_class() -> Any:
-    """TRL's SFTTrainer, which off GPUs projects prompts and padding onto the vocabulary, too: most of a small model's work.
-
-    Ours projects the answers alone there: the same loss, 5 to 14 times faster with 4,000 tokens in the vocabulary.
-    """
-    import torch
-    from torch.nn.functional import cross_entropy
-    from trl import SFTTrainer
-
-    if torch.cuda.is_available():
-        return SFTTrainer
-
-    class AnswerTrainer(SFTTrainer):  # type: ignore[misc]
-        def compute_loss(
-            self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
-        ) -> Any:
-            labels = inputs["labels"][:, 1:]
-            asked = {name: inputs[name] for name in ("input_ids", "attention_mask")}
-            hidden = model.get_decoder()(**asked, use_cache=False).last_hidden_state[:, :-1]
-            logits = model.get_output_embeddings()(hidden[labels != -100]).float()
-            total = cross_entropy(logits, labels[labels != -100], reduction="sum")
-            loss = total / ((labels != -100).sum() if num_items_in_batch is None else num_items_in_batch)
-            return (loss, None) if return_outputs else loss
-
-    return AnswerTrainer
 
 
 def _examples(job: SftJob, tokenizer: Any) -> tuple[list[Mapping[str, list[int]]], int]:

@@ -12,7 +12,7 @@ from cogr.store import Store
 from indexers.backends.base import Listed, Mismatch, Pushed, SearchResult, Verified
 from indexers.backends.checks import check_side
 from indexers.backends.mirrors import mirror_of
-from indexers.backends.opensearch import compare, publish, push, search, verify
+from indexers.backends.opensearch import compare, publish, push, search, template, verify
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import mark
 from indexers.backends.opensearch.mapping import alias_name
@@ -59,7 +59,9 @@ class OpenSearchBackend:
         mark(self.cluster, publish.pushed_index(self.cluster, self.prefix, snapshot_id), verified=False)
 
     def publish(self, snapshots: Mapping[Side, str]) -> Mapping[Side, str | None]:
-        """See `publish.publish`."""
+        """See `publish.publish`. Before the switch, the stored search template is put in place."""
+        if self.cluster.settings.search_template:
+            template.install(self.cluster, self.prefix)
         return publish.publish(self.cluster, self.prefix, snapshots)
 
     def serving(self) -> Mapping[Side, str | None]:

@@ -108,7 +108,8 @@ class IndexState:
     meta: Mapping[str, Any]
     properties: Mapping[str, Any]
     settings: Mapping[str, Any]
-    aliases: Sequence[str]
+    alias_options: Mapping[str, Mapping[str, Any]]
+    mappings: Mapping[str, Any]
 
     @classmethod
     def read(cls, name: str, answer: Mapping[str, Any]) -> IndexState:
@@ -119,8 +120,14 @@ class IndexState:
             mappings.get("_meta", {}),
             mappings.get("properties", {}),
             answer.get("settings", {}).get("index", {}),
-            tuple(answer.get("aliases", {})),
+            answer.get("aliases", {}),
+            mappings,
         )
+
+    @property
+    def aliases(self) -> Sequence[str]:
+        """The names of its aliases."""
+        return tuple(self.alias_options)
 
     @property
     def snapshot(self) -> str:

@@ -52,8 +52,12 @@ def query_body(keywords: Sequence[str]) -> dict[str, Any]:
         )
     if not distinct:
         return {"match_none": {}}
-    clauses = [{"match": {"keywords": {"query": keyword}}} for keyword in distinct]
-    return {"bool": {"should": clauses, "minimum_should_match": 1}}
+    return {"bool": {"should": [clause(keyword) for keyword in distinct], "minimum_should_match": 1}}
+
+
+def clause(keyword: str, **more: str) -> dict[str, Any]:
+    """The clause of one keyword, with `more` options of a match query."""
+    return {"match": {"keywords": {"query": keyword, **more}}}
 
 
 def search_body(side: Side, keywords: Sequence[str], size: int) -> dict[str, Any]:

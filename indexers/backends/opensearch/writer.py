@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 from cogr.errors import DataError, ServiceError
@@ -25,6 +26,9 @@ LONGEST_ID = 512
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 
+# An earlier try, or an earlier push, has created it or removed it; somebody else has changed or removed what was to be updated.
+_DONE_BY_OTHERS = (("create", 409), ("delete", 404), ("update", 409), ("update", 404))
+_TRIES_ON_A_SHARD = 20
 
 Document = Mapping[str, Any]
 
@@ -49,6 +53,39 @@ def change_documents(cluster: Cluster, index: str, changes: Iterable[tuple[str, 
     return _send_all(
         cluster, index, (_entry("delete" if document is None else "index", id_, document) for id_, document in changes)
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A document as it was read.
+
+    Attributes:
+        version: (sequence number, primary term) of its last change; None lets the shard itself read, merge and write it, again when
+            somebody comes in between.
+    """
+
+    id: str
+    version: tuple[int, int] | None
+    routing: str | None = None
+
+
+def merge_into_documents(cluster: Cluster, index: str, changes: Iterable[tuple[Seen, Document]]) -> int:
+    """Set some fields of documents, each only if it is still as it was seen. Returns how many were.
+
+    One that somebody has changed or removed meanwhile is left as it is; no other field is ever written. Memory and errors as of `write_documents`.
+    """
+    return _send_all(cluster, index, (_merging(seen, fields) for seen, fields in changes))
+
+
+def _merging(seen: Seen, fields: Document) -> bytes:
+    action: dict[str, Any] = {"_id": seen.id}
+    if seen.version is None:
+        action["retry_on_conflict"] = _TRIES_ON_A_SHARD
+    else:
+        action["if_seq_no"], action["if_primary_term"] = seen.version
+    if seen.routing is not None:
+        action["routing"] = seen.routing
+    return f"{_encode({'update': action})}\n{_encode({'doc': fields})}\n".encode()
 
 
 def _send_all(cluster: Cluster, index: str, entries: Iterable[bytes]) -> int:
@@ -133,8 +170,7 @@ def _sort_out(chunk: list[bytes], answer: Mapping[str, Any]) -> tuple[int, list[
         status, error = result["status"], result.get("error", {})
         if status < 300:
             written += 1
-        # An earlier try, or an earlier push, has created it (409) or removed it (404).
-        elif (operation, status) not in (("create", 409), ("delete", 404)):
+        elif (operation, status) not in _DONE_BY_OTHERS:
             again.append(entry)
             refusal = Refusal(status, str(error.get("type", "")), str(error.get("reason", "")))
             worst = refusal if worst is None or not refusal.is_passing else worst

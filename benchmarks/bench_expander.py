@@ -1,0 +1,214 @@
+"""The query expander under load, on loopback: beside a bare FastAPI route with one Redis GET, with a model asleep, and its memory.
+
+    python benchmarks/bench_expander.py              # all three
+    python benchmarks/bench_expander.py cached
+
+cached: the same request and the same Redis value, expander and bare route in turn, medians of the ratios over rounds.
+asleep: a model that accepts and never answers, unknown queries; once with the circuit breaker and once without.
+memory: a million distinct queries, resident memory on the way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import re
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count, islice, repeat
+from pathlib import Path
+
+import psutil
+from _http_load import Load, for_seconds, request_bytes, send
+
+from cogr.fleet_settings import RedisSettings
+from cogr.settings import load_settings
+from cogr.snapshots import Provenance, Row, write_snapshot
+from indexers.publishing import publish, push_and_verify
+from indexers.workspace import Workspace
+from ops.servers import valkey
+
+CONNECTIONS = 4
+QUERY = "green velvet sofa"
+KEYWORDS = tuple(f"keyword number {number}" for number in range(14))
+BARE = """
+import sys
+import uvicorn
+from fastapi import FastAPI
+from pydantic import BaseModel
+from redis.asyncio import Redis
+
+app, redis = FastAPI(), Redis.from_url(sys.argv[1])
+
+
+class Ask(BaseModel):
+    query: str
+
+
+@app.post("/expand")
+async def bare(ask: Ask) -> dict[str, str]:
+    return {"value": (await redis.get(ask.query)).decode()}
+
+
+uvicorn.run(app, port=int(sys.argv[2]), log_config=None, access_log=False)
+"""
+
+
+@contextmanager
+def redis() -> Iterator[RedisSettings]:
+    """A Valkey of our own."""
+    state = valkey.start(valkey.Wanted(name=f"bench-{os.getpid()}", port=0, bound_to_caller=True)).state
+    try:
+        yield valkey.connection(state)
+    finally:
+        valkey.stop(state, remove=True)
+
+
+@contextmanager
+def server(arguments: list[str], port: int, folder: Path) -> Iterator[psutil.Process]:
+    """A server process, once it listens."""
+    with subprocess.Popen([sys.executable, *arguments], cwd=folder) as process:
+        try:
+            wait_until_it_listens(port, process)
+            yield psutil.Process(process.pid)
+        finally:
+            process.send_signal(signal.SIGTERM)
+
+
+def wait_until_it_listens(port: int, process: subprocess.Popen[bytes]) -> None:
+    while process.poll() is None:
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/openapi.json", timeout=5).close()
+        except OSError:
+            continue
+        return
+    raise SystemExit(f"The server ended with status {process.returncode}.")
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return int(listening.getsockname()[1])
+
+
+def expander(folder: Path, port: int, *overrides: str) -> list[str]:
+    """Arguments of an expander over the folder's pair."""
+    sets = [part for override in overrides for part in ("--set", override)]
+    return ["-m", "ops.cli", "serve", "-c", str(folder / "cogr.toml"), "--port", str(port), *sets]
+
+
+def make_shop(folder: Path) -> None:
+    """A pair in the memory backend, in which one query is known."""
+    (folder / "cogr.toml").write_text('[dataset]\nloader = "jsonl"\npath = "data"\n[serving]\nlive = "none"\n')
+    workspace = Workspace(load_settings(folder / "cogr.toml"))
+    snapshots = [
+        write_snapshot(workspace.store, "item", [Row("a", "Velvet sofa", KEYWORDS)], Provenance()),
+        write_snapshot(workspace.store, "query", [Row("q", QUERY, KEYWORDS)], Provenance()),
+    ]
+    for snapshot in snapshots:
+        push_and_verify(workspace.backend, workspace.store, snapshot, 1)
+    publish(workspace.backend, workspace.store, [snapshot.id for snapshot in snapshots])
+
+
+def shown(name: str, load: Load) -> str:
+    times = " ".join(f"p{100 * share:g} {1000 * load.percentile(share):.2f} ms" for share in (0.5, 0.99, 1.0))
+    return f"{name:9} {load.rate:7.0f} requests/s  {times}  {load.statuses}"
+
+
+def cached(folder: Path, rounds: int, seconds: float) -> None:
+    """Expander and bare route in turn."""
+    ports = {"bare": free_port(), "expander": free_port()}
+    with redis() as settings:
+        url = str(settings.url)
+        from redis import Redis
+
+        Redis.from_url(url).set(QUERY, str(list(KEYWORDS)))
+        with (
+            server(["-c", BARE, url, str(ports["bare"])], ports["bare"], folder),
+            server(expander(folder, ports["expander"], f"redis.url={url}"), ports["expander"], folder),
+        ):
+            request = request_bytes("/expand", {"query": QUERY})
+            p99s, rates = [], []
+            for number in range(rounds + 1):
+                loads = {
+                    name: asyncio.run(send(port, repeat(request), CONNECTIONS, for_seconds(seconds)))
+                    for name, port in (ports if number % 2 else dict(reversed(ports.items()))).items()
+                }
+                if number:  # The first round warms up.
+                    p99s.append(loads["expander"].percentile(0.99) / loads["bare"].percentile(0.99))
+                    rates.append(loads["expander"].rate / loads["bare"].rate)
+                    print(*(shown(name, loads[name]) for name in ports), sep="\n", flush=True)
+    print(
+        f"cached: p99 ratio {statistics.median(p99s):.2f} (target <= 1.3), throughput ratio {statistics.median(rates):.2f} (target >= 0.8)"
+    )
+
+
+@contextmanager
+def asleep_model() -> Iterator[int]:
+    """A port that accepts connections and never answers: the kernel accepts for a process that does nothing."""
+    with socket.create_server(("127.0.0.1", 0), backlog=4096) as listening:
+        yield int(listening.getsockname()[1])
+
+
+def asleep(folder: Path, seconds: float) -> None:
+    """Unknown queries while the model sleeps."""
+    for name, breaker in (("breaker", ()), ("no breaker", ("serving.breaker_failures=1000000000",))):
+        port = free_port()
+        with asleep_model() as model:
+            endpoint = f"generator.openai.base_url=http://127.0.0.1:{model}/v1"
+            more = ("serving.live=openai", "serving.model=asleep", endpoint, "serving.deadline=0.15", *breaker)
+            with server(expander(folder, port, *more), port, folder):
+                numbers = count()
+                requests = (request_bytes("/expand", {"query": f"unknown {next(numbers)}"}) for _ in repeat(None))
+                load = asyncio.run(send(port, requests, 4 * CONNECTIONS, for_seconds(seconds)))
+                print(shown(name, load), flush=True)
+                failed = sum(times for status, times in load.statuses.items() if status != 200)
+                p99 = 1000 * load.percentile(0.99)
+                print(f"asleep, {name}: {failed} failed (target 0), p99 {p99:.0f} ms (target <= 170)")
+
+
+def memory(folder: Path, queries: int, batch: int = 50) -> None:
+    """Resident memory over distinct queries."""
+    port = free_port()
+    with redis() as settings, server(expander(folder, port, f"redis.url={settings.url}"), port, folder) as process:
+        numbers = count()
+        for part in range(11):
+            requests = (
+                request_bytes("/expand", {"queries": [f"distinct query {number}" for number in islice(numbers, batch)]})
+                for _ in range(queries // 10 // batch if part else 1)
+            )
+            asyncio.run(send(port, requests, CONNECTIONS, lambda: True))
+            print(f"{part * queries // 10:8} queries  {process.memory_info().rss / 1e6:6.1f} MB", flush=True)
+        page = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30).read().decode()
+        print(*re.findall(r"^cogr_expander_queries_total.*$", page, re.MULTILINE), sep="\n")
+
+
+def main() -> None:
+    """Run what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="*", default=["cached", "asleep", "memory"])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=5.0, help="of each load of cached")
+    parser.add_argument("--asleep-seconds", type=float, default=30.0)
+    parser.add_argument("--queries", type=int, default=1_000_000)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        make_shop(folder)
+        if "cached" in asked.what:
+            cached(folder, asked.rounds, asked.seconds)
+        if "asleep" in asked.what:
+            asleep(folder, asked.asleep_seconds)
+        if "memory" in asked.what:
+            memory(folder, asked.queries)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,16 @@
+"""jsonl, which `cogr-index import` reads back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cogr.snapshots import Snapshot
+from indexers.formats.base import Format, line
+
+
+def _jsonl(snapshot: Snapshot, _prefix: str) -> Iterator[str]:
+    for row in snapshot.rows():
+        yield line({"id": row.id, "text": row.text, "self": row.self_keyword, "keywords": row.keywords})
+
+
+FORMATS = {"jsonl": Format(_jsonl)}

@@ -1,0 +1,6 @@
+"""A client of the CoGR query expander and of the OpenSearch index behind it: `Client`, and `AsyncClient` for asyncio."""
+
+from cogr_client.answers import Expansion, Found, Hit, SearchError
+from cogr_client.clients import AsyncClient, Client
+
+__all__ = ["AsyncClient", "Client", "Expansion", "Found", "Hit", "SearchError"]

@@ -1,0 +1,284 @@
+"""Keywords in another team's index: its own updates are never overwritten, switches are atomic, old fields can go."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cogr.errors import CheckFailedError, ServiceError, UserError
+from cogr.mirror import Mirror
+from cogr.settings import OpenSearchSettings, load_settings
+from cogr.snapshots import Row, Snapshot
+from cogr.store import Store
+from indexers.backends.opensearch.client import Cluster
+from indexers.backends.opensearch.indexes import merge
+from indexers.backends.opensearch.into import filling
+from indexers.backends.opensearch.into.target import field_of, open_target, snapshot_of
+from indexers.merging import Place
+from indexers.workspace import Workspace
+from tests.indexers.backend_worlds import SHOP, frozen, random_queries, random_world
+from tests.indexers.conftest import Command
+
+
+@dataclass
+class Products:
+    """A product index of another team, behind an alias, and its writer."""
+
+    cluster: Cluster
+    workspace: Workspace
+    alias: str
+    index: str
+
+    def __post_init__(self) -> None:
+        mapping = {"dynamic": "strict", "properties": {"title": {"type": "text"}, "price": {"type": "integer"}}}
+        body = {"mappings": mapping, "aliases": {self.alias: {"is_write_index": True}}}
+        self.cluster.call("PUT", f"/{self.index}", body=body, doing="making the product index")
+
+    def add(self, ids: list[str]) -> None:
+        for id_ in ids:
+            self.set(id_, 0, whole=True)
+        self.cluster.call("POST", f"/{self.alias}/_refresh", doing="refreshing")
+
+    def set(self, id_: str, price: int, *, whole: bool = False) -> None:
+        """What the product team does all day: set a price, or write the whole document anew."""
+        if whole:
+            call = ("PUT", "_doc", {"title": f"about {id_}", "price": price})
+        else:
+            call = ("POST", "_update", {"doc": {"price": price}})
+        path = f"/{self.alias}/{call[1]}/{id_.replace('/', '%2F').replace('?', '%3F').replace('#', '%23')}"
+        self.cluster.call(call[0], path, body=call[2], doing="product team")
+
+    def documents(self) -> dict[str, dict[str, Any]]:
+        self.cluster.call("POST", f"/{self.alias}/_refresh", doing="refreshing")
+        answer = self.cluster.call("POST", f"/{self.alias}/_search", body={"size": 1000}, doing="reading")
+        return {hit["_id"]: hit["_source"] for hit in answer["hits"]["hits"]}
+
+    def search(self, template: str, **params: Any) -> list[tuple[str, float]]:
+        body = {"id": template, "params": params}
+        answer = self.cluster.call("POST", f"/{self.alias}/_search/template", body=body, doing="searching")
+        return [(hit["_id"], hit["_score"]) for hit in answer["hits"]["hits"]]
+
+    def place(self) -> Place:
+        return Place(self.workspace, self.alias, "cogr_keywords")
+
+
+@pytest.fixture
+def products(opensearch: OpenSearchSettings, shop: Path) -> Iterator[Products]:
+    name = f"test-{uuid.uuid4().hex[:8]}"
+    settings = opensearch.model_copy(update={"prefix": name})
+    workspace = Workspace(load_settings(None).model_copy(update={"opensearch": settings, "backend": "opensearch"}))
+    cluster = Cluster(settings)
+    yield Products(cluster, workspace, f"{name}-products", f"{name}-products-1")
+    cluster.call("DELETE", f"/{name}-*", doing="cleaning up")
+    cluster.close()
+
+
+def ids_of(snapshot: Snapshot) -> list[str]:
+    return [row.id for row in snapshot.rows()]
+
+
+def test_names_of_fields() -> None:
+    assert field_of("cogr_keywords", "item-r003-0123456789ab") == "cogr_keywords_r003_0123456789ab"
+    assert snapshot_of("cogr_keywords", "cogr_keywords_r003_0123456789ab") == "item-r003-0123456789ab"
+    assert snapshot_of("cogr_keywords", "cogr_keywords_old") is None
+
+
+@pytest.mark.server
+def test_nothing_that_the_team_writes_is_lost(products: Products, monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot = frozen(products.workspace.store, "item", random_world(150))
+    ids = ids_of(snapshot)
+    products.add([*ids[5:], *(f"unknown {n}" for n in range(3))])
+    wrote: dict[str, int] = {}
+    done = threading.Event()
+
+    def writes_all_the_while() -> None:
+        price = 0
+        while not done.is_set():
+            price += 1
+            wrote[ids[20 + price % 10]] = price
+            products.set(ids[20 + price % 10], price)
+
+    real: Callable[..., Iterator[dict[str, Any]]] = filling._scroll
+    meddled: list[str] = []
+
+    def changed_in_between(*given: Any) -> Iterator[dict[str, Any]]:
+        """The team changes a document after it was read and before its keywords are written: a price, or everything."""
+        for hit in real(*given):
+            if hit["_id"] in ids[5:15] and hit["_id"] not in meddled:
+                meddled.append(hit["_id"])
+                wrote[hit["_id"]] = 1000 + len(meddled)
+                products.set(hit["_id"], wrote[hit["_id"]], whole=len(meddled) % 2 == 0)
+            yield hit
+
+    monkeypatch.setattr(filling, "_scroll", changed_in_between)
+    writer = threading.Thread(target=writes_all_the_while)
+    writer.start()
+    try:
+        merged = products.place().publish(snapshot.id, lambda _: None)
+    finally:
+        done.set()
+        writer.join()
+    filled = merged.filled
+    assert len(meddled) == 10
+    assert filled.conflicts >= 10
+    assert filled.sweeps >= 3
+    assert (filled.unknown, filled.absent) == (3, 5)
+    assert filled.first_absent == ids[:5]
+    assert set(filled.first_unknown) == {"unknown 0", "unknown 1", "unknown 2"}
+    documents, rows = products.documents(), {row.id: row for row in snapshot.rows()}
+    assert {id_: documents[id_]["price"] for id_ in wrote} == wrote
+    mirror = Mirror.build(snapshot)
+    for id_, document in documents.items():
+        assert document["title"] == f"about {id_}"
+        assert document.get(merged.field, []) == (list(mirror.keywords_of(id_)) if id_ in rows else [])
+    # Done is done: nothing is written twice.
+    assert products.place().publish(snapshot.id, lambda _: None).filled.written == 0
+
+
+@pytest.mark.server
+def test_scores_are_the_mirrors_once_deleted_versions_are_merged_away(products: Products) -> None:
+    rows = [*SHOP, *random_world(100)]
+    snapshot = frozen(products.workspace.store, "item", rows)
+    products.add([*ids_of(snapshot), "unknown"])
+    template = products.place().publish(snapshot.id, lambda _: None).template
+    merge(products.cluster, products.index)
+    mirror = Mirror.build(snapshot)
+    for keywords in [*random_queries(rows, 8, 20), list(SHOP[4].keywords)]:
+        distinct = list(dict.fromkeys(keywords))
+        expected = mirror.search(distinct, 1000)
+        found = dict(products.search(template, keywords=distinct, size=1000))
+        scores = np.array([found[id_] for id_ in expected.ids], np.float32)
+        assert (len(found), scores.tobytes()) == (expected.total, expected.scores.tobytes())
+    assert products.search(template, keywords=["sofa"], filter={"ids": {"values": ["a-1"]}})[0][0] == "a-1"
+    assert len(products.search(template, keywords=["sofa"], filter={"ids": {"values": ["a-1"]}})) == 1
+    assert products.search(template, keywords=[]) == []
+
+
+@pytest.mark.server
+def test_a_fill_that_died_goes_on(products: Products, monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot = frozen(products.workspace.store, "item", [row for row in random_world(120) if row.keywords])
+    products.add(ids_of(snapshot))
+    real = filling._scroll
+
+    def dies(*given: Any) -> Iterator[dict[str, Any]]:
+        for number, hit in enumerate(real(*given)):
+            if number == 50:
+                raise ServiceError("The cluster went away.")
+            yield hit
+
+    settings = products.workspace.settings.opensearch
+    place = products.place()
+    place._cluster.settings = settings.model_copy(update={"bulk_documents": 10})
+    monkeypatch.setattr(filling, "_scroll", dies)
+    with pytest.raises(ServiceError):
+        place.publish(snapshot.id, lambda _: None)
+    assert products.place().serving is None
+    monkeypatch.undo()
+    done = products.place().publish(snapshot.id, lambda _: None).filled
+    assert 0 < done.written < snapshot.manifest.entities
+    assert (done.unknown, done.absent) == (0, 0)
+
+
+@pytest.mark.server
+def test_switching_rolling_back_and_leaving_old_fields_out(products: Products, cogr_index: Command) -> None:
+    store = products.workspace.store
+    old = frozen(store, "item", SHOP[:3])
+    new = frozen(store, "item", [replace(SHOP[0], keywords=("divan",)), *SHOP[1:3]], round_=1)
+    newest = frozen(store, "item", [replace(SHOP[0], keywords=("settee",)), *SHOP[1:3]], round_=2)
+    products.add(ids_of(old))
+    settings = products.workspace.settings.opensearch
+    flags = ("--set", f"opensearch.url={settings.url}", "--set", f"opensearch.prefix={settings.prefix}")
+    flags = ("--into", products.alias, *flags, "--json")
+
+    def published(snapshot: Snapshot) -> dict[str, Any]:
+        ended = cogr_index("publish", snapshot.id, "--no-gate", *flags)
+        assert ended.status == 0, ended.err
+        return dict(ended.json)
+
+    first = published(old)
+    template = first["template"]
+    assert template == f"{settings.prefix}-{products.alias}-cogr_keywords"
+    assert [id_ for id_, _ in products.search(template, keywords=["couch"])] == ["a-1"]
+    assert published(new)["before"] == old.id
+    assert products.search(template, keywords=["couch"]) == []
+    assert [id_ for id_, _ in products.search(template, keywords=["divan"])] == ["a-1"]
+    back = cogr_index("rollback", *flags)
+    assert (back.json["serving"], back.json["written"]) == (old.id, 0)
+    assert [id_ for id_, _ in products.search(template, keywords=["couch"])] == ["a-1"]
+    published(newest)
+
+    planned = cogr_index("prune", "--keep", "2", "--dry-run", *flags).json
+    assert planned["fields"] == [field_of("cogr_keywords", new.id)]
+    assert "give it a name with --to" in cogr_index("prune", "--keep", "2", *flags).err
+    products.set("a-1", 7)
+    moved = cogr_index("prune", "--keep", "2", "--to", f"{products.index}-clean", *flags)
+    assert moved.status == 0, moved.err
+    target = open_target(products.cluster, products.alias, "cogr_keywords")
+    assert (target.index, target.fields) == (
+        f"{products.index}-clean",
+        sorted(field_of("cogr_keywords", one.id) for one in (old, newest)),
+    )
+    assert products.documents()["a-1"]["price"] == 7
+    assert field_of("cogr_keywords", new.id) not in products.documents()["a-1"]
+    # The team goes on writing through its alias, searches and rollbacks go on, and the old index takes nothing any more.
+    products.set("a-1", 8)
+    assert [id_ for id_, _ in products.search(template, keywords=["settee"])] == ["a-1"]
+    assert cogr_index("rollback", *flags).json["serving"] == old.id
+    with pytest.raises(ServiceError, match="is blocked"):
+        products.cluster.call("PUT", f"/{products.index}/_doc/late", body={"price": 1}, doing="writing to the old one")
+    # A snapshot that a field is served from stays in the store.
+    assert (
+        cogr_index("prune", "--keep", "0", "--files", "--json")
+        .json["in_use"][old.id]
+        .startswith("what serves by into-")
+    )
+
+
+@pytest.mark.server
+def test_values_that_something_else_wrote_are_not_served(products: Products) -> None:
+    snapshot = frozen(products.workspace.store, "item", SHOP[:3])
+    products.add(ids_of(snapshot))
+    template = products.place().publish(snapshot.id, lambda _: None).template
+    field = field_of("cogr_keywords", snapshot.id)
+    body = {"doc": {field: ["meddled"]}}
+    products.cluster.call("POST", f"/{products.alias}/_update/a-1", body=body, doing="meddling")
+    with pytest.raises(CheckFailedError, match="something else writes to it"):
+        products.place().publish(snapshot.id, lambda _: None)
+    assert products.search(template, keywords=["oak"])[0][0] == "a-2"
+
+
+@pytest.mark.server
+def test_what_can_not_be_a_target_is_refused(products: Products, opensearch: OpenSearchSettings) -> None:
+    cluster = products.cluster
+    with pytest.raises(UserError, match="names nothing"):
+        open_target(cluster, "no-such-index", "f")
+    with pytest.raises(UserError, match="no name of a field"):
+        open_target(cluster, products.alias, "Fi.eld")
+    ours = frozen(products.workspace.store, "item", [Row("a", "A", ())])
+    index = products.workspace.backend.push(ours).index
+    with pytest.raises(UserError, match="one of cogr's own"):
+        open_target(cluster, index, "f")
+    body = {"settings": {"index": {"similarity": {"default": {"type": "boolean"}}}}}
+    cluster.call("PUT", f"/{products.index}-odd", body=body, doing="making another")
+    with pytest.raises(UserError, match="a default similarity of its own"):
+        open_target(cluster, f"{products.index}-odd", "f")
+    with pytest.raises(UserError, match="names .*, .*; give --into one index"):
+        open_target(cluster, f"{products.index}*", "f")
+    plain = Place(products.workspace, products.index, "cogr_keywords")
+    with pytest.raises(UserError, match="let clients use an alias"):
+        plain.clean([], "elsewhere")
+
+
+def test_into_needs_opensearch(shop: Path, cogr_index: Command) -> None:
+    made = cogr_index("rebuild", "--side", "item", "--json").json["snapshot"]
+    ended = cogr_index("publish", made, "--into", "products")
+    assert (ended.status, ended.err.count("\n")) == (2, 1)
+    assert "set opensearch.url" in ended.err
+    assert Store(shop / ".cogr").list("snapshots") == [made]

@@ -1,0 +1,66 @@
+"""Upstreams as they go wrong: nobody there, one that accepts and never answers, one that answers rubbish."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+RUBBISH = {
+    "noise": bytes(range(256)) * 40,
+    "web page": b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 15\r\n\r\n<html>hi</html>",
+    "wrong json": b'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 13\r\n\r\n{"hits": [1]}',
+    "list": b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 8\r\n\r\n[[null]]",
+    "null": b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 4\r\n\r\nnull",
+    "error": b"HTTP/1.1 500 Oh\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}",
+    "half": b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 500\r\n\r\n{",
+    "redis types": b"%1\r\n+server\r\n:5\r\n*2\r\n$-1\r\n:7\r\n",
+    "redis error": b"-ERR nothing works here\r\n" * 20,
+    "redis huge": b"$999999999999\r\nabc",
+}
+FAULTS = ("absent", "hanging", "closing", *RUBBISH)
+
+
+@contextmanager
+def broken(fault: str) -> Iterator[int]:
+    """The port of a server that is broken in this way."""
+    listening = socket.create_server(("127.0.0.1", 0), backlog=512)
+    port = listening.getsockname()[1]
+    if fault == "absent":
+        listening.close()
+        yield port
+        return
+    kept: list[socket.socket] = []
+    thread = threading.Thread(target=_serve, args=(listening, fault, kept), daemon=True)
+    thread.start()
+    try:
+        yield port
+    finally:
+        listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
+        thread.join(10)
+        for one in kept:
+            one.close()
+
+
+def _serve(listening: socket.socket, fault: str, kept: list[socket.socket]) -> None:
+    while True:
+        try:
+            connection, _ = listening.accept()
+        except OSError:
+            return
+        if fault == "closing":
+            connection.close()
+            continue
+        kept.append(connection)
+        if fault in RUBBISH:
+            threading.Thread(target=_answer, args=(connection, RUBBISH[fault]), daemon=True).start()
+
+
+def _answer(connection: socket.socket, rubbish: bytes) -> None:
+    try:
+        while connection.recv(65536):
+            connection.sendall(rubbish)
+    except OSError:
+        return
