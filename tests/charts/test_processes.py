@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis import Redis
 
 from cogr.fleet_settings import RedisSettings
 from tests.charts.conftest import Object, Render, one
@@ -114,7 +115,8 @@ def test_a_worker_waits_works_and_drains(render: Render, valkey: RedisSettings, 
     with running(container, config, log) as process:
         until(lambda: answers(container, "startupProbe") and "Waiting for shards" in log.read_text(), log)
         assert answers(container, "livenessProbe")
-        time.sleep(1)
+        broker = Redis.from_url(str(valkey.url))
+        until(lambda: any(client["cmd"] == "brpop" for client in broker.client_list()), log)
         process.send_signal(signal.SIGTERM)
         assert process.wait(pod["terminationGracePeriodSeconds"]) == 0, log.read_text()
 
