@@ -31,11 +31,12 @@ from indexers.rebuilding import (
     ProgressBar,
     Say,
     Wishes,
-    exclusive,
+    Workers,
     finished,
     generate,
     hand_over,
     make_job,
+    means_of,
     planned,
 )
 from indexers.run_report import reported
@@ -60,6 +61,7 @@ class UpdateWishes:
         in_place: change the index that serves instead of making a new one.
         push: write the snapshot to the backend.
         publish: switch what serves to it.
+        workers: instead of the settings' rebuild.workers.
     """
 
     side: Side
@@ -73,6 +75,7 @@ class UpdateWishes:
     in_place: bool = False
     push: bool = True
     publish: bool = True
+    workers: Workers | None = None
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,9 @@ def run_update(workspace: Workspace, wishes: UpdateWishes, bar: ProgressBar, say
     if wishes.in_place:
         _check_in_place(workspace, wishes)
     side = wishes.side
-    with exclusive(workspace, side, "update") as means, reported(workspace.store, "update", side, means) as report:
+    metrics.serve(workspace.settings.metrics)
+    asked = means_of(workspace, Wishes(side, workers=wishes.workers), "update", say)
+    with asked as means, reported(workspace.store, "update", side, means) as report:
         with stage("load", side):
             parent = _parent(workspace, wishes)
             changes = find_changes(workspace, wishes, parent)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from indexers import console
-from indexers.options import Call, SideName, SideOption, common_options
+from indexers.options import Call, SideName, SideOption, WorkersName, common_options
 from indexers.serving import FieldOption, IntoOption
 
 
@@ -49,6 +49,10 @@ def update(
     ] = False,
     push: Annotated[bool, typer.Option("--push/--no-push", help="Write the snapshot to the backend.")] = True,
     publish: Annotated[bool, typer.Option("--publish/--no-publish", help="Let it serve once it is verified.")] = True,
+    workers: Annotated[
+        WorkersName | None,
+        typer.Option("--workers", help="local: in this process; celery: on workers. Instead of rebuild.workers."),
+    ] = None,
 ) -> None:
     """Generate keywords for what changed, carry the rest over, and publish the new snapshot.
 
@@ -58,7 +62,20 @@ def update(
     from indexers.updating import UpdateWishes, run_update
 
     time = _time(since) if since is not None else None
-    wishes = UpdateWishes(side.side, changed, ids, time, log, min_count, save, parent, in_place, push, publish)
+    wishes = UpdateWishes(
+        side=side.side,
+        changed=changed,
+        ids=ids,
+        since=time,
+        log=log,
+        min_count=min_count,
+        save=save,
+        parent=parent,
+        in_place=in_place,
+        push=push,
+        publish=publish,
+        workers=workers.value if workers else None,
+    )
     updated = run_update(call.workspace, wishes, reports.progress_bar, console.note)
     payload = updated.as_dict()
     call.emit(payload, lambda out: reports.updated(out, payload))
