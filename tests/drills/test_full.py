@@ -15,7 +15,7 @@ from cogr.settings import OpenSearchSettings
 from indexers.backends.opensearch.client import Cluster
 from tests.drills.fire import Fire
 from tests.drills.nursery import Nursery
-from tests.drills.servers import Broker, Node
+from tests.drills.servers import BALLAST, Broker, Node
 from tests.drills.table import Table
 
 pytestmark = [pytest.mark.server, pytest.mark.drill, pytest.mark.timeout(1800)]
@@ -83,8 +83,8 @@ def test_the_memory_of_the_broker(
     try:
         with Fire(tmp_path, nursery, broker, opensearch, items=300, weights={}, workers=2) as fire:
             fire.first()
-            broker.call("SET", "ballast", "x" * 4_000_000)
-            said = under(fire, 20, lambda: broker.call("DEL", "ballast"))
+            broker.fill()
+            said = under(fire, 20, lambda: broker.call("DEL", BALLAST))
             assert "used memory > 'maxmemory'" in fire.said
             drill_table.add("full", "memory of Valkey for 20 s", said)
     finally:
