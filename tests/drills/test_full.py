@@ -111,11 +111,13 @@ def test_the_disk_of_opensearch(
         fire.first()
         settle(full)
         deadline = time.monotonic() + 300
-        blocked = f"/{fire.prefix}-*/_settings/index.blocks.read_only_allow_delete"
-        while not any(one["settings"] for one in cluster.call("GET", blocked, doing="looking").values()):
-            assert time.monotonic() < deadline, "the node did not turn its indexes read-only"
+        # Frozen indexes are read-only as they are; what the cluster does is to create no new ones.
+        blocked = "/_cluster/settings?flat_settings=true"
+        while "cluster.blocks.create_index" not in cluster.call("GET", blocked, doing="looking")["persistent"]:
+            assert time.monotonic() < deadline, "the cluster did not notice"
             time.sleep(0.5)
         said = under(fire, 40, lambda: settle(dict.fromkeys(full)))
         assert fire.statuses[3] > 0
+        assert "creates no indexes" in fire.said
         drill_table.add("full", "flood-stage watermark of OpenSearch for 40 s", said)
     cluster.close()
