@@ -4,7 +4,7 @@ BACKEND ?= memory
 
 # make drill: long fault drills, a table at the end (DRILL_KILLS=1000, DRILL_CUT=60 seconds). make bench-learning: the sample's
 # training on three seeds. make bench-scale: 10,000 to 1,000,000 items.
-.PHONY: setup demo test test-fast drill check bench bench-learning bench-scale docs pins
+.PHONY: setup demo test test-fast drill check bench bench-learning bench-scale docs pins images chart-test
 
 setup:
 	@requirements/install.sh
@@ -38,7 +38,19 @@ bench-scale: setup
 
 docs: setup
 	@$(BIN)/python docs/reference.py
+	@PYTHONPATH=. $(BIN)/python charts/schema.py
+	@$(BIN)/python charts/readme.py
 	@$(BIN)/mkdocs build --strict --quiet
+
+# Real Helm on a real API server; the first time it builds one (minutes; needs go).
+chart-test: setup
+	@PYTHON=$(CURDIR)/$(BIN)/python tests/charts/kube/chart-test.sh
+
+# Needs root, buildah and debootstrap. IMAGES names the folder of the image store.
+IMAGES ?= .cache/images
+images: setup
+	@test -d $(IMAGES)/store || ops/images/images.sh base $(IMAGES)
+	@for name in expander worker jobs; do ops/images/images.sh build $(IMAGES) $$name && ops/images/smoke.sh $(IMAGES) $$name || exit 1; done
 
 # make pins keeps the versions that are pinned; make pins UPGRADE=1 takes the newest that fit.
 pins:
