@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -16,6 +17,8 @@ from cogr.settings import OpenSearchSettings
 from indexers.fleet.broker import make_app
 from ops.servers import opensearch, valkey
 from ops.servers.state import ServerState
+
+BALLAST = "ballast"
 
 
 class Broker:
@@ -43,6 +46,15 @@ class Broker:
         """One command of its own language, such as FLUSHALL."""
         with make_app(self.redis, FleetSettings()).connection_for_write() as connection:
             return connection.default_channel.client.execute_command(*words)
+
+    def fill(self) -> None:
+        """Write until its memory is full."""
+        from redis.exceptions import OutOfMemoryError
+
+        for size in (20_000, 500, 1):
+            with contextlib.suppress(OutOfMemoryError):
+                while True:
+                    self.call("RPUSH", BALLAST, "x" * size)
 
     def stop(self) -> None:
         valkey.stop(self.state, remove=True)

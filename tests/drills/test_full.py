@@ -15,7 +15,7 @@ from cogr.settings import OpenSearchSettings
 from indexers.backends.opensearch.client import Cluster
 from tests.drills.fire import Fire
 from tests.drills.nursery import Nursery
-from tests.drills.servers import Broker, Node
+from tests.drills.servers import BALLAST, Broker, Node
 from tests.drills.table import Table
 
 pytestmark = [pytest.mark.server, pytest.mark.drill, pytest.mark.timeout(1800)]
@@ -83,8 +83,8 @@ def test_the_memory_of_the_broker(
     try:
         with Fire(tmp_path, nursery, broker, opensearch, items=300, weights={}, workers=2) as fire:
             fire.first()
-            broker.call("SET", "ballast", "x" * 4_000_000)
-            said = under(fire, 20, lambda: broker.call("DEL", "ballast"))
+            broker.fill()
+            said = under(fire, 20, lambda: broker.call("DEL", BALLAST))
             assert "used memory > 'maxmemory'" in fire.said
             drill_table.add("full", "memory of Valkey for 20 s", said)
     finally:
@@ -111,11 +111,13 @@ def test_the_disk_of_opensearch(
         fire.first()
         settle(full)
         deadline = time.monotonic() + 300
-        blocked = f"/{fire.prefix}-*/_settings/index.blocks.read_only_allow_delete"
-        while not any(one["settings"] for one in cluster.call("GET", blocked, doing="looking").values()):
-            assert time.monotonic() < deadline, "the node did not turn its indexes read-only"
+        # Frozen indexes are read-only as they are; what the cluster does is to create no new ones.
+        blocked = "/_cluster/settings?flat_settings=true"
+        while "cluster.blocks.create_index" not in cluster.call("GET", blocked, doing="looking")["persistent"]:
+            assert time.monotonic() < deadline, "the cluster did not notice"
             time.sleep(0.5)
         said = under(fire, 40, lambda: settle(dict.fromkeys(full)))
         assert fire.statuses[3] > 0
+        assert "creates no indexes" in fire.said
         drill_table.add("full", "flood-stage watermark of OpenSearch for 40 s", said)
     cluster.close()

@@ -123,6 +123,12 @@ def test_settings_that_can_not_work_are_refused_before_anything_is_sent(settings
             Refusal(403, "cluster_block_exception", "blocked by: [FORBIDDEN/8/index write (api)]"),
             "is blocked: .* lift the block",
         ),
+        (
+            Refusal(
+                403, "index_create_block_exception", "blocked by: [FORBIDDEN/10/cluster create-index blocked (api)];"
+            ),
+            "creates no indexes: .*disks are nearly full",
+        ),
         (Refusal(404, "index_not_found_exception", "no such index [x]"), "push the snapshot again"),
         (Refusal(400, "invalid_index_name_exception", "must be lowercase"), "choose another opensearch.prefix"),
         (Refusal(404, "", "alias [x] missing"), "run the same command again"),

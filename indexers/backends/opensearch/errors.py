@@ -135,6 +135,12 @@ def _by_kind(refusal: Refusal) -> tuple[str, str] | None:
             return "answers something that is no JSON", "check that opensearch.url is a cluster and not a web page"
         case "cluster_block_exception" if "flood" in refusal.reason or "read-only" in refusal.reason:
             return f"is read-only: {refusal.reason}", f"free disk space or lift the block; {_AGAIN}"
+        case "index_create_block_exception":
+            # What a cluster says when no node is below the high watermark of its disk.
+            return (
+                f"creates no indexes: {refusal.reason}",
+                f"its disks are nearly full, or somebody blocked it: free disk space or lift the block; {_AGAIN}",
+            )
         case "cluster_block_exception":
             return f"is blocked: {refusal.reason}", f"lift the block; {_AGAIN}"
         case "index_not_found_exception":
