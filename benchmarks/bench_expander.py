@@ -209,7 +209,7 @@ def memory(folder: Path, queries: int, batch: int = 50) -> None:
 def answered(port: int) -> str:
     """How queries were answered, by the expander's own count."""
     page = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30).read().decode()
-    return "\n".join(re.findall(r"^cogr_expander_queries_total.*$", page, re.MULTILINE))
+    return "\n".join(re.findall(r"^cogr_expander_(?:queries|upstream_failures)_total.*$", page, re.MULTILINE))
 
 
 def main() -> None:

@@ -149,7 +149,8 @@ class StoreIndex:
         """A snapshot's side, and what lookups read of it, ready."""
         manifest = read_manifest(self._store, snapshot)
         if manifest.side == "query":
-            self._backend.lookup("", snapshot=snapshot)
+            # The first lookup of a process opens the snapshot and loads what pyarrow needs, which takes longer than a query may.
+            self._backend.lookup("a query", snapshot=snapshot)
         return Side(snapshot, "", manifest.round, manifest.normaliser)
 
     async def lookup(self, pair: Pair, text: str) -> tuple[str, ...] | None:
