@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -87,10 +88,15 @@ def server(arguments: list[str], port: int, folder: Path) -> Iterator[psutil.Pro
 def wait_until_it_listens(port: int, process: subprocess.Popen[bytes]) -> None:
     while process.poll() is None:
         try:
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/openapi.json", timeout=5).close()
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5).close()
+        except urllib.error.HTTPError as error:
+            if error.code == 404:  # The bare route.
+                return
         except OSError:
             continue
-        return
+        else:
+            return
+        time.sleep(0.1)
     raise SystemExit(f"The server ended with status {process.returncode}.")
 
 
@@ -209,7 +215,7 @@ def memory(folder: Path, queries: int, batch: int = 50) -> None:
 def answered(port: int) -> str:
     """How queries were answered, by the expander's own count."""
     page = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30).read().decode()
-    return "\n".join(re.findall(r"^cogr_expander_queries_total.*$", page, re.MULTILINE))
+    return "\n".join(re.findall(r"^cogr_expander_(?:queries|upstream_failures)_total.*$", page, re.MULTILINE))
 
 
 def main() -> None:

@@ -123,6 +123,10 @@ def strings(value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
+_OPENING = 60.0
+"""Seconds that opening a new pair of a store may take; no query waits for it, the one before serves on."""
+
+
 class StoreIndex:
     """The memory backend of a store: for shops that fit into one process.
 
@@ -137,7 +141,7 @@ class StoreIndex:
         self._sides: dict[str, Side] = {}
 
     async def pair(self) -> Pair:
-        return await self._guard.call(lambda: asyncio.to_thread(self._read_pair), self._seconds)
+        return await self._guard.call(lambda: asyncio.to_thread(self._read_pair), _OPENING)
 
     def _read_pair(self) -> Pair:
         serving = self._backend.serving()
@@ -149,7 +153,8 @@ class StoreIndex:
         """A snapshot's side, and what lookups read of it, ready."""
         manifest = read_manifest(self._store, snapshot)
         if manifest.side == "query":
-            self._backend.lookup("", snapshot=snapshot)
+            # The first lookup of a process opens the snapshot and loads what pyarrow needs, which takes longer than a query may.
+            self._backend.lookup("a query", snapshot=snapshot)
         return Side(snapshot, "", manifest.round, manifest.normaliser)
 
     async def lookup(self, pair: Pair, text: str) -> tuple[str, ...] | None:
