@@ -2,8 +2,9 @@
 BIN := .venv/bin
 BACKEND ?= memory
 
-# make drill: long fault drills. make bench-learning: the sample's training on three seeds.
-.PHONY: setup demo test test-fast drill check bench bench-learning docs pins
+# make drill: long fault drills, a table at the end (DRILL_KILLS=1000, DRILL_CUT=60 seconds). make bench-learning: the sample's
+# training on three seeds. make bench-scale: 10,000 to 1,000,000 items.
+.PHONY: setup demo test test-fast drill check bench bench-learning bench-scale docs pins images chart-test
 
 setup:
 	@requirements/install.sh
@@ -15,7 +16,7 @@ test: check
 	@$(BIN)/python -m pytest -m "not drill"
 
 drill: setup
-	@$(BIN)/python -m pytest -m drill
+	@$(BIN)/python -m pytest -m "drill or fault"
 
 test-fast: setup
 	@$(BIN)/python -m pytest -q -m "not server and not model and not slow and not drill"
@@ -27,14 +28,29 @@ check: setup
 	@$(BIN)/lint-imports
 
 bench: setup
-	@for benchmark in $(filter-out %/bench_learning.py,$(wildcard benchmarks/bench_*.py)); do echo "== $$benchmark"; $(BIN)/python "$$benchmark" || exit 1; done
+	@for benchmark in $(filter-out %/bench_learning.py %/bench_scale.py,$(wildcard benchmarks/bench_*.py)); do echo "== $$benchmark"; $(BIN)/python "$$benchmark" || exit 1; done
 
 bench-learning: setup
 	@$(BIN)/python benchmarks/bench_learning.py
 
+bench-scale: setup
+	@$(BIN)/python benchmarks/bench_scale.py
+
 docs: setup
 	@$(BIN)/python docs/reference.py
+	@PYTHONPATH=. $(BIN)/python charts/schema.py
+	@$(BIN)/python charts/readme.py
 	@$(BIN)/mkdocs build --strict --quiet
+
+# Real Helm on a real API server; the first time it builds one (minutes; needs go).
+chart-test: setup
+	@PYTHON=$(CURDIR)/$(BIN)/python tests/charts/kube/chart-test.sh
+
+# Needs root, buildah and debootstrap. IMAGES names the folder of the image store.
+IMAGES ?= .cache/images
+images: setup
+	@test -d $(IMAGES)/store || ops/images/images.sh base $(IMAGES)
+	@for name in expander worker jobs; do ops/images/images.sh build $(IMAGES) $$name && ops/images/smoke.sh $(IMAGES) $$name || exit 1; done
 
 # make pins keeps the versions that are pinned; make pins UPGRADE=1 takes the newest that fit.
 pins:

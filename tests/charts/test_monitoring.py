@@ -1,0 +1,102 @@
+"""Alerts, dashboards and the compose file name only what is there: metrics, sections, commands, settings."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cogr.settings import load_settings
+from indexers.telemetry.metrics import REGISTRY
+from ops.expander.metrics import Metrics
+from tests.charts.conftest import ROOT
+from tests.charts.test_templates import parse
+
+OPS = ROOT / "ops"
+BOARDS = sorted((OPS / "dashboards").glob("*.json"))
+RULES = [rule for group in yaml.safe_load((OPS / "alerts/cogr.yaml").read_text())["groups"] for rule in group["rules"]]
+COMPOSE = yaml.safe_load((OPS / "compose.yaml").read_text())
+
+
+def exposed() -> set[str]:
+    """Names of every series that the expander and the processes of a rebuild can answer a scrape with."""
+    names = set()
+    for registry in (Metrics().registry, REGISTRY):
+        for family in registry.collect():
+            endings = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"]}.get(family.type, [""])
+            names |= {family.name + ending for ending in endings}
+    return names
+
+
+def expressions(board: Path) -> list[str]:
+    return [target["expr"] for panel in json.loads(board.read_text())["panels"] for target in panel["targets"]]
+
+
+@pytest.mark.parametrize(
+    "expression", [rule["expr"] for rule in RULES] + [e for board in BOARDS for e in expressions(board)]
+)
+def test_every_metric_is_one_that_is_exposed(expression: str) -> None:
+    named = set(re.findall(r"\bcogr_\w+", expression))
+    assert named
+    assert named <= exposed()
+
+
+def test_every_alert_leads_to_its_section() -> None:
+    for rule in RULES:
+        page, _, anchor = rule["annotations"]["runbook"].partition("#")
+        headings = re.findall(r"^## (.+)$", (ROOT / page).read_text("utf-8"), re.MULTILINE)
+        assert anchor in [heading.lower().replace(" ", "-") for heading in headings], rule["alert"]
+
+
+def test_every_alert_has_a_firing_and_a_quiet_case() -> None:
+    cases = yaml.safe_load((OPS / "alerts/cogr.test.yaml").read_text())["tests"]
+    quiet = {case["alertname"] for test in cases for case in test.get("alert_rule_test", [])}
+    firing = set(
+        re.findall(r'alertname="(\w+)"', json.dumps([t.get("promql_expr_test", []) for t in cases]).replace("\\", ""))
+    )
+    assert quiet == firing == {rule["alert"] for rule in RULES}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", [["check", "rules", "cogr.yaml"], ["test", "rules", "cogr.test.yaml"]])
+def test_prometheus_agrees(arguments: list[str]) -> None:
+    program = shutil.which("promtool")
+    if program is None:
+        pytest.skip("NO PROMTOOL: apt-get install prometheus")
+    ended = subprocess.run([program, *arguments], cwd=OPS / "alerts", capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize("board", BOARDS, ids=lambda path: path.name)
+def test_every_panel_says_what_it_shows(board: Path) -> None:
+    panels = json.loads(board.read_text())["panels"]
+    assert all(panel["description"] and panel["title"] for panel in panels)
+    assert len({panel["id"] for panel in panels}) == len(panels)
+
+
+def test_the_compose_file_runs_real_commands_with_real_settings() -> None:
+    services: dict[str, Any] = COMPOSE["services"]
+    for name in ("expander", "worker"):
+        parse(services[name]["command"])
+        dockerfile = services[name]["build"]["dockerfile"]
+        assert (ROOT / dockerfile).exists()
+    settings = load_settings(OPS / "compose" / "cogr.toml")
+    assert settings.redis.url == "redis://valkey:6379/0"
+    assert settings.opensearch.url == "http://opensearch:9200"
+    scraped = yaml.safe_load((OPS / "compose/prometheus.yaml").read_text())["scrape_configs"]
+    targets = {target for job in scraped for static in job["static_configs"] for target in static["targets"]}
+    assert targets == {"expander:8600", f"worker:{settings.metrics.port}", f"jobs:{settings.metrics.port}"}
+
+
+def test_every_file_that_compose_mounts_is_there() -> None:
+    for name, service in COMPOSE["services"].items():
+        for volume in service.get("volumes", []):
+            source = volume.split(":")[0]
+            if source.startswith("./"):
+                assert (OPS / source).exists(), (name, source)

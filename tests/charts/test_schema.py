@@ -1,0 +1,107 @@
+"""The schema of the chart's values: written by charts/schema.py, closed at every level, the settings by their own names."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from cogr.settings import known_keys
+from tests.charts.conftest import CHART, ROOT
+
+SCHEMA = json.loads((CHART / "values.schema.json").read_text("utf-8"))
+FREE = {
+    # What Kubernetes itself defines, and maps of names of one's own.
+    "strings", "objects", "requests", "limits", "affinity", "parentRefs", "extraEnv", "extraObjects", "global", "accidents",
+}  # fmt: skip
+
+
+def program(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"chart_{name}", ROOT / "charts" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_it_is_what_values_and_settings_say() -> None:
+    assert program("schema").schema() == SCHEMA, "run make docs"
+
+
+def test_the_readme_is_what_the_values_say() -> None:
+    assert program("readme").page() == (CHART / "README.md").read_text("utf-8"), "run make docs"
+
+
+def leaves(table: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    """The dotted names of a table's settings."""
+    for name, value in table["properties"].items():
+        reference = value.get("$ref")
+        if reference:
+            yield from leaves(SCHEMA["$defs"][reference.removeprefix("#/$defs/")], f"{prefix}{name}.")
+        else:
+            yield prefix + name
+
+
+def test_every_setting_is_there_by_its_name_and_no_other() -> None:
+    own = set(leaves(SCHEMA["$defs"]["settings.Settings"]))
+    secret = set(SCHEMA["$defs"]["secretSettings"]["properties"])
+    assert own | secret == set(known_keys())
+    assert own & secret == set()
+    assert {"redis.password", "opensearch.password", "serving.token"} <= secret
+
+
+def test_every_object_is_closed() -> None:
+    open_ones = []
+
+    def look(value: Any, path: tuple[str, ...]) -> None:
+        if isinstance(value, dict):
+            if value.get("type") == "object" and value.get("additionalProperties") is not False:
+                open_ones.append(path)
+            for key, inner in value.items():
+                look(inner, (*path, key))
+        elif isinstance(value, list):
+            for inner in value:
+                look(inner, path)
+
+    look(SCHEMA, ())
+    assert [path for path in open_ones if not FREE & set(path)] == []
+
+
+def test_defaults_and_values_files_are_valid() -> None:
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
+    jsonschema.Draft202012Validator(SCHEMA).validate(defaults)
+    missing = set(SCHEMA["properties"]) - set(defaults) - {"global"}
+    assert missing == set(), "every value has a default in values.yaml"
+
+
+@pytest.mark.parametrize(
+    ("values", "names"),
+    [
+        ({"workers": {}}, "workers"),
+        ({"worker": {"keda": {"enable": True}}}, "enable"),
+        ({"settings": {"opensearch": {"urls": "http://x"}}}, "urls"),
+        ({"settings": {"opensearch": {"password": "x"}}}, "password"),
+        ({"settings": {"store": "relative"}}, "relative"),
+        ({"settings": {"training": {"query": {"epochs": "ten"}}}}, "ten"),
+        ({"settings": {"generator": {"name": "gpt"}}}, "gpt"),
+        ({"secretSettings": {"opensearch.pasword": {"name": "a", "key": "b"}}}, "pasword"),
+        ({"secretSettings": {"opensearch.password": {"name": "a"}}}, "key"),
+        ({"secretSettings": {"opensearch.password": "plain"}}, "plain"),
+        ({"expander": {"replicas": "two"}}, "two"),
+        ({"worker": {"image": {"digest": "latest"}}}, "latest"),
+        ({"rebuild": {"item": {"schedule": "every night"}}}, "every night"),
+        ({"rebuild": {"items": {}}}, "items"),
+        ({"vllm": {"port": 0}}, "0"),
+    ],
+)
+def test_what_is_wrong_is_refused_and_named(values: dict[str, Any], names: str) -> None:
+    errors = list(jsonschema.Draft202012Validator(SCHEMA).iter_errors({"settings": {}, **values}))
+    wrong = [error for error in errors if names in error.message]
+    assert wrong, [error.message for error in errors]

@@ -1,0 +1,376 @@
+"""What the chart renders: pods that the real commands and settings accept, and refusals of what can't work."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import typer.main
+
+from cogr.settings import Settings, known_keys, load_settings
+from indexers.fleet.queues import queue_of
+from indexers.workspace import Workspace
+from ops.expander.app import create_app
+from ops.expander.parts import make_parts
+from tests.charts.conftest import CHART, URLS, Helm, Object, Render, containers, merged, one, pods
+
+FILES = sorted(path.name for path in CHART.glob("values-*.yaml"))
+VLLM = {"settings": {**URLS, "generator": {"name": "vllm", "model": "/m"}}}
+GPU = {"worker": {"resources": {"limits": {"nvidia.com/gpu": 1}}}}
+SECRETS = {
+    "secretSettings": {
+        name: {"name": "credentials", "key": name.rpartition(".")[2]}
+        for name in ("redis.password", "opensearch.password", "serving.token", "generator.openai.api_key")
+    }
+}
+ALL = merged(
+    {"settings": {**URLS, "generator": {"name": "openai", "model": "m"}}},
+    SECRETS,
+    {"worker": {"sides": ["item"], "keda": {"enabled": True}, "sharedMemory": "1Gi"}},
+    {"rebuild": {side: {"enabled": True} for side in ("item", "query")}},
+    {"update": {"item": {"enabled": True}, "query": {"enabled": True, "sinceDays": 0, "idsFile": "/data/new.txt"}}},
+    {"training": {"enabled": True, "publish": True}, "vllm": {"enabled": True, "model": "m"}, "test": {"search": True}},
+    {"data": {"existingClaim": "data"}, "certificates": {"secretName": "ca"}, "preflight": {"enabled": True}},
+    {"expander": {"hpa": {"enabled": True}, "ingress": {"enabled": True, "hosts": ["a.example"]}}},
+    {"expander": {"route": {"enabled": True, "parentRefs": [{"name": "gw"}]}}},
+    {"monitoring": {name: {"enabled": True} for name in ("serviceMonitor", "prometheusRule", "dashboards")}},
+)
+CASES = [*FILES, "ALL"]
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(params=CASES)
+def objects(request: pytest.FixtureRequest, render: Render) -> list[Object]:
+    """Each values file, and everything switched on."""
+    return render(ALL) if request.param == "ALL" else render(file=request.param)
+
+
+def settings_of(objects: list[Object], folder: Path) -> Settings:
+    """The rendered cogr.toml, loaded as the commands load it."""
+    config = next(o for o in objects if o["kind"] == "ConfigMap" and "cogr.toml" in o["data"])
+    (folder / "cogr.toml").write_text(config["data"]["cogr.toml"])
+    return load_settings(folder / "cogr.toml")
+
+
+def test_the_configuration_loads_and_says_what_the_values_say(objects: list[Object], tmp_path: Path) -> None:
+    settings = settings_of(objects, tmp_path)
+    assert settings.serving.host == "0.0.0.0"
+    assert settings.store.startswith(("/var/lib/cogr", "s3://"))
+
+
+def test_every_type_of_value_arrives(render: Render, tmp_path: Path) -> None:
+    given = {
+        "dataset": {"path": '/a "quoted"\\ \u00e4\n', "dev_share": 0.25, "seed": 123456789},
+        "training": {"item": {"learning_rate": 1e-6, "epochs": 3}, "tensorboard": True},
+        "generator": {"scripted": {"accidents": {"a.b c": "kill"}}},
+        **URLS,
+    }
+    settings = settings_of(render({"settings": given}), tmp_path)
+    assert settings.dataset.path == given["dataset"]["path"]
+    assert (settings.dataset.dev_share, settings.dataset.seed) == (0.25, 123456789)
+    assert (settings.training.item.learning_rate, settings.training.item.epochs) == (1e-6, 3.0)
+    assert settings.training.tensorboard is True
+    assert settings.generator.scripted.accidents == {"a.b c": "kill"}
+
+
+def command_of(name: str) -> Any:
+    """The real command behind an entry point."""
+    import indexers.cli
+    import ops.cli
+    import trainers.cli
+
+    apps = {"cogr-index": indexers.cli.app, "cogr-train": trainers.cli.app, "cogr-ops": ops.cli.app}
+    return typer.main.get_command(apps[name])
+
+
+def parse(line: list[str]) -> dict[str, Any]:
+    """Parameters of a command line, as the real command parses it; its own error where it would refuse."""
+    command, rest = command_of(line[0]), line[1:]
+    while commands := getattr(command, "commands", None):
+        command, rest = commands[rest[0]], rest[1:]
+    return dict(command.make_context(line[0], list(rest)).params)
+
+
+def line_of(container: Object, folder: Path) -> list[str]:
+    """A container's command line. What a shell makes of its script is asked of the shell."""
+    line = [*container["command"], *container["args"]]
+    if line[:2] != ["/bin/sh", "-c"]:
+        return line
+    stub = folder / "cogr-index"
+    stub.write_text('#!/bin/sh\nprintf "%s\\n" cogr-index "$@"\n')
+    stub.chmod(0o755)
+    environment = {"PATH": f"{folder}:{os.environ['PATH']}"}
+    ended = subprocess.run(line, capture_output=True, text=True, check=True, env=environment)
+    return ended.stdout.splitlines()
+
+
+def test_the_real_commands_take_every_command_line(objects: list[Object], tmp_path: Path) -> None:
+    tried = 0
+    for name, container in containers(objects):
+        line = line_of(container, tmp_path)
+        if line[0] in ("python", "vllm"):
+            continue
+        parameters = parse(line)
+        assert str(parameters["config"]) == "/etc/cogr/cogr.toml", name
+        mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
+        assert "/etc/cogr/cogr.toml" in mounts, name
+        tried += 1
+    assert tried >= 3
+
+
+def test_a_wrong_flag_would_be_noticed() -> None:
+    with pytest.raises(Exception, match="No such option: --sides"):
+        parse(["cogr-ops", "worker", "--sides", "item"])
+    with pytest.raises(KeyError):
+        parse(["cogr-ops", "work"])
+
+
+def test_updates_say_since_when(render: Render, tmp_path: Path) -> None:
+    jobs = {name: container for name, container in containers(render(ALL)) if name.endswith(": update")}
+    item = parse(line_of(jobs["CronJob shop-cogr-update-item: update"], tmp_path))
+    query = parse(line_of(jobs["CronJob shop-cogr-update-query: update"], tmp_path))
+    assert len(str(item["since"])) == len("2026-01-31")
+    assert str(query["ids"]) == "/data/new.txt"
+
+
+def test_every_variable_is_a_setting(objects: list[Object]) -> None:
+    known = {f"COGR_{key.replace('.', '__').upper()}" for key in known_keys()} | {"COGR_CACHE_DIR"}
+    for name, container in containers(objects):
+        given = {variable["name"] for variable in container["env"]}
+        assert {variable for variable in given if variable.startswith("COGR_")} <= known, name
+
+
+def test_secrets_are_references_and_go_where_they_are_read(render: Render) -> None:
+    objects = render(ALL)
+    secret = {}
+    for name, container in containers(objects):
+        references = [v for v in container["env"] if "secretKeyRef" in v.get("valueFrom", {})]
+        secret[name] = {variable["name"] for variable in references}
+        assert all(v["valueFrom"]["secretKeyRef"]["name"] == "credentials" for v in references)
+    assert secret["Deployment shop-cogr-worker: worker"] == {"COGR_REDIS__PASSWORD", "COGR_GENERATOR__OPENAI__API_KEY"}
+    assert "COGR_SERVING__TOKEN" in secret["Deployment shop-cogr-expander: expander"]
+    assert secret["Deployment shop-cogr-vllm: vllm"] == {"VLLM_API_KEY"}
+    rounds = next(value for name, value in secret.items() if name.endswith(": round"))
+    assert rounds == {"COGR_OPENSEARCH__PASSWORD"}
+    assert [o for o in objects if o["kind"] == "Secret"] == []
+
+
+def test_services_that_are_waited_for_are_those_whose_password_is_there(render: Render) -> None:
+    lines = {name: c["args"] for name, c in containers(render(ALL)) if name.endswith(": wait")}
+    assert "opensearch" not in lines["Deployment shop-cogr-worker: wait"]
+    assert "redis" in lines["Deployment shop-cogr-worker: wait"]
+    assert "opensearch" in lines["CronJob shop-cogr-rebuild-item: wait"]
+
+
+def test_ports_and_probes_are_the_services_own(render: Render, tmp_path: Path) -> None:
+    objects = render(ALL)
+    settings = settings_of(objects, tmp_path).model_copy(update={"store": str(tmp_path)})
+
+    async def routes() -> set[str]:
+        parts = make_parts(Workspace(settings))
+        found = {getattr(route, "path", "") for route in create_app(parts).routes}
+        await parts.close()
+        return found
+
+    known = asyncio.run(routes())
+    container = one(objects, "Deployment", "-expander")["spec"]["template"]["spec"]["containers"][0]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert ports == {"http": settings.serving.port}
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert container[probe]["httpGet"]["path"] in known
+        assert container[probe]["httpGet"]["port"] in ports
+    assert one(objects, "ServiceMonitor", "-expander")["spec"]["endpoints"][0]["path"] in known
+    entry = one(objects, "Ingress", "-expander")["spec"]["rules"][0]["http"]["paths"][0]
+    assert entry["path"] in known
+    worker = one(objects, "Deployment", "-worker")["spec"]["template"]["spec"]["containers"][0]
+    assert worker["ports"] == [{"name": "metrics", "containerPort": settings.metrics.port}]
+    monitored = one(objects, "PodMonitor", "-rebuilds")["spec"]["podMetricsEndpoints"][0]
+    assert monitored["port"] == worker["ports"][0]["name"]
+
+
+@pytest.mark.parametrize(
+    "generator",
+    [
+        {"name": "openai", "model": "shop"},
+        {"name": "vllm", "item": {"model": "/a", "adapter": "/b"}, "query": {"model": "/c"}},
+        {"name": "statistical"},
+    ],
+)
+def test_the_autoscaler_watches_the_queue_that_the_broker_has(
+    render: Render, tmp_path: Path, generator: dict[str, Any]
+) -> None:
+    values = {"settings": {**URLS, "generator": generator}, "worker": {"keda": {"enabled": True}}}
+    values["settings"]["redis"] = {"url": "rediss://user@broker:6380/3", "prefix": "shop"}
+    objects = render(merged(values, GPU))
+    settings = settings_of(objects, tmp_path)
+    triggers = [trigger["metadata"] for trigger in one(objects, "ScaledObject", "-worker")["spec"]["triggers"]]
+    expected = [f"shop:{queue_of(side, settings.generator.of(side))}" for side in ("item", "query")]  # type: ignore[arg-type]
+    assert [trigger["listName"] for trigger in triggers] == expected
+    assert {(t["address"], t["databaseIndex"], t["enableTLS"]) for t in triggers} == {("broker:6380", "3", "true")}
+
+
+def test_sentinels_are_watched_as_sentinels(render: Render) -> None:
+    redis = {"url": "sentinel://a:26379;sentinel://b:26379", "sentinel_master": "main"}
+    values = {"settings": {"redis": redis, "generator": {"name": "extractive"}}, "worker": {"keda": {"enabled": True}}}
+    trigger = one(render(values), "ScaledObject", "-worker")["spec"]["triggers"][0]
+    assert trigger["type"] == "redis-sentinel"
+    assert trigger["metadata"]["addresses"] == "a:26379,b:26379"
+
+
+def test_who_scales_decides_the_replicas(render: Render) -> None:
+    fixed = one(render({"settings": URLS}), "Deployment", "-worker")
+    assert fixed["spec"]["replicas"] == 1
+    scaled = render({"settings": URLS, "worker": {"hpa": {"enabled": True}}})
+    assert "replicas" not in one(scaled, "Deployment", "-worker")["spec"]
+    assert one(scaled, "HorizontalPodAutoscaler", "-worker")["spec"]["scaleTargetRef"]["name"] == "shop-cogr-worker"
+    by_queue = render(ALL)
+    assert "replicas" not in one(by_queue, "Deployment", "-worker")["spec"]
+    assert one(by_queue, "ScaledObject", "-worker")["spec"]["minReplicaCount"] == 0
+    assert [o for o in by_queue if o["kind"] == "HorizontalPodAutoscaler" and "worker" in o["metadata"]["name"]] == []
+
+
+def test_every_pod_is_restricted(objects: list[Object]) -> None:
+    for name, pod in pods(objects):
+        spec = pod["spec"]
+        assert spec["automountServiceAccountToken"] is False, name
+        assert spec["enableServiceLinks"] is False, name
+        assert spec["shareProcessNamespace"] is True, name
+        context = spec["securityContext"]
+        assert context["runAsNonRoot"] is True
+        assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+    for name, container in containers(objects):
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }, name
+        assert {"cpu", "memory"} <= set(container["resources"]["requests"]), name
+        assert "memory" in container["resources"]["limits"], name
+    kinds = {o["kind"] for o in objects}
+    assert not kinds & {"Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"}
+
+
+def test_every_mount_has_its_volume(objects: list[Object]) -> None:
+    for name, pod in pods(objects):
+        spec = pod["spec"]
+        volumes = {volume["name"] for volume in spec["volumes"]}
+        mounted = {m["name"] for c in spec.get("initContainers", []) + spec["containers"] for m in c["volumeMounts"]}
+        assert mounted == volumes, name
+
+
+def test_the_network_policy_lets_through_what_the_configuration_names(objects: list[Object], tmp_path: Path) -> None:
+    settings = settings_of(objects, tmp_path)
+    policy = next(o for o in objects if o["kind"] == "NetworkPolicy" and "Egress" in o["spec"]["policyTypes"])
+    ports = {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]}
+    urls = [settings.opensearch.url, settings.redis.url, settings.generator.openai.base_url]
+    assert {urlsplit(url).port for url in urls if url} | {53} <= ports
+    assert policy["spec"]["podSelector"]["matchLabels"].items() <= pods(objects)[0][1]["metadata"]["labels"].items()
+
+
+def test_two_releases_share_a_namespace(render: Render) -> None:
+    first, second = (
+        {(o["kind"], o["metadata"]["name"]) for o in render(ALL, release=release)} for release in ("one", "two")
+    )
+    assert first & second == set()
+    services = [render(ALL, release=release) for release in ("one", "two")]
+    selectors = [one(objects, "Service", "-expander")["spec"]["selector"] for objects in services]
+    assert selectors[0] != selectors[1]
+
+
+def test_another_round_image_or_setting_is_another_job(render: Render) -> None:
+    def name_of(*more: dict[str, Any]) -> str:
+        jobs = [o for o in render(merged(ALL, *more)) if o["kind"] == "Job" and "-round-" in o["metadata"]["name"]]
+        assert len(jobs) == 1
+        return str(jobs[0]["metadata"]["name"])
+
+    first = name_of()
+    assert first.startswith("shop-cogr-round-1-")
+    changed = [
+        {"training": {"round": 2}},
+        {"jobs": {"image": {"tag": "next"}}},
+        {"settings": {"training": {"seed": 1}}},
+    ]
+    assert len({first, *(name_of(change) for change in changed)}) == 4
+    assert name_of({"expander": {"replicas": 5}}) == first
+
+
+def test_a_changed_configuration_starts_new_pods(render: Render) -> None:
+    sums = {
+        one(render(merged(ALL, more)), "Deployment", "-worker")["spec"]["template"]["metadata"]["annotations"][
+            "checksum/config"
+        ]
+        for more in ({}, {"settings": {"keywords": {"k_max": 20}}})
+    }
+    assert len(sums) == 2
+
+
+REFUSED = [
+    ({"settings": {}}, "worker.enabled needs settings.redis.url"),
+    (
+        merged({"settings": URLS}, {"worker": {"keda": {"enabled": True}, "hpa": {"enabled": True}}}),
+        "worker.keda.enabled and worker.hpa.enabled",
+    ),
+    ({"settings": URLS, "worker": {"keda": {"enabled": True}}}, "worker.keda.enabled needs settings.generator.name"),
+    (VLLM, "worker.resources.limits has no GPU"),
+    (merged(VLLM, GPU, {"settings": {"generator": {"tensor_parallel_size": 2}}}), "gives a worker 1 GPUs"),
+    ({"settings": URLS, "expander": {"replicas": 0}}, "expander.pdb.enabled with expander.replicas=0"),
+    ({"settings": merged(URLS, {"serving": {"host": "127.0.0.1"}})}, "settings.serving.host"),
+    ({"settings": merged(URLS, {"serving": {"port": 0}})}, "settings.serving.port is 0"),
+    ({"settings": merged(URLS, {"metrics": {"host": "localhost"}})}, "settings.metrics.host"),
+    (
+        {"settings": {"redis": URLS["redis"]}, "rebuild": {"item": {"enabled": True}}},
+        "rebuild.item.publish needs settings.opensearch.url",
+    ),
+    (
+        {"settings": {"redis": URLS["redis"]}, "training": {"enabled": True, "publish": True}},
+        "training.publish needs settings.opensearch.url",
+    ),
+    (
+        {"settings": {"opensearch": URLS["opensearch"]}, "worker": {"enabled": False}, "rebuild": {"query": {"enabled": True}}},
+        "rebuild.query.workers=celery needs settings.redis.url",
+    ),
+    ({"settings": URLS, "update": {"item": {"enabled": True, "idsFile": "/x"}}}, "update.item takes exactly one"),
+    ({"settings": merged(URLS, {"store": "s3://a/b"}), "training": {"enabled": True}}, "training.enabled needs a folder"),
+    ({"settings": merged(URLS, {"training": {"processes": 2}}), "training": {"enabled": True}}, "training.gpus is 0"),
+    ({"settings": URLS, "vllm": {"enabled": True}}, "vllm.enabled needs vllm.model"),
+    (
+        {
+            "settings": merged(URLS, {"generator": {"openai": {"base_url": "http://x/v1"}}}),
+            "vllm": {"enabled": True, "model": "m"},
+        },
+        "vllm.enabled and settings.generator.openai.base_url",
+    ),
+    ({"settings": URLS, "expander": {"route": {"enabled": True}}}, "expander.route.parentRefs"),
+    ({"settings": URLS, "expander": {"ingress": {"enabled": True}}}, "expander.ingress.hosts"),
+    ({"settings": URLS, "expander": {"hpa": {"enabled": True, "minReplicas": 20}}}, "expander.hpa.minReplicas (20)"),
+    ({"settings": URLS, "worker": {"extraEnv": [{"name": "COGR_STORE", "value": "x"}]}}, "worker.extraEnv has COGR_STORE"),
+    ({"settings": URLS, "workers": {}}, "workers"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("values", "sentence"), REFUSED, ids=[sentence[:40] for _, sentence in REFUSED])
+def test_what_can_not_work_is_refused(template: Helm, values: dict[str, Any], sentence: str) -> None:
+    ended = template(values)
+    assert ended.returncode != 0
+    assert sentence in ended.stderr
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_lint_finds_nothing(helm: Helm, file: str) -> None:
+    ended = helm("lint", "--strict", str(CHART), "--values", str(CHART / file))
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "[WARNING]" not in ended.stdout
+
+
+def test_dashboards_and_alerts_arrive_whole(render: Render) -> None:
+    objects = render(ALL)
+    boards = one(objects, "ConfigMap", "-dashboards")["data"]
+    assert len(boards) >= 3
+    assert all(json.loads(board)["panels"] for board in boards.values())
+    assert one(objects, "PrometheusRule", "-alerts")["spec"]["groups"]
