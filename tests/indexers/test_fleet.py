@@ -12,6 +12,7 @@ import pytest
 
 from cogr.fleet_settings import FleetSettings, RedisSettings
 from indexers.fleet.broker import Broker, make_app
+from indexers.fleet.lease import read_lease
 from indexers.fleet.records import Attempt, RunFolder, open_run
 from tests.indexers.fleet_worlds import Fleet, fleet_in, kill
 from tests.indexers.otlp_collector import Collector, attributes
@@ -105,6 +106,7 @@ def test_a_worker_that_is_killed_in_mid_shard(fleet: Fleet) -> None:
     assert second.wait(120) == 0
 
 
+@pytest.mark.drill
 def test_a_store_in_s3_where_worker_and_coordinator_are_killed(tmp_path: Path, valkey: RedisSettings, s3: str) -> None:
     with fleet_in(tmp_path, valkey, items=60, generator__scripted__delay="0.05", store=f"{s3}/shop") as fleet:
         worker = fleet.worker()
@@ -113,6 +115,9 @@ def test_a_store_in_s3_where_worker_and_coordinator_are_killed(tmp_path: Path, v
         kill(worker)
         kill(coordinator)
         fleet.worker()
+        # No lock of this host tells that the holder is dead: the lease has to run out.
+        while (lease := read_lease(fleet.store, "item")) is not None and time.time() - lease.renewed < lease.seconds:
+            time.sleep(0.1)
         outcome = fleet.outcome(fleet.rebuild())
         assert outcome["snapshot"] == fleet.calm(generator__scripted__delay="0")
         assert outcome["report"].startswith(f"{s3}/shop/fleet/item/runs/")

@@ -395,7 +395,7 @@ def test_a_worker_whose_generator_hangs_gives_its_shard_up(
     Station(workspace, "here", abandon=abandon).take(task(run))
     ((attempt),) = told
     assert (attempt.state, attempt.items) == ("failed", 0)
-    assert attempt.beat > 3
+    assert attempt.beat >= 3
     assert "no answer for 0.4 s while running (fleet.stuck_seconds)" in attempt.reason
 
 
@@ -515,3 +515,20 @@ def test_an_update_on_workers_equals_a_local_one(
     local = run_update(workspace, wishes, no_bar, lambda _: None)
     assert on_workers.outcome.rebuilt.snapshot.id == local.outcome.rebuilt.snapshot.id != first
     assert (on_workers.carried, local.outcome.rebuilt.generated) == (18, 1)
+
+
+@pytest.mark.slow
+def test_a_rebuild_with_its_store_in_s3_is_that_of_a_local_store(
+    workspace: Workspace, s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Run state, cache, snapshot, mirror and report lie in the bucket; worker and coordinator are in this process."""
+    redis = workspace.settings.redis.model_copy(update={"url": "redis://127.0.0.1:1/0"})
+    shared = Workspace(workspace.settings.model_copy(update={"store": f"{s3}/shop", "redis": redis}))
+    straight: Any = Straight(Station(shared, "here"))
+    monkeypatch.setattr("indexers.fleet.session.Broker", lambda *_: straight)
+    there = run_rebuild(shared, Wishes("item", workers="celery"), no_bar, lambda _: None)
+    here = run_rebuild(workspace, Wishes("item"), no_bar, lambda _: None)
+    assert there.rebuilt.snapshot.id == here.rebuilt.snapshot.id
+    assert there.published
+    assert str(there.report).startswith(f"{s3}/shop/fleet/item/runs/")
+    assert shared.store.read_json(str(there.report).removeprefix(f"{s3}/shop/"))["outcome"] == "finished"
