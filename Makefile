@@ -2,8 +2,9 @@
 BIN := .venv/bin
 BACKEND ?= memory
 
-# make drill: long fault drills. make bench-learning: the sample's training on three seeds.
-.PHONY: setup demo test test-fast drill check bench bench-learning docs pins images chart-test
+# make drill: long fault drills, a table at the end (DRILL_KILLS=1000, DRILL_CUT=60 seconds). make bench-learning: the sample's
+# training on three seeds. make bench-scale: 10,000 to 1,000,000 items.
+.PHONY: setup demo test test-fast drill check bench bench-learning bench-scale docs pins images chart-test
 
 setup:
 	@requirements/install.sh
@@ -15,7 +16,7 @@ test: check
 	@$(BIN)/python -m pytest -m "not drill"
 
 drill: setup
-	@$(BIN)/python -m pytest -m drill
+	@$(BIN)/python -m pytest -m "drill or fault"
 
 test-fast: setup
 	@$(BIN)/python -m pytest -q -m "not server and not model and not slow and not drill"
@@ -27,10 +28,13 @@ check: setup
 	@$(BIN)/lint-imports
 
 bench: setup
-	@for benchmark in $(filter-out %/bench_learning.py,$(wildcard benchmarks/bench_*.py)); do echo "== $$benchmark"; $(BIN)/python "$$benchmark" || exit 1; done
+	@for benchmark in $(filter-out %/bench_learning.py %/bench_scale.py,$(wildcard benchmarks/bench_*.py)); do echo "== $$benchmark"; $(BIN)/python "$$benchmark" || exit 1; done
 
 bench-learning: setup
 	@$(BIN)/python benchmarks/bench_learning.py
+
+bench-scale: setup
+	@$(BIN)/python benchmarks/bench_scale.py
 
 docs: setup
 	@$(BIN)/python docs/reference.py

@@ -97,6 +97,7 @@ class GenerationCache:
     def __init__(self, store: Store, fingerprint: Mapping[str, object]) -> None:
         self._store = store
         self._folder = f"cache/{fingerprint_hash(fingerprint)}"
+        self._keys: dict[str, pa.Array] = {}
 
     def add(self, keyed: Sequence[tuple[bytes, Answer]]) -> Segment | None:
         """Write one segment with completions and lasting failures; None when there are none.
@@ -135,13 +136,32 @@ class GenerationCache:
         rows = pc.index_in(wanted, value_set=table["key"].combine_chunks())
         return Cached(table, rows, state)
 
+    def missing(self, keys: Sequence[bytes]) -> list[int]:
+        """Positions of the keys that have no answer yet.
+
+        Reads keys only, and every segment once in this object's life: for whoever asks again and again, as a worker does for
+        every shard. A segment's name stands for its keys, so what is remembered never grows stale.
+        """
+        names = {name for name in self._store.list(self._folder) if name.endswith(".parquet")}
+        for name in self._keys.keys() - names:
+            del self._keys[name]
+        for name in names - self._keys.keys():
+            self._keys[name] = self._read(name, ["key"])["key"].combine_chunks()
+        wanted = pa.array(keys, pa.binary())
+        known = pa.chunked_array(list(self._keys.values()), pa.binary())
+        found: list[int] = pc.indices_nonzero(pc.invert(pc.is_in(wanted, value_set=known))).to_pylist()
+        return found
+
     def _segment(self, name: str, wanted: pa.Array) -> pa.Table:
+        table = self._read(name, SCHEMA.names)
+        return table.filter(pc.is_in(table["key"], value_set=wanted))
+
+    def _read(self, name: str, columns: Sequence[str]) -> pa.Table:
         path = f"{self._folder}/{name}"
         try:
             with self._store.open(path) as file:
-                table = pq.read_table(file, schema=SCHEMA)
+                return pq.read_table(file, columns=list(columns), schema=SCHEMA)
         except (pa.ArrowInvalid, OSError) as error:
             raise StorageError(
                 f"The cache file {path} in {self._store.url} can't be read ({error}); remove it, and its entities are generated again."
             ) from error
-        return table.filter(pc.is_in(table["key"], value_set=wanted))

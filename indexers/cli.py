@@ -90,6 +90,7 @@ def push(
 app.command()(serving.publish)
 app.command()(serving.rollback)
 app.command()(serving.verify)
+app.command()(serving.roles)
 
 
 @app.command(name="list")

@@ -72,12 +72,14 @@ class Call:
         overrides: `--set` values.
         backend: instead of the configuration's.
         json: the result is wanted as one JSON object.
+        program: whose command it is, the name of its traces.
     """
 
     config: Path | None = None
     overrides: list[str] = field(default_factory=list)
     backend: BackendName | None = None
     json: bool = False
+    program: str = "cogr-index"
 
     @cached_property
     def workspace(self) -> Workspace:
@@ -86,12 +88,15 @@ class Call:
         from indexers.workspace import Workspace
 
         workspace = Workspace.open(self.config, self.overrides, self.backend)
-        observe(workspace.settings, "cogr-index")
+        observe(workspace.settings, self.program)
         return workspace
 
     def emit(self, payload: Mapping[str, Any], human: Callable[[Console], None]) -> None:
         """Write the command's result, as JSON or for people (`console.emit`)."""
         console.emit(self.json, payload, human)
+
+
+_PROGRAMS = {"indexers": "cogr-index", "trainers": "cogr-train", "ops": "cogr-ops"}
 
 
 def common_options(*, backend: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -106,11 +111,13 @@ def common_options(*, backend: bool = True) -> Callable[[Callable[..., None]], C
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         hints = get_type_hints(command, include_extras=True)
         place = next(name for name, hint in hints.items() if hint is Call)
+        program = _PROGRAMS[command.__module__.partition(".")[0]]
 
         @functools.wraps(command)
         def called(**given: Any) -> None:
             set_verbosity(given.pop("verbose"))
-            call = Call(given.pop("config"), given.pop("set_") or [], given.pop("backend", None), given.pop("json_"))
+            config, overrides, backend = given.pop("config"), given.pop("set_") or [], given.pop("backend", None)
+            call = Call(config, overrides, backend, given.pop("json_"), program)
             command(**given, **{place: call})
 
         called.__signature__ = _spread(inspect.signature(command), hints, place, backend)  # type: ignore[attr-defined]

@@ -32,15 +32,22 @@ class Pruned:
         from_backend: snapshots whose index, or saved mirror, goes.
         from_store: snapshots whose files go.
         in_use: older ones that stay because something names them, with what.
+        drafts: indexes that pushes that died have left half made.
     """
 
     from_backend: list[str]
     from_store: list[str]
     in_use: dict[str, str]
+    drafts: list[str]
 
     def as_dict(self) -> dict[str, Any]:
         """For --json."""
-        return {"from_backend": self.from_backend, "from_store": self.from_store, "in_use": self.in_use}
+        return {
+            "from_backend": self.from_backend,
+            "from_store": self.from_store,
+            "in_use": self.in_use,
+            "drafts": self.drafts,
+        }
 
 
 def named_by(store: Store, backend: Backend) -> dict[str, str]:
@@ -75,7 +82,10 @@ def prune(store: Store, backend: Backend, keep: int, *, files: bool, dry_run: bo
     old = [id_ for side in SIDES for id_ in _beyond([m.id for m in list_snapshots(store, side)], keep)]
     going = [id_ for id_ in old if id_ not in used]
     pruned = Pruned(
-        [id_ for id_ in going if id_ in pushed], going if files else [], {id_: used[id_] for id_ in old if id_ in used}
+        [id_ for id_ in going if id_ in pushed],
+        going if files else [],
+        {id_: used[id_] for id_ in old if id_ in used},
+        list(backend.sweep(dry_run=dry_run)),
     )
     if not dry_run:
         for id_ in pruned.from_backend:

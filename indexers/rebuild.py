@@ -169,11 +169,11 @@ def freeze(job: Job, plan: Plan, passing: Mapping[str, Failure], started: float)
         passing: failures that the cache does not remember, by entity id.
         started: when the rebuild began, by time.monotonic().
     """
-    cached = GenerationCache(job.store, job.generator.fingerprint).load(plan.keys) if plan.missing else plan.cached
-    digest = _digest(job, plan, cached)
-    if not plan.missing and (known := recall(job.store, job.side, digest)) is not None:
-        return _as_before(job, plan, known, started)
     with stage("assemble", job.side) as step:
+        cached = GenerationCache(job.store, job.generator.fingerprint).load(plan.keys) if plan.missing else plan.cached
+        digest = _digest(job, plan, cached)
+        if not plan.missing and (known := recall(job.store, job.side, digest)) is not None:
+            return _as_before(job, plan, known, started)
         assembly = _Assembly(job, plan, cached, passing)
         rows = assembly.rows()
         if job.carried is not None:
@@ -182,9 +182,9 @@ def freeze(job: Job, plan: Plan, passing: Mapping[str, Failure], started: float)
             assembly.cut_to_budget += job.carried.cut_to_budget
         snapshot = write_snapshot(job.store, job.side, rows, assembly.provenance)
         _write_set_aside(job.store, snapshot.id, assembly.set_aside)
+        if not passing and job.carried is None:
+            remember(job.store, job.side, digest, snapshot.id, assembly.cut_to_budget, assembly.stats)
         step.add(snapshot=snapshot.id, entities=snapshot.manifest.entities, set_aside=len(assembly.set_aside))
-    if not passing and job.carried is None:
-        remember(job.store, job.side, digest, snapshot.id, assembly.cut_to_budget, assembly.stats)
     _tell(snapshot, len(assembly.set_aside))
     return Rebuilt(
         snapshot,

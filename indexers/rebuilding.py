@@ -130,7 +130,9 @@ def run_rebuild(workspace: Workspace, wishes: Wishes, bar: ProgressBar, say: Say
         CheckFailedError: too many entities were set aside, or what was pushed differs; nothing was switched.
         ServiceError: a service went away; the same command goes on.
     """
-    with _means(workspace, wishes, say) as means, reported(workspace.store, "rebuild", wishes.side, means) as report:
+    metrics.serve(workspace.settings.metrics)
+    asked = means_of(workspace, wishes, "rebuild", say)
+    with asked as means, reported(workspace.store, "rebuild", wishes.side, means) as report:
         with stage("load", wishes.side):
             job = make_job(workspace, wishes)
         with job.generator:
@@ -206,26 +208,21 @@ IN_PROCESS = InProcess()
 
 
 @contextmanager
-def _means(workspace: Workspace, wishes: Wishes, say: Say) -> Iterator[Means]:
-    if (wishes.workers or workspace.settings.rebuild.workers) == "celery":
-        from indexers.fleet.session import coordinate
-
-        with coordinate(workspace, wishes.side, wishes.generator, say) as session:
-            yield session
-    else:
-        with exclusive(workspace, wishes.side, "rebuild") as means:
-            yield means
-
-
-@contextmanager
-def exclusive(workspace: Workspace, side: Side, command: str) -> Iterator[InProcess]:
-    """Generate in this process while nobody else, here or on another host, rebuilds or updates this side of the store.
+def means_of(workspace: Workspace, wishes: Wishes, command: str, say: Say) -> Iterator[Means]:
+    """Where the generating is to be done, while nobody else rebuilds or updates this side of the store.
 
     Raises:
         LockedError: somebody does.
     """
-    with hold(workspace.store, side, f"{command} --side {side}", workspace.settings.fleet.lease_seconds) as lease:
-        yield InProcess(lease)
+    if (wishes.workers or workspace.settings.rebuild.workers) == "celery":
+        from indexers.fleet.session import coordinate
+
+        with coordinate(workspace, wishes.side, wishes.generator, say, command) as session:
+            yield session
+    else:
+        doing, seconds = f"{command} --side {wishes.side}", workspace.settings.fleet.lease_seconds
+        with hold(workspace.store, wishes.side, doing, seconds) as lease:
+            yield InProcess(lease)
 
 
 def hand_over(

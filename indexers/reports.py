@@ -93,6 +93,8 @@ def updated(out: Console, values: Mapping[str, Any]) -> None:
     """What an update did."""
     shown = ("parent", "snapshot", "changed", "gone", "carried", "generated", "failures", "items", "keywords")
     facts(out, "Updated", {name: values[name] for name in (*shown, "seconds", "index", "published")})
+    if "drift" in values:
+        facts(out, "Drift of the statistics behind scores (relative errors)", values["drift"])
 
 
 def after_rebuild(workspace: Workspace, outcome: Outcome) -> str:

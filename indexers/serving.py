@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -152,3 +153,23 @@ def _verified(call: Call, id_: str, *, quick: bool, queries: int, show: int) -> 
             backend.distrust(id_)
             return compared
     return {**compared, **reports.plain(backend.verify(opened, probes(backend, workspace.store, opened, queries)))}
+
+
+@common_options(backend=False)
+def roles(
+    call: Call,
+    into: IntoOption = None,
+) -> None:
+    """The least-privilege roles for the security plugin, for the prefix that is set, ready for its REST API.
+
+    With --into, also the role that writes keywords into that index.
+    """
+    from indexers.backends.opensearch.roles import NAMES, role
+
+    prefix = call.workspace.settings.opensearch.prefix
+    wanted = [name for name in NAMES if into or name != "merger"]
+    bodies = {f"{prefix}-{name}": role(name, prefix, into or "") for name in wanted}
+    requests = [
+        f"PUT _plugins/_security/api/roles/{name}\n{json.dumps(body, indent=1)}" for name, body in bodies.items()
+    ]
+    call.emit({"roles": bodies}, lambda out: out.print("\n\n".join(requests), soft_wrap=True))

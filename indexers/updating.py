@@ -6,29 +6,37 @@ What a generator wrote for an entity that did not change is carried over. A gene
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from cogr.datasets.changes import Changes, changes_of_ids, changes_since, read_changes, read_ids
+from cogr.datasets.changes import Changes, changes_of_ids, changes_of_log, changes_since, read_changes, read_ids
 from cogr.errors import SettingsError, SnapshotError
-from cogr.records import Side
+from cogr.records import Query, Side
 from cogr.snapshots import Snapshot, open_snapshot
 from indexers.backends.checks import check_side
+from indexers.backends.opensearch import OpenSearchBackend
+from indexers.backends.opensearch.drift import Drift
+from indexers.backends.opensearch.inplace import Changed
 from indexers.cache import fingerprint_hash
+from indexers.gate import check
+from indexers.history import remember
+from indexers.publishing import probes
 from indexers.rebuild import Carried, Job, read_set_aside
 from indexers.rebuilding import (
     Outcome,
     ProgressBar,
     Say,
     Wishes,
-    exclusive,
+    Workers,
     finished,
     generate,
     hand_over,
     make_job,
+    means_of,
     planned,
 )
 from indexers.run_report import reported
@@ -39,25 +47,35 @@ from indexers.workspace import Workspace
 
 @dataclass(frozen=True)
 class UpdateWishes:
-    """What the command line asked for. One of `changed`, `ids` and `since` says what changed.
+    """What the command line asked for. One of `changed`, `ids`, `since` and `log` says what changed.
 
     Attributes:
         side: which side.
         changed: a file of changes (`cogr.datasets.changes.read_changes`).
         ids: a file of ids; the data set says what has become of them.
         since: entities that the data set says were updated since then; what it no longer has is gone.
+        log: a search log; queries in it that became frequent get keywords.
+        min_count: how often a query of the log must have been asked.
+        save: a file for the log's new queries, as records of the data set.
         parent: the snapshot to start from; what serves by default.
+        in_place: change the index that serves instead of making a new one.
         push: write the snapshot to the backend.
         publish: switch what serves to it.
+        workers: instead of the settings' rebuild.workers.
     """
 
     side: Side
     changed: Path | None = None
     ids: Path | None = None
     since: datetime | None = None
+    log: Path | None = None
+    min_count: int = 10
+    save: Path | None = None
     parent: str | None = None
+    in_place: bool = False
     push: bool = True
     publish: bool = True
+    workers: Workers | None = None
 
 
 @dataclass(frozen=True)
@@ -69,10 +87,13 @@ class Updated:
     changed: int
     gone: int
     carried: int
+    drift: Drift | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """For --json."""
-        counts = {"changed": self.changed, "gone": self.gone, "carried": self.carried}
+        counts: dict[str, Any] = {"changed": self.changed, "gone": self.gone, "carried": self.carried}
+        if self.drift:
+            counts["drift"] = asdict(self.drift)
         return {"parent": self.parent, **counts, **self.outcome.as_dict()}
 
 
@@ -85,10 +106,13 @@ def run_update(workspace: Workspace, wishes: UpdateWishes, bar: ProgressBar, say
         SnapshotError: there is no parent, or another generator, prompt or budget wrote it, so that it takes a rebuild.
         LockedError, CheckFailedError, ServiceError: as of a rebuild.
     """
-    if sum(given is not None for given in (wishes.changed, wishes.ids, wishes.since)) != 1:
-        raise SettingsError("An update takes one of --changed FILE, --ids FILE and --since TIME; give exactly one.")
+    _check_wishes(wishes)
+    if wishes.in_place:
+        _check_in_place(workspace, wishes)
     side = wishes.side
-    with exclusive(workspace, side, "update") as means, reported(workspace.store, "update", side, means) as report:
+    metrics.serve(workspace.settings.metrics)
+    asked = means_of(workspace, Wishes(side, workers=wishes.workers), "update", say)
+    with asked as means, reported(workspace.store, "update", side, means) as report:
         with stage("load", side):
             parent = _parent(workspace, wishes)
             changes = find_changes(workspace, wishes, parent)
@@ -97,11 +121,56 @@ def run_update(workspace: Workspace, wishes: UpdateWishes, bar: ProgressBar, say
         with whole.generator:
             job = narrowed(whole, parent, changes)
             rebuilt = generate(job, planned(job), bar, means)
-        outcome = hand_over(after, rebuilt, say, push=wishes.push, publish=wishes.publish, means=means)
+        push = wishes.push and not wishes.in_place
+        outcome = hand_over(after, rebuilt, say, push=push, publish=wishes.publish, means=means)
+        drift = None
+        if wishes.in_place:
+            changed = _change_in_place(after, parent, rebuilt.snapshot, say)
+            outcome, drift = replace(outcome, index=changed.index, published=True), changed.drift
         outcome = finished(report, outcome)
     metrics.write(workspace.settings.metrics)
     carried = rebuilt.snapshot.manifest.entities - len(job.entities)
-    return Updated(outcome, parent.id, len(changes.upserts), len(changes.deletes), carried)
+    return Updated(outcome, parent.id, len(changes.upserts), len(changes.deletes), carried, drift)
+
+
+def _change_in_place(workspace: Workspace, parent: Snapshot, snapshot: Snapshot, say: Say) -> Changed:
+    """Gate, change what serves, verify it, and say how far its statistics are off."""
+    backend, store, settings = workspace.backend, workspace.store, workspace.settings
+    assert isinstance(backend, OpenSearchBackend), "looked at before anything was generated"
+    if settings.publish.gate:
+        check(workspace, [snapshot.id])
+    with stage("push", snapshot.side) as step:
+        changed = backend.change(parent, snapshot, settings.publish.max_drift)
+        step.add(
+            index=changed.index, written=changed.written, **{f"drift_{k}": v for k, v in asdict(changed.drift).items()}
+        )
+    found = changed.drift
+    say(
+        f"changed {changed.written} documents of {changed.index} in place; {found.deleted} deleted ones count, by which N is "
+        f"{found.documents:.2%} off, avgdl {found.length:.2%}, the worst idf {found.idf:.2%}"
+    )
+    with stage("verify", snapshot.side):
+        backend.verify(snapshot, probes(backend, store, snapshot, settings.rebuild.verify_queries))
+    remember(store, backend.name, backend.serving())
+    return changed
+
+
+def _check_in_place(workspace: Workspace, wishes: UpdateWishes) -> None:
+    if not (wishes.push and wishes.publish):
+        raise SettingsError("--in-place changes what serves; leave --no-push and --no-publish out.")
+    if not isinstance(workspace.backend, OpenSearchBackend):
+        raise SettingsError("--in-place is for OpenSearch; the backend memory writes a new mirror in seconds.")
+
+
+def _check_wishes(wishes: UpdateWishes) -> None:
+    if sum(given is not None for given in (wishes.changed, wishes.ids, wishes.since, wishes.log)) != 1:
+        raise SettingsError(
+            "An update takes one of --changed FILE, --ids FILE, --since TIME and --from-log FILE; give exactly one."
+        )
+    if wishes.log is not None and wishes.side != "query":
+        raise SettingsError("--from-log is of searches; give it with --side query.")
+    if wishes.save is not None and wishes.log is None:
+        raise SettingsError("--save keeps the queries of a log; give it with --from-log.")
 
 
 def _parent(workspace: Workspace, wishes: UpdateWishes) -> Snapshot:
@@ -117,8 +186,26 @@ def find_changes(workspace: Workspace, wishes: UpdateWishes, parent: Snapshot) -
         return read_changes(wishes.changed, wishes.side)
     if wishes.ids is not None:
         return changes_of_ids(workspace.dataset, wishes.side, read_ids(wishes.ids), ids_of(parent))
-    assert wishes.since is not None, "one of the three is given"
+    if wishes.log is not None:
+        known = {own for batch in parent.batches() for own in batch["self"].to_pylist()}
+        changes = changes_of_log(wishes.log, wishes.min_count, known)
+        _save(wishes.save, changes)
+        return changes
+    assert wishes.since is not None, "one of the four is given"
     return changes_since(workspace.dataset, wishes.side, wishes.since, ids_of(parent))
+
+
+def _save(path: Path | None, changes: Changes) -> None:
+    """Add the queries to a file of records, for the data set to have them at the next rebuild."""
+    if path is not None and changes.upserts:
+        with path.open("a", encoding="utf-8") as file:
+            file.writelines(
+                json.dumps({"id": q.id, "text": q.text}, ensure_ascii=False) + "\n" for q in _queries(changes)
+            )
+
+
+def _queries(changes: Changes) -> list[Query]:
+    return [one for one in changes.upserts.values() if isinstance(one, Query)]
 
 
 def narrowed(whole: Job, parent: Snapshot, changes: Changes) -> Job:

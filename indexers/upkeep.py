@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from indexers import console
-from indexers.options import Call, SideName, SideOption, common_options
+from indexers.options import Call, SideName, SideOption, WorkersName, common_options
 from indexers.serving import FieldOption, IntoOption
 
 
@@ -30,11 +30,29 @@ def update(
             "--since", metavar="TIME", help="What the data set says was updated since then, such as 2026-01-31."
         ),
     ] = None,
+    log: Annotated[
+        Path | None,
+        typer.Option("--from-log", help="Queries, one a line, with --side query: new frequent ones get keywords."),
+    ] = None,
+    min_count: Annotated[
+        int, typer.Option("--min-count", min=1, help="How often a query of the log must have been asked.")
+    ] = 10,
+    save: Annotated[
+        Path | None, typer.Option("--save", help="Add the log's new queries to this jsonl file, for the data set.")
+    ] = None,
     parent: Annotated[
         str | None, typer.Option("--from", metavar="SNAPSHOT", help="Start from this one; what serves by default.")
     ] = None,
+    in_place: Annotated[
+        bool,
+        typer.Option("--in-place", help="Change the index that serves; its statistics drift up to publish.max_drift."),
+    ] = False,
     push: Annotated[bool, typer.Option("--push/--no-push", help="Write the snapshot to the backend.")] = True,
     publish: Annotated[bool, typer.Option("--publish/--no-publish", help="Let it serve once it is verified.")] = True,
+    workers: Annotated[
+        WorkersName | None,
+        typer.Option("--workers", help="local: in this process; celery: on workers. Instead of rebuild.workers."),
+    ] = None,
 ) -> None:
     """Generate keywords for what changed, carry the rest over, and publish the new snapshot.
 
@@ -44,7 +62,20 @@ def update(
     from indexers.updating import UpdateWishes, run_update
 
     time = _time(since) if since is not None else None
-    wishes = UpdateWishes(side.side, changed, ids, time, parent, push, publish)
+    wishes = UpdateWishes(
+        side=side.side,
+        changed=changed,
+        ids=ids,
+        since=time,
+        log=log,
+        min_count=min_count,
+        save=save,
+        parent=parent,
+        in_place=in_place,
+        push=push,
+        publish=publish,
+        workers=workers.value if workers else None,
+    )
     updated = run_update(call.workspace, wishes, reports.progress_bar, console.note)
     payload = updated.as_dict()
     call.emit(payload, lambda out: reports.updated(out, payload))

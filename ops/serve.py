@@ -83,6 +83,8 @@ def run(workspace: Workspace) -> None:
     Raises:
         ServiceError: the address can't be listened on.
     """
+    import uvicorn
+
     serving = workspace.settings.serving
     try:
         listening = socket.create_server((serving.host, serving.port), backlog=2048)
@@ -90,9 +92,13 @@ def run(workspace: Workspace) -> None:
         raise ServiceError(
             f"Nothing can listen on {serving.host}:{serving.port} ({error.strerror}); choose another serving.port."
         ) from error
-    with listening:
+    # asyncio sees by the protocol's number that a socket is TCP, which this one has not: an answer's head and body would
+    # wait for one another's acknowledgement (40 ms).
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    loop = uvicorn.Config(app="", log_config=None).get_loop_factory()
+    with listening, asyncio.Runner(loop_factory=loop) as runner:
         console.note(f"Expanding queries at http://{serving.host}:{listening.getsockname()[1]}/expand")
-        asyncio.run(_serve(workspace, listening))
+        runner.run(_serve(workspace, listening))
 
 
 async def _serve(workspace: Workspace, listening: socket.socket) -> None:

@@ -5,9 +5,11 @@ What a change means for keywords and indexes is `indexers.updating`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from cogr.datasets.building import content_hash
 from cogr.datasets.fields import check_id, id_field, number_field, text_field
 from cogr.datasets.reading import Place, json_records, lines
 from cogr.errors import DataError
+from cogr.keywords import normalise
 from cogr.records import SPLITS, Dataset, Entity, Item, Query, Side
 
 
@@ -164,3 +167,37 @@ def changes_since(dataset: Dataset, side: Side, since: datetime, known: Collecti
         )
     upserts = {id_: entity for id_, entity in entities.items() if id_ in updated and updated[id_] >= since}
     return Changes(side, upserts, frozenset(id_ for id_ in known if id_ not in entities))
+
+
+def changes_of_log(path: Path, min_count: int, known: Collection[str]) -> Changes:
+    """Queries of a search log that became frequent: a text a line, or a text, a tab and how often it was asked.
+
+    Spellings that are normalised to one text count together; the most frequent one is the query's text. The id comes from
+    the normalised text, so that a log that is read twice changes nothing. Memory: the distinct texts of the log.
+
+    Args:
+        min_count: how often a query must have been asked.
+        known: normalised texts that have keywords already.
+
+    Raises:
+        DataError: the file is not there, or a count is none; names file and line.
+    """
+    if not path.is_file():
+        raise DataError(f"The log {path} is not there; write one query a line, or a query, a tab and a count.")
+    spellings: dict[str, Counter[str]] = {}
+    for number, line in lines(path):
+        text, tab, count = line.strip().partition("\t")
+        if own := normalise(text):
+            spellings.setdefault(own, Counter())[text.strip()] += _count(count, Place(path, number)) if tab else 1
+    frequent = {own: some for own, some in spellings.items() if own not in known and some.total() >= min_count}
+    upserts = {
+        id_: Query(id_, min(some, key=lambda text: (-some[text], text)))
+        for id_, some in ((f"log-{sha256(own.encode()).hexdigest()[:12]}", some) for own, some in frequent.items())
+    }
+    return Changes("query", upserts, frozenset())
+
+
+def _count(text: str, place: Place) -> int:
+    if not text.strip().isdecimal():
+        raise DataError(f"{place}: {text!r} is no count; write a query, a tab and how often it was asked.")
+    return int(text)

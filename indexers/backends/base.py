@@ -171,6 +171,10 @@ class Backend(Protocol):
         """Remove a pushed snapshot. Refused while it serves."""
         ...
 
+    def sweep(self, *, dry_run: bool) -> Sequence[str]:
+        """Remove what pushes that died have left behind; its names. What may belong to a push under way stays."""
+        ...
+
     def close(self) -> None:
         """Let go of connections and files."""
         ...

@@ -29,17 +29,20 @@ KEPT = 5
 
 
 @contextmanager
-def coordinate(workspace: Workspace, side: Side, generator: str | None, say: Say) -> Iterator[Session]:
+def coordinate(
+    workspace: Workspace, side: Side, generator: str | None, say: Say, command: str = "rebuild"
+) -> Iterator[Session]:
     """Be the one coordinator of a side.
 
     Args:
         generator: instead of the settings' one.
         say: takes lines for the reader.
+        command: what holds the lease, for messages: rebuild or update.
 
     Raises:
         LockedError: another rebuild of this side is under way in this store, here or on another machine.
     """
-    with hold(workspace.store, side, f"rebuild --side {side}", workspace.settings.fleet.lease_seconds) as lease:
+    with hold(workspace.store, side, f"{command} --side {side}", workspace.settings.fleet.lease_seconds) as lease:
         yield Session(workspace, lease, generator, say)
 
 

@@ -88,6 +88,7 @@ class Station:
         self._abandon = abandon or end_at_once
         self.engines = Engines(workspace)
         self.changing_over = False
+        self._cache: tuple[Generator, GenerationCache] | None = None
 
     def take(self, task: Mapping[str, Any]) -> str:
         """Do one task, or say why not. Returns one line for the log.
@@ -184,10 +185,16 @@ class Station:
             work.end(*(("done", "") if finished else ("stopped", "the worker or the rebuild was asked to stop")))
         return work.summary()
 
+    def _cache_of(self, generator: Generator) -> GenerationCache:
+        """The cache of the generator that is held, kept from shard to shard with what it has read."""
+        if self._cache is None or self._cache[0] is not generator:
+            self._cache = generator, GenerationCache(self._workspace.store, generator.fingerprint)
+        return self._cache[1]
+
     def _generate(self, generator: Generator, keyed: list[Keyed], work: Work) -> bool:
         """Answer what the cache lacks. Returns whether nothing is left to do."""
-        cache = GenerationCache(self._workspace.store, generator.fingerprint)
-        missing = cache.load([key for key, _ in keyed]).missing()
+        cache = self._cache_of(generator)
+        missing = cache.missing([key for key, _ in keyed])
         keys = {keyed[i][1].id: keyed[i][0] for i in missing}
         started = time.monotonic()
         flusher = _Flusher(cache, self._workspace.settings, work, AnswerCounts(work.folder.side))

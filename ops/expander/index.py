@@ -134,18 +134,22 @@ class StoreIndex:
         self._backend, self._store = backend, store
         self._seconds = settings.index_timeout
         self._guard = Guard("store", settings, metrics)
+        self._sides: dict[str, Side] = {}
 
     async def pair(self) -> Pair:
         return await self._guard.call(lambda: asyncio.to_thread(self._read_pair), self._seconds)
 
     def _read_pair(self) -> Pair:
         serving = self._backend.serving()
-        return Pair(self._side(serving.get("item")), self._side(serving.get("query")))
+        self._sides = {id_: self._sides.get(id_) or self._open(id_) for id_ in serving.values() if id_}
+        item, query = (self._sides.get(serving.get(side) or "") for side in ("item", "query"))
+        return Pair(item, query)
 
-    def _side(self, snapshot: str | None) -> Side | None:
-        if snapshot is None:
-            return None
+    def _open(self, snapshot: str) -> Side:
+        """A snapshot's side, and what lookups read of it, ready."""
         manifest = read_manifest(self._store, snapshot)
+        if manifest.side == "query":
+            self._backend.lookup("", snapshot=snapshot)
         return Side(snapshot, "", manifest.round, manifest.normaliser)
 
     async def lookup(self, pair: Pair, text: str) -> tuple[str, ...] | None:

@@ -81,8 +81,13 @@ class EndpointModel:
         self._turns = asyncio.Semaphore(most)
 
     async def ask(self, text: str) -> Keywords | None:
-        async with self._turns:
-            answer = await self._generator.ask(self._client, ask_for(text, self._prompter))
+        from openai import OpenAIError
+
+        try:
+            async with self._turns:
+                answer = await self._generator.ask(self._client, ask_for(text, self._prompter))
+        except OpenAIError as error:
+            raise RubbishError("the endpoint's answer is none") from error
         return read_answer(answer, text, self._k_max, may_be_empty=False)
 
     async def close(self) -> None:
@@ -117,7 +122,7 @@ class Models:
         self, open_workspace: Callable[[], Workspace] | None, settings: ServingSettings, metrics: Metrics, k_max: int
     ) -> None:
         self._open, self._settings, self._metrics, self._k_max = open_workspace, settings, metrics, k_max
-        self._guard = Guard("model", settings, metrics, _endpoint_errors())
+        self._guard = Guard("model", settings, metrics)
         self._model: Model | None = None
         self._of: Pair | None = None
         self._made_from = ""
@@ -228,12 +233,3 @@ def _manifest(workspace: Workspace, pair: Pair) -> Manifest | None:
 
 def _same(one: Any, other: Any) -> bool:
     return json.dumps(dict(one), sort_keys=True) == json.dumps(dict(other), sort_keys=True)
-
-
-def _endpoint_errors() -> tuple[type[Exception], ...]:
-    """What the endpoint's client raises, where it is installed."""
-    try:
-        from openai import OpenAIError
-    except ImportError:
-        return ()
-    return (OpenAIError,)

@@ -54,6 +54,10 @@ class Node:
         return self.folder / "opensearch.log"
 
     @property
+    def backups(self) -> Path:
+        return self.folder / "backups"
+
+    @property
     def command(self) -> list[str]:
         return [str(self.distribution.home / "bin" / "opensearch")]
 
@@ -74,7 +78,7 @@ class Node:
                 f"The data folder {self.data} can't be written by the user {self.account.name}, as whom OpenSearch runs; "
                 "change its owner or give another --data."
             )
-        self.account.own(self.folder / "logs", self.folder / "tmp")
+        self.account.own(self.folder / "logs", self.folder / "tmp", self.backups)
         ports_file(self.folder).unlink(missing_ok=True)
         # Always a new folder: root must not write through links that the account could have put there.
         shutil.rmtree(self.config, ignore_errors=True)
@@ -96,6 +100,8 @@ class Node:
             "node.name": self.name,
             "path.data": str(self.data),
             "path.logs": str(self.folder / "logs"),
+            # Where snapshot repositories of the type fs may lie.
+            "path.repo": [str(self.backups)],
             "network.host": "127.0.0.1",
             "http.port": port,
             "transport.port": 0,

@@ -79,6 +79,8 @@ class Fire:
         self.other: Counter[str] = Counter()
         self.cycles: Counter[str] = Counter()
         self.statuses: Counter[int] = Counter()
+        # A service that is away ends a command with status 3: the same command goes on when it is back.
+        self.accepted = {3, -signal.SIGKILL}
         self._folder, self._nursery, self._broker, self._node = folder, nursery, broker, node
         self.prefix = f"drill-{uuid.uuid4().hex[:6]}"
         self._settings = opensearch.model_copy(update={"prefix": self.prefix})
@@ -139,9 +141,8 @@ class Fire:
         if status == 0:
             answer: dict[str, Any] = json.loads(ended.said)
             return answer
-        # A service that is away ends a command with status 3: the same command goes on when it is back.
-        assert status in (3, -signal.SIGKILL), f"status {status}: {ended.log.read_text()[-4000:]}"
-        self._retry_at = time.monotonic() + (RETRY if status == 3 else 0.0)
+        assert status in self.accepted, f"status {status}: {ended.log.read_text()[-4000:]}"
+        self._retry_at = time.monotonic() + (RETRY if status > 0 else 0.0)
         return None
 
     # Harm
@@ -258,6 +259,11 @@ class Fire:
         path = self._folder / "seen.json"
         found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
         return found
+
+    @property
+    def said(self) -> str:
+        """What all commands have said on standard error."""
+        return (self._folder / "command.log").read_text("utf-8")
 
     def report(self, seconds: float) -> list[tuple[str, str]]:
         """What was done and what was lost, for the table."""

@@ -33,9 +33,10 @@ def test_a_dozen_kills_lose_nothing(
     weights = {"worker": 5, "coordinator": 5, "valkey": 1, "flushall": 1}
     with Fire(tmp_path, nursery, broker, opensearch, items=400, weights=weights, workers=2) as fire:
         fire.first()
-        fire.next_edition("rebuild", 8, 0.6)
-        fire.next_edition("update", 4, 0.6)
-        assert sum(fire.kills.values()) >= 8
+        # On a fast machine an edition is done before it has met many.
+        while sum(fire.kills.values()) < 10:
+            fire.next_edition("rebuild", 7, 0.3)
+            fire.next_edition("update", 4, 0.3)
         assert fire.seen()["right"] > 0
 
 

@@ -17,7 +17,7 @@ from tests.indexers.fleet_worlds import Fleet, fleet_in, kill
 from tests.indexers.otlp_collector import Collector, attributes
 from tests.indexers.test_telemetry import scraped
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.fault]
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ from indexers.fleet.station import Station
 from indexers.fleet.status import overview
 from indexers.generators.base import Request
 from indexers.rebuild import Advance, make_plan
-from indexers.rebuilding import Wishes, exclusive, make_job, run_rebuild
+from indexers.rebuilding import Wishes, make_job, means_of, run_rebuild
 from indexers.updating import UpdateWishes, run_update
 from indexers.workspace import Workspace
 from tests.indexers.fleet_worlds import write_shop
@@ -92,6 +92,7 @@ def test_a_silent_holder_is_replaced_and_notices(store: Store, monkeypatch: pyte
             second.check()
 
 
+@pytest.mark.fault
 def test_a_holder_with_a_wrong_clock_is_not_replaced(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     with acquire(store, "item", "rebuild", 0.4):
         real = time.time
@@ -143,7 +144,8 @@ def test_a_local_rebuild_waits_for_one_on_workers_of_another_host_and_the_other_
         with pytest.raises(LockedError, match="rebuild on another host"):
             run_update(shared, UpdateWishes("item", since=datetime.now(UTC)), no_bar, lambda _: None)
     assert run_rebuild(shared, wishes, no_bar, lambda _: None).published
-    with exclusive(shared, "item", "rebuild"), pytest.raises(LockedError, match="rebuild --side item"):
+    holding = means_of(shared, wishes, "rebuild", lambda _: None)
+    with holding, pytest.raises(LockedError, match="rebuild --side item"):
         coordinate(shared, "item", None, lambda _: None).__enter__()
 
 
@@ -494,3 +496,22 @@ def test_failures_for_the_time_being_are_passed_on_and_tried_again_later(workspa
     found = overview(workspace.store, "item", 5)
     assert found is not None
     assert found.set_aside.keys() == working.passing.keys()
+
+
+def test_an_update_on_workers_equals_a_local_one(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only what changed reaches the workers."""
+    workspace.settings.redis.url = "redis://127.0.0.1:1/0"
+    straight: Any = Straight(Station(workspace, "here"))
+    monkeypatch.setattr("indexers.fleet.session.Broker", lambda *_: straight)
+    first = run_rebuild(workspace, Wishes("item"), no_bar, lambda _: None).rebuilt.snapshot.id
+    changes = tmp_path / "changes.jsonl"
+    changes.write_text('{"id": "i1", "title": "another", "text": "thing"}\n{"id": "i2", "deleted": true}\n')
+    wishes = UpdateWishes("item", changed=changes, parent=first, publish=False)
+    on_workers = run_update(workspace, replace(wishes, workers="celery"), no_bar, lambda _: None)
+    assert straight.said == [said for said in straight.said if "done, 1 generated" in said] != []
+    workspace.store.remove("cache")
+    local = run_update(workspace, wishes, no_bar, lambda _: None)
+    assert on_workers.outcome.rebuilt.snapshot.id == local.outcome.rebuilt.snapshot.id != first
+    assert (on_workers.carried, local.outcome.rebuilt.generated) == (18, 1)

@@ -22,7 +22,7 @@ from ops.servers.opensearch import Wanted, connection, start, stop
 from tests.indexers.backend_worlds import SHOP, frozen, random_queries, random_world
 from tests.indexers.fault_proxy import Answer, Request, proxy_to
 
-pytestmark = [pytest.mark.server, pytest.mark.slow]
+pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.fault]
 
 
 class Mortal:

@@ -20,7 +20,7 @@ from indexers.backends.opensearch.mapping import index_name
 from tests.indexers.backend_worlds import SHOP, SHOPPERS, frozen, random_world
 from tests.indexers.fault_proxy import Answer, Fault, Proxy, Request, error_body, proxy_to
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.fault]
 
 OVERLOADED = error_body(429, "rejected_execution_exception", "queue is full")
 UNAVAILABLE = error_body(503, "cluster_manager_not_discovered_exception", "no manager")

@@ -67,7 +67,7 @@ class Reader(threading.Thread):
         assert len(answer["hits"]["hits"]) == 8
         self.searched.append({keyword.split()[-1] for hit in answer["hits"]["hits"] for keyword in words(hit)})
         # One look at the aliases, then both steps on the indexes that it named.
-        named = cluster.call("GET", f"/_alias/{prefix}-items,{prefix}-queries", doing="resolving both")
+        named = cluster.call("GET", f"{both}/_alias", doing="resolving both")
         queries, items = sorted(named, key=lambda name: "-queries-" not in name)
         known = {"query": {"term": {"self": "query 2"}}}
         (stored,) = cluster.call("POST", f"/{queries}/_search", body=known, doing="expanding")["hits"]["hits"]

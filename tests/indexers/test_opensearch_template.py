@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,12 @@ from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.search import float32s
 from indexers.publishing import publish, push_and_verify
 from tests.indexers.backend_worlds import SHOP, frozen, random_queries, random_world
+from tests.indexers.hostile_texts import hostile
 
 pytestmark = pytest.mark.server
 
+KNOWN = {"sofa", "沙发"}
+"""Hostile texts that are keywords of the shop."""
 FILTERED = {"ids": {"values": ["a-1", "c"]}}
 
 
@@ -119,23 +121,6 @@ def test_it_is_stored_once_and_renewed(shop: World, opensearch: OpenSearchSettin
     cluster.call("PUT", f"/_scripts/{shop.name}", body=other, doing="spoiling")
     assert template.install(cluster, "tpl")
     assert cluster.call("GET", f"/_scripts/{shop.name}", doing="looking")["script"]["source"] == stored
-
-
-KNOWN = {"sofa", "沙发"}
-PIECES = (
-    *('"', "\\", "{{", "}}", "{{.}}", "{{#toJson}}params{{/toJson}}", "{{=<% %>=}}", "{{{x}}}", "{{&x}}", "{{>x}}"),
-    *('"}},{"match_all":{}}', '"}}]}}', "\\u0022", "\\", "\n", "\r", "\x00", "\x1f", "\x7f", "\u2028", "\u2029"),
-    *("\u202e", "\u200f", "\u061c", "\ufeff", "'", "<script>", "&quot;", "&#34;", "%22", "*", "/", "AND", "sofa"),
-    *("{", "}", "[", "]", ":", ",", "null", "true", "é", "沙发", "😀", "\U0010ffff", "a" * 300),
-)
-
-
-def hostile(seed: int, count: int) -> Iterator[str]:
-    """Texts of pieces that break JSON, mustache or the eye; one in fifty has ten thousand characters."""
-    draw = random.Random(seed)
-    for number in range(count):
-        text = "".join(draw.choice(PIECES) for _ in range(draw.randint(1, 12)))
-        yield (text * 10_000)[:10_000] if number % 50 == 0 else text
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from trainers.training.driver import Driver
 from trainers.training.launching import Launcher
 from trainers.training.runs import Run, branch, open_run
 
-pytestmark = [pytest.mark.slow, pytest.mark.model]
+pytestmark = [pytest.mark.slow, pytest.mark.model, pytest.mark.fault]
 
 MARK = "KILLED_BY_A_TEST"
 

@@ -11,7 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cogr.errors import CheckFailedError, CogrError, ServiceError, SnapshotError, TrainingError, UserError
+from cogr.records import SIDES
 from cogr.snapshots import open_snapshot
+from indexers.telemetry import metrics, traces
+from indexers.telemetry.stages import stage as told
 from indexers.workspace import Workspace
 from trainers.training.launching import Launcher
 from trainers.training.publishing import publish_round
@@ -83,7 +86,8 @@ class Driver:
 
     @contextmanager
     def _locked(self, doing: str) -> Iterator[None]:
-        with self.run.store.lock(f"run-{self.run.name}", doing):
+        metrics.serve(self.workspace.settings.metrics)
+        with self.run.store.lock(f"run-{self.run.name}", doing), traces.span(doing, run=self.run.name):
             self.run.check(self.workspace)
             self.run.store.sweep()
             yield
@@ -96,7 +100,9 @@ class Driver:
             stage = current.next_stage
             assert stage is not None
             self._say(f"round {current.number}, {stage}")
-            self._do(stage)
+            side = next((known for known in SIDES if known in stage), "pair")
+            with told(stage, side, round=current.number):
+                self._do(stage)
             state = self.run.state()
         return state.rounds[-1]
 

@@ -19,6 +19,7 @@ from cogr.errors import CogrError, LockedError
 from cogr.store import Store, storage_errors
 from indexers import console
 from indexers.options import set_verbosity
+from indexers.telemetry import logs
 from indexers.workspace import Workspace
 from trainers.training.forking import die_with
 from trainers.training.judging import verdict
@@ -42,6 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
     error_file: Path | None = None
     try:
         workspace = Workspace.open(options.config, options.set)
+        logs.configure(workspace.settings.log)
         run = open_run(workspace, options.run)
         error_file = run.folder() / "error.json"
         with storage_errors(workspace.store.url), _lock(workspace.store, f"stage-{run.name}"):

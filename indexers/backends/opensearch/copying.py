@@ -18,7 +18,7 @@ from cogr.errors import CheckFailedError, ServiceError
 from cogr.snapshots import Snapshot
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import check_count, merge, read_index
-from indexers.backends.opensearch.mapping import LAYOUT, IndexState, document, index_name, meta_of
+from indexers.backends.opensearch.mapping import DRAFT, LAYOUT, IndexState, document, index_name, meta_of
 from indexers.backends.opensearch.writer import Document, change_documents
 
 LARGEST_SHARE = 0.5
@@ -41,7 +41,7 @@ def copy_and_change(cluster: Cluster, prefix: str, base: Snapshot, snapshot: Sna
     name, source = index_name(prefix, snapshot.id), read_index(cluster, index_name(prefix, base.id))
     if read_index(cluster, name) is not None or not _fit(cluster, source, base) or source is None:
         return None
-    draft = f"{name}.draft"
+    draft = f"{name}{DRAFT}"
     try:
         _remove(cluster, draft)
         if not _clone(cluster, source.name, draft):

@@ -20,6 +20,8 @@ LAYOUT = 1
 """Version of the documents' layout. An index of another layout is written anew."""
 PLURAL: Mapping[Side, str] = {"item": "items", "query": "queries"}
 SIMILARITY = "kw_bm25"
+DRAFT = ".draft"
+"""Ending of an index that becomes a snapshot's by a push by difference."""
 
 
 def alias_name(prefix: str, side: Side) -> str:
@@ -133,6 +135,16 @@ class IndexState:
     def snapshot(self) -> str:
         """Id of the snapshot in it; "" when it is not one of ours."""
         return str(self.meta.get("snapshot", ""))
+
+    @property
+    def owner(self) -> str:
+        """The snapshot that the index is named for; another one than `snapshot` once it was changed in place."""
+        return str(self.meta.get("index_of", self.snapshot))
+
+    @property
+    def in_place(self) -> bool:
+        """True when it was changed in place, so that its statistics count deleted documents."""
+        return self.meta.get("in_place") is True
 
     @property
     def uuid(self) -> str:

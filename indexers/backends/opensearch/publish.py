@@ -5,6 +5,7 @@ Also what serves, what is there, and deletion, which never takes an index that a
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +15,10 @@ from indexers.backends.base import Listed
 from indexers.backends.checks import check_normalisers, check_side, side_of
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import read_index
-from indexers.backends.opensearch.mapping import IndexState, alias_name, check_scored, index_name
+from indexers.backends.opensearch.mapping import DRAFT, IndexState, alias_name, check_scored, index_name
+
+DRAFT_SECONDS = 3600.0
+"""A draft that is older belongs to nobody any more."""
 
 
 def publish(cluster: Cluster, prefix: str, snapshots: Mapping[Side, str]) -> dict[Side, str | None]:
@@ -71,6 +75,9 @@ def pushed_index(cluster: Cluster, prefix: str, snapshot_id: str) -> IndexState:
     """The index of a pushed snapshot. Raises SnapshotError when there is none."""
     state = read_index(cluster, index_name(prefix, snapshot_id))
     if state is None or state.snapshot != snapshot_id:
+        serves = _aliased(cluster, prefix)[side_of(snapshot_id)]
+        state = next((one for one in serves if one.in_place and one.snapshot == snapshot_id), None)
+    if state is None:
         raise SnapshotError(
             f"Snapshot {snapshot_id} is not in OpenSearch at {cluster.url} under the prefix {prefix}; run cogr-index push {snapshot_id}."
         )
@@ -90,12 +97,14 @@ def complete_index(cluster: Cluster, prefix: str, snapshot_id: str) -> IndexStat
 
 def listed(cluster: Cluster, prefix: str) -> list[Listed]:
     """Every pushed snapshot under the prefix, with its size, by side and id."""
-    pattern = ",".join(f"{alias_name(prefix, side)}-*" for side in SIDES)
-    found = cluster.call("GET", f"/{pattern}", doing="listing the indexes")
+    pattern, found = _pattern(prefix), _all(cluster, prefix)
     ours = [
         state
         for name, answer in found.items()
-        if (state := IndexState.read(name, answer)).snapshot and index_name(prefix, state.snapshot) == name
+        if (state := IndexState.read(name, answer)).snapshot
+        and index_name(prefix, state.owner) == name
+        # One that was changed in place and serves no longer stands by for nobody: `left_behind` names it.
+        and not (state.in_place and not state.aliases)
     ]
     if not ours:
         return []
@@ -103,6 +112,36 @@ def listed(cluster: Cluster, prefix: str) -> list[Listed]:
     return sorted(
         (_listed(prefix, state, stats.get(state.name)) for state in ours), key=lambda one: (one.side, one.snapshot)
     )
+
+
+def _pattern(prefix: str) -> str:
+    """Every index of a prefix, and none of another one that begins with it."""
+    return ",".join(f"{alias_name(prefix, side)}-{side}-r*" for side in SIDES)
+
+
+def _all(cluster: Cluster, prefix: str) -> dict[str, Any]:
+    found: dict[str, Any] = cluster.call("GET", f"/{_pattern(prefix)}", doing="listing the indexes")
+    return found
+
+
+def left_behind(cluster: Cluster, prefix: str) -> list[str]:
+    """What nobody needs: drafts of pushes by difference that died, and indexes that were changed in place and serve no more.
+
+    A draft must be older than DRAFT_SECONDS, longer than a push under way takes.
+    """
+    states = [IndexState.read(name, answer) for name, answer in _all(cluster, prefix).items()]
+    idle = [state for state in states if state.snapshot and not state.aliases]
+    oldest = (time.time() - DRAFT_SECONDS) * 1e3
+    return sorted(
+        state.name
+        for state in idle
+        if state.in_place or (state.name.endswith(DRAFT) and float(state.settings["creation_date"]) < oldest)
+    )
+
+
+def remove_draft(cluster: Cluster, name: str) -> None:
+    """Remove a draft."""
+    cluster.call("DELETE", f"/{name}", doing=f"removing the index {name}", missing_ok=True)
 
 
 def delete(cluster: Cluster, prefix: str, snapshot_id: str) -> None:

@@ -17,6 +17,8 @@ from indexers.backends.opensearch.search import clause, search_body
 log = logging.getLogger(__name__)
 
 _SIZE = 10
+_NO_MUSTACHE = ("script_lang not supported", "unsupported lang [mustache]")
+"""How versions say it."""
 
 
 def template_name(prefix: str) -> str:
@@ -78,7 +80,7 @@ def install(cluster: Cluster, prefix: str) -> bool:
     if there and _has(there, wanted):
         return True
     answer, refusal = cluster.try_once("PUT", path, {"script": wanted})
-    if refusal is not None and "script_lang not supported" in refusal.reason:
+    if refusal is not None and any(words in refusal.reason for words in _NO_MUSTACHE):
         log.warning("%s has no mustache templates; %s is not stored.", cluster.url, name)
         return False
     if refusal is not None:

@@ -1,0 +1,121 @@
+"""Full disks and full memories: each stops with the reason, and goes on when there is room again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cogr.settings import OpenSearchSettings
+from indexers.backends.opensearch.client import Cluster
+from tests.drills.fire import Fire
+from tests.drills.nursery import Nursery
+from tests.drills.servers import Broker, Node
+from tests.drills.table import Table
+
+pytestmark = [pytest.mark.server, pytest.mark.drill, pytest.mark.timeout(1800)]
+
+
+def under(fire: Fire, seconds: float, free: Callable[[], None]) -> str:
+    """One more edition, with room again after some time; how commands ended, and what the last one that failed said."""
+    started = time.monotonic()
+    timer = threading.Timer(seconds, free)
+    timer.start()
+    try:
+        fire.next_edition("rebuild", 0, 0)
+    finally:
+        timer.join()
+    ends = ", ".join(f"{count} with status {status}" for status, count in fire.statuses.items())
+    return f"done in {time.monotonic() - started:.0f} s, nothing lost; commands ended: {ends}"
+
+
+def fill(path: Path) -> None:
+    """Write zeros until the disk is full. Raises OSError then."""
+    with path.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 16 MB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = os.geteuid() == 0 and subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if not mounted or mounted.returncode:
+        pytest.skip("only root can make a small disk")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_the_disk_of_coordinator_and_workers(
+    tmp_path: Path,
+    nursery: Nursery,
+    broker: Broker,
+    opensearch: OpenSearchSettings,
+    small_disk: Path,
+    drill_table: Table,
+) -> None:
+    more = {"store": str(small_disk / "store")}
+    with Fire(tmp_path, nursery, broker, opensearch, items=300, weights={}, workers=2, more=more) as fire:
+        fire.first()
+        fire.accepted.add(2)
+        ballast = small_disk / "ballast"
+        with pytest.raises(OSError, match="No space left"):
+            fill(ballast)
+        said = under(fire, 20, ballast.unlink)
+        assert fire.statuses[2] > 0
+        assert "the disk is full; free some space and run the same command again" in fire.said
+        drill_table.add("full", "disk of the store for 20 s", said)
+
+
+def test_the_memory_of_the_broker(
+    tmp_path: Path, nursery: Nursery, opensearch: OpenSearchSettings, drill_table: Table
+) -> None:
+    broker = Broker(memory="4mb")
+    try:
+        with Fire(tmp_path, nursery, broker, opensearch, items=300, weights={}, workers=2) as fire:
+            fire.first()
+            broker.call("SET", "ballast", "x" * 4_000_000)
+            said = under(fire, 20, lambda: broker.call("DEL", "ballast"))
+            assert "used memory > 'maxmemory'" in fire.said
+            drill_table.add("full", "memory of Valkey for 20 s", said)
+    finally:
+        broker.stop()
+
+
+def test_the_disk_of_opensearch(
+    tmp_path: Path, nursery: Nursery, broker: Broker, node: Node, drill_table: Table
+) -> None:
+    cluster = Cluster(node.settings)
+    watermarks = "cluster.routing.allocation.disk"
+    full = {
+        f"{watermarks}.threshold_enabled": True,
+        f"{watermarks}.watermark.low": "900tb",
+        f"{watermarks}.watermark.high": "900tb",
+        f"{watermarks}.watermark.flood_stage": "900tb",
+        "cluster.info.update.interval": "10s",
+    }
+
+    def settle(values: dict[str, object]) -> None:
+        cluster.call("PUT", "/_cluster/settings", body={"transient": values}, doing="moving the watermarks")
+
+    with Fire(tmp_path, nursery, broker, node.settings, items=300, weights={}, workers=2) as fire:
+        fire.first()
+        settle(full)
+        deadline = time.monotonic() + 300
+        blocked = f"/{fire.prefix}-*/_settings/index.blocks.read_only_allow_delete"
+        while not any(one["settings"] for one in cluster.call("GET", blocked, doing="looking").values()):
+            assert time.monotonic() < deadline, "the node did not turn its indexes read-only"
+            time.sleep(0.5)
+        said = under(fire, 40, lambda: settle(dict.fromkeys(full)))
+        assert fire.statuses[3] > 0
+        drill_table.add("full", "flood-stage watermark of OpenSearch for 40 s", said)
+    cluster.close()
