@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -111,7 +112,7 @@ def common_options(*, backend: bool = True) -> Callable[[Callable[..., None]], C
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         hints = get_type_hints(command, include_extras=True)
         place = next(name for name, hint in hints.items() if hint is Call)
-        program = _PROGRAMS[command.__module__.partition(".")[0]]
+        program = _program_of(command)
 
         @functools.wraps(command)
         def called(**given: Any) -> None:
@@ -126,6 +127,13 @@ def common_options(*, backend: bool = True) -> Callable[[Callable[..., None]], C
         return called
 
     return decorate
+
+
+def _program_of(command: Callable[..., None]) -> str:
+    """By the command's package. Run by `python -m`, its module is called __main__, and only the spec knows its name."""
+    spec = sys.modules[command.__module__].__spec__
+    name = command.__module__ if spec is None else spec.name
+    return _PROGRAMS[name.partition(".")[0]]
 
 
 def _spread(signature: inspect.Signature, hints: Mapping[str, Any], place: str, backend: bool) -> inspect.Signature:
