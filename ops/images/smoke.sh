@@ -9,7 +9,7 @@ chmod 777 "$work"; mkdir "$work/data"
 printf '{"id": "a", "title": "Velvet sofa", "text": "Green."}\n{"id": "b", "title": "Oak table", "text": "Round."}\n' >"$work/data/items.jsonl"
 chmod -R a+rX "$work"
 
-inside() { VOLUME=$work:/work "$here/images.sh" run "$dir" "$name" -- "$@"; }
+inside() { VOLUME=$work:/smoke "$here/images.sh" run "$dir" "$name" -- "$@"; }
 
 test "$(inside id -u)" = 10001 || { echo "$name: not user 10001" >&2; exit 1; }
 case $name in
@@ -23,8 +23,8 @@ case $name in
     inside cogr-ops worker --set dataset.loader=jsonl --help >/dev/null
     inside python -c 'import lightgbm, celery, openai, opentelemetry' ;;
   jobs)
-    printf 'store = "/work/store"\n[dataset]\nloader = "jsonl"\npath = "/work/data"\n' >"$work/cogr.toml"
-    inside cogr-index rebuild --side item --generator extractive -c /work/cogr.toml --json
+    printf 'store = "/smoke/store"\n[dataset]\nloader = "jsonl"\npath = "/smoke/data"\n' >"$work/cogr.toml"
+    inside cogr-index rebuild --side item --generator extractive -c /smoke/cogr.toml --json
     inside python -c 'import torch, trl, lightgbm' ;;
 esac
 echo "$name: well"
