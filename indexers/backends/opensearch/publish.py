@@ -6,7 +6,7 @@ Also what serves, what is there, and deletion, which never takes an index that a
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cogr.errors import CheckFailedError, ServiceError, SnapshotError
@@ -59,7 +59,7 @@ def serving_index(cluster: Cluster, prefix: str, side: Side) -> IndexState | Non
     Raises:
         ServiceError: the alias names several indexes, or one that is not ours.
     """
-    return _only(prefix, side, _aliased(cluster, prefix)[side])
+    return _only(prefix, side, _aliased(cluster, prefix, (side,))[side])
 
 
 def _only(prefix: str, side: Side, states: list[IndexState]) -> IndexState | None:
@@ -158,13 +158,13 @@ def delete(cluster: Cluster, prefix: str, snapshot_id: str) -> None:
     cluster.call("DELETE", f"/{state.name}", doing=f"deleting the index {state.name}")
 
 
-def _aliased(cluster: Cluster, prefix: str) -> dict[Side, list[IndexState]]:
-    """The indexes that each side's alias names, by one request.
+def _aliased(cluster: Cluster, prefix: str, sides: Sequence[Side] = SIDES) -> dict[Side, list[IndexState]]:
+    """The indexes that the alias of each of these sides names, by one request.
 
     Raises:
         ServiceError: a name belongs to an index, or an alias names an index that is not ours.
     """
-    names = {side: alias_name(prefix, side) for side in SIDES}
+    names = {side: alias_name(prefix, side) for side in sides}
     path, doing = ",".join(names.values()), f"looking at the aliases of {prefix}"
     found = cluster.call("GET", f"/{path}", params={"ignore_unavailable": "true"}, doing=doing)
     states = [IndexState.read(name, answer) for name, answer in sorted(found.items())]
