@@ -75,7 +75,11 @@ def _kept(target: Target, dropped: Collection[str]) -> set[str]:
 
 
 def _copy(cluster: Cluster, old: str, to: str, dropped: Collection[str]) -> None:
-    """Copy by the cluster's own reindex, over whatever a copy that died has left: the old index took writes after it."""
+    """Copy by the cluster's own reindex, over whatever a copy that died has left: the old index took writes after it.
+
+    A reindex reads what a search sees, so the last writes are made visible first.
+    """
+    refresh(cluster, old)
     body = {"source": {"index": old, "_source": {"excludes": sorted(dropped)}}, "dest": {"index": to}}
     doing = f"copying {old} to {to}"
     task = cluster.call("POST", "/_reindex", body=body, params={"wait_for_completion": "false"}, doing=doing)["task"]
