@@ -53,7 +53,9 @@ class Products:
         else:
             call = ("POST", "_update", {"doc": {"price": price}})
         path = f"/{self.alias}/{call[1]}/{id_.replace('/', '%2F').replace('?', '%3F').replace('#', '%23')}"
-        self.cluster.call(call[0], path, body=call[2], doing="product team")
+        # A partial update may meet ours, as it may meet any other writer's.
+        again = {} if whole else {"retry_on_conflict": 10}
+        self.cluster.call(call[0], path, body=call[2], params=again, doing="product team")
 
     def documents(self) -> dict[str, dict[str, Any]]:
         self.cluster.call("POST", f"/{self.alias}/_refresh", doing="refreshing")

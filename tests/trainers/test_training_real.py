@@ -82,6 +82,7 @@ def test_an_example_runs_two_steps_on_the_shop(example: Path, tmp_path: Path) ->
         "dataset.dev_share=0.2",
         f'store="{tmp_path / "store"}"',
         "generator.sampling.max_tokens=24",
+        "generator.constrained=true",
         "rebuild.max_failure_share=1.0",
         "training.gate.on=false",
         "training.candidates=0",
