@@ -126,7 +126,8 @@ def left_over(store: Path) -> list[Path]:
 
 def check_nothing_is_left(commands: Commands, store: Path) -> None:
     assert commands.processes() == []
-    assert list(commands.temporary.iterdir()) == []
+    # torch keeps a cache folder of its own compiler there.
+    assert [one for one in commands.temporary.iterdir() if not one.name.startswith("torchinductor_")] == []
     for lock in ("run-main", "stage-main"):
         with Store(store).lock(lock, "the test"):
             pass
