@@ -19,13 +19,14 @@ from pathlib import Path
 
 from cogr.errors import ServiceError, SettingsError, UserError
 from ops.servers.folders import locked, require_free
+from ops.servers.instances import Say
 
 HOME_VARIABLE = "COGR_OPENSEARCH_HOME"
 SECURITY_PLUGIN = "opensearch-security"
 UNPACKED_BYTES = 700_000_000
 """Room for the archive in Maven's repository, the archive itself and the unpacked files."""
 
-Say = Callable[[str], None]
+
 """Takes a line for the reader."""
 
 

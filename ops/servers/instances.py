@@ -1,15 +1,69 @@
-"""What all kinds of local servers have in common once they run: which there are, stopping them, ports. Starts nothing."""
+"""What all kinds of local servers have in common: one start of a name at a time, which there are, stopping them, ports."""
 
 from __future__ import annotations
 
 import shutil
 import socket
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
 
 from cogr.errors import UserError
-from ops.servers.account import service_account
-from ops.servers.folders import locked, servers_folder
+from ops.servers.account import Account, service_account
+from ops.servers.folders import instance_folder, locked, open_to_others, servers_folder
 from ops.servers.process import end
-from ops.servers.state import ServerState, drop_state, states
+from ops.servers.state import ServerState, drop_state, read_state, states
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A running server, and whether it ran already."""
+
+    state: ServerState
+    already: bool
+
+
+def quiet(_: str) -> None:
+    """Says nothing."""
+
+
+def start(
+    name: str,
+    say: Say,
+    *,
+    refuse: Callable[[ServerState], None],
+    launch: Callable[[Path, Path, Account], ServerState],
+    finish: Callable[[ServerState], ServerState],
+) -> Started:
+    """Start the server of a name, or find the one that runs.
+
+    Args:
+        say: told about waiting, and about a server that died.
+        refuse: raises UserError when the running server is not what was asked for.
+        launch: (its folder, the servers' folder, the account it runs as) -> its process, remembered.
+        finish: waits until it works, and remembers its address.
+    """
+    account = service_account()
+    servers = servers_folder(account)
+    folder = instance_folder(servers, name)
+    # Root's files are for the account that the server runs as.
+    for_account = open_to_others if account.drops else nullcontext
+    with for_account():
+        folder.parent.mkdir(exist_ok=True)
+    with locked(folder, lambda: say(f"Waiting for another start of {name} ...")):
+        state = read_state(folder)
+        if state is not None and state.running:
+            refuse(state)
+            return Started(state if state.url else finish(state), already=True)
+        if state is not None:
+            say(f"The last {name} (process {state.pid}) ended without a stop; starting it again.")
+            drop_state(folder)
+        with for_account():
+            launched = launch(folder, servers, account)
+        return Started(finish(launched), already=False)
 
 
 def known(kind: str, name: str | None = None) -> list[ServerState]:

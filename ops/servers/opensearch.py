@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import time
-from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from cogr.errors import ServiceError, UserError
 from cogr.settings import OpenSearchSettings
 from ops.servers import instances
-from ops.servers.account import Account, service_account
-from ops.servers.distribution import Distribution, Say, find_distribution, variant, without_modules
-from ops.servers.folders import instance_folder, locked, open_to_others, require_free, servers_folder
-from ops.servers.instances import choose_port, known
+from ops.servers.account import Account
+from ops.servers.distribution import Distribution, find_distribution, variant, without_modules
+from ops.servers.folders import require_free
+from ops.servers.instances import Say, Started, choose_port, known, quiet
 from ops.servers.instances import stop as stop
 from ops.servers.java import Java, Needed, find_java
 from ops.servers.node import Node, ports_file
@@ -32,7 +31,7 @@ from ops.servers.security import (
     read_credentials,
     with_security,
 )
-from ops.servers.state import ServerState, drop_state, read_state, write_state
+from ops.servers.state import ServerState, drop_state, write_state
 
 if TYPE_CHECKING:
     from indexers.backends.opensearch.client import Cluster
@@ -91,43 +90,20 @@ class Wanted:
         return self.name or f"{KIND}-{version}{'-secure' if self.security else ''}"
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
-    """A running server, and whether it ran already."""
-
-    state: ServerState
-    already: bool
-
-
-def _quiet(_: str) -> None:
-    """Says nothing."""
-
-
-def start(wanted: Wanted, say: Say = _quiet) -> Started:
+def start(wanted: Wanted, say: Say = quiet) -> Started:
     """Start a node and wait until it works; the running one when there is one of this name.
 
     Raises:
         UserError: something is missing or wrong on this machine (Java, Maven, disk, port, rights).
         ServiceError: the node did not come up; the message names its log.
     """
-    account = service_account()
-    servers = servers_folder(account)
-    name = wanted.server_name
-    folder = instance_folder(servers, name)
-    with open_to_others() if account.drops else nullcontext():
-        folder.parent.mkdir(exist_ok=True)
-    with locked(folder, lambda: say(f"Waiting for another start of {name} ...")):
-        state = read_state(folder)
-        if state is not None and state.running:
-            _refuse_difference(state, wanted)
-            return Started(state if state.url else _finish(state, say), already=True)
-        if state is not None:
-            say(f"The last {name} (process {state.pid}) ended without a stop; starting it again.")
-            drop_state(folder)
-        # Root's files are for the account that the node runs as.
-        with open_to_others() if account.drops else nullcontext():
-            launched = _launch(wanted, folder, servers, account, say)
-        return Started(_finish(launched, say), already=False)
+    return instances.start(
+        wanted.server_name,
+        say,
+        refuse=lambda state: _refuse_difference(state, wanted),
+        launch=lambda folder, servers, account: _launch(wanted, folder, servers, account, say),
+        finish=lambda state: _finish(state, say),
+    )
 
 
 def _refuse_difference(state: ServerState, wanted: Wanted) -> None:

@@ -15,12 +15,12 @@ from cogr.errors import ServiceError
 from ops.servers.distribution import (
     SECURITY_PLUGIN,
     Distribution,
-    Say,
     fetch_with_maven,
     link_tree,
     unpack,
     variant,
 )
+from ops.servers.instances import Say
 from ops.servers.node import Node
 
 SECURITY_VERSION = "3.4.0"

@@ -12,7 +12,6 @@ import secrets
 import shutil
 import subprocess
 import time
-from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,14 +19,13 @@ from pathlib import Path
 from cogr.errors import MissingExtraError, ServiceError, UserError
 from cogr.fleet_settings import RedisSettings
 from ops.servers import instances
-from ops.servers.account import Account, service_account
-from ops.servers.distribution import Say
-from ops.servers.folders import instance_folder, locked, open_to_others, require_free, servers_folder
-from ops.servers.instances import choose_port, free_port, known
+from ops.servers.account import Account
+from ops.servers.folders import require_free
+from ops.servers.instances import Say, Started, choose_port, free_port, known, quiet
 from ops.servers.instances import stop as stop
 from ops.servers.process import current_process, end, last_words, spawn
 from ops.servers.security import read_credentials
-from ops.servers.state import ServerState, drop_state, read_state, write_state
+from ops.servers.state import ServerState, drop_state, write_state
 
 KIND = "valkey"
 NAMES = ("valkey-server", "redis-server")
@@ -75,42 +73,20 @@ class Program:
     version: str
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
-    """A running server, and whether it ran already."""
-
-    state: ServerState
-    already: bool
-
-
-def _quiet(_: str) -> None:
-    """Says nothing."""
-
-
-def start(wanted: Wanted, say: Say = _quiet) -> Started:
+def start(wanted: Wanted, say: Say = quiet) -> Started:
     """Start a server and wait until it answers; the running one when there is one of this name.
 
     Raises:
         UserError: something is missing or wrong on this machine (program, disk, port, rights).
         ServiceError: the server did not come up; the message names its log.
     """
-    account = service_account()
-    servers = servers_folder(account)
-    folder = instance_folder(servers, wanted.server_name)
-    for_account = open_to_others if account.drops else nullcontext
-    with for_account():
-        folder.parent.mkdir(exist_ok=True)
-    with locked(folder, lambda: say(f"Waiting for another start of {wanted.server_name} ...")):
-        state = read_state(folder)
-        if state is not None and state.running:
-            _refuse_difference(state, wanted)
-            return Started(state if state.url else _finish(state, wanted.port), already=True)
-        if state is not None:
-            say(f"The last {state.name} (process {state.pid}) ended without a stop; starting it again.")
-            drop_state(folder)
-        with for_account():
-            launched, port = _launch(wanted, folder, servers, account)
-        return Started(_finish(launched, port), already=False)
+    return instances.start(
+        wanted.server_name,
+        say,
+        refuse=lambda state: _refuse_difference(state, wanted),
+        launch=lambda folder, servers, account: _launch(wanted, folder, servers, account),
+        finish=_finish,
+    )
 
 
 def status(name: str | None = None) -> list[ServerState]:
@@ -189,7 +165,7 @@ def _refuse_difference(state: ServerState, wanted: Wanted) -> None:
         raise UserError(f"{state.name} runs already {differs}; stop it or give another --name.")
 
 
-def _launch(wanted: Wanted, folder: Path, servers: Path, account: Account) -> tuple[ServerState, int]:
+def _launch(wanted: Wanted, folder: Path, servers: Path, account: Account) -> ServerState:
     """Write the configuration, start the process, and remember it."""
     port = choose_port(wanted.port, PREFERRED_PORT) or free_port()
     require_free(servers, DATA_BYTES, f"Starting {wanted.server_name}")
@@ -224,7 +200,7 @@ def _launch(wanted: Wanted, folder: Path, servers: Path, account: Account) -> tu
         credentials_file=credentials,
     )
     write_state(state)
-    return state, port
+    return state
 
 
 def _credentials(folder: Path) -> Path:
@@ -261,10 +237,10 @@ def _configure(folder: Path, wanted: Wanted, port: int, data: Path, account: Acc
     return path
 
 
-def _finish(state: ServerState, port: int | None) -> ServerState:
+def _finish(state: ServerState) -> ServerState:
     """Wait until the server answers and remember its address; one that does not come up is ended."""
     deadline = time.monotonic() + START_SECONDS
-    ready = state.model_copy(update={"url": f"redis://127.0.0.1:{port or _configured_port(state)}/0"})
+    ready = state.model_copy(update={"url": f"redis://127.0.0.1:{_configured_port(state)}/0"})
     try:
         while True:
             try:
