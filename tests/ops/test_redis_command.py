@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import multiprocessing
 import os
 import shutil
@@ -11,12 +10,9 @@ import signal
 import socket
 import ssl
 import subprocess
-import sys
-import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,61 +21,23 @@ import pytest
 from cogr.errors import ServiceError
 from cogr.fleet_settings import FleetSettings, RedisSettings
 from indexers.fleet.broker import Broker
-from ops.cli import main
 from ops.servers import valkey
 from ops.servers.account import service_account
 from ops.servers.state import ServerState, read_state
+from tests.commands import Command
+from tests.ops.conftest import alone
 
 AS_ROOT = os.geteuid() == 0
 OTHER_USER = 65534
 
 
 @pytest.fixture
-def cache() -> Iterator[Path]:
-    """A cache folder of this test's own that every user can enter; what still runs in it at the end is stopped."""
-    with tempfile.TemporaryDirectory(prefix="cogr-tests-") as folder:
-        Path(folder).chmod(0o755)
-        yield Path(folder)
-        for path in Path(folder).glob("servers/instances/*/state.json"):
-            if (server := read_state(path.parent)) is not None:
-                valkey.stop(server)
-
-
-@dataclass(frozen=True)
-class Ended:
-    """What a command left: its exit status and what it wrote."""
-
-    status: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-Here = Callable[..., Ended]
-
-
-@pytest.fixture
-def here(cache: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Here:
+def here(cache: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Command:
     """Runs `cogr-ops redis` in this process with a cache of its own; keywords are environment variables."""
-
-    def run_here(*arguments: str, **variables: str) -> Ended:
-        for name in [name for name in os.environ if name.startswith("COGR_")]:
-            monkeypatch.delenv(name)
-        for name, value in {"COGR_CACHE_DIR": str(cache), **variables}.items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.setattr(sys, "argv", ["cogr-ops", "redis", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capfd.readouterr()
-        return Ended(int(ended.value.code or 0), out, err)
-
-    return run_here
+    return alone(cache, monkeypatch, capfd, "redis")
 
 
-def test_a_life_with_a_password_a_kill_and_a_restart(here: Here) -> None:
+def test_a_life_with_a_password_a_kill_and_a_restart(here: Command) -> None:
     started = here("start", "--name", "life", "--port", "0", "--password", "--json")
     assert started.status == 0, started.err
     assert (started.json["running"], started.json["already_running"]) == (True, False)
@@ -109,7 +67,7 @@ def test_a_life_with_a_password_a_kill_and_a_restart(here: Here) -> None:
     assert not Path(revived.json["folder"]).exists()
 
 
-def test_a_server_that_is_named_is_used(here: Here, valkey: RedisSettings) -> None:
+def test_a_server_that_is_named_is_used(here: Command, valkey: RedisSettings) -> None:
     named = {"COGR_REDIS__URL": str(valkey.url)}
     started = here("start", "--json", **named)
     assert (started.status, started.json["local"], started.json["url"]) == (0, False, valkey.url)
@@ -121,7 +79,7 @@ def test_a_server_that_is_named_is_used(here: Here, valkey: RedisSettings) -> No
     assert (failed.status, failed.err.count("\n")) == (3, 1)
 
 
-def test_what_can_t_be_started_is_one_sentence(here: Here) -> None:
+def test_what_can_t_be_started_is_one_sentence(here: Command) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

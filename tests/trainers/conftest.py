@@ -2,38 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.commands import Command as Command
+from tests.commands import Ended as Ended
+from tests.commands import run_here
 from tests.trainers.shop import Shop, write_shop
-
-
-@dataclass
-class Ended:
-    """How a command ended."""
-
-    status: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-    @property
-    def sentence(self) -> str:
-        """The last line that it wrote to standard error."""
-        return self.err.splitlines()[-1]
-
-
-Command = Callable[..., Ended]
 
 
 @pytest.fixture
@@ -42,12 +19,7 @@ def cogr_train(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
     from trainers.cli import main
 
     def run(*arguments: object) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["cogr-train", *map(str, arguments)])
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main()
-        captured = capfd.readouterr()
-        return Ended(int(ended.value.code or 0), captured.out, captured.err)
+        return run_here(main, monkeypatch, capfd, "cogr-train", *arguments)
 
     return run
 

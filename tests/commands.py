@@ -1,0 +1,47 @@
+"""Whole commands in the test's own process, and how they ended."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended: its exit status and what it wrote."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def sentence(self) -> str:
+        """The last line that it wrote to standard error."""
+        return self.err.splitlines()[-1]
+
+
+Command = Callable[..., Ended]
+
+
+def run_here(
+    main: Callable[[], Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capture: pytest.CaptureFixture[str],
+    *argv: object,
+) -> Ended:
+    """Run a program's `main` with this command line; what was written before is dropped."""
+    monkeypatch.setattr(sys, "argv", [*map(str, argv)])
+    capture.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main()
+    written = capture.readouterr()
+    return Ended(int(ended.value.code or 0), written.out, written.err)

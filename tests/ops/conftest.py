@@ -1,0 +1,39 @@
+"""`cogr-ops` with a cache folder of the test's own, and no server left in it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ops.cli import main
+from ops.servers import instances
+from ops.servers.state import read_state
+from tests.commands import Command, Ended, run_here
+
+
+@pytest.fixture
+def cache() -> Iterator[Path]:
+    """A cache folder of this test's own that every user can enter; what still runs in it at the end is stopped."""
+    with tempfile.TemporaryDirectory(prefix="cogr-tests-") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+        for path in Path(folder).glob("servers/instances/*/state.json"):
+            if (server := read_state(path.parent)) is not None:
+                instances.stop(server)
+
+
+def alone(cache: Path, monkeypatch: pytest.MonkeyPatch, capture: pytest.CaptureFixture[str], group: str) -> Command:
+    """Runs `cogr-ops GROUP` in this process, in an environment with this cache and the keywords, and no other variable of ours."""
+
+    def run(*arguments: str, **variables: str) -> Ended:
+        for name in [name for name in os.environ if name.startswith("COGR_")]:
+            monkeypatch.delenv(name)
+        for name, value in {"COGR_CACHE_DIR": str(cache), **variables}.items():
+            monkeypatch.setenv(name, value)
+        return run_here(main, monkeypatch, capture, "cogr-ops", group, *arguments)
+
+    return run
