@@ -33,7 +33,7 @@ def spooled(items: list[Item]) -> Items:
     return found.items()
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(ITEMS, st.slices(20))
 def test_items_are_a_sequence(items: list[Item], part: slice) -> None:
     found = spooled(items)
@@ -72,7 +72,7 @@ def test_spools_and_scratch_arrays_are_the_same_in_memory_and_on_disk(
     assert array.tolist() == numbers.tolist()
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(st.lists(TEXTS, max_size=20), TEXTS)
 def test_strings_are_found_by_their_hashes(texts: list[str], other: str) -> None:
     written = StringsSpool()
