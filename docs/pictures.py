@@ -65,7 +65,9 @@ class _Camera:
         picture = Image.open(io.BytesIO(page.screenshot()))
         context.close()
         # A page has few colours: a palette makes the file a third.
-        picture.convert("RGB").quantize(128).save(PICTURES / f"playground-{name}.png", optimize=True)
+        picture.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE).save(
+            PICTURES / f"playground-{name}.png", optimize=True
+        )
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ TITLES = {
     "new": "Loveseat",
     **{f"h{at}": title for at, title in enumerate(HOSTILE)},
 }
-LABELS = {"green sofa": ("a", "b", "new"), "<b>bold</b> table": ("c",)}
+LABELS = {"green sofa": ("a", "b", "new"), "<b>bold</b> table": ("c", "new")}
 """Of them, `new` is in the data set alone: no snapshot holds it yet."""
 ITEMS = {
     "a": ("sofa", "couch", "velvet"),

@@ -13,8 +13,8 @@ export async function ask(path, body, signal) {
     await token(sessionStorage.getItem(TOKEN) !== null);
     return ask(path, body, signal);
   }
-  const told = await answer.json().catch(() => ({ detail: `The expander answered with status ${answer.status}.` }));
-  if (!answer.ok) throw new Refused(told.detail ?? `The expander answered with status ${answer.status}.`);
+  const told = await read(answer);
+  if (!answer.ok) throw new Refused(told.detail ?? unclear(answer));
   return told;
 }
 
@@ -29,6 +29,17 @@ async function send(path, body, signal) {
     throw new Refused("The expander can't be reached. Is cogr-ops serve still running?");
   }
 }
+
+async function read(answer) {
+  try {
+    return await answer.json();
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Refused(unclear(answer));
+  }
+}
+
+const unclear = (answer) => `The expander's answer can't be read (status ${answer.status}).`;
 
 let asking = null;
 

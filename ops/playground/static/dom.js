@@ -29,4 +29,8 @@ export function show(element, visible) {
 
 export const count = (number) => number.toLocaleString("en");
 export const many = (number, one, more = `${one}s`) => `${count(number)} ${number === 1 ? one : more}`;
+
+/** A keyword's number of items: bare for the eye, in words for the ear. */
+export const frequency = (df) => make("span", { className: "df" }, make("span", { className: "unseen" }, " in "), count(df),
+  make("span", { className: "unseen" }, df === 1 ? " item" : " items"));
 export const decimals = (number, places) => number.toFixed(places);

@@ -1,6 +1,6 @@
 // One item in a dialog: its text, its keywords, and the queries that reach it.
 
-import { count, fill, find, foreign, make, many } from "./dom.js";
+import { count, fill, find, foreign, frequency, make, many } from "./dom.js";
 
 /**
  * @param told what the expander says of the item
@@ -33,7 +33,7 @@ function keywords(told, words, leave, events) {
       disabled: has,
       title: has ? "The search asks for it." : "Click to add it to the search.",
     }, has ? make("span", { className: "dot", "aria-hidden": "true" }) : null, foreign(text), own ? make("small", {}, " its title") : null,
-    make("span", { className: "df" }, make("span", { className: "unseen" }, " in "), count(df), make("span", { className: "unseen" }, " items")));
+    frequency(df));
     button.addEventListener("click", leave(() => events.add(text)));
     return make("li", {}, button);
   }));

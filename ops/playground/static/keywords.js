@@ -1,6 +1,6 @@
 // The query's keywords as switches: off takes one out of the search, on brings it back; more can be added.
 
-import { count, fill, find, foreign, make, many, show } from "./dom.js";
+import { fill, find, foreign, frequency, make, many, show } from "./dom.js";
 
 const SOURCES = {
   cache: "from the cache",
@@ -70,19 +70,17 @@ export function showKeywords(words, answer, again) {
 }
 
 function chip(word, at, words, again) {
-  const items = word.df === null ? "" : many(word.df, "item");
   const button = make(
     "button",
     {
       type: "button",
       className: `chip tone${word.tone} ${word.added ? "added" : ""} ${word.df === 0 ? "nothing" : ""}`,
       "aria-pressed": String(word.on),
-      title: word.on ? `${items} have it. Click to search without it.` : "Left out. Click to search with it again.",
+      title: word.on ? `${many(word.df, "item has", "items have")} it. Click to search without it.` : "Left out. Click to search with it again.",
     },
     make("span", { className: "dot", "aria-hidden": "true" }),
     foreign(word.text),
-    make("span", { className: "df" }, make("span", { className: "unseen" }, " in "), word.df === null ? "" : count(word.df),
-      make("span", { className: "unseen" }, " items")),
+    frequency(word.df),
   );
   button.addEventListener("click", async () => {
     words.toggle(word);

@@ -155,7 +155,7 @@ function listen() {
   find("reset").addEventListener("click", async () => {
     state.words[state.shown] = new Words();
     await search();
-    find("more").focus();
+    find("keywords").querySelector("button")?.focus();
   });
   find("further").addEventListener("click", () => { state.size = Math.min(200, state.size + PAGE); search(); });
   find("copy").addEventListener("click", copy);
