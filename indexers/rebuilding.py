@@ -252,7 +252,7 @@ def _hand_over(workspace: Workspace, rebuilt: Rebuilt, say: Say, *, push: bool, 
             warm_up(workspace.backend, workspace.store, [rebuilt.snapshot.id], queries)
         means.check()
         switch(workspace.backend, workspace.store, [rebuilt.snapshot.id])
-        remember(workspace.store, workspace.backend.name, workspace.backend.serving())
+        remember(workspace.store, workspace.backend.catalogue, workspace.backend.serving())
     return Outcome(rebuilt, pushed.index, published=publish)
 
 

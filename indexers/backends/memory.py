@@ -51,7 +51,7 @@ class MemoryBackend:
         store: where snapshots and saved mirrors lie.
     """
 
-    name = "memory"
+    name = catalogue = "memory"
 
     def __init__(self, store: Store) -> None:
         self._store = store
