@@ -223,7 +223,7 @@ def a_node(url: str | None, *, vectors: bool) -> Iterator[OpenSearchSettings]:
         with node() as settings:
             yield settings
         return
-    state = start(Wanted(name=f"bench-{os.getpid()}", port=0, bound_to_caller=True)).state
+    state = start(Wanted(name=f"bench-search-{os.getpid()}", port=0, bound_to_caller=True)).state
     try:
         yield connection(state)
     finally:
