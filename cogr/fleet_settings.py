@@ -71,7 +71,7 @@ class FleetSettings(Table):
     )
     patience_seconds: float = Field(600.0, gt=0, description="Wait so long for a broker that is away")
     visibility_seconds: float = Field(
-        6 * 3600.0, ge=60, description="Celery delivers an unacknowledged message again after so long"
+        6 * 3600.0, ge=1, description="Celery delivers an unacknowledged message again after so long"
     )
 
     @model_validator(mode="after")

@@ -20,13 +20,13 @@ class Entry(TypedDict):
     serving: dict[str, str]
 
 
-def _path(backend: str) -> str:
-    return f"history-{backend}.json"
+def _path(catalogue: str) -> str:
+    return f"history-{catalogue}.json"
 
 
-def read_history(store: Store, backend: str) -> list[Entry]:
+def read_history(store: Store, catalogue: str) -> list[Entry]:
     """Every remembered switch, oldest first."""
-    path = _path(backend)
+    path = _path(catalogue)
     return list(store.read_json(path)) if store.exists(path) else []
 
 
@@ -36,17 +36,17 @@ def kept_histories(store: Store) -> list[str]:
     return [name.removeprefix("history-").removesuffix(".json") for name in names]
 
 
-def remember(store: Store, backend: str, serving: Mapping[Side, str | None]) -> None:
+def remember(store: Store, catalogue: str, serving: Mapping[Side, str | None]) -> None:
     """Note what serves after a switch."""
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     entry: Entry = {"time": now, "serving": {side: id_ for side, id_ in serving.items() if id_}}
-    store.write_json(_path(backend), [*read_history(store, backend), entry][-KEPT:])
+    store.write_json(_path(catalogue), [*read_history(store, catalogue), entry][-KEPT:])
 
 
-def previous(store: Store, backend: str, serving: Mapping[Side, str | None]) -> dict[Side, str]:
+def previous(store: Store, catalogue: str, serving: Mapping[Side, str | None]) -> dict[Side, str]:
     """The newest remembered pair that differs from what serves. Raises SnapshotError when there is none."""
     now = {side: id_ for side, id_ in serving.items() if id_}
-    for entry in reversed(read_history(store, backend)):
+    for entry in reversed(read_history(store, catalogue)):
         changed = {side: id_ for side, id_ in entry["serving"].items() if now.get(side) != id_}  # type: ignore[call-overload]
         if changed:
             return changed  # type: ignore[return-value]

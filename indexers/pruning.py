@@ -61,7 +61,7 @@ def named_by(store: Store, backend: Backend) -> dict[str, str]:
             used |= dict.fromkeys(entry["serving"].values(), f"what serves by {name}")
     serving = backend.serving()
     with contextlib.suppress(SnapshotError):  # Nothing served before.
-        used |= dict.fromkeys(previous(store, backend.name, serving).values(), "a rollback")
+        used |= dict.fromkeys(previous(store, backend.catalogue, serving).values(), "a rollback")
     return used | {id_: "what serves" for id_ in serving.values() if id_}
 
 

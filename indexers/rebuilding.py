@@ -78,7 +78,7 @@ class Outcome:
 
 def make_job(workspace: Workspace, wishes: Wishes) -> Job:
     """The job that the settings and the command line describe; opens the generator."""
-    entities = list(workspace.dataset.entities(wishes.side))
+    entities = workspace.dataset.entities(wishes.side)
     chosen = entities if wishes.limit is None else entities[: wishes.limit]
     settings = workspace.settings
     return Job(
@@ -252,7 +252,7 @@ def _hand_over(workspace: Workspace, rebuilt: Rebuilt, say: Say, *, push: bool, 
             warm_up(workspace.backend, workspace.store, [rebuilt.snapshot.id], queries)
         means.check()
         switch(workspace.backend, workspace.store, [rebuilt.snapshot.id])
-        remember(workspace.store, workspace.backend.name, workspace.backend.serving())
+        remember(workspace.store, workspace.backend.catalogue, workspace.backend.serving())
     return Outcome(rebuilt, pushed.index, published=publish)
 
 

@@ -63,7 +63,7 @@ def rollback(
     if into:
         _publish_into(call, to, into, field, gate=False)
         return
-    ids = to or list(previous(workspace.store, workspace.backend.name, workspace.backend.serving()).values())
+    ids = to or list(previous(workspace.store, workspace.backend.catalogue, workspace.backend.serving()).values())
     _switch(call, ids, {})
 
 
@@ -95,7 +95,7 @@ def _switch(call: Call, ids: list[str], more: Mapping[str, Any]) -> None:
     warm_up(workspace.backend, workspace.store, ids, workspace.settings.publish.warm_up_queries)
     before = switch(workspace.backend, workspace.store, ids).before
     serving = workspace.backend.serving()
-    remember(workspace.store, workspace.backend.name, serving)
+    remember(workspace.store, workspace.backend.catalogue, serving)
     payload = {"serving": serving, "before": before, **more}
     call.emit(payload, lambda out: reports.facts(out, "Serving now", payload["serving"]))
     console.next_command('cogr-index search "some query"')

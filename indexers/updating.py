@@ -151,7 +151,7 @@ def _change_in_place(workspace: Workspace, parent: Snapshot, snapshot: Snapshot,
     )
     with stage("verify", snapshot.side):
         backend.verify(snapshot, probes(backend, store, snapshot, settings.rebuild.verify_queries))
-    remember(store, backend.name, backend.serving())
+    remember(store, backend.catalogue, backend.serving())
     return changed
 
 

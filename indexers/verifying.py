@@ -85,7 +85,7 @@ def compare_all(backend: Backend, store: Store, snapshot: Snapshot, advance: Adv
         SnapshotError: it is not pushed, or half-written.
         ServiceError: the backend went away; the same call goes on.
     """
-    path = f"{_FOLDER}/{backend.name}-{snapshot.id}.json"
+    path = f"{_FOLDER}/{backend.catalogue}-{snapshot.id}.json"
     found = _resumed(store, path, Compared(snapshot.id, backend.identity(snapshot.id)))
     advance(found.entities)
     saved = time.monotonic()

@@ -25,6 +25,10 @@ NEEDED = ("aiohttp", "circuitbreaker", "fastapi", "limits", "prometheus_client",
 def serve(
     host: Annotated[str | None, typer.Option("--host", help="Instead of serving.host.")] = None,
     port: Annotated[int | None, typer.Option("--port", min=0, max=65535, help="Instead of serving.port.")] = None,
+    playground: Annotated[
+        bool,
+        typer.Option("--playground", help="Also serve a page at /playground that shows what keywords do to a search."),
+    ] = False,
     config: ConfigOption = None,
     set_: SetOption = None,
     verbose: VerboseOption = False,
@@ -37,7 +41,7 @@ def serve(
     check_installed()
     overrides = [*(set_ or []), *([f"serving.host={host}"] if host else [])]
     workspace = open_workspace(config, [*overrides, *([f"serving.port={port}"] if port is not None else [])])
-    run(workspace)
+    run(workspace, playground=playground)
 
 
 @common_options()
@@ -77,8 +81,12 @@ def open_workspace(config: ConfigOption, overrides: list[str]) -> Workspace:
     return Workspace(load_settings(config, overrides, otherwise=nothing))
 
 
-def run(workspace: Workspace) -> None:
+def run(workspace: Workspace, *, playground: bool = False) -> None:
     """Serve until told to end.
+
+    Args:
+        workspace: what to serve.
+        playground: also serve `ops.playground`.
 
     Raises:
         ServiceError: the address can't be listened on.
@@ -97,16 +105,24 @@ def run(workspace: Workspace) -> None:
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     loop = uvicorn.Config(app="", log_config=None).get_loop_factory()
     with listening, asyncio.Runner(loop_factory=loop) as runner:
-        console.note(f"Expanding queries at http://{serving.host}:{listening.getsockname()[1]}/expand")
-        runner.run(_serve(workspace, listening))
+        address = f"http://{serving.host}:{listening.getsockname()[1]}"
+        console.note(f"Expanding queries at {address}/expand")
+        if playground:
+            console.note(f"The playground is at {address}/playground/")
+        runner.run(_serve(workspace, listening, playground))
 
 
-async def _serve(workspace: Workspace, listening: socket.socket) -> None:
+async def _serve(workspace: Workspace, listening: socket.socket, playground: bool) -> None:
     import uvicorn
 
     from ops.expander.app import create_app
     from ops.expander.parts import make_parts
 
-    app = create_app(make_parts(workspace))
+    parts = make_parts(workspace)
+    app = create_app(parts)
+    if playground:
+        from ops.playground.app import add_playground
+
+        add_playground(app, workspace, parts)
     config = uvicorn.Config(app, log_config=None, access_log=False, server_header=False)
     await uvicorn.Server(config).serve(sockets=[listening])

@@ -86,9 +86,15 @@ class Listed:
 
 
 class Backend(Protocol):
-    """Where snapshots are pushed to and searched."""
+    """Where snapshots are pushed to and searched.
+
+    Attributes:
+        name: the setting `backend` that chooses it.
+        catalogue: names what it serves among all that snapshots of one store are published to, in names of files.
+    """
 
     name: str
+    catalogue: str
 
     def push(self, snapshot: Snapshot) -> Pushed:
         """Write the snapshot beside what serves. Idempotent; goes on after an interruption. Serves nothing yet."""

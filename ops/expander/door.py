@@ -39,10 +39,14 @@ class Door:
 
     async def admit(self, request: Request) -> tuple[list[str], bool]:
         """The queries of a request, and whether it has the form for several. Raises RefusedError."""
+        return self._queries(await self.read(request))
+
+    async def read(self, request: Request) -> bytes:
+        """The body of a request that may come in. Raises RefusedError."""
         self._check_token(request)
         if self._rate is not None:
             await self._rate.check(request.client.host if request.client else "")
-        return self._queries(await self._body(request))
+        return await self._body(request)
 
     def _check_token(self, request: Request) -> None:
         if self._token is None:

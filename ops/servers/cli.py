@@ -13,7 +13,7 @@ from indexers import console
 from ops.servers import opensearch
 from ops.servers.configured import Answer, ask, from_environment
 from ops.servers.security import SECURITY_VERSION
-from ops.servers.showing import payload, show, stop_them
+from ops.servers.showing import payload, show, show_started, stop_them
 
 app = typer.Typer(no_args_is_help=True, help="A local single-node OpenSearch for development and tests.")
 
@@ -43,14 +43,12 @@ def start(
         _use_configured(ask(configured), as_json)
         return
     started = opensearch.start(wanted, console.note)
-    state = started.state
-    if started.already:
-        console.note(f"{state.name} runs already.")
-    console.emit(
-        as_json, {**payload(state), "already_running": started.already}, lambda out: show(out, [state], "opensearch")
+    show_started(
+        started,
+        "opensearch",
+        f"cogr-index rebuild --side item --set opensearch.url={started.state.url}",
+        as_json=as_json,
     )
-    credentials = f"set -a; . {state.credentials_file}; set +a; " if state.credentials_file else ""
-    console.next_command(f"{credentials}cogr-index rebuild --side item --set opensearch.url={state.url}")
 
 
 def _use_configured(answer: Answer, as_json: bool) -> None:

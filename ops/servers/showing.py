@@ -9,7 +9,7 @@ from rich.console import Console
 
 from cogr.errors import UserError
 from indexers import console
-from ops.servers.instances import stop
+from ops.servers.instances import Started, stop
 from ops.servers.state import ServerState
 
 
@@ -41,6 +41,22 @@ def show(out: Console, servers: Sequence[ServerState], command: str) -> None:
         for label, value in lines.items():
             if value is not None:
                 out.print(f"  {label:12} {value}", soft_wrap=True)
+
+
+def show_started(started: Started, command: str, next_command: str, *, as_json: bool) -> None:
+    """A server that now runs, and what to type next.
+
+    Args:
+        command: the group of commands that started it.
+        next_command: where the server asks for credentials, reading them comes before it.
+    """
+    state = started.state
+    if started.already:
+        console.note(f"{state.name} runs already.")
+    found = {**payload(state), "already_running": started.already}
+    console.emit(as_json, found, lambda out: show(out, [state], command))
+    credentials = f"set -a; . {state.credentials_file}; set +a; " if state.credentials_file else ""
+    console.next_command(f"{credentials}{next_command}")
 
 
 def stop_them(

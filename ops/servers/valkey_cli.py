@@ -14,7 +14,7 @@ from indexers import console
 from indexers.fleet.broker import printable
 from ops.servers import valkey
 from ops.servers.configured import redis_from_environment
-from ops.servers.showing import payload, show, stop_them
+from ops.servers.showing import payload, show, show_started, stop_them
 
 app = typer.Typer(
     no_args_is_help=True, help="A local Valkey, the broker of rebuilds on workers, for development and tests."
@@ -46,14 +46,7 @@ def start(
         console.emit(as_json, found, lambda out: _show_configured(out, found))
         return
     started = valkey.start(wanted, console.note)
-    state = started.state
-    if started.already:
-        console.note(f"{state.name} runs already.")
-    console.emit(
-        as_json, {**payload(state), "already_running": started.already}, lambda out: show(out, [state], "redis")
-    )
-    credentials = f"set -a; . {state.credentials_file}; set +a; " if state.credentials_file else ""
-    console.next_command(f"{credentials}cogr-ops worker --set redis.url={state.url}")
+    show_started(started, "redis", f"cogr-ops worker --set redis.url={started.state.url}", as_json=as_json)
 
 
 @app.command()

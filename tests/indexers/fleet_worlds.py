@@ -31,6 +31,8 @@ QUICK = {
     "fleet.shard_seconds": "0.6",
 }
 
+_CLOCKS = Path(__file__).parent / "clocks"
+
 
 def write_shop(folder: Path, items: int = 240) -> None:
     """A jsonl data set and a configuration with the scripted generator."""
@@ -55,6 +57,7 @@ class Fleet:
     folder: Path
     redis: RedisSettings
     settings: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
     processes: list[subprocess.Popen[str]] = field(default_factory=list)
     prefix: str = field(default_factory=lambda: f"test-{uuid.uuid4().hex[:8]}")
 
@@ -70,7 +73,7 @@ class Fleet:
 
     def start(self, command: list[str]) -> subprocess.Popen[str]:
         log = (self.folder / f"process-{len(self.processes)}.log").open("w")
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **self.environment}
         with log:
             process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment, preexec_fn=_listening
@@ -122,6 +125,17 @@ class Fleet:
                 return run
             assert time.monotonic() < deadline, f"it did not come in time: {run}"
             time.sleep(0.15)
+
+    @contextmanager
+    def clock_that_jumps(self, seconds: float, after: float) -> Iterator[None]:
+        """Processes started in the block see the wall clock jump, so many seconds of their life after they began."""
+        was = self.environment
+        path = os.pathsep.join([str(_CLOCKS), *filter(None, [os.environ.get("PYTHONPATH")])])
+        self.environment = {**was, "PYTHONPATH": path, "CLOCK_JUMPS": str(seconds), "CLOCK_JUMPS_AFTER": str(after)}
+        try:
+            yield
+        finally:
+            self.environment = was
 
     def end(self) -> None:
         for process in self.processes:

@@ -142,6 +142,37 @@ def test_a_coordinator_that_is_killed_and_a_broker_that_forgets_everything(fleet
     assert sum(attempt.items for attempt in attempts(fleet) if attempt.state == "done") <= 240
 
 
+def test_clocks_that_jump_cost_nothing(fleet: Fleet) -> None:
+    with fleet.clock_that_jumps(-7200, after=6):
+        fleet.worker()
+    with fleet.clock_that_jumps(+7200, after=6):
+        fleet.worker()
+    with fleet.clock_that_jumps(+3600, after=8):
+        coordinator = fleet.rebuild(generator__scripted__delay="0.1")
+    outcome = fleet.outcome(coordinator)
+    assert outcome["snapshot"] == fleet.calm(generator__scripted__delay="0")
+    # Who is at a shard keeps it: silence is measured by counting heartbeats, not by comparing clocks.
+    assert [attempt.state for attempt in attempts(fleet) if attempt.state != "done"] == []
+    assert sum(attempt.items for attempt in attempts(fleet)) == 240
+    # The jumps were seen: what was written bears times of more than one clock.
+    times = sorted(attempt.updated for attempt in attempts(fleet))
+    assert times[-1] - times[0] > 3600
+
+
+@pytest.mark.drill
+def test_a_message_that_comes_back_while_its_shard_is_slow(fleet: Fleet) -> None:
+    first = fleet.worker(fleet__visibility_seconds="2")
+    coordinator = fleet.rebuild(fleet__first_items="240", generator__scripted__delay="0.15")
+    fleet.wait_until(lambda run: run.held)
+    # Workers look for messages to deliver again every ten seconds; one at work does not look at all.
+    second = fleet.worker(fleet__visibility_seconds="2")
+    outcome = fleet.outcome(coordinator)
+    assert outcome["snapshot"] == fleet.calm(generator__scripted__delay="0")
+    assert "is left alone" in fleet.log_of(second)
+    assert {attempt.worker.rpartition("-")[2] for attempt in attempts(fleet)} == {str(first.pid)}
+    assert sum(attempt.items for attempt in attempts(fleet)) == 240
+
+
 def test_entities_that_take_workers_down_are_set_aside(tmp_path: Path, valkey: RedisSettings) -> None:
     accidents = '{ i7 = "kill", i13 = "error" }'
     settings = {"fleet__attempts": "2", "fleet__first_items": "8", "generator__scripted__accidents": accidents}

@@ -143,14 +143,15 @@ def command(shop: Path, *more: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_fifty_kills_at_random_moments_leave_the_snapshot_of_an_undisturbed_run(shop: Path) -> None:
+@pytest.mark.parametrize("most", [12, pytest.param(50, marks=pytest.mark.drill)])
+def test_kills_at_random_moments_leave_the_snapshot_of_an_undisturbed_run(shop: Path, most: int) -> None:
     undisturbed = json.loads(
         subprocess.run([*command(shop), "--set", f"store={shop / 'calm'}"], capture_output=True, check=True).stdout
     )
     draw = random.Random(0)
     kills = finished = 0
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    while kills < 50:
+    while kills < most:
         process = subprocess.Popen(
             command(shop), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, preexec_fn=listening
         )

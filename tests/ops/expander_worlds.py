@@ -23,6 +23,7 @@ from indexers.publishing import publish, push_and_verify
 from indexers.workspace import Workspace
 from ops.expander.app import create_app
 from ops.expander.parts import Parts, make_parts
+from ops.playground.app import add_playground
 
 ITEMS = [
     Row("a", "Velvet sofa", ("sofa", "couch", "green")),
@@ -88,7 +89,7 @@ def serve_pair(
 
 
 @contextmanager
-def running(workspace: Workspace) -> Iterator[Running]:
+def running(workspace: Workspace, *, playground: bool = False) -> Iterator[Running]:
     """The expander of a workspace, once it is ready."""
     listening = socket.create_server(("127.0.0.1", 0))
     url = f"http://127.0.0.1:{listening.getsockname()[1]}"
@@ -96,7 +97,10 @@ def running(workspace: Workspace) -> Iterator[Running]:
 
     async def serve() -> None:
         parts = make_parts(workspace)
-        server = uvicorn.Server(uvicorn.Config(create_app(parts), log_config=None, access_log=False))
+        app = create_app(parts)
+        if playground:
+            add_playground(app, workspace, parts)
+        server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False))
         made.extend((parts, server))
         await server.serve(sockets=[listening])
 

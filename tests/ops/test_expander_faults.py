@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -73,10 +74,9 @@ def test_redis_stops_and_goes_on(tmp_path: Path) -> None:
             wait_for(lambda: expander.expand("green couch")["source"] == "cache")
             os.kill(state.pid, signal.SIGKILL)
             wait_for(lambda: expander.expand("green couch")["source"] == "index")
-            restarted = valkey_servers.start(
-                valkey_servers.Wanted(name=state.name, port=urlsplit(str(state.url)).port)
-            ).state
-            assert restarted.pid != state.pid
+            killed, port = state, urlsplit(str(state.url)).port
+            state = valkey_servers.start(replace(wanted, port=port)).state
+            assert state.pid != killed.pid
             wait_for(lambda: expander.expand("green couch")["source"] == "cache")
             assert expander.metric("cogr_expander_bugs_total") == 0
     finally:

@@ -120,9 +120,10 @@ def check(driver: Driver, sft_steps: int, query_steps: int) -> None:
 
 
 def test_two_steps_of_sft_and_one_of_grpo(tmp_path: Path) -> None:
-    config = write_part(tmp_path, queries=8, items=8)
+    config = write_part(tmp_path, queries=4, items=4)
     driver, _ = train(
         config,
+        "training.sft.batch_size=2",
         "training.sft.item_epochs=1",
         "training.sft.query_epochs=1",
         "training.query={prompts_per_step=2, micro_batch=4, max_steps=1}",

@@ -69,7 +69,7 @@ def generator_row(workspace: Workspace, name: str, bar: ProgressBar, say: Say) -
     sides: tuple[Side, ...] = ("item", "query")
     items, queries = (_rebuild(workspace, name, side, bar, say) for side in sides)
     publish(workspace.backend, workspace.store, [items.snapshot.id, queries.snapshot.id])
-    remember(workspace.store, workspace.backend.name, workspace.backend.serving())
+    remember(workspace.store, workspace.backend.catalogue, workspace.backend.serving())
     say(f"{name}: measuring")
     found = evaluate(workspace.backend, workspace.dataset, items.snapshot, queries.snapshot, SPLIT)
     entities = items.snapshot.manifest.entities + queries.snapshot.manifest.entities

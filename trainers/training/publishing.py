@@ -34,7 +34,7 @@ def publish_round(workspace: Workspace, done: Round, say: Say) -> None:
     for snapshot in snapshots:
         push_and_verify(workspace.backend, workspace.store, snapshot, workspace.settings.rebuild.verify_queries, say)
     publish(workspace.backend, workspace.store, [snapshot.id for snapshot in snapshots])
-    remember(workspace.store, workspace.backend.name, workspace.backend.serving())
+    remember(workspace.store, workspace.backend.catalogue, workspace.backend.serving())
     say(f"round {done.number} serves: {done.items}, {done.queries}")
 
 

@@ -33,6 +33,7 @@ class OpenSearchBackend:
     def __init__(self, settings: OpenSearchSettings, store: Store) -> None:
         self.cluster = Cluster(settings)
         self.prefix = settings.prefix
+        self.catalogue = f"{self.name}-{settings.prefix}"
         self._store = store
 
     def push(self, snapshot: Snapshot) -> Pushed:

@@ -1,0 +1,74 @@
+"""Takes the pictures of docs/playground.md: the page in Chromium over the bundled sample shop. Run by `make pictures`."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from cogr.records import SIDES
+from cogr.settings import load_settings
+from indexers.console import note
+from indexers.publishing import publish
+from indexers.rebuilding import Wishes, run_rebuild
+from indexers.reports import progress_bar
+from indexers.workspace import Workspace
+from tests.browser import launched
+from tests.ops.expander_worlds import running, wait_for
+from trainers.demo import CATALOGUE
+
+PICTURES = Path(__file__).parent / "pictures"
+QUERY = "metal bookshelf"
+
+
+def main() -> None:
+    """Index the shop twice, serve the later pair, and take every picture."""
+    with tempfile.TemporaryDirectory() as folder:
+        shop = _indexed(Path(folder))
+        with running(shop, playground=True) as started, contextmanager(launched)() as browser:
+            wait_for(lambda: started.parts.follower.pair.item)
+            take = _Camera(browser, f"{started.url}/playground/")
+            take("search", 1120, 1180, "light")
+            take("item", 1120, 900, "dark", "#hits .title", "#item[open] h3")
+            take("phone", 390, 900, "light")
+
+
+def _indexed(folder: Path) -> Workspace:
+    file = folder / "cogr.toml"
+    file.write_text(f'store = "store"\n[dataset]\nloader = "jsonl"\npath = "{CATALOGUE}"\n')
+    workspace = Workspace(load_settings(file))
+    for kind in ("extractive", "statistical"):
+        wishes = [Wishes(side, kind, publish=False) for side in SIDES]
+        ids = [run_rebuild(workspace, wish, progress_bar, note).rebuilt.snapshot.id for wish in wishes]
+    publish(workspace.backend, workspace.store, ids)
+    return workspace
+
+
+class _Camera:
+    def __init__(self, browser: Any, url: str) -> None:
+        self._browser, self._url = browser, url
+
+    def __call__(
+        self, name: str, width: int, height: int, scheme: str, click: str | None = None, awaited: str = "#baseline .hit"
+    ) -> None:
+        context = self._browser.new_context(color_scheme=scheme, viewport={"width": width, "height": height})
+        page = context.new_page()
+        page.goto(f"{self._url}?q={QUERY}")
+        page.wait_for_selector("#baseline .hit")
+        if click:
+            page.locator(click).first.click()
+        page.wait_for_selector(awaited)
+        picture = Image.open(io.BytesIO(page.screenshot()))
+        context.close()
+        # A page has few colours: a palette makes the file a third.
+        picture.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE).save(
+            PICTURES / f"playground-{name}.png", optimize=True
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,194 @@
+"""The HTTP side of the playground: its files, five questions that the page asks, and headers that keep it to itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+from fastapi.staticfiles import StaticFiles
+from pydantic import BaseModel, ValidationError
+
+from cogr.errors import CogrError
+from cogr.keywords import normalise
+from indexers.backends.opensearch.mapping import alias_name, index_name
+from indexers.backends.opensearch.search import MAX_CLAUSES
+from indexers.publishing import query_keywords
+from indexers.workspace import Workspace
+from ops.expander.door import Door, RefusedError
+from ops.expander.parts import Parts
+from ops.playground import live, views
+from ops.playground.catalogue import Catalogue
+from ops.playground.schema import Asked, BaselineAsk, ItemAsk, LiveAsk, SearchAsk, WorldAsk
+from ops.playground.snippets import snippets
+from ops.playground.views import Search, Words
+from ops.playground.world import World
+
+STATIC = Path(__file__).parent / "static"
+# Nothing of another origin, nothing inline, and no text that becomes markup.
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-cache",
+}
+_EXAMPLES = 6
+Ask = TypeVar("Ask", bound=BaseModel)
+
+
+def add_playground(expander: FastAPI, workspace: Workspace, parts: Parts) -> None:
+    """Mount the page at /playground of the expander's application, whose parts it asks for keywords."""
+    expander.mount("/playground", _create(workspace, parts))
+
+
+def _create(workspace: Workspace, parts: Parts) -> FastAPI:
+    app = FastAPI(title="CoGR playground", openapi_url=None)
+    answers = Answers(workspace, parts)
+    door = Door(parts.settings)
+
+    @app.middleware("http")
+    async def headers(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+        response = await call_next(request)
+        response.headers.update(_HEADERS)
+        return response
+
+    def answer(path: str, model: type[Ask], give: Callable[[Ask, str], Awaitable[dict[str, Any]]]) -> None:
+        @app.post(f"/api/{path}")
+        async def route(request: Request) -> dict[str, Any]:
+            asked = model.model_validate_json(await door.read(request))
+            return await give(asked, f"{request.url.scheme}://{request.url.netloc}/")
+
+    answer("world", WorldAsk, answers.world)
+    answer("search", SearchAsk, answers.search)
+    answer("baseline", BaselineAsk, answers.baseline)
+    answer("item", ItemAsk, answers.item)
+    answer("live", LiveAsk, answers.live)
+    _refuse_in_sentences(app)
+    app.mount("/", StaticFiles(directory=STATIC, html=True))
+    return app
+
+
+def _refuse_in_sentences(app: FastAPI) -> None:
+    @app.exception_handler(RefusedError)
+    async def refused(_: Request, error: RefusedError) -> Response:
+        return JSONResponse({"detail": error.detail}, error.status, error.headers)
+
+    @app.exception_handler(ValidationError)
+    async def unknown(_: Request, __: ValidationError) -> Response:
+        return JSONResponse({"detail": "The page asked something unknown or too large; reload it."}, 422)
+
+    @app.exception_handler(CogrError)
+    async def failed(_: Request, error: CogrError) -> Response:
+        return JSONResponse({"detail": str(error)}, 409)
+
+
+class Answers:
+    """What the page's questions are answered with. Work on mirrors and data runs in threads."""
+
+    def __init__(self, workspace: Workspace, parts: Parts) -> None:
+        self._workspace, self._parts = workspace, parts
+        self._world = World(workspace)
+
+    async def world(self, _: WorldAsk, __: str) -> dict[str, Any]:
+        """The pairs to choose from, and what the data set holds."""
+        pair = self._parts.follower.pair
+        choices = await asyncio.to_thread(self._world.choices, pair)
+        catalogue, problem = await asyncio.to_thread(self._catalogue)
+        absent = pair.item is not None and not any(choice.serving for choice in choices)
+        return {
+            "pairs": [choice.as_dict() for choice in choices],
+            "absent": pair.item.snapshot if pair.item and absent else None,
+            "cluster": self._workspace.settings.backend_name == "opensearch",
+            "data": catalogue and _counts(catalogue),
+            "examples": catalogue.examples(_EXAMPLES) if catalogue else [],
+            "problem": problem,
+        }
+
+    async def search(self, ask: SearchAsk, expander: str) -> dict[str, Any]:
+        """One query with one pair or two, each as the page shows it."""
+        words = [await self._words(ask.query, asked) for asked in ask.pairs]
+        return await asyncio.to_thread(self._searched, ask, words, expander)
+
+    def _searched(self, ask: SearchAsk, words: list[Words], expander: str) -> dict[str, Any]:
+        catalogue, _ = self._catalogue()
+        searches = [
+            Search(ask.query, one, self._world.opened(asked.item), catalogue)
+            for asked, one in zip(ask.pairs, words, strict=True)
+        ]
+        answers = [
+            {
+                **search.as_dict(ask.size, searches[1 - at] if len(searches) > 1 else None),
+                "requests": snippets(ask.query, search.words.keywords, self._index(ask.pairs[at]), expander, ask.size),
+            }
+            for at, search in enumerate(searches)
+        ]
+        return {"pairs": answers}
+
+    async def baseline(self, ask: BaselineAsk, _: str) -> dict[str, Any]:
+        """The same query by the words of the items' text."""
+        return await asyncio.to_thread(lambda: views.baseline(self._world.catalogue, ask.query, ask.cut, ask.size))
+
+    async def item(self, ask: ItemAsk, _: str) -> dict[str, Any]:
+        """One item of a pair."""
+
+        def find() -> dict[str, Any]:
+            queries = self._world.opened(ask.pair.query) if ask.pair.query else None
+            return views.item(self._world.opened(ask.pair.item), queries, self._catalogue()[0], ask.id)
+
+        return await asyncio.to_thread(find)
+
+    async def live(self, ask: LiveAsk, _: str) -> dict[str, Any]:
+        """The same search at the cluster."""
+        from indexers.backends.opensearch import OpenSearchBackend
+
+        def search() -> dict[str, Any]:
+            backend = self._workspace.backend
+            if not isinstance(backend, OpenSearchBackend):
+                return {}
+            return live.compare(backend, self._world.opened(ask.pair.item), ask.keywords, ask.size)
+
+        return await asyncio.to_thread(search)
+
+    async def _words(self, query: str, asked: Asked) -> Words:
+        """Keywords of a query: those given, else the expander's for what serves, else the pair's query snapshot's."""
+        if asked.keywords is not None:
+            return Words(query_keywords("", [normalise(text) for text in asked.keywords]), "given")
+        pair = self._parts.follower.pair
+        if self._serves(asked):
+            found = (await self._parts.expander.expand([query], pair)).expansions[0]
+            return Words(list(found.keywords), found.source, found.reason)
+        stored = await asyncio.to_thread(self._stored, query, asked.query)
+        keywords = query_keywords(query, stored or ())[:MAX_CLAUSES]
+        return Words(keywords, "none" if stored is None else "index", "unknown" if stored is None else "")
+
+    def _stored(self, query: str, snapshot: str | None) -> tuple[str, ...] | None:
+        return self._world.opened(snapshot).keywords_of(query) if snapshot else None
+
+    def _serves(self, asked: Asked) -> bool:
+        pair = self._parts.follower.pair
+        return (asked.item, asked.query) == (
+            pair.item and pair.item.snapshot,
+            pair.query and pair.query.snapshot,
+        )
+
+    def _index(self, asked: Asked) -> str:
+        prefix = self._workspace.settings.opensearch.prefix
+        return alias_name(prefix, "item") if self._serves(asked) else index_name(prefix, asked.item)
+
+    def _catalogue(self) -> tuple[Catalogue | None, str]:
+        """The data set, or why there is none: snapshots can be searched without."""
+        try:
+            return self._world.catalogue, ""
+        except CogrError as error:
+            return None, str(error)
+
+
+def _counts(catalogue: Catalogue) -> dict[str, int]:
+    dataset = catalogue.dataset
+    return {"items": len(dataset.items), "queries": len(dataset.all_queries())}

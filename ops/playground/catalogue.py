@@ -1,0 +1,54 @@
+"""The data set as the page needs it: texts of items, labels of queries, and BM25 over the text as the baseline."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from functools import cached_property
+
+from cogr.keywords import normalise
+from cogr.records import Dataset, Item, Query
+from indexers.lexical import Lexical
+
+
+class Catalogue:
+    """One data set. Threads may share it."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset = dataset
+        self._indexing = threading.Lock()
+        labelled = [*dataset.queries.get("test", ()), *dataset.all_queries()]
+        # Of several queries that are normalised to one text, the first answers.
+        self._queries: dict[str, Query] = {}
+        for query in labelled:
+            self._queries.setdefault(normalise(query.text), query)
+
+    @cached_property
+    def items(self) -> Mapping[str, Item]:
+        """Every item by id."""
+        return {item.id: item for item in self.dataset.items}
+
+    def labelled(self, text: str) -> Query | None:
+        """The labelled query of this text; None when there is none."""
+        return self._queries.get(normalise(text))
+
+    def relevant(self, text: str) -> frozenset[str] | None:
+        """Ids of the items that are relevant for a query text; None when nobody labelled it."""
+        query = self.labelled(text)
+        return self.dataset.relevant[query.id] if query else None
+
+    def examples(self, count: int) -> list[str]:
+        """Texts of labelled queries, spread evenly over the test queries where there are any."""
+        queries = self.dataset.queries.get("test") or self.dataset.all_queries()
+        step = max(1, len(queries) // count)
+        return [query.text for query in queries[::step]][:count]
+
+    @property
+    def lexical(self) -> Lexical:
+        """BM25 over titles and texts. Raises MissingExtraError without the extra `statistical`."""
+        with self._indexing:
+            return self._lexical
+
+    @cached_property
+    def _lexical(self) -> Lexical:
+        return Lexical(self.dataset.items)

@@ -1,0 +1,36 @@
+// Elements made of plain text: nothing here, or anywhere in the page, turns a text into markup.
+
+export const find = (id) => document.getElementById(id);
+
+/** An element with properties (or attributes, where there is no such property) and children; texts become text nodes. */
+export function make(tag, given = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(given)) {
+    if (value === undefined || value === null) continue;
+    if (name in element) element[name] = value;
+    else element.setAttribute(name, value);
+  }
+  element.append(...present(children));
+  return element;
+}
+
+const present = (children) => children.flat(Infinity).filter((child) => child !== null && child !== undefined);
+
+/** A text of somebody else's, kept apart from the direction of the text around it. */
+export const foreign = (text) => make("bdi", {}, text);
+
+export function fill(element, ...children) {
+  element.replaceChildren(...present(children));
+}
+
+export function show(element, visible) {
+  element.hidden = !visible;
+}
+
+export const count = (number) => number.toLocaleString("en");
+export const many = (number, one, more = `${one}s`) => `${count(number)} ${number === 1 ? one : more}`;
+
+/** A keyword's number of items: bare for the eye, in words for the ear. */
+export const frequency = (df) => make("span", { className: "df" }, make("span", { className: "unseen" }, " in "), count(df),
+  make("span", { className: "unseen" }, df === 1 ? " item" : " items"));
+export const decimals = (number, places) => number.toFixed(places);

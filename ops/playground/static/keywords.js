@@ -1,0 +1,93 @@
+// The query's keywords as switches: off takes one out of the search, on brings it back; more can be added.
+
+import { fill, find, foreign, frequency, make, many, show } from "./dom.js";
+
+const SOURCES = {
+  cache: "from the cache",
+  index: "precomputed, from the query snapshot",
+  model: "written by the model just now",
+  none: "no keywords: the query alone",
+  given: "changed by you",
+};
+const REASONS = {
+  unknown: "This pair's query snapshot does not hold the query and no model answers for it. Add keywords to try what they would find.",
+  deadline: "The keywords were not there within the deadline. Search once more: by now they may be cached.",
+  overloaded: "Too much is going on; the expander answered with the bare query.",
+  away: "Something behind the expander is away; it answered with the bare query.",
+  empty: "Nothing is left of this query when it is normalised.",
+};
+
+/** The words of one search: what an answer says, and what was changed by hand. */
+export class Words {
+  constructor() {
+    this.list = [];
+    this.changed = false;
+  }
+
+  /** What to ask for: nothing unless something was changed. */
+  get asked() {
+    return this.changed ? this.list.filter((word) => word.on).map((word) => word.text) : null;
+  }
+
+  /** Take an answer in: new words at the end, those that are off stay where they are. */
+  read(answer) {
+    const known = new Map(this.list.map((word) => [word.text, word]));
+    if (!this.changed) this.list = [];
+    for (const { text, df } of answer.keywords) {
+      const word = known.get(text) ?? { text, added: this.changed };
+      Object.assign(word, { df, on: true });
+      if (!this.list.includes(word)) this.list.push(word);
+    }
+    this.list = this.list.filter((word) => !word.on || answer.keywords.some(({ text }) => text === word.text));
+    this.list.forEach((word, at) => { word.tone = at % 8; });
+  }
+
+  toggle(word) {
+    word.on = !word.on;
+    if (!word.on && word.added) this.list = this.list.filter((one) => one !== word);
+    this.changed = true;
+  }
+
+  /** Words as somebody writes them; the answer says how they are normalised. */
+  add(texts) {
+    this.list.push(...texts.map((text) => ({ text, added: true, on: true, df: null })));
+    this.changed = true;
+  }
+
+  tone(text) {
+    return this.list.find((word) => word.text === text)?.tone ?? 0;
+  }
+}
+
+/** Show the words of an answer. `again` is called after a change. */
+export function showKeywords(words, answer, again) {
+  find("source").textContent = SOURCES[answer.source] ?? answer.source;
+  find("source").className = `badge ${answer.source === "none" ? "warn" : ""}`;
+  find("why").textContent = REASONS[answer.reason] ?? "";
+  show(find("why"), Boolean(answer.reason));
+  show(find("reset"), words.changed);
+  fill(find("keywords"), words.list.map((word, at) => make("li", {}, chip(word, at, words, again))));
+}
+
+function chip(word, at, words, again) {
+  const button = make(
+    "button",
+    {
+      type: "button",
+      className: `chip tone${word.tone} ${word.added ? "added" : ""} ${word.df === 0 ? "nothing" : ""}`,
+      "aria-pressed": String(word.on),
+      title: word.on ? `${many(word.df, "item has", "items have")} it. Click to search without it.` : "Left out. Click to search with it again.",
+    },
+    make("span", { className: "dot", "aria-hidden": "true" }),
+    foreign(word.text),
+    frequency(word.df),
+  );
+  button.addEventListener("click", async () => {
+    words.toggle(word);
+    await again();
+    // The list was drawn anew: the same place keeps the focus.
+    const buttons = find("keywords").querySelectorAll("button");
+    (buttons[Math.min(at, buttons.length - 1)] ?? find("more")).focus();
+  });
+  return button;
+}

@@ -1,0 +1,221 @@
+// The playground: what is searched for, with which snapshots, and what happens when that changes.
+
+import { ask, Refused } from "./asking.js";
+import { fill, find, foreign, make, many, show } from "./dom.js";
+import { showItem } from "./item.js";
+import { showKeywords, Words } from "./keywords.js";
+import { showBaseline, showHits, showLive, showNoBaseline, showPairs, showRequest } from "./results.js";
+
+const PAGE = 20;
+/** Hits of the baseline that are shown also where keywords find fewer. */
+const LEAST = 10;
+const SEPARATORS = /[,;，、；،\n]/;
+const state = { query: "", pairs: [], words: [], shown: 0, before: [], size: PAGE, language: "curl" };
+let world = null;
+let answers = null;
+let under = new AbortController();
+let working = 0;
+
+const asked = (at) => ({ item: state.pairs[at].item, query: state.pairs[at].query, keywords: state.words[at].asked });
+
+/** Something that takes a while: shows that it does, and says what went wrong, with a way to try again. */
+async function during(work, again) {
+  working += 1;
+  show(find("working"), true);
+  document.body.setAttribute("aria-busy", "true");
+  try {
+    await work();
+    return true;
+  } catch (error) {
+    if (error.name === "AbortError") return false;
+    if (!(error instanceof Refused)) throw error;
+    complain(error.message, again);
+    return false;
+  } finally {
+    working -= 1;
+    show(find("working"), working > 0);
+    document.body.setAttribute("aria-busy", String(working > 0));
+  }
+}
+
+function complain(sentence, again) {
+  const button = make("button", { type: "button" }, "Try again");
+  button.addEventListener("click", () => { fill(find("notices")); again(); });
+  fill(find("notices"), make("div", { className: "notice" }, make("p", {}, foreign(sentence)), button));
+}
+
+/** Search what the state says, with both pairs; then the baseline and the cluster, which may take longer. */
+async function search() {
+  under.abort();
+  under = new AbortController();
+  const { signal } = under;
+  return during(async () => {
+    const pairs = state.pairs.map((_, at) => asked(at));
+    const found = await ask("search", { query: state.query, pairs, size: state.size }, signal);
+    answers = found.pairs;
+    answers.forEach((answer, at) => {
+      state.words[at].read(answer);
+      if (!state.words[at].changed) state.before[at] = answer;
+    });
+    fill(find("notices"));
+    draw();
+    say();
+    await Promise.all([compareText(signal), compareLive(signal)]);
+  }, search);
+}
+
+async function compareText(signal) {
+  try {
+    if (!find("baseline").children.length) showNoBaseline("Reading the items' texts …");
+    const cut = answers[state.shown].total;
+    const size = Math.max(LEAST, Math.min(cut, state.size));
+    showBaseline(await ask("baseline", { query: state.query, cut, size }, signal), events);
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    showNoBaseline(error.message);
+  }
+}
+
+/** The same search at the cluster, where this pair serves there. */
+async function compareLive(signal) {
+  showLive(null);
+  if (!world.cluster || !state.pairs[state.shown].serving) return;
+  const keywords = answers[state.shown].keywords.map(({ text }) => text);
+  showLive(await ask("live", { pair: asked(state.shown), keywords, size: state.size }, signal));
+}
+
+function draw() {
+  const answer = answers[state.shown];
+  const words = state.words[state.shown];
+  show(find("welcome"), false);
+  show(find("results"), true);
+  showPairs(state, world.pairs, answers, events);
+  showKeywords(words, answer, search);
+  showHits(state, answer, words, events);
+  showRequest(state, answer, events);
+}
+
+function say() {
+  const { total, figures } = answers[state.shown];
+  find("said").textContent = `${many(total, "item")} found${figures ? `, F1 ${figures.f1.toFixed(2)}` : ""}.`;
+}
+
+/** A query as it was typed; the address remembers it. */
+function begin(query, remember = true) {
+  if (!query.trim() || !state.pairs.length) return;
+  Object.assign(state, { query, size: PAGE, words: state.pairs.map(() => new Words()) });
+  find("query").value = query;
+  document.title = `${query} – CoGR playground`;
+  if (remember) history.pushState(null, "", `?q=${encodeURIComponent(query)}`);
+  search();
+}
+
+const events = {
+  async switchTo(at) {
+    state.shown = at;
+    draw();
+    say();
+    find(`shown-${at}`).focus();
+    await during(() => Promise.all([compareText(under.signal), compareLive(under.signal)]), search);
+  },
+  async choose(at, choice) {
+    state.pairs[at] = choice;
+    state.words[at] = new Words();
+    await search();
+    find("pairs").querySelectorAll("select")[at]?.focus();
+  },
+  open(id) {
+    const pair = { item: state.pairs[state.shown].item, query: state.pairs[state.shown].query };
+    const open = () => during(async () => {
+      showItem(await ask("item", { id, pair }), state.words[state.shown], events);
+    }, open);
+    return open();
+  },
+  add(...texts) {
+    state.words[state.shown].add(texts);
+    return search();
+  },
+  search: (query) => begin(query),
+  speak(language) {
+    state.language = language;
+    showRequest(state, answers[state.shown], events);
+    find(`language-${language}`).focus();
+  },
+};
+
+function listen() {
+  find("ask").addEventListener("submit", (event) => { event.preventDefault(); begin(find("query").value); });
+  find("add").addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const texts = find("more").value.split(SEPARATORS).filter((text) => text.trim());
+    if (!texts.length) return;
+    find("more").value = "";
+    await events.add(...texts);
+  });
+  find("reset").addEventListener("click", async () => {
+    state.words[state.shown] = new Words();
+    await search();
+    find("keywords").querySelector("button")?.focus();
+  });
+  find("further").addEventListener("click", () => { state.size = Math.min(200, state.size + PAGE); search(); });
+  find("copy").addEventListener("click", copy);
+  // A click beside the dialog closes it.
+  find("item").addEventListener("click", (event) => { if (event.target === find("item")) find("item").close(); });
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "/" || event.target.closest("input, select, dialog")) return;
+    event.preventDefault();
+    find("query").select();
+  });
+  window.addEventListener("popstate", () => fromAddress());
+}
+
+async function copy() {
+  let told = "Copied";
+  try {
+    await navigator.clipboard.writeText(find("request").textContent);
+  } catch {
+    // Pages that are not served by https can't copy: the text is marked instead.
+    getSelection().selectAllChildren(find("request"));
+    told = "Press Ctrl+C";
+  }
+  find("copy").textContent = told;
+  find("said").textContent = told;
+  setTimeout(() => { find("copy").textContent = "Copy"; }, 2000);
+}
+
+function fromAddress() {
+  const query = new URLSearchParams(location.search).get("q");
+  if (query) begin(query, false);
+}
+
+function drawWorld() {
+  const { data, pairs, examples, absent, problem } = world;
+  find("data").textContent = data ? `${many(data.items, "item")}, ${many(data.queries, "labelled query", "labelled queries")}` : "no data set";
+  const shown = examples.map((text) => {
+    const button = make("button", { type: "button" }, foreign(text));
+    button.addEventListener("click", () => begin(text));
+    return button;
+  });
+  fill(find("examples"), make("span", { className: "quiet" }, "Labelled queries"), shown);
+  show(find("examples"), shown.length > 0 && pairs.length > 0);
+  show(find("welcome"), pairs.length > 0);
+  const told = [
+    pairs.length ? "" : "The store has no item snapshot yet. Run cogr-index rebuild --side item, then --side query, and reload this page.",
+    absent && pairs.length ? `What serves (${absent}) is not in this store; the newest snapshot that is there is shown instead.` : "",
+    problem ? `There are no labels and no text to compare with: ${problem}` : "",
+  ].filter(Boolean);
+  fill(find("notices"), told.map((sentence) => make("div", { className: "notice" }, make("p", {}, foreign(sentence)))));
+}
+
+async function start() {
+  const ready = await during(async () => { world = await ask("world", {}); }, start);
+  if (!ready) return;
+  state.pairs = world.pairs.slice(0, 2);
+  state.words = state.pairs.map(() => new Words());
+  drawWorld();
+  fromAddress();
+  if (!location.search) find("query").focus();
+}
+
+listen();
+start();

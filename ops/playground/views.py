@@ -1,0 +1,151 @@
+"""What the page shows of a search, of the baseline and of an item, as plain data. Nothing here knows of HTTP or asks a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pyroaring import BitMap
+
+from cogr.errors import DataError
+from cogr.metrics import SetLike, full_set
+from ops.playground.catalogue import Catalogue
+from ops.playground.world import Opened
+
+_REACHING = 25
+_MISSED = 25
+
+
+@dataclass(frozen=True)
+class Words:
+    """Keywords to search for and where they come from: a source and a reason of the expander, or the source `given`."""
+
+    keywords: Sequence[str]
+    source: str
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Search:
+    """One pair's search for the keywords of one query."""
+
+    query: str
+    words: Words
+    items: Opened
+    catalogue: Catalogue | None
+
+    @cached_property
+    def retrieved(self) -> BitMap:
+        """The whole retrieved set, dense ids."""
+        return self.items.mirror.retrieved(self.words.keywords)
+
+    def finds(self, id_: str) -> bool:
+        """Whether an item is in the retrieved set."""
+        dense = self.items.find(id_)
+        return dense is not None and dense in self.retrieved
+
+    def as_dict(self, size: int, beside: Search | None) -> dict[str, Any]:
+        """The answer: the best `size` hits, and figures where labels are known.
+
+        Args:
+            size: most hits.
+            beside: the other pair's search; hits say whether it finds them, too.
+        """
+        mirror = self.items.mirror
+        ranking = mirror.search(self.words.keywords, size)
+        relevant = self.catalogue.relevant(self.query) if self.catalogue else None
+        hits = [
+            {
+                "id": id_,
+                "title": self.items.text(dense),
+                "score": score,
+                "matched": mirror.explain(self.words.keywords, id_),
+                "relevant": relevant and id_ in relevant,
+                "elsewhere": beside and beside.finds(id_),
+            }
+            for id_, dense, score in zip(ranking.ids, ranking.dense.tolist(), ranking.scores.tolist(), strict=True)
+        ]
+        return {
+            "keywords": [{"text": word, "df": mirror.df(word)} for word in self.words.keywords],
+            "source": self.words.source,
+            "reason": self.words.reason,
+            "entities": len(mirror),
+            "total": ranking.total,
+            "hits": hits,
+            **({} if relevant is None else self._judged(relevant)),
+        }
+
+    def _judged(self, relevant: frozenset[str]) -> dict[str, Any]:
+        """P, R and F1 of the whole retrieved set, and relevant items that are not in it."""
+        places = [self.items.find(id_) for id_ in relevant]
+        known = [dense for dense in places if dense is not None]
+        # What this snapshot does not hold can't be retrieved: it gets a number behind all dense ids.
+        behind = range(len(self.items.mirror), len(self.items.mirror) + len(places) - len(known))
+        missed = [id_ for id_ in sorted(relevant) if not self.finds(id_)]
+        return {
+            "figures": _figures(self.retrieved, BitMap([*known, *behind])),
+            "missed": [{"id": id_, "title": self._title(id_)} for id_ in missed[:_MISSED]],
+            "missed_total": len(missed),
+        }
+
+    def _title(self, id_: str) -> str:
+        dense = self.items.find(id_)
+        if dense is not None:
+            return self.items.text(dense)
+        record = self.catalogue.items.get(id_) if self.catalogue else None
+        return record.title if record else id_
+
+
+def _figures(found: SetLike, relevant: SetLike) -> dict[str, float]:
+    """P, R and F1 of one retrieved set (paper, eq. 1)."""
+    return full_set({"it": found}, {"it": relevant}).of("it")
+
+
+def baseline(catalogue: Catalogue, query: str, cut: int, size: int) -> dict[str, Any]:
+    """BM25 over the words of the items' text: its best `size`, and figures of its best `cut`.
+
+    Raises MissingExtraError without the extra `statistical`.
+    """
+    ranked = catalogue.lexical.rank(query, max(cut, size))
+    relevant = catalogue.relevant(query)
+    cut_off = frozenset(item.id for item, _ in ranked[:cut])
+    hits = [
+        {"id": item.id, "title": item.title, "score": score, "relevant": relevant and item.id in relevant}
+        for item, score in ranked[:size]
+    ]
+    return {"hits": hits, "cut": len(cut_off), "figures": relevant and _figures(cut_off, relevant)}
+
+
+def item(items: Opened, queries: Opened | None, catalogue: Catalogue | None, id_: str) -> dict[str, Any]:
+    """An item's text and keywords, and which queries reach it.
+
+    Raises DataError when neither the snapshot nor the data set holds it.
+    """
+    dense = items.find(id_)
+    record = catalogue.items.get(id_) if catalogue else None
+    if dense is None and record is None:
+        raise DataError(f"There is no item {id_!r} in {items.manifest.id}; reload the page.")
+    words = () if dense is None else items.mirror.keywords_of(dense)
+    own = "" if dense is None else items.mirror.own_keyword(dense)
+    return {
+        "id": id_,
+        "title": record.title if record else items.text(dense or 0),
+        "text": record.text if record else "",
+        "held": dense is not None,
+        "keywords": [{"text": word, "df": items.mirror.df(word), "own": word == own} for word in words],
+        "reached": None if queries is None else _reaching(queries, words, catalogue, id_),
+    }
+
+
+def _reaching(queries: Opened, words: Sequence[str], catalogue: Catalogue | None, id_: str) -> dict[str, Any]:
+    """The queries that have one of an item's keywords, those that have the rarest first."""
+    ranking = queries.mirror.search(words, _REACHING)
+    found = []
+    for query_id, dense in zip(ranking.ids, ranking.dense.tolist(), strict=True):
+        text = queries.text(dense)
+        relevant = catalogue.relevant(text) if catalogue else None
+        via = list(queries.mirror.explain(words, query_id))
+        found.append({"text": text, "via": via, "relevant": relevant and id_ in relevant})
+    return {"total": ranking.total, "queries": found}

@@ -1,0 +1,126 @@
+"""The store's snapshots as mirrors with texts, and which item and query snapshot go together. Opened when first asked for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import pyarrow as pa
+
+from cogr.keywords import NORMALISER, normalise
+from cogr.mirror import Mirror
+from cogr.snapshots import Manifest, list_snapshots, open_snapshot
+from indexers.backends.mirrors import mirror_of
+from indexers.workspace import Workspace
+from ops.expander.pair import Pair
+from ops.playground.catalogue import Catalogue
+
+_OPEN = 8
+"""Snapshots kept open: both sides of A and B, and of the two before."""
+_LISTED = 50
+"""Most pairs to choose from, newest first."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """One snapshot. Rows of `texts` are in id order, as the mirror's dense ids."""
+
+    manifest: Manifest
+    mirror: Mirror
+    texts: pa.ChunkedArray
+
+    def text(self, dense: int) -> str:
+        """An entity's own text as it was given."""
+        return str(self.texts[dense].as_py())
+
+    def find(self, id_: str) -> int | None:
+        """The dense id of an id; None when the snapshot does not hold it."""
+        dense = self.mirror.ids.find(id_)
+        return dense if dense >= 0 else None
+
+    def keywords_of(self, text: str) -> tuple[str, ...] | None:
+        """The keyword set of the first entity by id with this text, without the text itself; None when there is none."""
+        own, mirror = normalise(text), self.mirror
+        same = (dense for dense in mirror.bitmap(own) if mirror.own_keyword(dense) == own) if own else iter(())
+        dense = next(same, None)
+        return None if dense is None else tuple(word for word in mirror.keywords_of(dense) if word != own)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An item snapshot with the query snapshot that belongs to it."""
+
+    item: Manifest
+    query: Manifest | None
+    serving: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """For the page."""
+        return {
+            "item": self.item.id,
+            "query": self.query and self.query.id,
+            "round": self.item.round,
+            "generator": str(self.item.generator.get("kind", "")),
+            "created": self.item.created,
+            "serving": self.serving,
+        }
+
+
+class World:
+    """What a workspace's store and data set hold. Threads may share it."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self.workspace = workspace
+        self._opened = lru_cache(_OPEN)(self._open)
+        self._opening = threading.RLock()
+
+    def opened(self, snapshot: str) -> Opened:
+        """A snapshot of the store. Raises SnapshotError when it is unknown or broken."""
+        with self._opening:
+            return self._opened(snapshot)
+
+    def _open(self, id_: str) -> Opened:
+        snapshot = open_snapshot(self.workspace.store, id_)
+        texts = pa.chunked_array([batch["text"] for batch in snapshot.batches()], pa.string())
+        return Opened(snapshot.manifest, mirror_of(self.workspace.store, snapshot), texts)
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The data set. Raises DataError or SettingsError when it can't be loaded."""
+        with self._opening:
+            return self._catalogue
+
+    @cached_property
+    def _catalogue(self) -> Catalogue:
+        return Catalogue(self.workspace.dataset)
+
+    def choices(self, serving: Pair) -> list[Choice]:
+        """The pairs to choose from: what serves first, then newest first."""
+        usable = [one for one in list_snapshots(self.workspace.store) if one.normaliser == NORMALISER]
+        newest = usable[::-1]
+        items, queries = ([one for one in newest if one.side == side] for side in ("item", "query"))
+        pairs = [*_serving(serving, items, queries), *((item, _companion(item, queries)) for item in items)]
+        taken = {query.id for _, query in pairs if query}
+        alone = ((_companion(query, items), query) for query in queries if query.id not in taken)
+        pairs += [(item, query) for item, query in alone if item]
+        distinct = {(item.id, query and query.id): (item, query) for item, query in pairs}
+        live = (serving.item and serving.item.snapshot, serving.query and serving.query.snapshot)
+        return [Choice(*pair, serving=ids == live) for ids, pair in distinct.items()][:_LISTED]
+
+
+def _serving(
+    serving: Pair, items: Sequence[Manifest], queries: Sequence[Manifest]
+) -> list[tuple[Manifest, Manifest | None]]:
+    """The serving pair, where the store has what serves."""
+    item = next((one for one in items if serving.item and one.id == serving.item.snapshot), None)
+    query = next((one for one in queries if serving.query and one.id == serving.query.snapshot), None)
+    return [(item, query)] if item else []
+
+
+def _companion(of: Manifest, others: Sequence[Manifest]) -> Manifest | None:
+    """The newest of the other side that was written in the same round by the same kind of generator."""
+    wanted = (of.round, of.generator.get("kind"))
+    return next((one for one in others if (one.round, one.generator.get("kind")) == wanted), None)

@@ -1,0 +1,188 @@
+"""The playground's answers: what the page shows is what searching does, with figures, and nothing gets in or out."""
+
+from __future__ import annotations
+
+import ast
+import json
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cogr.settings import OpenSearchSettings
+from indexers.searching import search
+from ops.playground.snippets import snippets
+from tests.ops.expander_worlds import Running, running, wait_for
+from tests.ops.playground_worlds import HOSTILE, two_rounds, workspace
+
+
+class Page:
+    """Asks as the page does."""
+
+    def __init__(self, running: Running, pair: dict[str, str]) -> None:
+        self.running, self.pair = running, pair
+
+    def ask(self, path: str, status: int = 200, **body: Any) -> Any:
+        answer = self.running.client.post(f"/playground/api/{path}", json=body)
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+    def search(self, query: str, keywords: list[str] | None = None, **more: Any) -> Any:
+        return self.ask("search", query=query, pairs=[{**self.pair, "keywords": keywords}], **more)["pairs"][0]
+
+    def earlier(self) -> dict[str, str]:
+        """The pair of the round before."""
+        return {side: self.ask("world")["pairs"][1][side] for side in ("item", "query")}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("playground")
+
+
+@pytest.fixture(scope="module")
+def page(folder: Path) -> Iterator[Page]:
+    shop = workspace(folder)
+    pair = two_rounds(shop)
+    with running(shop, playground=True) as started:
+        wait_for(lambda: started.parts.follower.pair.item)
+        yield Page(started, pair)
+
+
+def test_the_page_comes_with_a_strict_policy(page: Page) -> None:
+    client = page.running.client
+    assert client.get("/playground").headers["location"].endswith("/playground/")
+    answer = client.get("/playground/")
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert answer.headers["content-type"].startswith("text/html")
+    assert client.get("/playground/page.js").headers["content-type"].startswith("text/javascript")
+    assert client.get("/playground/../app.py").status_code == 404
+    assert [path for path in client.get("/openapi.json").json()["paths"] if "playground" in path] == []
+
+
+def test_pairs_are_of_one_round_and_what_serves_comes_first(page: Page) -> None:
+    world = page.ask("world")
+    assert [(pair["round"], pair["serving"]) for pair in world["pairs"]] == [(2, True), (1, False)]
+    assert {side: world["pairs"][0][side] for side in ("item", "query")} == page.pair
+    assert world["data"] == {"items": 9, "queries": 2}
+    assert "green sofa" in world["examples"]
+
+
+def test_a_search_is_what_the_search_command_finds(page: Page, folder: Path) -> None:
+    answer = page.search("green sofa")
+    expected = search(workspace(folder), "green sofa", size=20)
+    assert answer["source"] == "index"
+    assert answer["total"] == expected.total == 3
+    assert [(hit["id"], hit["score"], hit["matched"]) for hit in answer["hits"]] == [
+        (hit.id, hit.score, dict(hit.matched)) for hit in expected.hits
+    ]
+    df = {word["text"]: word["df"] for word in answer["keywords"]}
+    assert df == {"green sofa": 0, "sofa": 3, "couch": 2}
+
+
+def test_figures_are_of_the_whole_retrieved_set(page: Page) -> None:
+    answer = page.search("green sofa", size=1)
+    # Found are a, b and d; relevant are a, b and new, which this snapshot does not hold.
+    assert answer["figures"] == pytest.approx({"p": 2 / 3, "r": 2 / 3, "f1": 2 / 3})
+    assert [hit["relevant"] for hit in answer["hits"]] == [True]
+    assert answer["missed"] == [{"id": "new", "title": "Loveseat"}]
+    assert "figures" not in page.search("velvet things")
+
+
+def test_changed_keywords_change_the_set_and_its_figures(page: Page) -> None:
+    answer = page.search("green sofa", ["  COUCH. ", "nothing has it"])
+    assert answer["source"] == "given"
+    assert answer["keywords"] == [{"text": "couch", "df": 2}, {"text": "nothing has it", "df": 0}]
+    assert answer["figures"] == pytest.approx({"p": 1.0, "r": 2 / 3, "f1": 0.8})
+    assert page.search("green sofa", [])["total"] == 0
+
+
+def test_two_pairs_are_searched_beside_one_another(page: Page) -> None:
+    both = [page.pair, page.earlier()]
+    now, before = page.ask("search", query="green sofa", pairs=both)["pairs"]
+    assert [hit["id"] for hit in before["hits"]] == ["a"]
+    assert {hit["id"]: hit["elsewhere"] for hit in now["hits"]} == {"a": True, "b": False, "d": False}
+    assert page.ask("search", query="velvet things", pairs=both)["pairs"][1]["reason"] == "unknown"
+
+
+def test_an_item_shows_its_keywords_and_the_queries_that_reach_it(page: Page) -> None:
+    told = page.ask("item", id="a", pair=page.pair)
+    assert [(word["text"], word["df"], word["own"]) for word in told["keywords"]] == [
+        ("sofa", 3, False),
+        ("couch", 2, False),
+        ("velvet", 2, False),
+        ("velvet sofa, green", 1, True),
+    ]
+    reached = {query["text"]: (query["via"], query["relevant"]) for query in told["reached"]["queries"]}
+    assert reached == {"green sofa": (["sofa", "couch"], True), "velvet things": (["velvet"], None)}
+    absent = page.ask("item", id="new", pair=page.pair)
+    assert (absent["held"], absent["title"], absent["reached"]["total"]) == (False, "Loveseat", 0)
+    assert "reload" in page.ask("item", 409, id="nobody", pair=page.pair)["detail"]
+
+
+@pytest.mark.slow
+def test_the_baseline_is_cut_where_the_keywords_end(page: Page) -> None:
+    found = page.ask("baseline", query="green sofa", cut=1, size=10)
+    assert (found["cut"], len(found["hits"])) == (1, 2)
+    assert found["figures"] == pytest.approx({"p": 1.0, "r": 1 / 3, "f1": 0.5})
+
+
+@pytest.mark.parametrize("query", [*HOSTILE, "it's $(id) `id` \\ %s", "line\nbreak"])
+def test_requests_to_copy_quote_whatever_was_typed(query: str) -> None:
+    told = snippets(query, [query, "sofa"], "shop-items", "http://127.0.0.1:8600/", 20)
+    body = json.loads(told["json"])
+    clauses = body["query"]["bool"]["should"]
+    assert clauses[0] == {"match": {"keywords": {"query": query}}}
+    words = shlex.split(told["curl"], comments=True)
+    bodies = [json.loads(words[at + 1]) for at, word in enumerate(words) if word == "-d"]
+    assert bodies == [{"query": query}, body]
+    call = next(
+        node for node in ast.walk(ast.parse(told["python"])) if isinstance(node, ast.keyword) and node.arg == "body"
+    )
+    assert ast.literal_eval(call.value) == body
+
+
+def test_bad_requests_are_refused_in_one_sentence(page: Page) -> None:
+    unknown = {"item": "item-r009-000000000000", "query": None}
+    assert "has no snapshot" in page.ask("search", 409, query="sofa", pairs=[unknown])["detail"]
+    for wrong in ({}, {"query": "x", "pairs": []}, {"query": "x", "pairs": [{"item": "../x"}]}, {"query": "x" * 5000}):
+        assert "reload" in page.ask("search", 422, **wrong)["detail"]
+    large = page.running.client.post("/playground/api/search", content=b" " * 100_000)
+    assert large.status_code == 413
+
+
+@pytest.mark.slow
+def test_without_the_option_there_is_no_page(tmp_path: Path) -> None:
+    with running(workspace(tmp_path)) as started:
+        assert started.client.get("/playground/").status_code == 404
+
+
+@pytest.mark.slow
+def test_the_page_works_with_nothing_there_and_asks_for_the_token(tmp_path: Path) -> None:
+    shop = workspace(tmp_path, "serving.token=secret-canary", f"dataset.path={tmp_path / 'nowhere'}")
+    with running(shop, playground=True) as started:
+        page = Page(started, {})
+        assert "Bearer" in page.ask("world", 401)["detail"]
+        started.client.headers["authorization"] = "Bearer secret-canary"
+        world = page.ask("world")
+    assert (world["pairs"], world["data"], world["examples"]) == ([], None, [])
+    assert "nowhere" in world["problem"]
+
+
+@pytest.mark.server
+def test_the_cluster_says_the_same(tmp_path: Path, opensearch: OpenSearchSettings) -> None:
+    shop = workspace(tmp_path, f"opensearch.url={opensearch.url}", "opensearch.prefix=playground")
+    pair = two_rounds(shop)
+    with running(shop, playground=True) as started:
+        wait_for(lambda: started.parts.follower.pair.item)
+        page = Page(started, pair)
+        assert page.ask("world")["cluster"] is True
+        keywords = [word["text"] for word in page.search("green sofa")["keywords"]]
+        found = page.ask("live", pair=pair, keywords=keywords)
+        other = page.ask("live", pair=page.earlier(), keywords=keywords)
+    assert (found["same"], found["total"]) == (True, 3)
+    assert (other["same"], other["total"]) == (True, 1)
