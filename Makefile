@@ -4,7 +4,7 @@ BACKEND ?= memory
 
 # make drill: long fault drills, a table at the end (DRILL_KILLS=1000, DRILL_CUT=60 seconds). make bench-learning: the sample's
 # training on three seeds. make bench-scale: 10,000 to 1,000,000 items.
-.PHONY: setup demo test test-fast drill check bench bench-learning bench-scale docs pictures pins images chart-test
+.PHONY: setup demo test test-fast clients-test drill check bench bench-learning bench-scale docs pictures pins images chart-lint chart-test
 
 setup:
 	@requirements/install.sh
@@ -13,13 +13,17 @@ demo: setup
 	@$(BIN)/cogr-train demo --backend $(BACKEND)
 
 test: check
-	@$(BIN)/python -m pytest -m "not drill"
+	@$(BIN)/python -m pytest -m "not drill and not clients"
 
 drill: setup
 	@$(BIN)/python -m pytest -m "drill or fault"
 
 test-fast: setup
-	@$(BIN)/python -m pytest -q -m "not server and not model and not slow and not drill"
+	@$(BIN)/python -m pytest -q -m "not server and not model and not slow and not drill and not clients"
+
+# Every client with its own tools: needs node, npm, Maven, curl and jq, and the network the first time.
+clients-test: setup
+	@$(BIN)/python -m pytest tests/ops/test_clients.py tests/ops/test_client_docs.py tests/ops/test_client_frameworks.py
 
 check: setup
 	@$(BIN)/ruff check .
@@ -45,6 +49,10 @@ docs: setup
 # The pictures in docs/pictures: needs chromium.
 pictures: setup
 	@PYTHONPATH=. $(BIN)/python docs/pictures.py
+
+# Static checks of the chart, the images and the alerts; the first time it builds two of the programs (minutes; needs go).
+chart-lint: setup
+	@PYTHON=$(CURDIR)/$(BIN)/python tests/charts/kube/lint.sh
 
 # Real Helm on a real API server; the first time it builds one (minutes; needs go).
 chart-test: setup

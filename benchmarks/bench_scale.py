@@ -4,8 +4,10 @@
 
 Each size runs in a process of its own, so that peaks are its own: load the data set, plan, generate (`scripted`, in this process),
 assemble, push, mirror, verify, publish, and all of it again with nothing changed. A stage is linear when its time per item does not
-grow with the size. The memory of a stage is the process' peak during it (VmHWM, Linux). Bytes are what the stage left in the
-store, or in the index. --quick takes 200 and 400 items and no server (backend memory), to see that it runs.
+grow with the size. The memory of a stage is the process' peak during it, on Linux two figures: anonymous memory (RssAnon, sampled
+every 10 ms), which is what the stage needs, and all that is resident (VmHWM), with the pages of mapped files, which the kernel drops
+when somebody needs their place. CPU seconds are those of all threads. Bytes are what the stage left in the store, or in the index.
+--quick takes 200 and 400 items and no server (backend memory), to see that it runs.
 """
 
 from __future__ import annotations
@@ -16,9 +18,10 @@ import resource
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TypeVar
 
@@ -69,12 +72,17 @@ class Stages:
     def run(self, name: str, what: Callable[[], T]) -> T:
         """Do it and note seconds, peak megabytes and megabytes left on disk."""
         before = _bytes_below(self._folder)
-        with _peak() as peak:
-            started = time.perf_counter()
+        with Peak() as peak:
+            started, cpu = time.perf_counter(), time.process_time()
             done = what()
-            seconds = time.perf_counter() - started
-        disk = (_bytes_below(self._folder) - before) / 1e6
-        self.rows[name] = {"seconds": round(seconds, 3), "peak_mb": peak[0], "disk_mb": round(disk, 1)}
+            seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
+        self.rows[name] = {
+            "seconds": round(seconds, 3),
+            "cpu_seconds": round(cpu, 3),
+            "anon_mb": peak.anonymous,
+            "peak_mb": peak.resident,
+            "disk_mb": round((_bytes_below(self._folder) - before) / 1e6, 1),
+        }
         if not self._quiet:
             print(f"  {name}: {self.rows[name]}", file=sys.stderr, flush=True)
         return done
@@ -84,22 +92,43 @@ def _bytes_below(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-@contextmanager
-def _peak() -> Iterator[list[float]]:
-    """The process' largest resident set while the block runs, in MB."""
-    found = [0.0]
-    clear = Path("/proc/self/clear_refs")
-    resettable = clear.exists()
-    if resettable:
-        clear.write_text("5")
-    try:
-        yield found
-    finally:
-        if resettable:
-            line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-            found[0] = round(int(line.split()[1]) / 1e3, 1)
+class Peak:
+    """The process' largest memory while the block runs, in MB: `anonymous`, and all that is `resident`; one figure without /proc."""
+
+    _EVERY = 0.01
+
+    def __init__(self) -> None:
+        self.anonymous = self.resident = 0.0
+        self._ended = threading.Event()
+        self._sampler = threading.Thread(target=self._sample, daemon=True)
+
+    def __enter__(self) -> Peak:
+        if _STATUS.exists():
+            Path("/proc/self/clear_refs").write_text("5")  # VmHWM begins anew.
+            self._sampler.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if _STATUS.exists():
+            self._ended.set()
+            self._sampler.join()
+            self.resident = _megabytes("VmHWM")
         else:
-            found[0] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3, 1)
+            self.resident = self.anonymous = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3, 1)
+
+    def _sample(self) -> None:
+        while True:
+            self.anonymous = max(self.anonymous, _megabytes("RssAnon"))
+            if self._ended.wait(self._EVERY):
+                return
+
+
+_STATUS = Path("/proc/self/status")
+
+
+def _megabytes(name: str) -> float:
+    line = next(line for line in _STATUS.read_text().splitlines() if line.startswith(name))
+    return round(int(line.split()[1]) / 1e3, 1)
 
 
 def measure(folder: Path, items: int, url: str | None) -> dict[str, dict[str, float]]:
@@ -151,21 +180,25 @@ def _index_mb(backend: Backend, snapshot: str) -> float:
 
 
 def table(sizes: dict[int, dict[str, dict[str, float]]]) -> Iterator[str]:
-    """Lines: a stage in each, seconds and memory by size, and how much longer an item takes in the largest than in the smallest."""
+    """Lines: a stage in each, seconds, memory (anonymous of resident) and bytes by size, and how much longer an item takes in the largest than in the smallest."""
     smallest, largest = min(sizes), max(sizes)
-    yield f"{'stage':10}" + "".join(f"{f'{size:,} items':>32}" for size in sizes) + f"{'an item, largest/smallest':>28}"
+    yield f"{'stage':10}" + "".join(f"{f'{size:,} items':>42}" for size in sizes) + f"{'an item, largest/smallest':>28}"
     for stage in sizes[smallest]:
         cells = [rows[stage] for rows in sizes.values()]
-        shown = "".join(f"{c['seconds']:>10.2f} s {c['peak_mb']:>7.0f} MB {c['disk_mb']:>7.0f} MB" for c in cells)
+        shown = "".join(
+            f"{c['seconds']:>10.2f} s {c['anon_mb']:>7.0f} of {c['peak_mb']:>5.0f} MB {c['disk_mb']:>7.0f} MB"
+            for c in cells
+        )
         growth = (cells[-1]["seconds"] / largest) / max(1e-9, cells[0]["seconds"] / smallest)
         yield f"{stage:10}{shown}{growth:>28.2f}"
     for size, rows in sizes.items():
         push = rows["push"]
         total = sum(row["seconds"] for stage, row in rows.items() if stage != "rerun")
         bare = f", {push['over_bare']:.2f} of bare bulk" if "over_bare" in push else ""
-        peak = max(row["peak_mb"] for row in rows.values())
+        cpu = sum(row["cpu_seconds"] for row in rows.values())
+        anonymous, resident = (max(row[name] for row in rows.values()) for name in ("anon_mb", "peak_mb"))
         yield (
-            f"{size:,} items: {total:.1f} s in all, peak {peak:.0f} MB; push {push['per_second']:,} documents/s{bare}, "
+            f"{size:,} items: {total:.1f} s in all ({cpu:.1f} s of CPU with the rerun), peak {anonymous:.0f} MB anonymous of {resident:.0f} MB; push {push['per_second']:,} documents/s{bare}, "
             f"index {push['index_mb']:.0f} MB; rerun {rows['rerun']['seconds']:.1f} s"
         )
 

@@ -78,7 +78,7 @@ class Mirror:
 
     @classmethod
     def build(cls, snapshot: Snapshot, bm25: BM25 = DEFAULT) -> Mirror:
-        """The mirror of a snapshot, streaming over its batches."""
+        """The mirror of a snapshot, streaming over its batches; its arrays lie in temporary files (`cogr.spool`)."""
         builder = PostingsBuilder()
         for batch in snapshot.batches():
             sets = batch["keywords"]
@@ -163,6 +163,11 @@ class Mirror:
     def vocabulary(self) -> int:
         """Distinct keywords."""
         return len(self._postings.terms)
+
+    @property
+    def words(self) -> SortedStrings:
+        """The distinct keywords, own texts among them, in code-point order."""
+        return self._postings.terms
 
     @property
     def ids(self) -> SortedStrings:

@@ -1,15 +1,15 @@
-"""The arrays of an inverted index over keyword sets, and how they are built: vectorised, streaming over batches.
+"""The arrays of an inverted index over keyword sets, and how they are built: vectorised, batch by batch, outside of memory.
 
-Entities and keywords are numbered by rank in code-point order. What is asked of the arrays is `cogr.mirror`; how they lie
-on disk is `cogr.mirrorfile`.
+Entities and keywords are numbered by rank in code-point order. What is asked of the arrays is `cogr.mirror`; how they are
+kept is `cogr.mirrorfile`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -18,9 +18,11 @@ from numpy.typing import NDArray
 
 from cogr import bm25
 from cogr.errors import DataError
-from cogr.strings import SortedStrings, integers
+from cogr.spool import Spool, scratch
+from cogr.strings import SortedStrings, Strings, StringsSpool, integers
 
-_Number = TypeVar("_Number", bound=np.integer[Any])
+_AT_ONCE = 1 << 18
+"""Words that are merged in one go, about: some 100 bytes each."""
 
 
 @dataclass(frozen=True)
@@ -57,21 +59,24 @@ class Postings:
 
 
 @dataclass(frozen=True)
-class _Chunk:
-    """One batch, with keyword codes that only its own dictionary explains. -1 in `own`: none."""
+class _Batch:
+    """Where one batch lies in the spools: its entities, its pairs, and its run of words."""
 
-    ids: pa.Array
-    dictionary: pa.Array
-    lengths: NDArray[np.int64]
-    codes: NDArray[np.int32]
-    own: NDArray[np.int32]
+    entities: slice
+    pairs: slice
+    run: slice
 
 
 class PostingsBuilder:
-    """Collects batches and turns them into `Postings`. Memory: 8 bytes a pair and the vocabulary, above the result."""
+    """Collects batches and turns them into `Postings`. All but one batch, or one range of the vocabulary, lies in `cogr.spool`.
+
+    Raises StorageError when the disk of temporary files is full.
+    """
 
     def __init__(self) -> None:
-        self._chunks: list[_Chunk] = []
+        self._ids, self._runs = StringsSpool(), StringsSpool()
+        self._codes, self._lengths, self._own = Spool(), Spool(), Spool()
+        self._batches: list[_Batch] = []
 
     def add(self, ids: pa.Array, keywords: pa.Array, counts: NDArray[np.int64], own: pa.Array) -> None:
         """One batch, as Arrow strings.
@@ -83,8 +88,7 @@ class PostingsBuilder:
             own: own texts as keywords, "" for none.
         """
         rows = len(ids)
-        words = pa.concat_arrays([keywords, own])
-        dictionary, codes = _encode(words)
+        run, codes = _encode(pa.concat_arrays([keywords, own]))
         # The own text goes behind its entity's keywords.
         row_of = np.repeat(np.arange(rows), counts + 1)
         is_own = np.zeros(len(codes), bool)
@@ -92,41 +96,102 @@ class PostingsBuilder:
         ordered = np.empty(len(codes), np.int32)
         ordered[~is_own], ordered[is_own] = codes[: len(codes) - rows], codes[len(codes) - rows :]
         kept = _first_occurrences(row_of, ordered)
-        lengths = np.bincount(row_of[kept], minlength=rows)
-        self._chunks.append(_Chunk(ids, dictionary, lengths, ordered[kept], ordered[is_own]))
+        self._ids.append(ids)
+        self._runs.append(run)
+        self._codes.append(ordered[kept])
+        self._lengths.append(np.bincount(row_of[kept], minlength=rows))
+        self._own.append(ordered[is_own])
+        self._batches.append(self._next(rows, int(kept.sum()), len(run)))
+
+    def _next(self, entities: int, pairs: int, words: int) -> _Batch:
+        last = self._batches[-1] if self._batches else _Batch(slice(0), slice(0), slice(0))
+        return _Batch(
+            slice(last.entities.stop, last.entities.stop + entities),
+            slice(last.pairs.stop, last.pairs.stop + pairs),
+            slice(last.run.stop, last.run.stop + words),
+        )
 
     def finish(self) -> Postings:
         """The postings of everything added. Raises DataError when ids are not ascending or repeat."""
-        ids = _concat([chunk.ids for chunk in self._chunks])
-        _check_ascending(ids)
-        terms, numbers = _merge_vocabularies([chunk.dictionary for chunk in self._chunks])
-        set_terms = _joined((number[chunk.codes] for chunk, number in self._with(numbers)), np.uint32)
-        own = _joined((np.append(number, -1)[chunk.own] for chunk, number in self._with(numbers)), np.int32)
-        lengths = _joined((chunk.lengths for chunk in self._chunks), np.int64)
-        self._chunks.clear()
-        starts, entities = _invert(set_terms, lengths, len(terms))
+        ids = self._ids.sorted_strings()
+        _check_ascending(ids.arrow())
+        terms, numbers = _merge_runs(self._runs.strings(), [batch.run for batch in self._batches])
+        pairs = _Pairs(self._batches, self._codes.array(np.int32), self._lengths.array(np.int64), numbers)
+        own_codes = self._own.array(np.int32)
+        set_terms, own, length_codes = Spool(), Spool(), Spool()
+        for batch in self._batches:
+            number = numbers[batch.run]
+            set_terms.append(number[pairs.codes[batch.pairs]])
+            own.append(np.append(number, -1).astype(np.int32)[own_codes[batch.entities]])
+            length_codes.append(bm25.length_codes(pairs.lengths[batch.entities]))
+        starts, entities = pairs.inverted(len(terms))
         return Postings(
-            ids=SortedStrings.from_arrow(ids),
+            ids=ids,
             terms=terms,
             starts=starts,
             entities=entities,
-            set_starts=_starts(lengths),
-            set_terms=set_terms,
-            own=own,
-            length_codes=bm25.length_codes(lengths),
+            set_starts=_starts(pairs.lengths),
+            set_terms=set_terms.array(np.uint32),
+            own=own.array(np.int32),
+            length_codes=length_codes.array(np.uint8),
         )
 
-    def _with(self, numbers: list[NDArray[np.int64]]) -> Iterator[tuple[_Chunk, NDArray[np.int64]]]:
-        return zip(self._chunks, numbers, strict=True)
+
+@dataclass(frozen=True)
+class _Pairs:
+    """All pairs of entities and keywords, batch by batch.
+
+    Attributes:
+        codes: int32, (p,): keyword of each pair by its place in its batch's run.
+        lengths: int64, (n,): pairs of each entity.
+        numbers: uint32: keyword number of every word of every run, ascending within a run.
+    """
+
+    batches: Sequence[_Batch]
+    codes: NDArray[np.int32]
+    lengths: NDArray[np.int64]
+    numbers: NDArray[np.uint32]
+
+    def inverted(self, vocabulary: int) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
+        """Starts and dense ids by keyword: each batch puts its entities behind those of the batches before it."""
+        counts = scratch(vocabulary, np.int64)
+        for batch in self.batches:
+            counts[self.numbers[batch.run]] += self._sizes(batch)
+        starts, entities = _starts(counts), scratch(len(self.codes), np.uint32)
+        free = counts
+        free[:] = starts[:-1]
+        for batch in self.batches:
+            number, sizes = self.numbers[batch.run], self._sizes(batch)
+            places = np.repeat(free[number] - (np.cumsum(sizes) - sizes), sizes)
+            places += np.arange(len(places))
+            entities[places] = self._entities_by_keyword(batch)
+            free[number] += sizes
+        return starts, entities
+
+    def _sizes(self, batch: _Batch) -> NDArray[np.int64]:
+        """Entities of each word of a batch's run."""
+        return np.bincount(self.codes[batch.pairs], minlength=batch.run.stop - batch.run.start)
+
+    def _entities_by_keyword(self, batch: _Batch) -> NDArray[np.uint32]:
+        """Dense ids by keyword, then ascending: one sort of (keyword, entity) packed into 64 bits."""
+        pairs = self.codes[batch.pairs].astype(np.uint64)
+        pairs <<= np.uint64(32)
+        dense = np.arange(batch.entities.start, batch.entities.stop, dtype=np.uint32)
+        pairs |= np.repeat(dense, self.lengths[batch.entities])
+        pairs.sort()
+        return pairs.astype(np.uint32)
 
 
 def _encode(words: pa.Array) -> tuple[pa.Array, NDArray[np.int32]]:
-    """The distinct words without "", and the number of each word, -1 for ""."""
+    """The distinct words without "", ascending, and the number of each word, -1 for ""."""
     encoded = words.dictionary_encode()
-    lengths = pc.binary_length(encoded.dictionary)
-    kept = integers(lengths) > 0
-    numbers = np.where(kept, np.cumsum(kept) - 1, -1).astype(np.int32)
-    return encoded.dictionary.filter(lengths.cast(pa.bool_())), numbers[integers(encoded.indices)]
+    order = pc.sort_indices(encoded.dictionary)
+    distinct = encoded.dictionary.take(order)
+    rank = np.empty(len(order), np.int32)
+    rank[integers(order)] = np.arange(len(order))
+    # "" is the first word, if any.
+    blank = int(len(distinct) > 0 and not distinct[0].as_py())
+    return distinct[blank:], rank[integers(encoded.indices)] - np.int32(blank)
 
 
 def _first_occurrences(rows: NDArray[np.int64], codes: NDArray[np.int32]) -> NDArray[np.bool_]:
@@ -143,41 +208,43 @@ def _first_occurrences(rows: NDArray[np.int64], codes: NDArray[np.int32]) -> NDA
     return kept
 
 
-def _merge_vocabularies(dictionaries: list[pa.Array]) -> tuple[SortedStrings, list[NDArray[np.int64]]]:
-    """One sorted vocabulary of all batches, and for each batch the number of each of its codes."""
-    merged = _concat(dictionaries).dictionary_encode()
-    order = pc.sort_indices(merged.dictionary)
-    rank = np.empty(len(order), np.int64)
-    rank[integers(order)] = np.arange(len(order))
-    numbers = rank[integers(merged.indices)]
-    cuts = np.cumsum([len(dictionary) for dictionary in dictionaries])[:-1]
-    return SortedStrings.from_arrow(merged.dictionary.take(order)), np.split(numbers, cuts) if dictionaries else []
+def _merge_runs(words: Strings, runs: Sequence[slice]) -> tuple[SortedStrings, NDArray[np.uint32]]:
+    """One sorted vocabulary of all runs, and the number of each of their words. Range by range of the alphabet."""
+    numbers, terms, count = scratch(len(words), np.uint32), StringsSpool(), 0
+    arrow = words.arrow()
+    for parts in _ranges(words, runs):
+        merged = pa.concat_arrays([arrow[part] for part in parts]).dictionary_encode()
+        order = pc.sort_indices(merged.dictionary)
+        rank = np.empty(len(order), np.uint32)
+        rank[integers(order)] = np.arange(count, count + len(order))
+        found = rank[integers(merged.indices)]
+        for part, own in zip(
+            parts, np.split(found, np.cumsum([part.stop - part.start for part in parts])[:-1]), strict=True
+        ):
+            numbers[part] = own
+        terms.append(merged.dictionary.take(order))
+        count += len(order)
+    return terms.sorted_strings(), numbers
 
 
-def _invert(
-    set_terms: NDArray[np.uint32], lengths: NDArray[np.int64], vocabulary: int
-) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
-    """Starts and dense ids by keyword: one sort of (keyword, entity) packed into 64 bits."""
-    pairs = set_terms.astype(np.uint64)
-    pairs <<= np.uint64(32)
-    pairs |= np.repeat(np.arange(len(lengths), dtype=np.uint32), lengths)
-    pairs.sort()
-    return _starts(np.bincount(set_terms, minlength=vocabulary)), pairs.astype(np.uint32)
+def _ranges(words: Strings, runs: Sequence[slice]) -> Iterator[list[slice]]:
+    """The alphabet in ranges, each as a part of every run, with about `_AT_ONCE` words in all."""
+    pieces = -(-len(words) // _AT_ONCE)
+    sample = sorted(words[:: max(1, _AT_ONCE // 64)])
+    bounds = sorted({sample[len(sample) * piece // pieces] for piece in range(1, pieces)})
+    starts = [run.start for run in runs]
+    for bound in bounds:
+        ends = [bisect_left(words, bound, start, run.stop) for start, run in zip(starts, runs, strict=True)]
+        yield [*map(slice, starts, ends)]
+        starts = ends
+    if runs:
+        yield [slice(start, run.stop) for start, run in zip(starts, runs, strict=True)]
 
 
 def _starts(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
-
-
-def _joined(parts: Iterator[NDArray[Any]], dtype: type[_Number]) -> NDArray[_Number]:
-    arrays = [part.astype(dtype, copy=False) for part in parts]
-    return np.concatenate(arrays) if arrays else np.zeros(0, dtype)
-
-
-def _concat(arrays: list[pa.Array]) -> pa.Array:
-    # large_string: a big vocabulary has more than 2 GiB of text.
-    wide = [array.cast(pa.large_string()) for array in arrays]
-    return pa.concat_arrays(wide) if wide else pa.array([], pa.large_string())
+    starts = scratch(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=starts[1:])
+    return starts
 
 
 def _check_ascending(ids: pa.Array) -> None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import copy
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
@@ -419,14 +420,24 @@ def _parse_override(override: str) -> dict[str, Any]:
     return dict(nested)
 
 
-def known_keys(model: type[BaseModel] = Settings, prefix: str = "") -> Iterator[str]:
+def known_keys(model: type[BaseModel] = Settings) -> Iterator[str]:
     """Every key that can be set, dotted."""
+    return (key for key, _ in _known_fields(model))
+
+
+def secret_keys() -> Iterator[str]:
+    """Every key that holds a secret, dotted."""
+    return (key for key, kind in _known_fields(Settings) if SecretStr in get_args(kind))
+
+
+def _known_fields(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every key and its type."""
     for name, field in model.model_fields.items():
         inner = field.annotation
         if isinstance(inner, type) and issubclass(inner, BaseModel):
-            yield from known_keys(inner, f"{prefix}{name}.")
+            yield from _known_fields(inner, f"{prefix}{name}.")
         else:
-            yield prefix + name
+            yield prefix + name, inner
 
 
 def _check_variables() -> None:
@@ -448,5 +459,13 @@ def _explain(error: ValidationError, path: Path) -> str:
     if first["type"] == "missing":
         return f'{path}: {key} is missing; add it (a data set of your own needs [dataset] loader = "beir" and path = "DIR").'
     message = str(first["msg"]).removeprefix("Value error, ").rstrip(".")
-    given = "" if "secret" in message.lower() or not key else f" (given: {first['input']!r:.60})"
-    return f"{path}: {key + ': ' if key else ''}{message[:1].lower() + message[1:]}{given}."
+    given = _showable(key, first["input"])
+    shown = f" (given: {given!r:.60})" if given is not None else ""
+    return f"{path}: {key + ': ' if key else ''}{message[:1].lower() + message[1:]}{shown}."
+
+
+def _showable(key: str, given: object) -> str | float | None:
+    """What was given, for an error text; None for what is a secret or may have one in it (a whole table, a list)."""
+    if key not in set(known_keys()) - set(secret_keys()) or not isinstance(given, str | float | int):
+        return None
+    return re.sub(r"//[^/@]*@", "//...@", given) if isinstance(given, str) else given

@@ -11,11 +11,11 @@ import contextlib
 import errno
 import fcntl
 import hashlib
-import io
 import json
 import os
 import socket
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator
@@ -112,8 +112,12 @@ class Store:
 
     def write(self, path: str, data: bytes) -> None:
         """Replace a file atomically. Raises StorageError when the disk is full or read-only."""
-        with self.replacing(path) as file:
-            file.write(data)
+        if self.is_local:
+            with self.replacing(path) as file:
+                file.write(data)
+        else:
+            with storage_errors(self.url), self._reached(writing=True):
+                self.fs.pipe_file(self.full(path), data)
 
     def write_json(self, path: str, value: Any) -> None:
         self.write(path, json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True).encode())
@@ -159,15 +163,19 @@ class Store:
 
     @contextlib.contextmanager
     def replacing(self, path: str) -> Iterator[IO[bytes]]:
-        """A file to write to that takes the path's place only when the block ends without an error."""
+        """A file to write to that takes the path's place only when the block ends without an error.
+
+        What goes to an object store waits in a temporary file on this machine's disk (TMPDIR).
+        """
         with storage_errors(self.url):
             if self.is_local:
                 yield from self._replacing_local(path)
             else:
-                buffer = io.BytesIO()
-                yield buffer
-                with self._reached(writing=True):
-                    self.fs.pipe_file(self.full(path), buffer.getvalue())
+                with tempfile.NamedTemporaryFile() as file:
+                    yield file
+                    file.flush()
+                    with self._reached(writing=True):
+                        self.fs.put_file(file.name, self.full(path))
 
     def _replacing_local(self, path: str) -> Iterator[IO[bytes]]:
         target = Path(self.full(path))

@@ -9,16 +9,22 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from pyroaring import BitMap
 
+from cogr.bitmaps import to_bitmap
 from cogr.errors import StorageError
 from cogr.store import Store
-from indexers.generators.base import Answer, Completion, Failure, Reads, Request
+from cogr.strings import StringsSpool, integers
+from indexers.generators.base import Answer, Completion, Failure
+from indexers.keys import SIZE, Keys
 
 SCHEMA = pa.schema(
     [
@@ -37,16 +43,6 @@ def fingerprint_hash(fingerprint: Mapping[str, object]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def request_key(request: Request, reads: Reads) -> bytes:
-    """The cache key of one request: the prompt, and the entity's id too where the generator reads the entity.
-
-    The fingerprint itself names the folder, so it is not hashed again.
-    """
-    own = request.id if reads == "entity" else ""
-    data = f"{own}\0{request.prompt.text}".encode("utf-8", "surrogatepass")
-    return hashlib.blake2b(data, digest_size=16).digest()
-
-
 @dataclass(frozen=True)
 class Segment:
     """One file of the cache: its path in the store and the sha256 of its bytes."""
@@ -55,35 +51,66 @@ class Segment:
     sha256: str
 
 
-@dataclass(frozen=True)
 class Cached:
-    """Answers aligned with the keys that were asked for; `rows` holds null where there is none yet.
+    """Answers by position of the keys that were asked for, in a temporary file: in memory are 9 bytes a key.
 
-    `state` stands for the cache's files as they were just before they were read.
+    Args:
+        keys: what was asked for.
+        segments: tables of the cache, without lone surrogates; of several answers to one key the first one counts.
     """
 
-    table: pa.Table
-    rows: pa.Array
-    state: str = ""
-
-    def missing(self) -> list[int]:
-        """Positions of the keys that have no answer yet."""
-        found: list[int] = pc.indices_nonzero(pc.is_null(self.rows)).to_pylist()
-        return found
+    def __init__(self, keys: Keys, segments: Iterator[pa.Table]) -> None:
+        self._rows = np.zeros(len(keys), np.uint32)
+        self._tokens = np.zeros(len(keys), np.int32)
+        self._kinds = np.zeros(len(keys), np.uint8)
+        spool, count = StringsSpool(), 0
+        for table in segments:
+            rows, positions = _once(*keys.find(_keys(table)), self._kinds)
+            part = table.take(pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(rows)]))
+            spool.append(pc.coalesce(part["failure"], part["text"]).combine_chunks())
+            self._rows[positions] = np.arange(count, count + len(rows))
+            self._tokens[positions] = integers(part["tokens"].combine_chunks())
+            self._kinds[positions] = _kinds(part)
+            count += len(rows)
+        self._texts = spool.strings()
 
     def answers(self, ids: Sequence[str], start: int) -> list[Answer | None]:
-        """Answers of the positions start .. start + len(ids), given the ids that they belong to."""
-        part = self.table.take(self.rows.slice(start, len(ids)))
-        columns = (part[name].to_pylist() for name in ("text", "failure", "tokens", "truncated"))
-        return [_answer(id_, *values) for id_, *values in zip(ids, *columns, strict=True)]
+        """Answers of the positions start .. start + len(ids), given the ids that they belong to; None where there is none."""
+        part = slice(start, start + len(ids))
+        columns = (column[part].tolist() for column in (self._kinds, self._rows, self._tokens))
+        return [self._answer(id_, *values) for id_, *values in zip(ids, *columns, strict=True)]
+
+    def _answer(self, id_: str, kind: int, row: int, tokens: int) -> Answer | None:
+        if kind == _FAILURE:
+            return Failure(id_, self._texts[row])
+        return Completion(id_, self._texts[row], tokens, kind == _TRUNCATED) if kind else None
 
 
-def _answer(
-    id_: str, text: str | None, failure: str | None, tokens: int | None, truncated: bool | None
-) -> Answer | None:
-    if failure is not None:
-        return Failure(id_, failure)
-    return None if text is None else Completion(id_, text, tokens or 0, bool(truncated))
+_WHOLE, _TRUNCATED, _FAILURE = 1, 2, 3
+"""Kinds of answers; 0 is none."""
+
+
+def _kinds(table: pa.Table) -> NDArray[np.uint8]:
+    truncated, failed = (
+        integers(column.combine_chunks().cast(pa.uint8()))
+        for column in (table["truncated"], pc.is_valid(table["failure"]))
+    )
+    return np.where(failed, _FAILURE, np.where(truncated, _TRUNCATED, _WHOLE)).astype(np.uint8)
+
+
+def _once(
+    rows: NDArray[np.int64], positions: NDArray[np.uint32], known: NDArray[np.uint8]
+) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
+    """The first row of each position that is not known yet."""
+    new = known[positions] == 0
+    positions, first = np.unique(positions[new], return_index=True)
+    return rows[new][first], positions
+
+
+def _keys(table: pa.Table) -> Keys:
+    """The keys of a segment."""
+    keys = table["key"].combine_chunks()
+    return Keys(memoryview(keys.buffers()[1])[keys.offset * SIZE : (keys.offset + len(keys)) * SIZE])
 
 
 class GenerationCache:
@@ -97,7 +124,6 @@ class GenerationCache:
     def __init__(self, store: Store, fingerprint: Mapping[str, object]) -> None:
         self._store = store
         self._folder = f"cache/{fingerprint_hash(fingerprint)}"
-        self._keys: dict[str, pa.Array] = {}
 
     def add(self, keyed: Sequence[tuple[bytes, Answer]]) -> Segment | None:
         """Write one segment with completions and lasting failures; None when there are none.
@@ -127,41 +153,59 @@ class GenerationCache:
         self._store.write(path, data)
         return Segment(path, hashlib.sha256(data).hexdigest())
 
-    def load(self, keys: Sequence[bytes]) -> Cached:
-        """What is known of the keys, in their order."""
-        state, names = self._store.state(self._folder), self._store.list(self._folder)
-        wanted = pa.array(keys, pa.binary())
-        tables = [self._segment(name, wanted) for name in names if name.endswith(".parquet")]
-        table = pa.concat_tables([SCHEMA.empty_table(), *tables])
-        rows = pc.index_in(wanted, value_set=table["key"].combine_chunks())
-        return Cached(table, rows, state)
+    @property
+    def state(self) -> str:
+        """Stands for the cache's files as they are now."""
+        return self._store.state(self._folder)
 
-    def missing(self, keys: Sequence[bytes]) -> list[int]:
-        """Positions of the keys that have no answer yet.
+    def load(self, keys: Keys) -> Cached:
+        """The answers to the keys, copied out of all segments once."""
+        return Cached(keys, (self._read(name, SCHEMA.names) for name in self._names()))
 
-        Reads keys only, and every segment once in this object's life: for whoever asks again and again, as a worker does for
-        every shard. A segment's name stands for its keys, so what is remembered never grows stale.
-        """
-        names = {name for name in self._store.list(self._folder) if name.endswith(".parquet")}
-        for name in self._keys.keys() - names:
-            del self._keys[name]
-        for name in names - self._keys.keys():
-            self._keys[name] = self._read(name, ["key"])["key"].combine_chunks()
-        wanted = pa.array(keys, pa.binary())
-        known = pa.chunked_array(list(self._keys.values()), pa.binary())
-        found: list[int] = pc.indices_nonzero(pc.invert(pc.is_in(wanted, value_set=known))).to_pylist()
-        return found
+    def missing(self, keys: Keys) -> BitMap:
+        """Positions of the keys that have no answer yet. Reads keys only, one segment after the other."""
+        known = np.zeros(len(keys), bool)
+        for name in self._names():
+            _, positions = keys.find(self._keys_of(name))
+            known[positions] = True
+        return to_bitmap(np.flatnonzero(~known).astype(np.uint32))
 
-    def _segment(self, name: str, wanted: pa.Array) -> pa.Table:
-        table = self._read(name, SCHEMA.names)
-        return table.filter(pc.is_in(table["key"], value_set=wanted))
+    def _names(self) -> list[str]:
+        return [name for name in self._store.list(self._folder) if name.endswith(".parquet")]
+
+    def _keys_of(self, name: str) -> Keys:
+        return _keys(self._read(name, ["key"]))
 
     def _read(self, name: str, columns: Sequence[str]) -> pa.Table:
         path = f"{self._folder}/{name}"
         try:
             with self._store.open(path) as file:
-                return pq.read_table(file, columns=list(columns), schema=SCHEMA)
+                table = pq.read_table(file, columns=list(columns), schema=SCHEMA)
+                return table.set_column(0, "key", table["key"].cast(pa.binary(SIZE)))
         except (pa.ArrowInvalid, OSError) as error:
             raise StorageError(
                 f"The cache file {path} in {self._store.url} can't be read ({error}); remove it, and its entities are generated again."
             ) from error
+
+
+class ReadCache(GenerationCache):
+    """As `GenerationCache`, for whoever asks again and again what is missing, as a worker does for every shard.
+
+    The keys of every segment are read once in this object's life, and kept: 16 bytes an answer. A segment's name stands for
+    its keys, so what is remembered never grows stale.
+    """
+
+    def __init__(self, store: Store, fingerprint: Mapping[str, object]) -> None:
+        super().__init__(store, fingerprint)
+        self._known: dict[str, Keys] = {}
+
+    def _names(self) -> list[str]:
+        names = super()._names()
+        for gone in self._known.keys() - set(names):
+            del self._known[gone]
+        return names
+
+    def _keys_of(self, name: str) -> Keys:
+        if name not in self._known:
+            self._known[name] = super()._keys_of(name)
+        return self._known[name]

@@ -20,12 +20,14 @@ from cogr.settings import PublishSettings
 from cogr.snapshots import Snapshot, open_snapshot, read_manifest
 from cogr.store import Store
 from indexers.backends.mirrors import mirror_of
+from indexers.generators.base import batched
 from indexers.publishing import query_keywords
 from indexers.telemetry import metrics
 from indexers.telemetry.stages import stage
 from indexers.workspace import Workspace
 
 _FOLDER = "figures"
+_ROWS = 4096
 
 
 @dataclass(frozen=True)
@@ -95,8 +97,10 @@ def _dense(mirror: Mirror, ids: frozenset[str]) -> BitMap:
 
 
 def _unreached(mirror: Mirror, query: Snapshot) -> float:
-    words = {word for row in query.rows() for word in (row.self_keyword, *row.keywords) if word}
-    return 1 - len(mirror.retrieved(words)) / max(1, len(mirror))
+    reached = BitMap()
+    for rows in batched(query.rows(), _ROWS):
+        reached |= mirror.retrieved({word for row in rows for word in (row.self_keyword, *row.keywords) if word})
+    return 1 - len(reached) / max(1, len(mirror))
 
 
 @dataclass(frozen=True)

@@ -78,13 +78,13 @@ def by_statistical(
     A training query's are out of fold. An item's are its keywords. What was found is kept in the store, as generated
     keywords are, because a query takes some milliseconds.
     """
-    from indexers.cache import GenerationCache, request_key
+    from indexers.cache import GenerationCache
+    from indexers.keys import Keys, request_key
 
     cache = GenerationCache(store, {**generator.fingerprint, "proposals": size, "version of proposals": _VERSION})
     # The id and the text decide; there is no prompt yet.
-    keys = [request_key(Request(e.id, e, Prompt("", _text(e))), "entity") for e in entities]
-    known = cache.load(keys)
-    for missing in batched(known.missing(), _SEGMENT):
+    keys = Keys.of(request_key(Request(e.id, e, Prompt("", _text(e))), "entity") for e in entities)
+    for missing in batched(cache.missing(keys), _SEGMENT):
         made = _propose(generator, [entities[i] for i in missing], size)
         cache.add(
             [(keys[i], Completion(entities[i].id, json.dumps(own))) for i, own in zip(missing, made, strict=True)]

@@ -13,6 +13,7 @@ from cogr.snapshots import Manifest, Row, Snapshot, check_pair, open_snapshot, r
 from cogr.store import Store
 from indexers.backends.base import Backend, Pushed, Verified
 from indexers.backends.checks import side_of
+from indexers.backends.mirrors import mirror_of
 from indexers.telemetry import metrics
 from indexers.telemetry.stages import stage
 
@@ -47,7 +48,7 @@ def probes(
     asking = queries or backend.serving().get(other_side(snapshot.side))
     if asking and snapshot.side == "item" and asking in store.list("snapshots"):
         return [query_keywords(row.text, row.keywords) for row in _drawn(store, asking, count, draw)]
-    words = _vocabulary(snapshot)
+    words = mirror_of(store, snapshot).words
     return [draw.sample(words, min(len(words), draw.randint(1, 15))) for _ in range(count)] if words else []
 
 
@@ -56,19 +57,6 @@ def _drawn(store: Store, snapshot_id: str, count: int, draw: random.Random) -> l
     entities = snapshot.manifest.entities
     chosen = frozenset(draw.sample(range(entities), min(count, entities)))
     return [row for number, row in enumerate(snapshot.rows()) if number in chosen]
-
-
-def _vocabulary(snapshot: Snapshot) -> list[str]:
-    """All keywords, own texts among them, in code point order (which is that of UTF-8 bytes, by which Arrow sorts)."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    parts = (column for batch in snapshot.batches() for column in (batch["self"], pc.list_flatten(batch["keywords"])))
-    # Batch by batch, so that repeats are dropped before all are together.
-    distinct = [pc.unique(part) for part in parts]
-    together = pc.unique(pa.chunked_array(distinct, pa.string()))
-    words: list[str] = together.take(pc.sort_indices(together)).to_pylist()
-    return [word for word in words if word]
 
 
 def push_and_verify(

@@ -2,7 +2,8 @@
 
 One rebuild reads like this: every entity gets a prompt and a cache key; entities without a cached answer go to the
 generator in one stream; answers are flushed to the cache every few seconds; when nothing is missing, all answers are
-parsed into keyword sets and frozen. Killed at any moment, the next call generates only what is missing.
+parsed into keyword sets and frozen. Killed at any moment, the next call generates only what is missing. In memory are a few
+numbers an entity, never a whole side of texts, answers or keyword sets.
 """
 
 from __future__ import annotations
@@ -13,14 +14,19 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pyroaring import BitMap
+
+from cogr.errors import StorageError
+from cogr.items import in_id_order
 from cogr.keywords import cut_to_budget, normalise, over_budget, parse_counted
 from cogr.prompts import Prompter
 from cogr.records import Entity, Side, self_text
 from cogr.snapshots import Provenance, Row, Snapshot, open_snapshot, write_snapshot
 from cogr.store import Store
 from indexers.assembled import Note, digest_of, recall, remember
-from indexers.cache import Cached, GenerationCache, fingerprint_hash, request_key
+from indexers.cache import Cached, GenerationCache, fingerprint_hash
 from indexers.generators.base import Answer, Failure, Generator, Request
+from indexers.keys import Keys, request_key
 from indexers.parse_stats import ParseStats
 from indexers.telemetry import metrics
 from indexers.telemetry.answers import AnswerCounts
@@ -92,12 +98,11 @@ class Job:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a rebuild would do: entities in id order, their cache keys, and what is known already."""
+    """What a rebuild would do: entities in id order, their cache keys, and the positions of those without an answer."""
 
     entities: Sequence[Entity]
-    keys: Sequence[bytes]
-    cached: Cached
-    missing: Sequence[int]
+    keys: Keys
+    missing: BitMap
     cut_prompts: int
 
 
@@ -130,18 +135,22 @@ class Rebuilt:
 
 def make_plan(job: Job) -> Plan:
     """Prompts, keys and cached answers of every entity. Costs no generation."""
-    entities = sorted(job.entities, key=lambda entity: entity.id)
-    keys, cut = [], 0
+    entities = in_id_order(job.entities)
+    data, cut = bytearray(), 0
     for entity in entities:
         request = job.request(entity)
-        keys.append(request_key(request, job.generator.reads))
+        data += request_key(request, job.generator.reads)
         cut += request.prompt.cut
-    cached = GenerationCache(job.store, job.generator.fingerprint).load(keys)
-    plan = Plan(entities, keys, cached, cached.missing(), cut)
+    keys = Keys(data)
+    plan = Plan(entities, keys, _cache(job).missing(keys), cut)
     metrics.ENTITIES.labels(job.side).set(len(entities))
     metrics.TO_GENERATE.labels(job.side).set(len(plan.missing))
     metrics.ANSWERED.labels(job.side).set(0)
     return plan
+
+
+def _cache(job: Job) -> GenerationCache:
+    return GenerationCache(job.store, job.generator.fingerprint)
 
 
 def rebuild(job: Job, plan: Plan | None = None, advance: Advance | None = None) -> Rebuilt:
@@ -170,11 +179,11 @@ def freeze(job: Job, plan: Plan, passing: Mapping[str, Failure], started: float)
         started: when the rebuild began, by time.monotonic().
     """
     with stage("assemble", job.side) as step:
-        cached = GenerationCache(job.store, job.generator.fingerprint).load(plan.keys) if plan.missing else plan.cached
-        digest = _digest(job, plan, cached)
+        cache = _cache(job)
+        digest = _digest(job, plan, cache.state)
         if not plan.missing and (known := recall(job.store, job.side, digest)) is not None:
             return _as_before(job, plan, known, started)
-        assembly = _Assembly(job, plan, cached, passing)
+        assembly = _Assembly(job, plan, cache.load(plan.keys), passing)
         rows = assembly.rows()
         if job.carried is not None:
             rows = heapq.merge(rows, job.carried.rows(), key=lambda row: row.id)
@@ -197,7 +206,7 @@ def freeze(job: Job, plan: Plan, passing: Mapping[str, Failure], started: float)
     )
 
 
-def _digest(job: Job, plan: Plan, cached: Cached) -> str:
+def _digest(job: Job, plan: Plan, cache: str) -> str:
     """Of all that decides the rows; "" where rows are carried over."""
     if job.carried is not None:
         return ""
@@ -209,7 +218,7 @@ def _digest(job: Job, plan: Plan, cached: Cached) -> str:
         k_max=job.k_max,
         generator=fingerprint_hash(job.generator.fingerprint),
         reads=job.generator.reads,
-        cache=cached.state,
+        cache=cache,
     )
 
 
@@ -250,16 +259,16 @@ def generate_missing(job: Job, plan: Plan, advance: Advance) -> dict[str, Failur
 
 
 def _ask(job: Job, plan: Plan, advance: Advance) -> dict[str, Failure]:
-    cache = GenerationCache(job.store, job.generator.fingerprint)
-    keys = {plan.entities[i].id: plan.keys[i] for i in plan.missing}
-    requests = (job.request(plan.entities[i]) for i in plan.missing)
+    cache = _cache(job)
+    asked: dict[str, bytes] = {}
     waiting: list[tuple[bytes, Answer]] = []
     passing: dict[str, Failure] = {}
-    flushed = time.monotonic()
+    flushed, left = time.monotonic(), len(plan.missing)
     counts, answered = AnswerCounts(job.side), metrics.ANSWERED.labels(job.side)
     try:
-        for answer in job.generator.generate(requests):
-            waiting.append((keys.pop(answer.id), answer))
+        for answer in job.generator.generate(_requests(job, plan, asked)):
+            waiting.append((asked.pop(answer.id), answer))
+            left -= 1
             counts.add(answer)
             answered.inc()
             if isinstance(answer, Failure) and not answer.lasting:
@@ -272,9 +281,19 @@ def _ask(job: Job, plan: Plan, advance: Advance) -> dict[str, Failure]:
     finally:
         # Also on Ctrl-C and on a lost service: what was answered is not asked for again.
         cache.add(waiting)
-    if keys:
-        raise RuntimeError(f"the generator left {len(keys)} requests unanswered, {min(keys)!r} among them")
+    if left:
+        raise RuntimeError(
+            f"the generator left {left} requests unanswered{', such as ' if asked else ''}{min(asked, default='')}"
+        )
     return passing
+
+
+def _requests(job: Job, plan: Plan, asked: dict[str, bytes]) -> Iterator[Request]:
+    """The requests of what is missing; `asked` gets the key of each as it is taken."""
+    for position in plan.missing:
+        request = job.request(plan.entities[position])
+        asked[request.id] = plan.keys[position]
+        yield request
 
 
 @dataclass
@@ -291,10 +310,17 @@ class _Assembly:
 
     def rows(self) -> Iterator[Row]:
         for start in range(0, len(self.plan.entities), _ASSEMBLE):
-            entities = self.plan.entities[start : start + _ASSEMBLE]
+            entities = list(self.plan.entities[start : start + _ASSEMBLE])
             answers = self.cached.answers([entity.id for entity in entities], start)
             for entity, answer in zip(entities, answers, strict=True):
-                yield self._row(entity, answer or self.passing[entity.id])
+                yield self._row(entity, answer or self._passing(entity))
+
+    def _passing(self, entity: Entity) -> Failure:
+        if entity.id not in self.passing:
+            raise StorageError(
+                f"The answer of {entity.id!r} has vanished from the cache in {self.job.store.url}; run the same command again."
+            )
+        return self.passing[entity.id]
 
     def _row(self, entity: Entity, answer: Answer) -> Row:
         text = self_text(entity)

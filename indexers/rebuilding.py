@@ -78,7 +78,7 @@ class Outcome:
 
 def make_job(workspace: Workspace, wishes: Wishes) -> Job:
     """The job that the settings and the command line describe; opens the generator."""
-    entities = list(workspace.dataset.entities(wishes.side))
+    entities = workspace.dataset.entities(wishes.side)
     chosen = entities if wishes.limit is None else entities[: wishes.limit]
     settings = workspace.settings
     return Job(

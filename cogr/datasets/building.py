@@ -1,6 +1,7 @@
 """From records to a data set: duplicates, unknown ids, binary labels, splits, notes and the hash.
 
 A loader feeds a `Builder` items first, then queries, then judgements; what a format looks like is the loader's business.
+Of items nothing is kept in memory but some numbers each (`cogr.items`); queries and judgements are.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from cogr.datasets.fields import check_id, check_text
+from cogr.datasets.item_table import ItemTable
 from cogr.datasets.reading import Place
 from cogr.errors import DataError, SettingsError
+from cogr.items import in_id_order
 from cogr.records import SPLITS, Dataset, Item, Query, Side, Split
 
 DEFAULT_TEST_SHARE = 0.1
@@ -71,29 +74,31 @@ class Builder:
         self.name = name
         self.options = options
         self.notes: Counter[str] = Counter()
-        self._items: dict[str, Item] = {}
-        self._item_places: dict[str, Place] = {}
+        self._items = ItemTable()
         self._queries: dict[str, Query] = {}
         self._query_places: dict[str, Place] = {}
         self._splits: dict[str, tuple[Split, Place]] = {}
         self._judged: dict[str, dict[str, float]] = {}
-        self._updated: dict[Side, dict[str, datetime]] = {}
+        self._updated: dict[str, datetime] = {}
         self._judgements = 0
         self._first_unknown = ""
 
-    def item(self, place: Place, id: str, title: str, text: str) -> None:
-        """Add an item to the universe. Raises DataError for a bad or repeated id."""
-        if id in self._items:
-            raise DataError(
-                f"{place}: the item id {id!r} is already taken by {self._item_places[id]}; give each item its own id."
-            )
+    def item(self, place: Place, id: str, title: str, text: str, updated: datetime | None = None) -> None:
+        """Add an item to the universe, and when it last changed, where that is known. Raises DataError for a bad id; for a repeated one when all items are there."""
         item = Item(check_id(id, "id", place), self._clean(title, "title", place), self._clean(text, "text", place))
         self.notes[BLANK_ITEMS] += not (item.title.strip() or item.text.strip())
-        self._items[id] = item
-        self._item_places[id] = place
+        self._items.add(place, item, updated)
 
-    def query(self, place: Place, id: str, text: str, weight: float = 1.0, split: str | None = None) -> None:
-        """Add a query. Raises DataError for a bad or repeated id, a blank text, a bad weight or an unknown split."""
+    def query(
+        self,
+        place: Place,
+        id: str,
+        text: str,
+        weight: float = 1.0,
+        split: str | None = None,
+        updated: datetime | None = None,
+    ) -> None:
+        """Add a query, and when it last changed, where that is known. Raises DataError for a bad or repeated id, a blank text, a bad weight or an unknown split."""
         if id in self._queries:
             raise DataError(
                 f"{place}: the query id {id!r} is already taken by {self._query_places[id]}; give each query its own id."
@@ -105,13 +110,10 @@ class Builder:
             raise DataError(f"{place}: the weight {weight} of query {id!r} is below 0; write 0 or more.")
         self._queries[id] = query
         self._query_places[id] = place
+        if updated is not None:
+            self._updated[id] = updated
         if split is not None:
             self.assign(place, id, split)
-
-    def updated(self, side: Side, id: str, time: datetime | None) -> None:
-        """Note when an entity last changed, where the record says so."""
-        if time is not None:
-            self._updated.setdefault(side, {})[id] = time
 
     def has_query(self, id: str) -> bool:
         """True when the query was added already."""
@@ -133,17 +135,17 @@ class Builder:
     def judgement(self, place: Place, query_id: str, item_id: str, grade: float) -> None:
         """Add a judgement. One of an unknown query or item is counted; of several of one pair the highest grade stays."""
         self._judgements += 1
-        query, item = self._queries.get(query_id), self._items.get(item_id)
-        if query is None or item is None:
+        query = self._queries.get(query_id)
+        if query is None or item_id not in self._items:
             what, unknown = ("query", query_id) if query is None else ("item", item_id)
             self.notes[UNKNOWN_QUERIES if query is None else UNKNOWN_ITEMS] += 1
             self._first_unknown = self._first_unknown or f"{place}: the {what} {unknown!r}"
             return
         grades = self._judged.setdefault(query.id, {})
-        if item.id in grades:
+        if item_id in grades:
             self.notes[REPEATED] += 1
-            grade = max(grade, grades[item.id])
-        grades[item.id] = float(grade)
+            grade = max(grade, grades[item_id])
+        grades[item_id] = float(grade)
 
     def _clean(self, text: str, key: str, place: Place) -> str:
         check_text(text, key, place)
@@ -159,10 +161,11 @@ class Builder:
             test_share: the data's fixed test share, drawn with seed 0, where its definition names one.
 
         Raises:
-            DataError: no items, no relevant items, too many judgements of unknown ids, or splits for some queries only.
+            DataError: no items, repeated ids of items, no relevant items, too many judgements of unknown ids, or splits for some queries only.
             SettingsError: a test share is set, but the data names its own splits.
         """
-        if not self._items:
+        items = self._items.whole
+        if not len(items):
             raise DataError(f"The data set {self.name} has no items; check dataset.path.")
         self._check_unknown()
         relevant = self._relevant()
@@ -171,10 +174,12 @@ class Builder:
         unlabelled = tuple(query for id_, query in self._queries.items() if id_ not in relevant)
         self.notes[UNLABELLED] += len(unlabelled)
         judged = {id_: self._judged[id_] for id_ in splits}
-        dataset = Dataset(
-            self.name, tuple(self._items.values()), queries, relevant, judged, "", +self.notes, unlabelled
-        )
-        return replace(dataset, dataset_hash=content_hash(dataset), updated=self._updated)
+        dataset = Dataset(self.name, items, queries, relevant, judged, "", +self.notes, unlabelled)
+        return replace(dataset, dataset_hash=content_hash(dataset), updated=self._times())
+
+    def _times(self) -> Mapping[Side, Mapping[str, datetime]]:
+        times: dict[Side, Mapping[str, datetime]] = {"item": self._items.times, "query": self._updated}
+        return {side: known for side, known in times.items() if known}
 
     def _check_unknown(self) -> None:
         unknown = self.notes[UNKNOWN_QUERIES] + self.notes[UNKNOWN_ITEMS]
@@ -235,7 +240,7 @@ def content_hash(dataset: Dataset) -> str:
         # Length-prefixed parts: two different contents never give one string.
         sha.update("".join(f"{len(part)}:{part}" for part in parts).encode())
 
-    for item in sorted(dataset.items, key=lambda item: item.id):
+    for item in in_id_order(dataset.items):
         add(("item", item.id, item.title, item.text))
     for split in SPLITS:
         for query in sorted(dataset.queries[split], key=lambda query: query.id):

@@ -17,6 +17,7 @@ from cogr.datasets.building import content_hash
 from cogr.datasets.fields import check_id, id_field, number_field, text_field
 from cogr.datasets.reading import Place, json_records, lines
 from cogr.errors import DataError
+from cogr.items import Items, ItemsSpool
 from cogr.keywords import normalise
 from cogr.records import SPLITS, Dataset, Entity, Item, Query, Side
 
@@ -44,8 +45,6 @@ class Changes:
         return replace(changed, dataset_hash=content_hash(changed))
 
     def _with_items(self, dataset: Dataset) -> Dataset:
-        items: dict[str, Any] = {item.id: item for item in dataset.items if item.id not in self.deletes}
-        items.update(self.upserts)
         relevant = {query: kept for query, ids in dataset.relevant.items() if (kept := ids - self.deletes)}
         judged = {
             query: {item: grade for item, grade in grades.items() if item not in self.deletes}
@@ -56,12 +55,23 @@ class Changes:
         bare = [query for query in dataset.all_queries() if query.id not in relevant]
         return replace(
             dataset,
-            items=tuple(items.values()),
+            items=self._changed_items(dataset),
             queries=queries,
             relevant=relevant,
             judged=judged,
             unlabelled=(*dataset.unlabelled, *bare),
         )
+
+    def _changed_items(self, dataset: Dataset) -> Items:
+        """A changed item keeps its place, a new one comes last."""
+        spool, new = ItemsSpool(), dict[str, Any](self.upserts)
+        for item in dataset.items:
+            changed = new.pop(item.id, item)
+            if item.id not in self.deletes:
+                spool.add(changed)
+        for item in new.values():
+            spool.add(item)
+        return spool.items()
 
     def _with_queries(self, dataset: Dataset) -> Dataset:
         upserts: Mapping[str, Any] = self.upserts
@@ -142,7 +152,8 @@ def changes_of_ids(dataset: Dataset, side: Side, ids: Collection[str], known: Co
     Raises:
         DataError: an id that neither has.
     """
-    entities = {entity.id: entity for entity in dataset.entities(side)}
+    asked = frozenset(ids)
+    entities = {entity.id: entity for entity in dataset.entities(side) if entity.id in asked}
     for id_ in ids:
         if id_ not in entities and id_ not in known:
             raise DataError(
@@ -158,15 +169,19 @@ def changes_since(dataset: Dataset, side: Side, since: datetime, known: Collecti
     Raises:
         DataError: no entity of the side says when it was updated.
     """
-    entities = {entity.id: entity for entity in dataset.entities(side)}
     updated = dataset.updated.get(side, {})
     if not updated:
         raise DataError(
             f"No {side} of the data set {dataset.name} has a field 'updated', which --since goes by; add it, or name the "
             "changes with --changed or --ids."
         )
-    upserts = {id_: entity for id_, entity in entities.items() if id_ in updated and updated[id_] >= since}
-    return Changes(side, upserts, frozenset(id_ for id_ in known if id_ not in entities))
+    upserts: dict[str, Entity] = {}
+    gone = set(known)
+    for entity in dataset.entities(side):
+        gone.discard(entity.id)
+        if entity.id in updated and updated[entity.id] >= since:
+            upserts[entity.id] = entity
+    return Changes(side, upserts, frozenset(gone))
 
 
 def changes_of_log(path: Path, min_count: int, known: Collection[str]) -> Changes:

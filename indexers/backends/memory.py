@@ -20,24 +20,28 @@ from cogr.errors import CheckFailedError, SnapshotError
 from cogr.keywords import normalise
 from cogr.mirror import Mirror
 from cogr.records import SIDES, Side
-from cogr.snapshots import Row, Snapshot, open_snapshot
+from cogr.snapshots import SCHEMA, Row, Snapshot, open_snapshot
 from cogr.store import Store
+from cogr.strings import Strings, StringsSpool
 from indexers.backends.base import Hit, Listed, Mismatch, Pushed, SearchResult, Verified
 from indexers.backends.checks import check_normalisers, check_side, mismatches, sample, side_of
 from indexers.backends.mirrors import mirror_folder, mirror_of
 
 _SERVING = "memory/serving.json"
+_ANSWERS = ["self", "keywords"]
 
 
 @dataclass(frozen=True)
 class _Opened:
-    """A pushed snapshot, ready to be searched. Rows of `table` are in id order, as the mirror's dense ids."""
+    """A pushed snapshot, ready to be searched. Texts and rows of `answers` are in id order, as the mirror's dense ids.
+
+    Attributes:
+        answers: own text and keywords of every query, for look-ups; empty for items.
+    """
 
     mirror: Mirror
-    table: pa.Table
-
-    def text(self, dense: int) -> str:
-        return str(self.table["text"][dense].as_py())
+    texts: Strings
+    answers: pa.Table
 
 
 class MemoryBackend:
@@ -139,7 +143,7 @@ class MemoryBackend:
             Hit(
                 entity,
                 score,
-                opened.text(dense),
+                opened.texts[dense],
                 opened.mirror.explain(distinct, entity) if explain else {},
             )
             for entity, score, dense in zip(ranking.ids, ranking.scores.tolist(), ranking.dense.tolist(), strict=True)
@@ -156,7 +160,7 @@ class MemoryBackend:
 
     def lookup(self, text: str, *, snapshot: str | None = None) -> Sequence[str] | None:
         """Precomputed keywords of a query text; None when the query side does not hold it."""
-        table = self._opened(self._chosen("query", snapshot)).table
+        table = self._opened(self._chosen("query", snapshot)).answers
         own = normalise(text)
         row = pc.index(table["self"], own).as_py() if own else -1
         return tuple(table["keywords"][row].as_py()) if row >= 0 else None
@@ -180,10 +184,12 @@ class MemoryBackend:
 
     def _open(self, snapshot_id: str) -> _Opened:
         snapshot = open_snapshot(self._store, snapshot_id)
-        columns = ["text"] if snapshot.side == "item" else ["text", "self", "keywords"]
-        batches = [batch.select(columns) for batch in snapshot.batches()]
-        table = pa.Table.from_batches(batches) if batches else pa.table({name: [] for name in columns})
-        return _Opened(mirror_of(self._store, snapshot), table)
+        texts, answers = StringsSpool(), [SCHEMA.empty_table().select(_ANSWERS)]
+        for batch in snapshot.batches():
+            texts.append(batch["text"])
+            if snapshot.side == "query":
+                answers.append(pa.Table.from_batches([batch.select(_ANSWERS)]))
+        return _Opened(mirror_of(self._store, snapshot), texts.strings(), pa.concat_tables(answers))
 
     def _chosen(self, side: Side, snapshot: str | None) -> str:
         """The snapshot to search: the named one, or the one that serves."""

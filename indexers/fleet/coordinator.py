@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pyroaring import BitMap
+
+from cogr.bitmaps import to_array
 from cogr.errors import CheckFailedError, ServiceError, StorageError
 from cogr.fleet_settings import FleetSettings
 from indexers.cache import GenerationCache
@@ -70,7 +72,7 @@ class Coordinator:
         self._cache = GenerationCache(parts.job.store, parts.job.generator.fingerprint)
         done, given_up = (len(parts.folder.names(folder)) for folder in ("done", "given_up"))
         self._gauges = Gauges(parts.job.side, done, given_up)
-        self._todo: deque[int] = deque()
+        self._todo = BitMap()
         self._number = 0
         self._setbacks: list[str] = []
         self._answered = self._shown = 0
@@ -89,10 +91,9 @@ class Coordinator:
             ServiceError: the broker is away for too long, or workers fail without any answer in between.
             StorageError: answers that workers reported are not in this store.
         """
-        missing = set(self._p.plan.missing)
+        missing = self._p.plan.missing
         for _ in range(_ROUNDS):
-            adopted = self._mender.adopt(self._ledger, missing)
-            self._todo = deque(position for position in self._p.plan.missing if position in missing - adopted)
+            self._todo = missing - self._mender.adopt(self._ledger, missing)
             self._until_settled()
             missing = self._still_missing(missing)
             if not missing:
@@ -113,12 +114,11 @@ class Coordinator:
             if self._ledger.shards:
                 time.sleep(self._settings.poll_seconds)
 
-    def _still_missing(self, asked: set[int]) -> set[int]:
+    def _still_missing(self, asked: BitMap) -> BitMap:
         """Positions without an answer although nothing is under way any more."""
-        entities, keys = self._p.plan.entities, self._p.plan.keys
-        positions = [position for position in sorted(asked) if entities[position].id not in self.passing]
-        found = self._cache.load([keys[position] for position in positions]).missing()
-        return {positions[i] for i in found}
+        entities, positions = self._p.plan.entities, to_array(asked)
+        found = positions[to_array(self._cache.missing(self._p.plan.keys.take(positions)))]
+        return BitMap(position for position in found.tolist() if entities[position].id not in self.passing)
 
     # What workers wrote
 
@@ -206,7 +206,9 @@ class Coordinator:
         running = len(self._ledger.living)
         while self._todo and len(self._ledger.shards) - running < running + 2:
             size = self._pace.next_size(len(self._todo), running)
-            positions = [self._todo.popleft() for _ in range(size)]
+            taken = self._todo[:size]
+            self._todo -= taken
+            positions = list(taken)
             shard = Shard(shard_name(self._p.lease.term, self._number, size), positions)
             shard.span = traces.begin("shard", shard=shard.name, entities=size)
             self._number += 1

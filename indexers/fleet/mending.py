@@ -5,6 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
+from pyroaring import BitMap
+
+from cogr.bitmaps import to_bitmap
 from cogr.fleet_settings import FleetSettings
 from cogr.store import Store
 from indexers.cache import GenerationCache
@@ -12,6 +15,7 @@ from indexers.fleet.ledger import Ledger, Shard
 from indexers.fleet.records import Done, GivenUp, RunFolder, shard_name
 from indexers.fleet.shards import Keyed, read_keys, write_shard
 from indexers.generators.base import Failure
+from indexers.keys import Keys
 from indexers.rebuild import Job, Plan
 from indexers.telemetry import traces
 
@@ -74,7 +78,7 @@ class Mender:
         return parts, len(shard.positions) - len(left)
 
     def _missing(self, positions: Sequence[int]) -> list[int]:
-        found = self._cache.load([self._plan.keys[i] for i in positions]).missing()
+        found = self._cache.missing(Keys.of(self._plan.keys[i] for i in positions))
         return [positions[i] for i in found]
 
     def _set_aside(self, shard: Shard, position: int) -> None:
@@ -84,16 +88,16 @@ class Mender:
         self._cache.add([(self._plan.keys[position], Failure(id_, reason))])
         self._folder.write(GivenUp(shard=shard.name, why=reason, set_aside={id_: reason}), f"given_up/{shard.name}")
 
-    def adopt(self, ledger: Ledger, missing: set[int]) -> set[int]:
+    def adopt(self, ledger: Ledger, missing: BitMap) -> BitMap:
         """Take over the open shards that an earlier coordinator has left. Returns the positions that they cover."""
         given_up = {name: self._folder.read(GivenUp, f"given_up/{name}") for name in self._folder.names("given_up")}
         suspects = {part for record in given_up.values() if record is not None for part in record.parts}
-        positions = {self._plan.keys[position]: position for position in missing}
-        covered: set[int] = set()
+        covered = BitMap()
         for name in sorted({*self._folder.names("shards")} - {*self._folder.names("done")} - given_up.keys()):
-            own = {positions[key] for key in read_keys(self._folder, name) if key in positions} - covered
+            _, positions = self._plan.keys.find(Keys.of(read_keys(self._folder, name)))
+            own = (to_bitmap(positions) & missing) - covered
             if own:
-                ledger.add(Shard(name, sorted(own), suspect=name in suspects))
+                ledger.add(Shard(name, list(own), suspect=name in suspects))
                 covered |= own
             else:
                 # Its worker died between the last answer and the result.

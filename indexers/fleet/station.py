@@ -20,12 +20,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from cogr.errors import CogrError, ServiceError
 from cogr.records import Side
 from cogr.settings import Settings
-from indexers.cache import GenerationCache, Segment
+from indexers.cache import GenerationCache, ReadCache, Segment
 from indexers.fleet.engines import EngineHeldError, Engines
 from indexers.fleet.records import FORMAT, Run, RunFolder
 from indexers.fleet.shards import Keyed, read_shard, read_trace
 from indexers.fleet.work import Work, end_at_once
 from indexers.generators.base import Answer, Completion, Failure, Generator
+from indexers.keys import Keys
 from indexers.telemetry import logs, metrics, traces
 from indexers.telemetry.answers import AnswerCounts
 from indexers.workspace import Workspace
@@ -174,13 +175,13 @@ class Station:
     def _cache_of(self, generator: Generator) -> GenerationCache:
         """The cache of the generator that is held, kept from shard to shard with what it has read."""
         if self._cache is None or self._cache[0] is not generator:
-            self._cache = generator, GenerationCache(self._workspace.store, generator.fingerprint)
+            self._cache = generator, ReadCache(self._workspace.store, generator.fingerprint)
         return self._cache[1]
 
     def _generate(self, generator: Generator, keyed: list[Keyed], work: Work) -> bool:
         """Answer what the cache lacks. Returns whether nothing is left to do."""
         cache = self._cache_of(generator)
-        missing = cache.missing([key for key, _ in keyed])
+        missing = cache.missing(Keys.of(key for key, _ in keyed))
         keys = {keyed[i][1].id: keyed[i][0] for i in missing}
         started = time.monotonic()
         flusher = _Flusher(cache, self._workspace.settings, work, AnswerCounts(work.folder.side))

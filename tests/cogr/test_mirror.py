@@ -16,12 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from cogr import bm25
+from cogr import bm25, postings, spool
 from cogr.bm25 import BM25
 from cogr.errors import DataError, SnapshotError, StorageError
 from cogr.mirror import Mirror
+from cogr.postings import PostingsBuilder
 from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
 from cogr.store import Store
+from cogr.strings import arrow_strings
 
 WORDS = ["velvet sofa", "sofa", "sessel", "椅子", "mid century", "a", "zz top"]
 ID_LIST = ["", "a", "a1", "a10", "a2", "Z", "ä", "椅", "\U0001f6cb", "￿"]
@@ -147,6 +149,37 @@ def snapshot(tmp_path: Path) -> Snapshot:
         for number in range(20_000)  # more than one batch
     ]
     return write_snapshot(Store(tmp_path / "store"), "item", rows, Provenance())
+
+
+@settings(max_examples=60, deadline=None)
+@given(worlds, st.integers(1, 3), st.integers(1, 9))
+def test_postings_do_not_depend_on_batches_and_ranges(
+    world: dict[str, tuple[list[str], str]], rows: int, at_once: int
+) -> None:
+    whole, parts = PostingsBuilder(), PostingsBuilder()
+    ids = sorted(world)
+    add(whole, world, ids)
+    for start in range(0, len(ids), rows):
+        add(parts, world, ids[start : start + rows])
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(postings, "_AT_ONCE", at_once)
+        patched.setattr(spool, "SMALL", 8)
+        found, expected = parts.finish(), whole.finish()
+    assert list(found.ids) == list(expected.ids) == ids
+    assert list(found.terms) == list(expected.terms)
+    for name in ("starts", "entities", "set_starts", "set_terms", "own", "length_codes"):
+        one, other = getattr(found, name), getattr(expected, name)
+        assert one.dtype == other.dtype
+        assert one.tolist() == other.tolist(), name
+
+
+def add(builder: PostingsBuilder, world: dict[str, tuple[list[str], str]], ids: list[str]) -> None:
+    builder.add(
+        arrow_strings(ids),
+        arrow_strings(word for id_ in ids for word in world[id_][0]),
+        np.array([len(world[id_][0]) for id_ in ids], np.int64),
+        arrow_strings(world[id_][1] for id_ in ids),
+    )
 
 
 def test_build_from_a_snapshot(snapshot: Snapshot) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cogr import snapshots
 from cogr.errors import SnapshotError
 from cogr.snapshots import Provenance, Row, check_pair, list_snapshots, open_snapshot, write_snapshot
 from cogr.store import Store
@@ -97,3 +98,9 @@ def test_other_normalisers_never_meet(store: Store) -> None:
     store.write_json(f"snapshots/{query.id}/manifest.json", old.model_dump(mode="json"))
     with pytest.raises(SnapshotError, match="written with normaliser cogr-0"):
         open_snapshot(store, query.id)
+
+
+def test_the_vocabulary_is_counted_in_parts_too(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [Row(f"i{number:03}", "", (f"k{number % 7}", f"m{number % 11}", "all")) for number in range(100)]
+    monkeypatch.setattr(snapshots._Distinct, "_AT_ONCE", 8)
+    assert write_snapshot(store, "item", rows, Provenance()).manifest.vocabulary == 7 + 11 + 1

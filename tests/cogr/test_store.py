@@ -28,6 +28,11 @@ def test_what_was_written_is_read_and_replaced(store: Store) -> None:
     assert store.read("a/b.json") == b"22"
     assert store.list("a") == ["b.json"]
     assert store.list("nothing") == []
+    with store.replacing("a/b.json") as file:
+        file.write(b"3")
+        file.write(b"3" * (6 << 20))
+        assert store.read("a/b.json") == b"22"
+    assert store.read("a/b.json") == b"3" * (1 + (6 << 20))
     store.remove("a/b.json")
     store.remove("a/b.json")
     assert not store.exists("a/b.json")

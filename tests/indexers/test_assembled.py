@@ -10,9 +10,10 @@ from cogr.prompts import ITEM_TEMPLATES, Prompter
 from cogr.records import Item
 from cogr.store import Store
 from indexers import rebuild as rebuilding
-from indexers.cache import GenerationCache, fingerprint_hash
+from indexers.cache import GenerationCache, ReadCache, fingerprint_hash
 from indexers.generators.base import Completion
 from indexers.generators.scripted import Scripted
+from indexers.keys import Keys
 from indexers.rebuild import Job, Rebuilt, rebuild
 
 ITEMS = [Item(f"i{n}", f"Title {n}", "one two three four") for n in range(9)]
@@ -86,20 +87,19 @@ def test_a_snapshot_that_is_gone_is_assembled_again(store: Store, assembled: lis
 
 
 def test_a_cache_that_is_asked_again_reads_only_what_is_new(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    cache = GenerationCache(store, {"kind": "test"})
-    keys = [bytes([n]) * 16 for n in range(6)]
-    answers = [(key, Completion("e", "text", 1)) for key in keys]
-    assert cache.missing(keys) == [0, 1, 2, 3, 4, 5]
+    cache = ReadCache(store, {"kind": "test"})
+    each = [bytes([n]) * 16 for n in range(6)]
+    keys, answers = Keys.of(each), [(key, Completion("e", "text", 1)) for key in each]
+    assert list(cache.missing(keys)) == [0, 1, 2, 3, 4, 5]
     GenerationCache(store, {"kind": "test"}).add(answers[:2])
-    assert cache.missing(keys) == [2, 3, 4, 5]
+    assert list(cache.missing(keys)) == [2, 3, 4, 5]
     opened: list[str] = []
     read = Store.open
     monkeypatch.setattr(Store, "open", lambda self, path, mode="rb": opened.append(path) or read(self, path, mode))
     cache.add(answers[4:])
-    assert cache.missing(keys) == [2, 3] == cache.load(keys).missing()
-    assert cache.missing(keys[1:5]) == [1, 2]
-    # One by `missing`, and both by `load`.
-    assert len(opened) == 3
+    assert list(cache.missing(keys)) == [2, 3]
+    assert list(cache.missing(Keys.of(each[1:5]))) == [1, 2]
+    assert len(opened) == 1
     for name in store.list(f"cache/{fingerprint_hash({'kind': 'test'})}"):
         store.remove(f"cache/{fingerprint_hash({'kind': 'test'})}/{name}")
-    assert cache.missing(keys) == [0, 1, 2, 3, 4, 5]
+    assert list(cache.missing(keys)) == [0, 1, 2, 3, 4, 5]

@@ -310,7 +310,7 @@ def test_a_shard_that_is_done_twice_is_done_once(workspace: Workspace) -> None:
     # Even by a worker that knows nothing of the first one's result.
     workspace.store.remove(f"{folder.path}/done/0001-00000-20.json")
     assert "done, 0 generated" in station.take(task(run))
-    assert make_plan(make_job(workspace, Wishes("item"))).missing == []
+    assert not make_plan(make_job(workspace, Wishes("item"))).missing
     result = folder.read(Done, "done/0001-00000-20")
     assert result is not None
     assert (result.entities, result.items) == (20, 0)
@@ -460,7 +460,7 @@ def test_a_service_that_is_away_stops_the_rebuild_and_the_next_one_goes_on(works
     scripted.away_after = None
     resumed = coordinator(workspace, alone, Station(workspace, "two"), [])
     resumed.work()
-    assert make_plan(make_job(workspace, Wishes("item"))).missing == []
+    assert not make_plan(make_job(workspace, Wishes("item"))).missing
     found = overview(workspace.store, "item", 5)
     assert found is not None
     assert (found.answered, found.waiting, found.running) == (20, 0, 0)
@@ -482,7 +482,7 @@ def test_answers_that_are_not_what_the_worker_said_are_asked_for_again(workspace
     station = Spoiling(workspace, "one")
     coordinator(workspace, alone, station, []).work()
     assert station.spoiled == 2
-    assert make_plan(make_job(workspace, Wishes("item"))).missing == []
+    assert not make_plan(make_job(workspace, Wishes("item"))).missing
 
 
 def test_failures_for_the_time_being_are_passed_on_and_tried_again_later(workspace: Workspace, alone: Any) -> None:

@@ -9,10 +9,19 @@ from pathlib import Path
 
 import pytest
 
+from cogr.settings import OpenSearchSettings
 from ops.cli import main
 from ops.servers import instances
 from ops.servers.state import read_state
 from tests.commands import Command, Ended, run_here
+from tests.ops.client_worlds import ClientWorld, client_world
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory, opensearch: OpenSearchSettings) -> Iterator[ClientWorld]:
+    """What the clients' tests search."""
+    with client_world(tmp_path_factory.mktemp("client"), opensearch) as made:
+        yield made
 
 
 @pytest.fixture

@@ -1,6 +1,9 @@
-"""A client of the CoGR query expander and of the OpenSearch index behind it: `Client`, and `AsyncClient` for asyncio."""
+"""A client of the CoGR query expander and of the OpenSearch index behind it: `Client`, and `AsyncClient` for asyncio.
 
-from cogr_client.answers import Expansion, Found, Hit, SearchError
+`cogr_client.langchain` and `cogr_client.haystack` make a retriever of it; they need the extras of these names.
+"""
+
+from cogr_client.answers import Expansion, Found, Hit, RefusedError, SearchError
 from cogr_client.clients import AsyncClient, Client
 
-__all__ = ["AsyncClient", "Client", "Expansion", "Found", "Hit", "SearchError"]
+__all__ = ["AsyncClient", "Client", "Expansion", "Found", "Hit", "RefusedError", "SearchError"]

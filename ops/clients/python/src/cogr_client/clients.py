@@ -1,107 +1,34 @@
-"""The two clients. They differ in `await` alone; what is sent and what answers mean is in `answers`."""
+"""The two clients: they carry talks, one blocking, one with `await`. What is said is in `talks`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Self, Unpack
 
 import httpx
 
-from cogr_client.answers import DEFAULT_INDEX, Expansion, Found, SearchError, read_found, search_body
-
-_EXACT = {"search_type": "dfs_query_then_fetch"}
-_Auth = tuple[str, str]
+from cogr_client.answers import Expansion, Found
+from cogr_client.talks import Addresses, Answer, SearchOptions, T, Talk
 
 
-class _Requests:
-    """What both clients send, and how they read it.
+class Client:
+    """The blocking client. Use it in a `with` block or close it; one serves many threads.
 
     Args:
         expander: address of the expander.
         opensearch: address of OpenSearch; None for a client that only expands.
-        index: alias of the items, for searches without an answer of the expander.
-        token: bearer token of the expander.
-        auth: user and password of OpenSearch.
-        patience: seconds to wait for the expander; beyond it the bare query is used.
-        timeout: seconds to wait for OpenSearch.
         verify: CA file for TLS, or False to trust anybody.
+        addresses: the other attributes of `Addresses`: prefix, token, auth, patience, timeout.
     """
 
     def __init__(
-        self,
-        expander: str,
-        opensearch: str | None = None,
-        *,
-        index: str = DEFAULT_INDEX,
-        token: str | None = None,
-        auth: _Auth | None = None,
-        patience: float = 0.5,
-        timeout: float = 10.0,
-        verify: bool | str = True,
+        self, expander: str, opensearch: str | None = None, *, verify: bool | str = True, **addresses: Any
     ) -> None:
-        self._index = index
-        self._expander: dict[str, Any] = {"base_url": expander, "timeout": patience, "verify": verify}
-        if token is not None:
-            self._expander["headers"] = {"authorization": f"Bearer {token}"}
-        self._opensearch: dict[str, Any] = {"base_url": opensearch or "", "timeout": timeout, "verify": verify}
-        if auth is not None:
-            self._opensearch["auth"] = auth
-        self._can_search = opensearch is not None
+        self._to = Addresses(expander=expander, opensearch=opensearch, **addresses)
+        self._http = httpx.Client(verify=verify)
 
-    def _path(self, expansion: Expansion) -> str:
-        if not self._can_search:
-            raise SearchError("this client has no address of OpenSearch; give one to search")
-        return f"/{expansion.index or self._index}/_search"
-
-    @staticmethod
-    def _read_one(answer: httpx.Response, query: str) -> Expansion:
-        said = _checked(answer)
-        return Expansion.bare(query) if said is None else Expansion.read(said, said)
-
-    @staticmethod
-    def _read_many(answer: httpx.Response, queries: Sequence[str]) -> list[Expansion]:
-        said = _checked(answer)
-        if said is None:
-            return [Expansion.bare(query) for query in queries]
-        return [Expansion.read(one, said) for one in said["answers"]]
-
-    @staticmethod
-    def _read_found(answer: httpx.Response, expansion: Expansion) -> Found:
-        if answer.is_error:
-            raise SearchError(f"OpenSearch refuses with status {answer.status_code}: {answer.text[:500]}")
-        try:
-            return read_found(answer.json(), expansion)
-        except ValueError as error:
-            raise SearchError("OpenSearch's answer is no JSON; check its address") from error
-
-
-def _checked(answer: httpx.Response) -> Any:
-    """The expander's words; None when it is ill or busy.
-
-    Raises:
-        ValueError: it refuses the request: a wrong token, too long a query.
-    """
-    if answer.status_code == 429 or answer.is_server_error:
-        return None
-    if answer.is_error:
-        raise ValueError(f"The expander refuses with status {answer.status_code}: {answer.text[:500]}")
-    return answer.json()
-
-
-class Client(_Requests):
-    """The blocking client. Use it in a `with` block or close it; one serves many threads. Arguments as of its base."""
-
-    @cached_property
-    def _asks(self) -> httpx.Client:
-        return httpx.Client(**self._expander)
-
-    @cached_property
-    def _searches(self) -> httpx.Client:
-        return httpx.Client(**self._opensearch)
-
-    def __enter__(self) -> Client:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -111,57 +38,45 @@ class Client(_Requests):
 
     def close(self) -> None:
         """Close the connections."""
-        self._asks.close()
-        self._searches.close()
+        self._http.close()
 
     def expand(self, query: str) -> Expansion:
-        """Keywords of a query; the bare query when the expander is away. Raises ValueError when it refuses."""
-        try:
-            answer = self._asks.post("/expand", json={"query": query})
-        except httpx.TransportError:
-            return Expansion.bare(query)
-        return self._read_one(answer, query)
+        """Keywords of a query; the bare query when the expander is away. Raises RefusedError."""
+        return self._carry(self._to.expand(query))
 
     def expand_many(self, queries: Sequence[str]) -> list[Expansion]:
         """The same for several, by one request."""
+        return self._carry(self._to.expand_many(queries))
+
+    def search(self, query: str, **options: Unpack[SearchOptions]) -> Found:
+        """Expand and search. Raises SearchError, and RefusedError as of `expand`."""
+        return self._carry(self._to.search(query, options))
+
+    def _carry(self, talk: Talk[T]) -> T:
         try:
-            answer = self._asks.post("/expand", json={"queries": list(queries)})
-        except httpx.TransportError:
-            return [Expansion.bare(query) for query in queries]
-        return self._read_many(answer, queries)
+            request = next(talk)
+            while True:
+                request = talk.send(self._post(request))
+        except StopIteration as ended:
+            return ended.value  # type: ignore[no-any-return]
 
-    def search(
-        self,
-        query: str,
-        *,
-        size: int = 10,
-        filters: Sequence[Mapping[str, Any]] = (),
-        search_after: Sequence[Any] | None = None,
-        aggs: Mapping[str, Any] | None = None,
-        fields: Sequence[str] = (),
-    ) -> Found:
-        """Expand and search. Raises SearchError, and ValueError as of `expand`."""
-        expansion = self.expand(query)
-        path, body = self._path(expansion), search_body(expansion, size, filters, search_after, aggs, fields)
+    def _post(self, request: dict[str, Any]) -> Answer:
         try:
-            answer = self._searches.post(path, params=_EXACT, json=body)
-        except httpx.TransportError as error:
-            raise SearchError(f"OpenSearch can't be reached: {error}") from error
-        return self._read_found(answer, expansion)
+            return self._http.post(**request)
+        except httpx.RequestError as error:
+            return error
 
 
-class AsyncClient(_Requests):
-    """The client for asyncio. Use it in an `async with` block or close it. Arguments as of its base."""
+class AsyncClient:
+    """The client for asyncio. Use it in an `async with` block or close it. Arguments, methods and errors as of `Client`."""
 
-    @cached_property
-    def _asks(self) -> httpx.AsyncClient:
-        return httpx.AsyncClient(**self._expander)
+    def __init__(
+        self, expander: str, opensearch: str | None = None, *, verify: bool | str = True, **addresses: Any
+    ) -> None:
+        self._to = Addresses(expander=expander, opensearch=opensearch, **addresses)
+        self._http = httpx.AsyncClient(verify=verify)
 
-    @cached_property
-    def _searches(self) -> httpx.AsyncClient:
-        return httpx.AsyncClient(**self._opensearch)
-
-    async def __aenter__(self) -> AsyncClient:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(
@@ -171,40 +86,30 @@ class AsyncClient(_Requests):
 
     async def aclose(self) -> None:
         """Close the connections."""
-        await self._asks.aclose()
-        await self._searches.aclose()
+        await self._http.aclose()
 
     async def expand(self, query: str) -> Expansion:
-        """Keywords of a query; the bare query when the expander is away. Raises ValueError when it refuses."""
-        try:
-            answer = await self._asks.post("/expand", json={"query": query})
-        except httpx.TransportError:
-            return Expansion.bare(query)
-        return self._read_one(answer, query)
+        """As `Client.expand`."""
+        return await self._carry(self._to.expand(query))
 
     async def expand_many(self, queries: Sequence[str]) -> list[Expansion]:
-        """The same for several, by one request."""
-        try:
-            answer = await self._asks.post("/expand", json={"queries": list(queries)})
-        except httpx.TransportError:
-            return [Expansion.bare(query) for query in queries]
-        return self._read_many(answer, queries)
+        """As `Client.expand_many`."""
+        return await self._carry(self._to.expand_many(queries))
 
-    async def search(
-        self,
-        query: str,
-        *,
-        size: int = 10,
-        filters: Sequence[Mapping[str, Any]] = (),
-        search_after: Sequence[Any] | None = None,
-        aggs: Mapping[str, Any] | None = None,
-        fields: Sequence[str] = (),
-    ) -> Found:
-        """Expand and search. Raises SearchError, and ValueError as of `expand`."""
-        expansion = await self.expand(query)
-        path, body = self._path(expansion), search_body(expansion, size, filters, search_after, aggs, fields)
+    async def search(self, query: str, **options: Unpack[SearchOptions]) -> Found:
+        """As `Client.search`."""
+        return await self._carry(self._to.search(query, options))
+
+    async def _carry(self, talk: Talk[T]) -> T:
         try:
-            answer = await self._searches.post(path, params=_EXACT, json=body)
-        except httpx.TransportError as error:
-            raise SearchError(f"OpenSearch can't be reached: {error}") from error
-        return self._read_found(answer, expansion)
+            request = next(talk)
+            while True:
+                request = talk.send(await self._post(request))
+        except StopIteration as ended:
+            return ended.value  # type: ignore[no-any-return]
+
+    async def _post(self, request: dict[str, Any]) -> Answer:
+        try:
+            return await self._http.post(**request)
+        except httpx.RequestError as error:
+            return error

@@ -1,0 +1,68 @@
+#!/bin/sh
+# Expand a query and search with its keywords: cogr-search.sh QUERY [PARAMETERS]
+#
+# PARAMETERS is a JSON object with parameters of the search template: '{"size": 20}'. The answer is one JSON object on standard output.
+# Environment: COGR_EXPANDER and COGR_OPENSEARCH, the addresses; COGR_PREFIX (cogr), COGR_TOKEN, COGR_PATIENCE (0.5, in seconds),
+# COGR_OPENSEARCH_AUTH (user:password). Needs curl and jq. Status 2: the expander refuses; 3: OpenSearch is away or refuses.
+set -eu
+query=$1
+parameters=${2:-'{}'}
+prefix=${COGR_PREFIX:-cogr}
+scratch=$(mktemp)
+trap 'rm -f "$scratch"' EXIT
+
+fail() {
+  echo "$2" >&2
+  head -c 500 "$scratch" >&2
+  exit "$1"
+}
+
+# A POST of standard input; prints the status (000: nobody there), keeps the answer in $scratch. Secrets come by the configuration
+# on descriptor 3: a command line can be seen by everybody on the machine.
+post() {
+  : >"$scratch"
+  curl --silent --config /dev/fd/3 --output "$scratch" --write-out '%{http_code}' --max-time "$1" \
+    --header 'content-type: application/json' --data-binary @- "$2" || :
+}
+
+quoted() {
+  printf '%s' "$1" | jq -Rs .
+}
+
+expanded() {
+  jq -n --arg query "$query" '{query: $query}' |
+    post "${COGR_PATIENCE:-0.5}" "$COGR_EXPANDER/expand" 3<<END
+${COGR_TOKEN:+header = $(quoted "authorization: Bearer ${COGR_TOKEN:-}")}
+END
+}
+
+# Without an expander: the bare query.
+bare() {
+  echo "No expander: searching with the bare query." >&2
+  jq -n --arg query "$query" '
+    ($query | ascii_downcase | [splits("\\s+") | select(. != "")] | join(" ")) as $text |
+    {keywords: [$text | select(. != "")], source: "none", reason: "no expander", index: null}'
+}
+
+case $(expanded) in
+  429) expansion=$(bare) ;;
+  4*) fail 2 "The expander refuses." ;;
+  200) expansion=$(jq -ce 'select(.keywords | type == "array")' "$scratch" 2>/dev/null) || expansion=$(bare) ;;
+  *) expansion=$(bare) ;;
+esac
+
+index=$(printf '%s' "$expansion" | jq -r --arg alias "$prefix-items" '.index // $alias')
+status=$(
+  printf '%s' "$expansion" |
+    jq --arg id "$prefix-search" --argjson given "$parameters" '{$id, params: ({keywords, explain: true} + $given)}' |
+    post 10 "$COGR_OPENSEARCH/$index/_search/template?search_type=dfs_query_then_fetch" 3<<END
+${COGR_OPENSEARCH_AUTH:+user = $(quoted "${COGR_OPENSEARCH_AUTH:-}")}
+END
+)
+[ "$status" = 200 ] || fail 3 "OpenSearch can't be reached or refuses (status $status)."
+jq -e 'select(.timed_out | not) | select(._shards.failed == 0)' "$scratch" >/dev/null 2>&1 || fail 3 "OpenSearch gave no whole answer."
+jq --argjson expansion "$expansion" '{
+  total: .hits.total.value,
+  hits: [.hits.hits[] | {id: ._source.item_id, score: .sort[0], source: ._source, matched: (.matched_queries // []), sort}],
+  aggregations: (.aggregations // {}),
+  $expansion}' "$scratch"

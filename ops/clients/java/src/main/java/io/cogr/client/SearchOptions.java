@@ -1,0 +1,81 @@
+package io.cogr.client;
+
+import jakarta.json.Json;
+import jakarta.json.JsonArrayBuilder;
+import jakarta.json.JsonObjectBuilder;
+import jakarta.json.JsonReader;
+import jakarta.json.JsonValue;
+import java.io.StringReader;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import org.opensearch.client.json.PlainJsonSerializable;
+import org.opensearch.client.opensearch._types.FieldValue;
+import org.opensearch.client.opensearch._types.aggregations.Aggregation;
+import org.opensearch.client.opensearch._types.query_dsl.Query;
+
+/**
+ * How to search: parameters of the stored search template. Immutable; every method gives new options.
+ *
+ * @param parameters by their names
+ */
+public record SearchOptions(Map<String, JsonValue> parameters) {
+
+    /** Ten results and nothing else. */
+    public static SearchOptions defaults() {
+        return new SearchOptions(Map.of());
+    }
+
+    /** Results in a page. */
+    public SearchOptions size(int size) {
+        return parameter("size", Json.createValue(size));
+    }
+
+    /** Query clauses that results must meet; they don't score. */
+    public SearchOptions filters(Query... filters) {
+        JsonArrayBuilder clauses = Json.createArrayBuilder();
+        for (Query filter : filters) {
+            clauses.add(json(filter));
+        }
+        return parameter("filters", clauses.build());
+    }
+
+    /** The {@link Hit#sort} of the last hit of the page before. */
+    public SearchOptions searchAfter(List<FieldValue> sort) {
+        JsonArrayBuilder values = Json.createArrayBuilder();
+        for (FieldValue value : sort) {
+            // Of a text it says the bare text.
+            values.add(value.isString() ? Json.createValue(value.stringValue()) : read(value._toJsonString()));
+        }
+        return parameter("search_after", values.build());
+    }
+
+    /** Aggregations, for facets. */
+    public SearchOptions aggregations(Map<String, Aggregation> aggregations) {
+        JsonObjectBuilder named = Json.createObjectBuilder();
+        aggregations.forEach((name, aggregation) -> named.add(name, json(aggregation)));
+        return parameter("aggs", named.build());
+    }
+
+    /** More fields of the document to give back than {@code item_id} and {@code text}. */
+    public SearchOptions fields(String... fields) {
+        return parameter("fields", Json.createArrayBuilder(List.of(fields)).build());
+    }
+
+    /** Any parameter of the search template, as JSON. */
+    public SearchOptions parameter(String name, JsonValue value) {
+        Map<String, JsonValue> more = new HashMap<>(parameters);
+        more.put(name, value);
+        return new SearchOptions(Map.copyOf(more));
+    }
+
+    private static JsonValue json(PlainJsonSerializable value) {
+        return read(value.toJsonString());
+    }
+
+    private static JsonValue read(String text) {
+        try (JsonReader reader = Json.createReader(new StringReader(text))) {
+            return reader.readValue();
+        }
+    }
+}

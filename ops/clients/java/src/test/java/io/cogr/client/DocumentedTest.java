@@ -1,0 +1,36 @@
+package io.cogr.client;
+
+import static org.junit.jupiter.api.Assertions.assertThrows;
+
+import java.io.IOException;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.condition.EnabledIfEnvironmentVariable;
+import org.opensearch.client.opensearch.OpenSearchClient;
+import org.opensearch.client.opensearch._types.query_dsl.Query;
+import org.opensearch.client.transport.OpenSearchTransport;
+
+/** What docs/client-java.md shows, word for word: tests/ops/test_client_docs.py compares them. */
+@EnabledIfEnvironmentVariable(named = "COGR_CLIENT_WORLD", matches = ".+")
+class DocumentedTest {
+    @Test
+    void anExampleInAWorldThatHasNoSuchShop() throws IOException {
+        try (OpenSearchTransport transport = World.transport("absent")) {
+            assertThrows(SearchException.class, () -> example(transport));
+        }
+    }
+
+    private static void example(OpenSearchTransport transport) {
+        var opensearch = new OpenSearchClient(transport);
+        var client = CogrClient.of("http://localhost:8600", opensearch)
+                .prefix("shop")
+                .token(System.getenv("COGR_TOKEN"))
+                .build();
+
+        Query some = Query.of(query -> query.ids(ids -> ids.values("item-085", "item-050")));
+        Found found = client.search("leather couch", SearchOptions.defaults().size(20).filters(some));
+        System.out.println(found.total() + " items, keywords from " + found.expansion().source());
+        for (Hit hit : found.hits()) {
+            System.out.println(hit.id() + " " + hit.score() + " " + hit.matched() + " " + hit.source().getString("text"));
+        }
+    }
+}

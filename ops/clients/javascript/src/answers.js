@@ -1,0 +1,99 @@
+/**
+ * What the expander and OpenSearch answer, as values. Nothing here sends anything.
+ * @module
+ */
+
+/** The expander refuses the request: a wrong token, too long a query. It is the caller's to mend. */
+export class RefusedError extends Error {
+  name = "RefusedError";
+}
+
+/** OpenSearch can't be reached, refuses, or gives only a part of an answer. */
+export class SearchError extends Error {
+  name = "SearchError";
+}
+
+/**
+ * A query's keywords.
+ *
+ * @typedef {object} Expansion
+ * @property {string[]} keywords the normalised query first, then its keywords
+ * @property {"cache" | "index" | "model" | "none"} source where they come from; with none the query is its own only keyword
+ * @property {string} reason why there are none; "no expander" when the expander did not answer
+ * @property {object} clause the OpenSearch query, for a body of your own; it searches the field `keywords`
+ * @property {string | null} index the index to search, so that keywords and items are of one round; null to use the alias
+ * @property {{item: string | null, query: string | null}} snapshots ids of the pair of snapshots
+ */
+
+/**
+ * One item.
+ *
+ * @typedef {object} Hit
+ * @property {string} id
+ * @property {number} score
+ * @property {Record<string, any>} source the document's `item_id`, `text` and the fields that were asked for
+ * @property {string[]} matched the keywords that it was found by
+ * @property {any[]} sort continues a search (`search_after`)
+ */
+
+/**
+ * The answer to a search.
+ *
+ * @typedef {object} Found
+ * @property {number} total how many items match in all
+ * @property {Hit[]} hits the best of them
+ * @property {Record<string, any>} aggregations
+ * @property {Expansion} expansion what it was made with
+ */
+
+/**
+ * From the expander's words; `shared` holds what is said once for several queries.
+ *
+ * @param {any} answer
+ * @param {any} shared
+ * @returns {Expansion | null} null when these are none
+ */
+export function readExpansion(answer, shared) {
+  if (!Array.isArray(answer?.keywords)) return null;
+  const { keywords, source, reason, clause } = answer;
+  return { keywords, source, reason, clause, index: shared.index, snapshots: shared.snapshots };
+}
+
+/**
+ * Without an expander: near enough to its normalisation for plain words.
+ *
+ * @param {string} query
+ * @returns {Expansion}
+ */
+export function bareExpansion(query) {
+  const text = query.normalize("NFKC").toLowerCase().trim().replace(/\s+/g, " ");
+  const keywords = text ? [text] : [];
+  const should = keywords.map((word) => ({ match: { keywords: { query: word } } }));
+  const clause = text ? { bool: { should, minimum_should_match: 1 } } : { match_none: {} };
+  return { keywords, source: "none", reason: "no expander", clause, index: null, snapshots: { item: null, query: null } };
+}
+
+/**
+ * From OpenSearch's words.
+ *
+ * @param {any} answer
+ * @param {Expansion} expansion
+ * @returns {Found}
+ * @throws {SearchError} they are not a whole answer
+ */
+export function readFound(answer, expansion) {
+  if (!Array.isArray(answer?.hits?.hits)) throw new SearchError("OpenSearch's answer is none; check its address");
+  if (answer.timed_out || answer._shards?.failed) {
+    throw new SearchError("OpenSearch gave only a part of the answer; search again");
+  }
+  const { hits, aggregations = {} } = answer;
+  return { total: hits.total.value, hits: hits.hits.map(readHit), aggregations, expansion };
+}
+
+/**
+ * @param {any} hit
+ * @returns {Hit}
+ */
+function readHit({ _source: source, sort, matched_queries: matched = [] }) {
+  return { id: source.item_id, score: sort[0], source, matched, sort };
+}

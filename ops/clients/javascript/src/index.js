@@ -1,0 +1,140 @@
+/**
+ * A client of the CoGR query expander and of the OpenSearch index behind it, without dependencies.
+ * @module
+ */
+
+import { bareExpansion, readExpansion, readFound, RefusedError, SearchError } from "./answers.js";
+
+export { RefusedError, SearchError };
+
+/** @typedef {import("./answers.js").Expansion} Expansion */
+/** @typedef {import("./answers.js").Found} Found */
+/** @typedef {import("./answers.js").Hit} Hit */
+
+/**
+ * @typedef {object} Addresses
+ * @property {string} expander address of the expander
+ * @property {string} [opensearch] address of OpenSearch; without it the client only expands
+ * @property {string} [prefix] `opensearch.prefix` of the configuration that publishes ("cogr")
+ * @property {string} [token] bearer token of the expander
+ * @property {{username: string, password: string}} [auth] of OpenSearch
+ * @property {number} [patience] milliseconds to wait for the expander; beyond it the bare query is used (500)
+ * @property {number} [timeout] milliseconds to wait for OpenSearch (10,000)
+ */
+
+/**
+ * How to search; parameters of the stored search template.
+ *
+ * @typedef {object} SearchOptions
+ * @property {number} [size] results in a page (10)
+ * @property {object[]} [filters] query clauses that results must meet; they don't score
+ * @property {any[]} [search_after] the `sort` of the last hit of the page before
+ * @property {Record<string, object>} [aggs] aggregations, for facets
+ * @property {string[]} [fields] more fields of the document to give back than `item_id` and `text`
+ */
+
+/** Expands and searches. One serves a whole program. */
+export class Client {
+  #to;
+
+  /** @param {Addresses} addresses */
+  constructor(addresses) {
+    this.#to = { prefix: "cogr", patience: 500, timeout: 10_000, ...addresses };
+  }
+
+  /**
+   * Keywords of a query; the bare query when the expander is away.
+   *
+   * @param {string} query
+   * @returns {Promise<Expansion>}
+   * @throws {RefusedError}
+   */
+  async expand(query) {
+    const said = await this.#ask({ query });
+    return readExpansion(said, said) ?? bareExpansion(query);
+  }
+
+  /**
+   * The same for several, by one request.
+   *
+   * @param {string[]} queries
+   * @returns {Promise<Expansion[]>}
+   * @throws {RefusedError}
+   */
+  async expandMany(queries) {
+    const said = await this.#ask({ queries });
+    return queries.map((query, at) => readExpansion(said?.answers?.[at], said) ?? bareExpansion(query));
+  }
+
+  /**
+   * Expand and search.
+   *
+   * @param {string} query
+   * @param {SearchOptions} [options]
+   * @returns {Promise<Found>}
+   * @throws {RefusedError | SearchError}
+   */
+  async search(query, options = {}) {
+    const { opensearch, prefix, auth, timeout } = this.#to;
+    if (opensearch === undefined) throw new SearchError("this client has no address of OpenSearch; give one to search");
+    const expansion = await this.expand(query);
+    const path = `${expansion.index ?? `${prefix}-items`}/_search/template?search_type=dfs_query_then_fetch`;
+    const body = { id: `${prefix}-search`, params: { keywords: expansion.keywords, explain: true, ...options } };
+    const answer = await post(opensearch, path, body, timeout, auth && basic(auth)).catch((error) => {
+      throw new SearchError(`OpenSearch can't be reached: ${error.message}`, { cause: error });
+    });
+    if (answer.status !== 200) throw new SearchError(`OpenSearch refuses with status ${answer.status}: ${answer.text.slice(0, 500)}`);
+    return readFound(json(answer.text), expansion);
+  }
+
+  /**
+   * The expander's words; null when it is away, ill or busy.
+   *
+   * @param {object} body
+   * @returns {Promise<any>}
+   */
+  async #ask(body) {
+    const { expander, token, patience } = this.#to;
+    const answer = await post(expander, "expand", body, patience, token && `Bearer ${token}`).catch(() => null);
+    if (answer === null || answer.status === 429) return null;
+    if (answer.status >= 400 && answer.status < 500) {
+      throw new RefusedError(`The expander refuses with status ${answer.status}: ${answer.text.slice(0, 500)}`);
+    }
+    return answer.status === 200 ? json(answer.text) : null;
+  }
+}
+
+/**
+ * @param {string} address
+ * @param {string} path
+ * @param {object} body
+ * @param {number} patience milliseconds, for the whole answer
+ * @param {string} [authorization]
+ * @returns {Promise<{status: number, text: string}>}
+ */
+async function post(address, path, body, patience, authorization) {
+  const answer = await fetch(`${address.replace(/\/+$/, "")}/${path}`, {
+    method: "POST",
+    headers: { "content-type": "application/json", ...(authorization && { authorization }) },
+    body: JSON.stringify(body),
+    signal: AbortSignal.timeout(patience),
+  });
+  return { status: answer.status, text: await answer.text() };
+}
+
+/** @param {{username: string, password: string}} auth */
+function basic({ username, password }) {
+  return `Basic ${Buffer.from(`${username}:${password}`).toString("base64")}`;
+}
+
+/**
+ * @param {string} text
+ * @returns {any} null when it is no JSON
+ */
+function json(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
+  }
+}

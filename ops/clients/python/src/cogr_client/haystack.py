@@ -1,0 +1,79 @@
+"""A Haystack component: what a search finds, as documents. Needs the extra `haystack`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from haystack import Document, component
+from haystack.utils import Secret
+
+from cogr_client.answers import Found
+from cogr_client.clients import AsyncClient, Client
+
+
+@component
+class CogrRetriever:
+    """Items for a query, best first; the content is the item's text, `meta` holds the keywords that matched.
+
+    A pipeline with it can be saved: of secrets it keeps the names of their environment variables.
+
+    Args:
+        expander: address of the expander.
+        opensearch: address of OpenSearch.
+        prefix: `opensearch.prefix` of the configuration that publishes.
+        token: bearer token of the expander.
+        username: of OpenSearch.
+        password: of OpenSearch.
+        options: how to search, as of `Client.search`.
+        patience: seconds to wait for the expander; beyond it the bare query is used.
+    """
+
+    def __init__(
+        self,
+        expander: str,
+        opensearch: str,
+        prefix: str = "cogr",
+        token: Secret | None = None,
+        username: str | None = None,
+        password: Secret | None = None,
+        options: dict[str, Any] | None = None,
+        patience: float = 0.5,
+    ) -> None:
+        # Under the names of the arguments, by which Haystack saves them.
+        self.expander, self.opensearch, self.prefix = expander, opensearch, prefix
+        self.token, self.username, self.password = token, username, password
+        self.options, self.patience = options, patience
+
+    @component.output_types(documents=list[Document])
+    def run(self, query: str, top_k: int | None = None) -> dict[str, list[Document]]:
+        """Search. Raises SearchError and RefusedError."""
+        with Client(**self._addresses()) as client:
+            return _documents(client.search(query, **self._options(top_k)))
+
+    @component.output_types(documents=list[Document])
+    async def run_async(self, query: str, top_k: int | None = None) -> dict[str, list[Document]]:
+        """Search without blocking. Raises SearchError and RefusedError."""
+        async with AsyncClient(**self._addresses()) as client:
+            return _documents(await client.search(query, **self._options(top_k)))
+
+    def _addresses(self) -> dict[str, Any]:
+        own = {name: getattr(self, name) for name in ("expander", "opensearch", "prefix", "patience")}
+        token = self.token.resolve_value() if self.token else None
+        auth = (self.username, self.password.resolve_value()) if self.username and self.password else None
+        return {**own, "token": token, "auth": auth}
+
+    def _options(self, top_k: int | None) -> dict[str, Any]:
+        return {**(self.options or {}), **({} if top_k is None else {"size": top_k})}
+
+
+def _documents(found: Found) -> dict[str, list[Document]]:
+    documents = [
+        Document(
+            id=hit.id,
+            content=hit.source["text"],
+            score=hit.score,
+            meta={**hit.source, "matched": list(hit.matched)},
+        )
+        for hit in found.hits
+    ]
+    return {"documents": documents}

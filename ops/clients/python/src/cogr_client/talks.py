@@ -1,0 +1,121 @@
+"""What is asked of expander and OpenSearch, and how answers are read: once, for both clients. Nothing here sends anything.
+
+A talk is a generator: it yields requests, is sent what became of each, and returns the result. A client's only work is to carry
+them, blocking or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict, TypeVar
+
+import httpx
+
+from cogr_client.answers import Expansion, Found, RefusedError, SearchError
+
+T = TypeVar("T")
+Answer = httpx.Response | httpx.RequestError
+Talk = Generator[dict[str, Any], Answer, T]
+"""Yields arguments of httpx's `request`."""
+
+
+class SearchOptions(TypedDict, total=False):
+    """How to search; parameters of the stored search template.
+
+    Attributes:
+        size: results in a page (10).
+        filters: query clauses that results must meet; they don't score.
+        search_after: the `sort` of the last hit of the page before.
+        aggs: aggregations, for facets.
+        fields: more fields of the document to give back than `item_id` and `text`.
+    """
+
+    size: int
+    filters: Sequence[Mapping[str, Any]]
+    search_after: Sequence[Any]
+    aggs: Mapping[str, Any]
+    fields: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Addresses:
+    """Whom a client talks to, and how.
+
+    Attributes:
+        expander: address of the expander.
+        opensearch: address of OpenSearch; None for a client that only expands.
+        prefix: `opensearch.prefix` of the configuration that publishes: names the alias and the search template.
+        token: bearer token of the expander.
+        auth: user and password of OpenSearch.
+        patience: seconds to wait for the expander; beyond it the bare query is used.
+        timeout: seconds to wait for OpenSearch.
+    """
+
+    expander: str
+    opensearch: str | None = None
+    prefix: str = "cogr"
+    token: str | None = None
+    auth: tuple[str, str] | None = None
+    patience: float = 0.5
+    timeout: float = 10.0
+
+    def expand(self, query: str) -> Talk[Expansion]:
+        """Keywords of a query. Raises RefusedError."""
+        said = _said((yield self._ask({"query": query})))
+        try:
+            return Expansion.read(said, said)
+        except (KeyError, TypeError):
+            return Expansion.bare(query)
+
+    def expand_many(self, queries: Sequence[str]) -> Talk[list[Expansion]]:
+        """Keywords of several, by one request. Raises RefusedError."""
+        said = _said((yield self._ask({"queries": list(queries)})))
+        try:
+            return [Expansion.read(one, said) for one in said["answers"]]
+        except (KeyError, TypeError):
+            return [Expansion.bare(query) for query in queries]
+
+    def search(self, query: str, options: SearchOptions) -> Talk[Found]:
+        """Expand and search. Raises RefusedError and SearchError."""
+        if self.opensearch is None:
+            raise SearchError("this client has no address of OpenSearch; give one to search")
+        expansion = yield from self.expand(query)
+        params = {"keywords": list(expansion.keywords), "explain": True, **options}
+        answer = yield {
+            "url": f"{self.opensearch.rstrip('/')}/{expansion.index or f'{self.prefix}-items'}/_search/template",
+            "params": {"search_type": "dfs_query_then_fetch"},
+            "json": {"id": f"{self.prefix}-search", "params": params},
+            "auth": self.auth,
+            "timeout": self.timeout,
+        }
+        return _found(answer, expansion)
+
+    def _ask(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        headers = {} if self.token is None else {"authorization": f"Bearer {self.token}"}
+        url = f"{self.expander.rstrip('/')}/expand"
+        return {"url": url, "json": body, "headers": headers, "timeout": self.patience}
+
+
+def _said(answer: Answer) -> Any:
+    """The expander's words; None when it is away, ill or busy. Raises RefusedError."""
+    if isinstance(answer, httpx.RequestError) or answer.status_code == 429:
+        return None
+    if answer.is_client_error:
+        raise RefusedError(f"The expander refuses with status {answer.status_code}: {answer.text[:500]}")
+    return _json(answer) if answer.status_code == 200 else None
+
+
+def _found(answer: Answer, expansion: Expansion) -> Found:
+    if isinstance(answer, httpx.RequestError):
+        raise SearchError(f"OpenSearch can't be reached: {answer}") from answer
+    if answer.status_code != 200:
+        raise SearchError(f"OpenSearch refuses with status {answer.status_code}: {answer.text[:500]}")
+    return Found.read(_json(answer), expansion)
+
+
+def _json(answer: httpx.Response) -> Any:
+    try:
+        return answer.json()
+    except ValueError:
+        return None
