@@ -113,7 +113,8 @@ class World:
 
 def snapshots_of(pair: Pair) -> tuple[str | None, str | None]:
     """The ids of an item and a query snapshot, as the page names a pair."""
-    return pair.item and pair.item.snapshot, pair.query and pair.query.snapshot
+    item, query = (side.snapshot if side else None for side in (pair.item, pair.query))
+    return item, query
 
 
 def _serving(
