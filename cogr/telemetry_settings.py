@@ -37,6 +37,11 @@ class MetricsSettings(Table):
     file: str | None = Field(
         None, description="Write the metrics into this file when a command ends, for the node exporter (*.prom)"
     )
+    linger_seconds: float = Field(
+        0.0,
+        ge=0,
+        description="Go on answering scrapes so long after the work is done: a job's last figures are seen, whatever it came to",
+    )
 
 
 class TracesSettings(Table):

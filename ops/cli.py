@@ -13,6 +13,7 @@ from indexers import console
 from ops.serve import backlog, serve
 from ops.servers.cli import app as opensearch_app
 from ops.servers.valkey_cli import app as redis_app
+from ops.shadow.command import shadow
 from ops.wait import wait
 from ops.worker import worker
 
@@ -25,6 +26,7 @@ app.add_typer(redis_app, name="redis")
 app.command()(worker)
 app.command()(serve)
 app.command()(backlog)
+app.command()(shadow)
 app.command()(wait)
 
 

@@ -107,6 +107,7 @@ MINUTES = (
     "cogr-ops redis start",
     "cogr-ops serve",
     "cogr-ops backlog",
+    "cogr-ops shadow",
     "cogr-ops worker",
     "cogr-train demo",
     "cogr-train sft",

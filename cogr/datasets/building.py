@@ -79,18 +79,26 @@ class Builder:
         self._query_places: dict[str, Place] = {}
         self._splits: dict[str, tuple[Split, Place]] = {}
         self._judged: dict[str, dict[str, float]] = {}
-        self._updated: dict[Side, dict[str, datetime]] = {}
+        self._updated: dict[str, datetime] = {}
         self._judgements = 0
         self._first_unknown = ""
 
-    def item(self, place: Place, id: str, title: str, text: str) -> None:
-        """Add an item to the universe. Raises DataError for a bad id; for a repeated one when all items are there."""
+    def item(self, place: Place, id: str, title: str, text: str, updated: datetime | None = None) -> None:
+        """Add an item to the universe, and when it last changed, where that is known. Raises DataError for a bad id; for a repeated one when all items are there."""
         item = Item(check_id(id, "id", place), self._clean(title, "title", place), self._clean(text, "text", place))
         self.notes[BLANK_ITEMS] += not (item.title.strip() or item.text.strip())
-        self._items.add(place, item)
+        self._items.add(place, item, updated)
 
-    def query(self, place: Place, id: str, text: str, weight: float = 1.0, split: str | None = None) -> None:
-        """Add a query. Raises DataError for a bad or repeated id, a blank text, a bad weight or an unknown split."""
+    def query(
+        self,
+        place: Place,
+        id: str,
+        text: str,
+        weight: float = 1.0,
+        split: str | None = None,
+        updated: datetime | None = None,
+    ) -> None:
+        """Add a query, and when it last changed, where that is known. Raises DataError for a bad or repeated id, a blank text, a bad weight or an unknown split."""
         if id in self._queries:
             raise DataError(
                 f"{place}: the query id {id!r} is already taken by {self._query_places[id]}; give each query its own id."
@@ -102,13 +110,10 @@ class Builder:
             raise DataError(f"{place}: the weight {weight} of query {id!r} is below 0; write 0 or more.")
         self._queries[id] = query
         self._query_places[id] = place
+        if updated is not None:
+            self._updated[id] = updated
         if split is not None:
             self.assign(place, id, split)
-
-    def updated(self, side: Side, id: str, time: datetime | None) -> None:
-        """Note when an entity last changed, where the record says so."""
-        if time is not None:
-            self._updated.setdefault(side, {})[id] = time
 
     def has_query(self, id: str) -> bool:
         """True when the query was added already."""
@@ -170,7 +175,11 @@ class Builder:
         self.notes[UNLABELLED] += len(unlabelled)
         judged = {id_: self._judged[id_] for id_ in splits}
         dataset = Dataset(self.name, items, queries, relevant, judged, "", +self.notes, unlabelled)
-        return replace(dataset, dataset_hash=content_hash(dataset), updated=self._updated)
+        return replace(dataset, dataset_hash=content_hash(dataset), updated=self._times())
+
+    def _times(self) -> Mapping[Side, Mapping[str, datetime]]:
+        times: dict[Side, Mapping[str, datetime]] = {"item": self._items.times, "query": self._updated}
+        return {side: known for side, known in times.items() if known}
 
     def _check_unknown(self) -> None:
         unknown = self.notes[UNKNOWN_QUERIES] + self.notes[UNKNOWN_ITEMS]

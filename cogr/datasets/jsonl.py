@@ -37,8 +37,7 @@ def add_item(builder: Builder, place: Place, record: Mapping[str, Any], id_key: 
         raise DataError(f"{place}: the item has neither 'title' nor 'text'; give it one of them.")
     title, text = text_field(record, "title", place), text_field(record, "text", place)
     id_ = id_field(record, id_key, place)
-    builder.item(place, id_, title, text)
-    builder.updated("item", id_, time_field(record, "updated", place))
+    builder.item(place, id_, title, text, time_field(record, "updated", place))
 
 
 def add_query(builder: Builder, place: Place, record: Mapping[str, Any], id_key: str = "id") -> None:
@@ -46,8 +45,8 @@ def add_query(builder: Builder, place: Place, record: Mapping[str, Any], id_key:
     split = text_field(record, "split", place) or None
     weight = number_field(record, "weight", place, default=1.0)
     id_ = id_field(record, id_key, place)
-    builder.query(place, id_, text_field(record, "text", place), weight, split)
-    builder.updated("query", id_, time_field(record, "updated", place))
+    text, updated = text_field(record, "text", place), time_field(record, "updated", place)
+    builder.query(place, id_, text, weight, split, updated)
 
 
 def add_label(builder: Builder, place: Place, record: Mapping[str, Any]) -> None:

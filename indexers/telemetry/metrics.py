@@ -9,7 +9,9 @@ Other packages define their own by `counter`, `gauge` and `histogram`, in the sa
 
 from __future__ import annotations
 
+import atexit
 import errno
+import signal
 import threading
 from pathlib import Path
 from wsgiref.simple_server import WSGIServer
@@ -123,6 +125,7 @@ def serve(settings: MetricsSettings) -> int | None:
     with _lock:
         if _server is None:
             _server = _listen(settings)
+            atexit.register(_linger, settings.linger_seconds)
             from indexers.telemetry import logs
 
             logs.say(f"Metrics: http://{settings.host}:{_server.server_port}/metrics")
@@ -145,6 +148,18 @@ def _listen(settings: MetricsSettings) -> WSGIServer:
         f"Metrics can't be served on {settings.host}: {wanted} taken, maybe by another process of cogr; set metrics.ports to the "
         "number of processes on a host, or metrics.port=0 for a free one."
     )
+
+
+def _linger(seconds: float) -> None:
+    """Keep the process until it has been scraped, or is told to end. Its exit status is known by now and stays."""
+    if seconds and _server is not None:
+        told = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: told.set())
+        from indexers.telemetry import logs
+
+        logs.say(f"Done; here for {seconds:g} seconds more for a last scrape.")
+        told.wait(seconds)
 
 
 def stop() -> None:

@@ -13,12 +13,13 @@ from hashlib import blake2b
 from typing import Any
 from urllib.parse import urlsplit
 
+from pydantic import TypeAdapter
+
 from cogr.fleet_settings import RedisSettings
 from cogr.keywords import NORMALISER
 from cogr.serving_settings import ServingSettings
 from indexers.fleet.broker import broker_url
-from ops.expander.guard import Guard, RubbishError
-from ops.expander.index import strings
+from ops.expander.guard import Guard
 from ops.expander.metrics import Metrics
 from ops.expander.pair import Pair
 
@@ -112,12 +113,12 @@ class Cache:
         return cache_key(self._prefix, pair, text, self._hash_key)
 
 
+_ANSWER = TypeAdapter(Keywords)
+
+
 def read_keywords(value: bytes) -> Keywords:
-    """A cached value. Raises RubbishError, or ValueError of the JSON, when somebody else wrote it."""
-    found = json.loads(value)
-    if not isinstance(found, list):
-        raise RubbishError("not a list")
-    return strings(found)
+    """A cached value. Raises ValidationError, a ValueError, when somebody else wrote it: no JSON, or no list of texts."""
+    return _ANSWER.validate_json(value, strict=True)
 
 
 def connect(redis: RedisSettings, settings: ServingSettings) -> Any:

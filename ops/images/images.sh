@@ -2,7 +2,8 @@
 # Builds and runs the images without a Docker engine: buildah with chroot isolation, as root. `make images` calls it.
 #   images.sh base DIR                 a stand-in for python:3.11-slim-bookworm from Debian's packages (about 1 minute, 300 MB)
 #   images.sh build DIR NAME [args]    ops/images/NAME.Dockerfile on that base, as localhost/cogr-NAME
-#   images.sh run DIR NAME -- CMD...   CMD in the image: its user, its files, this machine's loopback network
+#   images.sh run DIR NAME [-v HERE:THERE] [-e NAME=VALUE] -- CMD...
+#                                      CMD in the image: its user, its files, this machine's loopback network
 #   images.sh size DIR NAME            megabytes of what the image adds to its base
 # Needs `apt-get install buildah debootstrap`. The machine's CA bundle and the pip settings of the environment are lent to the
 # build, never copied into the image.
@@ -39,9 +40,10 @@ case $verb in
     b bud --isolation chroot --format docker "${lent[@]}" --build-context "$base=container-image://localhost/$base" \
       -f "$root/ops/images/$name.Dockerfile" --ignorefile "$root/.dockerignore" -t "localhost/cogr-$name" "$@" "$root" ;;
   run)
-    name=$1; shift; [ "${1:-}" != -- ] || shift
+    name=$1; shift; lent=()
+    while [ "$1" != -- ]; do lent+=("$1"); shift; done; shift
     c=$(b from "localhost/cogr-$name"); trap 'b rm "$c" >/dev/null' EXIT
-    b run --isolation chroot ${VOLUME:+-v "$VOLUME"} "$c" -- "$@" ;;
+    b run --isolation chroot "${lent[@]}" "$c" -- "$@" ;;
   size)
     c=$(b from "localhost/cogr-$1"); trap 'b umount "$c" >/dev/null; b rm "$c" >/dev/null' EXIT
     du -sm "$(b mount "$c")/opt/cogr" | cut -f1 ;;

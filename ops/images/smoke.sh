@@ -9,7 +9,7 @@ chmod 777 "$work"; mkdir "$work/data"
 printf '{"id": "a", "title": "Velvet sofa", "text": "Green."}\n{"id": "b", "title": "Oak table", "text": "Round."}\n' >"$work/data/items.jsonl"
 chmod -R a+rX "$work"
 
-inside() { VOLUME=$work:/smoke "$here/images.sh" run "$dir" "$name" -- "$@"; }
+inside() { "$here/images.sh" run "$dir" "$name" -v "$work:/smoke" -- "$@"; }
 
 test "$(inside id -u)" = 10001 || { echo "$name: not user 10001" >&2; exit 1; }
 case $name in

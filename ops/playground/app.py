@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse
 from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel, ValidationError
 
-from cogr.errors import CogrError
+from cogr.errors import CogrError, SettingsError
 from cogr.keywords import normalise
 from indexers.backends.opensearch.mapping import alias_name, index_name
 from indexers.backends.opensearch.search import MAX_CLAUSES
@@ -150,7 +150,7 @@ class Answers:
         def search() -> dict[str, Any]:
             backend = self._workspace.backend
             if not isinstance(backend, OpenSearchBackend):
-                return {}
+                raise SettingsError("No cluster is configured: set opensearch.url.")
             return live.compare(backend, self._world.opened(ask.pair.item), ask.keywords, ask.size)
 
         return await asyncio.to_thread(search)

@@ -17,6 +17,7 @@ from indexers.telemetry.metrics import REGISTRY
 from ops.expander.metrics import Metrics
 from tests.charts.conftest import ROOT
 from tests.charts.test_templates import parse
+from trainers.training.state import ROUND_STAGES, SFT_STAGES
 
 OPS = ROOT / "ops"
 BOARDS = sorted((OPS / "dashboards").glob("*.json"))
@@ -36,6 +37,12 @@ def exposed() -> set[str]:
 
 def expressions(board: Path) -> list[str]:
     return [target["expr"] for panel in json.loads(board.read_text())["panels"] for target in panel["targets"]]
+
+
+def named_metrics() -> set[str]:
+    """Every metric that an alert or a dashboard names."""
+    asked = [rule["expr"] for rule in RULES] + [e for board in BOARDS for e in expressions(board)]
+    return {name for expression in asked for name in re.findall(r"\bcogr_\w+", expression)}
 
 
 @pytest.mark.parametrize(
@@ -71,6 +78,15 @@ def test_prometheus_agrees(arguments: list[str]) -> None:
         pytest.skip("NO PROMTOOL: apt-get install prometheus")
     ended = subprocess.run([program, *arguments], cwd=OPS / "alerts", capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_the_training_panels_show_every_stage_of_a_round() -> None:
+    (shown,) = {
+        pattern
+        for expr in expressions(OPS / "dashboards/rounds.json")
+        for pattern in re.findall(r'stage=~"(.+?)"', expr)
+    }
+    assert all(re.fullmatch(shown, stage) for stage in (*SFT_STAGES, *ROUND_STAGES))
 
 
 @pytest.mark.parametrize("board", BOARDS, ids=lambda path: path.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +34,7 @@ def spooled(items: list[Item]) -> Items:
     return found.items()
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(ITEMS, st.slices(20))
 def test_items_are_a_sequence(items: list[Item], part: slice) -> None:
     found = spooled(items)
@@ -72,7 +73,7 @@ def test_spools_and_scratch_arrays_are_the_same_in_memory_and_on_disk(
     assert array.tolist() == numbers.tolist()
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(st.lists(TEXTS, max_size=20), TEXTS)
 def test_strings_are_found_by_their_hashes(texts: list[str], other: str) -> None:
     written = StringsSpool()
@@ -101,6 +102,17 @@ def test_a_repeated_id_names_both_places() -> None:
         DataError, match=r"second.jsonl, line 9: the item id 'b' is already taken by first.jsonl, line 3"
     ):
         _ = table.whole
+
+
+def test_times_are_told_by_id() -> None:
+    table, place, zone = ItemTable(), Path("shop"), timezone(timedelta(hours=2))
+    times = {"b": datetime(2026, 1, 31, 1, 2, 3, 4, zone), "c": None, "a": datetime(1900, 1, 1, tzinfo=UTC)}
+    for line, (id_, time) in enumerate(times.items()):
+        table.add(Place(place, line), Item(id_, "", ""), time)
+    assert table.times == {"b": times["b"], "a": times["a"]}
+    assert "c" not in table.times
+    assert "d" not in table.times
+    assert not ItemTable().times
 
 
 def test_a_loaded_data_set_has_no_object_an_item(tmp_path: Path) -> None:

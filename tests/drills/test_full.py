@@ -20,6 +20,9 @@ from tests.drills.table import Table
 
 pytestmark = [pytest.mark.server, pytest.mark.drill, pytest.mark.timeout(1800)]
 
+LEVELS = {"low": 3, "high": 2, "flood_stage": 1}
+"""Watermarks, and so many bytes as they must leave free at least on a disk that has room."""
+
 
 def under(fire: Fire, seconds: float, free: Callable[[], None]) -> str:
     """One more edition, with room again after some time; how commands ended, and what the last one that failed said."""
@@ -98,11 +101,12 @@ def test_the_disk_of_opensearch(
     watermarks = "cluster.routing.allocation.disk"
     full = {
         f"{watermarks}.threshold_enabled": True,
-        f"{watermarks}.watermark.low": "900tb",
-        f"{watermarks}.watermark.high": "900tb",
-        f"{watermarks}.watermark.flood_stage": "900tb",
+        **{f"{watermarks}.watermark.{name}": "900tb" for name in LEVELS},
         "cluster.info.update.interval": "10s",
     }
+
+    # Not the defaults, which are shares of a disk that others may have filled.
+    roomy = full | {f"{watermarks}.watermark.{name}": f"{size}b" for name, size in LEVELS.items()}
 
     def settle(values: dict[str, object]) -> None:
         cluster.call("PUT", "/_cluster/settings", body={"transient": values}, doing="moving the watermarks")
@@ -116,7 +120,7 @@ def test_the_disk_of_opensearch(
         while "cluster.blocks.create_index" not in cluster.call("GET", blocked, doing="looking")["persistent"]:
             assert time.monotonic() < deadline, "the cluster did not notice"
             time.sleep(0.5)
-        said = under(fire, 40, lambda: settle(dict.fromkeys(full)))
+        said = under(fire, 40, lambda: settle(roomy))
         assert fire.statuses[3] > 0
         assert "creates no indexes" in fire.said
         drill_table.add("full", "flood-stage watermark of OpenSearch for 40 s", said)

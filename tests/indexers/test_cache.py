@@ -20,7 +20,7 @@ from indexers.keys import Keys
 KEYS = st.tuples(st.sampled_from([b"a" * 8, b"b" * 8, bytes(8)]), st.sampled_from([b"x" * 8, bytes(8)])).map(b"".join)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(st.lists(KEYS, max_size=12), st.lists(KEYS, max_size=12))
 def test_equal_keys_are_found_whatever_their_order(mine: list[bytes], others: list[bytes]) -> None:
     keys = Keys.of(mine)

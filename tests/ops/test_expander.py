@@ -9,20 +9,24 @@ from pathlib import Path
 
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cogr.errors import SettingsError
 from cogr.keywords import NORMALISER
 from cogr.serving_settings import ServingSettings
 from cogr.snapshots import Row
+from indexers.backends.opensearch.search import query_body
 from indexers.publishing import publish
 from ops.expander.cache import cache_key
 from ops.expander.door import Door
-from ops.expander.expander import Expander
+from ops.expander.expander import Expanded, Expander, Expansion
 from ops.expander.guard import AwayError, Guard
 from ops.expander.metrics import Metrics
 from ops.expander.models import Models
 from ops.expander.pair import Pair
 from ops.expander.pair import Side as PairSide
+from ops.expander.schema import write
 from tests.ops.expander_worlds import ITEMS, Running, freeze, running, serve_pair, wait_for, workspace
 
 
@@ -53,6 +57,19 @@ def test_a_known_query_has_its_stored_keywords(shop: Running) -> None:
 def test_an_unknown_query_is_its_own_only_keyword(shop: Running) -> None:
     answer = shop.expand("Blue chair")
     assert (answer["keywords"], answer["source"], answer["reason"]) == (["blue chair"], "none", "unknown")
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), unique=True, max_size=5))
+def test_the_written_clause_is_the_query_of_every_other_search(words: list[str]) -> None:
+    expanded = Expanded(Pair(), [Expansion(words, "cache"), Expansion([], "none", "empty")])
+    expected = [
+        {"keywords": words, "source": "cache", "reason": "", "clause": query_body(words)},
+        {"keywords": [], "source": "none", "reason": "empty", "clause": {"match_none": {}}},
+    ]
+    of_pair = {"snapshots": {"item": None, "query": None}, "index": None}
+    assert json.loads(write(expanded, many=True)) == {"answers": expected, **of_pair}
+    one = Expanded(Pair(), expanded.expansions[:1])
+    assert json.loads(write(one, many=False)) == {**expected[0], **of_pair}
 
 
 def test_a_query_of_nothing_matches_nothing(shop: Running) -> None:

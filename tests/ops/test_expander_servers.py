@@ -100,8 +100,8 @@ def test_a_model_is_asked_once_and_its_answer_cached(tmp_path: Path, valkey: Red
 
 
 def test_a_slow_model_answers_the_next_one(tmp_path: Path, valkey: RedisSettings, prefix: str) -> None:
-    with FakeEndpoint(delay=1.0) as endpoint:
-        opened = with_valkey(tmp_path, valkey, prefix, *model(endpoint), "serving.deadline=0.2")
+    with FakeEndpoint(delay=3.0) as endpoint:
+        opened = with_valkey(tmp_path, valkey, prefix, *model(endpoint), "serving.deadline=1")
         serve_pair(opened)
         with running(opened) as expander:
             wait_for(lambda: expander.parts.models.state == "openai")

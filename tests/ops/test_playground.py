@@ -5,10 +5,13 @@ from __future__ import annotations
 import ast
 import json
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from cogr.settings import OpenSearchSettings
@@ -151,8 +154,20 @@ def test_bad_requests_are_refused_in_one_sentence(page: Page) -> None:
     assert "has no snapshot" in page.ask("search", 409, query="sofa", pairs=[unknown])["detail"]
     for wrong in ({}, {"query": "x", "pairs": []}, {"query": "x", "pairs": [{"item": "../x"}]}, {"query": "x" * 5000}):
         assert "reload" in page.ask("search", 422, **wrong)["detail"]
+    assert "opensearch.url" in page.ask("live", 409, pair=page.pair, keywords=["sofa"])["detail"]
     large = page.running.client.post("/playground/api/search", content=b" " * 100_000)
     assert large.status_code == 413
+
+
+@pytest.mark.slow
+def test_the_command_serves_it(tmp_path: Path) -> None:
+    two_rounds(workspace(tmp_path))
+    command = [sys.executable, "-m", "ops.cli", "serve", "--playground", "--port", "0", "-c", tmp_path / "cogr.toml"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        said = next(line for line in process.stderr if "/playground/" in line)
+        assert "Content-Security-Policy" in httpx.get(said.split()[-1], timeout=20).headers
+        process.terminate()
 
 
 @pytest.mark.slow

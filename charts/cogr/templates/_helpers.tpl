@@ -99,6 +99,9 @@ labels:
       key: {{ .key }}
 {{- end }}
 {{- end }}
+{{- if and (has .component (list "jobs" "training")) .root.Values.monitoring.serviceMonitor.enabled (dig "metrics" "port" 0 .root.Values.settings | int) }}
+- {name: COGR_METRICS__LINGER_SECONDS, value: {{ .root.Values.jobs.lingerSeconds | quote }}}
+{{- end }}
 {{- with .extraEnv }}
 {{ toYaml . }}
 {{- end }}

