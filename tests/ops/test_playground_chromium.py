@@ -181,6 +181,7 @@ def test_what_goes_wrong_is_said_and_can_be_tried_again(chromium: Any, shop: Run
         page.press("#query", "Enter")
         notice = page.get_by_role("alert")
         notice.get_by_text("can't be reached").wait_for()
+        expect(page.locator("#results")).to_have_class("stale")
         page.unroute("**/api/search")
         notice.get_by_role("button", name="Try again").click()
         expect(page.locator("#hits .hit")).to_have_count(2)
