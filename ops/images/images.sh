@@ -4,7 +4,7 @@
 #   images.sh build DIR NAME [args]    ops/images/NAME.Dockerfile on that base, as localhost/cogr-NAME
 #   images.sh run DIR NAME [-v HERE:THERE] [-e NAME=VALUE] -- CMD...
 #                                      CMD in the image: its user, its files, this machine's loopback network
-#   images.sh sbom DIR NAME            DIR/NAME.cdx.json: the image's Python packages in CycloneDX's format (needs uv)
+#   images.sh sbom DIR NAME            DIR/NAME.cdx.json: the image's Python packages in CycloneDX's format (needs make setup)
 #   images.sh size DIR NAME            megabytes of what the image adds to its base
 # Needs `apt-get install buildah debootstrap`. The machine's CA bundle and the pip settings of the environment are lent to the
 # build, never copied into the image.
@@ -53,6 +53,6 @@ case $verb in
     # cyclonedx-py asks an interpreter where its packages lie; the image's own would answer with paths inside.
     packages=$(echo "$(b mount "$c")"/opt/cogr/lib/python3*/site-packages)
     printf "#!/bin/sh\necho '[\"%s\"]'\n" "$packages" >"$dir/interpreter"; chmod +x "$dir/interpreter"
-    uv tool run --quiet --from cyclonedx-bom==7.5.0 cyclonedx-py environment "$dir/interpreter" --output-reproducible -o "$dir/$1.cdx.json" ;;
+    "$root/.venv/bin/cyclonedx-py" environment "$dir/interpreter" --output-reproducible -o "$dir/$1.cdx.json" ;;
   *) echo "base, build, run, sbom or size" >&2; exit 2 ;;
 esac
