@@ -17,6 +17,7 @@ from cogr.datasets.changes import Changes, changes_of_ids, changes_of_log, chang
 from cogr.errors import SettingsError, SnapshotError
 from cogr.records import Query, Side
 from cogr.snapshots import Snapshot, open_snapshot
+from cogr.strings import SortedStrings, StringsSpool
 from indexers.backends.checks import check_side
 from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.opensearch.drift import Drift
@@ -218,7 +219,7 @@ def narrowed(whole: Job, parent: Snapshot, changes: Changes) -> Job:
     _check_written_alike(whole, parent)
     child = replace(whole, parent=parent.id, round=parent.manifest.round)
     if not _carries(whole, parent):
-        _check_same_entities(whole, ids_of(parent) - changes.deletes | changes.upserts.keys(), parent)
+        _check_same_entities(whole, {*ids_of(parent)} - changes.deletes | changes.upserts.keys(), parent)
         return child
     aside = read_set_aside(parent.store, parent.id)
     # Failures that may have passed are asked for again, as a rebuild would; lasting ones are in the cache.
@@ -229,9 +230,12 @@ def narrowed(whole: Job, parent: Snapshot, changes: Changes) -> Job:
     return replace(child, entities=[*changes.upserts.values(), *again], carried=carried)
 
 
-def ids_of(snapshot: Snapshot) -> set[str]:
-    """The ids of a snapshot's entities."""
-    return {id_ for batch in snapshot.batches() for id_ in batch["id"].to_pylist()}
+def ids_of(snapshot: Snapshot) -> SortedStrings:
+    """The ids of a snapshot's entities, in a mapped file."""
+    spool = StringsSpool()
+    for batch in snapshot.batches():
+        spool.append(batch["id"])
+    return spool.sorted_strings()
 
 
 def _check_written_alike(job: Job, parent: Snapshot) -> None:

@@ -6,7 +6,7 @@ What a change means for keywords and indexes is `indexers.updating`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import sha256
@@ -17,9 +17,10 @@ from cogr.datasets.building import content_hash
 from cogr.datasets.fields import check_id, id_field, number_field, text_field
 from cogr.datasets.reading import Place, json_records, lines
 from cogr.errors import DataError
-from cogr.items import Items, ItemsSpool
+from cogr.items import Items, ItemsSpool, in_id_order
 from cogr.keywords import normalise
 from cogr.records import SPLITS, Dataset, Entity, Item, Query, Side
+from cogr.strings import SortedStrings
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,7 @@ def changes_of_ids(dataset: Dataset, side: Side, ids: Collection[str], known: Co
     return Changes(side, upserts, frozenset(id_ for id_ in ids if id_ not in entities))
 
 
-def changes_since(dataset: Dataset, side: Side, since: datetime, known: Collection[str]) -> Changes:
+def changes_since(dataset: Dataset, side: Side, since: datetime, known: SortedStrings) -> Changes:
     """Entities of the data set whose `updated` is not before this time; ids that only `known` has are deletes.
 
     Raises:
@@ -175,13 +176,20 @@ def changes_since(dataset: Dataset, side: Side, since: datetime, known: Collecti
             f"No {side} of the data set {dataset.name} has a field 'updated', which --since goes by; add it, or name the "
             "changes with --changed or --ids."
         )
-    upserts: dict[str, Entity] = {}
-    gone = set(known)
-    for entity in dataset.entities(side):
-        gone.discard(entity.id)
-        if entity.id in updated and updated[entity.id] >= since:
-            upserts[entity.id] = entity
-    return Changes(side, upserts, frozenset(gone))
+    entities = dataset.entities(side)
+    upserts = {entity.id: entity for entity in entities if entity.id in updated and updated[entity.id] >= since}
+    return Changes(side, upserts, frozenset(_absent(known, in_id_order(entities))))
+
+
+def _absent(known: Iterable[str], entities: Iterable[Entity]) -> Iterator[str]:
+    """Of the known ids those that no entity has; both ascending."""
+    there = (entity.id for entity in entities)
+    next_there = next(there, None)
+    for id_ in known:
+        while next_there is not None and next_there < id_:
+            next_there = next(there, None)
+        if id_ != next_there:
+            yield id_
 
 
 def changes_of_log(path: Path, min_count: int, known: Collection[str]) -> Changes:

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from cogr import spool
 from cogr.datasets import load_dataset
 from cogr.datasets.building import Builder, Options
-from cogr.datasets.changes import Changes
+from cogr.datasets.changes import Changes, changes_since
 from cogr.datasets.item_table import ItemTable
 from cogr.datasets.reading import Place
 from cogr.errors import DataError
 from cogr.items import Items, ItemsSpool, in_id_order
-from cogr.records import Item
+from cogr.records import Dataset, Item
 from cogr.spool import Spool, scratch
-from cogr.strings import StringIndex, StringsSpool, arrow_strings
+from cogr.strings import SortedStrings, StringIndex, StringsSpool, arrow_strings
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=6)
 ITEMS = st.lists(st.builds(Item, TEXTS, TEXTS, TEXTS), max_size=20, unique_by=lambda item: item.id)
@@ -132,3 +132,15 @@ def test_the_hash_goes_by_content_alone() -> None:
     dataset = builder.build()
     listed = dataclasses.replace(dataset, items=sorted(dataset.items, key=lambda item: item.id))
     assert Changes("item", {}, frozenset()).applied_to(listed).dataset_hash == dataset.dataset_hash
+
+
+@settings(deadline=None, max_examples=40)
+@given(ITEMS, st.sets(TEXTS))
+def test_what_only_the_snapshot_knows_is_gone(items: list[Item], more: set[str]) -> None:
+    known = SortedStrings.from_arrow(arrow_strings(sorted(more)))
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    times = {item.id: now + timedelta(days=at % 3 - 1) for at, item in enumerate(items)}
+    dataset = Dataset("shop", spooled(items), {}, {}, {}, "", updated={"item": times or {"": now}})
+    changes = changes_since(dataset, "item", now, known)
+    assert changes.deletes == more - {item.id for item in items}
+    assert changes.upserts == {item.id: item for item in items if times[item.id] >= now}
