@@ -4,7 +4,7 @@ BACKEND ?= memory
 
 # make drill: long fault drills, a table at the end (DRILL_KILLS=1000, DRILL_CUT=60 seconds). make bench-learning: the sample's
 # training on three seeds. make bench-scale: 10,000 to 1,000,000 items.
-.PHONY: setup demo test test-fast clients-test drill check bench bench-learning bench-scale docs pictures pins images chart-lint chart-test
+.PHONY: setup demo test test-fast clients-test drill audit sbom check bench bench-learning bench-scale docs pictures pins images chart-test chart-lint
 
 setup:
 	@requirements/install.sh
@@ -24,6 +24,19 @@ test-fast: setup
 # Every client with its own tools: needs node, npm, Maven, curl and jq, and the network the first time.
 clients-test: setup
 	@$(BIN)/python -m pytest tests/ops/test_clients.py tests/ops/test_client_docs.py tests/ops/test_client_frameworks.py
+
+# Known vulnerabilities, asked of the advisory services of PyPI and npm; fails where they can't be reached.
+audit: setup
+	@$(BIN)/pip-audit --strict --no-deps --disable-pip --progress-spinner off -r requirements/dev.txt
+	@npm --prefix ops/clients/javascript audit
+
+# CycloneDX: what is installed here, and what the clients bring along.
+sbom: setup
+	@mkdir -p dist/sbom
+	@$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible -o dist/sbom/python.json .venv
+	@npm --prefix ops/clients/javascript sbom --package-lock-only --omit dev --sbom-format cyclonedx >dist/sbom/javascript.json
+	@mvn -q -B -f ops/clients/java org.cyclonedx:cyclonedx-maven-plugin:2.9.1:makeBom -DoutputFormat=json -DoutputDirectory=$(CURDIR)/dist/sbom -DoutputName=java
+	@ls -l dist/sbom
 
 check: setup
 	@$(BIN)/ruff check .

@@ -19,13 +19,14 @@ from indexers.backends.opensearch.search import MAX_CLAUSES
 from indexers.publishing import query_keywords
 from indexers.workspace import Workspace
 from ops.expander.door import Door, RefusedError
+from ops.expander.pair import Pair
 from ops.expander.parts import Parts
 from ops.playground import live, views
 from ops.playground.catalogue import Catalogue
 from ops.playground.schema import Asked, BaselineAsk, ItemAsk, LiveAsk, SearchAsk, WorldAsk
 from ops.playground.snippets import snippets
 from ops.playground.views import Search, Words
-from ops.playground.world import World
+from ops.playground.world import World, snapshots_of
 
 STATIC = Path(__file__).parent / "static"
 # Nothing of another origin, nothing inline, and no text that becomes markup.
@@ -160,7 +161,7 @@ class Answers:
         if asked.keywords is not None:
             return Words(query_keywords("", [normalise(text) for text in asked.keywords]), "given")
         pair = self._parts.follower.pair
-        if self._serves(asked):
+        if _serves(pair, asked):
             found = (await self._parts.expander.expand([query], pair)).expansions[0]
             return Words(list(found.keywords), found.source, found.reason)
         stored = await asyncio.to_thread(self._stored, query, asked.query)
@@ -170,16 +171,11 @@ class Answers:
     def _stored(self, query: str, snapshot: str | None) -> tuple[str, ...] | None:
         return self._world.opened(snapshot).keywords_of(query) if snapshot else None
 
-    def _serves(self, asked: Asked) -> bool:
-        pair = self._parts.follower.pair
-        return (asked.item, asked.query) == (
-            pair.item and pair.item.snapshot,
-            pair.query and pair.query.snapshot,
-        )
-
     def _index(self, asked: Asked) -> str:
         prefix = self._workspace.settings.opensearch.prefix
-        return alias_name(prefix, "item") if self._serves(asked) else index_name(prefix, asked.item)
+        return (
+            alias_name(prefix, "item") if _serves(self._parts.follower.pair, asked) else index_name(prefix, asked.item)
+        )
 
     def _catalogue(self) -> tuple[Catalogue | None, str]:
         """The data set, or why there is none: snapshots can be searched without."""
@@ -187,6 +183,10 @@ class Answers:
             return self._world.catalogue, ""
         except CogrError as error:
             return None, str(error)
+
+
+def _serves(pair: Pair, asked: Asked) -> bool:
+    return (asked.item, asked.query) == snapshots_of(pair)
 
 
 def _counts(catalogue: Catalogue) -> dict[str, int]:

@@ -107,16 +107,22 @@ class World:
         alone = ((_companion(query, items), query) for query in queries if query.id not in taken)
         pairs += [(item, query) for item, query in alone if item]
         distinct = {(item.id, query and query.id): (item, query) for item, query in pairs}
-        live = (serving.item and serving.item.snapshot, serving.query and serving.query.snapshot)
+        live = snapshots_of(serving)
         return [Choice(*pair, serving=ids == live) for ids, pair in distinct.items()][:_LISTED]
+
+
+def snapshots_of(pair: Pair) -> tuple[str | None, str | None]:
+    """The ids of an item and a query snapshot, as the page names a pair."""
+    item, query = (side.snapshot if side else None for side in (pair.item, pair.query))
+    return item, query
 
 
 def _serving(
     serving: Pair, items: Sequence[Manifest], queries: Sequence[Manifest]
 ) -> list[tuple[Manifest, Manifest | None]]:
     """The serving pair, where the store has what serves."""
-    item = next((one for one in items if serving.item and one.id == serving.item.snapshot), None)
-    query = next((one for one in queries if serving.query and one.id == serving.query.snapshot), None)
+    ids = snapshots_of(serving)
+    item, query = (next((one for one in side if one.id in ids), None) for side in (items, queries))
     return [(item, query)] if item else []
 
 

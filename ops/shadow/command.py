@@ -15,7 +15,7 @@ from rich.text import Text
 
 from cogr.errors import StorageError
 from indexers.options import Call, common_options
-from ops.shadow.logs import CLICKS, LogFormat
+from ops.shadow.formats import CLICKS, LogFormat
 
 if TYPE_CHECKING:
     from indexers.workspace import Workspace

@@ -13,7 +13,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -21,18 +20,9 @@ from urllib.parse import parse_qs
 from cogr.datasets.fields import id_field, number_field, text_field
 from cogr.datasets.reading import Place, json_records, lines
 from cogr.errors import DataError
+from ops.shadow.formats import CLICKS, LogFormat
 
-CLICKS = ("click", "item_click", "product_click", "add_to_cart", "purchase")
-"""UBI's `action_name` of events that count as a click, unless told otherwise."""
 _REQUEST_LINE = re.compile(r'"(?:GET|HEAD|POST) [^ ?"]*\?([^ "]*)[^"]*"')
-
-
-class LogFormat(StrEnum):
-    """How a log is written, as an option's choices."""
-
-    jsonl = "jsonl"
-    ubi = "ubi"
-    access = "access"
 
 
 @dataclass(frozen=True)

@@ -1,28 +1,41 @@
-"""Rendered pods as plain processes: their command lines, configuration, probes and the test hook against what really runs."""
+"""What the chart renders against what really runs: every pod's commands, configuration and probes, drain and scrapes.
+
+`make images` runs these tests again inside the images that it built.
+"""
 
 from __future__ import annotations
 
 import json
-import os
+import re
 import signal
 import socket
 import subprocess
 import sys
-import time
-import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import uuid
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
-from redis import Redis
 
 from cogr.fleet_settings import RedisSettings
-from tests.charts.conftest import Object, Render, one
+from cogr.settings import OpenSearchSettings
+from cogr.store import Store
+from indexers.fleet.status import Overview, overview
+from ops.servers.valkey import Wanted, start, stop
+from tests.charts.conftest import Render
+from tests.charts.pods import Machine, Started, containers_of
+from tests.charts.test_monitoring import named_metrics
+from tests.indexers.fake_endpoint import FakeEndpoint, Misbehave
+from tests.indexers.fleet_worlds import write_shop
 
 pytestmark = pytest.mark.slow
-MODULES = {"cogr-index": "indexers.cli", "cogr-train": "trainers.cli", "cogr-ops": "ops.cli"}
+QUICK = {"heartbeat_seconds": 1, "lost_seconds": 30, "lease_seconds": 30, "poll_seconds": 0.2, "first_items": 64}
+ITEMS = 100
+AT_ONCE = 4
+UNANSWERABLE = "unanswerable"
+GRACE = 120
+"""worker.terminationGracePeriodSeconds, in seconds."""
 
 
 def free_port() -> int:
@@ -30,105 +43,200 @@ def free_port() -> int:
         return int(listening.getsockname()[1])
 
 
-def values(folder: Path, redis: str = "") -> dict[str, Any]:
-    (folder / "data").mkdir()
-    settings = {
+def values_in(folder: Path, **settings: Any) -> dict[str, Any]:
+    """Values whose volumes lie in a folder. All pods share this machine's ports, so processes may try several."""
+    own = {
         "dataset": {"loader": "jsonl", "path": str(folder / "data")},
         "store": str(folder / "store"),
-        "redis": {"url": redis},
-        "generator": {"name": "scripted"},
         "serving": {"port": free_port(), "live": "none"},
-        "metrics": {"port": free_port()},
+        "metrics": {"port": free_port(), "ports": 20},
+        **settings,
     }
-    return {"settings": settings, "worker": {"enabled": bool(redis)}, "expander": {"pdb": {"enabled": False}}}
+    return {"settings": own, "data": {"existingClaim": "data", "mountPath": str(folder / "data")}}
 
 
-@contextmanager
-def running(container: Object, config: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A container's command as a process of this machine, with its configuration where it lies here."""
-    line = [str(config) if part == "/etc/cogr/cogr.toml" else part for part in container["args"]]
-    command = [sys.executable, "-m", MODULES[container["command"][0]], *line]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("COGR_")}
-    with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, env=environment) as process:
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                process.kill()
+def port_of(started: Started) -> int:
+    (port,) = [port["containerPort"] for port in started.container["ports"]]
+    return int(port)
 
 
-def configured(objects: list[Object], folder: Path) -> Path:
-    config = next(o for o in objects if o["kind"] == "ConfigMap" and "cogr.toml" in o["data"])
-    (folder / "cogr.toml").write_text(config["data"]["cogr.toml"])
-    return folder / "cogr.toml"
-
-
-def until(true: Callable[[], bool], log: Path, seconds: float = 180.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, log.read_text()
-        time.sleep(0.1)
-
-
-def answers(container: Object, probe: str) -> bool:
-    """Whether the kubelet would be content with a probe."""
-    http = container[probe]["httpGet"]
-    port = next(port["containerPort"] for port in container["ports"] if port["name"] == http["port"])
+def scraped(port: int) -> set[str]:
+    """The names of every series of an answer; none where nobody answers."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{http['path']}", timeout=10) as response:
-            return bool(response.status == 200)
-    except OSError:
-        return False
-
-
-def container_of(objects: list[Object], kind: str, name: str) -> Object:
-    found: Object = one(objects, kind, name)["spec"]["template"]["spec"]["containers"][0]
-    return found
+        text = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=5).text
+    except httpx.HTTPError:
+        return set()
+    return set(re.findall(r"^(cogr_\w+)", text, re.MULTILINE))
 
 
 def test_the_expander_answers_its_probes_and_the_test_hook_and_ends(render: Render, tmp_path: Path) -> None:
-    objects = render(values(tmp_path))
-    container = container_of(objects, "Deployment", "-expander")
-    hook = one(objects, "Pod", "-test-expand")["spec"]["containers"][0]
-    log = tmp_path / "log"
-    with running(container, configured(objects, tmp_path), log) as process:
+    machine = Machine(tmp_path, render({**values_in(tmp_path), "worker": {"enabled": False}}))
+    (container,) = containers_of(machine.objects, "Deployment", "-expander")
+    (hook,) = containers_of(machine.objects, "Pod", "-test-expand")
+    with machine.running(container) as expander:
         for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-            until(lambda probe=probe: answers(container, probe), log)  # type: ignore[misc]
+            expander.until(lambda probe=probe: expander.probed(probe))  # type: ignore[misc]
         code, _, query = hook["args"][1:]
-        url = f"http://127.0.0.1:{container['ports'][0]['containerPort']}/expand"
-        ended = subprocess.run([sys.executable, "-c", code, url, query], capture_output=True, text=True, check=False)
-        assert ended.returncode == 0, ended.stderr
-        assert json.loads(ended.stdout)["keywords"] == [query]
-        process.send_signal(signal.SIGTERM)
-        # Uvicorn hands the signal on when it has closed down.
-        assert process.wait(60) in (0, -signal.SIGTERM)
+        said = machine.finished({**hook, "args": ["-c", code, f"http://127.0.0.1:{port_of(expander)}/expand", query]})
+        assert json.loads(said)["keywords"] == [query]
+        expander.terminate()
+        # Uvicorn hands the signal on when it has closed down; an image's runner makes a status of it.
+        assert expander.end(60) in (0, -signal.SIGTERM, 128 + signal.SIGTERM)
 
 
-def test_a_worker_waits_works_and_drains(render: Render, valkey: RedisSettings, tmp_path: Path) -> None:
-    objects = render(values(tmp_path, str(valkey.url)))
-    config, log = configured(objects, tmp_path), tmp_path / "log"
-    pod = one(objects, "Deployment", "-worker")["spec"]["template"]["spec"]
-    with running(pod["initContainers"][0], config, log) as process:
-        assert process.wait(180) == 0, log.read_text()
-    assert "Redis answers" in log.read_text()
-    container = pod["containers"][0]
-    with running(container, config, log) as process:
-        until(lambda: answers(container, "startupProbe") and "Waiting for shards" in log.read_text(), log)
-        assert answers(container, "livenessProbe")
-        broker = Redis.from_url(str(valkey.url))
-        until(lambda: any(client["cmd"] == "brpop" for client in broker.client_list()), log)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(pod["terminationGracePeriodSeconds"]) == 0, log.read_text()
+class Release:
+    """A shop with its workers, jobs and expander, and an endpoint that demands the key of the Secret."""
+
+    def __init__(
+        self, folder: Path, render: Render, redis: RedisSettings, opensearch: OpenSearchSettings, url: str
+    ) -> None:
+        prefix = f"chart-{uuid.uuid4().hex[:8]}"
+        write_shop(folder, ITEMS)
+        items = folder / "data" / "items.jsonl"
+        # Updates go by the day on which an item was changed.
+        items.write_text(items.read_text().replace("}\n", ', "updated": "2026-01-31"}\n'))
+        values = values_in(
+            folder,
+            redis={"url": str(redis.url), "prefix": prefix},
+            opensearch={"url": opensearch.url, "prefix": prefix},
+            generator={"name": "openai", "model": "shop", "openai": {"base_url": url, "concurrency": AT_ONCE}},
+            serving={"port": free_port(), "live": "openai", "deadline": 5},
+            fleet=QUICK,
+            rebuild={"flush_answers": 8, "flush_seconds": 0.5},
+        )
+        values |= {
+            "secretSettings": {"generator.openai.api_key": {"name": "credentials", "key": "endpoint"}},
+            "worker": {"sides": ["item"]},
+            "rebuild": {"item": {"enabled": True}, "query": {"enabled": True, "workers": "local"}},
+            "update": {"item": {"enabled": True}},
+            "preflight": {"enabled": True},
+            "test": {"query": "word1", "search": True},
+            "jobs": {"lingerSeconds": 600},
+            "monitoring": {"serviceMonitor": {"enabled": True}},
+        }
+        self.machine = Machine(folder, render(values), {"endpoint": "open"})
+        self.store = Store(folder / "store")
+        self.seen: set[str] = set()
+
+    def containers(self, kind: str, name: str) -> list[Any]:
+        return containers_of(self.machine.objects, kind, name)
+
+    def job(self, name: str) -> None:
+        """A CronJob's pod to its end. Its process stays for a last scrape, until it is told to go."""
+        wait, container = self.containers("CronJob", name)
+        self.machine.finished(wait)
+        with self.machine.running(container) as job:
+            self.see_end_of(job)
+
+    def see_end_of(self, job: Started) -> None:
+        job.until(lambda: "last scrape" in job.log.read_text())
+        port = int(job.log.read_text().partition("Metrics: ")[2].partition("/metrics")[0].rpartition(":")[2])
+        self.saw(scraped(port))
+        job.terminate()
+        assert job.end(60) == 0, job.log.read_text()
+
+    def saw(self, found: set[str]) -> bool:
+        self.seen |= found
+        return True
+
+    def run(self) -> Overview | None:
+        return overview(self.store, "item", QUICK["lost_seconds"])
 
 
-def test_a_service_that_is_late_is_waited_for_by_name_and_one_that_never_comes_is_an_error(tmp_path: Path) -> None:
-    port = free_port()
-    (tmp_path / "cogr.toml").write_text(
+@pytest.mark.server
+@pytest.mark.timeout(1800)
+def test_a_release_works_drains_and_is_watched(
+    render: Render, valkey: RedisSettings, opensearch: OpenSearchSettings, tmp_path: Path
+) -> None:
+    with FakeEndpoint(hangs_up_on(UNANSWERABLE), delay=0.2, key="open") as endpoint:
+        release = Release(tmp_path, render, valkey, opensearch, endpoint.url)
+        machine = release.machine
+        (preflight,) = release.containers("Job", "-preflight")
+        assert "OpenSearch answers" in machine.finished(preflight)
+        rebuild_on_workers_that_drain(release)
+        # The first worker's answers were kept: asked again is at most what was under way when it was stopped.
+        assert ITEMS <= len(endpoint.bodies) <= ITEMS + AT_ONCE
+        release.job("-rebuild-query")
+        release.job("-update-item")
+        (search,) = release.containers("Pod", "-test-search")
+        assert json.loads(machine.finished(search).splitlines()[-1])["hits"]
+        watch_the_expander(release)
+    assert named_metrics() - release.seen == set()
+
+
+def rebuild_on_workers_that_drain(release: Release) -> None:
+    """One worker is stopped in the middle of its shard, and another one finishes it."""
+    wait, container = release.containers("Deployment", "-worker")
+    assert "Redis answers" in release.machine.finished(wait)
+    waits, job = release.containers("CronJob", "-rebuild-item")
+    release.machine.finished(waits)
+    with release.machine.running(container) as worker:
+        worker.until(lambda: worker.probed("startupProbe") and worker.probed("livenessProbe"))
+        with release.machine.running(job) as rebuild:
+            rebuild.until(lambda: (run := release.run()) and run.running and run.answered)
+            worker.terminate()
+            assert worker.end(GRACE) == 0, worker.log.read_text()
+            rebuild.until(lambda: (run := release.run()) and not run.running)
+            assert (run := release.run())
+            assert (run.done, run.set_aside) == (0, {})
+            with release.machine.running(container) as second:
+                second.until(lambda: release.saw(scraped(port_of(second))) and (run := release.run()) and run.done)
+                release.saw(scraped(port_of(second)))
+                release.see_end_of(rebuild)
+                release.saw(scraped(port_of(second)))
+
+
+def watch_the_expander(release: Release) -> None:
+    """It serves the pair that the jobs published, asks the model for what is unknown, and counts what fails."""
+    (container,) = release.containers("Deployment", "-expander")
+    with release.machine.running(container) as expander:
+        expander.until(lambda: expander.probed("readinessProbe"))
+        url = f"http://127.0.0.1:{port_of(expander)}/expand"
+        expander.until(lambda: httpx.post(url, json={"query": "word1"}, timeout=30).json()["source"] == "index")
+        assert httpx.post(url, json={"query": "an unknown chair"}, timeout=30).json()["keywords"]
+        assert httpx.post(url, json={"queries": 1}, timeout=30).status_code == 422
+        assert httpx.post(url, json={"query": UNANSWERABLE}, timeout=30).json()["keywords"] == [UNANSWERABLE]
+        failed = "cogr_expander_upstream_failures_total"
+        expander.until(lambda: release.saw(scraped(port_of(expander))) and failed in release.seen)
+
+
+def hangs_up_on(words: str) -> Misbehave:
+    """An endpoint that breaks the connection when a prompt holds these words."""
+
+    def misbehave(_: int, body: dict[str, Any]) -> None:
+        if words in body["messages"][-1]["content"]:
+            raise ConnectionResetError
+
+    return misbehave
+
+
+def waiting_for_redis(folder: Path, port: int, timeout: int) -> subprocess.Popen[str]:
+    (folder / "cogr.toml").write_text(
         f'[dataset]\nloader = "jsonl"\npath = "."\n[redis]\nurl = "redis://127.0.0.1:{port}/0"\ntimeout = 1\n'
         f'[opensearch]\nurl = "http://127.0.0.1:{port}"\n'
     )
-    line = ["wait", "--timeout", "0", "--for", "redis", "-c", str(tmp_path / "cogr.toml")]
-    ended = subprocess.run([sys.executable, "-m", "ops.cli", *line], capture_output=True, text=True, check=False)
-    assert ended.returncode == 3
-    assert "Waiting for Redis" in ended.stderr
-    assert "OpenSearch" not in ended.stderr
+    line = ["wait", "--timeout", str(timeout), "--for", "redis", "-c", str(folder / "cogr.toml")]
+    return subprocess.Popen([sys.executable, "-m", "ops.cli", *line], stderr=subprocess.PIPE, text=True)
+
+
+def test_a_service_that_never_comes_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with waiting_for_redis(tmp_path, free_port(), timeout=0) as waiting:
+        _, said = waiting.communicate(timeout=240)
+    assert waiting.returncode == 3
+    assert "Waiting for Redis" in said
+    assert "OpenSearch" not in said
+
+
+def test_a_service_that_comes_late_is_waited_for(tmp_path: Path) -> None:
+    port = free_port()
+    with waiting_for_redis(tmp_path, port, timeout=240) as waiting:
+        assert waiting.stderr is not None
+        assert "Waiting for Redis" in waiting.stderr.readline()
+        late = Wanted(name=f"tests-late-{uuid.uuid4().hex[:8]}", port=port, bound_to_caller=True)
+        started = start(late)
+        try:
+            _, said = waiting.communicate(timeout=240)
+        finally:
+            stop(started.state, remove=True)
+    assert waiting.returncode == 0, said
+    assert "Redis answers" in said

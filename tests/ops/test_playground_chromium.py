@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 
+from cogr.settings import OpenSearchSettings
 from tests.browser import launched
 from tests.ops.expander_worlds import Running, running, wait_for
 from tests.ops.playground_worlds import HOSTILE, TITLES, two_rounds, workspace
 
 pytestmark = pytest.mark.slow
 expect = pytest.importorskip("playwright.sync_api", reason="NO PLAYWRIGHT: pip install playwright").expect
-expect.set_options(timeout=30_000)
+PATIENCE = 120_000
+"""Milliseconds."""
+expect.set_options(timeout=PATIENCE)
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +39,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 def opened(chromium: Any, url: str, query: str = "", **context: Any) -> Iterator[Any]:
     """The page, watched: nothing complains, and nothing is asked of anybody else."""
     browsing = chromium.new_context(**context)
+    browsing.set_default_timeout(PATIENCE)
     page, said, asked = browsing.new_page(), [], []
     page.on("console", lambda message: said.append(message.text))
     page.on("pageerror", lambda error: said.append(f"{error} {error.stack}"))
@@ -177,6 +181,7 @@ def test_what_goes_wrong_is_said_and_can_be_tried_again(chromium: Any, shop: Run
         page.press("#query", "Enter")
         notice = page.get_by_role("alert")
         notice.get_by_text("can't be reached").wait_for()
+        expect(page.locator("#results")).to_have_class("stale")
         page.unroute("**/api/search")
         notice.get_by_role("button", name="Try again").click()
         expect(page.locator("#hits .hit")).to_have_count(2)
@@ -184,12 +189,37 @@ def test_what_goes_wrong_is_said_and_can_be_tried_again(chromium: Any, shop: Run
         page.fill("#query", "qwertz")
         page.press("#query", "Enter")
         page.get_by_text("No item has one of these keywords.").wait_for()
-        assert "no model answers for it" in page.inner_text("#why")
+        assert "no model answers for it now" in page.inner_text("#why")
+
+
+def test_what_is_away_may_be_back_the_next_time(chromium: Any, tmp_path: Path) -> None:
+    nobody = ("serving.live=openai", "serving.model=nobody", "generator.openai.base_url=http://127.0.0.1:9/v1")
+    shop = workspace(tmp_path, *nobody)
+    two_rounds(shop)
+    with running(shop, playground=True) as started:
+        wait_for(lambda: started.parts.models.state == "openai")
+        with opened(chromium, started.url, "velvet") as page:
+            page.get_by_text("Something behind the expander is away").wait_for()
+            with page.expect_response("**/api/search"):
+                page.get_by_role("button", name="Search again").click()
+
+
+@pytest.mark.server
+def test_the_cluster_is_asked_beside_the_mirror(chromium: Any, tmp_path: Path, opensearch: OpenSearchSettings) -> None:
+    shop = workspace(tmp_path, f"opensearch.url={opensearch.url}", "opensearch.prefix=playground-page")
+    two_rounds(shop)
+    with running(shop, playground=True) as started:
+        wait_for(lambda: started.parts.follower.pair.item)
+        with opened(chromium, started.url, "green sofa") as page:
+            page.get_by_text("the cluster says the same").wait_for()
+            page.locator("#shown-0").press("ArrowRight")
+            expect(page.locator("#live")).to_be_hidden()
 
 
 def test_an_empty_store_says_what_to_do_and_a_token_is_asked_for(chromium: Any, tmp_path: Path) -> None:
     with running(workspace(tmp_path, "serving.token=open sesame"), playground=True) as locked:
         browsing = chromium.new_context()
+        browsing.set_default_timeout(PATIENCE)
         page = browsing.new_page()
         page.goto(f"{locked.url}/playground/")
         page.fill("#token", "wrong")

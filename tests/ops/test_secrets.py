@@ -73,7 +73,7 @@ def test_plans_and_work_show_none(shop: Shop) -> None:
     for line in (
         "cogr-index rebuild --side item --dry-run -v",
         "cogr-index rebuild --side item --dry-run --json --generator openai --set generator.model=m --set generator.openai.base_url=http://localhost:1/v1",
-        "cogr-index rebuild --side item --generator extractive --backend memory -v --json",
+        "cogr-index rebuild --side item --generator extractive --backend memory -v --json --set metrics.file=out.prom",
         "cogr-index rebuild --side query --generator extractive --backend memory --json",
         "cogr-index list --backend memory --json",
         "cogr-index prune --backend memory --dry-run --json",
@@ -81,6 +81,7 @@ def test_plans_and_work_show_none(shop: Shop) -> None:
     ):
         assert shop.run(line).status == 0
     shop.run("cogr-ops doctor --json")
+    assert (shop.folder / "out.prom").exists()
     assert shop.files_are_clean() > 10
 
 

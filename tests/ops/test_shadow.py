@@ -17,7 +17,8 @@ from cogr.errors import DataError, ServiceError
 from ops.cli import main
 from ops.shadow.bodies import CLAUSE_ALONE, Body
 from ops.shadow.figures import overlap, rank_biased_overlap, rows, summary
-from ops.shadow.logs import LogFormat, Searched, read_log, sample
+from ops.shadow.formats import LogFormat
+from ops.shadow.logs import Searched, read_log, sample
 from ops.shadow.replay import IN_A_ROW, Answer, Compared, FailedError, Replayed, replay
 from tests.commands import Command, Ended, run_here
 

@@ -15,7 +15,7 @@ export function showItem(told, words, events) {
   fill(dialog,
     make("div", { className: "head" }, make("h2", { id: "item-title" }, foreign(told.title || told.id)), close),
     make("p", { className: "quiet" }, make("code", {}, foreign(told.id)), told.held ? "" : " is not in this snapshot."),
-    told.text ? make("p", { className: "text" }, foreign(told.text)) : null,
+    told.text ? make("p", { className: "text", tabIndex: 0, role: "region", "aria-label": "Text" }, foreign(told.text)) : null,
     make("h3", {}, many(told.keywords.length, "keyword")),
     told.keywords.length ? keywords(told, words, leave, events) : make("p", { className: "quiet" }, "It has none."),
     reached(told.reached, leave, events));

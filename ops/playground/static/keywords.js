@@ -10,12 +10,15 @@ const SOURCES = {
   given: "changed by you",
 };
 const REASONS = {
-  unknown: "This pair's query snapshot does not hold the query and no model answers for it. Add keywords to try what they would find.",
-  deadline: "The keywords were not there within the deadline. Search once more: by now they may be cached.",
+  unknown: "This pair's query snapshot does not hold the query, and no model answers for it now. Add keywords to try what they would find.",
+  deadline: "The keywords were not there within the deadline; by now they may be.",
   overloaded: "Too much is going on; the expander answered with the bare query.",
   away: "Something behind the expander is away; it answered with the bare query.",
   empty: "Nothing is left of this query when it is normalised.",
 };
+
+/** Reasons that may be gone the next time. */
+const PASSING = new Set(["deadline", "overloaded", "away"]);
 
 /** The words of one search: what an answer says, and what was changed by hand. */
 export class Words {
@@ -63,7 +66,9 @@ export class Words {
 export function showKeywords(words, answer, again) {
   find("source").textContent = SOURCES[answer.source] ?? answer.source;
   find("source").className = `badge ${answer.source === "none" ? "warn" : ""}`;
-  find("why").textContent = REASONS[answer.reason] ?? "";
+  const repeat = make("button", { type: "button", className: "link" }, "Search again");
+  repeat.addEventListener("click", again);
+  fill(find("why"), REASONS[answer.reason], PASSING.has(answer.reason) ? [" ", repeat] : null);
   show(find("why"), Boolean(answer.reason));
   show(find("reset"), words.changed);
   fill(find("keywords"), words.list.map((word, at) => make("li", {}, chip(word, at, words, again))));

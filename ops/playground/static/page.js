@@ -49,6 +49,7 @@ async function search() {
   under.abort();
   under = new AbortController();
   const { signal } = under;
+  find("results").classList.add("stale");
   return during(async () => {
     const pairs = state.pairs.map((_, at) => asked(at));
     const found = await ask("search", { query: state.query, pairs, size: state.size }, signal);
@@ -89,6 +90,7 @@ function draw() {
   const words = state.words[state.shown];
   show(find("welcome"), false);
   show(find("results"), true);
+  find("results").classList.remove("stale");
   showPairs(state, world.pairs, answers, events);
   showKeywords(words, answer, search);
   showHits(state, answer, words, events);
