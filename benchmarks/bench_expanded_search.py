@@ -98,30 +98,28 @@ def serve_pair(folder: Path, cluster: OpenSearchSettings, prefix: str, world: Wo
 
 
 def compare(present: Present, candidate: Candidate, queries: list[Row], rounds: int) -> dict[str, Any]:
-    """Medians over rounds of the ratios of p50 and p99; the first round warms up and is not counted."""
+    """Medians over rounds of p50 and p99 in milliseconds, and of their ratios; the first round warms up and is not counted."""
     asked = [Searched(row.text, 1) for row in queries]
-    ratios: dict[int, list[float]] = {50: [], 99: []}
-    shown: dict[str, list[float]] = {}
+    milliseconds: dict[str, list[float]] = {}
+    ratios: dict[str, list[float]] = {}
     for number in range(rounds + 1):
         done = replay(asked, present, candidate, 1e9)
         if done.failed:
             raise SystemExit(f"Queries failed: {done.failed}")
-        sources = {one.candidate.source for one in done.compared}
         if not number:
             continue
-        assert sources == {"cache"}, sources
-        for share, of in ratios.items():
-            times = [np.percentile([getattr(one, side).seconds for one in done.compared], share) for side in SIDES]
-            of.append(float(times[1] / times[0]))
-            for side, value in zip(SIDES, times, strict=True):
-                shown.setdefault(f"{side} p{share}", []).append(1000 * float(value))
-    return {
-        "ratio": {f"p{share}": round(median(of), 3) for share, of in ratios.items()},
-        "milliseconds": {name: round(median(values), 2) for name, values in shown.items()},
-    }
-
-
-SIDES = ("present", "candidate")
+        assert {one.candidate.source for one in done.compared} == {"cache"}
+        text = [one.present.seconds for one in done.compared]
+        both = [one.candidate.seconds for one in done.compared]
+        expanding = [one.candidate.expanding for one in done.compared]
+        for share in (50, 99):
+            times = {"text": text, "expanded": both, "of it expanding": expanding}
+            found = {f"{name} p{share}": 1000 * float(np.percentile(of, share)) for name, of in times.items()}
+            for name, value in found.items():
+                milliseconds.setdefault(name, []).append(value)
+            ratios.setdefault(f"p{share}", []).append(found[f"expanded p{share}"] / found[f"text p{share}"])
+    of_medians = [{name: round(median(of), 2) for name, of in some.items()} for some in (ratios, milliseconds)]
+    return dict(zip(("ratios", "milliseconds"), of_medians, strict=True))
 
 
 def main() -> None:

@@ -6,15 +6,18 @@ import contextlib
 import io
 import json
 import re
+import shlex
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.main import get_command
 
 from cogr.errors import DataError, ServiceError
-from ops.cli import main
+from ops.cli import app, main
 from ops.shadow.bodies import CLAUSE_ALONE, Body
 from ops.shadow.figures import overlap, rank_biased_overlap, rows, summary
 from ops.shadow.formats import LogFormat
@@ -224,6 +227,15 @@ def test_bad_input_is_one_sentence(
 def test_a_body_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="body.json is not there; write the JSON of a search"):
         Body.read(tmp_path / "body.json")
+
+
+def test_the_guides_commands_are_commands() -> None:
+    lines = re.findall(r"^cogr-ops shadow (.*)$", PAGE.read_text("utf-8"), re.MULTILINE)
+    assert len(lines) >= 4
+    command: Any = get_command(app)
+    for line in lines:
+        asked = command.commands["shadow"].make_context("shadow", shlex.split(line)).params
+        assert asked["index"] == "products"
 
 
 def test_the_guides_sample_sizes_are_what_its_program_prints() -> None:
