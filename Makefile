@@ -75,7 +75,10 @@ chart-test: setup
 IMAGES ?= .cache/images
 images: setup
 	@test -d $(IMAGES)/store || ops/images/images.sh base $(IMAGES)
-	@for name in expander worker jobs; do ops/images/images.sh build $(IMAGES) $$name && ops/images/smoke.sh $(IMAGES) $$name || exit 1; done
+	@for name in expander worker jobs; do \
+	  for step in "images.sh build" smoke.sh "images.sh sbom"; do ops/images/$$step $(IMAGES) $$name || exit 1; done; \
+	done
+	@COGR_IMAGES=$(abspath $(IMAGES)) $(BIN)/python -m pytest tests/charts/test_processes.py
 
 # make pins keeps the versions that are pinned; make pins UPGRADE=1 takes the newest that fit.
 pins:

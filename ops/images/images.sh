@@ -4,6 +4,7 @@
 #   images.sh build DIR NAME [args]    ops/images/NAME.Dockerfile on that base, as localhost/cogr-NAME
 #   images.sh run DIR NAME [-v HERE:THERE] [-e NAME=VALUE] -- CMD...
 #                                      CMD in the image: its user, its files, this machine's loopback network
+#   images.sh sbom DIR NAME            DIR/NAME.cdx.json: the image's Python packages in CycloneDX's format (needs make setup)
 #   images.sh size DIR NAME            megabytes of what the image adds to its base
 # Needs `apt-get install buildah debootstrap`. The machine's CA bundle and the pip settings of the environment are lent to the
 # build, never copied into the image.
@@ -47,5 +48,11 @@ case $verb in
   size)
     c=$(b from "localhost/cogr-$1"); trap 'b umount "$c" >/dev/null; b rm "$c" >/dev/null' EXIT
     du -sm "$(b mount "$c")/opt/cogr" | cut -f1 ;;
-  *) echo "base, build, run or size" >&2; exit 2 ;;
+  sbom)
+    c=$(b from "localhost/cogr-$1"); trap 'b umount "$c" >/dev/null; b rm "$c" >/dev/null' EXIT
+    # cyclonedx-py asks an interpreter where its packages lie; the image's own would answer with paths inside.
+    packages=$(echo "$(b mount "$c")"/opt/cogr/lib/python3*/site-packages)
+    printf "#!/bin/sh\necho '[\"%s\"]'\n" "$packages" >"$dir/interpreter"; chmod +x "$dir/interpreter"
+    "$root/.venv/bin/cyclonedx-py" environment "$dir/interpreter" --output-reproducible -o "$dir/$1.cdx.json" ;;
+  *) echo "base, build, run, sbom or size" >&2; exit 2 ;;
 esac

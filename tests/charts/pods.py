@@ -7,6 +7,7 @@ user; otherwise the commands are this environment's. Not Kubernetes: nothing res
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -23,6 +24,8 @@ from tests.charts.conftest import ROOT, Object
 
 IMAGES = os.environ.get("COGR_IMAGES")
 IMAGE_USER = 10001
+BY_SIGTERM = 1 if IMAGES else -signal.SIGTERM
+"""The status of a process that the signal ended; buildah makes 1 of it."""
 
 
 @dataclass

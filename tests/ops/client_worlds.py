@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Row
@@ -53,3 +56,12 @@ def client_world(folder: Path, opensearch: OpenSearchSettings) -> Iterator[Clien
         wait_for(lambda: expander.expand("leather couch")["source"] == "index")
         ill = {fault: f"http://127.0.0.1:{stack.enter_context(broken(fault))}" for fault in sorted(faults)}
         yield ClientWorld(ill | {"up": expander.url}, ill | {"up": str(opensearch.url)}, prefix, TOKEN)
+
+
+def program(name: str) -> str:
+    """The path of a program; without it the test is skipped, and fails where everything must be there."""
+    if (found := shutil.which(name)) is None:
+        if os.environ.get("CI", "").lower() in ("1", "true"):
+            pytest.fail(f"No {name} for the tests of the clients")
+        pytest.skip(f"NO {name.upper()}")
+    return found

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ops.client_worlds import CLIENTS, ClientWorld
-from tests.ops.test_clients import program
+from tests.ops.client_worlds import CLIENTS, ClientWorld, program
 
 pytestmark = pytest.mark.slow
 ROOT = CLIENTS.parents[1]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import subprocess
 from dataclasses import asdict
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 
 from cogr_client import AsyncClient, Client, Found, RefusedError, SearchError
-from tests.ops.client_worlds import CLIENTS, CONFORMANCE, ClientWorld
+from tests.ops.client_worlds import CLIENTS, CONFORMANCE, ClientWorld, program
 
 pytestmark = pytest.mark.slow
 CASES = [pytest.param(case, id=case["name"]) for case in CONFORMANCE["cases"]]
@@ -81,15 +80,6 @@ def test_python(world: ClientWorld, case: dict[str, Any], search: Any) -> None:
     else:
         found = json.loads(json.dumps(asdict(search(world, case))))
         assert seen(found, expected) == expected
-
-
-def program(name: str) -> str:
-    """The path of a program; without it the test is skipped, and fails where everything must be there."""
-    if (found := shutil.which(name)) is None:
-        if os.environ.get("CI", "").lower() in ("1", "true"):
-            pytest.fail(f"No {name} for the tests of the clients")
-        pytest.skip(f"NO {name.upper()}")
-    return found
 
 
 def passes(*command: str, folder: Path, world: ClientWorld) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Self, Unpack
 import httpx
 
 from cogr_client.answers import Expansion, Found
-from cogr_client.talks import Addresses, Answer, SearchOptions, T, Talk
+from cogr_client.talks import Access, Answer, SearchOptions, T, Talk, Talks
 
 
 class Client:
@@ -19,13 +19,13 @@ class Client:
         expander: address of the expander.
         opensearch: address of OpenSearch; None for a client that only expands.
         verify: CA file for TLS, or False to trust anybody.
-        addresses: the other attributes of `Addresses`: prefix, token, auth, patience, timeout.
+        access: prefix, token, auth, patience, timeout, as of `Access`.
     """
 
     def __init__(
-        self, expander: str, opensearch: str | None = None, *, verify: bool | str = True, **addresses: Any
+        self, expander: str, opensearch: str | None = None, *, verify: bool | str = True, **access: Unpack[Access]
     ) -> None:
-        self._to = Addresses(expander=expander, opensearch=opensearch, **addresses)
+        self._talks = Talks(expander, opensearch, **access)
         self._http = httpx.Client(verify=verify)
 
     def __enter__(self) -> Self:
@@ -42,15 +42,15 @@ class Client:
 
     def expand(self, query: str) -> Expansion:
         """Keywords of a query; the bare query when the expander is away. Raises RefusedError."""
-        return self._carry(self._to.expand(query))
+        return self._carry(self._talks.expand(query))
 
     def expand_many(self, queries: Sequence[str]) -> list[Expansion]:
         """The same for several, by one request."""
-        return self._carry(self._to.expand_many(queries))
+        return self._carry(self._talks.expand_many(queries))
 
     def search(self, query: str, **options: Unpack[SearchOptions]) -> Found:
         """Expand and search. Raises SearchError, and RefusedError as of `expand`."""
-        return self._carry(self._to.search(query, options))
+        return self._carry(self._talks.search(query, options))
 
     def _carry(self, talk: Talk[T]) -> T:
         try:
@@ -71,9 +71,9 @@ class AsyncClient:
     """The client for asyncio. Use it in an `async with` block or close it. Arguments, methods and errors as of `Client`."""
 
     def __init__(
-        self, expander: str, opensearch: str | None = None, *, verify: bool | str = True, **addresses: Any
+        self, expander: str, opensearch: str | None = None, *, verify: bool | str = True, **access: Unpack[Access]
     ) -> None:
-        self._to = Addresses(expander=expander, opensearch=opensearch, **addresses)
+        self._talks = Talks(expander, opensearch, **access)
         self._http = httpx.AsyncClient(verify=verify)
 
     async def __aenter__(self) -> Self:
@@ -90,15 +90,15 @@ class AsyncClient:
 
     async def expand(self, query: str) -> Expansion:
         """As `Client.expand`."""
-        return await self._carry(self._to.expand(query))
+        return await self._carry(self._talks.expand(query))
 
     async def expand_many(self, queries: Sequence[str]) -> list[Expansion]:
         """As `Client.expand_many`."""
-        return await self._carry(self._to.expand_many(queries))
+        return await self._carry(self._talks.expand_many(queries))
 
     async def search(self, query: str, **options: Unpack[SearchOptions]) -> Found:
         """As `Client.search`."""
-        return await self._carry(self._to.search(query, options))
+        return await self._carry(self._talks.search(query, options))
 
     async def _carry(self, talk: Talk[T]) -> T:
         try:

@@ -38,22 +38,30 @@ class SearchOptions(TypedDict, total=False):
     fields: Sequence[str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Addresses:
-    """Whom a client talks to, and how.
+class Access(TypedDict, total=False):
+    """How to reach both.
 
     Attributes:
-        expander: address of the expander.
-        opensearch: address of OpenSearch; None for a client that only expands.
-        prefix: `opensearch.prefix` of the configuration that publishes: names the alias and the search template.
+        prefix: `opensearch.prefix` of the configuration that publishes: names the alias and the search template (cogr).
         token: bearer token of the expander.
         auth: user and password of OpenSearch.
-        patience: seconds to wait for the expander; beyond it the bare query is used.
-        timeout: seconds to wait for OpenSearch.
+        patience: seconds to wait for the expander; beyond it the bare query is used (0.5).
+        timeout: seconds to wait for OpenSearch (10).
     """
 
+    prefix: str
+    token: str | None
+    auth: tuple[str, str] | None
+    patience: float
+    timeout: float
+
+
+@dataclass(frozen=True)
+class Talks:
+    """What a client can talk about. OpenSearch's address is None for one that only expands; the rest as of `Access`."""
+
     expander: str
-    opensearch: str | None = None
+    opensearch: str | None
     prefix: str = "cogr"
     token: str | None = None
     auth: tuple[str, str] | None = None
