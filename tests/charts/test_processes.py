@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import subprocess
 import sys
 import uuid
@@ -21,6 +20,7 @@ from cogr.fleet_settings import RedisSettings
 from cogr.settings import OpenSearchSettings
 from cogr.store import Store
 from indexers.fleet.status import Overview, overview
+from ops.servers.instances import free_port
 from ops.servers.valkey import Wanted, start, stop
 from tests.charts.conftest import Render
 from tests.charts.pods import BY_SIGTERM, Machine, Started, containers_of
@@ -35,11 +35,6 @@ AT_ONCE = 4
 UNANSWERABLE = "unanswerable"
 GRACE = 120
 """worker.terminationGracePeriodSeconds, in seconds."""
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
 
 
 def values_in(folder: Path, **settings: Any) -> dict[str, Any]:

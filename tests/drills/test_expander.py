@@ -25,6 +25,7 @@ import pytest
 
 from cogr.snapshots import Row
 from ops.servers import opensearch, valkey
+from ops.servers.instances import free_port
 from ops.servers.state import ServerState
 from tests.drills.table import Table
 from tests.ops.expander_worlds import ITEMS, is_ready, serve_pair, wait_for, workspace
@@ -111,11 +112,6 @@ def model() -> Iterator[tuple[str, Callable[[], None], Callable[[], None]]]:
         yield f"http://127.0.0.1:{port}/v1", kill, start
     finally:
         kill()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
 
 
 def listens(port: int) -> bool:

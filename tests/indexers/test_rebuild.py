@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from cogr.store import Store
 from indexers.generators.base import Failure
 from indexers.generators.scripted import Scripted, ScriptedOptions
 from indexers.rebuild import Job, make_plan, rebuild
+from ops.servers.instances import free_port
 from tests.indexers.conftest import Command
 
 ITEMS = [Item(f"i{n:03d}", f"Title {n}", f"text of {n % 7} words") for n in range(100)]
@@ -175,17 +177,26 @@ def test_kills_at_random_moments_leave_the_snapshot_of_an_undisturbed_run(shop: 
 
 @pytest.mark.slow
 def test_ctrl_c_keeps_what_was_answered(shop: Path) -> None:
-    slow = [*command(shop), "--set", "generator.scripted.delay=0.03", "--set", "rebuild.flush_answers=50"]
+    # Nothing is written before the end but what Ctrl-C leaves; the first answer tells when to press it.
+    port = free_port()
+    settings = ("generator.scripted.delay=0.03", "rebuild.flush_answers=1000", f"metrics.port={port}")
+    slow = [*command(shop), *(part for one in settings for part in ("--set", one))]
     process = subprocess.Popen(slow, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=listening)
-    wait_for(lambda: list((shop / ".cogr/cache").rglob("*.parquet")))
-    time.sleep(0.5)
+    wait_for(lambda: answers_at(port) > 10)
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=30) == 130
+    assert process.wait(timeout=60) == 130
     planned = subprocess.run([*command(shop), "--dry-run"], capture_output=True, check=True)
-    cached = json.loads(planned.stdout)["cached"]
-    # Whole flushes are multiples of 50: the rest was written on the way out.
-    assert 50 < cached < 300
-    assert cached % 50
+    assert 10 < json.loads(planned.stdout)["cached"] < 300
+
+
+def answers_at(port: int) -> float:
+    """Answers of the rebuild that serves its metrics there; 0 while there is none."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as response:
+            lines = response.read().decode().splitlines()
+    except OSError:
+        return 0
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith("cogr_rebuild_entities_answered{"))
 
 
 def wait_for(done: Callable[[], object], seconds: float = 60.0) -> None:
