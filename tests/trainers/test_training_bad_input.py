@@ -273,6 +273,7 @@ def command(name: str, config: Path, *more: str) -> list[str]:
     return [sys.executable, "-m", "trainers.cli", name, "-c", str(config), *more]
 
 
+@pytest.mark.drill
 def test_a_full_disk_during_a_save(tmp_path: Path) -> None:
     """A limit on file sizes, as anyone; a file system of its own that is full, as root."""
     config = write_shop(tmp_path, items=40)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 
-@pytest.mark.slow
+@pytest.mark.drill
 @pytest.mark.model
 def test_the_benchmark_of_the_overhead_runs() -> None:
     script = Path(__file__).parents[2] / "benchmarks" / "bench_grpo_overhead.py"

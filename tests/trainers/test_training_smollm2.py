@@ -119,6 +119,7 @@ def check(driver: Driver, sft_steps: int, query_steps: int) -> None:
     assert targets.notes["too_long"] == 0
 
 
+@pytest.mark.drill
 def test_two_steps_of_sft_and_one_of_grpo(tmp_path: Path) -> None:
     config = write_part(tmp_path, queries=4, items=4)
     driver, _ = train(
