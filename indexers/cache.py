@@ -25,6 +25,7 @@ from cogr.store import Store
 from cogr.strings import StringsSpool, integers
 from indexers.generators.base import Answer, Completion, Failure
 from indexers.keys import SIZE, Keys
+from indexers.tables import read_table
 
 SCHEMA = pa.schema(
     [
@@ -180,7 +181,7 @@ class GenerationCache:
         path = f"{self._folder}/{name}"
         try:
             with self._store.open(path) as file:
-                table = pq.read_table(file, columns=list(columns), schema=SCHEMA)
+                table = read_table(file, columns)
                 return table.set_column(0, "key", table["key"].cast(pa.binary(SIZE)))
         except (pa.ArrowInvalid, OSError) as error:
             raise StorageError(

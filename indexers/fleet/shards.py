@@ -12,6 +12,7 @@ from cogr.prompts import Prompt
 from cogr.records import Entity, Item, Query
 from indexers.fleet.records import RunFolder
 from indexers.generators.base import Request
+from indexers.tables import read_table
 
 SCHEMA = pa.schema(
     [
@@ -63,7 +64,7 @@ def read_shard(folder: RunFolder, shard: str) -> list[Keyed] | None:
         data = folder.store.read(_path(folder, shard))
     except FileNotFoundError:
         return None
-    return [_request(row) for row in pq.read_table(io.BytesIO(data), schema=SCHEMA).to_pylist()]
+    return [_request(row) for row in read_table(io.BytesIO(data)).to_pylist()]
 
 
 def read_trace(folder: RunFolder, shard: str) -> dict[str, str]:
@@ -82,7 +83,7 @@ def read_keys(folder: RunFolder, shard: str) -> list[bytes]:
         data = folder.store.read(_path(folder, shard))
     except FileNotFoundError:
         return []
-    keys: list[bytes] = pq.read_table(io.BytesIO(data), columns=["key"])["key"].to_pylist()
+    keys: list[bytes] = read_table(io.BytesIO(data), ["key"])["key"].to_pylist()
     return keys
 
 

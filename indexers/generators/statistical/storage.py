@@ -28,6 +28,7 @@ from indexers.generators.statistical.item_keywords import ItemKeywords
 from indexers.generators.statistical.matrices import Csr
 from indexers.generators.statistical.ranker import Ranker
 from indexers.generators.statistical.text_index import GRAM_BITS, TextIndex
+from indexers.tables import read_table
 from indexers.text import Analyser
 
 FORMAT = 2
@@ -114,7 +115,7 @@ def _parquet(**columns: Sequence[str]) -> bytes:
 
 
 def _table(data: bytes) -> dict[str, list[str]]:
-    columns: dict[str, list[str]] = pq.read_table(io.BytesIO(data)).to_pydict()
+    columns: dict[str, list[str]] = read_table(io.BytesIO(data)).to_pydict()
     return columns
 
 
