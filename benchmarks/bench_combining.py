@@ -29,12 +29,12 @@ from cogr.records import Query, Split
 from cogr.settings import OpenSearchSettings, load_settings
 from cogr.snapshots import open_snapshot
 from indexers.backends.opensearch.client import Cluster
+from indexers.backends.opensearch.search import query_body
 from indexers.merging import Place
 from indexers.publishing import query_keywords
 from indexers.rebuilding import Wishes, run_rebuild
 from indexers.workspace import Workspace
 from ops.servers.opensearch import Wanted, connection, start, stop
-from ops.shadow.bodies import clause_over
 from trainers.demo import CATALOGUE
 
 DEPTH = 100
@@ -63,7 +63,7 @@ class Shop:
     _vectors: dict[str, list[float]] = field(default_factory=dict)
 
     def clause(self, query: Query) -> Any:
-        return clause_over(self.field, query_keywords(query.text, self.keywords.get(query.id, ())))
+        return query_body(query_keywords(query.text, self.keywords.get(query.id, ())), self.field)
 
     def vector(self, query: Query) -> list[float]:
         assert self.lsa is not None

@@ -15,6 +15,7 @@ from typing import Any
 
 from cogr.datasets.reading import Place, json_object, lines
 from cogr.errors import DataError
+from indexers.backends.opensearch.search import KEYWORDS as FIELD
 from indexers.backends.opensearch.search import query_body
 
 QUERY = "{{query}}"
@@ -62,14 +63,6 @@ CLAUSE_ALONE = Body({"query": "{{clause}}"}, "the clause alone")
 """Keywords alone, ranked by BM25: what CoGR is without anything else."""
 
 
-def clause_over(field: str, keywords: Sequence[str]) -> dict[str, Any]:
-    """The query that matches keywords in a field of this name, such as that of `cogr-index publish --into`."""
-    query = query_body(keywords)
-    if field != "keywords" and "bool" in query:
-        query["bool"]["should"] = [{"match": {field: one["match"]["keywords"]}} for one in query["bool"]["should"]]
-    return query
-
-
 def _fill(value: Any, query: str, keywords: Sequence[str]) -> Any:
     if isinstance(value, Mapping):
         return {key: _fill(inner, query, keywords) for key, inner in value.items()}
@@ -80,7 +73,7 @@ def _fill(value: Any, query: str, keywords: Sequence[str]) -> Any:
     if value == KEYWORDS:
         return list(keywords)
     if clause := _CLAUSE.fullmatch(value):
-        return clause_over(clause[1] or "keywords", keywords)
+        return query_body(keywords, clause[1] or FIELD)
     return value.replace(QUERY, query)
 
 

@@ -19,6 +19,8 @@ from indexers.backends.base import Hit
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.mapping import id_field
 
+KEYWORDS = "keywords"
+"""The field of our own indexes that holds keywords."""
 MAX_CLAUSES = 1024
 """`indices.query.bool.max_clause_count` as clusters have it."""
 PAGE = 10_000
@@ -37,10 +39,13 @@ class Found:
     hits: Sequence[Hit]
 
 
-def query_body(keywords: Sequence[str]) -> dict[str, Any]:
+def query_body(keywords: Sequence[str], field: str = KEYWORDS) -> dict[str, Any]:
     """The query: entities with at least one of the keywords, scored by the sum over them. One clause a distinct keyword.
 
     `match` on a keyword field is one term, and unlike `term` it is never rewritten into an unscored `terms` query.
+
+    Args:
+        field: that holds them; another one in an index that a team owns.
 
     Raises:
         UserError: more keywords than a cluster takes clauses.
@@ -52,12 +57,12 @@ def query_body(keywords: Sequence[str]) -> dict[str, Any]:
         )
     if not distinct:
         return {"match_none": {}}
-    return {"bool": {"should": [clause(keyword) for keyword in distinct], "minimum_should_match": 1}}
+    return {"bool": {"should": [clause(keyword, field) for keyword in distinct], "minimum_should_match": 1}}
 
 
-def clause(keyword: str, **more: str) -> dict[str, Any]:
+def clause(keyword: str, field: str = KEYWORDS, **more: str) -> dict[str, Any]:
     """The clause of one keyword, with `more` options of a match query."""
-    return {"match": {"keywords": {"query": keyword, **more}}}
+    return {"match": {field: {"query": keyword, **more}}}
 
 
 def search_body(side: Side, keywords: Sequence[str], size: int) -> dict[str, Any]:
