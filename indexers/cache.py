@@ -181,7 +181,7 @@ class GenerationCache:
         path = f"{self._folder}/{name}"
         try:
             with self._store.open(path) as file:
-                table = read_table(file, columns)
+                table = read_table(file, pa.schema([SCHEMA.field(name) for name in columns]))
                 return table.set_column(0, "key", table["key"].cast(pa.binary(SIZE)))
         except (pa.ArrowInvalid, OSError) as error:
             raise StorageError(

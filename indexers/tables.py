@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import IO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 
-def read_table(file: IO[bytes], columns: Sequence[str] | None = None) -> pa.Table:
-    """A table, or some columns of it. Raises ArrowInvalid when it is no Parquet file.
+def read_table(file: IO[bytes], schema: pa.Schema) -> pa.Table:
+    """The columns that a schema names, of its types.
 
     In the calling thread: those of `pq.read_table` may still let go of the file when the process ends, which aborts it.
+
+    Raises:
+        ArrowInvalid: no Parquet file, a column is missing or has values of another kind.
     """
-    return pq.ParquetFile(file).read(columns=None if columns is None else list(columns), use_threads=False)
+    table = pq.ParquetFile(file).read(columns=schema.names, use_threads=False)
+    if missing := set(schema.names) - set(table.column_names):
+        raise pa.ArrowInvalid(f"it has no column {min(missing)}")
+    return table.select(schema.names).cast(schema)

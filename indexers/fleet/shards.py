@@ -64,7 +64,7 @@ def read_shard(folder: RunFolder, shard: str) -> list[Keyed] | None:
         data = folder.store.read(_path(folder, shard))
     except FileNotFoundError:
         return None
-    return [_request(row) for row in read_table(io.BytesIO(data)).to_pylist()]
+    return [_request(row) for row in read_table(io.BytesIO(data), SCHEMA).to_pylist()]
 
 
 def read_trace(folder: RunFolder, shard: str) -> dict[str, str]:
@@ -83,7 +83,7 @@ def read_keys(folder: RunFolder, shard: str) -> list[bytes]:
         data = folder.store.read(_path(folder, shard))
     except FileNotFoundError:
         return []
-    keys: list[bytes] = read_table(io.BytesIO(data), ["key"])["key"].to_pylist()
+    keys: list[bytes] = read_table(io.BytesIO(data), pa.schema([SCHEMA.field("key")]))["key"].to_pylist()
     return keys
 
 

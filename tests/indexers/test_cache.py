@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +17,7 @@ from cogr.errors import StorageError
 from cogr.store import Store
 from indexers.cache import GenerationCache
 from indexers.generators.base import Answer, Completion, Failure
-from indexers.keys import Keys
+from indexers.keys import SIZE, Keys
 
 # Few first and few second halves: keys that share one half are not the same.
 KEYS = st.tuples(st.sampled_from([b"a" * 8, b"b" * 8, bytes(8)]), st.sampled_from([b"x" * 8, bytes(8)])).map(b"".join)
@@ -75,3 +78,15 @@ def test_a_segment_with_other_keys_is_one_sentence(tmp_path: Path) -> None:
     cache.add([(b"short", Completion("a", "text", 1))])
     with pytest.raises(StorageError, match="can't be read"):
         answers(cache, [1])
+
+
+def test_a_file_that_is_none_of_ours_is_named(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    cache = GenerationCache(store, {"kind": "test"})
+    segment = cache.add([(bytes(SIZE), Completion("i1", "sofa"))])
+    assert segment is not None
+    buffer = io.BytesIO()
+    pq.write_table(pa.table({"key": [bytes(SIZE)]}), buffer)
+    store.write(segment.path, buffer.getvalue())
+    with pytest.raises(StorageError, match=r"can't be read \(it has no column .*remove it"):
+        cache.load(Keys(bytes(SIZE)))

@@ -62,11 +62,11 @@ def open_artefact(folder: str | Path | Store) -> Artefact:
     """
     store = folder if isinstance(folder, Store) else Store(folder)
     facts, files = _read(store)
-    items = _table(files["items.parquet"])
-    asked = _table(files["queries.parquet"])
+    items = _table(files["items.parquet"], "id", "digest")
+    asked = _table(files["queries.parquet"], "id", "text")
     queries = [Query(id_, text) for id_, text in zip(asked["id"], asked["text"], strict=True)]
-    keywords = _table(files["keywords.parquet"])["keyword"]
-    vocabulary = _table(files["vocabulary.parquet"])["term"]
+    keywords = _table(files["keywords.parquet"], "keyword")["keyword"]
+    vocabulary = _table(files["vocabulary.parquet"], "term")["term"]
     n, width = len(items["id"]), max(len(vocabulary), 1)
     index = TextIndex(
         Analyser(facts["language"]),
@@ -114,8 +114,10 @@ def _parquet(**columns: Sequence[str]) -> bytes:
     return buffer.getvalue()
 
 
-def _table(data: bytes) -> dict[str, list[str]]:
-    columns: dict[str, list[str]] = read_table(io.BytesIO(data)).to_pydict()
+def _table(data: bytes, *names: str) -> dict[str, list[str]]:
+    columns: dict[str, list[str]] = read_table(
+        io.BytesIO(data), pa.schema({name: pa.string() for name in names})
+    ).to_pydict()
     return columns
 
 
