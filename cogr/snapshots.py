@@ -11,7 +11,7 @@ import shutil
 import tempfile
 import time
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from io import BufferedRandom
@@ -26,6 +26,7 @@ from cogr.errors import SnapshotError
 from cogr.keywords import NORMALISER, normalise
 from cogr.records import Side
 from cogr.store import Store, storage_errors
+from cogr.strings import SortedStrings, Strings, StringsSpool
 
 SCHEMA = pa.schema(
     [
@@ -120,10 +121,24 @@ class Snapshot:
     def path(self) -> str:
         return f"snapshots/{self.id}/keywords.parquet"
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows as Arrow batches in id order, streaming."""
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows as Arrow batches in id order, streaming; all columns, or these alone."""
         with self.store.open(self.path, "rb") as file:
-            yield from pq.ParquetFile(file).iter_batches(batch_size=_ROWS)
+            yield from pq.ParquetFile(file).iter_batches(batch_size=_ROWS, columns=columns)
+
+    def ids(self) -> SortedStrings:
+        """The entities' ids, in a mapped file. Raises StorageError when the disk of temporary files is full."""
+        return self._spooled("id").sorted_strings()
+
+    def texts(self) -> Strings:
+        """The entities' own texts in id order, in a mapped file. Raises as `ids`."""
+        return self._spooled("text").strings()
+
+    def _spooled(self, column: str) -> StringsSpool:
+        spool = StringsSpool()
+        for batch in self.batches([column]):
+            spool.append(batch[column])
+        return spool
 
     def rows(self) -> Iterator[Row]:
         """The rows in id order (code points ascending), streaming."""

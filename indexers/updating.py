@@ -17,7 +17,6 @@ from cogr.datasets.changes import Changes, changes_of_ids, changes_of_log, chang
 from cogr.errors import SettingsError, SnapshotError
 from cogr.records import Query, Side
 from cogr.snapshots import Snapshot, open_snapshot
-from cogr.strings import SortedStrings, StringsSpool
 from indexers.backends.checks import check_side
 from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.opensearch.drift import Drift
@@ -186,14 +185,14 @@ def find_changes(workspace: Workspace, wishes: UpdateWishes, parent: Snapshot) -
     if wishes.changed is not None:
         return read_changes(wishes.changed, wishes.side)
     if wishes.ids is not None:
-        return changes_of_ids(workspace.dataset, wishes.side, read_ids(wishes.ids), ids_of(parent))
+        return changes_of_ids(workspace.dataset, wishes.side, read_ids(wishes.ids), parent.ids())
     if wishes.log is not None:
         known = {own for batch in parent.batches() for own in batch["self"].to_pylist()}
         changes = changes_of_log(wishes.log, wishes.min_count, known)
         _save(wishes.save, changes)
         return changes
     assert wishes.since is not None, "one of the four is given"
-    return changes_since(workspace.dataset, wishes.side, wishes.since, ids_of(parent))
+    return changes_since(workspace.dataset, wishes.side, wishes.since, parent.ids())
 
 
 def _save(path: Path | None, changes: Changes) -> None:
@@ -219,7 +218,7 @@ def narrowed(whole: Job, parent: Snapshot, changes: Changes) -> Job:
     _check_written_alike(whole, parent)
     child = replace(whole, parent=parent.id, round=parent.manifest.round)
     if not _carries(whole, parent):
-        _check_same_entities(whole, {*ids_of(parent)} - changes.deletes | changes.upserts.keys(), parent)
+        _check_same_entities(whole, {*parent.ids()} - changes.deletes | changes.upserts.keys(), parent)
         return child
     aside = read_set_aside(parent.store, parent.id)
     # Failures that may have passed are asked for again, as a rebuild would; lasting ones are in the cache.
@@ -228,14 +227,6 @@ def narrowed(whole: Job, parent: Snapshot, changes: Changes) -> Job:
     kept_aside = {id_: reason for id_, reason in aside.items() if id_ not in without}
     carried = Carried(parent, without, kept_aside, _still_cut(parent, without))
     return replace(child, entities=[*changes.upserts.values(), *again], carried=carried)
-
-
-def ids_of(snapshot: Snapshot) -> SortedStrings:
-    """The ids of a snapshot's entities, in a mapped file."""
-    spool = StringsSpool()
-    for batch in snapshot.batches():
-        spool.append(batch["id"])
-    return spool.sorted_strings()
 
 
 def _check_written_alike(job: Job, parent: Snapshot) -> None:

@@ -22,7 +22,7 @@ from cogr.mirror import Mirror
 from cogr.records import SIDES, Side
 from cogr.snapshots import SCHEMA, Row, Snapshot, open_snapshot
 from cogr.store import Store
-from cogr.strings import Strings, StringsSpool
+from cogr.strings import Strings
 from indexers.backends.base import Hit, Listed, Mismatch, Pushed, SearchResult, Verified
 from indexers.backends.checks import check_normalisers, check_side, mismatches, sample, side_of
 from indexers.backends.mirrors import mirror_folder, mirror_of
@@ -184,12 +184,9 @@ class MemoryBackend:
 
     def _open(self, snapshot_id: str) -> _Opened:
         snapshot = open_snapshot(self._store, snapshot_id)
-        texts, answers = StringsSpool(), [SCHEMA.empty_table().select(_ANSWERS)]
-        for batch in snapshot.batches():
-            texts.append(batch["text"])
-            if snapshot.side == "query":
-                answers.append(pa.Table.from_batches([batch.select(_ANSWERS)]))
-        return _Opened(mirror_of(self._store, snapshot), texts.strings(), pa.concat_tables(answers))
+        batches = snapshot.batches(_ANSWERS) if snapshot.side == "query" else ()
+        answers = pa.Table.from_batches(batches, pa.schema([SCHEMA.field(name) for name in _ANSWERS]))
+        return _Opened(mirror_of(self._store, snapshot), snapshot.texts(), answers)
 
     def _chosen(self, side: Side, snapshot: str | None) -> str:
         """The snapshot to search: the named one, or the one that serves."""

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
-import pyarrow as pa
-
 from cogr.keywords import NORMALISER, normalise
 from cogr.mirror import Mirror
 from cogr.snapshots import Manifest, list_snapshots, open_snapshot
+from cogr.strings import Strings
 from indexers.backends.mirrors import mirror_of
 from indexers.workspace import Workspace
 from ops.expander.pair import Pair
@@ -26,15 +25,15 @@ _LISTED = 50
 
 @dataclass(frozen=True)
 class Opened:
-    """One snapshot. Rows of `texts` are in id order, as the mirror's dense ids."""
+    """One snapshot. Texts are in id order, as the mirror's dense ids."""
 
     manifest: Manifest
     mirror: Mirror
-    texts: pa.ChunkedArray
+    texts: Strings
 
     def text(self, dense: int) -> str:
         """An entity's own text as it was given."""
-        return str(self.texts[dense].as_py())
+        return self.texts[dense]
 
     def find(self, id_: str) -> int | None:
         """The dense id of an id; None when the snapshot does not hold it."""
@@ -84,8 +83,7 @@ class World:
 
     def _open(self, id_: str) -> Opened:
         snapshot = open_snapshot(self.workspace.store, id_)
-        texts = pa.chunked_array([batch["text"] for batch in snapshot.batches()], pa.string())
-        return Opened(snapshot.manifest, mirror_of(self.workspace.store, snapshot), texts)
+        return Opened(snapshot.manifest, mirror_of(self.workspace.store, snapshot), snapshot.texts())
 
     @property
     def catalogue(self) -> Catalogue:
