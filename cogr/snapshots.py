@@ -124,7 +124,8 @@ class Snapshot:
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The rows as Arrow batches in id order, streaming; all columns, or these alone."""
         with self.store.open(self.path, "rb") as file:
-            yield from pq.ParquetFile(file).iter_batches(batch_size=_ROWS, columns=columns)
+            # Arrow's threads may still hold the file when the process ends, which aborts it.
+            yield from pq.ParquetFile(file).iter_batches(batch_size=_ROWS, columns=columns, use_threads=False)
 
     def ids(self) -> SortedStrings:
         """The entities' ids, in a mapped file. Raises StorageError when the disk of temporary files is full."""

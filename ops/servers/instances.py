@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 import socket
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,7 +44,7 @@ def start(
         say: told about waiting, and about a server that died.
         refuse: raises UserError when the running server is not what was asked for.
         launch: (its folder, the servers' folder, the account it runs as) -> its process, remembered.
-        finish: waits until it works, and remembers its address.
+        finish: waits until it works, and remembers its address; a server that does not come up is ended.
     """
     account = service_account()
     servers = servers_folder(account)
@@ -54,16 +54,38 @@ def start(
     with for_account():
         folder.parent.mkdir(exist_ok=True)
     with locked(folder, lambda: say(f"Waiting for another start of {name} ...")):
-        state = read_state(folder)
-        if state is not None and state.running:
-            refuse(state)
-            return Started(state if state.url else finish(state), already=True)
+        state = _running(folder, name, say)
         if state is not None:
-            say(f"The last {name} (process {state.pid}) ended without a stop; starting it again.")
+            refuse(state)
+            if state.url:
+                return Started(state, already=True)
+        with _ended_if_it_fails(folder):
+            if state is not None:
+                return Started(finish(state), already=True)
+            with for_account():
+                launched = launch(folder, servers, account)
+            return Started(finish(launched), already=False)
+
+
+def _running(folder: Path, name: str, say: Say) -> ServerState | None:
+    state = read_state(folder)
+    if state is None or state.running:
+        return state
+    say(f"The last {name} (process {state.pid}) ended without a stop; starting it again.")
+    drop_state(folder)
+    return None
+
+
+@contextmanager
+def _ended_if_it_fails(folder: Path) -> Iterator[None]:
+    """A server that does not come up, or whose start is interrupted, is not left behind."""
+    try:
+        yield
+    except BaseException:
+        if (state := read_state(folder)) is not None:
+            end(state.process)
             drop_state(folder)
-        with for_account():
-            launched = launch(folder, servers, account)
-        return Started(finish(launched), already=False)
+        raise
 
 
 def known(kind: str, name: str | None = None) -> list[ServerState]:

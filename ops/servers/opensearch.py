@@ -22,7 +22,7 @@ from ops.servers.instances import Say, Started, choose_port, known, quiet
 from ops.servers.instances import stop as stop
 from ops.servers.java import Java, Needed, find_java
 from ops.servers.node import Node, ports_file
-from ops.servers.process import current_process, end, last_words, spawn
+from ops.servers.process import current_process, interrupts_held, last_words, spawn
 from ops.servers.security import (
     SECURITY_VERSION,
     add_security,
@@ -31,7 +31,7 @@ from ops.servers.security import (
     read_credentials,
     with_security,
 )
-from ops.servers.state import ServerState, drop_state, write_state
+from ops.servers.state import ServerState, write_state
 
 if TYPE_CHECKING:
     from indexers.backends.opensearch.client import Cluster
@@ -134,31 +134,32 @@ def _launch(wanted: Wanted, folder: Path, servers: Path, account: Account, say: 
         add_security(node)
     node.hand_over()
     say(f"Starting OpenSearch {distribution.version} with Java {java.major} ...")
-    process = spawn(
-        node.command,
-        environment=node.environment(wanted.heap, brief=wanted.brief),
-        cwd=folder,
-        log=node.log,
-        account=account,
-    )
     owner = current_process() if wanted.bound_to_caller else None
-    state = ServerState(
-        kind=KIND,
-        name=node.name,
-        version=distribution.version,
-        pid=process.pid,
-        birth=process.birth,
-        started=datetime.now(UTC).isoformat(timespec="milliseconds"),
-        folder=folder,
-        data=data,
-        log=node.log,
-        java=str(java.home),
-        owner_pid=owner.pid if owner else None,
-        owner_birth=owner.birth if owner else None,
-        ca_file=ca_file(folder) if node.security else None,
-        credentials_file=credentials_file(folder) if node.security else None,
-    )
-    write_state(state)
+    with interrupts_held():
+        process = spawn(
+            node.command,
+            environment=node.environment(wanted.heap, brief=wanted.brief),
+            cwd=folder,
+            log=node.log,
+            account=account,
+        )
+        state = ServerState(
+            kind=KIND,
+            name=node.name,
+            version=distribution.version,
+            pid=process.pid,
+            birth=process.birth,
+            started=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            folder=folder,
+            data=data,
+            log=node.log,
+            java=str(java.home),
+            owner_pid=owner.pid if owner else None,
+            owner_birth=owner.birth if owner else None,
+            ca_file=ca_file(folder) if node.security else None,
+            credentials_file=credentials_file(folder) if node.security else None,
+        )
+        write_state(state)
     return state
 
 
@@ -182,19 +183,14 @@ def _needed_java(version: str) -> Needed:
 
 
 def _finish(state: ServerState, say: Say) -> ServerState:
-    """Wait until the node works and remember its address; a node that does not come up is ended."""
+    """Wait until the node works and remember its address."""
     began = time.monotonic()
     deadline = began + START_SECONDS
-    try:
-        port = _wait_for_port(state, deadline)
-        # The demo certificates name localhost, not its address.
-        url = f"https://localhost:{port}" if state.ca_file else f"http://127.0.0.1:{port}"
-        ready = state.model_copy(update={"url": url})
-        _wait_until_working(ready, deadline)
-    except BaseException:
-        end(state.process)
-        drop_state(state.folder)
-        raise
+    port = _wait_for_port(state, deadline)
+    # The demo certificates name localhost, not its address.
+    url = f"https://localhost:{port}" if state.ca_file else f"http://127.0.0.1:{port}"
+    ready = state.model_copy(update={"url": url})
+    _wait_until_working(ready, deadline)
     write_state(ready)
     say(f"{state.name} is ready after {time.monotonic() - began:.1f} s.")
     return ready

@@ -23,9 +23,9 @@ from ops.servers.account import Account
 from ops.servers.folders import require_free
 from ops.servers.instances import Say, Started, choose_port, free_port, known, quiet
 from ops.servers.instances import stop as stop
-from ops.servers.process import current_process, end, last_words, spawn
+from ops.servers.process import current_process, interrupts_held, last_words, spawn
 from ops.servers.security import read_credentials
-from ops.servers.state import ServerState, drop_state, write_state
+from ops.servers.state import ServerState, write_state
 
 KIND = "valkey"
 NAMES = ("valkey-server", "redis-server")
@@ -183,23 +183,24 @@ def _launch(wanted: Wanted, folder: Path, servers: Path, account: Account) -> Se
     config = _configure(folder, wanted, port, data, account, credentials)
     log = folder / "valkey.log"
     environment = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
-    process = spawn([str(program.path), str(config)], environment=environment, cwd=data, log=log, account=account)
     owner = current_process() if wanted.bound_to_caller else None
-    state = ServerState(
-        kind=KIND,
-        name=wanted.server_name,
-        version=program.version,
-        pid=process.pid,
-        birth=process.birth,
-        started=datetime.now(UTC).isoformat(timespec="milliseconds"),
-        folder=folder,
-        data=data,
-        log=log,
-        owner_pid=owner.pid if owner else None,
-        owner_birth=owner.birth if owner else None,
-        credentials_file=credentials,
-    )
-    write_state(state)
+    with interrupts_held():
+        process = spawn([str(program.path), str(config)], environment=environment, cwd=data, log=log, account=account)
+        state = ServerState(
+            kind=KIND,
+            name=wanted.server_name,
+            version=program.version,
+            pid=process.pid,
+            birth=process.birth,
+            started=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            folder=folder,
+            data=data,
+            log=log,
+            owner_pid=owner.pid if owner else None,
+            owner_birth=owner.birth if owner else None,
+            credentials_file=credentials,
+        )
+        write_state(state)
     return state
 
 
@@ -238,30 +239,29 @@ def _configure(folder: Path, wanted: Wanted, port: int, data: Path, account: Acc
 
 
 def _finish(state: ServerState) -> ServerState:
-    """Wait until the server answers and remember its address; one that does not come up is ended."""
+    """Wait until the server answers and remember its address."""
     deadline = time.monotonic() + START_SECONDS
     ready = state.model_copy(update={"url": f"redis://127.0.0.1:{_configured_port(state)}/0"})
-    try:
-        while True:
-            try:
-                ask(connection(ready))
-                break
-            except MissingExtraError:
-                raise
-            except ServiceError as error:
-                if not state.running:
-                    raise ServiceError(
-                        f"{state.name} ended while starting: {last_words(state.log)} The log is {state.log}."
-                    ) from error
-                if time.monotonic() > deadline:
-                    raise ServiceError(f"{error} The log is {state.log}.") from error
-                time.sleep(0.05)
-    except BaseException:
-        end(state.process)
-        drop_state(state.folder)
-        raise
+    while not _answers(ready, deadline):
+        time.sleep(0.05)
     write_state(ready)
     return ready
+
+
+def _answers(state: ServerState, deadline: float) -> bool:
+    try:
+        ask(connection(state))
+    except MissingExtraError:
+        raise
+    except ServiceError as error:
+        if not state.running:
+            raise ServiceError(
+                f"{state.name} ended while starting: {last_words(state.log)} The log is {state.log}."
+            ) from error
+        if time.monotonic() > deadline:
+            raise ServiceError(f"{error} The log is {state.log}.") from error
+        return False
+    return True
 
 
 def _configured_port(state: ServerState) -> int:

@@ -92,13 +92,23 @@ def test_a_closed_umask_of_root_does_not_close_the_folders_to_the_node(cache: Pa
     assert f"Error: ran as {service_account().uid}" in ended.err
 
 
-def test_ctrl_c_while_starting_leaves_nothing_behind(cache: Path) -> None:
+SLOW_TO_REMEMBER = """
+import time
+from ops.servers import opensearch
+from ops.cli import main
+write = opensearch.write_state
+opensearch.write_state = lambda state: (time.sleep(0.5), write(state))
+main()
+"""
+
+
+@pytest.mark.parametrize("command", [COMMAND, [sys.executable, "-c", SLOW_TO_REMEMBER, "opensearch"]])
+def test_ctrl_c_while_starting_leaves_nothing_behind(cache: Path, command: list[str]) -> None:
     home = stand_in(cache / "home", f"echo $$ > {cache}/pid; exec sleep 60")
     (cache / "pid").touch(mode=0o666)
     (cache / "pid").chmod(0o666)
-    command = [*COMMAND, "start", "--name", "slow"]
     starting = subprocess.Popen(
-        command,
+        [*command, "start", "--name", "slow"],
         env=environment(cache, COGR_OPENSEARCH_HOME=home),
         stderr=subprocess.PIPE,
         # A test run in the background of a shell ignores Ctrl-C, and its children would too.
