@@ -12,8 +12,10 @@ setup:
 demo: setup
 	@$(BIN)/cogr-train demo --backend $(BACKEND)
 
+# Two processes at once, a file of tests in one of them; a thread each, since threads that spin take the other's core.
+PROCESSES ?= 2
 test: check
-	@$(BIN)/python -m pytest -m "not drill and not clients"
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not drill and not clients" -n $(PROCESSES) --dist loadfile
 
 drill: setup
 	@$(BIN)/python -m pytest -m "drill or fault"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -13,6 +13,14 @@ from cogr.fleet_settings import RedisSettings
 from cogr.settings import OpenSearchSettings
 from ops.servers import valkey as valkey_servers
 from ops.servers.opensearch import Wanted, connection, reap_orphans, start, stop
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Reports go from process to process as UTF-8; tests of hostile texts log what can't be written in it."""
+    report = yield
+    report.sections = [(name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections]
+    return report
 
 
 def _node(version: str, *, security: bool = False) -> Iterator[OpenSearchSettings]:
