@@ -56,13 +56,14 @@ class Way:
 
     engine: Mapping[str, Any] = field(default_factory=dict)
     sampling: Mapping[str, Any] = field(default_factory=dict)
-    length: int = 48
+    length: int = 32
     order: str = "drawn"
     at_once: int | None = None
     refilled: bool = True
 
 
-LONG = Way(length=128)
+LONG = Way(length=64)
+UNEVEN = {"stop": ["\n"]}
 NGRAMS = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 4, "prompt_lookup_min": 2}
 
 IDEAS: dict[str, tuple[str, Way, Way]] = {
@@ -72,17 +73,17 @@ IDEAS: dict[str, tuple[str, Way, Way]] = {
         Way(engine={"block_size": 128}, length=16),
         Way(engine={"block_size": 32}, length=16),
     ),
-    "order": ("the longest prompts first", Way(), Way(order="longest")),
-    "length": ("max_tokens 128, not 256", Way(length=256), LONG),
-    "newline": ("stop at the end of the line", LONG, Way(length=128, sampling={"stop": ["\n"]})),
-    "list": ("nothing but a list of 30 on one line", LONG, Way(length=128, sampling={"regex": LIST})),
-    "ngram": ("4 tokens guessed from the prompt", Way(), Way(engine={"speculative_config": NGRAMS})),
-    "batch": ("all prompts at once, not 4", Way(at_once=4), Way()),
+    "newline": ("stop at the end of the line", LONG, Way(length=64, sampling={"stop": ["\n"]})),
+    "list": ("nothing but a list on one line", LONG, Way(length=64, sampling={"regex": LIST})),
+    "length": ("max_tokens 64, not 128", Way(length=128), LONG),
     "refill": (
-        "a prompt in for each answer out, 8 at once",
-        Way(length=96, sampling={"stop": ["\n"]}, at_once=8, refilled=False),
-        Way(length=96, sampling={"stop": ["\n"]}, at_once=8),
+        "a prompt in for each answer out, 4 at once",
+        Way(length=64, sampling=UNEVEN, at_once=4, refilled=False),
+        Way(length=64, sampling=UNEVEN, at_once=4),
     ),
+    "batch": ("all prompts at once, not 4", Way(at_once=4), Way()),
+    "order": ("the longest prompts first, 4 at once", Way(at_once=4), Way(order="longest", at_once=4)),
+    "ngram": ("4 tokens guessed from the prompt", Way(), Way(engine={"speculative_config": NGRAMS})),
 }
 """Name -> what it is, without it, with it."""
 
@@ -205,16 +206,24 @@ def _engine(engine: Mapping[str, Any], items: int) -> Iterator[Connection]:
         process.join()
 
 
-def measured(idea: str, engines: Engines, repeat: int) -> Row:
-    """The idea and its absence, in turns; medians."""
-    what, without, with_it = IDEAS[idea]
-    turns = [(engines.turn(without), engines.turn(with_it)) for _ in range(repeat)]
-    off, on = ({key: median(turn[n][key] for turn in turns) for key in turns[0][n]} for n in (0, 1))
-    notes = {f"{key} an item": f"{off[key]:.1f} -> {on[key]:.1f}" for key in ("tokens", "keywords")} | {
-        "empty": f"{off['empty']:.0f} -> {on['empty']:.0f}",
-        "wall": f"{off['wall']:.1f} -> {on['wall']:.1f}",
-    }
-    return Row(f"{idea}: {what}", on["cpu"], "s", alternatives={"without": off["cpu"]}, notes=notes)
+def measured(ideas: list[str], engines: Engines, repeat: int) -> Iterator[Row]:
+    """Each idea beside its absence. All ways take turns; medians of their turns."""
+    ways = {repr(way): way for idea in ideas for way in IDEAS[idea][1:]}
+    turns: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
+    for turn in range(repeat):
+        for name, way in ways.items():
+            turns[name].append(engines.turn(way))
+            print(f"turn {turn + 1} of {repeat}, {turns[name][-1]['cpu']:.1f} s: {name}", file=sys.stderr, flush=True)
+    found = {name: {key: median(turn[key] for turn in taken) for key in taken[0]} for name, taken in turns.items()}
+    for idea in ideas:
+        what, *both = IDEAS[idea]
+        yield _row(f"{idea}: {what}", *(found[repr(way)] for way in both))
+
+
+def _row(name: str, off: Mapping[str, float], on: Mapping[str, float]) -> Row:
+    shown = {"tokens": "tokens an item", "keywords": "keywords an item", "empty": "empty", "wall": "wall seconds"}
+    notes = {words: f"{off[key]:.1f} -> {on[key]:.1f}" for key, words in shown.items()}
+    return Row(name, on["cpu"], "s", alternatives={"without": off["cpu"]}, notes=notes)
 
 
 def main() -> int:
@@ -230,7 +239,7 @@ def main() -> int:
         options.items, options.repeat = 2, 1
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     with Engines(options.items) as engines:
-        report((measured(idea, engines, options.repeat) for idea in options.idea), as_json=options.json)
+        report(measured(options.idea, engines, options.repeat), as_json=options.json)
     return 0
 
 
