@@ -64,7 +64,6 @@ class Way:
 
 LONG = Way(length=64)
 UNEVEN = {"stop": ["\n"]}
-NGRAMS = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 4, "prompt_lookup_min": 2}
 
 IDEAS: dict[str, tuple[str, Way, Way]] = {
     "prefix": ("prefixes cached", Way(engine={"enable_prefix_caching": False}, length=16), Way(length=16)),
@@ -83,7 +82,6 @@ IDEAS: dict[str, tuple[str, Way, Way]] = {
     ),
     "batch": ("all prompts at once, not 4", Way(at_once=4), Way()),
     "order": ("the longest prompts first, 4 at once", Way(at_once=4), Way(order="longest", at_once=4)),
-    "ngram": ("4 tokens guessed from the prompt", Way(), Way(engine={"speculative_config": NGRAMS})),
 }
 """Name -> what it is, without it, with it."""
 
