@@ -43,7 +43,9 @@ case $verb in
     # What uv has downloaded on this machine before, and keeps for the next time.
     if kept=$(uv cache dir 2>/dev/null); then mkdir -p "$dir/tmp/buildah-cache"; ln -sfn "$kept" "$dir/tmp/buildah-cache/uv"; fi
     b bud --isolation chroot --format docker "${lent[@]}" --build-context "$base=container-image://localhost/$base" \
-      -f "$root/ops/images/$name.Dockerfile" --ignorefile "$root/.dockerignore" -t "localhost/cogr-$name" "$@" "$root" ;;
+      -f "$root/ops/images/$name.Dockerfile" --ignorefile "$root/.dockerignore" -t "localhost/cogr-$name" "$@" "$root"
+    # The one of that name before.
+    b rmi --prune >/dev/null ;;
   run)
     name=$1; shift; lent=() variables=()
     while [ "$1" != -- ]; do
