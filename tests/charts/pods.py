@@ -1,7 +1,8 @@
 """Rendered pods as processes of this machine: each container's own command, arguments, environment, mounts and probes.
 
 Where COGR_IMAGES names the folder of `make images`, a container runs inside the image that its pod names, as that image's
-user; otherwise the commands are this environment's. Not Kubernetes: nothing restarts a process, no policy stops a packet.
+user and with its files read-only; otherwise the commands are this environment's. Not Kubernetes: nothing restarts a process,
+no policy stops a packet.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,8 @@ from tests.charts.conftest import ROOT, Object
 
 IMAGES = os.environ.get("COGR_IMAGES")
 IMAGE_USER = 10001
-BY_SIGTERM = 1 if IMAGES else -signal.SIGTERM
-"""The status of a process that the signal ended; buildah makes 1 of it."""
+BY_SIGTERM = 128 + signal.SIGTERM if IMAGES else -signal.SIGTERM
+"""The status of a process that the signal ended, inside an image as the shell around it says it."""
 
 
 @dataclass
@@ -47,12 +48,16 @@ class Started:
             return False
 
     def terminate(self) -> None:
-        """SIGTERM to the command itself, which inside an image is the first process of the image's user."""
-        if not IMAGES:
-            self.process.terminate()
-            return
-        family = psutil.Process(self.process.pid).children(recursive=True)
-        next(one for one in family if one.uids().real == IMAGE_USER).terminate()
+        """SIGTERM to the command itself."""
+        self.family()[0].terminate()
+
+    def family(self) -> list[psutil.Process]:
+        """The command and what it started, as far as it runs; inside an image those are the processes of the image's user."""
+        if self.process.poll() is not None:
+            return []
+        shell = psutil.Process(self.process.pid)
+        children = shell.children(recursive=True)
+        return [one for one in children if one.uids().real == IMAGE_USER] if IMAGES else [shell, *children]
 
     def end(self, seconds: float) -> int:
         """The exit status, once it has ended by itself."""
@@ -104,10 +109,11 @@ class Machine:
         try:
             yield started
         finally:
-            for one in [*psutil.Process(process.pid).children(recursive=True)] if process.poll() is None else []:
-                one.kill()
-            process.kill()
-            process.wait(30)
+            for one in started.family():
+                with suppress(psutil.NoSuchProcess):
+                    one.kill()
+            # Around an image's command is a shell, which still has to put the image's files away.
+            process.wait(60)
 
     def finished(self, container: Object, seconds: float = 240.0) -> str:
         """What a container says that has to end well."""

@@ -9,6 +9,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 import uuid
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,12 @@ from cogr.store import Store
 from indexers.fleet.status import Overview, overview
 from ops.servers.instances import free_port
 from ops.servers.valkey import Wanted, start, stop
-from tests.charts.conftest import Render
+from tests.charts.conftest import Render, merged
 from tests.charts.pods import BY_SIGTERM, Machine, Started, containers_of
 from tests.charts.test_monitoring import named_metrics
 from tests.indexers.fake_endpoint import FakeEndpoint, Misbehave
 from tests.indexers.fleet_worlds import write_shop
+from tests.trainers import shop
 
 pytestmark = pytest.mark.slow
 QUICK = {"heartbeat_seconds": 1, "lost_seconds": 30, "lease_seconds": 30, "poll_seconds": 0.2, "first_items": 64}
@@ -35,6 +37,8 @@ AT_ONCE = 4
 UNANSWERABLE = "unanswerable"
 GRACE = 120
 """worker.terminationGracePeriodSeconds, in seconds."""
+TRAINING = 1200
+"""Seconds that fine-tuning and a round of a very small model may take on a busy machine."""
 
 
 def values_in(folder: Path, **settings: Any) -> dict[str, Any]:
@@ -76,6 +80,25 @@ def test_the_expander_answers_its_probes_and_the_test_hook_and_ends(render: Rend
         expander.terminate()
         # Uvicorn hands the signal on when it has closed down.
         assert expander.end(60) in (0, BY_SIGTERM)
+
+
+@pytest.mark.drill
+def test_a_training_job_does_its_round(render: Render, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # No setting, so the toolkit would refuse it when this process looks at the round.
+    monkeypatch.delenv("COGR_IMAGES", raising=False)
+    shop.write_shop(tmp_path)
+    values = merged(
+        {"settings": tomllib.loads(shop.CONFIG)},
+        values_in(tmp_path),
+        {"training": {"enabled": True, "round": 1}, "worker": {"enabled": False}},
+        # Threads of several trainers spin on the cores of one machine.
+        {"jobs": {"extraEnv": [{"name": "OMP_NUM_THREADS", "value": "1"}]}},
+    )
+    machine = Machine(tmp_path, render(values))
+    begin, train = containers_of(machine.objects, "Job", "-round-1")
+    machine.finished(begin)
+    machine.finished(train, TRAINING)
+    assert [round_.number for round_ in shop.whole(shop.Shop(tmp_path / "cogr.toml"))] == [0, 1]
 
 
 class Release:

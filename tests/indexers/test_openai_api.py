@@ -23,6 +23,7 @@ from cogr.records import Query
 from indexers.generators.base import Completion, Failure, Request
 from indexers.generators.openai_api import OpenAIGenerator, OpenAIOptions, without_credentials
 from indexers.generators.registry import make_generator
+from indexers.telemetry import metrics
 from tests.indexers.fake_endpoint import FakeEndpoint, completion
 
 
@@ -39,6 +40,23 @@ def generator(url: str, **options: Any) -> OpenAIGenerator:
 
 def refused(status: int, message: str = "no", **headers: str) -> web.Response:
     return web.json_response({"error": {"message": message}}, status=status, headers=headers)
+
+
+def requests_that(outcome: str) -> float:
+    return metrics.REGISTRY.get_sample_value("cogr_endpoint_requests_total", {"outcome": outcome}) or 0.0
+
+
+@pytest.mark.parametrize(("accepts", "outcome"), [(True, "timeout"), (False, "lost")])
+def test_a_request_without_an_answer_is_counted_as_what_it_was(accepts: bool, outcome: str) -> None:
+    before = requests_that(outcome)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        if not accepts:
+            silent.close()
+        asked = generator(f"http://127.0.0.1:{port}/v1", timeout=0.5, retries=0)
+        with contextlib.suppress(ServiceError):
+            list(asked.generate(requests(1)))
+    assert requests_that(outcome) > before
 
 
 def test_what_is_sent() -> None:

