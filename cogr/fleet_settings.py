@@ -59,7 +59,7 @@ class FleetSettings(Table):
     stuck_seconds: float = Field(
         1800.0,
         gt=0,
-        description="A worker that lives but has brought no answer for so long gives its shard up and ends; vllm answers by chunks",
+        description="A worker that lives but has brought no answer for so long gives its shard up and ends",
     )
     lease_seconds: float = Field(30.0, gt=0, description="A coordinator that was silent for so long may be replaced")
     poll_seconds: float = Field(1.0, gt=0, description="The coordinator looks so often at what the workers wrote")

@@ -116,6 +116,7 @@ async def _serve(workspace: Workspace, listening: socket.socket, playground: boo
     import uvicorn
 
     from ops.expander.app import create_app
+    from ops.expander.http11 import server_config
     from ops.expander.parts import make_parts
 
     parts = make_parts(workspace)
@@ -124,5 +125,4 @@ async def _serve(workspace: Workspace, listening: socket.socket, playground: boo
         from ops.playground.app import add_playground
 
         add_playground(app, workspace, parts)
-    config = uvicorn.Config(app, log_config=None, access_log=False, server_header=False)
-    await uvicorn.Server(config).serve(sockets=[listening])
+    await uvicorn.Server(server_config(app)).serve(sockets=[listening])

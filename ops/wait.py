@@ -1,6 +1,7 @@
 """`cogr-ops wait`: wait until the services of the configuration answer, and say which ones are awaited. Starts nothing.
 
-For the start of a container: a database or a store that comes up later than this process is no error.
+For the start of a container: a database or a store that comes up later than this process is no error. A setting that is wrong
+is one, at once: the configuration of a running process doesn't change.
 """
 
 from __future__ import annotations
@@ -69,10 +70,17 @@ def _wait_for(name: str, probe: Callable[[], str | None], deadline: float) -> No
 
 
 def _opensearch(settings: Settings) -> str | None:
-    from ops.servers.configured import ask
+    from indexers.backends.opensearch.client import Cluster
 
     # One short try a look: waiting is this command's own business.
-    return ask(settings.opensearch.model_copy(update={"timeout": 5.0})).problem
+    cluster = Cluster(settings.opensearch.model_copy(update={"timeout": 5.0}))
+    try:
+        _ = cluster.version
+    except ServiceError as error:
+        return str(error)
+    finally:
+        cluster.close()
+    return None
 
 
 def _redis(settings: Settings) -> str | None:

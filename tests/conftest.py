@@ -23,6 +23,12 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     return report
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _no_width() -> None:
+    """Tables are as wide as for a pipe; pytest-xdist names the width of its terminal to the processes of tests."""
+    os.environ.pop("COLUMNS", None)
+
+
 def _node(version: str, *, security: bool = False) -> Iterator[OpenSearchSettings]:
     """Settings that reach a node of this session's own; it goes with the session, data included."""
     name = f"tests-{os.getpid()}-{version}"

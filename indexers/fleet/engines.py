@@ -17,6 +17,8 @@ READS_COLLECTION = ("extractive", "statistical")
 ONE_PER_PROCESS = {"vllm"}
 """Kinds whose memory is free again only when their process has ended."""
 _TOLD = {"name", "model", "adapter", "dtype", "max_model_len", "sampling", "scripted", "statistical"}
+_ELSEWHERE = {"endpoint"}
+"""Of a fingerprint: where a generator finds what the run names, which is each worker's own affair."""
 
 
 def told(settings: GeneratorSettings) -> dict[str, Any]:
@@ -49,7 +51,8 @@ class Engines:
     def get(self, run: Run) -> Generator:
         """The generator of a run.
 
-        The worker's own settings are tried first, since its model may lie elsewhere; what counts is the fingerprint.
+        The worker's own settings are tried first, since its model may lie elsewhere; what counts is the fingerprint, less the
+        place of an endpoint.
 
         Raises:
             GeneratorError: this worker's generator would write something else than the run's; the message says where
@@ -66,7 +69,7 @@ class Engines:
         differs = ""
         for settings in self._candidates(run):
             generator = self._make(run, settings)
-            if fingerprint_hash(generator.fingerprint) == wanted:
+            if _deciding(generator.fingerprint) == _deciding(run.fingerprint):
                 self._held, self._name = generator, wanted
                 return generator
             differs = _difference(run.fingerprint, generator.fingerprint)
@@ -91,6 +94,12 @@ class Engines:
         return make_generator(generator_options(settings, vocabulary, k_max), run.side, dataset, self._workspace.store)
 
 
+def _deciding(fingerprint: Mapping[str, Any]) -> str:
+    """Stands for all that decides what a generator writes, wherever it is."""
+    return fingerprint_hash({key: value for key, value in fingerprint.items() if key not in _ELSEWHERE})
+
+
 def _difference(wanted: Mapping[str, Any], have: Mapping[str, Any]) -> str:
-    keys = [key for key in {**wanted, **have} if str(wanted.get(key)) != str(have.get(key))]
-    return ", ".join(f"{key} is {have.get(key)!r} here and {wanted.get(key)!r} there" for key in sorted(keys))
+    keys = {*wanted, *have} - _ELSEWHERE
+    differing = sorted(key for key in keys if str(wanted.get(key)) != str(have.get(key)))
+    return ", ".join(f"{key} is {have.get(key)!r} here and {wanted.get(key)!r} there" for key in differing)

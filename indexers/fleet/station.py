@@ -75,7 +75,7 @@ class Station:
         self._abandon = abandon or end_at_once
         self.engines = Engines(workspace)
         self.changing_over = False
-        self._cache: tuple[Generator, GenerationCache] | None = None
+        self._cache: tuple[str, GenerationCache] | None = None
 
     def take(self, task: Mapping[str, Any]) -> str:
         """Do one task, or say why not. Returns one line for the log.
@@ -156,7 +156,7 @@ class Station:
                 work.end("declined", f"there are no requests in {work.folder.path}/shards/{work.shard}.parquet")
                 return f"{work.shard}: no requests"
             work.begin()
-            finished = self._generate(generator, keyed, work)
+            finished = self._generate(generator, self._cache_of(run), keyed, work)
         except EngineHeldError:
             self.changing_over = True
             work.end("stopped", "this worker starts anew with another engine")
@@ -172,15 +172,14 @@ class Station:
             work.end(*(("done", "") if finished else ("stopped", "the worker or the rebuild was asked to stop")))
         return work.summary()
 
-    def _cache_of(self, generator: Generator) -> GenerationCache:
-        """The cache of the generator that is held, kept from shard to shard with what it has read."""
-        if self._cache is None or self._cache[0] is not generator:
-            self._cache = generator, ReadCache(self._workspace.store, generator.fingerprint)
+    def _cache_of(self, run: Run) -> GenerationCache:
+        """Where the coordinator looks for answers, kept from shard to shard with what has been read of it."""
+        if self._cache is None or self._cache[0] != run.fingerprint_hash:
+            self._cache = run.fingerprint_hash, ReadCache(self._workspace.store, run.fingerprint)
         return self._cache[1]
 
-    def _generate(self, generator: Generator, keyed: list[Keyed], work: Work) -> bool:
+    def _generate(self, generator: Generator, cache: GenerationCache, keyed: list[Keyed], work: Work) -> bool:
         """Answer what the cache lacks. Returns whether nothing is left to do."""
-        cache = self._cache_of(generator)
         missing = cache.missing(Keys.of(key for key, _ in keyed))
         keys = {keyed[i][1].id: keyed[i][0] for i in missing}
         started = time.monotonic()

@@ -1,7 +1,7 @@
 """The generator `vllm`: a language model by vLLM in this process, on a GPU or on the CPU.
 
-One engine per process: vLLM gives its memory back only when the process ends. Prompts go in chunks, so that answers
-stream; those that don't fit the context are set aside before the engine sees them, because one of them would abort all.
+One engine per process: vLLM gives its memory back only when the process ends. A prompt goes in for each answer that comes
+out, so the batch stays full; those that don't fit the context are set aside before the engine sees them, which would stop.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from pydantic import Field
 from cogr.errors import GeneratorError
 from cogr.records import Dataset, Side
 from cogr.store import Store
-from indexers.generators.base import Answer, Completion, Request, batched
+from indexers.generators.base import Answer, Completion, Failure, Request
 from indexers.generators.constraint import known_keywords
 from indexers.generators.models import Encoded, LocalModelGenerator, LocalModelOptions, first_line, read_json
 from indexers.telemetry import metrics, traces
@@ -32,12 +33,13 @@ class VllmOptions(LocalModelOptions):
     Attributes:
         gpu_memory_utilization: share of the GPU's memory that vLLM takes for weights and cache; on a CPU it has no say.
         tensor_parallel_size: GPUs that share one engine.
-        chunk: prompts that are handed over together; answers come out after each chunk.
+        in_flight: prompts that the engine has at once. How many of them it works on, its memory decides (at most 1,024 by
+            vLLM's own defaults); the rest waits, so that none of its places is ever empty.
     """
 
     gpu_memory_utilization: float = Field(default=0.9, gt=0.0, le=1.0)
     tensor_parallel_size: int = Field(default=1, ge=1)
-    chunk: int = Field(default=512, ge=1)
+    in_flight: int = Field(default=2048, ge=1)
 
 
 class VllmGenerator(LocalModelGenerator[VllmOptions]):
@@ -78,6 +80,9 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
             "enforce_eager": on_cpu(),
             "disable_log_stats": True,
         }
+        if on_cpu():
+            # Whole blocks of a prompt's beginning are shared, and the instruction has some 40 tokens: vLLM's 128 share none.
+            arguments["block_size"] = 32
         if options.vocabulary:
             arguments["logits_processors"] = ["indexers.generators.vllm_constraint:VocabularyProcessor"]
         if options.adapter:
@@ -89,6 +94,7 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
     @cached_property
     def _sampling(self) -> Any:
         from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
 
         sampling = self.options.sampling
         return SamplingParams(
@@ -98,6 +104,7 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
             max_tokens=sampling.max_tokens,
             stop_token_ids=self._stops(),
             extra_args=self._constraint(),
+            output_kind=RequestOutputKind.FINAL_ONLY,
         )
 
     def _constraint(self) -> dict[str, str] | None:
@@ -122,26 +129,44 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
         return sorted({token for token in (*listed, self.tokenizer.eos_token_id) if token is not None})
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
-        for chunk in batched(requests, self.options.chunk):
-            fitting, failed = self.encoded(chunk)
-            yield from failed
-            yield from self._answer(fitting)
+        """Answers as they are finished, not in the order of the requests."""
+        source = iter(requests)
+        under_way: dict[str, Encoded] = {}
+        try:
+            while (new := list(islice(source, self.options.in_flight - len(under_way)))) or under_way:
+                yield from self._begin(new, under_way)
+                yield from self._finished(under_way)
+        finally:
+            if under_way:
+                self._engine.llm_engine.abort_request(list(under_way))
 
-    def _answer(self, fitting: list[Encoded]) -> Iterator[Answer]:
-        if not fitting:
-            return
-        outputs = self._engine.generate(
-            [{"prompt_token_ids": ids} for _, ids in fitting],
-            self._sampling,
-            lora_request=self._adapter,
-            use_tqdm=False,
-        )
-        if len(outputs) != len(fitting):
-            raise RuntimeError(f"vLLM answered {len(outputs)} of {len(fitting)} prompts")
-        for (request, ids), output in zip(fitting, outputs, strict=True):
+    def _begin(self, new: Iterable[Request], under_way: dict[str, Encoded]) -> list[Failure]:
+        """Hand prompts to the engine; those that it can't take are returned."""
+        fitting, failed = self.encoded(new)
+        for encoded in fitting:
+            self._add(id_ := str(next(self._numbers)), encoded[1])
+            under_way[id_] = encoded
+        return failed
+
+    def _add(self, id_: str, tokens: list[int]) -> None:
+        from vllm.inputs import tokens_input
+
+        self._engine.llm_engine.add_request(id_, tokens_input(tokens), self._sampling, lora_request=self._adapter)
+
+    def _finished(self, under_way: dict[str, Encoded]) -> Iterator[Completion]:
+        """One step of the engine: a token for each prompt that it works on."""
+        for output in self._engine.llm_engine.step() if under_way else ():
+            if not output.finished:
+                continue
+            request, ids = under_way.pop(output.request_id)
             if list(output.prompt_token_ids) != ids:
                 raise RuntimeError(f"vLLM answered another prompt than that of {request.id!r}")
             yield self._completion(request, output.outputs[0])
+
+    @cached_property
+    def _numbers(self) -> Iterator[int]:
+        """Names of requests; the engine wants each to be used once."""
+        return count()
 
     def _completion(self, request: Request, written: Any) -> Completion:
         truncated = written.finish_reason == "length"

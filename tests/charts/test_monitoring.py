@@ -1,4 +1,4 @@
-"""Alerts, dashboards and the compose file name only what is there: metrics, sections, commands, settings."""
+"""Alerts and dashboards name only what is there: metrics, sections of the docs, stages."""
 
 from __future__ import annotations
 
@@ -7,22 +7,18 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-from cogr.settings import load_settings
 from indexers.telemetry.metrics import REGISTRY
 from ops.expander.metrics import Metrics
 from tests.charts.conftest import ROOT
-from tests.charts.test_templates import parse
 from trainers.training.state import ROUND_STAGES, SFT_STAGES
 
 OPS = ROOT / "ops"
 BOARDS = sorted((OPS / "dashboards").glob("*.json"))
 RULES = [rule for group in yaml.safe_load((OPS / "alerts/cogr.yaml").read_text())["groups"] for rule in group["rules"]]
-COMPOSE = yaml.safe_load((OPS / "compose.yaml").read_text())
 
 
 def exposed() -> set[str]:
@@ -94,25 +90,3 @@ def test_every_panel_says_what_it_shows(board: Path) -> None:
     panels = json.loads(board.read_text())["panels"]
     assert all(panel["description"] and panel["title"] for panel in panels)
     assert len({panel["id"] for panel in panels}) == len(panels)
-
-
-def test_the_compose_file_runs_real_commands_with_real_settings() -> None:
-    services: dict[str, Any] = COMPOSE["services"]
-    for name in ("expander", "worker"):
-        parse(services[name]["command"])
-        dockerfile = services[name]["build"]["dockerfile"]
-        assert (ROOT / dockerfile).exists()
-    settings = load_settings(OPS / "compose" / "cogr.toml")
-    assert settings.redis.url == "redis://valkey:6379/0"
-    assert settings.opensearch.url == "http://opensearch:9200"
-    scraped = yaml.safe_load((OPS / "compose/prometheus.yaml").read_text())["scrape_configs"]
-    targets = {target for job in scraped for static in job["static_configs"] for target in static["targets"]}
-    assert targets == {"expander:8600", f"worker:{settings.metrics.port}", f"jobs:{settings.metrics.port}"}
-
-
-def test_every_file_that_compose_mounts_is_there() -> None:
-    for name, service in COMPOSE["services"].items():
-        for volume in service.get("volumes", []):
-            source = volume.split(":")[0]
-            if source.startswith("./"):
-                assert (OPS / source).exists(), (name, source)

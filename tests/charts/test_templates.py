@@ -16,9 +16,11 @@ import typer.main
 from cogr.settings import Settings, known_keys, load_settings
 from indexers.fleet.queues import queue_of
 from indexers.workspace import Workspace
+from ops.cli import main
 from ops.expander.app import create_app
 from ops.expander.parts import make_parts
 from tests.charts.conftest import CHART, URLS, Helm, Object, Render, containers, merged, one, pods
+from tests.commands import run_here
 
 FILES = sorted(path.name for path in CHART.glob("values-*.yaml"))
 VLLM = {"settings": {**URLS, "generator": {"name": "vllm", "model": "/m"}}}
@@ -159,6 +161,26 @@ def test_secrets_are_references_and_go_where_they_are_read(render: Render) -> No
     rounds = next(value for name, value in secret.items() if name.endswith(": round"))
     assert rounds == {"COGR_OPENSEARCH__PASSWORD"}
     assert [o for o in objects if o["kind"] == "Secret"] == []
+
+
+def test_every_secret_is_waited_for(objects: list[Object]) -> None:
+    # What is optional would be left out, and the container start without it.
+    for name, container in containers(objects):
+        assert all(
+            "optional" not in reference for v in container["env"] for reference in v.get("valueFrom", {}).values()
+        ), name
+    for name, pod in pods(objects):
+        assert all("optional" not in volume.get("secret", {}) for volume in pod["spec"]["volumes"]), name
+
+
+def test_a_container_without_its_secret_names_the_setting(
+    render: Render, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings_of(render(file="values-production.yaml"), tmp_path)
+    sets = ("--set", "serving.port=0", "--set", f"store={tmp_path}")
+    ended = run_here(main, monkeypatch, capsys, "cogr-ops", "serve", "-c", tmp_path / "cogr.toml", *sets)
+    assert ended.status == 2
+    assert "opensearch.password" in ended.sentence
 
 
 def test_services_that_are_waited_for_are_those_whose_password_is_there(render: Render) -> None:

@@ -51,6 +51,7 @@ from indexers.rebuild import Advance, make_plan
 from indexers.rebuilding import Wishes, make_job, means_of, run_rebuild
 from indexers.updating import UpdateWishes, run_update
 from indexers.workspace import Workspace
+from tests.indexers.fake_endpoint import FakeEndpoint
 from tests.indexers.fleet_worlds import write_shop
 
 
@@ -376,6 +377,28 @@ def test_a_worker_with_another_generator_declines_or_changes_over(workspace: Wor
     unknown = run.model_copy(update={"fingerprint": {**run.fingerprint, "words": 3}, "fingerprint_hash": "other"})
     with pytest.raises(GeneratorError, match="words is 10 here and 3 there"):
         engines.get(unknown)
+
+
+def test_workers_may_reach_the_model_by_addresses_of_their_own(tmp_path: Path) -> None:
+    """A server on each worker's machine, a gateway of its own: the answers are still those that the coordinator waits for."""
+    write_shop(tmp_path, items=20)
+    with FakeEndpoint() as endpoint:
+        there = endpoint.url.replace("127.0.0.1", "localhost")
+        coordinator, worker = (
+            Workspace(
+                load_settings(
+                    tmp_path / "cogr.toml",
+                    ["generator.name=openai", "generator.model=fake", f"generator.openai.base_url={url}"],
+                )
+            )
+            for url in (there, endpoint.url)
+        )
+        run, _ = begin(coordinator)
+        assert "done, 20 generated" in Station(worker, "here").take(task(run))
+        assert not make_plan(make_job(coordinator, Wishes("item"))).missing
+        other = run.model_copy(update={"fingerprint": {**run.fingerprint, "model": "another"}})
+        with pytest.raises(GeneratorError, match="the rebuild: model is 'fake' here and 'another' there.$"):
+            Engines(worker).get(other)
 
 
 def test_a_worker_whose_generator_hangs_gives_its_shard_up(

@@ -14,8 +14,11 @@ from pathlib import Path
 import pytest
 
 from cogr.fleet_settings import RedisSettings
+from cogr.settings import GeneratorSettings
 from indexers.fleet.records import RunFolder, open_run
-from indexers.generators.vllm_lm import VllmGenerator, VllmOptions
+from indexers.generators.registry import read_options
+from indexers.generators.vllm_lm import VllmGenerator
+from indexers.workspace import generator_options
 from tests.indexers.fleet_worlds import Fleet, fleet_in
 from tests.indexers.test_telemetry import scraped
 
@@ -74,12 +77,17 @@ def test_one_engine_for_many_shards_another_one_by_a_new_process(tmp_path: Path,
         assert time.monotonic() - began < 300
 
 
-def test_how_engines_share_gpus_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not run here: there are no GPUs. What vLLM is told is what the settings say."""
-    monkeypatch.setattr("indexers.generators.vllm_lm.on_cpu", lambda: False)
+@pytest.mark.parametrize("cpu", [False, True])
+def test_what_the_engine_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, cpu: bool) -> None:
+    """How engines share GPUs is not run here: there are none. What vLLM is told is what the settings say."""
+    monkeypatch.setattr("indexers.generators.vllm_lm.on_cpu", lambda: cpu)
     monkeypatch.setattr(VllmGenerator, "__init__", lambda self, options: setattr(self, "options", options))
     monkeypatch.setattr(VllmGenerator, "folder", tmp_path, raising=False)
     monkeypatch.setattr(VllmGenerator, "context", 2048, raising=False)
-    options = VllmOptions.model_validate({"model": "m", "tensor_parallel_size": 4, "gpu_memory_utilization": 0.8})
-    told = VllmGenerator(options)._engine_arguments()  # type: ignore[call-arg]
+    settings = GeneratorSettings.model_validate(
+        {"name": "vllm", "model": "m", "tensor_parallel_size": 4, "gpu_memory_utilization": 0.8}
+    )
+    options, _ = read_options(generator_options(settings))
+    told = VllmGenerator(options)._engine_arguments()  # type: ignore[call-arg,arg-type]
     assert (told["tensor_parallel_size"], told["gpu_memory_utilization"]) == (4, 0.8)
+    assert told.get("block_size") == (32 if cpu else None), "blocks small enough to share the instruction, on either"

@@ -27,6 +27,7 @@ IN_CHILD = os.environ.get("COGR_CONTRACT_KIND")
 LANGUAGE_MODELS = ("vllm", "transformers", "openai")
 CLAIM_THE_SAME_TEXT_TWICE = ("scripted", "extractive", "statistical")
 CONTEXT = 512
+IN_FLIGHT = 4
 
 TEXTS = [
     "Wireless over-ear headphones with noise cancelling",
@@ -121,7 +122,7 @@ def vllm_options(model: Path) -> dict[str, object]:
     """With an adapter, so that the one engine of this process covers that path too."""
     from indexers.generators.tiny import tiny_adapter
 
-    return {"chunk": 4, "adapter": tiny_adapter(model, model.parent / "adapter")}
+    return {"in_flight": IN_FLIGHT, "adapter": tiny_adapter(model, model.parent / "adapter")}
 
 
 def test_every_request_is_answered_once(make: Make) -> None:
@@ -132,6 +133,24 @@ def test_every_request_is_answered_once(make: Make) -> None:
         assert isinstance(answer, Completion), answer
         assert isinstance(answer.text, str)
         parse(answer.text)
+
+
+def test_answers_stream_and_who_stops_listening_can_ask_again(make: Make, kind: str) -> None:
+    generator = make()
+    read: list[str] = []
+
+    def asked() -> Iterator[Request]:
+        for entity in ITEMS:
+            read.append(entity.id)
+            yield request(entity)
+
+    stream = generator.generate(asked())
+    first = next(stream)
+    assert first.id in read
+    if kind == "vllm":
+        assert len(read) == IN_FLIGHT, "no prompt is read before there is a place for it"
+    del stream
+    assert answers(generator, [*ITEMS]).keys() == {item.id for item in ITEMS}
 
 
 def test_nothing_asked_nothing_answered(make: Make) -> None:

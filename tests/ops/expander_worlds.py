@@ -22,6 +22,7 @@ from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
 from indexers.publishing import publish, push_and_verify
 from indexers.workspace import Workspace
 from ops.expander.app import create_app
+from ops.expander.http11 import server_config
 from ops.expander.parts import Parts, make_parts
 from ops.playground.app import add_playground
 
@@ -100,7 +101,7 @@ def running(workspace: Workspace, *, playground: bool = False) -> Iterator[Runni
         app = create_app(parts)
         if playground:
             add_playground(app, workspace, parts)
-        server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False))
+        server = uvicorn.Server(server_config(app))
         made.extend((parts, server))
         await server.serve(sockets=[listening])
 

@@ -17,7 +17,7 @@ from cogr.differences import differences
 from cogr.errors import CheckFailedError, ServiceError
 from cogr.snapshots import Snapshot
 from indexers.backends.opensearch.client import Cluster
-from indexers.backends.opensearch.indexes import check_count, merge, read_index
+from indexers.backends.opensearch.indexes import check_count, merge, read_index, refresh
 from indexers.backends.opensearch.mapping import DRAFT, LAYOUT, IndexState, document, index_name, meta_of
 from indexers.backends.opensearch.writer import Document, change_documents
 
@@ -49,6 +49,8 @@ def copy_and_change(cluster: Cluster, prefix: str, base: Snapshot, snapshot: Sna
         written = change_documents(cluster, draft, _changes(base, snapshot))
         meta = {"_meta": meta_of(snapshot.manifest)}
         cluster.call("PUT", f"/{draft}/_mapping", body=meta, doing=f"naming the index {draft}")
+        # A clone of what was not refreshed takes three times as long.
+        refresh(cluster, draft)
         cluster.call("PUT", f"/{draft}/_block/write", doing=f"freezing the index {draft}")
         return written if _finish(cluster, draft, name, snapshot) else None
     except _TooMuchError:

@@ -57,6 +57,14 @@ for file in small gpu production; do
   ok "$file: nothing is left" nothing_left "$file" shop
 done
 
+# What kwok plays does not read Secrets: it shows that nothing refuses pods that have to wait for theirs.
+kubectl create namespace late >/dev/null; kubectl label namespace late pod-security.kubernetes.io/enforce=restricted >/dev/null
+late=(-n late -l app.kubernetes.io/instance=shop)
+ok "secrets that come late: install" helm install shop "$chart" -n late --values "$chart/values-production.yaml" --set preflight.enabled=false --timeout 60s
+ok "its pods are there" sh -c "for i in \$(seq 60); do kubectl ${late[*]} get pods -o name | grep -q expander && exit 0; sleep 1; done; exit 1"
+ok "none of them could start without" same 0 "$(kubectl "${late[@]}" get pods -o yaml | grep -c 'optional: true')"
+ok "uninstall" helm uninstall shop -n late --wait
+
 namespace bad
 small=(-n bad --values "$chart/values-small.yaml")
 ok "a release to be disturbed" helm install shop "$chart" "${small[@]}" --wait --timeout 120s

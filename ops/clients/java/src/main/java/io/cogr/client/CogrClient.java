@@ -29,7 +29,7 @@ import org.opensearch.client.opensearch._types.SearchType;
 /** Expands queries by the CoGR query expander and searches OpenSearch with their keywords. One serves many threads. */
 public final class CogrClient {
     private final OpenSearchClient opensearch;
-    // Asked for an upgrade to HTTP/2, as this HttpClient does by default, the expander's server loses the body.
+    // The expander speaks no other; by default this HttpClient would offer HTTP/2 with its requests.
     private final HttpClient http =
             HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).build();
     private final URI expander;
