@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from cogr.prompts import Prompt
-from cogr.records import Entity, Item, Query, self_text
+from cogr.records import Dataset, Entity, Item, Query, Side, self_text
+from cogr.settings import Settings
 from cogr.store import Store
-from indexers.generators.base import Completion, Request, batched
+from indexers.generators.base import Completion, Generator, Request, batched
 
 if TYPE_CHECKING:
     from indexers.generators.statistical.generator import Statistical
-    from indexers.workspace import Workspace
 
 Proposal = tuple[str, float]
 """A title or keyword, and how sure its source is of it, 0 to 1."""
@@ -30,26 +30,39 @@ _BATCH = 64
 _SEGMENT = 2048
 
 
-def search_results(workspace: Workspace, entities: Sequence[Entity]) -> Callable[[Entity], Sequence[str]]:
+class Sources(Protocol):
+    """Of a workspace, what proposals are made from."""
+
+    settings: Settings
+
+    @property
+    def dataset(self) -> Dataset: ...
+
+    @property
+    def store(self) -> Store: ...
+
+    def generator(self, side: Side, name: str | None = None) -> Generator: ...
+
+
+def search_results(sources: Sources, entities: Sequence[Entity]) -> Callable[[Entity], Sequence[str]]:
     """Entity -> the texts that its prompt shows, for these entities, found beforehand.
 
     Raises MissingExtraError without the extra `statistical`, GeneratorError where nothing can be learned from the labels.
     """
-    scored = workspace.settings.prompts.search_scores
+    scored = sources.settings.prompts.search_scores
     spelled = {
-        id_: [_spell(*proposal, scored=scored) for proposal in own]
-        for id_, own in proposals(workspace, entities).items()
+        id_: [_spell(*proposal, scored=scored) for proposal in own] for id_, own in proposals(sources, entities).items()
     }
     return lambda entity: spelled[entity.id]
 
 
-def proposals(workspace: Workspace, entities: Sequence[Entity]) -> Mapping[str, list[Proposal]]:
+def proposals(sources: Sources, entities: Sequence[Entity]) -> Mapping[str, list[Proposal]]:
     """Entity id -> what the settings' source proposes for it, best first. Raises as `search_results` does."""
-    settings = workspace.settings.prompts
+    settings = sources.settings.prompts
     if settings.search_from == "bm25":
-        return by_bm25(workspace.dataset.items, entities, settings.search_results)
-    with workspace.generator("query", "statistical") as generator:
-        return by_statistical(cast("Statistical", generator), entities, settings.search_results, workspace.store)
+        return by_bm25(sources.dataset.items, entities, settings.search_results)
+    with sources.generator("query", "statistical") as generator:
+        return by_statistical(cast("Statistical", generator), entities, settings.search_results, sources.store)
 
 
 def _spell(text: str, sure: float, *, scored: bool) -> str:

@@ -16,7 +16,7 @@ from cogr.records import Dataset, Entity, Side
 from cogr.settings import GeneratorSettings, Settings, load_settings
 from cogr.snapshots import Snapshot, list_snapshots, open_snapshot
 from cogr.store import Store
-from indexers.proposals import SEPARATORS
+from indexers.proposals import SEPARATORS, search_results
 
 if TYPE_CHECKING:
     from indexers.backends.base import Backend
@@ -127,8 +127,6 @@ class Workspace:
         prompts = self.settings.prompts
         if "{search_results}" not in prompts.template(side).user:
             return None
-        from indexers.proposals import search_results
-
         return search_results(self, entities)
 
     def serving(self, side: Side) -> Snapshot:
