@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import shutil
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from cogr.errors import UserError
 from ops.servers.account import Account, service_account
 from ops.servers.folders import instance_folder, locked, open_to_others, servers_folder
-from ops.servers.process import end
-from ops.servers.state import ServerState, drop_state, read_state, states
+from ops.servers.process import current_process, end, interrupts_held, spawn
+from ops.servers.state import ServerState, drop_state, read_state, states, write_state
 
 Say = Callable[[str], None]
 
@@ -65,6 +67,39 @@ def start(
             with for_account():
                 launched = launch(folder, servers, account)
             return Started(finish(launched), already=False)
+
+
+def begin(
+    command: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    cwd: Path,
+    account: Account,
+    bound_to_caller: bool,
+    log: Path,
+    **details: Any,
+) -> ServerState:
+    """Start a server's process and remember it. Ctrl-C waits until it is, or the process would be left behind.
+
+    Args:
+        command, environment, cwd, account, log: as of `spawn`, and raises as that.
+        bound_to_caller: `reap_orphans` may remove it once this process is gone.
+        details: further fields of its state: kind, name, version, folder, data, and what only some kinds have.
+    """
+    owner = current_process() if bound_to_caller else None
+    with interrupts_held():
+        process = spawn(command, environment=environment, cwd=cwd, log=log, account=account)
+        state = ServerState(
+            pid=process.pid,
+            birth=process.birth,
+            started=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            owner_pid=owner.pid if owner else None,
+            owner_birth=owner.birth if owner else None,
+            log=log,
+            **details,
+        )
+        write_state(state)
+    return state
 
 
 def _running(folder: Path, name: str, say: Say) -> ServerState | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +17,11 @@ from ops.servers import instances
 from ops.servers.account import Account
 from ops.servers.distribution import Distribution, find_distribution, variant, without_modules
 from ops.servers.folders import require_free
-from ops.servers.instances import Say, Started, choose_port, known, quiet
+from ops.servers.instances import Say, Started, begin, choose_port, known, quiet
 from ops.servers.instances import stop as stop
 from ops.servers.java import Java, Needed, find_java
 from ops.servers.node import Node, ports_file
-from ops.servers.process import current_process, interrupts_held, last_words, spawn
+from ops.servers.process import last_words
 from ops.servers.security import (
     SECURITY_VERSION,
     add_security,
@@ -134,33 +133,22 @@ def _launch(wanted: Wanted, folder: Path, servers: Path, account: Account, say: 
         add_security(node)
     node.hand_over()
     say(f"Starting OpenSearch {distribution.version} with Java {java.major} ...")
-    owner = current_process() if wanted.bound_to_caller else None
-    with interrupts_held():
-        process = spawn(
-            node.command,
-            environment=node.environment(wanted.heap, brief=wanted.brief),
-            cwd=folder,
-            log=node.log,
-            account=account,
-        )
-        state = ServerState(
-            kind=KIND,
-            name=node.name,
-            version=distribution.version,
-            pid=process.pid,
-            birth=process.birth,
-            started=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            folder=folder,
-            data=data,
-            log=node.log,
-            java=str(java.home),
-            owner_pid=owner.pid if owner else None,
-            owner_birth=owner.birth if owner else None,
-            ca_file=ca_file(folder) if node.security else None,
-            credentials_file=credentials_file(folder) if node.security else None,
-        )
-        write_state(state)
-    return state
+    return begin(
+        node.command,
+        environment=node.environment(wanted.heap, brief=wanted.brief),
+        cwd=folder,
+        account=account,
+        bound_to_caller=wanted.bound_to_caller,
+        log=node.log,
+        kind=KIND,
+        name=node.name,
+        version=distribution.version,
+        folder=folder,
+        data=data,
+        java=str(java.home),
+        ca_file=ca_file(folder) if node.security else None,
+        credentials_file=credentials_file(folder) if node.security else None,
+    )
 
 
 def _find(wanted: Wanted, servers: Path, account: Account, say: Say) -> tuple[Distribution, Java]:

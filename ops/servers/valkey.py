@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from cogr.errors import MissingExtraError, ServiceError, UserError
@@ -21,9 +20,9 @@ from cogr.fleet_settings import RedisSettings
 from ops.servers import instances
 from ops.servers.account import Account
 from ops.servers.folders import require_free
-from ops.servers.instances import Say, Started, choose_port, free_port, known, quiet
+from ops.servers.instances import Say, Started, begin, choose_port, free_port, known, quiet
 from ops.servers.instances import stop as stop
-from ops.servers.process import current_process, interrupts_held, last_words, spawn
+from ops.servers.process import last_words
 from ops.servers.security import read_credentials
 from ops.servers.state import ServerState, write_state
 
@@ -181,27 +180,20 @@ def _launch(wanted: Wanted, folder: Path, servers: Path, account: Account) -> Se
         )
     credentials = _credentials(folder) if wanted.password else None
     config = _configure(folder, wanted, port, data, account, credentials)
-    log = folder / "valkey.log"
-    environment = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
-    owner = current_process() if wanted.bound_to_caller else None
-    with interrupts_held():
-        process = spawn([str(program.path), str(config)], environment=environment, cwd=data, log=log, account=account)
-        state = ServerState(
-            kind=KIND,
-            name=wanted.server_name,
-            version=program.version,
-            pid=process.pid,
-            birth=process.birth,
-            started=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            folder=folder,
-            data=data,
-            log=log,
-            owner_pid=owner.pid if owner else None,
-            owner_birth=owner.birth if owner else None,
-            credentials_file=credentials,
-        )
-        write_state(state)
-    return state
+    return begin(
+        [str(program.path), str(config)],
+        environment={"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"},
+        cwd=data,
+        account=account,
+        bound_to_caller=wanted.bound_to_caller,
+        log=folder / "valkey.log",
+        kind=KIND,
+        name=wanted.server_name,
+        version=program.version,
+        folder=folder,
+        data=data,
+        credentials_file=credentials,
+    )
 
 
 def _credentials(folder: Path) -> Path:

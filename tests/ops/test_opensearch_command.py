@@ -94,10 +94,10 @@ def test_a_closed_umask_of_root_does_not_close_the_folders_to_the_node(cache: Pa
 
 SLOW_TO_REMEMBER = """
 import time
-from ops.servers import opensearch
+from ops.servers import instances
 from ops.cli import main
-write = opensearch.write_state
-opensearch.write_state = lambda state: (time.sleep(0.5), write(state))
+write = instances.write_state
+instances.write_state = lambda state: (time.sleep(0.5), write(state))
 main()
 """
 
