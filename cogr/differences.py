@@ -6,6 +6,7 @@ Pure data: what a difference means for an index is `indexers.backends`, what it 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,25 +46,29 @@ def differences(before: Snapshot, after: Snapshot) -> Iterator[Difference]:
     """
     if before.side != after.side:
         raise SnapshotError(f"{before.id} and {after.id} are of two sides; compare snapshots of one side.")
-    old, new = _Window(before), _Window(after)
-    while bound := min(filter(None, (old.last(), new.last())), default=None):
-        yield from _compare(old.take(bound), new.take(bound))
+    # Decoding is most of the work, and leaves the interpreter to others.
+    with ThreadPoolExecutor(2, "differences") as readers:
+        old, new = _Window(before, readers), _Window(after, readers)
+        while bound := min(filter(None, (old.last(), new.last())), default=None):
+            yield from _compare(old.take(bound), new.take(bound))
 
 
 class _Window:
-    """The rows of a snapshot that are read and not yet compared."""
+    """The rows of a snapshot that are read and not yet compared; the next batch is read meanwhile."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._batches = snapshot.batches()
+    def __init__(self, snapshot: Snapshot, readers: ThreadPoolExecutor) -> None:
+        self._batches, self._readers = snapshot.batches(_COLUMNS), readers
+        self._next = self._read()
         self._rows = _empty()
 
     def last(self) -> str | None:
         """The last id in sight; None when there are no more rows."""
         while not len(self._rows):
-            batch = next(self._batches, None)
+            batch = self._next.result()
             if batch is None:
                 return None
-            self._rows = pa.Table.from_batches([batch.select(_COLUMNS)])
+            self._next = self._read()
+            self._rows = pa.Table.from_batches([batch])
         return str(self._rows["id"][-1].as_py())
 
     def take(self, bound: str) -> pa.Table:
@@ -71,6 +76,9 @@ class _Window:
         count = pc.sum(pc.less_equal(self._rows["id"], bound)).as_py() or 0
         taken, self._rows = self._rows.slice(0, count), self._rows.slice(count)
         return taken
+
+    def _read(self) -> Future[pa.RecordBatch | None]:
+        return self._readers.submit(next, self._batches, None)
 
 
 def _empty() -> pa.Table:

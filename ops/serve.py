@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib.util
 import socket
 import time
@@ -125,4 +126,7 @@ async def _serve(workspace: Workspace, listening: socket.socket, playground: boo
         from ops.playground.app import add_playground
 
         add_playground(app, workspace, parts)
+    # What lives as long as the process need not be looked through at each collection of garbage.
+    gc.collect()
+    gc.freeze()
     await uvicorn.Server(server_config(app)).serve(sockets=[listening])

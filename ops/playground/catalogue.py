@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Sequence
 from functools import cached_property
 
+from cogr.items import in_id_order
 from cogr.keywords import normalise
 from cogr.records import Dataset, Item, Query
 from indexers.lexical import Lexical
@@ -23,10 +25,15 @@ class Catalogue:
         for query in labelled:
             self._queries.setdefault(normalise(query.text), query)
 
+    def item(self, id_: str) -> Item | None:
+        """The item of an id; None when there is none."""
+        at = bisect_left(self._sorted, id_, key=lambda item: item.id)
+        found = self._sorted[at] if at < len(self._sorted) else None
+        return found if found is not None and found.id == id_ else None
+
     @cached_property
-    def items(self) -> Mapping[str, Item]:
-        """Every item by id."""
-        return {item.id: item for item in self.dataset.items}
+    def _sorted(self) -> Sequence[Item]:
+        return in_id_order(self.dataset.items)
 
     def labelled(self, text: str) -> Query | None:
         """The labelled query of this text; None when there is none."""

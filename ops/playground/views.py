@@ -94,7 +94,7 @@ class Search:
         dense = self.items.find(id_)
         if dense is not None:
             return self.items.text(dense)
-        record = self.catalogue.items.get(id_) if self.catalogue else None
+        record = self.catalogue.item(id_) if self.catalogue else None
         return record.title if record else id_
 
 
@@ -124,7 +124,7 @@ def item(items: Opened, queries: Opened | None, catalogue: Catalogue | None, id_
     Raises DataError when neither the snapshot nor the data set holds it.
     """
     dense = items.find(id_)
-    record = catalogue.items.get(id_) if catalogue else None
+    record = catalogue.item(id_) if catalogue else None
     if dense is None and record is None:
         raise DataError(f"There is no item {id_!r} in {items.manifest.id}; reload the page.")
     words = () if dense is None else items.mirror.keywords_of(dense)

@@ -18,7 +18,7 @@ URL_VARIABLE = "COGR_OPENSEARCH_URL"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a cluster said: its version, or why there is none."""
+    """What a server said: its version, or why there is none."""
 
     url: str
     version: str | None = None

@@ -1,26 +1,35 @@
-"""`cogr-ops redis`: options and output of start, stop and status. What they do is in ops.servers.valkey."""
+"""`cogr-ops redis`: the options of start; stop and status are those of all servers. What start does is in ops.servers.valkey."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from cogr.errors import CogrError
-from cogr.fleet_settings import RedisSettings
 from indexers import console
 from indexers.fleet.broker import printable
 from ops.servers import valkey
-from ops.servers.configured import redis_from_environment
-from ops.servers.showing import payload, show, show_started, stop_them
+from ops.servers.commands import Json, Kind
+from ops.servers.configured import Answer, redis_from_environment
+from ops.servers.showing import show_started
+
+
+def _configured() -> Answer | None:
+    settings = redis_from_environment()
+    if settings is None:
+        return None
+    try:
+        return Answer(printable(settings), version=valkey.ask(settings))
+    except CogrError as error:
+        return Answer(printable(settings), problem=str(error))
+
 
 app = typer.Typer(
     no_args_is_help=True, help="A local Valkey, the broker of rebuilds on workers, for development and tests."
 )
-
-Json = typer.Option(False, "--json", help="One JSON object on standard output.")
+_kind = Kind("redis", "COGR_REDIS__URL", valkey.status, _configured)
 
 
 @app.command()
@@ -38,59 +47,11 @@ def start(
 ) -> None:
     """Start a server and wait until it answers. Does nothing when it runs already, or when COGR_REDIS__URL is set."""
     wanted = valkey.Wanted(name=name, port=port, memory=memory, data=data, password=password)
-    configured = redis_from_environment()
-    if configured is not None:
-        version = valkey.ask(configured)
-        console.note("The environment names a server (COGR_REDIS__URL): nothing is started.")
-        found = _configured_payload(configured, version)
-        console.emit(as_json, found, lambda out: _show_configured(out, found))
+    if _kind.use_configured(as_json=as_json):
         return
     started = valkey.start(wanted, console.note)
-    show_started(started, "redis", f"cogr-ops worker --set redis.url={started.state.url}", as_json=as_json)
+    next_command = f"cogr-ops worker --set redis.url={started.state.url}"
+    show_started(started, _kind.group, next_command, as_json=as_json)
 
 
-@app.command()
-def stop(
-    name: str = typer.Option(None, help="Name of the server.  [default: the only one there is]"),
-    every: bool = typer.Option(False, "--all", help="Stop all of them."),
-    remove: bool = typer.Option(False, "--remove", help="Delete data, logs and configuration too."),
-    as_json: bool = Json,
-) -> None:
-    """Stop a server that was started here. Its data stays, and the next start goes on with it."""
-    stop_them(valkey.status(name), name, "redis", every=every, remove=remove, as_json=as_json)
-
-
-@app.command()
-def status(
-    name: str = typer.Option(None, help="Name of the server.  [default: all; the latest comes first]"),
-    as_json: bool = Json,
-) -> None:
-    """What runs, and where. `url` in the JSON is the one that commands should use."""
-    configured = redis_from_environment() if name is None else None
-    servers = valkey.status(name)
-    running = [server for server in servers if server.running]
-    found: dict[str, Any] = {"running": False, "url": None}
-    if configured is not None:
-        try:
-            found = _configured_payload(configured, valkey.ask(configured))
-        except CogrError as error:
-            found = {"running": False, "local": False, "url": printable(configured), "problem": str(error)}
-    elif running:
-        found = payload(running[0])
-    found["servers"] = [payload(server) for server in servers]
-
-    def human(out: Console) -> None:
-        if configured is not None:
-            _show_configured(out, found)
-        show(out, servers, "redis")
-
-    console.emit(as_json, found, human)
-
-
-def _configured_payload(configured: RedisSettings, version: str) -> dict[str, Any]:
-    return {"running": True, "local": False, "url": printable(configured), "version": version}
-
-
-def _show_configured(out: Console, found: dict[str, Any]) -> None:
-    said = found.get("problem") or f"version {found['version']}"
-    out.print(f"{found['url']} (from the environment): {said}", soft_wrap=True)
+_kind.add_to(app)
