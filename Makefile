@@ -85,7 +85,7 @@ images: setup
 	  ops/images/images.sh sbom $(IMAGES) $$name || exit 1; \
 	  echo "cogr-$$name: adds $$(ops/images/images.sh size $(IMAGES) $$name) MB to its base, built in $$(($$(date +%s) - began)) s"; \
 	done
-	@COGR_IMAGES=$(abspath $(IMAGES)) $(BIN)/python -m pytest --durations 0 tests/charts/test_images.py tests/charts/test_processes.py
+	@DRILL_IMAGES=$(abspath $(IMAGES)) $(BIN)/python -m pytest --durations 0 tests/charts/test_images.py tests/charts/test_processes.py
 
 # make pins keeps the versions that are pinned; make pins UPGRADE=1 takes the newest that fit.
 pins:

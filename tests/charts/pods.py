@@ -1,6 +1,6 @@
 """Rendered pods as processes of this machine: each container's own command, arguments, environment, mounts and probes.
 
-Where COGR_IMAGES names the folder of `make images`, a container runs inside the image that its pod names, as that image's
+Where DRILL_IMAGES names the folder of `make images`, a container runs inside the image that its pod names, as that image's
 user and with its files read-only; otherwise the commands are this environment's. Not Kubernetes: nothing restarts a process,
 no policy stops a packet.
 """
@@ -23,7 +23,7 @@ import psutil
 
 from tests.charts.conftest import ROOT, Object
 
-IMAGES = os.environ.get("COGR_IMAGES")
+IMAGES = os.environ.get("DRILL_IMAGES")
 IMAGE_USER = 10001
 BY_SIGTERM = 128 + signal.SIGTERM if IMAGES else -signal.SIGTERM
 """The status of a process that the signal ended, inside an image as the shell around it says it."""

@@ -1,6 +1,6 @@
 """What `make images` built, image by image: as whom it runs, what it says of itself, what is in it and what is not.
 
-Needs COGR_IMAGES. What the images are for, their commands against real servers, is in test_processes.py.
+Needs DRILL_IMAGES. What the images are for, their commands against real servers, is in test_processes.py.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.charts.conftest import ROOT
 from tests.charts.pods import IMAGE_USER, IMAGES
 
 if not IMAGES:
-    pytest.skip("COGR_IMAGES is not set: `make images` runs these", allow_module_level=True)
+    pytest.skip("DRILL_IMAGES is not set: `make images` runs these", allow_module_level=True)
 
 HAS = {
     "expander": {"fastapi", "uvicorn", "openai", "boto3"},

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import tomllib
 import uuid
 from pathlib import Path
@@ -83,9 +81,7 @@ def test_the_expander_answers_its_probes_and_the_test_hook_and_ends(render: Rend
 
 
 @pytest.mark.drill
-def test_a_training_job_does_its_round(render: Render, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # No setting, so the toolkit would refuse it when this process looks at the round.
-    monkeypatch.delenv("COGR_IMAGES", raising=False)
+def test_a_training_job_does_its_round(render: Render, tmp_path: Path) -> None:
     shop.write_shop(tmp_path)
     values = merged(
         {"settings": tomllib.loads(shop.CONFIG)},
@@ -233,33 +229,34 @@ def hangs_up_on(words: str) -> Misbehave:
     return misbehave
 
 
-def waiting_for_redis(folder: Path, port: int, timeout: int) -> subprocess.Popen[str]:
-    (folder / "cogr.toml").write_text(
-        f'[dataset]\nloader = "jsonl"\npath = "."\n[redis]\nurl = "redis://127.0.0.1:{port}/0"\ntimeout = 1\n'
-        f'[opensearch]\nurl = "http://127.0.0.1:{port}"\n'
-    )
-    line = ["wait", "--timeout", str(timeout), "--for", "redis", "-c", str(folder / "cogr.toml")]
-    return subprocess.Popen([sys.executable, "-m", "ops.cli", *line], stderr=subprocess.PIPE, text=True)
+def waiting_worker(render: Render, folder: Path, port: int, seconds: int) -> tuple[Machine, Any]:
+    """A worker's pod, and its container that waits so many seconds for Redis; nothing listens there yet."""
+    redis = {"url": f"redis://127.0.0.1:{port}/0", "timeout": 1}
+    # OpenSearch is away, too, which is none of a worker's business.
+    values = values_in(folder, redis=redis, opensearch={"url": f"http://127.0.0.1:{port}"})
+    machine = Machine(folder, render({**values, "waitForServicesSeconds": seconds}))
+    wait, _ = containers_of(machine.objects, "Deployment", "-worker")
+    return machine, wait
 
 
-def test_a_service_that_never_comes_is_an_error_that_names_it(tmp_path: Path) -> None:
-    with waiting_for_redis(tmp_path, free_port(), timeout=0) as waiting:
-        _, said = waiting.communicate(timeout=240)
-    assert waiting.returncode == 3
+def test_a_pod_whose_service_never_comes_names_it(render: Render, tmp_path: Path) -> None:
+    machine, wait = waiting_worker(render, tmp_path, free_port(), 1)
+    with machine.running(wait) as waiting:
+        assert waiting.end(240) == 3
+        said = waiting.log.read_text()
     assert "Waiting for Redis" in said
     assert "OpenSearch" not in said
 
 
-def test_a_service_that_comes_late_is_waited_for(tmp_path: Path) -> None:
+def test_a_pod_waits_for_a_service_that_comes_late(render: Render, tmp_path: Path) -> None:
     port = free_port()
-    with waiting_for_redis(tmp_path, port, timeout=240) as waiting:
-        assert waiting.stderr is not None
-        assert "Waiting for Redis" in waiting.stderr.readline()
+    machine, wait = waiting_worker(render, tmp_path, port, 240)
+    with machine.running(wait) as waiting:
+        waiting.until(lambda: "Waiting for Redis" in waiting.log.read_text())
         late = Wanted(name=f"tests-late-{uuid.uuid4().hex[:8]}", port=port, bound_to_caller=True)
         started = start(late)
         try:
-            _, said = waiting.communicate(timeout=240)
+            assert waiting.end(240) == 0, waiting.log.read_text()
         finally:
             stop(started.state, remove=True)
-    assert waiting.returncode == 0, said
-    assert "Redis answers" in said
+        assert "Redis answers" in waiting.log.read_text()
