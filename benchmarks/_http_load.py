@@ -19,6 +19,11 @@ class Load:
     statuses: dict[int, int] = field(default_factory=dict)
     seconds: float = 0.0
 
+    def add(self, started: float, status: int) -> None:
+        """Count a request that is answered now."""
+        self.latencies.append(time.perf_counter() - started)
+        self.statuses[status] = self.statuses.get(status, 0) + 1
+
     @property
     def rate(self) -> float:
         """Requests a second."""
@@ -47,17 +52,29 @@ async def send(port: int, requests: Iterator[bytes], connections: int, more: Cal
 
 
 async def _connection(port: int, requests: Iterator[bytes], more: Callable[[], bool], load: Load) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    connection = await connect(port)
     while more() and (request := next(requests, None)) is not None:
         started = time.perf_counter()
-        writer.write(request)
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
-        await reader.readexactly(length)
-        load.latencies.append(time.perf_counter() - started)
-        status = int(head[9:12])
-        load.statuses[status] = load.statuses.get(status, 0) + 1
-    writer.close()
+        status, _ = await ask(connection, request)
+        load.add(started, status)
+    connection[1].close()
+
+
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def connect(port: int) -> Connection:
+    """A keep-alive connection to a port of this machine."""
+    return await asyncio.open_connection("127.0.0.1", port)
+
+
+async def ask(connection: Connection, request: bytes) -> tuple[int, bytes]:
+    """Status and body of the answer to one request."""
+    reader, writer = connection
+    writer.write(request)
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
+    return int(head[9:12]), await reader.readexactly(length)
 
 
 def for_seconds(seconds: float) -> Callable[[], bool]:

@@ -3,8 +3,11 @@
     python benchmarks/bench_expanded_search.py [--items 300000] [--queries 200] [--rounds 5] [--url http://localhost:9200]
 
 Words are drawn by Zipf's law: titles of 6 words, texts of 40; the text query has 3 words of an item, on two fields. Items have 15
-keywords, queries 5, 15 and 30. Keywords come cached from a running expander, as for most searches of a shop. Latencies are
-those of `cogr-ops shadow`: one query at a time, ids of the best ten, JSON read.
+keywords, queries 5, 15 and 30. Keywords come cached from a running expander, as for most searches of a shop. Asked for are the
+ids of the best ten. Latencies are taken twice:
+
+one at a time: those of `cogr-ops shadow`, on a machine that sleeps between two requests and has to be woken for each.
+at once: of a server under load; four clients, each of which asks again as soon as it is answered.
 
 How common keywords are decides the cost of a search. Two kinds, one after the other:
 
@@ -16,16 +19,21 @@ common: 6,000 items a keyword, as common as words: no model that is rewarded for
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
+from _http_load import Connection, Load, ask, connect, for_seconds, request_bytes
 from bench_combining import a_node
 from bench_expander import expander, free_port, redis, server
 
@@ -44,7 +52,13 @@ WORDS = (60_000, 0.8)
 """Different ones, and the exponent of Zipf's law."""
 KINDS = {"learned": (90_000, 0.3), "common": (60_000, 0.8)}
 """The same of keywords."""
+AT_ONCE = 4
+BEST_TEN = {"size": 10, "_source": False}
 TEXT_QUERY = Body({"query": {"multi_match": {"query": "{{query}}", "fields": ["title^2", "text"]}}}, "the text query")
+
+Connections = tuple[Connection, Connection]
+"""A client's: to OpenSearch and to the expander."""
+Way = Callable[["Ports", Connections, str], Awaitable[int]]
 
 
 class Zipf:
@@ -143,6 +157,72 @@ def compare(present: Present, candidate: Candidate, queries: list[Row], rounds: 
     return dict(zip(("ratios", "milliseconds"), of_medians, strict=True))
 
 
+@dataclass(frozen=True)
+class Ports:
+    """Where the two servers listen, and the team's index."""
+
+    opensearch: int
+    expander: int
+    index: str
+
+
+async def search_text(ports: Ports, connections: Connections, query: str) -> int:
+    """The team's query; its status."""
+    body = {**TEXT_QUERY.fill(query), **BEST_TEN}
+    status, _ = await ask(connections[0], request_bytes(f"/{ports.index}/_search", body))
+    return status
+
+
+async def expand_and_search(_: Ports, connections: Connections, query: str) -> int:
+    """The expander's clause, searched where the expander says."""
+    status, answer = await ask(connections[1], request_bytes("/expand", {"query": query}))
+    expanded = json.loads(answer)
+    if status != 200 or expanded["source"] != "cache":
+        raise SystemExit(f"The expander answered {status}: {answer!r}")
+    path = f"/{expanded['index']}/_search?search_type=dfs_query_then_fetch"
+    status, _ = await ask(connections[0], request_bytes(path, {"query": expanded["clause"], **BEST_TEN}))
+    return status
+
+
+async def load_of(way: Way, ports: Ports, queries: list[str], seconds: float) -> Load:
+    """Clients that go one of the two ways over and over."""
+    load, more, asked = Load(), for_seconds(seconds), cycle(queries)
+
+    async def client() -> None:
+        connections = (await connect(ports.opensearch), await connect(ports.expander))
+        while more():
+            query, started = next(asked), time.perf_counter()
+            load.add(started, await way(ports, connections, query))
+        for _, writer in connections:
+            writer.close()
+
+    await asyncio.gather(*(client() for _ in range(AT_ONCE)))
+    load.seconds = seconds
+    if set(load.statuses) != {200}:
+        raise SystemExit(f"Queries failed: {load.statuses}")
+    return load
+
+
+def compare_loads(ports: Ports, queries: list[str], rounds: int, seconds: float) -> dict[str, Any]:
+    """As `compare`, under load; and requests a second."""
+    found: dict[str, list[float]] = {}
+    for number in range(rounds + 1):
+        ways = {"text": search_text, "expanded": expand_and_search}
+        loads = {
+            name: asyncio.run(load_of(ways[name], ports, queries, seconds))
+            for name in (ways if number % 2 else reversed(ways))
+        }
+        if not number:
+            continue
+        for share in (0.5, 0.99):
+            text, both = (1000 * loads[name].percentile(share) for name in ways)
+            for name, value in {"ratio": both / text, "text": text, "expanded": both}.items():
+                found.setdefault(f"{name} p{100 * share:g}", []).append(value)
+        for name in ways:
+            found.setdefault(f"{name} a second", []).append(loads[name].rate)
+    return {name: round(median(of), 2) for name, of in found.items()}
+
+
 def run_kind(kind: str, asked: argparse.Namespace, settings: OpenSearchSettings, prefix: str) -> None:
     """Serve keywords of a kind beside the text index, compare, print."""
     world, port = World(asked.items, kind), free_port()
@@ -159,8 +239,12 @@ def run_kind(kind: str, asked: argparse.Namespace, settings: OpenSearchSettings,
         candidate = Candidate(reader, Expander(f"http://127.0.0.1:{port}"), CLAUSE_ALONE)
         check(present, candidate)
         for clauses, rows in queries.items():
+            what = f"{asked.items} items, {clauses} {kind} keywords"
             found = json.dumps(compare(present, candidate, rows, asked.rounds))
-            print(f"{asked.items} items, {clauses} {kind} keywords: {found} (target of the ratios <= 1.2)", flush=True)
+            print(f"{what}, one at a time: {found} (target of the ratios <= 1.2)", flush=True)
+            ports = Ports(int(str(settings.url).rpartition(":")[2]), port, f"{prefix}-text")
+            found = json.dumps(compare_loads(ports, [row.text for row in rows], asked.rounds, asked.seconds))
+            print(f"{what}, {AT_ONCE} at once: {found} (target of the ratios <= 1.2)", flush=True)
 
 
 def main() -> None:
@@ -169,6 +253,7 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=300_000)
     parser.add_argument("--queries", type=int, default=200, help="for each number of keywords")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=4.0, help="of each load")
     parser.add_argument("--keywords", choices=[*KINDS], nargs="+", default=[*KINDS], help="how common they are")
     parser.add_argument("--url", help="a cluster; a node is started by default")
     asked = parser.parse_args()
