@@ -4,7 +4,7 @@ BACKEND ?= memory
 
 # make drill: long fault drills, a table at the end (DRILL_KILLS=1000, DRILL_CUT=60 seconds). make bench-learning: the sample's
 # training on three seeds. make bench-scale: 10,000 to 1,000,000 items.
-.PHONY: setup demo test test-fast clients-test drill audit sbom check bench bench-learning bench-scale docs pictures pins images chart-test chart-lint
+.PHONY: setup demo test test-fast clients-test drill audit sbom check bench bench-learning bench-scale docs pictures pins images chart-test chart-lint chart-readme
 
 setup:
 	@requirements/install.sh
@@ -58,7 +58,6 @@ bench-scale: setup
 docs: setup
 	@$(BIN)/python docs/reference.py
 	@PYTHONPATH=. $(BIN)/python charts/schema.py
-	@$(BIN)/python charts/readme.py
 	@$(BIN)/mkdocs build --strict --quiet
 
 # The pictures in docs/pictures: needs chromium.
@@ -68,6 +67,10 @@ pictures: setup
 # Static checks of the chart, the images and the alerts; the first time it builds two of the programs (minutes; needs go).
 chart-lint: setup
 	@PYTHON=$(CURDIR)/$(BIN)/python tests/charts/kube/lint.sh
+
+# The chart's README from values.yaml, by helm-docs, which is built the first time (needs go).
+chart-readme:
+	@PATH="$$(tests/charts/kube/binaries.sh lint):$$PATH" helm-docs --chart-search-root charts/cogr --log-level warning
 
 # Real Helm on a real API server; the first time it builds one (minutes; needs go).
 chart-test: setup

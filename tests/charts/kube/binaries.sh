@@ -3,7 +3,7 @@
 # (built from source: about 6 minutes of CPU on 2 cores, once; 300 MB).
 #   binaries.sh helm    helm and kubectl alone
 #   binaries.sh all     those, the server and kwok; needs go
-#   binaries.sh lint    helm, and what `make chart-lint` asks: helm-unittest, kube-score; needs go
+#   binaries.sh lint    helm, and what `make chart-lint` asks: helm-unittest, helm-docs, kube-score; needs go
 # Kept in COGR_KUBE_DIR, else in the user's cache folder, by a key over the versions.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -46,6 +46,10 @@ build() {  # build NAME PACKAGE FLAGS [MODULE'S FOLDER]
   mv "$folder/$1.tmp" "$folder/$1"
 }
 
+install() {  # install NAME PACKAGE@VERSION
+  [ -x "$folder/$1" ] || GOBIN=$folder CGO_ENABLED=0 go install -trimpath "$2" >&2
+}
+
 if [ "$what" = all ]; then
   flags=
   # Without a version a chart with kubeVersion is refused.
@@ -57,6 +61,7 @@ if [ "$what" = all ]; then
 fi
 if [ "$what" = lint ]; then
   build untt github.com/helm-unittest/helm-unittest/cmd/helm-unittest "" "$here/tools"
-  [ -x "$folder/kube-score" ] || GOBIN=$folder CGO_ENABLED=0 go install -trimpath github.com/zegl/kube-score/cmd/kube-score@v1.20.0 >&2
+  install kube-score github.com/zegl/kube-score/cmd/kube-score@v1.20.0
+  install helm-docs github.com/norwoodj/helm-docs/cmd/helm-docs@v1.14.2
 fi
 echo "$folder"

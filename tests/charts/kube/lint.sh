@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What can be said about the chart and the images without running them: `make chart-lint`. One line a check.
-# helm-unittest and kube-score are built from source the first time (minutes; needs go), the rest comes as packages.
+# helm-unittest, helm-docs and kube-score are built from source the first time (minutes; needs go), the rest comes as packages.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../../.." && pwd)
@@ -27,7 +27,12 @@ leave_out=(
 )
 ignored=(); for name in "${leave_out[@]}"; do ignored+=(--ignore-test "$name"); done
 
+readme_is_current() {
+  helm-docs --chart-search-root "$chart" --log-level error --dry-run | diff - "$chart/README.md" || { echo "run make chart-readme"; return 1; }
+}
+
 ok "helm-unittest" untt --strict "$chart"
+ok "README: helm-docs" readme_is_current
 for file in small gpu production; do
   helm template shop "$chart" -n search --values "$chart/values-$file.yaml" >"$work/$file.yaml" 2>/dev/null
   ok "$file: kubernetes-validate, strict" tool kubernetes-validate==1.37.0 kubernetes-validate --strict -k 1.36 "$work/$file.yaml"
