@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cogr.items import ItemsSpool
 from cogr.records import Dataset, Item
 from ops.playground.catalogue import Catalogue
+from tests.cogr.test_items import spooled
 
 IDS = st.lists(st.text(st.characters(codec="utf-8"), min_size=1, max_size=3), unique=True, max_size=20)
 
@@ -17,9 +17,6 @@ IDS = st.lists(st.text(st.characters(codec="utf-8"), min_size=1, max_size=3), un
 @given(ids=IDS, unknown=st.text(st.characters(codec="utf-8"), max_size=3))
 def test_items_are_found_by_id(flat: bool, ids: list[str], unknown: str) -> None:
     items = [Item(id_, f"Title of {id_}", "") for id_ in ids]
-    spool = ItemsSpool()
-    for item in items:
-        spool.add(item)
-    catalogue = Catalogue(Dataset("shop", spool.items() if flat else items, {}, {}, {}, ""))
+    catalogue = Catalogue(Dataset("shop", spooled(items) if flat else items, {}, {}, {}, ""))
     assert [catalogue.item(id_) for id_ in ids] == items
     assert unknown in ids or catalogue.item(unknown) is None
