@@ -2,7 +2,7 @@
 
     python benchmarks/bench_push.py [--url http://localhost:9200] [--items 300000] [--repeat 3]
 
-The push is timed whole: create, bulk, refresh, merge to one segment, count, write block. The bare alternative only sends
+The push is timed whole: create, bulk, refresh, merge, count, write block. The bare alternative only sends
 and refreshes. Both sides' documents, mapping, chunk size and number of threads are the same. Prints one JSON object.
 """
 

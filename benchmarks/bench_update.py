@@ -1,9 +1,10 @@
 """Push of a snapshot that differs from its parent in 1 % of the items: by difference beside in full, alternating, medians.
 
-    python benchmarks/bench_update.py [--url http://localhost:9200] [--items 300000] [--share 0.01] [--repeat 3]
+    python benchmarks/bench_update.py [--url http://localhost:9200] [--items 300000] [--share 0.01] [--repeat 5]
 
-Both are timed whole, up to the frozen and marked index. Of the changed items a tenth is gone and a tenth is new. Prints one
-JSON object.
+Both are timed whole, up to the frozen and marked index. Of the changed items a tenth is gone and a tenth is new. The first two of
+each warm the node up and are not counted: a new JVM takes twice as long for either, a team's has been running for days. Prints
+one JSON object.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from cogr.store import Store
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import mark, read_index
 from indexers.backends.opensearch.push import push
+
+WARM_UP = 2
 
 
 def changed(items: int, share: float) -> Iterator[Row]:
@@ -54,7 +57,7 @@ def main() -> None:
     parser.add_argument("--url", help="as of bench_push.py")
     parser.add_argument("--items", type=int, default=300_000)
     parser.add_argument("--share", type=float, default=0.01)
-    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--repeat", type=int, default=5)
     options = parser.parse_args()
     with node(options.url) as url, tempfile.TemporaryDirectory() as folder:
         cluster, store = Cluster(OpenSearchSettings(url=url, prefix=PREFIX)), Store(folder)
@@ -65,10 +68,11 @@ def main() -> None:
         assert state is not None, "it was just pushed"
         mark(cluster, state, verified=True)
         times: dict[str, list[float]] = {"full": [], "difference": []}
-        for number in range(options.repeat):
+        for number in range(WARM_UP + options.repeat):
             for name in ("full", "difference") if number % 2 else ("difference", "full"):
                 seconds = timed(cluster, snapshot, base if name == "difference" else None)
-                times[name].append(seconds)
+                if number >= WARM_UP:
+                    times[name].append(seconds)
                 print(f"{name}: {seconds:.2f} s", file=sys.stderr)
         cluster.call("DELETE", f"/{index}", doing="cleaning up")
     medians = {name: round(statistics.median(some), 2) for name, some in times.items()}

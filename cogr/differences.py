@@ -5,20 +5,26 @@ Pure data: what a difference means for an index is `indexers.backends`, what it 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cogr.errors import SnapshotError
-from cogr.snapshots import SCHEMA, Row, Snapshot
+from cogr.snapshots import Row, Snapshot
 
 _COLUMNS = ["id", "text", "keywords"]
-# No keyword holds a control character (`cogr.keywords.normalise`).
-_BETWEEN = "\0"
+_STRINGS = pa.list_(pa.string())
+_NONE = pa.RecordBatch.from_pydict(
+    {"id": [], "text": [], "keywords": []},
+    pa.schema([("id", pa.string()), ("text", pa.string()), ("keywords", _STRINGS)]),
+)
+_Ints = npt.NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +63,9 @@ class _Window:
     """The rows of a snapshot that are read and not yet compared; the next batch is read meanwhile."""
 
     def __init__(self, snapshot: Snapshot, readers: ThreadPoolExecutor) -> None:
-        self._batches, self._readers = snapshot.batches(_COLUMNS), readers
+        self._batches, self._readers = snapshot.batches(_COLUMNS, encoded=True), readers
         self._next = self._read()
-        self._rows = _empty()
+        self._rows = _NONE
 
     def last(self) -> str | None:
         """The last id in sight; None when there are no more rows."""
@@ -68,10 +74,10 @@ class _Window:
             if batch is None:
                 return None
             self._next = self._read()
-            self._rows = pa.Table.from_batches([batch])
+            self._rows = batch
         return str(self._rows["id"][-1].as_py())
 
-    def take(self, bound: str) -> pa.Table:
+    def take(self, bound: str) -> pa.RecordBatch:
         """Take the rows up to this id out of the window. Arrow compares bytes, which is the order of code points."""
         count = pc.sum(pc.less_equal(self._rows["id"], bound)).as_py() or 0
         taken, self._rows = self._rows.slice(0, count), self._rows.slice(count)
@@ -81,35 +87,64 @@ class _Window:
         return self._readers.submit(next, self._batches, None)
 
 
-def _empty() -> pa.Table:
-    return SCHEMA.empty_table().select(_COLUMNS)
-
-
-def _compare(old: pa.Table, new: pa.Table) -> Iterator[Difference]:
+def _compare(old: pa.RecordBatch, new: pa.RecordBatch) -> Iterator[Difference]:
     """Compare two runs of rows that cover the same span of ids."""
-    at = pc.index_in(new["id"], value_set=old["id"].combine_chunks())
-    gone = pc.invert(pc.is_in(old["id"], value_set=new["id"].combine_chunks()))
-    there = old.take(at)
-    same = pc.and_(
-        pc.equal(there["text"], new["text"]),
-        pc.equal(_joined(there), _joined(new)),
+    at = pc.fill_null(pc.index_in(new["id"], value_set=old["id"]), -1).to_numpy()
+    known = np.flatnonzero(at >= 0)
+    places = at[known]
+    same_text = pc.equal(old["text"].take(pa.array(places)), new["text"].take(pa.array(known)))
+    same = np.zeros(len(new), dtype=bool)
+    same[known] = same_text.to_numpy(zero_copy_only=False) & _same_lists(
+        old["keywords"], places, new["keywords"], known
     )
-    changed = np.flatnonzero(~pc.fill_null(same, False).to_numpy())
+    gone = np.setdiff1d(np.arange(len(old)), places, assume_unique=True)
+    changed = np.flatnonzero(~same)
+    before = [None if place < 0 else place for place in at[changed].tolist()]
     pairs = [
-        *((row, None) for row in _rows(old.filter(gone))),
-        *zip(_rows(there.take(changed)), _rows(new.take(changed)), strict=True),
+        *((row, None) for row in _rows(old, gone.tolist())),
+        *zip(_rows(old, before), _rows(new, changed.tolist()), strict=True),
     ]
     found = [Difference(before, after) for before, after in pairs]
     yield from sorted(found, key=lambda one: one.id)
 
 
-def _joined(table: pa.Table) -> pa.ChunkedArray:
-    """Each row's keywords as one string."""
-    # The kernel takes no list whose elements are declared never null.
-    return pc.binary_join(table["keywords"].cast(pa.list_(pa.string())), _BETWEEN)
+def _same_lists(old: pa.ListArray, old_at: _Ints, new: pa.ListArray, new_at: _Ints) -> npt.NDArray[np.bool_]:
+    """Whether the lists at these places are the same, pair by pair.
+
+    Keywords are compared as numbers of the new batch's dictionary, without a copy of their texts.
+    """
+    starts, more_starts = (one.offsets.to_numpy() - one.offsets[0].as_py() for one in (old, new))
+    lengths, more_lengths = np.diff(starts)[old_at], np.diff(more_starts)[new_at]
+    same: npt.NDArray[np.bool_] = lengths == more_lengths
+    alike, lengths = np.flatnonzero(same), lengths[same]
+    numbers, more_numbers = _numbers(_encoded(old), _encoded(new))
+    within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    theirs = numbers[np.repeat(starts[old_at[alike]], lengths) + within]
+    ours = more_numbers[np.repeat(more_starts[new_at[alike]], lengths) + within]
+    same[np.repeat(alike, lengths)[theirs != ours]] = False
+    return same
 
 
-def _rows(table: pa.Table) -> Iterator[Row | None]:
-    columns = (table[name].to_pylist() for name in _COLUMNS)
+def _encoded(lists: pa.ListArray) -> pa.DictionaryArray:
+    """The lists' keywords, with a dictionary of about as many as there are."""
+    keywords = lists.flatten()
+    if isinstance(keywords, pa.DictionaryArray):
+        if len(keywords) >= len(keywords.dictionary):
+            return keywords
+        # A few rows of a large batch.
+        keywords = keywords.dictionary_decode()
+    return keywords.dictionary_encode()
+
+
+def _numbers(old: pa.DictionaryArray, new: pa.DictionaryArray) -> tuple[_Ints, _Ints]:
+    """Keywords as numbers, the same for the same keyword; -1 for one that only the old ones have."""
+    known = pc.fill_null(pc.index_in(old.dictionary, value_set=new.dictionary), -1)
+    return known.take(old.indices).to_numpy(), new.indices.to_numpy()
+
+
+def _rows(batch: pa.RecordBatch, places: Sequence[int | None]) -> Iterator[Row | None]:
+    """The rows at these places, None for none."""
+    some = batch.take(pa.array(places, pa.int64()))
+    columns = (some["id"].to_pylist(), some["text"].to_pylist(), some["keywords"].cast(_STRINGS).to_pylist())
     for id_, text, keywords in zip(*columns, strict=True):
         yield None if id_ is None else Row(id_, text, tuple(keywords))

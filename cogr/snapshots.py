@@ -121,11 +121,17 @@ class Snapshot:
     def path(self) -> str:
         return f"snapshots/{self.id}/keywords.parquet"
 
-    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows as Arrow batches in id order, streaming; all columns, or these alone."""
+    def batches(self, columns: Sequence[str] | None = None, *, encoded: bool = False) -> Iterator[pa.RecordBatch]:
+        """The rows as Arrow batches in id order, streaming; all columns, or these alone.
+
+        Args:
+            encoded: leave keywords as the file has them, numbers in a dictionary of each batch: read in half the time.
+        """
+        numbered = ["keywords.list.element"] if encoded else None
         with self.store.open(self.path, "rb") as file:
+            rows = pq.ParquetFile(file, read_dictionary=numbered)
             # Arrow's threads may still hold the file when the process ends, which aborts it.
-            yield from pq.ParquetFile(file).iter_batches(batch_size=_ROWS, columns=columns, use_threads=False)
+            yield from rows.iter_batches(batch_size=_ROWS, columns=columns, use_threads=False)
 
     def ids(self) -> SortedStrings:
         """The entities' ids, in a mapped file. Raises StorageError when the disk of temporary files is full."""

@@ -16,6 +16,7 @@ from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
 from indexers.backends.opensearch import OpenSearchBackend, client, push
+from indexers.backends.opensearch.indexes import SEGMENTS
 from indexers.backends.opensearch.mapping import index_name
 from tests.indexers.backend_worlds import SHOP, SHOPPERS, frozen, random_world
 from tests.indexers.fault_proxy import Answer, Fault, Proxy, Request, error_body, proxy_to
@@ -169,7 +170,7 @@ def test_a_lost_answer_leaves_no_second_version(shop: Shop) -> None:
         "primaries"
     ]
     assert docs["docs"] == {"count": shop.new.manifest.entities, "deleted": 0}
-    assert docs["segments"]["count"] == 1
+    assert docs["segments"]["count"] <= SEGMENTS
     shop.assert_goes_on()
 
 

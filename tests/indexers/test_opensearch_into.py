@@ -150,7 +150,7 @@ def test_scores_are_the_mirrors_once_deleted_versions_are_merged_away(products: 
     snapshot = frozen(products.workspace.store, "item", rows)
     products.add([*ids_of(snapshot), "unknown"])
     template = products.place().publish(snapshot.id, lambda _: None).template
-    merge(products.cluster, products.index)
+    merge(products.cluster, products.index, 1)
     mirror = Mirror.build(snapshot)
     for keywords in [*random_queries(rows, 8, 20), list(SHOP[4].keywords)]:
         distinct = list(dict.fromkeys(keywords))

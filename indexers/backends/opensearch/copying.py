@@ -11,6 +11,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, islice
 from typing import Any
 
 from cogr.differences import differences
@@ -45,9 +47,9 @@ def copy_and_change(cluster: Cluster, prefix: str, base: Snapshot, snapshot: Sna
     if read_index(cluster, name) is not None or not _fit(cluster, source, base) or source is None:
         return None
     try:
-        if not _clone(cluster, source.name, draft):
+        written = _change_clone(cluster, source.name, draft, _changes(base, snapshot))
+        if written is None:
             return None
-        written = change_documents(cluster, draft, _changes(base, snapshot))
         meta = {"_meta": meta_of(snapshot.manifest)}
         cluster.call("PUT", f"/{draft}/_mapping", body=meta, doing=f"naming the index {draft}")
         # A clone of what was not refreshed takes three times as long.
@@ -75,6 +77,18 @@ def _fit(cluster: Cluster, state: IndexState | None, base: Snapshot) -> bool:
 
 class _TooMuchError(Exception):
     """More than LARGEST_SHARE of the entities differ."""
+
+
+def _change_clone(
+    cluster: Cluster, source: str, draft: str, changes: Iterator[tuple[str, Document | None]]
+) -> int | None:
+    """Clone an index and change the clone; the number of changes, None when the cluster does not clone."""
+    with ThreadPoolExecutor(1, "changes") as reader:
+        # The first ones are read while the cluster copies.
+        first = reader.submit(list[tuple[str, Document | None]], islice(changes, cluster.settings.bulk_documents))
+        if not _clone(cluster, source, draft):
+            return None
+        return change_documents(cluster, draft, chain(first.result(), changes))
 
 
 def _changes(base: Snapshot, snapshot: Snapshot) -> Iterator[tuple[str, Document | None]]:
@@ -111,7 +125,7 @@ def _clone(cluster: Cluster, source: str, target: str) -> bool:
 def _finish(cluster: Cluster, draft: str, name: str, snapshot: Snapshot) -> bool:
     """The draft's clone under the right name, merged; False, and gone again, when deleted documents are left in it."""
     if _clone(cluster, draft, name):
-        merge(cluster, name)
+        merge(cluster, name, cluster.settings.shards)
         try:
             check_count(cluster, name, snapshot)
         except CheckFailedError as error:

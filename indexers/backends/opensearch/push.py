@@ -50,7 +50,7 @@ def push(cluster: Cluster, prefix: str, snapshot: Snapshot, base: Snapshot | Non
     if not state.complete:
         if not state.write_blocked:
             written += _fill(cluster, state, snapshot)
-            merge(cluster, state.name)
+            merge(cluster, state.name, state.shards)
             check_count(cluster, state.name, snapshot)
             cluster.call("PUT", f"/{state.name}/_block/write", doing=f"freezing the index {state.name}")
         check_count(cluster, state.name, snapshot)
