@@ -3,11 +3,13 @@
     python benchmarks/bench_expanded_search.py [--items 300000] [--queries 200] [--rounds 5] [--url http://localhost:9200]
 
 Words are drawn by Zipf's law: titles of 6 words, texts of 40; the text query has 3 words of an item, on two fields. Items have 15
-keywords, queries 5, 15 and 30. Keywords come cached from a running expander, as for most searches of a shop. Asked for are the
-ids of the best ten. Latencies are taken twice:
+keywords, queries 5, 15 and 30. Keywords come cached from a running expander, as for most searches of a shop. Two things are asked:
 
-one at a time: those of `cogr-ops shadow`, on a machine that sleeps between two requests and has to be woken for each.
-at once: of a server under load; four clients, each of which asks again as soon as it is answered.
+ids: of the best ten and nothing else, in the index that cogr wrote. What searching costs.
+page: what a page of a shop shows: 24 documents, how many there are in all, and the numbers of two facets. The clause stands where the
+    text query stood, in the team's own index, which has the keywords as a field (`cogr-index publish --into`).
+
+By one client and by four; each asks again as soon as it is answered.
 
 How common keywords are decides the cost of a search. Two kinds, one after the other:
 
@@ -27,7 +29,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from itertools import cycle
+from itertools import cycle, product
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -40,11 +42,10 @@ from bench_expander import expander, free_port, redis, server
 from cogr.settings import OpenSearchSettings, load_settings
 from cogr.snapshots import Provenance, Row, write_snapshot
 from indexers.backends.opensearch.client import Cluster
+from indexers.backends.opensearch.mapping import index_settings, mapping
+from indexers.backends.opensearch.search import query_body
 from indexers.publishing import publish, push_and_verify
 from indexers.workspace import Workspace
-from ops.shadow.bodies import CLAUSE_ALONE, Body
-from ops.shadow.logs import Searched
-from ops.shadow.replay import Candidate, Expander, Present, Reader, check, replay
 
 CLAUSES = (5, 15, 30)
 KEYWORDS, TITLE, TEXT, ASKED = 15, 6, 40, 3
@@ -52,13 +53,21 @@ WORDS = (60_000, 0.8)
 """Different ones, and the exponent of Zipf's law."""
 KINDS = {"learned": (90_000, 0.3), "common": (60_000, 0.8)}
 """The same of keywords."""
-AT_ONCE = 4
-BEST_TEN = {"size": 10, "_source": False}
-TEXT_QUERY = Body({"query": {"multi_match": {"query": "{{query}}", "fields": ["title^2", "text"]}}}, "the text query")
+CLIENTS = (1, 4)
+FACETS = {"brand": 500, "category": 100}
+"""Keyword fields of the team's, with the number of their values."""
+ASKS: dict[str, dict[str, Any]] = {
+    "ids": {"size": 10, "_source": False},
+    "page": {
+        "size": 24,
+        "track_total_hits": True,
+        "aggs": {name: {"terms": {"field": name, "size": 20}} for name in FACETS},
+    },
+}
 
 Connections = tuple[Connection, Connection]
 """A client's: to OpenSearch and to the expander."""
-Way = Callable[["Ports", Connections, str], Awaitable[int]]
+Way = Callable[["Place", Connections, str], Awaitable[int]]
 
 
 class Zipf:
@@ -101,16 +110,24 @@ class World:
         ]
 
 
-def fill_text(cluster: Cluster, index: str, world: World) -> None:
-    """The team's index."""
-    properties = {"title": {"type": "text"}, "text": {"type": "text"}}
-    body = {"settings": {"number_of_replicas": 0, "refresh_interval": -1}, "mappings": {"properties": properties}}
+def fill_text(cluster: Cluster, index: str, worlds: dict[str, World]) -> None:
+    """The team's index: titles, texts, what it counts for facets, and a field for each kind of keywords."""
+    keywords = mapping("item", cluster.version, {})["properties"]["keywords"]
+    fields = {name: {"type": "text"} for name in ("title", "text")} | {name: {"type": "keyword"} for name in FACETS}
+    body = {
+        "settings": index_settings(1),
+        "mappings": {"properties": fields | dict.fromkeys(worlds, keywords)},
+    }
     cluster.call("PUT", f"/{index}", body=body, doing="making the text index")
-    lines: list[str] = []
-    for number in range(world.items):
-        document = {"title": " ".join(world.words(TITLE)), "text": " ".join(world.words(TEXT))}
+    draw, lines = np.random.default_rng(0), []
+    items = {kind: world.rows() for kind, world in worlds.items()}
+    words = next(iter(worlds.values()))
+    for number in range(words.items):
+        document: dict[str, Any] = {"title": " ".join(words.words(TITLE)), "text": " ".join(words.words(TEXT))}
+        document |= {name: f"{name} {int(values * draw.random() ** 2)}" for name, values in FACETS.items()}
+        document |= {kind: next(rows).keywords for kind, rows in items.items()}
         lines += [json.dumps({"index": {"_id": f"item-{number:07d}"}}), json.dumps(document)]
-        if len(lines) == 4000 or number == world.items - 1:
+        if len(lines) == 4000 or number == words.items - 1:
             cluster.call("POST", f"/{index}/_bulk", body="\n".join(lines) + "\n", doing="writing texts")
             lines.clear()
     cluster.call("POST", f"/{index}/_refresh", doing="refreshing")
@@ -132,84 +149,68 @@ def serve_pair(folder: Path, cluster: OpenSearchSettings, prefix: str, world: Wo
     publish(workspace.backend, workspace.store, [snapshot.id for snapshot in snapshots])
 
 
-def compare(present: Present, candidate: Candidate, queries: list[Row], rounds: int) -> dict[str, Any]:
-    """Medians over rounds of p50 and p99 in milliseconds, and of their ratios; the first round warms up and is not counted."""
-    asked = [Searched(row.text, 1) for row in queries]
-    milliseconds: dict[str, list[float]] = {}
-    ratios: dict[str, list[float]] = {}
-    for number in range(rounds + 1):
-        done = replay(asked, present, candidate, 1e9)
-        if done.failed:
-            raise SystemExit(f"Queries failed: {done.failed}")
-        if not number:
-            continue
-        assert {one.candidate.source for one in done.compared} == {"cache"}
-        text = [one.present.seconds for one in done.compared]
-        both = [one.candidate.seconds for one in done.compared]
-        expanding = [one.candidate.expanding for one in done.compared]
-        for share in (50, 99):
-            times = {"text": text, "expanded": both, "of it expanding": expanding}
-            found = {f"{name} p{share}": 1000 * float(np.percentile(of, share)) for name, of in times.items()}
-            for name, value in found.items():
-                milliseconds.setdefault(name, []).append(value)
-            ratios.setdefault(f"p{share}", []).append(found[f"expanded p{share}"] / found[f"text p{share}"])
-    of_medians = [{name: round(median(of), 2) for name, of in some.items()} for some in (ratios, milliseconds)]
-    return dict(zip(("ratios", "milliseconds"), of_medians, strict=True))
-
-
 @dataclass(frozen=True)
-class Ports:
-    """Where the two servers listen, and the team's index."""
+class Place:
+    """Where the two servers listen, the team's index, its field of keywords, and what is asked (a key of ASKS)."""
 
     opensearch: int
     expander: int
     index: str
+    field: str
+    asked: str
 
 
-async def search_text(ports: Ports, connections: Connections, query: str) -> int:
+async def search_text(place: Place, connections: Connections, query: str) -> int:
     """The team's query; its status."""
-    body = {**TEXT_QUERY.fill(query), **BEST_TEN}
-    status, _ = await ask(connections[0], request_bytes(f"/{ports.index}/_search", body))
-    return status
+    text = {"multi_match": {"query": query, "fields": ["title^2", "text"]}}
+    return await search(place, connections, f"/{place.index}/_search", text)
 
 
-async def expand_and_search(_: Ports, connections: Connections, query: str) -> int:
-    """The expander's clause, searched where the expander says."""
+async def expand_and_search(place: Place, connections: Connections, query: str) -> int:
+    """The query's keywords, searched where they are."""
     status, answer = await ask(connections[1], request_bytes("/expand", {"query": query}))
     expanded = json.loads(answer)
-    if status != 200 or expanded["source"] != "cache":
+    if status != 200 or expanded["source"] == "none":
         raise SystemExit(f"The expander answered {status}: {answer!r}")
+    if place.asked == "page":
+        clause = query_body(expanded["keywords"], place.field)
+        return await search(place, connections, f"/{place.index}/_search", clause)
     path = f"/{expanded['index']}/_search?search_type=dfs_query_then_fetch"
-    status, _ = await ask(connections[0], request_bytes(path, {"query": expanded["clause"], **BEST_TEN}))
+    return await search(place, connections, path, expanded["clause"])
+
+
+async def search(place: Place, connections: Connections, path: str, query: dict[str, Any]) -> int:
+    """Ask what is to be asked, with this query; the status."""
+    status, _ = await ask(connections[0], request_bytes(path, {"query": query, **ASKS[place.asked]}))
     return status
 
 
-async def load_of(way: Way, ports: Ports, queries: list[str], seconds: float) -> Load:
+async def load_of(way: Way, place: Place, queries: list[str], clients: int, seconds: float) -> Load:
     """Clients that go one of the two ways over and over."""
     load, more, asked = Load(), for_seconds(seconds), cycle(queries)
 
     async def client() -> None:
-        connections = (await connect(ports.opensearch), await connect(ports.expander))
+        connections = (await connect(place.opensearch), await connect(place.expander))
         while more():
             query, started = next(asked), time.perf_counter()
-            load.add(started, await way(ports, connections, query))
+            load.add(started, await way(place, connections, query))
         for _, writer in connections:
             writer.close()
 
-    await asyncio.gather(*(client() for _ in range(AT_ONCE)))
+    await asyncio.gather(*(client() for _ in range(clients)))
     load.seconds = seconds
     if set(load.statuses) != {200}:
         raise SystemExit(f"Queries failed: {load.statuses}")
     return load
 
 
-def compare_loads(ports: Ports, queries: list[str], rounds: int, seconds: float) -> dict[str, Any]:
-    """As `compare`, under load; and requests a second."""
+def compare(place: Place, queries: list[str], clients: int, rounds: int, seconds: float) -> dict[str, float]:
+    """Medians over rounds of p50 and p99 in milliseconds, of their ratios, and of searches a second; the first round warms up."""
     found: dict[str, list[float]] = {}
     for number in range(rounds + 1):
         ways = {"text": search_text, "expanded": expand_and_search}
         loads = {
-            name: asyncio.run(load_of(ways[name], ports, queries, seconds))
+            name: asyncio.run(load_of(ways[name], place, queries, clients, seconds))
             for name in (ways if number % 2 else reversed(ways))
         }
         if not number:
@@ -226,7 +227,7 @@ def compare_loads(ports: Ports, queries: list[str], rounds: int, seconds: float)
 def run_kind(kind: str, asked: argparse.Namespace, settings: OpenSearchSettings, prefix: str) -> None:
     """Serve keywords of a kind beside the text index, compare, print."""
     world, port = World(asked.items, kind), free_port()
-    queries = {clauses: world.queries(asked.queries, clauses) for clauses in CLAUSES}
+    queries = {clauses: world.queries(asked.queries, clauses) for clauses in asked.clauses}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         serve_pair(folder, settings, f"{prefix}-{kind}", world, [row for rows in queries.values() for row in rows])
@@ -234,17 +235,12 @@ def run_kind(kind: str, asked: argparse.Namespace, settings: OpenSearchSettings,
         # A busy machine may be late; the way with keywords is what is measured here.
         patient = (f"redis.url={url}", "serving.cache_timeout=5", "serving.deadline=5", "serving.index_timeout=5")
         stack.enter_context(server(expander(folder, port, *patient), port, folder))
-        reader = Reader(Cluster(settings), 10)
-        present = Present(reader, f"{prefix}-text", TEXT_QUERY)
-        candidate = Candidate(reader, Expander(f"http://127.0.0.1:{port}"), CLAUSE_ALONE)
-        check(present, candidate)
-        for clauses, rows in queries.items():
-            what = f"{asked.items} items, {clauses} {kind} keywords"
-            found = json.dumps(compare(present, candidate, rows, asked.rounds))
-            print(f"{what}, one at a time: {found} (target of the ratios <= 1.2)", flush=True)
-            ports = Ports(int(str(settings.url).rpartition(":")[2]), port, f"{prefix}-text")
-            found = json.dumps(compare_loads(ports, [row.text for row in rows], asked.rounds, asked.seconds))
-            print(f"{what}, {AT_ONCE} at once: {found} (target of the ratios <= 1.2)", flush=True)
+        node = int(str(settings.url).rpartition(":")[2])
+        for clauses, what, clients in product(asked.clauses, ASKS, CLIENTS):
+            place = Place(node, port, f"{prefix}-text", kind, what)
+            texts = [row.text for row in queries[clauses]]
+            found = json.dumps(compare(place, texts, clients, asked.rounds, asked.seconds))
+            print(f"{clauses} {kind} keywords, {what}, {clients} at once: {found} (aim of the ratios: 1.2)", flush=True)
 
 
 def main() -> None:
@@ -255,12 +251,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4.0, help="of each load")
     parser.add_argument("--keywords", choices=[*KINDS], nargs="+", default=[*KINDS], help="how common they are")
+    parser.add_argument("--clauses", type=int, nargs="+", default=CLAUSES, help="keywords of a query")
     parser.add_argument("--url", help="a cluster; a node is started by default")
     asked = parser.parse_args()
     prefix = f"bench-expanded-{os.getpid()}"
     with a_node(asked.url, vectors=False) as settings, closing(Cluster(settings)) as cluster:
         try:
-            fill_text(cluster, f"{prefix}-text", World(asked.items, "learned"))
+            fill_text(cluster, f"{prefix}-text", {kind: World(asked.items, kind) for kind in asked.keywords})
             for kind in asked.keywords:
                 run_kind(kind, asked, settings, prefix)
         finally:

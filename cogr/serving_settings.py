@@ -41,6 +41,12 @@ class ServingSettings(Table):
         1.0, gt=0, description="How often to look which pair of snapshots serves (cogr-index publish switches it)"
     )
     cache_seconds: int = Field(86_400, ge=1, description="Life of a cached answer in Redis")
+    hot_queries: int = Field(
+        10_000,
+        ge=0,
+        description="Answers that each process keeps itself, those asked for last; 0 asks Redis every time",
+    )
+    hot_seconds: float = Field(60.0, gt=0, description="Life of an answer that a process keeps itself")
     hash_key: SecretStr | None = Field(
         None, description="Redis keys hold a keyed hash (BLAKE2b) of a query instead of its text; never printed"
     )

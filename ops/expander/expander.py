@@ -1,5 +1,8 @@
 """Where a query's keywords come from: Redis, then the query index, then a model, then the bare query; always within the deadline.
 
+What was found is remembered in the process for a minute: most searches of a shop are for few queries, and the way to Redis and back
+is most of the time that they take.
+
 Unknown queries are looked up in flights: one for each pair and text, whoever asks. A flight outlives the deadline of the
 requests that wait for it, so that a slow answer is there, cached, for the next one.
 """
@@ -9,8 +12,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
+
+from cachetools import TTLCache
 
 from cogr.keywords import normalise
 from cogr.serving_settings import ServingSettings
@@ -63,6 +68,7 @@ class Expander:
     ) -> None:
         self._cache, self._index, self._models = cache, index, models
         self._settings, self._metrics = settings, metrics
+        self._hot: TTLCache[tuple[str, str], Expansion] = TTLCache(settings.hot_queries, settings.hot_seconds)
         self._flights: dict[tuple[str, str], asyncio.Future[Expansion]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._under_way = 0
@@ -71,16 +77,7 @@ class Expander:
     async def expand(self, queries: Sequence[str], pair: Pair) -> Expanded:
         """Expand queries for one pair, within the deadline."""
         texts = [normalise(query) for query in queries]
-        if self._under_way >= self._settings.max_requests:
-            found = [_bare(text, "overloaded") for text in texts]
-        else:
-            self._under_way += 1
-            task = asyncio.create_task(self._expand(texts, pair))
-            try:
-                await asyncio.wait({task}, timeout=self._settings.deadline + WALL)
-            finally:
-                self._under_way -= 1
-            found = self._result(task) or [_bare(text, "deadline") for text in texts]
+        found = self._remembered(pair, texts) or await self._in_time(texts, pair)
         for expansion in found:
             self._metrics.queries.labels(expansion.source, expansion.reason).inc()
         return Expanded(pair, found)
@@ -90,6 +87,30 @@ class Expander:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _remembered(self, pair: Pair, texts: Sequence[str]) -> list[Expansion]:
+        """The answers, if this process has all of them."""
+        name = pair.name
+        found = [expansion for text in texts if (expansion := self._hot.get((name, text))) is not None]
+        if len(found) < len(texts):
+            return []
+        self._metrics.remembered.inc(len(found))
+        return found
+
+    def _remember(self, pair: Pair, text: str, expansion: Expansion) -> None:
+        if self._hot.maxsize:
+            self._hot[pair.name, text] = replace(expansion, source="cache")
+
+    async def _in_time(self, texts: Sequence[str], pair: Pair) -> list[Expansion]:
+        if self._under_way >= self._settings.max_requests:
+            return [_bare(text, "overloaded") for text in texts]
+        self._under_way += 1
+        task = asyncio.create_task(self._expand(texts, pair))
+        try:
+            await asyncio.wait({task}, timeout=self._settings.deadline + WALL)
+        finally:
+            self._under_way -= 1
+        return self._result(task) or [_bare(text, "deadline") for text in texts]
 
     def _result(self, task: asyncio.Task[list[Expansion]]) -> list[Expansion] | None:
         """What a task found; None when it is late or went wrong."""
@@ -119,7 +140,10 @@ class Expander:
         except AwayError:
             return {}
         pairs = zip(texts, found, strict=True)
-        return {text: _known(text, words, "cache") for text, words in pairs if words is not None}
+        known = {text: _known(text, words, "cache") for text, words in pairs if words is not None}
+        for text, expansion in known.items():
+            self._remember(pair, text, expansion)
+        return known
 
     def _flight(self, pair: Pair, text: str) -> asyncio.Future[Expansion] | None:
         """The flight that looks this text up, started unless it is under way; None when there are too many."""
@@ -144,7 +168,8 @@ class Expander:
         """Find keywords, tell who waits, then cache them, or note the query for the backlog."""
         found, source, away = await self._find(pair, text)
         if found is not None:
-            flight.set_result(_known(text, found, source))
+            flight.set_result(known := _known(text, found, source))
+            self._remember(pair, text, known)
         else:
             flight.set_result(_bare(text, "away" if away else "unknown"))
         if self._cache is None:

@@ -18,6 +18,11 @@ class Metrics:
             ("source", "reason"),
             registry=self.registry,
         )
+        self.remembered = Counter(
+            "cogr_expander_remembered",
+            "Queries answered by what the process itself remembers; among those of the source cache",
+            registry=self.registry,
+        )
         self.seconds = Histogram(
             "cogr_expander_request_seconds",
             "Time of a POST /expand after its body was read",

@@ -191,7 +191,12 @@ def test_each_upstream_dies_and_comes_back(tmp_path: Path, drill_table: Table) -
         redis_url, *redis = stack.enter_context(server_of("redis"))
         search_url, *search = stack.enter_context(server_of("opensearch"))
         model_url, *answering = stack.enter_context(model())
-        sets = (f"opensearch.url={search_url}", f"redis.url={redis_url}", f"serving.cache_seconds={CACHED}")
+        sets = (
+            f"opensearch.url={search_url}",
+            f"redis.url={redis_url}",
+            f"serving.cache_seconds={CACHED}",
+            "serving.hot_queries=0",
+        )
         # A busy machine may be late; what is killed here refuses at once.
         patient = ("serving.deadline=1", "serving.cache_timeout=0.5")
         endpoint = ("serving.live=openai", "serving.model=any", f"generator.openai.base_url={model_url}")

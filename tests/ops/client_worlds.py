@@ -47,7 +47,7 @@ def _rows(records: list[dict[str, Any]], text: str) -> list[Row]:
 def client_world(folder: Path, opensearch: OpenSearchSettings) -> Iterator[ClientWorld]:
     """The conformance file's shop in OpenSearch, behind an expander that wants a token."""
     prefix = f"client{os.getpid()}"
-    patient = (f"serving.token={TOKEN}", "serving.deadline=20", "serving.index_timeout=20")
+    patient = (f"serving.token={TOKEN}", "serving.deadline=20", "serving.index_timeout=20", "serving.hot_queries=0")
     opened = workspace(folder, f"opensearch.url={opensearch.url}", f"opensearch.prefix={prefix}", *patient)
     serve_pair(opened, _rows(CONFORMANCE["items"], "title"), _rows(CONFORMANCE["queries"], "text"))
     faults = {case["expander"] for case in CONFORMANCE["cases"] if "expander" in case}

@@ -276,6 +276,42 @@ def test_one_unknown_query_is_looked_up_once_whoever_asks() -> None:
     asyncio.run(drill())
 
 
+def test_what_was_found_is_remembered_for_a_while_and_for_its_pair() -> None:
+    async def drill() -> None:
+        index = Slow()
+        index.gate.set()
+        expander = made(index, deadline=30, hot_queries=2, hot_seconds=0.5)
+
+        async def ask(text: str, of: Pair) -> tuple[str, int]:
+            (answer,) = (await expander.expand([text], of)).expansions
+            assert list(answer.keywords) == [text, "sofa"]
+            return answer.source, index.asked
+
+        assert [await ask("a", pair()), await ask("a", pair())] == [("index", 1), ("cache", 1)]
+        # Another round's keywords are other ones.
+        later = Pair(PairSide("item-y", "i", 1, NORMALISER), PairSide("query-y", "q", 1, NORMALISER))
+        assert [await ask("a", later), await ask("a", later), await ask("a", pair())] == [
+            ("index", 2),
+            ("cache", 2),
+            ("cache", 2),
+        ]
+        # Of three answers the two asked for last are kept; several are remembered together or not at all.
+        assert [await ask("b", pair()), await ask("a", pair()), await ask("a", later)][1:] == [
+            ("cache", 3),
+            ("index", 4),
+        ]
+        several = await expander.expand(["a", "c"], pair())
+        assert [one.source for one in several.expansions] == ["index", "index"]
+        assert (await ask("c", pair()))[0] == "cache"
+        await asyncio.sleep(0.6)
+        assert (await ask("c", pair()))[0] == "index"
+        forgetful = made(index, deadline=30, hot_queries=0)
+        sources = [(await forgetful.expand(["a"], pair())).expansions[0].source for _ in range(2)]
+        assert sources == ["index", "index"]
+
+    asyncio.run(drill())
+
+
 def test_the_deadline_and_the_bounds_hold_and_a_bug_is_no_failure() -> None:
     async def drill() -> None:
         index = Slow()

@@ -62,7 +62,8 @@ def test_redis_stops_and_goes_on(tmp_path: Path) -> None:
     wanted = valkey_servers.Wanted(name=f"faults-{os.getpid()}", port=0, bound_to_caller=True)
     state = valkey_servers.start(wanted).state
     try:
-        opened = workspace(tmp_path, f"redis.url={state.url}", "serving.deadline=20", "serving.cache_timeout=2")
+        patient = ("serving.deadline=20", "serving.cache_timeout=2", "serving.hot_queries=0")
+        opened = workspace(tmp_path, f"redis.url={state.url}", *patient)
         serve_pair(opened)
         with running(opened) as expander:
             wait_for(lambda: expander.expand("green couch")["source"] == "cache")
@@ -86,9 +87,8 @@ def test_redis_stops_and_goes_on(tmp_path: Path) -> None:
 @pytest.mark.server
 def test_opensearch_stops_and_goes_on(tmp_path: Path, opensearch: OpenSearchSettings) -> None:
     prefix = f"faults{os.getpid()}"
-    opened = workspace(
-        tmp_path, f"opensearch.url={opensearch.url}", f"opensearch.prefix={prefix}", "serving.deadline=5"
-    )
+    sets = (f"opensearch.url={opensearch.url}", f"opensearch.prefix={prefix}")
+    opened = workspace(tmp_path, *sets, "serving.deadline=5", "serving.hot_queries=0")
     ids = serve_pair(opened)
     node = next(server for server in status() if server.url == opensearch.url)
     with running(opened) as expander:

@@ -41,7 +41,7 @@ def keys(valkey: RedisSettings, prefix: str) -> list[str]:
 
 def with_valkey(folder: Path, valkey: RedisSettings, prefix: str, *more: str) -> Workspace:
     # Waits as they may be on a busy machine: what is late here is a fault and not a load.
-    patient = ("serving.cache_timeout=5", "serving.deadline=20", "serving.index_timeout=20")
+    patient = ("serving.cache_timeout=5", "serving.deadline=20", "serving.index_timeout=20", "serving.hot_queries=0")
     return workspace(folder, f"redis.url={valkey.url}", f"redis.prefix={prefix}", *patient, *more)
 
 
