@@ -130,8 +130,10 @@ class Snapshot:
         numbered = ["keywords.list.element"] if encoded else None
         with self.store.open(self.path, "rb") as file:
             rows = pq.ParquetFile(file, read_dictionary=numbered)
-            # Arrow's threads may still hold the file when the process ends, which aborts it.
-            yield from rows.iter_batches(batch_size=_ROWS, columns=columns, use_threads=False)
+            # Arrow joins no two row groups, since each has a dictionary of its own.
+            for group in range(rows.num_row_groups):
+                # Arrow's threads may still hold the file when the process ends, which aborts it.
+                yield from rows.iter_batches(_ROWS, row_groups=[group], columns=columns, use_threads=False)
 
     def ids(self) -> SortedStrings:
         """The entities' ids, in a mapped file. Raises StorageError when the disk of temporary files is full."""

@@ -24,13 +24,17 @@ def frozen(name: str, rows: dict[str, tuple[str, list[str]]], side: str = "item"
 
 
 @settings(deadline=None, max_examples=50)
-@given(before=ROWS, after=ROWS, batch=st.integers(1, 3))
+@given(before=ROWS, after=ROWS, batches=st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 3)))
 def test_differences_are_those_of_plain_dicts(
-    before: dict[str, tuple[str, list[str]]], after: dict[str, tuple[str, list[str]]], batch: int
+    before: dict[str, tuple[str, list[str]]], after: dict[str, tuple[str, list[str]]], batches: tuple[int, int, int]
 ) -> None:
+    """Whatever the sizes of batches are that they were written and are read in."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(snapshots, "_ROWS", batch)
-        old, new = frozen("a", before), frozen("b", after)
+        patch.setattr(snapshots, "_ROWS", batches[0])
+        old = frozen("a", before)
+        patch.setattr(snapshots, "_ROWS", batches[1])
+        new = frozen("b", after)
+        patch.setattr(snapshots, "_ROWS", batches[2])
         found = list(differences(old, new))
     assert found == [
         Difference(old.by_id.get(id_), new.by_id.get(id_))
