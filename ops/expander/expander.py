@@ -1,6 +1,6 @@
 """Where a query's keywords come from: Redis, then the query index, then a model, then the bare query; always within the deadline.
 
-What was found is remembered in the process for a minute: most searches of a shop are for few queries, and the way to Redis and back
+What was found is remembered in the process for `serving.hot_seconds`: most searches of a shop are for few queries, and the way to Redis and back
 is most of the time that they take.
 
 Unknown queries are looked up in flights: one for each pair and text, whoever asks. A flight outlives the deadline of the

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from cogr.errors import CheckFailedError, ServiceError
@@ -87,8 +86,8 @@ def _drop_deleted(cluster: Cluster, name: str, size: float) -> None:
     _set(cluster, name, dict.fromkeys(meanwhile))
 
 
-def _set(cluster: Cluster, name: str, settings: Mapping[str, Any]) -> None:
-    cluster.call("PUT", f"/{name}/_settings", body={"index": dict(settings)}, doing=f"preparing to merge {name}")
+def _set(cluster: Cluster, name: str, settings: dict[str, Any]) -> None:
+    cluster.call("PUT", f"/{name}/_settings", body={"index": settings}, doing=f"preparing to merge {name}")
 
 
 def _force_merge(cluster: Cluster, name: str, params: dict[str, Any]) -> None:
