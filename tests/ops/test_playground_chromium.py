@@ -92,6 +92,26 @@ def test_a_search_by_keyboard_with_changed_keywords(chromium: Any, shop: Running
         assert page.evaluate("document.activeElement.id") == "query"
 
 
+def test_the_focus_stays_where_a_user_moved_it(chromium: Any, shop: Running) -> None:
+    """Also while an answer is under way; where drawing takes away what has the focus, its place keeps it."""
+    focused = "document.activeElement.querySelector('bdi')?.textContent ?? document.activeElement.id"
+    with opened(chromium, shop.url, "green sofa") as page:
+        held: list[Any] = []
+        page.route("**/api/baseline", lambda route: held.append(route))
+        page.get_by_role("button", name="sofa in 3 items").first.press("Space")
+        expect(page.locator("#hits .hit")).to_have_count(2)
+        assert page.evaluate(focused) == "sofa"
+        page.get_by_role("button", name="Undo changes").press("Enter")
+        page.wait_for_selector("#reset", state="hidden")
+        assert page.evaluate(focused) == "green sofa"
+        page.keyboard.press("/")
+        page.keyboard.type("vel")
+        held[-1].continue_()
+        page.wait_for_selector("body[aria-busy=false]")
+        page.keyboard.type("vet")
+        assert (page.evaluate(focused), page.input_value("#query")) == ("query", "velvet")
+
+
 def test_both_pairs_are_looked_at(chromium: Any, shop: Running) -> None:
     with opened(chromium, shop.url, "green sofa") as page:
         assert page.locator(".pair .sum").all_inner_texts() == ["3 items · F1 0.67", "1 item · F1 0.50"]

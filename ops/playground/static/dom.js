@@ -27,6 +27,13 @@ export function show(element, visible) {
   element.hidden = !visible;
 }
 
+/** Draw; where that takes away what has the focus, it goes to what `place` finds. Focus that is elsewhere stays there. */
+export function keepFocus(draw, place) {
+  const held = document.activeElement;
+  draw();
+  if (!held.checkVisibility()) place()?.focus({ preventScroll: true });
+}
+
 export const count = (number) => number.toLocaleString("en");
 export const many = (number, one, more = `${one}s`) => `${count(number)} ${number === 1 ? one : more}`;
 

@@ -62,12 +62,12 @@ export class Words {
   }
 }
 
-/** Show the words of an answer. `again` is called after a change. */
+/** Show the words of an answer. `again` is called after a change, with what finds the same place in the list drawn anew. */
 export function showKeywords(words, answer, again) {
   find("source").textContent = SOURCES[answer.source] ?? answer.source;
   find("source").className = `badge ${answer.source === "none" ? "warn" : ""}`;
   const repeat = make("button", { type: "button", className: "link" }, "Search again");
-  repeat.addEventListener("click", again);
+  repeat.addEventListener("click", () => again());
   fill(find("why"), REASONS[answer.reason], PASSING.has(answer.reason) ? [" ", repeat] : null);
   show(find("why"), Boolean(answer.reason));
   show(find("reset"), words.changed);
@@ -87,12 +87,12 @@ function chip(word, at, words, again) {
     foreign(word.text),
     frequency(word.df),
   );
-  button.addEventListener("click", async () => {
+  button.addEventListener("click", () => {
     words.toggle(word);
-    await again();
-    // The list was drawn anew: the same place keeps the focus.
-    const buttons = find("keywords").querySelectorAll("button");
-    (buttons[Math.min(at, buttons.length - 1)] ?? find("more")).focus();
+    again(() => {
+      const buttons = find("keywords").querySelectorAll("button");
+      return buttons[Math.min(at, buttons.length - 1)] ?? find("more");
+    });
   });
   return button;
 }

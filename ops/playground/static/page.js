@@ -1,7 +1,7 @@
 // The playground: what is searched for, with which snapshots, and what happens when that changes.
 
 import { ask, Refused } from "./asking.js";
-import { fill, find, foreign, make, many, show } from "./dom.js";
+import { fill, find, foreign, keepFocus, make, many, show } from "./dom.js";
 import { showItem } from "./item.js";
 import { showKeywords, Words } from "./keywords.js";
 import { showBaseline, showHits, showLive, showNoBaseline, showPairs, showRequest } from "./results.js";
@@ -44,8 +44,9 @@ function complain(sentence, again) {
   fill(find("notices"), make("div", { className: "notice" }, make("p", {}, foreign(sentence)), button));
 }
 
-/** Search what the state says, with both pairs; then the baseline and the cluster, which may take longer. */
-async function search() {
+/** Search what the state says, with both pairs; then the baseline and the cluster, which may take longer.
+    `place` finds what the focus goes to where drawing takes away what has it. */
+async function search(place = () => find("results")) {
   under.abort();
   under = new AbortController();
   const { signal } = under;
@@ -59,10 +60,10 @@ async function search() {
       if (!state.words[at].changed) state.before[at] = answer;
     });
     fill(find("notices"));
-    draw();
+    keepFocus(draw, place);
     say();
     await Promise.all([compareText(signal), compareLive(signal)]);
-  }, search);
+  }, () => search(place));
 }
 
 async function compareText(signal) {
@@ -123,8 +124,7 @@ const events = {
   async choose(at, choice) {
     state.pairs[at] = choice;
     state.words[at] = new Words();
-    await search();
-    find("pairs").querySelectorAll("select")[at]?.focus();
+    await search(() => find("pairs").querySelectorAll("select")[at]);
   },
   open(id) {
     const pair = { item: state.pairs[state.shown].item, query: state.pairs[state.shown].query };
@@ -154,10 +154,9 @@ function listen() {
     find("more").value = "";
     await events.add(...texts);
   });
-  find("reset").addEventListener("click", async () => {
+  find("reset").addEventListener("click", () => {
     state.words[state.shown] = new Words();
-    await search();
-    find("keywords").querySelector("button")?.focus();
+    search(() => find("keywords").querySelector("button") ?? find("more"));
   });
   find("further").addEventListener("click", () => { state.size = Math.min(200, state.size + PAGE); search(); });
   find("copy").addEventListener("click", copy);
