@@ -1,14 +1,21 @@
-"""A small HTTP load generator for loopback: keep-alive connections, each sends its next request when the last one is answered."""
+"""A small HTTP load generator for loopback: keep-alive connections, each sends its next request when the last one is answered.
+
+It shares the cores with what it asks, so its own work is by uvloop (`run` is to be used for it) and pydantic's JSON.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
+
+from pydantic_core import to_json
+from uvloop import run
+
+__all__ = ["Connection", "Load", "ask", "connect", "for_seconds", "in_turns", "request_bytes", "run", "send"]
 
 
 @dataclass
@@ -37,7 +44,7 @@ class Load:
 
 def request_bytes(path: str, body: Any) -> bytes:
     """A POST of JSON."""
-    content = json.dumps(body).encode()
+    content = to_json(body)
     head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {len(content)}\r\n\r\n"
     return head.encode() + content
 
@@ -75,6 +82,13 @@ async def ask(connection: Connection, request: bytes) -> tuple[int, bytes]:
     head = await reader.readuntil(b"\r\n\r\n")
     length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
     return int(head[9:12]), await reader.readexactly(length)
+
+
+def in_turns(names: Iterable[str], rounds: int) -> Iterator[tuple[bool, list[str]]]:
+    """For each round whether it counts (the first warms up), and the order of turns in it: to and fro."""
+    order = list(names)
+    for number in range(rounds + 1):
+        yield number > 0, order if number % 2 else order[::-1]
 
 
 def for_seconds(seconds: float) -> Callable[[], bool]:

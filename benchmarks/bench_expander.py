@@ -12,7 +12,6 @@ memory: a million distinct queries, resident memory on the way.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 import re
 import signal
@@ -30,7 +29,7 @@ from itertools import count, islice, repeat
 from pathlib import Path
 
 import psutil
-from _http_load import Load, for_seconds, request_bytes, send
+from _http_load import Load, for_seconds, in_turns, request_bytes, run, send
 
 from cogr.fleet_settings import RedisSettings
 from cogr.settings import load_settings
@@ -155,25 +154,31 @@ def cached(folder: Path, rounds: int, seconds: float) -> None:
             processes = {"bare": bare, "expander": asks, "remembers": remembers}
             request = request_bytes("/expand", {"query": QUERY})
             ratios: dict[tuple[str, str], list[float]] = {}
-            for number in range(rounds + 1):
+            for counts, names in in_turns(ports, rounds):
                 loads, cpu = {}, {}
-                for name, port in (ports if number % 2 else dict(reversed(ports.items()))).items():
+                for name in names:
                     before = sum(processes[name].cpu_times()[:2])
-                    loads[name] = asyncio.run(send(port, repeat(request), CONNECTIONS, for_seconds(seconds)))
+                    loads[name] = run(send(ports[name], repeat(request), CONNECTIONS, for_seconds(seconds)))
                     cpu[name] = (sum(processes[name].cpu_times()[:2]) - before) / len(loads[name].latencies)
-                if number:  # The first round warms up.
-                    for name, load in loads.items():
-                        of = {
-                            "CPU": cpu[name] / cpu["bare"],
-                            "p99": load.percentile(0.99) / loads["bare"].percentile(0.99),
-                        }
-                        for what, ratio in {**of, "throughput": load.rate / loads["bare"].rate}.items():
-                            ratios.setdefault((name, what), []).append(ratio)
-                        print(f"{shown(name, load)}  {1e6 * cpu[name]:.0f} us of CPU a request", flush=True)
+                if counts:
+                    add_ratios(ratios, loads, cpu)
             print(answered(ports["expander"]))
     for name in ("expander", "remembers"):
         found = {what: f"{statistics.median(ratios[name, what]):.2f}" for what in ("CPU", "p99", "throughput")}
         print(f"cached, {name}: ratios {found} (targets: p99 <= 1.3, throughput >= 0.8)")
+
+
+def add_ratios(ratios: dict[tuple[str, str], list[float]], loads: dict[str, Load], cpu: dict[str, float]) -> None:
+    """Print a round's loads, and note what each took over the bare route; `cpu` is seconds a request."""
+    for name, load in loads.items():
+        of = {
+            "CPU": cpu[name] / cpu["bare"],
+            "p99": load.percentile(0.99) / loads["bare"].percentile(0.99),
+            "throughput": load.rate / loads["bare"].rate,
+        }
+        for what, ratio in of.items():
+            ratios.setdefault((name, what), []).append(ratio)
+        print(f"{shown(name, load)}  {1e6 * cpu[name]:.0f} us of CPU a request", flush=True)
 
 
 @contextmanager
@@ -194,7 +199,7 @@ def asleep(folder: Path, seconds: float) -> None:
                 wait_for_the_model(port)
                 numbers = count()
                 requests = (request_bytes("/expand", {"query": f"unknown {next(numbers)}"}) for _ in repeat(None))
-                load = asyncio.run(send(port, requests, 4 * CONNECTIONS, for_seconds(seconds)))
+                load = run(send(port, requests, 4 * CONNECTIONS, for_seconds(seconds)))
                 cpu = 1e6 * sum(process.cpu_times()[:2]) / len(load.latencies)
                 print(f"{shown(name, load)}  {cpu:.0f} us of CPU a request, its start included", flush=True)
                 print(answered(port))
@@ -213,7 +218,7 @@ def memory(folder: Path, queries: int, batch: int = 50) -> None:
                 request_bytes("/expand", {"queries": [f"distinct query {number}" for number in islice(numbers, batch)]})
                 for _ in range(queries // 10 // batch if part else 1)
             )
-            asyncio.run(send(port, requests, CONNECTIONS, lambda: True))
+            run(send(port, requests, CONNECTIONS, lambda: True))
             print(f"{part * queries // 10:8} queries  {process.memory_info().rss / 1e6:6.1f} MB", flush=True)
         print(answered(port))
 
