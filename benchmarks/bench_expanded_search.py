@@ -1,10 +1,11 @@
 """Expand and search by keywords beside a text BM25 query, in turns, over the same items of one node.
 
-    python benchmarks/bench_expanded_search.py [--items 300000] [--queries 5000] [--rounds 5] [--url http://localhost:9200]
+    python benchmarks/bench_expanded_search.py [--items 300000] [--queries 1000] [--rounds 5] [--url http://localhost:9200]
 
 Words are drawn by Zipf's law: titles of 6 words, texts of 40; the text query has 3 words of an item, on two fields. Items have 15
-keywords, queries 5, 15 and 30. Keywords come cached from a running expander, as for most searches of a shop: from its process's
-memory, or from Redis (`--hot 0`). Queries are many, so that none comes again soon: a few hundred asked over and over keep what their
+keywords, queries 5, 15 and 30. Two ways with keywords are compared with the text query: "expanded" asks a running expander each
+time, which has them in its process's memory, or in Redis (`--hot 0`); "remembered" is a frequent query, whose keywords the Python
+client remembers. Queries are many, so that none comes again soon: a few hundred asked over and over keep what their
 words match in the CPU's caches, which makes the text query twice as fast as it is for shoppers. Two things are asked:
 
 ids: of the best ten and nothing else, in the index that cogr wrote. What searching costs.
@@ -44,6 +45,8 @@ from pydantic_core import from_json
 
 from cogr.settings import OpenSearchSettings, load_settings
 from cogr.snapshots import Provenance, Row, write_snapshot
+from cogr_client import Expansion
+from cogr_client.memory import SIZE, Memory
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.mapping import index_settings, mapping
 from indexers.backends.opensearch.search import query_body
@@ -57,6 +60,8 @@ WORDS = (60_000, 0.8)
 KINDS = {"learned": (90_000, 0.3), "common": (60_000, 0.8)}
 """The same of keywords."""
 CLIENTS = (1, 4)
+LONG = 3600
+"""Seconds that a client remembers here, longer than any load; how many queries, is its own affair (`SIZE`)."""
 FACETS = {"brand": 500, "category": 100}
 """Keyword fields of the team's, with the number of their values."""
 ASKS: dict[str, dict[str, Any]] = {
@@ -154,13 +159,14 @@ def serve_pair(folder: Path, cluster: OpenSearchSettings, prefix: str, world: Wo
 
 @dataclass(frozen=True)
 class Place:
-    """Where the two servers listen, the team's index, its field of keywords, and what is asked (a key of ASKS)."""
+    """Where the two servers listen, the team's index, its field of keywords, what is asked (a key of ASKS), what a client remembers."""
 
     opensearch: int
     expander: int
     index: str
     field: str
     asked: str
+    memory: Memory
 
 
 async def search_text(place: Place, connections: Connections, query: str) -> int:
@@ -175,18 +181,30 @@ async def expand_and_search(place: Place, connections: Connections, query: str) 
     expanded = from_json(answer)
     if status != 200 or expanded["source"] != "cache":
         raise SystemExit(f"The expander answered {status}: {answer!r}")
+    return await search_expanded(place, connections, Expansion.read(expanded, expanded))
+
+
+async def search_remembered(place: Place, connections: Connections, query: str) -> int:
+    """The query's keywords as the client remembers them, searched where they are."""
+    if (expansion := place.memory.get(query)) is None:
+        raise SystemExit(f"The client does not remember {query!r}")
+    return await search_expanded(place, connections, expansion)
+
+
+async def search_expanded(place: Place, connections: Connections, expanded: Expansion) -> int:
     if place.asked == "page":
-        clause = query_body(expanded["keywords"], place.field)
+        clause = query_body(expanded.keywords, place.field)
         return await search(place, connections, f"/{place.index}/_search", clause)
-    path = f"/{expanded['index']}/_search?search_type=dfs_query_then_fetch"
-    return await search(place, connections, path, expanded["clause"])
+    path = f"/{expanded.index}/_search?search_type=dfs_query_then_fetch"
+    return await search(place, connections, path, expanded.clause)
 
 
 async def ask_once(place: Place, queries: list[str]) -> None:
-    """Let the expander look every query up, so that all are cached."""
+    """Let the expander look every query up, so that all are cached, and remember the answers."""
     connection = await connect(place.expander)
     for query in queries:
-        await ask(connection, request_bytes("/expand", {"query": query}))
+        _, answer = await ask(connection, request_bytes("/expand", {"query": query}))
+        place.memory.put(query, Expansion.read(said := from_json(answer), said))
     connection[1].close()
 
 
@@ -218,15 +236,16 @@ async def load_of(way: Way, place: Place, queries: Iterator[str], clients: int, 
 def compare(place: Place, queries: list[str], clients: int, rounds: int, seconds: float) -> dict[str, float]:
     """Medians over rounds of p50 and p99 in milliseconds, of their ratios, and of searches a second; the first round warms up."""
     found: dict[str, list[float]] = {}
-    ways = {"text": search_text, "expanded": expand_and_search}
+    ways = {"text": search_text, "expanded": expand_and_search, "remembered": search_remembered}
     asked = {name: cycle(queries) for name in ways}
     for counts, names in in_turns(ways, rounds):
         loads = {name: run(load_of(ways[name], place, asked[name], clients, seconds)) for name in names}
         if not counts:
             continue
         for share in (0.5, 0.99):
-            text, both = (1000 * loads[name].percentile(share) for name in ways)
-            for name, value in {"ratio": both / text, "text": text, "expanded": both}.items():
+            took = {name: 1000 * loads[name].percentile(share) for name in ways}
+            ratios = {f"{name}/text": took[name] / took["text"] for name in ("expanded", "remembered")}
+            for name, value in {**ratios, **took}.items():
                 found.setdefault(f"{name} p{100 * share:g}", []).append(value)
         for name in ways:
             found.setdefault(f"{name} a second", []).append(loads[name].rate)
@@ -247,7 +266,7 @@ def run_kind(kind: str, asked: argparse.Namespace, settings: OpenSearchSettings,
         stack.enter_context(server(expander(folder, port, *given), port, folder))
         node = int(str(settings.url).rpartition(":")[2])
         for clauses, what, clients in product(asked.clauses, ASKS, CLIENTS):
-            place = Place(node, port, f"{prefix}-text", kind, what)
+            place = Place(node, port, f"{prefix}-text", kind, what, Memory(LONG))
             texts = [row.text for row in queries[clauses]]
             run(ask_once(place, texts))
             found = json.dumps(compare(place, texts, clients, asked.rounds, asked.seconds))
@@ -258,7 +277,7 @@ def main() -> None:
     """Fill, then serve and compare each kind of keywords."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--items", type=int, default=300_000)
-    parser.add_argument("--queries", type=int, default=5000, help="for each number of keywords")
+    parser.add_argument("--queries", type=int, default=SIZE, help="for each number of keywords")
     parser.add_argument(
         "--hot", type=int, default=10_000, help="`serving.hot_queries`; with 0 the expander asks Redis each time"
     )

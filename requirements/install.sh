@@ -60,5 +60,5 @@ choose_uv_cache
 uv=$(find_uv)
 export VIRTUAL_ENV="$PWD/$venv"
 "$uv" pip install --quiet --no-deps -r requirements/dev.txt
-"$uv" pip install --quiet --no-deps --editable .
+"$uv" pip install --quiet --no-deps --editable . --editable ops/clients/python
 fingerprint >"$venv/.made-from"

@@ -16,6 +16,7 @@ import pytest
 from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Row
 from tests.ops.broken_servers import broken
+from tests.ops.counting_expander import counting
 from tests.ops.expander_worlds import running, serve_pair, wait_for, workspace
 
 CLIENTS = Path(__file__).parents[2] / "ops/clients"
@@ -27,7 +28,8 @@ TOKEN = "sesame"
 class ClientWorld:
     """What every client's own tests read from the environment variable COGR_CLIENT_WORLD, as JSON.
 
-    `expander` and `opensearch` hold addresses by the names that cases use; `up` is a live one.
+    `expander` and `opensearch` hold addresses by the names that cases use; `up` is a live one. To those of cases of `remembering` a test
+    adds an ending of its own (`counting_expander`).
     """
 
     expander: dict[str, str]
@@ -55,7 +57,8 @@ def client_world(folder: Path, opensearch: OpenSearchSettings) -> Iterator[Clien
         expander.client.headers["authorization"] = f"Bearer {TOKEN}"
         wait_for(lambda: expander.expand("leather couch")["source"] == "index")
         ill = {fault: f"http://127.0.0.1:{stack.enter_context(broken(fault))}" for fault in sorted(faults)}
-        yield ClientWorld(ill | {"up": expander.url}, ill | {"up": str(opensearch.url)}, prefix, TOKEN)
+        expanders = ill | {"up": expander.url} | stack.enter_context(counting(expander.url))
+        yield ClientWorld(expanders, ill | {"up": str(opensearch.url)}, prefix, TOKEN)
 
 
 def program(name: str) -> str:

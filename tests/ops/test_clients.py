@@ -6,9 +6,11 @@ import asyncio
 import json
 import os
 import subprocess
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -17,6 +19,7 @@ from tests.ops.client_worlds import CLIENTS, CONFORMANCE, ClientWorld, program
 
 pytestmark = pytest.mark.slow
 CASES = [pytest.param(case, id=case["name"]) for case in CONFORMANCE["cases"]]
+REMEMBERING = [pytest.param(case, id=case["name"]) for case in CONFORMANCE["remembering"]]
 
 
 def arguments(world: ClientWorld, case: dict[str, Any]) -> dict[str, Any]:
@@ -80,6 +83,39 @@ def test_python(world: ClientWorld, case: dict[str, Any], search: Any) -> None:
     else:
         found = json.loads(json.dumps(asdict(search(world, case))))
         assert seen(found, expected) == expected
+
+
+def remembering_blocking(case: dict[str, Any], given: dict[str, Any]) -> list[str]:
+    with Client(**given) as client:
+        reasons = []
+        for query in case["queries"]:
+            reasons.append(client.search(query).expansion.reason)
+            time.sleep(case.get("pause", 0))
+    return reasons
+
+
+def remembering_asking(case: dict[str, Any], given: dict[str, Any]) -> list[str]:
+    async def search() -> list[str]:
+        async with AsyncClient(**given) as client:
+            reasons = []
+            for query in case["queries"]:
+                reasons.append((await client.search(query)).expansion.reason)
+                await asyncio.sleep(case.get("pause", 0))
+        return reasons
+
+    return asyncio.run(search())
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("search", [remembering_blocking, remembering_asking])
+@pytest.mark.parametrize("case", REMEMBERING)
+def test_python_remembers(
+    world: ClientWorld, case: dict[str, Any], search: Any, request: pytest.FixtureRequest
+) -> None:
+    own = {"expander": f"{world.expander[case['expander']]}/{quote(request.node.name)}"}
+    told = {"remember": case["remember"]} if "remember" in case else {}
+    given = arguments(world, {}) | own | told
+    assert search(case, given) == case["answers"]
 
 
 def passes(*command: str, folder: Path, world: ClientWorld) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cogr_client import AsyncClient, Client, SearchError
+from cogr_client import AsyncClient, Client, Expansion, SearchError
+from cogr_client.memory import SIZE, Memory
 from tests.ops.broken_servers import FAULTS, broken
 from tests.ops.expander_worlds import running, serve_pair, wait_for, workspace
 
@@ -32,6 +33,31 @@ def test_several_queries_by_one_request(tmp_path: Path) -> None:
         assert (unknown.keywords, unknown.reason) == (("nobody",), "unknown")
         assert known.snapshots == unknown.snapshots == expander.expand("a")["snapshots"]
         assert asyncio.run(asked(expander.url)) == ["index", "none", "none"]
+
+
+def test_what_is_asked_for_together_is_remembered_too(tmp_path: Path) -> None:
+    opened = workspace(tmp_path, "serving.deadline=20", "serving.hot_queries=0")
+    serve_pair(opened)
+    with running(opened) as expander, Client(expander.url, patience=30) as client:
+        wait_for(lambda: expander.expand("green couch")["source"] == "index")
+        known, _ = client.expand_many(["green couch", "nobody"])
+        before = expander.metric("cogr_expander_request_seconds_count")
+        assert client.expand("green couch") == known
+        assert client.expand("nobody").reason == "unknown"
+        assert expander.metric("cogr_expander_request_seconds_count") == before + 1
+
+
+def test_a_memory_is_bounded_and_its_own() -> None:
+    memory, made = Memory(60), Expansion(("a",), "index", "", {"bool": {}}, "shop", {"item": "i", "query": "q"})
+    for number in range(SIZE + 500):
+        memory.put(f"query {number}", made)
+    assert [memory.get(f"query {number}") for number in (0, 499, SIZE)] == [None, None, made]
+    changed = memory.get(f"query {SIZE}")
+    assert changed is not None
+    changed.clause["bool"]["filter"] = []
+    assert memory.get(f"query {SIZE}") == made
+    memory.forget()
+    assert memory.get(f"query {SIZE}") is None
 
 
 @pytest.mark.parametrize("fault", ILL)

@@ -4,6 +4,7 @@
  */
 
 import { bareExpansion, readExpansion, readFound, RefusedError, SearchError } from "./answers.js";
+import { Memory } from "./memory.js";
 
 export { RefusedError, SearchError };
 
@@ -20,6 +21,7 @@ export { RefusedError, SearchError };
  * @property {{username: string, password: string}} [auth] of OpenSearch
  * @property {number} [patience] milliseconds to wait for the expander; beyond it the bare query is used (500)
  * @property {number} [timeout] milliseconds to wait for OpenSearch (10,000)
+ * @property {number} [remember] milliseconds for which an expansion is used again instead of asking for it; 0 to ask each time (60,000)
  */
 
 /**
@@ -36,10 +38,12 @@ export { RefusedError, SearchError };
 /** Expands and searches. One serves a whole program. */
 export class Client {
   #to;
+  #memory;
 
   /** @param {Addresses} addresses */
   constructor(addresses) {
     this.#to = { prefix: "cogr", patience: 500, timeout: 10_000, ...addresses };
+    this.#memory = new Memory(addresses.remember ?? 60_000);
   }
 
   /**
@@ -50,12 +54,16 @@ export class Client {
    * @throws {RefusedError}
    */
   async expand(query) {
+    const known = this.#memory.get(query);
+    if (known) return known;
     const said = await this.#ask({ query });
-    return readExpansion(said, said) ?? bareExpansion(query);
+    const expansion = readExpansion(said, said);
+    if (expansion) this.#memory.put(query, expansion);
+    return expansion ?? bareExpansion(query);
   }
 
   /**
-   * The same for several, by one request.
+   * The same for several, by one request, so that all are of one pair of snapshots.
    *
    * @param {string[]} queries
    * @returns {Promise<Expansion[]>}
@@ -63,7 +71,11 @@ export class Client {
    */
   async expandMany(queries) {
     const said = await this.#ask({ queries });
-    return queries.map((query, at) => readExpansion(said?.answers?.[at], said) ?? bareExpansion(query));
+    return queries.map((query, at) => {
+      const expansion = readExpansion(said?.answers?.[at], said);
+      if (expansion) this.#memory.put(query, expansion);
+      return expansion ?? bareExpansion(query);
+    });
   }
 
   /**
@@ -75,16 +87,30 @@ export class Client {
    * @throws {RefusedError | SearchError}
    */
   async search(query, options = {}) {
-    const { opensearch, prefix, auth, timeout } = this.#to;
-    if (opensearch === undefined) throw new SearchError("this client has no address of OpenSearch; give one to search");
-    const expansion = await this.expand(query);
-    const path = `${expansion.index ?? `${prefix}-items`}/_search/template?search_type=dfs_query_then_fetch`;
-    const body = { id: `${prefix}-search`, params: { keywords: expansion.keywords, explain: true, ...options } };
-    const answer = await post(opensearch, path, body, timeout, auth && basic(auth)).catch((error) => {
-      throw new SearchError(`OpenSearch can't be reached: ${error.message}`, { cause: error });
-    });
+    if (this.#to.opensearch === undefined) throw new SearchError("this client has no address of OpenSearch; give one to search");
+    let expansion = await this.expand(query);
+    let answer = await this.#search(expansion, options);
+    if (answer.status === 404) {
+      // The index was pruned since the expander named it; what is remembered is as old.
+      this.#memory.forget();
+      expansion = await this.expand(query);
+      answer = await this.#search(expansion, options);
+    }
     if (answer.status !== 200) throw new SearchError(`OpenSearch refuses with status ${answer.status}: ${answer.text.slice(0, 500)}`);
     return readFound(json(answer.text), expansion);
+  }
+
+  /**
+   * @param {Expansion} expansion
+   * @param {SearchOptions} options
+   */
+  async #search({ index, keywords }, options) {
+    const { opensearch = "", prefix, auth, timeout } = this.#to;
+    const path = `${index ?? `${prefix}-items`}/_search/template?search_type=dfs_query_then_fetch`;
+    const body = { id: `${prefix}-search`, params: { keywords, explain: true, ...options } };
+    return post(opensearch, path, body, timeout, auth && basic(auth)).catch((error) => {
+      throw new SearchError(`OpenSearch can't be reached: ${error.message}`, { cause: error });
+    });
   }
 
   /**

@@ -19,7 +19,7 @@ class Client:
         expander: address of the expander.
         opensearch: address of OpenSearch; None for a client that only expands.
         verify: CA file for TLS, or False to trust anybody.
-        access: prefix, token, auth, patience, timeout, as of `Access`.
+        access: prefix, token, auth, patience, timeout, remember, as of `Access`.
     """
 
     def __init__(

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypedDict, TypeVar
 
 import httpx
 
 from cogr_client.answers import Expansion, Found, RefusedError, SearchError
+from cogr_client.memory import Memory
 
 T = TypeVar("T")
 Answer = httpx.Response | httpx.RequestError
 Talk = Generator[dict[str, Any], Answer, T]
 """Yields arguments of httpx's `request`."""
+_GONE = 404
 
 
 class SearchOptions(TypedDict, total=False):
@@ -47,6 +50,7 @@ class Access(TypedDict, total=False):
         auth: user and password of OpenSearch.
         patience: seconds to wait for the expander; beyond it the bare query is used (0.5).
         timeout: seconds to wait for OpenSearch (10).
+        remember: seconds for which an expansion is used again instead of asking for it; 0 to ask each time (60).
     """
 
     prefix: str
@@ -54,6 +58,7 @@ class Access(TypedDict, total=False):
     auth: tuple[str, str] | None
     patience: float
     timeout: float
+    remember: float
 
 
 @dataclass(frozen=True)
@@ -67,37 +72,57 @@ class Talks:
     auth: tuple[str, str] | None = None
     patience: float = 0.5
     timeout: float = 10.0
+    remember: float = 60.0
+
+    @cached_property
+    def _memory(self) -> Memory:
+        return Memory(self.remember)
 
     def expand(self, query: str) -> Talk[Expansion]:
         """Keywords of a query. Raises RefusedError."""
+        if (known := self._memory.get(query)) is not None:
+            return known
         said = _said((yield self._ask({"query": query})))
         try:
-            return Expansion.read(said, said)
+            expansion = Expansion.read(said, said)
         except (KeyError, TypeError):
             return Expansion.bare(query)
+        self._memory.put(query, expansion)
+        return expansion
 
     def expand_many(self, queries: Sequence[str]) -> Talk[list[Expansion]]:
-        """Keywords of several, by one request. Raises RefusedError."""
+        """Keywords of several, by one request, so that all are of one pair of snapshots. Raises RefusedError."""
         said = _said((yield self._ask({"queries": list(queries)})))
         try:
-            return [Expansion.read(one, said) for one in said["answers"]]
+            expansions = [Expansion.read(one, said) for one in said["answers"]]
         except (KeyError, TypeError):
             return [Expansion.bare(query) for query in queries]
+        for query, expansion in zip(queries, expansions, strict=False):
+            self._memory.put(query, expansion)
+        return expansions
 
     def search(self, query: str, options: SearchOptions) -> Talk[Found]:
         """Expand and search. Raises RefusedError and SearchError."""
         if self.opensearch is None:
             raise SearchError("this client has no address of OpenSearch; give one to search")
         expansion = yield from self.expand(query)
+        answer = yield self._search(expansion, options)
+        if isinstance(answer, httpx.Response) and answer.status_code == _GONE:
+            # The index was pruned since the expander named it; what is remembered is as old.
+            self._memory.forget()
+            expansion = yield from self.expand(query)
+            answer = yield self._search(expansion, options)
+        return _found(answer, expansion)
+
+    def _search(self, expansion: Expansion, options: SearchOptions) -> dict[str, Any]:
         params = {"keywords": list(expansion.keywords), "explain": True, **options}
-        answer = yield {
-            "url": f"{self.opensearch.rstrip('/')}/{expansion.index or f'{self.prefix}-items'}/_search/template",
+        return {
+            "url": f"{str(self.opensearch).rstrip('/')}/{expansion.index or f'{self.prefix}-items'}/_search/template",
             "params": {"search_type": "dfs_query_then_fetch"},
             "json": {"id": f"{self.prefix}-search", "params": params},
             "auth": self.auth,
             "timeout": self.timeout,
         }
-        return _found(answer, expansion)
 
     def _ask(self, body: Mapping[str, Any]) -> dict[str, Any]:
         headers = {} if self.token is None else {"authorization": f"Bearer {self.token}"}

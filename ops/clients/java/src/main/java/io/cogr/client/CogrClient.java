@@ -36,6 +36,7 @@ public final class CogrClient {
     private final Optional<String> token;
     private final String prefix;
     private final Duration patience;
+    private final Memory memory;
 
     private CogrClient(Builder builder) {
         opensearch = builder.opensearch;
@@ -43,6 +44,7 @@ public final class CogrClient {
         token = Optional.ofNullable(builder.token);
         prefix = builder.prefix;
         patience = builder.patience;
+        memory = new Memory(builder.remember);
     }
 
     /**
@@ -61,21 +63,30 @@ public final class CogrClient {
      * @throws RefusedException the expander refuses it
      */
     public Expansion expand(String query) {
-        JsonObject body = Expansion.object("query", query);
-        return ask(body, said -> Expansion.read(said, said)).orElseGet(() -> Expansion.bare(query));
+        return memory.get(query).orElseGet(() -> {
+            Optional<Expansion> answer = ask(Expansion.object("query", query), said -> Expansion.read(said, said));
+            answer.ifPresent(expansion -> memory.put(query, expansion));
+            return answer.orElseGet(() -> Expansion.bare(query));
+        });
     }
 
     /**
-     * The same for several, by one request.
+     * The same for several, by one request, so that all are of one pair of snapshots.
      *
      * @throws RefusedException the expander refuses them
      */
     public List<Expansion> expandMany(List<String> queries) {
         JsonObject body = Json.createObjectBuilder().add("queries", Json.createArrayBuilder(queries)).build();
-        return ask(body, said -> said.getJsonArray("answers").getValuesAs(JsonObject.class).stream()
+        Optional<List<Expansion>> answers =
+                ask(body, said -> said.getJsonArray("answers").getValuesAs(JsonObject.class).stream()
                         .map(answer -> Expansion.read(answer, said))
-                        .toList())
-                .orElseGet(() -> queries.stream().map(Expansion::bare).toList());
+                        .toList());
+        answers.ifPresent(expansions -> {
+            for (int at = 0; at < Math.min(queries.size(), expansions.size()); at++) {
+                memory.put(queries.get(at), expansions.get(at));
+            }
+        });
+        return answers.orElseGet(() -> queries.stream().map(Expansion::bare).toList());
     }
 
     /** The ten best items. Errors as of {@link #search(String, SearchOptions)}. */
@@ -90,7 +101,23 @@ public final class CogrClient {
      * @throws SearchException OpenSearch is away, refuses, or gives only a part of an answer
      */
     public Found search(String query, SearchOptions options) {
-        Expansion expansion = expand(query);
+        try {
+            return search(expand(query), options);
+        } catch (OpenSearchException error) {
+            if (error.status() != 404) {
+                throw refused(error);
+            }
+            // The index was pruned since the expander named it; what is remembered is as old.
+            memory.forget();
+        }
+        try {
+            return search(expand(query), options);
+        } catch (OpenSearchException error) {
+            throw refused(error);
+        }
+    }
+
+    private Found search(Expansion expansion, SearchOptions options) {
         Map<String, JsonValue> own = Map.of(
                 "keywords", Json.createArrayBuilder(expansion.keywords()).build(), "explain", JsonValue.TRUE);
         Map<String, JsonData> parameters = Stream.of(own, options.parameters())
@@ -105,9 +132,13 @@ public final class CogrClient {
                                     .searchType(SearchType.DfsQueryThenFetch),
                             JsonData.class),
                     expansion);
-        } catch (IOException | OpenSearchException error) {
-            throw new SearchException("OpenSearch can't be reached or refuses: " + error.getMessage(), error);
+        } catch (IOException error) {
+            throw new SearchException("OpenSearch can't be reached: " + error.getMessage(), error);
         }
+    }
+
+    private static SearchException refused(OpenSearchException error) {
+        return new SearchException("OpenSearch refuses: " + error.getMessage(), error);
     }
 
     /** What the expander says; empty when it is away, ill or busy. */
@@ -153,6 +184,7 @@ public final class CogrClient {
         private String token;
         private String prefix = "cogr";
         private Duration patience = Duration.ofMillis(500);
+        private Duration remember = Duration.ofMinutes(1);
 
         private Builder(String expander, OpenSearchClient opensearch) {
             this.expander = expander;
@@ -174,6 +206,12 @@ public final class CogrClient {
         /** How long to wait for the expander; beyond it the bare query is used. */
         public Builder patience(Duration patience) {
             this.patience = patience;
+            return this;
+        }
+
+        /** How long an expansion is used again instead of asking for it; zero to ask each time. */
+        public Builder remember(Duration remember) {
+            this.remember = remember;
             return this;
         }
 
