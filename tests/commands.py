@@ -1,8 +1,10 @@
-"""Whole commands in the test's own process, and how they ended."""
+"""Whole commands in the test's own process and how they ended; programs of other people."""
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,3 +47,12 @@ def run_here(
         main()
     written = capture.readouterr()
     return Ended(int(ended.value.code or 0), written.out, written.err)
+
+
+def program(name: str) -> str:
+    """The path of a program; without it the test is skipped, and fails where everything must be there."""
+    if (found := shutil.which(name)) is None:
+        if os.environ.get("CI", "").lower() in ("1", "true"):
+            pytest.fail(f"No {name} for these tests")
+        pytest.skip(f"NO {name.upper()}")
+    return found

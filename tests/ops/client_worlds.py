@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Row
@@ -59,12 +56,3 @@ def client_world(folder: Path, opensearch: OpenSearchSettings) -> Iterator[Clien
         ill = {fault: f"http://127.0.0.1:{stack.enter_context(broken(fault))}" for fault in sorted(faults)}
         expanders = ill | {"up": expander.url} | stack.enter_context(counting(expander.url))
         yield ClientWorld(expanders, ill | {"up": str(opensearch.url)}, prefix, TOKEN)
-
-
-def program(name: str) -> str:
-    """The path of a program; without it the test is skipped, and fails where everything must be there."""
-    if (found := shutil.which(name)) is None:
-        if os.environ.get("CI", "").lower() in ("1", "true"):
-            pytest.fail(f"No {name} for the tests of the clients")
-        pytest.skip(f"NO {name.upper()}")
-    return found

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.ops.client_worlds import CLIENTS, ClientWorld, program
+from tests.commands import program
+from tests.ops.client_worlds import CLIENTS, ClientWorld
 
 pytestmark = pytest.mark.slow
 ROOT = CLIENTS.parents[1]

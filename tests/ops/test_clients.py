@@ -15,7 +15,8 @@ from urllib.parse import quote
 import pytest
 
 from cogr_client import AsyncClient, Client, Found, RefusedError, SearchError
-from tests.ops.client_worlds import CLIENTS, CONFORMANCE, ClientWorld, program
+from tests.commands import program
+from tests.ops.client_worlds import CLIENTS, CONFORMANCE, ClientWorld
 
 pytestmark = pytest.mark.slow
 CASES = [pytest.param(case, id=case["name"]) for case in CONFORMANCE["cases"]]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,7 +28,8 @@ from ops.expander.metrics import Metrics
 from ops.expander.models import Models
 from ops.expander.pair import Pair
 from ops.expander.pair import Side as PairSide
-from ops.expander.schema import write
+from ops.expander.schema import OneAnswer, write
+from tests.commands import program
 from tests.ops.expander_worlds import ITEMS, Running, freeze, running, serve_pair, wait_for, workspace
 
 
@@ -52,6 +55,24 @@ def test_a_known_query_has_its_stored_keywords(shop: Running) -> None:
     }
     assert answer["snapshots"]["item"].startswith("item-r000-")
     assert answer["index"] is None
+
+
+def test_the_request_in_the_docs_has_the_answer_in_the_docs(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/serving.md").read_text("utf-8")
+    (request,), (answer, *_) = (
+        re.findall(rf"^```{kind}\n(.*?)^```", page, re.MULTILINE | re.DOTALL) for kind in ("sh", "json")
+    )
+    opened, shown = workspace(tmp_path, "serving.deadline=20"), json.loads(answer)
+    serve_pair(opened, ITEMS, [Row("q", "green velvet sofa", tuple(shown["keywords"][1:]))])
+    program("curl")
+    with running(opened) as expander:
+        wait_for(lambda: expander.parts.follower.pair.matches)
+        line = request.replace("localhost:8600", expander.url)
+        said = json.loads(subprocess.run(["sh", "-c", line], check=True, capture_output=True, timeout=60).stdout)
+    assert shown["index"] == f"shop-items-{shown['snapshots']['item']}"
+    assert shown == said | {"snapshots": shown["snapshots"], "index": shown["index"]}
+    assert OneAnswer.model_validate(shown)
+    assert shown["snapshots"].keys() == said["snapshots"].keys()
 
 
 def test_an_unknown_query_is_its_own_only_keyword(shop: Running) -> None:
