@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from cogr.errors import CogrError, ServiceError
@@ -33,7 +34,10 @@ class Mortal:
         self.state = start(self._wanted).state
 
     def kill(self) -> None:
-        os.kill(self.state.pid, signal.SIGKILL)
+        """SIGKILL; when it returns, the port is free."""
+        process = psutil.Process(self.state.pid)
+        process.kill()
+        process.wait(60)
 
     def restart(self) -> None:
         port = int((self.state.url or "").rsplit(":", 1)[1])

@@ -18,6 +18,9 @@ SEGMENTS = 2
 segments make 1.3 times as fast. A search takes 2 % longer than in one (docs/LOG.md)."""
 _SMALL_SEGMENT = 16 << 20
 """Bytes of a segment that is not worth a thread."""
+LEASE_SECONDS = 90.0
+"""Longest wait until a node lets go of deleted documents that it keeps for the recovery of copies: a timer of half a minute does."""
+_LEASE_LOOK_EVERY = 5.0
 _LOOK_EVERY = 1.0
 
 
@@ -59,13 +62,22 @@ def refresh(cluster: Cluster, name: str) -> None:
     cluster.call("POST", f"/{name}/_refresh", doing=f"refreshing the index {name}")
 
 
-def merge(cluster: Cluster, name: str, shards: int) -> None:
-    """At most SEGMENTS segments a shard, and no deleted document left in an index that nobody writes to any more."""
-    found = stats(cluster, name, "store,docs")
-    live, deleted = found["docs"]["count"], found["docs"]["deleted"]
-    if deleted:
-        _drop_deleted(cluster, name, live / (live + deleted) * found["store"]["size_in_bytes"] / shards)
-    _force_merge(cluster, name, {"max_num_segments": SEGMENTS})
+def merge(cluster: Cluster, name: str, shards: int, patience: float = 0.0) -> None:
+    """At most SEGMENTS segments a shard, and no deleted document left in an index that nobody writes to any more.
+
+    Args:
+        patience: seconds to try again for while deleted documents are kept for the recovery of copies (`LEASE_SECONDS`).
+    """
+    deadline = time.monotonic() + patience
+    while True:
+        found = stats(cluster, name, "store,docs")
+        live, deleted = found["docs"]["count"], found["docs"]["deleted"]
+        if deleted:
+            _drop_deleted(cluster, name, live / (live + deleted) * found["store"]["size_in_bytes"] / shards)
+        _force_merge(cluster, name, {"max_num_segments": SEGMENTS})
+        if time.monotonic() > deadline or not stats(cluster, name, "docs")["docs"]["deleted"]:
+            return
+        time.sleep(_LEASE_LOOK_EVERY)
 
 
 def _drop_deleted(cluster: Cluster, name: str, size: float) -> None:

@@ -16,7 +16,7 @@ from indexers.backends.base import Pushed
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.copying import copy_and_change
 from indexers.backends.opensearch.errors import IndexGoneError
-from indexers.backends.opensearch.indexes import check_count, mark, merge, read_index, refresh, stats
+from indexers.backends.opensearch.indexes import LEASE_SECONDS, check_count, mark, merge, read_index, refresh, stats
 from indexers.backends.opensearch.mapping import (
     IndexState,
     check_scored,
@@ -50,7 +50,8 @@ def push(cluster: Cluster, prefix: str, snapshot: Snapshot, base: Snapshot | Non
     if not state.complete:
         if not state.write_blocked:
             written += _fill(cluster, state, snapshot)
-            merge(cluster, state.name, state.shards)
+            # A node that died in mid-write may fill gaps in the order of operations with marks, which count as deleted documents.
+            merge(cluster, state.name, state.shards, LEASE_SECONDS)
             check_count(cluster, state.name, snapshot)
             cluster.call("PUT", f"/{state.name}/_block/write", doing=f"freezing the index {state.name}")
         check_count(cluster, state.name, snapshot)
