@@ -5,8 +5,8 @@
 Words are drawn by Zipf's law: titles of 6 words, texts of 40; the text query has 3 words of an item, on two fields. Items have 15
 keywords, queries 5, 15 and 30. Two ways with keywords are compared with the text query: "expanded" asks a running expander each
 time, which has them in its process's memory, or in Redis (`--hot 0`); "remembered" is a frequent query, whose keywords the Python
-client remembers. Queries are many, so that none comes again soon: a few hundred asked over and over keep what their
-words match in the CPU's caches, which makes the text query twice as fast as it is for shoppers. Two things are asked:
+client remembers. Queries are many, so that none comes again soon: a few hundred asked over and over keep what their words match in
+the CPU's caches, which flatters the text query. Two things are asked:
 
 ids: of the best ten and nothing else, in the index that cogr wrote. What searching costs.
 page: what a page of a shop shows: 24 documents, how many there are in all, and the numbers of two facets. The clause stands where the
