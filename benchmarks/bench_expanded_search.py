@@ -215,7 +215,7 @@ async def search(place: Place, connections: Connections, path: str, query: dict[
 
 
 async def load_of(way: Way, place: Place, queries: Iterator[str], clients: int, seconds: float) -> Load:
-    """Clients that go one of the two ways over and over."""
+    """Clients that go one of the ways over and over."""
     load, more = Load(), for_seconds(seconds)
 
     async def client() -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,18 +18,11 @@ from indexers.backends.opensearch.mapping import index_settings, mapping
 from indexers.backends.opensearch.search import query_body
 from indexers.publishing import publish, push_and_verify
 from tests.commands import program
+from tests.documents import examples
 from tests.indexers.backend_worlds import SHOP, SHOPPERS, frozen
 
-DOCS = Path(__file__).parents[2] / "docs"
-
-
-def examples(page: str) -> list[Any]:
-    text = (DOCS / page).read_text("utf-8")
-    return [json.loads(block) for block in re.findall(r"^```json\n(.*?)^```", text, re.MULTILINE | re.DOTALL)]
-
-
-INDEX, SEARCH = examples("opensearch.md")
-(BY_TEMPLATE,) = examples("search-template.md")
+INDEX, SEARCH = map(json.loads, examples("opensearch.md", "json"))
+(BY_TEMPLATE,) = map(json.loads, examples("search-template.md", "json"))
 PREFIX = f"docs{os.getpid()}"
 """In place of the page's `shop`."""
 KEYWORDS = [clause["match"]["keywords"]["query"] for clause in SEARCH["query"]["bool"]["should"]]
@@ -89,9 +80,7 @@ def test_the_keywords_of_a_known_query(shop: OpenSearchBackend) -> None:
 
 @pytest.mark.server
 def test_the_search_by_template_from_a_shell(shop: OpenSearchBackend) -> None:
-    (line,) = re.findall(
-        r"^```sh\n(.*?)^```", (DOCS / "search-template.md").read_text("utf-8"), re.MULTILINE | re.DOTALL
-    )
+    (line,) = examples("search-template.md", "sh")
     program("curl")
     here = line.replace("localhost:9200", shop.cluster.url).replace("shop", PREFIX)
     said = json.loads(subprocess.run(["sh", "-c", here], check=True, capture_output=True, timeout=60).stdout)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
-import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import httpx
+
+from tests.indexers.fault_proxy import Answer, Request, serve
 
 WAYS = ("counting", "moving", "pruned")
 
@@ -27,28 +27,14 @@ def counting(upstream: str) -> Iterator[dict[str, str]]:
     """
     numbers: dict[str, Iterator[int]] = defaultdict(lambda: itertools.count(1))
 
-    class Relay(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            headers = {name: self.headers[name] for name in ("authorization", "content-type")}
-            answer = httpx.post(f"{upstream}/expand", content=body, headers=headers, timeout=60)
-            said = _changed(answer.json(), next(numbers[self.path]), self.path.split("/")[1])
-            self.send_response(answer.status_code)
-            content = json.dumps(said).encode()
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+    def handle(request: Request) -> Answer:
+        headers = {name: request.headers[name] for name in ("authorization", "content-type")}
+        answer = httpx.post(f"{upstream}/expand", content=request.body, headers=headers, timeout=60)
+        said = _changed(answer.json(), next(numbers[request.path]), request.path.split("/")[1])
+        return answer.status_code, json.dumps(said).encode()
 
-        def log_message(self, *_: Any) -> None:
-            return
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Relay) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield {way: f"http://127.0.0.1:{server.server_address[1]}/{way}" for way in WAYS}
-        server.shutdown()
-        thread.join()
+    with serve(handle) as url:
+        yield {way: f"{url}/{way}" for way in WAYS}
 
 
 def _changed(said: dict[str, Any], number: int, way: str) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 import textwrap
@@ -12,16 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.commands import program
+from tests.documents import examples
 from tests.ops.client_worlds import CLIENTS, ClientWorld
 
 pytestmark = pytest.mark.slow
 ROOT = CLIENTS.parents[1]
 HEAVY = ("langchain", "haystack")
-
-
-def examples(page: str, language: str) -> list[str]:
-    text = (ROOT / "docs" / page).read_text("utf-8")
-    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
 def python_examples() -> list[object]:
@@ -41,8 +36,7 @@ def placed(example: str, world: ClientWorld) -> str:
 
 
 def runs(command: list[str], world: ClientWorld, *, folder: Path = ROOT, stdin: str | None = None) -> str:
-    paths = os.pathsep.join([str(CLIENTS / "python/src"), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "COGR_TOKEN": world.token, "COGR_PATIENCE": "30", "PYTHONPATH": paths}
+    environment = {**os.environ, "COGR_TOKEN": world.token, "COGR_PATIENCE": "30"}
     ended = subprocess.run(
         command, cwd=folder, env=environment, input=stdin, capture_output=True, text=True, timeout=300, check=False
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +29,7 @@ from ops.expander.pair import Pair
 from ops.expander.pair import Side as PairSide
 from ops.expander.schema import OneAnswer, write
 from tests.commands import program
+from tests.documents import examples
 from tests.ops.expander_worlds import ITEMS, Running, freeze, running, serve_pair, wait_for, workspace
 
 
@@ -58,10 +58,7 @@ def test_a_known_query_has_its_stored_keywords(shop: Running) -> None:
 
 
 def test_the_request_in_the_docs_has_the_answer_in_the_docs(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs/serving.md").read_text("utf-8")
-    (request,), (answer, *_) = (
-        re.findall(rf"^```{kind}\n(.*?)^```", page, re.MULTILINE | re.DOTALL) for kind in ("sh", "json")
-    )
+    (request,), (answer, *_) = (examples("serving.md", language) for language in ("sh", "json"))
     opened, shown = workspace(tmp_path, "serving.deadline=20"), json.loads(answer)
     serve_pair(opened, ITEMS, [Row("q", "green velvet sofa", tuple(shown["keywords"][1:]))])
     program("curl")

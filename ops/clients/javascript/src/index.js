@@ -87,25 +87,27 @@ export class Client {
    * @throws {RefusedError | SearchError}
    */
   async search(query, options = {}) {
-    if (this.#to.opensearch === undefined) throw new SearchError("this client has no address of OpenSearch; give one to search");
+    const { opensearch } = this.#to;
+    if (opensearch === undefined) throw new SearchError("this client has no address of OpenSearch; give one to search");
     let expansion = await this.expand(query);
-    let answer = await this.#search(expansion, options);
+    let answer = await this.#search(opensearch, expansion, options);
     if (answer.status === 404) {
       // The index was pruned since the expander named it; what is remembered is as old.
       this.#memory.forget();
       expansion = await this.expand(query);
-      answer = await this.#search(expansion, options);
+      answer = await this.#search(opensearch, expansion, options);
     }
     if (answer.status !== 200) throw new SearchError(`OpenSearch refuses with status ${answer.status}: ${answer.text.slice(0, 500)}`);
     return readFound(json(answer.text), expansion);
   }
 
   /**
+   * @param {string} opensearch its address
    * @param {Expansion} expansion
    * @param {SearchOptions} options
    */
-  async #search({ index, keywords }, options) {
-    const { opensearch = "", prefix, auth, timeout } = this.#to;
+  async #search(opensearch, { index, keywords }, options) {
+    const { prefix, auth, timeout } = this.#to;
     const path = `${index ?? `${prefix}-items`}/_search/template?search_type=dfs_query_then_fetch`;
     const body = { id: `${prefix}-search`, params: { keywords, explain: true, ...options } };
     return post(opensearch, path, body, timeout, auth && basic(auth)).catch((error) => {

@@ -20,7 +20,6 @@ T = TypeVar("T")
 Answer = httpx.Response | httpx.RequestError
 Talk = Generator[dict[str, Any], Answer, T]
 """Yields arguments of httpx's `request`."""
-_GONE = 404
 
 
 class SearchOptions(TypedDict, total=False):
@@ -106,18 +105,18 @@ class Talks:
         if self.opensearch is None:
             raise SearchError("this client has no address of OpenSearch; give one to search")
         expansion = yield from self.expand(query)
-        answer = yield self._search(expansion, options)
-        if isinstance(answer, httpx.Response) and answer.status_code == _GONE:
+        answer = yield self._search(self.opensearch, expansion, options)
+        if isinstance(answer, httpx.Response) and answer.status_code == httpx.codes.NOT_FOUND:
             # The index was pruned since the expander named it; what is remembered is as old.
             self._memory.forget()
             expansion = yield from self.expand(query)
-            answer = yield self._search(expansion, options)
+            answer = yield self._search(self.opensearch, expansion, options)
         return _found(answer, expansion)
 
-    def _search(self, expansion: Expansion, options: SearchOptions) -> dict[str, Any]:
+    def _search(self, opensearch: str, expansion: Expansion, options: SearchOptions) -> dict[str, Any]:
         params = {"keywords": list(expansion.keywords), "explain": True, **options}
         return {
-            "url": f"{str(self.opensearch).rstrip('/')}/{expansion.index or f'{self.prefix}-items'}/_search/template",
+            "url": f"{opensearch.rstrip('/')}/{expansion.index or f'{self.prefix}-items'}/_search/template",
             "params": {"search_type": "dfs_query_then_fetch"},
             "json": {"id": f"{self.prefix}-search", "params": params},
             "auth": self.auth,
