@@ -109,20 +109,26 @@ def _compare(old: pa.RecordBatch, new: pa.RecordBatch) -> Iterator[Difference]:
 
 
 def _same_lists(old: pa.ListArray, old_at: _Ints, new: pa.ListArray, new_at: _Ints) -> npt.NDArray[np.bool_]:
-    """Whether the lists at these places are the same, pair by pair.
+    """Whether the lists at these places, ascending in both, are the same, pair by pair.
 
     Keywords are compared as numbers of the new batch's dictionary, without a copy of their texts.
     """
-    starts, more_starts = (one.offsets.to_numpy() - one.offsets[0].as_py() for one in (old, new))
-    lengths, more_lengths = np.diff(starts)[old_at], np.diff(more_starts)[new_at]
-    same: npt.NDArray[np.bool_] = lengths == more_lengths
-    alike, lengths = np.flatnonzero(same), lengths[same]
+    lengths, more_lengths = (np.diff(one.offsets.to_numpy()) for one in (old, new))
+    same: npt.NDArray[np.bool_] = lengths[old_at] == more_lengths[new_at]
+    alike = np.flatnonzero(same)
     numbers, more_numbers = _numbers(_encoded(old), _encoded(new))
-    within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    theirs = numbers[np.repeat(starts[old_at[alike]], lengths) + within]
-    ours = more_numbers[np.repeat(more_starts[new_at[alike]], lengths) + within]
-    same[np.repeat(alike, lengths)[theirs != ours]] = False
+    theirs = numbers[_spread(old_at[alike], lengths)]
+    ours = more_numbers[_spread(new_at[alike], more_lengths)]
+    ends = np.cumsum(lengths[old_at[alike]])
+    same[alike[np.searchsorted(ends, np.flatnonzero(theirs != ours), "right")]] = False
     return same
+
+
+def _spread(places: _Ints, lengths: _Ints) -> npt.NDArray[np.bool_]:
+    """Which elements of flattened lists belong to the lists at these places."""
+    chosen = np.zeros(len(lengths), dtype=bool)
+    chosen[places] = True
+    return np.repeat(chosen, lengths)
 
 
 def _encoded(lists: pa.ListArray) -> pa.DictionaryArray:

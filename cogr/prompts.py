@@ -10,11 +10,11 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
 from typing import Literal, Protocol
 
 from cogr.errors import SettingsError
-from cogr.records import Entity, Item, Side
+from cogr.records import Entity, Side, self_text
 
 ItemVariant = Literal["full", "title", "search"]
 QueryVariant = Literal["plain", "search"]
@@ -185,22 +185,24 @@ class Prompter:
 
     def __call__(self, entity: Entity, search_results: Sequence[str] = ()) -> Prompt:
         """The prompt of one entity. `search_results` are titles or keywords that a retriever proposes."""
-        title, description = (entity.title, entity.text) if isinstance(entity, Item) else ("", "")
-        long = {"description": description, "search_results": self.separator.join(search_results)}
-        parts = _parts(self.template.user)
-        asked = [name for name in long if name in parts[1::2]]
-        short = {name: self.cut(long[name], self.description_tokens) for name in asked}
-        values = {"query": entity.text, "item": title, **short}
-        filled = [*parts]
-        filled[1::2] = [_readable(values[name]) for name in parts[1::2]]
-        user = "".join(filled)
-        return Prompt(self.template.system, user, cut=any(len(short[name]) < len(long[name]) for name in asked))
+        filled, cut = [*self._parts], False
+        for place in range(1, len(filled), 2):
+            name = filled[place]
+            if name == "item":
+                text = self_text(entity)
+            elif name == "query":
+                text = entity.text
+            else:
+                long = entity.text if name == "description" else self.separator.join(search_results)
+                text = self.cut(long, self.description_tokens)
+                cut = cut or len(text) < len(long)
+            filled[place] = _readable(text)
+        return Prompt(self.template.system, "".join(filled), cut)
 
-
-@lru_cache(maxsize=16)
-def _parts(user: str) -> tuple[str, ...]:
-    """A template's text, with the names of placeholders in the odd places."""
-    return tuple(_PLACEHOLDER.split(user))
+    @cached_property
+    def _parts(self) -> Sequence[str]:
+        """The template's text, with the names of placeholders in the odd places."""
+        return _PLACEHOLDER.split(self.template.user)
 
 
 def _readable(text: str) -> str:

@@ -11,7 +11,7 @@ import shutil
 import tempfile
 import time
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from io import BufferedRandom
@@ -149,16 +149,20 @@ class Snapshot:
             spool.append(batch[column])
         return spool
 
-    def rows(self) -> Iterator[Row]:
-        """The rows in id order (code points ascending), streaming."""
-        for batch in self.batches():
-            ids, texts, keywords = (
-                batch["id"].to_pylist(),
-                batch["text"].to_pylist(),
-                batch["keywords"].to_pylist(),
-            )
-            for id_, text, words in zip(ids, texts, keywords, strict=True):
-                yield Row(id_, text, tuple(words))
+    def rows(self, numbers: Collection[int] | None = None) -> Iterator[Row]:
+        """The rows in id order (code points ascending), streaming; all, or those of these numbers, counted from 0."""
+        for batch in self.batches() if numbers is None else self.sample(numbers):
+            columns = (batch[name].to_pylist() for name in ("id", "text", "keywords"))
+            yield from (Row(id_, text, tuple(words)) for id_, text, words in zip(*columns, strict=True))
+
+    def sample(self, numbers: Collection[int]) -> Iterator[pa.RecordBatch]:
+        """As `batches`, of the rows of these numbers alone: the whole file is read, but little of it decoded."""
+        wanted, start = np.sort(np.fromiter(numbers, np.int64, len(numbers))), 0
+        for batch in self.batches(encoded=True):
+            end = start + len(batch)
+            here = wanted[slice(*np.searchsorted(wanted, (start, end)))] - start
+            yield batch.take(pa.Array.from_buffers(pa.int64(), len(here), [None, pa.py_buffer(here)]))
+            start = end
 
     @cached_property
     def by_id(self) -> Mapping[str, Row]:

@@ -9,19 +9,20 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from indexers.generators.base import Reads, Request
+from cogr.prompts import Prompt
+from indexers.generators.base import Reads
 
 SIZE = 16
 """Bytes of a key."""
 
 
-def request_key(request: Request, reads: Reads) -> bytes:
-    """The cache key of one request: the prompt, and the entity's id too where the generator reads the entity.
+def request_key(id_: str, prompt: Prompt, reads: Reads) -> bytes:
+    """The cache key of one entity's request: the prompt, and the entity's id too where the generator reads the entity.
 
     The generator's fingerprint itself names the cache's folder, so it is not hashed again.
     """
-    own = request.id if reads == "entity" else ""
-    data = f"{own}\0{request.prompt.text}".encode("utf-8", "surrogatepass")
+    own = id_ if reads == "entity" else ""
+    data = f"{own}\0{prompt.text}".encode("utf-8", "surrogatepass")
     return hashlib.blake2b(data, digest_size=SIZE).digest()
 
 

@@ -14,7 +14,7 @@ from cogr.prompts import Prompt
 from cogr.records import Dataset, Entity, Item, Query, Side, self_text
 from cogr.settings import Settings
 from cogr.store import Store
-from indexers.generators.base import Completion, Generator, Request, batched
+from indexers.generators.base import Completion, Generator, batched
 
 if TYPE_CHECKING:
     from indexers.generators.statistical.generator import Statistical
@@ -96,7 +96,7 @@ def by_statistical(
 
     cache = GenerationCache(store, {**generator.fingerprint, "proposals": size, "version of proposals": _VERSION})
     # The id and the text decide; there is no prompt yet.
-    keys = Keys.of(request_key(Request(e.id, e, Prompt("", _text(e))), "entity") for e in entities)
+    keys = Keys.of(request_key(e.id, Prompt("", _text(e)), "entity") for e in entities)
     for missing in batched(cache.missing(keys), _SEGMENT):
         made = _propose(generator, [entities[i] for i in missing], size)
         cache.add(

@@ -55,8 +55,8 @@ def probes(
 def _drawn(store: Store, snapshot_id: str, count: int, draw: random.Random) -> list[Row]:
     snapshot = open_snapshot(store, snapshot_id, verify=False)
     entities = snapshot.manifest.entities
-    chosen = frozenset(draw.sample(range(entities), min(count, entities)))
-    return [row for number, row in enumerate(snapshot.rows()) if number in chosen]
+    chosen = draw.sample(range(entities), min(count, entities))
+    return list(snapshot.rows(chosen))
 
 
 def push_and_verify(

@@ -19,7 +19,7 @@ from pyroaring import BitMap
 from cogr.errors import StorageError
 from cogr.items import in_id_order
 from cogr.keywords import cut_to_budget, normalise, over_budget, parse_counted
-from cogr.prompts import Prompter
+from cogr.prompts import Prompt, Prompter
 from cogr.records import Entity, Side, self_text
 from cogr.snapshots import Provenance, Row, Snapshot, open_snapshot, write_snapshot
 from cogr.store import Store
@@ -92,8 +92,11 @@ class Job:
 
     def request(self, entity: Entity) -> Request:
         """The request of one entity."""
-        results = self.search_results(entity) if self.search_results else ()
-        return Request(entity.id, entity, self.prompter(entity, results))
+        return Request(entity.id, entity, self.prompt(entity))
+
+    def prompt(self, entity: Entity) -> Prompt:
+        """The prompt of one entity."""
+        return self.prompter(entity, self.search_results(entity) if self.search_results else ())
 
 
 @dataclass(frozen=True)
@@ -136,11 +139,11 @@ class Rebuilt:
 def make_plan(job: Job) -> Plan:
     """Prompts, keys and cached answers of every entity. Costs no generation."""
     entities = in_id_order(job.entities)
-    data, cut = bytearray(), 0
+    data, cut, reads = bytearray(), 0, job.generator.reads
     for entity in entities:
-        request = job.request(entity)
-        data += request_key(request, job.generator.reads)
-        cut += request.prompt.cut
+        prompt = job.prompt(entity)
+        data += request_key(entity.id, prompt, reads)
+        cut += prompt.cut
     keys = Keys(data)
     plan = Plan(entities, keys, _cache(job).missing(keys), cut)
     metrics.ENTITIES.labels(job.side).set(len(entities))

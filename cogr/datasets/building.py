@@ -86,7 +86,8 @@ class Builder:
     def item(self, place: Place, id: str, title: str, text: str, updated: datetime | None = None) -> None:
         """Add an item to the universe, and when it last changed, where that is known. Raises DataError for a bad id; for a repeated one when all items are there."""
         item = Item(check_id(id, "id", place), self._clean(title, "title", place), self._clean(text, "text", place))
-        self.notes[BLANK_ITEMS] += not (item.title.strip() or item.text.strip())
+        if not (item.title.strip() or item.text.strip()):
+            self.notes[BLANK_ITEMS] += 1
         self._items.add(place, item, updated)
 
     def query(
@@ -238,7 +239,7 @@ def content_hash(dataset: Dataset) -> str:
 
     def add(parts: Iterable[str]) -> None:
         # Length-prefixed parts: two different contents never give one string.
-        sha.update("".join(f"{len(part)}:{part}" for part in parts).encode())
+        sha.update("".join([f"{len(part)}:{part}" for part in parts]).encode())
 
     for item in in_id_order(dataset.items):
         add(("item", item.id, item.title, item.text))

@@ -29,6 +29,8 @@ def id_field(record: Mapping[str, Any], key: str, place: Place) -> str:
 
 def check_id(value: str, key: str, place: Place) -> str:
     """The id itself. Raises DataError when it is empty, too long, or holds a NUL or a lone surrogate."""
+    if value.isascii() and value.isalnum() and len(value) <= MAX_ID_BYTES:
+        return value  # as most ids are: no more to ask
     if not value or value.isspace():
         raise DataError(f"{place}: {key!r} is empty; give every record an id of its own.")
     if "\0" in value:

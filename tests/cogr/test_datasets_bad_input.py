@@ -31,6 +31,7 @@ def load(
 
 BAD_LINES = {
     "no json": ("items", "{id: 3}", "items.jsonl, line 3: this is no JSON .*write one JSON object a line"),
+    "two objects": ("items", '{"id": "c"} {"id": "d"}', "items.jsonl, line 3: this is no JSON .Extra data"),
     "cut off": ("items", '{"id": "c", "title": "x', "items.jsonl, line 3: this is no JSON"),
     "nested": ("items", "[" * 100_000, "items.jsonl, line 3: .*nested too deeply"),
     "huge number": ("items", '{"id": ' + "9" * 5000 + "}", "items.jsonl, line 3: this is no JSON"),

@@ -33,6 +33,15 @@ def test_written_rows_are_read_back_with_their_counts(store: Store) -> None:
     assert [batch["self"].to_pylist() for batch in snapshot.batches()] == [["velvet sofa", "", "沙发"]]
 
 
+def test_some_rows_alone_are_read_in_order(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshots, "_ROWS", 8)
+    rows = [Row(f"i{number:02}", f"text {number}", ("sofa", f"w{number}")[: number % 3]) for number in range(50)]
+    snapshot = write_snapshot(store, "item", rows, Provenance())
+    for numbers in ({31, 0, 49, 7, 8, 9}, {20}, set[int](), set(range(50))):
+        assert list(snapshot.rows(numbers)) == [rows[number] for number in sorted(numbers)]
+    assert [batch["self"].to_pylist() for batch in snapshot.sample([9, 49]) if len(batch)] == [["text 9"], ["text 49"]]
+
+
 def test_a_memory_store_works_as_well() -> None:
     store = Store("memory://snapshots-test")
     assert list(open_snapshot(store, write_snapshot(store, "query", ROWS, Provenance()).id).rows()) == ROWS

@@ -141,7 +141,7 @@ def test_a_push_that_died_before_its_merge_goes_on(
         backend.push(first)
         backend.verify(first, [])
         with monkeypatch.context() as patch:
-            patch.setattr(copying, "merge", die)
+            patch.setattr(copying, "drop_deleted", die)
             with pytest.raises(KeyboardInterrupt):
                 backend.push(second)
         index = index_name(backend.prefix, second.id)
@@ -167,6 +167,7 @@ def test_what_can_not_be_copied_is_written_in_full(
         if why == "no clone":
             monkeypatch.setattr(copying, "_CLONE", "_no_such_thing")
         if why == "not merged":
+            monkeypatch.setattr(copying, "drop_deleted", lambda *_: None)
             monkeypatch.setattr(copying, "merge", lambda *_: None)
         assert backend.push(second).written == second.manifest.entities
         backend.verify(second, random_queries(list(second.rows()), 20, 12))

@@ -19,12 +19,14 @@ from cogr.differences import differences
 from cogr.errors import CheckFailedError, ServiceError
 from cogr.snapshots import Snapshot
 from indexers.backends.opensearch.client import Cluster
-from indexers.backends.opensearch.indexes import check_count, merge, read_index, refresh
+from indexers.backends.opensearch.indexes import check_count, drop_deleted, merge, merging_apart, read_index, refresh
 from indexers.backends.opensearch.mapping import DRAFT, LAYOUT, IndexState, document, index_name, meta_of
 from indexers.backends.opensearch.writer import Document, change_documents
 
 LARGEST_SHARE = 0.5
 """Of more changed entities than this share, a full write costs about as much."""
+_FIRST = 500
+"""Changes that are read while the cluster makes the first clone; more would only take the processor from it."""
 _CLONE = "_clone"
 _READY_SECONDS = 120.0
 _log = logging.getLogger(__name__)
@@ -47,11 +49,9 @@ def copy_and_change(cluster: Cluster, prefix: str, base: Snapshot, snapshot: Sna
     if read_index(cluster, name) is not None or not _fit(cluster, source, base) or source is None:
         return None
     try:
-        written = _change_clone(cluster, source.name, draft, _changes(base, snapshot))
+        written = _change_clone(cluster, source.name, draft, base, snapshot)
         if written is None:
             return None
-        meta = {"_meta": meta_of(snapshot.manifest)}
-        cluster.call("PUT", f"/{draft}/_mapping", body=meta, doing=f"naming the index {draft}")
         # A clone of what was not refreshed takes three times as long.
         refresh(cluster, draft)
         cluster.call("PUT", f"/{draft}/_block/write", doing=f"freezing the index {draft}")
@@ -79,15 +79,15 @@ class _TooMuchError(Exception):
     """More than LARGEST_SHARE of the entities differ."""
 
 
-def _change_clone(
-    cluster: Cluster, source: str, draft: str, changes: Iterator[tuple[str, Document | None]]
-) -> int | None:
-    """Clone an index and change the clone; the number of changes, None when the cluster does not clone."""
+def _change_clone(cluster: Cluster, source: str, draft: str, base: Snapshot, snapshot: Snapshot) -> int | None:
+    """Clone an index, change the clone and name it; the number of changes, None when the cluster does not clone."""
+    changes, naming = _changes(base, snapshot), {"_meta": meta_of(snapshot.manifest)}
     with ThreadPoolExecutor(1, "changes") as reader:
         # The first ones are read while the cluster copies.
-        first = reader.submit(list[tuple[str, Document | None]], islice(changes, cluster.settings.bulk_documents))
-        if not _clone(cluster, source, draft):
+        first = reader.submit(list[tuple[str, Document | None]], islice(changes, _FIRST))
+        if not _clone(cluster, source, draft, {"blocks.write": None}):
             return None
+        cluster.call("PUT", f"/{draft}/_mapping", body=naming, doing=f"naming the index {draft}")
         return change_documents(cluster, draft, chain(first.result(), changes))
 
 
@@ -103,9 +103,9 @@ def _changes(base: Snapshot, snapshot: Snapshot) -> Iterator[tuple[str, Document
         )
 
 
-def _clone(cluster: Cluster, source: str, target: str) -> bool:
-    """Clone a frozen index into one that can be written; False when the cluster refuses or does not get to it."""
-    body = {"settings": {"index": {"blocks.write": None, "number_of_replicas": 0}}}
+def _clone(cluster: Cluster, source: str, target: str, settings: dict[str, Any]) -> bool:
+    """Clone a frozen index, with other settings; False when the cluster refuses or does not get to it."""
+    body = {"settings": {"index": {"number_of_replicas": 0, **settings}}}
     doing = f"cloning the index {source}"
     try:
         cluster.call("POST", f"/{source}/{_CLONE}/{target}", body=body, doing=doing, exists_ok=True)
@@ -124,8 +124,10 @@ def _clone(cluster: Cluster, source: str, target: str) -> bool:
 
 def _finish(cluster: Cluster, draft: str, name: str, snapshot: Snapshot) -> bool:
     """The draft's clone under the right name, merged; False, and gone again, when deleted documents are left in it."""
-    if _clone(cluster, draft, name):
-        merge(cluster, name, cluster.settings.shards)
+    shards = cluster.settings.shards
+    if _clone(cluster, draft, name, merging_apart(cluster, draft, shards)):
+        drop_deleted(cluster, name)
+        merge(cluster, name, shards)
         try:
             check_count(cluster, name, snapshot)
         except CheckFailedError as error:

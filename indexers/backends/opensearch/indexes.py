@@ -70,36 +70,34 @@ def merge(cluster: Cluster, name: str, shards: int, patience: float = 0.0) -> No
     """
     deadline = time.monotonic() + patience
     while True:
-        found = stats(cluster, name, "store,docs")
-        live, deleted = found["docs"]["count"], found["docs"]["deleted"]
-        if deleted:
-            _drop_deleted(cluster, name, live / (live + deleted) * found["store"]["size_in_bytes"] / shards)
+        if stats(cluster, name, "docs")["docs"]["deleted"]:
+            body = {"index": merging_apart(cluster, name, shards)}
+            cluster.call("PUT", f"/{name}/_settings", body=body, doing=f"preparing to merge {name}")
+            drop_deleted(cluster, name)
         _force_merge(cluster, name, {"max_num_segments": SEGMENTS})
         if time.monotonic() > deadline or not stats(cluster, name, "docs")["docs"]["deleted"]:
             return
         time.sleep(_LEASE_LOOK_EVERY)
 
 
-def _drop_deleted(cluster: Cluster, name: str, size: float) -> None:
-    """Write every segment that has deleted documents anew without them, as many at once as there are large ones.
+def merging_apart(cluster: Cluster, name: str, shards: int) -> dict[str, Any]:
+    """Settings for `drop_deleted`, of this index or of a clone: large segments stay apart, so that each has a thread of its own; small ones join one of them."""
+    found = stats(cluster, name, "store,docs")
+    live, deleted = found["docs"]["count"], found["docs"]["deleted"]
+    size = live / max(1, live + deleted) * found["store"]["size_in_bytes"] / shards
+    return {_THREADS: SEGMENTS, _LEFT_DELETED: 0, _LARGEST: f"{max(_SMALL_SEGMENT, int(1.1 * size / SEGMENTS))}b"}
 
-    Args:
-        size: bytes of a shard without them.
-    """
-    # Large ones stay apart, so that each has a thread of its own; small ones join one of them.
-    largest = max(_SMALL_SEGMENT, int(1.1 * size / SEGMENTS))
-    meanwhile = {
-        "merge.scheduler.max_thread_count": SEGMENTS,
-        "merge.policy.expunge_deletes_allowed": 0,
-        "merge.policy.max_merged_segment": f"{largest}b",
-    }
-    _set(cluster, name, meanwhile)
+
+_THREADS = "merge.scheduler.max_thread_count"
+_LEFT_DELETED = "merge.policy.expunge_deletes_allowed"
+_LARGEST = "merge.policy.max_merged_segment"
+
+
+def drop_deleted(cluster: Cluster, name: str) -> None:
+    """Write every segment that has deleted documents anew without them, by the settings `merging_apart`, which are taken back."""
     _force_merge(cluster, name, {"only_expunge_deletes": "true"})
-    _set(cluster, name, dict.fromkeys(meanwhile))
-
-
-def _set(cluster: Cluster, name: str, settings: dict[str, Any]) -> None:
-    cluster.call("PUT", f"/{name}/_settings", body={"index": settings}, doing=f"preparing to merge {name}")
+    body = {"index": dict.fromkeys((_THREADS, _LEFT_DELETED, _LARGEST))}
+    cluster.call("PUT", f"/{name}/_settings", body=body, doing=f"merging the index {name}")
 
 
 def _force_merge(cluster: Cluster, name: str, params: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ Pure data; nothing here sends a request. Why each line of the mapping is as it i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,13 +83,13 @@ def meta_of(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def documents(snapshot: Snapshot) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(id, document) of every entity in id order, streaming.
+def documents(snapshot: Snapshot, numbers: Collection[int] | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(id, document) of every entity in id order, streaming; or of the rows of these numbers alone.
 
     `keywords` is S ∪ {self}: S in generation order, then the own text's keyword unless S has it. A query's document keeps
     S itself in `generated`, so that it can be read back as it was.
     """
-    for batch in snapshot.batches():
+    for batch in snapshot.batches() if numbers is None else snapshot.sample(numbers):
         columns = (batch[name].to_pylist() for name in ("id", "text", "self", "keywords"))
         for id_, text, own, words in zip(*columns, strict=True):
             yield id_, document(snapshot.side, id_, text, own, words)

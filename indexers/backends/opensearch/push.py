@@ -50,11 +50,12 @@ def push(cluster: Cluster, prefix: str, snapshot: Snapshot, base: Snapshot | Non
     if not state.complete:
         if not state.write_blocked:
             written += _fill(cluster, state, snapshot)
-            # A node that died in mid-write may fill gaps in the order of operations with marks, which count as deleted documents.
-            merge(cluster, state.name, state.shards, LEASE_SECONDS)
-            check_count(cluster, state.name, snapshot)
-            cluster.call("PUT", f"/{state.name}/_block/write", doing=f"freezing the index {state.name}")
+        # A node that died in mid-write may fill gaps in the order of operations with marks, which count as deleted documents.
+        merge(cluster, state.name, state.shards, LEASE_SECONDS)
         check_count(cluster, state.name, snapshot)
+        if not state.write_blocked:
+            cluster.call("PUT", f"/{state.name}/_block/write", doing=f"freezing the index {state.name}")
+            check_count(cluster, state.name, snapshot)
     _set_replicas(cluster, state)
     if not state.complete:
         mark(cluster, state, complete=True)

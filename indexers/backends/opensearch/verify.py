@@ -68,7 +68,7 @@ def _compare(
 def _check_documents(cluster: Cluster, index: str, snapshot: Snapshot) -> int:
     """Compare a sample that is always the same for one snapshot; the number of documents compared."""
     chosen = sample(snapshot)
-    sampled = (document for number, document in enumerate(documents(snapshot)) if number in chosen)
+    sampled = documents(snapshot, chosen)
     while batch := dict(islice(sampled, _MGET)):
         doing = f"reading documents of {index}"
         answer = cluster.call("POST", f"/{index}/_mget", body={"ids": list(batch)}, doing=doing)
