@@ -143,12 +143,13 @@ def test_a_coordinator_that_is_killed_and_a_broker_that_forgets_everything(fleet
 
 
 def test_clocks_that_jump_cost_nothing(fleet: Fleet) -> None:
+    # A worker's own delay counts: twelve seconds for two of them, however fast they start.
     with fleet.clock_that_jumps(-7200, after=6):
-        fleet.worker()
+        fleet.worker(generator__scripted__delay="0.1")
     with fleet.clock_that_jumps(+7200, after=6):
-        fleet.worker()
+        fleet.worker(generator__scripted__delay="0.1")
     with fleet.clock_that_jumps(+3600, after=8):
-        coordinator = fleet.rebuild(generator__scripted__delay="0.1")
+        coordinator = fleet.rebuild()
     outcome = fleet.outcome(coordinator)
     assert outcome["snapshot"] == fleet.calm(generator__scripted__delay="0")
     # Who is at a shard keeps it: silence is measured by counting heartbeats, not by comparing clocks.
@@ -161,10 +162,11 @@ def test_clocks_that_jump_cost_nothing(fleet: Fleet) -> None:
 
 @pytest.mark.drill
 def test_a_message_that_comes_back_while_its_shard_is_slow(fleet: Fleet) -> None:
-    first = fleet.worker(fleet__visibility_seconds="2")
-    coordinator = fleet.rebuild(fleet__first_items="240", generator__scripted__delay="0.15")
+    first = fleet.worker(fleet__visibility_seconds="2", generator__scripted__delay="0.15")
+    coordinator = fleet.rebuild(fleet__first_items="240")
     fleet.wait_until(lambda run: run.held)
-    # Workers look for messages to deliver again every ten seconds; one at work does not look at all.
+    # A worker looks for messages to deliver again soon after it started, then seldom; one at work does not look at all.
+    time.sleep(4)
     second = fleet.worker(fleet__visibility_seconds="2")
     outcome = fleet.outcome(coordinator)
     assert outcome["snapshot"] == fleet.calm(generator__scripted__delay="0")
@@ -222,8 +224,8 @@ def test_two_coordinators_and_cancel(fleet: Fleet) -> None:
 
 
 def test_a_task_of_another_format_is_refused_with_the_reason(fleet: Fleet) -> None:
-    worker = fleet.worker()
-    coordinator = fleet.rebuild(fleet__first_items="1000", generator__scripted__delay="0.02")
+    worker = fleet.worker(generator__scripted__delay="0.02")
+    coordinator = fleet.rebuild(fleet__first_items="1000")
     run = fleet.wait_until(lambda run: run.held)
     opened = open_run(fleet.store, "item")
     assert opened is not None
