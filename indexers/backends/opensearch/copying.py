@@ -1,6 +1,6 @@
 """Push by difference: the index of a snapshot from the index of its parent, copied by the cluster, plus what changed.
 
-clone (hard links) -> change documents -> freeze -> clone once more -> merge; then `push` goes on as if it had written it all.
+clone (hard links) -> change documents -> freeze -> clone once more -> merge; then `push` goes on with replicas and the mark.
 The second clone makes it exact: an index keeps deleted documents for the recovery of copies until a timer lets go of them
 (half a minute), and till then they count in the statistics behind scores. A new clone owes nobody anything, so that
 its merge drops them at once. Whatever does not work here is no error: the snapshot is written in full instead.
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 def copy_and_change(cluster: Cluster, prefix: str, base: Snapshot, snapshot: Snapshot) -> int | None:
-    """Make the snapshot's index out of its parent's. It is then as a full write would have left it, not yet frozen.
+    """Make the snapshot's index out of its parent's. It is then merged and frozen, and not yet marked.
 
     Returns:
         The number of documents changed, new or removed; None when it has to be written in full: the parent is not
@@ -123,7 +123,7 @@ def _clone(cluster: Cluster, source: str, target: str, settings: dict[str, Any])
 
 
 def _finish(cluster: Cluster, draft: str, name: str, snapshot: Snapshot) -> bool:
-    """The draft's clone under the right name, merged; False, and gone again, when deleted documents are left in it."""
+    """The draft's clone under the right name, frozen as the draft is, and merged; False, and gone again, when deleted documents are left in it."""
     shards = cluster.settings.shards
     if _clone(cluster, draft, name, merging_apart(cluster, draft, shards)):
         drop_deleted(cluster, name)

@@ -50,7 +50,8 @@ def push(cluster: Cluster, prefix: str, snapshot: Snapshot, base: Snapshot | Non
     if not state.complete:
         if not state.write_blocked:
             written += _fill(cluster, state, snapshot)
-        # A node that died in mid-write may fill gaps in the order of operations with marks, which count as deleted documents.
+        # A clone's push may have died before its merge. A node that died in mid-write may fill gaps in the order of operations with
+        # marks, which count as deleted documents.
         merge(cluster, state.name, state.shards, LEASE_SECONDS)
         check_count(cluster, state.name, snapshot)
         if not state.write_blocked:
