@@ -4,12 +4,14 @@ BACKEND ?= memory
 
 # make drill: long fault drills, a table at the end (DRILL_KILLS=1000, DRILL_CUT=60 seconds). make bench-learning: the sample's
 # training on three seeds. make bench-scale: 10,000 to 1,000,000 items.
-.PHONY: setup demo test test-fast clients-test drill audit sbom check bench bench-learning bench-scale docs pictures pins images chart-test chart-lint chart-readme
+.PHONY: setup demo test test-fast test-lowest clients-test drill audit sbom check bench bench-learning bench-scale docs pictures pins images chart-test chart-lint chart-readme
 
 setup:
 	@requirements/install.sh
 
-demo: setup
+# The embedded demo needs less than the suite: a smaller environment, unless there is the whole one.
+demo:
+	@requirements/install.sh $(if $(filter memory,$(BACKEND)),demo)
 	@$(BIN)/cogr-train demo --backend $(BACKEND)
 
 # Two processes at once, a file of tests in one of them; a thread each, since threads that spin take the other's core.
@@ -26,6 +28,10 @@ test-fast: setup
 # Every client with its own tools: needs node, npm, Maven, curl and jq, and the network the first time.
 clients-test: setup
 	@$(BIN)/python -m pytest tests/ops/test_clients.py tests/ops/test_client_docs.py tests/ops/test_client_frameworks.py
+
+# The tests that need no server and no model, with the lowest versions that pyproject.toml declares.
+test-lowest: setup
+	@OMP_NUM_THREADS=1 requirements/lowest.sh -n $(PROCESSES) tests/cogr tests/indexers tests/ops
 
 # Known vulnerabilities, asked of the advisory services of PyPI and npm; fails where they can't be reached.
 audit: setup

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from cogr.spool import Spool
 
-# pa.array, Array.to_numpy and Python scalars in pyarrow.compute import pandas wherever that is installed, which costs a
+# pa.array, Array.to_numpy, DataType.to_pandas_dtype and Python scalars in pyarrow.compute import
+# pandas: some fail where there is none, and where there is one, it costs a
 # second at the start of every process. The two functions below do not.
 
 
@@ -29,7 +30,7 @@ def arrow_strings(texts: Iterable[str]) -> pa.Array:
 
 def integers(array: pa.Array) -> NDArray[Any]:
     """The values of an Arrow array of integers without nulls; no copy."""
-    values = np.frombuffer(array.buffers()[1] or b"", array.type.to_pandas_dtype())
+    values = np.frombuffer(array.buffers()[1] or b"", np.dtype(str(array.type)))
     return values[array.offset : array.offset + len(array)]
 
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shlex
+import shutil
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, NoReturn
 
 import typer
@@ -98,8 +100,23 @@ def note(message: str) -> None:
 
 
 def next_command(command: str) -> None:
-    """Say what to type next."""
-    note(f"Next: {command}")
+    """Say what to type next, as a line that works as it stands: see `runnable`."""
+    note(f"Next: {runnable(command)}")
+
+
+def runnable(command: str) -> str:
+    """The command line with the path of its program, where the name alone would not be found.
+
+    A virtual environment that is not activated (`make demo` leaves one) is not on the PATH. The
+    path is relative to the working directory where the program lies below it.
+    """
+    program, space, rest = command.partition(" ")
+    beside = Path(sys.executable).parent / program
+    if shutil.which(program) or not beside.is_file():
+        return command
+    if beside.is_relative_to(Path.cwd()):
+        beside = beside.relative_to(Path.cwd())
+    return f"{shlex.quote(str(beside))}{space}{rest}"
 
 
 def _console(*, stderr: bool) -> Console:

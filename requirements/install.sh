@@ -1,9 +1,13 @@
 #!/bin/sh
-# Makes .venv from the pins, and does nothing when neither they nor pyproject.toml changed. Run by `make setup`.
+# Makes .venv from the pins, and does nothing when neither they nor pyproject.toml changed.
+# Run by `make setup`, and with the argument `demo` by `make demo`, which needs less.
 # PYTHON names the interpreter; the first Python >= 3.11 on the PATH otherwise.
+# TORCH=cuda takes PyTorch's build for GPUs; PyTorch's build for the CPU otherwise, where it
+# can be had.
 set -eu
 cd "$(dirname "$0")/.."
 venv=.venv
+wanted=${1:-dev}
 
 fail() {
   echo "$1" >&2
@@ -25,6 +29,33 @@ find_python() {
 fingerprint() {
   cat requirements/*.txt requirements/install.sh pyproject.toml | cksum
   pwd
+  echo "${TORCH:-cpu}"
+}
+
+# True where the environment was made from today's pins, for $wanted or for more.
+is_made() {
+  [ -x "$venv/bin/python" ] || return 1
+  made=$(cat "$venv/.made-from" 2>/dev/null) || return 1
+  [ "$made" = "$(fingerprint; echo "$wanted")" ] || [ "$made" = "$(fingerprint; echo dev)" ]
+}
+
+# The pins of $wanted. uv itself knows where PyTorch's CPU builds are; they need none of CUDA's
+# libraries. Where they can't be reached, the package index has its one build for Linux, with CUDA.
+install_pins() {
+  list="requirements/$wanted.txt"
+  if [ "${TORCH:-cpu}" = cpu ] && [ "$(uname -sm)" = "Linux x86_64" ]; then
+    without_cuda="$venv/without-cuda.txt"
+    grep -vE '^(nvidia|cuda)-' "$list" >"$without_cuda"
+    if UV_HTTP_RETRIES=1 "$uv" pip install --quiet --no-deps --torch-backend cpu \
+      -r "$without_cuda" 2>"$venv/torch-cpu.log"; then
+      return
+    fi
+    echo "PyTorch's build for the CPU could not be installed: $(head -n 1 "$venv/torch-cpu.log")" >&2
+    echo "Taking the package index's build with CUDA's libraries, 3 GB more. It runs on the CPU." >&2
+    # The libraries that torch links must be there; these it loads on a GPU alone.
+    [ "$wanted" != demo ] || { list="$venv/demo.txt"; grep -vE '^(triton|nvidia-cusolver|nvidia-nvtx)=' requirements/demo.txt >"$list"; }
+  fi
+  "$uv" pip install --quiet --no-deps -r "$list"
 }
 
 # Where uv keeps what it fetches: its own place, or beside the project where that can't be written (a read-only home).
@@ -45,7 +76,11 @@ find_uv() {
   fi
 }
 
-if [ -x "$venv/bin/python" ] && [ "$(cat "$venv/.made-from" 2>/dev/null)" = "$(fingerprint)" ]; then
+case "$wanted" in
+  dev | demo) ;;
+  *) fail "install.sh takes 'demo' or nothing, and was given '$wanted'." ;;
+esac
+if is_made; then
   exit 0
 fi
 python=$(find_python)
@@ -59,6 +94,6 @@ fi
 choose_uv_cache
 uv=$(find_uv)
 export VIRTUAL_ENV="$PWD/$venv"
-"$uv" pip install --quiet --no-deps -r requirements/dev.txt
+install_pins
 "$uv" pip install --quiet --no-deps --editable . --editable ops/clients/python
-fingerprint >"$venv/.made-from"
+{ fingerprint; echo "$wanted"; } >"$venv/.made-from"

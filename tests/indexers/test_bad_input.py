@@ -127,6 +127,7 @@ def test_a_flipped_byte_and_another_normaliser(shop: Path, cogr_index: Command) 
 
 
 def test_models_that_are_none(shop: Path, cogr_index: Command) -> None:
+    pytest.importorskip("transformers")
     (shop / "model").mkdir()
     endpoint = ("rebuild", "--side", "item", "--generator", "openai", "--set", "generator.model=m")
     bad(cogr_index(*endpoint), "needs generator.openai.base_url")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from indexers import console
 from tests.indexers.conftest import Command
 
 
@@ -35,7 +36,7 @@ def test_json_names_what_scripts_need_and_prints_nothing_else(shop: Path, cogr_i
     ended = cogr_index("rebuild", "--side", "item", "--json")
     assert ended.out.count("\n") == 1
     assert {"snapshot", "items", "failures", "seconds"} <= set(ended.json)
-    assert "Next: cogr-index rebuild --side query" in ended.err
+    assert console.runnable("cogr-index rebuild --side query") in ended.err
 
 
 def test_given_keywords_take_the_place_of_generated_ones(shop: Path, cogr_index: Command) -> None:
@@ -110,4 +111,4 @@ def test_inspect_says_what_is_in_the_data(shop: Path, cogr_index: Command) -> No
     assert cogr_index("inspect", "--json").json["advice"]
     shown = cogr_index("inspect")
     assert shown.status == 0
-    assert "Next: cogr-index rebuild --side item" in shown.err
+    assert console.runnable("cogr-index rebuild --side item") in shown.err

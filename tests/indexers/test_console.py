@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -31,8 +32,21 @@ console.run(app)
 """
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, check=False)
+BIN = Path(sys.executable).parent
+ACTIVATED = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+
+
+def run(
+    *arguments: str, environment: dict[str, str] = ACTIVATED, folder: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+        cwd=folder,
+    )
 
 
 @pytest.mark.parametrize(("kind", "status"), [("data", 2), ("check", 1), ("service", 3)])
@@ -72,3 +86,12 @@ def test_json_is_one_object_and_nothing_else_on_standard_output() -> None:
 
 def test_text_of_items_is_not_read_as_markup() -> None:
     assert run("show").stdout == "[bold]sofa[/bold] :smile:\n"
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_the_next_command_works_where_the_environment_is_not_activated(tmp_path: Path, inside: bool) -> None:
+    folder = BIN.parent.parent if inside else tmp_path
+    program = str(BIN.relative_to(folder) / "cogr-index") if inside else str(BIN / "cogr-index")
+    done = run("show", environment={**os.environ, "PATH": "/usr/bin:/bin"}, folder=folder)
+    assert done.stderr.splitlines()[-1] == f"Next: {program} search sofa"
+    assert subprocess.run([program, "--help"], cwd=folder, capture_output=True, check=False).returncode == 0

@@ -273,7 +273,7 @@ def test_the_demo(shown: Shown) -> None:
     assert sum(line.startswith(("item ", "query ")) for line in ended.stdout.splitlines()) == 5
     assert "round 2: training the item side" in ended.stderr
     assert "Loading weights" not in ended.stderr
-    assert "Next: cogr-index search -c .demo/cogr.toml" in ended.stderr
+    assert "cogr-index search -c .demo/cogr.toml" in ended.stderr
     report = (folder / ".demo" / "report.html").read_text("utf-8")
     assert "2 rounds after SFT" in report
     assert report.count("<article>") == 5
