@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -46,3 +47,18 @@ def test_the_wheel_installs_without_torch_and_its_commands_run(tmp_path: Path) -
     for command in COMMANDS:
         assert "Usage" in run(python.parent / command, "--help", cwd=tmp_path)
     assert "ok       cogr" in run(python.parent / "cogr-ops", "doctor", cwd=tmp_path)
+
+
+@pytest.mark.slow
+def test_the_line_of_the_readme_installs_from_a_clone_and_extras_come_later(tmp_path: Path) -> None:
+    line = re.search(r"pip install '\.\[(\w+)\]'", (ROOT / "README.md").read_text("utf-8"))
+    assert line is not None
+    run(sys.executable, "-m", "venv", tmp_path / "venv", cwd=tmp_path)
+    python = tmp_path / "venv" / "bin" / "python"
+    clone = tmp_path / "clone"
+    shutil.copytree(ROOT, clone, ignore=shutil.ignore_patterns(".*", "node_modules", "site", "dist"))
+    run(python, "-m", "pip", "install", "--quiet", f".[{line[1]}]", cwd=clone)
+    assert "ok       statistical" in run(python.parent / "cogr-ops", "doctor", cwd=tmp_path)
+    # What errors say for a missing extra: nothing is fetched of cogr itself.
+    run(python, "-m", "pip", "install", "--quiet", "cogr[openai]", cwd=tmp_path)
+    assert "ok       openai" in run(python.parent / "cogr-ops", "doctor", cwd=tmp_path)
