@@ -95,7 +95,9 @@ class Dataset:
         if not queries:
             sizes = ", ".join(f"{name} {len(self.queries.get(name, ()))}" for name in SPLITS)
             advice = (
-                "set dataset.dev_share to take some from train" if split == "dev" else "bring labelled queries for it"
+                "set dataset.dev_share to take some from train"
+                if split == "dev" and self.queries.get("train")
+                else "bring labelled queries for it"
             )
             raise DataError(
                 f"The {split} split of the data set {self.name} has no queries with a relevant item ({sizes}); {advice}."

@@ -233,7 +233,7 @@ class Builder:
             items = frozenset(item for item, grade in self._judged.get(id_, {}).items() if grade >= threshold)
             if items:
                 found[id_] = items
-        if not found and (self._judgements or self._queries):
+        if not found and self._judgements:
             raise DataError(
                 f"The data set {self.name} has no relevant items: none of its {self._judgements} judgements reaches the "
                 f"grade {threshold:g}; check the labels or lower dataset.threshold."

@@ -193,6 +193,32 @@ def test_catalogue_without_queries(tmp_path: Path) -> None:
         dataset.require("test")
 
 
+@pytest.mark.parametrize("labels", ["absent", "empty"])
+def test_queries_without_labels_are_legal_in_every_format(tmp_path: Path, labels: str) -> None:
+    jsonl, beir, parquet = (
+        write(tmp_path / name) for name, write in (("j", write_jsonl), ("b", write_beir), ("p", write_parquet))
+    )
+    if labels == "absent":
+        for path in (jsonl / "labels.jsonl", parquet / "labels.parquet", *(beir / "qrels").iterdir()):
+            path.unlink()
+    else:
+        (jsonl / "labels.jsonl").write_text("\n")
+        pq.write_table(pa.table({"query": [], "item": []}), parquet / "labels.parquet")
+        for path in (beir / "qrels").iterdir():
+            path.write_text("query-id\tcorpus-id\tscore\n")
+    catalogue = write_jsonl(tmp_path / "catalogue", queries=[], labels=[])
+    expected = load_dataset("jsonl", catalogue).dataset_hash
+    for loader, folder in (("jsonl", jsonl), ("beir", beir), ("parquet", parquet)):
+        dataset = load_dataset(loader, folder)
+        assert [query.id for query in dataset.entities("query")] == [query["id"] for query in QUERIES]
+        assert (dataset.all_queries(), dataset.dataset_hash) == ([], expected)
+        assert dataset.notes == {"queries without a relevant item": 12}
+        with pytest.raises(
+            DataError, match=r"The test split .* has no queries with a relevant item .*; bring labelled"
+        ):
+            dataset.require("test")
+
+
 def test_weights_and_integer_ids(tmp_path: Path) -> None:
     items = [{"id": 7, "title": "Seven"}]
     queries = [{"id": 1, "text": "seven", "weight": 2.5, "split": "train"}]
@@ -287,8 +313,7 @@ class TitledDoc(NamedTuple):
 def test_ir_datasets_errors(registered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SettingsError, match=r"knows no data set 'cogr-shop/none'; see https://ir-datasets.com"):
         load_dataset("ir_datasets:cogr-shop/none")
-    with pytest.raises(DataError, match="ir_datasets:cogr-docs has no queries"):
-        load_dataset("ir_datasets:cogr-docs")
+    assert [item.id for item in load_dataset("ir_datasets:cogr-docs").items] == ["d1", "d2"]
     with pytest.raises(ServiceError, match=r"ir_datasets:cogr-gone docs can't be fetched"):
         load_dataset("ir_datasets:cogr-gone")
     with pytest.raises(SettingsError, match=r"keeps its own files; remove dataset.path"):
