@@ -146,4 +146,4 @@ def test_what_only_the_snapshot_knows_is_gone(items: list[Item], more: set[str])
     dataset = Dataset("shop", spooled(items), {}, {}, {}, "", updated={"item": times or {"": now}})
     changes = changes_since(dataset, "item", now, known)
     assert changes.deletes == more - {item.id for item in items}
-    assert changes.upserts == {item.id: item for item in items if times[item.id] >= now}
+    assert changes.upserts == {item.id: item for item in items if item.id not in more or times[item.id] >= now}
