@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 from rich.console import Console
 
+from cogr.log_formats import LogFormat
 from cogr.records import Side
 from indexers import console
 from indexers.telemetry import logs
@@ -62,6 +63,19 @@ class WorkersName(StrEnum):
 
 SideOption = Annotated[SideName, typer.Option("--side", help="Which side: items or queries.")]
 BackendOption = Annotated[BackendName | None, typer.Option("--backend", help="Instead of the configuration's backend.")]
+
+# How a query log is written.
+FormatOption = Annotated[
+    LogFormat, typer.Option("--format", help="How the logs are written; auto: what the first lines look like.")
+]
+ColumnOption = Annotated[
+    str | None,
+    typer.Option("--column", help="CSV column or JSON field of the query; query, search_term and the like by default."),
+]
+CountColumnOption = Annotated[
+    str | None, typer.Option("--count-column", help="The same for how often it was asked; count by default.")
+]
+ParameterOption = Annotated[str, typer.Option("--parameter", help="URL parameter of the query in an access log.")]
 
 
 @dataclass(frozen=True)

@@ -93,6 +93,8 @@ def updated(out: Console, values: Mapping[str, Any]) -> None:
     """What an update did."""
     shown = ("parent", "snapshot", "changed", "gone", "carried", "generated", "failures", "items", "keywords")
     facts(out, "Updated", {name: values[name] for name in (*shown, "seconds", "index", "published")})
+    if "log" in values:
+        facts(out, "Log", values["log"])
     if "drift" in values:
         facts(out, "Drift of the statistics behind scores (relative errors)", values["drift"])
 
@@ -106,7 +108,8 @@ def after_rebuild(workspace: Workspace, outcome: Outcome) -> str:
         return f"cogr-index publish {snapshot.id}"
     if workspace.backend.serving().get("query") is None:
         return "cogr-index rebuild --side query"
-    return 'cogr-index search "some query", or cogr-train evaluate --split test'
+    more = ", or cogr-train evaluate --split test" if workspace.dataset.queries.get("test") else ""
+    return f'cogr-index search "some query"{more}'
 
 
 def verified(out: Console, found: Mapping[str, Mapping[str, Any]]) -> None:

@@ -7,16 +7,28 @@ What a generator wrote for an entity that did not change is carried over. A gene
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from cogr.datasets.changes import Changes, changes_of_ids, changes_of_log, changes_since, read_changes, read_ids
+from cogr.datasets.changes import (
+    Changes,
+    LogChanges,
+    changes_of_ids,
+    changes_of_log,
+    changes_since,
+    read_changes,
+    read_ids,
+)
+from cogr.datasets.logs import LogOptions, read_log
+from cogr.datasets.reading import json_records
 from cogr.errors import SettingsError, SnapshotError
-from cogr.records import Query, Side
+from cogr.keywords import normalise
+from cogr.records import Query, Side, self_text
 from cogr.snapshots import Snapshot, open_snapshot
+from cogr.store import storage_errors
 from indexers.backends.checks import check_side
 from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.opensearch.drift import Drift
@@ -54,9 +66,10 @@ class UpdateWishes:
         changed: a file of changes (`cogr.datasets.changes.read_changes`).
         ids: a file of ids; the data set says what has become of them.
         since: entities that the data set says were updated since then; what it no longer has is gone.
-        log: a search log; queries in it that became frequent get keywords.
+        log: the files of a search log; queries in it that became frequent get keywords.
+        log_options: how the log is written.
         min_count: how often a query of the log must have been asked.
-        save: a file for the log's new queries, as records of the data set.
+        save: a file for the log's queries that the data set lacks, as records of it; written last.
         parent: the snapshot to start from; what serves by default.
         in_place: change the index that serves instead of making a new one.
         push: write the snapshot to the backend.
@@ -68,7 +81,8 @@ class UpdateWishes:
     changed: Path | None = None
     ids: Path | None = None
     since: datetime | None = None
-    log: Path | None = None
+    log: Sequence[Path] | None = None
+    log_options: LogOptions = field(default_factory=LogOptions)
     min_count: int = 10
     save: Path | None = None
     parent: str | None = None
@@ -80,7 +94,7 @@ class UpdateWishes:
 
 @dataclass(frozen=True)
 class Updated:
-    """What an update came to. `carried` counts the rows that are the parent's."""
+    """What an update came to. `carried` counts the rows that are the parent's, `log` what a search log held."""
 
     outcome: Outcome
     parent: str
@@ -88,12 +102,15 @@ class Updated:
     gone: int
     carried: int
     drift: Drift | None = None
+    log: Mapping[str, int] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """For --json."""
         counts: dict[str, Any] = {"changed": self.changed, "gone": self.gone, "carried": self.carried}
         if self.drift:
             counts["drift"] = asdict(self.drift)
+        if self.log is not None:
+            counts["log"] = dict(self.log)
         return {"parent": self.parent, **counts, **self.outcome.as_dict()}
 
 
@@ -115,7 +132,8 @@ def run_update(workspace: Workspace, wishes: UpdateWishes, bar: ProgressBar, say
     with asked as means, reported(workspace.store, "update", side, means) as report:
         with stage("load", side):
             parent = _parent(workspace, wishes)
-            changes = find_changes(workspace, wishes, parent)
+            log = _read_log(workspace, wishes, parent, say)
+            changes = log.changes if log else find_changes(workspace, wishes, parent)
             after = workspace.with_dataset(changes.applied_to(workspace.dataset))
             whole = make_job(after, Wishes(side, push=wishes.push))
         with whole.generator:
@@ -129,8 +147,10 @@ def run_update(workspace: Workspace, wishes: UpdateWishes, bar: ProgressBar, say
             outcome, drift = replace(outcome, index=changed.index, published=True), changed.drift
         outcome = finished(report, outcome)
     metrics.write(workspace.settings.metrics)
-    carried = rebuilt.snapshot.manifest.entities - len(job.entities)
-    return Updated(outcome, parent.id, len(changes.upserts), len(changes.deletes), carried, drift)
+    carried, counts = rebuilt.snapshot.manifest.entities - len(job.entities), None
+    if log:
+        counts = {**log.counts(), "saved": _save(wishes.save, log.unsaved)}
+    return Updated(outcome, parent.id, len(changes.upserts), len(changes.deletes), carried, drift, counts)
 
 
 def _change_in_place(workspace: Workspace, parent: Snapshot, snapshot: Snapshot, say: Say) -> Changed:
@@ -171,6 +191,16 @@ def _check_wishes(wishes: UpdateWishes) -> None:
         raise SettingsError("--from-log is of searches; give it with --side query.")
     if wishes.save is not None and wishes.log is None:
         raise SettingsError("--save keeps the queries of a log; give it with --from-log.")
+    if wishes.save is not None and wishes.save.suffix != ".jsonl":
+        raise SettingsError(f"--save writes JSON lines; name a file that ends in .jsonl, not {wishes.save.name}.")
+    if wishes.save is not None and not wishes.save.absolute().parent.is_dir():
+        raise SettingsError(f"The folder of --save {wishes.save} is not there; make it, or name another file.")
+    if (
+        wishes.save is not None
+        and not wishes.save.exists()
+        and (packed := wishes.save.with_suffix(".jsonl.gz")).exists()
+    ):
+        raise SettingsError(f"--save {wishes.save} would hide {packed}, which is read now; unpack that first.")
 
 
 def _parent(workspace: Workspace, wishes: UpdateWishes) -> Snapshot:
@@ -181,31 +211,48 @@ def _parent(workspace: Workspace, wishes: UpdateWishes) -> Snapshot:
 
 
 def find_changes(workspace: Workspace, wishes: UpdateWishes, parent: Snapshot) -> Changes:
-    """What changed, by the one way that was given."""
+    """What changed, by the one way that was given, which is no log."""
     if wishes.changed is not None:
-        return read_changes(wishes.changed, wishes.side)
+        return read_changes(wishes.changed, wishes.side, workspace.settings.publish.fields)
     if wishes.ids is not None:
         return changes_of_ids(workspace.dataset, wishes.side, read_ids(wishes.ids), parent.ids())
-    if wishes.log is not None:
-        known = {own for batch in parent.batches() for own in batch["self"].to_pylist()}
-        changes = changes_of_log(wishes.log, wishes.min_count, known)
-        _save(wishes.save, changes)
-        return changes
     assert wishes.since is not None, "one of the four is given"
     return changes_since(workspace.dataset, wishes.side, wishes.since, parent.ids())
 
 
-def _save(path: Path | None, changes: Changes) -> None:
-    """Add the queries to a file of records, for the data set to have them at the next rebuild."""
-    if path is not None and changes.upserts:
-        with path.open("a", encoding="utf-8") as file:
-            file.writelines(
-                json.dumps({"id": q.id, "text": q.text}, ensure_ascii=False) + "\n" for q in _queries(changes)
-            )
+def _read_log(workspace: Workspace, wishes: UpdateWishes, parent: Snapshot, say: Say) -> LogChanges | None:
+    """What the log came to, which is said; None without one."""
+    if wishes.log is None:
+        return None
+    log = read_log(wishes.log, wishes.log_options)
+    known = {own for batch in parent.batches() for own in batch["self"].to_pylist()}
+    saved = {normalise(self_text(query)) for query in workspace.dataset.entities("query")}
+    found = changes_of_log(log, wishes.min_count, known, saved)
+    say(
+        f"log: {found.lines:,} lines read, {found.without:,} of them without a query; {found.queries:,} queries: "
+        f"{found.known:,} known, {found.rare:,} asked less than {wishes.min_count} times, {found.taken:,} taken"
+    )
+    return found
 
 
-def _queries(changes: Changes) -> list[Query]:
-    return [one for one in changes.upserts.values() if isinstance(one, Query)]
+def _save(path: Path | None, queries: Sequence[Query]) -> int:
+    """Add queries to a file of records, for the data set to have them at the next rebuild; how many it had not.
+
+    The file is replaced as a whole: a kill leaves the old one or the new one, and a second time adds nothing.
+    """
+    if path is None:
+        return 0
+    there = {str(record.get("id")) for _, record in json_records(path)} if path.is_file() else set()
+    new = [query for query in queries if query.id not in there]
+    if new:
+        before = path.read_text("utf-8") if path.is_file() else ""
+        end = "" if before.endswith("\n") or not before else "\n"
+        lines = (json.dumps({"id": q.id, "text": q.text}, ensure_ascii=False) + "\n" for q in new)
+        with storage_errors(str(path)):
+            draft = path.with_name(f".{path.name}.new")
+            draft.write_text(before + end + "".join(lines), "utf-8")
+            draft.replace(path)
+    return len(new)
 
 
 def narrowed(whole: Job, parent: Snapshot, changes: Changes) -> Job:

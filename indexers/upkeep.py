@@ -8,8 +8,19 @@ from typing import Annotated
 
 import typer
 
+from cogr.log_formats import LogFormat
 from indexers import console
-from indexers.options import Call, SideName, SideOption, WorkersName, common_options
+from indexers.options import (
+    Call,
+    ColumnOption,
+    CountColumnOption,
+    FormatOption,
+    ParameterOption,
+    SideName,
+    SideOption,
+    WorkersName,
+    common_options,
+)
 from indexers.serving import FieldOption, IntoOption
 
 
@@ -31,14 +42,22 @@ def update(
         ),
     ] = None,
     log: Annotated[
-        Path | None,
-        typer.Option("--from-log", help="Queries, one a line, with --side query: new frequent ones get keywords."),
+        list[Path] | None,
+        typer.Option(
+            "--from-log",
+            help="Query log, with --side query: new frequent queries get keywords. Repeatable; .gz is fine.",
+        ),
     ] = None,
+    format_: FormatOption = LogFormat.auto,
+    column: ColumnOption = None,
+    count_column: CountColumnOption = None,
+    parameter: ParameterOption = "q",
     min_count: Annotated[
         int, typer.Option("--min-count", min=1, help="How often a query of the log must have been asked.")
     ] = 10,
     save: Annotated[
-        Path | None, typer.Option("--save", help="Add the log's new queries to this jsonl file, for the data set.")
+        Path | None,
+        typer.Option("--save", help="Add the log's frequent queries that the data set lacks to this jsonl file of it."),
     ] = None,
     parent: Annotated[
         str | None, typer.Option("--from", metavar="SNAPSHOT", help="Start from this one; what serves by default.")
@@ -58,6 +77,7 @@ def update(
 
     The result equals a rebuild of the changed data. Only what differs is written to the cluster.
     """
+    from cogr.datasets.logs import LogOptions
     from indexers import reports
     from indexers.updating import UpdateWishes, run_update
 
@@ -67,7 +87,8 @@ def update(
         changed=changed,
         ids=ids,
         since=time,
-        log=log,
+        log=log or None,
+        log_options=LogOptions(format_, column, count_column, parameter),
         min_count=min_count,
         save=save,
         parent=parent,
@@ -79,7 +100,8 @@ def update(
     updated = run_update(call.workspace, wishes, reports.progress_bar, console.note)
     payload = updated.as_dict()
     call.emit(payload, lambda out: reports.updated(out, payload))
-    console.next_command(f"cogr-index diff {updated.parent} {updated.outcome.rebuilt.snapshot.id}")
+    if (now := updated.outcome.rebuilt.snapshot.id) != updated.parent:
+        console.next_command(f"cogr-index diff {updated.parent} {now}")
 
 
 @common_options(backend=False)

@@ -6,7 +6,7 @@ What a change means for keywords and indexes is `indexers.updating`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import sha256
@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from cogr.datasets.building import content_hash
-from cogr.datasets.fields import check_id, id_field, number_field, text_field
+from cogr.datasets.fields import check_id, fields_as_json, id_field, number_field, text_field
+from cogr.datasets.logs import QueryLog
 from cogr.datasets.reading import Place, json_records, lines
 from cogr.errors import DataError
 from cogr.items import Items, ItemsSpool, in_id_order
@@ -93,10 +94,13 @@ class Changes:
         )
 
 
-def read_changes(path: Path, side: Side) -> Changes:
+def read_changes(path: Path, side: Side, fields: Sequence[str] = ()) -> Changes:
     """Changes from a jsonl file (or .gz), one a line: a record as in the format `jsonl`, or {"id": ..., "deleted": true}.
 
     The file is a log: of several lines of one id the last one counts.
+
+    Args:
+        fields: names of extra fields that items carry.
 
     Raises:
         DataError: it is not there, or a bad record; names file and line.
@@ -114,7 +118,7 @@ def read_changes(path: Path, side: Side) -> Changes:
         if _deleted(record, place):
             deletes[id_] = None
         else:
-            upserts[id_] = _entity(record, id_, side, place)
+            upserts[id_] = _entity(record, id_, side, place, fields)
     return Changes(side, upserts, frozenset(deletes))
 
 
@@ -125,7 +129,7 @@ def _deleted(record: Mapping[str, Any], place: Place) -> bool:
     return deleted
 
 
-def _entity(record: Mapping[str, Any], id_: str, side: Side, place: Place) -> Entity:
+def _entity(record: Mapping[str, Any], id_: str, side: Side, place: Place, fields: Sequence[str]) -> Entity:
     title, text = text_field(record, "title", place), text_field(record, "text", place)
     title, text = title.replace("\0", ""), text.replace("\0", "")
     if side == "item":
@@ -133,7 +137,7 @@ def _entity(record: Mapping[str, Any], id_: str, side: Side, place: Place) -> En
             raise DataError(
                 f"{place}: the item has neither 'title' nor 'text'; give it one of them, or \"deleted\": true."
             )
-        return Item(id_, title, text)
+        return Item(id_, title, text, fields_as_json(record, fields, place))
     if not text.strip():
         raise DataError(f'{place}: the query {id_!r} has no text; write one, or "deleted": true.')
     return Query(id_, text, number_field(record, "weight", place, default=1.0))
@@ -165,7 +169,9 @@ def changes_of_ids(dataset: Dataset, side: Side, ids: Collection[str], known: Co
 
 
 def changes_since(dataset: Dataset, side: Side, since: datetime, known: SortedStrings) -> Changes:
-    """Entities of the data set whose `updated` is not before this time; ids that only `known` has are deletes.
+    """Entities of the data set whose `updated` is not before this time, and those that `known` lacks, whatever they say.
+
+    Ids that only `known` has are deletes: what came late and what was never dated is not lost.
 
     Raises:
         DataError: no entity of the side says when it was updated.
@@ -177,23 +183,59 @@ def changes_since(dataset: Dataset, side: Side, since: datetime, known: SortedSt
             "changes with --changed or --ids."
         )
     entities = dataset.entities(side)
-    upserts = {entity.id: entity for entity in entities if entity.id in updated and updated[entity.id] >= since}
-    return Changes(side, upserts, frozenset(_absent(known, in_id_order(entities))))
+    new, gone = _only_in_one((entity.id for entity in in_id_order(entities)), known)
+    dated = {id_ for id_, time in updated.items() if time >= since}
+    return Changes(side, {one.id: one for one in entities if one.id in new or one.id in dated}, frozenset(gone))
 
 
-def _absent(known: Iterable[str], entities: Iterable[Entity]) -> Iterator[str]:
-    """Of the known ids those that no entity has; both ascending."""
-    there = (entity.id for entity in entities)
-    next_there = next(there, None)
-    for id_ in known:
-        while next_there is not None and next_there < id_:
-            next_there = next(there, None)
-        if id_ != next_there:
-            yield id_
+def _only_in_one(one: Iterable[str], other: Iterable[str]) -> tuple[set[str], set[str]]:
+    """What only one, and what only the other of two ascending sources has."""
+    only: tuple[set[str], set[str]] = (set(), set())
+    mine, its = iter(one), iter(other)
+    left, right = next(mine, None), next(its, None)
+    while left is not None or right is not None:
+        if left == right:
+            left, right = next(mine, None), next(its, None)
+        elif right is None or (left is not None and left < right):
+            only[0].add(str(left))
+            left = next(mine, None)
+        else:
+            only[1].add(right)
+            right = next(its, None)
+    return only
 
 
-def changes_of_log(path: Path, min_count: int, known: Collection[str]) -> Changes:
-    """Queries of a search log that became frequent: a text a line, or a text, a tab and how often it was asked.
+@dataclass(frozen=True)
+class LogChanges:
+    """What a search log came to. `lines` = `without` + those of the queries; `queries` = `known` + `rare` + `taken`.
+
+    Attributes:
+        changes: queries that became frequent and have no keywords yet.
+        unsaved: queries that are frequent and that the data set lacks, whether they have keywords or not.
+        lines: lines of the log.
+        without: those that hold no query.
+        queries: distinct queries, by their normalised texts.
+        known: of these, how many have keywords already.
+        rare: of the rest, how many were asked less than the least count.
+        taken: the others.
+    """
+
+    changes: Changes
+    unsaved: Sequence[Query]
+    lines: int
+    without: int
+    queries: int
+    known: int
+    rare: int
+    taken: int
+
+    def counts(self) -> dict[str, int]:
+        """The counts by name."""
+        return {name: getattr(self, name) for name in ("lines", "without", "queries", "known", "rare", "taken")}
+
+
+def changes_of_log(log: QueryLog, min_count: int, known: Collection[str], saved: Collection[str]) -> LogChanges:
+    """Queries of a search log that became frequent.
 
     Spellings that are normalised to one text count together; the most frequent one is the query's text. The id comes from
     the normalised text, so that a log that is read twice changes nothing. Memory: the distinct texts of the log.
@@ -201,26 +243,27 @@ def changes_of_log(path: Path, min_count: int, known: Collection[str]) -> Change
     Args:
         min_count: how often a query must have been asked.
         known: normalised texts that have keywords already.
-
-    Raises:
-        DataError: the file is not there, or a count is none; names file and line.
+        saved: normalised texts of the data set's queries.
     """
-    if not path.is_file():
-        raise DataError(f"The log {path} is not there; write one query a line, or a query, a tab and a count.")
     spellings: dict[str, Counter[str]] = {}
-    for number, line in lines(path):
-        text, tab, count = line.strip().partition("\t")
-        if own := normalise(text):
-            spellings.setdefault(own, Counter())[text.strip()] += _count(count, Place(path, number)) if tab else 1
-    frequent = {own: some for own, some in spellings.items() if own not in known and some.total() >= min_count}
-    upserts = {
-        id_: Query(id_, min(some, key=lambda text: (-some[text], text)))
-        for id_, some in ((f"log-{sha256(own.encode()).hexdigest()[:12]}", some) for own, some in frequent.items())
-    }
-    return Changes("query", upserts, frozenset())
+    for searched in log.queries:
+        spellings.setdefault(normalise(searched.text), Counter())[searched.text] += searched.count
+    blank = spellings.pop("", Counter())  # ??? and the like: nothing to write keywords for
+    frequent = {own: _logged(own, some) for own, some in spellings.items() if some.total() >= min_count}
+    new = {own: query for own, query in frequent.items() if own not in known}
+    had = sum(own in known for own in spellings)
+    return LogChanges(
+        Changes("query", {query.id: query for query in new.values()}, frozenset()),
+        [query for own, query in frequent.items() if own not in saved],
+        lines=log.lines,
+        without=log.without + len(blank),
+        queries=len(spellings),
+        known=had,
+        rare=len(spellings) - had - len(new),
+        taken=len(new),
+    )
 
 
-def _count(text: str, place: Place) -> int:
-    if not text.strip().isdecimal():
-        raise DataError(f"{place}: {text!r} is no count; write a query, a tab and how often it was asked.")
-    return int(text)
+def _logged(own: str, spellings: Counter[str]) -> Query:
+    text = min(spellings, key=lambda text: (-spellings[text], text))
+    return Query(f"log-{sha256(own.encode()).hexdigest()[:12]}", text)

@@ -24,22 +24,24 @@ def read(name: str, builder: Builder) -> None:
     Raises:
         MissingExtraError: ir_datasets is not installed.
         SettingsError: it knows no data set of this name.
-        DataError: the data set has no documents, queries or judgements.
+        DataError: the data set has no documents.
         ServiceError: the files can't be fetched.
     """
     parts = _parts(name)
     documents = next(part for part in parts.values())
-    _need(documents, "docs", name)
+    if not documents.has_docs():
+        raise DataError(f"The data set {PREFIX}{name} has no docs; choose one that has.")
     for place, doc in _records(documents.docs_iter, f"{PREFIX}{name} docs"):
-        builder.item(place, doc.doc_id, *_title_and_text(doc))
+        record = doc._asdict() if builder.options.fields else None
+        builder.item(place, doc.doc_id, *_title_and_text(doc), record=record)
     for part in parts.values():
-        for kind in ("queries", "qrels"):
-            _need(part, kind, name)
-        for place, query in _records(part.queries_iter, f"{PREFIX}{name} queries"):
+        queries = part.queries_iter if part.has_queries() else tuple
+        for place, query in _records(queries, f"{PREFIX}{name} queries"):
             if not builder.has_query(query.query_id):
                 builder.query(place, query.query_id, query.default_text())
     for split, part in parts.items():
-        for place, qrel in _records(part.qrels_iter, f"{PREFIX}{name} qrels"):
+        qrels = part.qrels_iter if part.has_qrels() else tuple
+        for place, qrel in _records(qrels, f"{PREFIX}{name} qrels"):
             if split:
                 builder.assign(place, qrel.query_id, split)
             builder.judgement(place, qrel.query_id, qrel.doc_id, float(qrel.relevance))
@@ -69,11 +71,6 @@ def _lookup(load: Callable[[str], Any], name: str) -> Any:
         return load(name)
     except KeyError:
         return None
-
-
-def _need(part: Any, kind: str, name: str) -> None:
-    if not part.has(kind):
-        raise DataError(f"The data set {PREFIX}{name} has no {kind}; choose one that has docs, queries and qrels.")
 
 
 def _records(start: Callable[[], Iterable[Any]], source: str) -> Iterator[tuple[Place, Any]]:

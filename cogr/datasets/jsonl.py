@@ -1,6 +1,6 @@
 """The format `jsonl`, our own: items.jsonl, queries.jsonl and labels.jsonl in one folder, each plain or .gz.
 
-A folder with items.jsonl alone is a catalogue: it can be indexed and searched, but neither trained nor evaluated on.
+Items are all that it takes. Queries without labels get keywords, but nothing can be trained or evaluated on them.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from cogr.errors import DataError
 
 ITEMS_ADVICE = "write one record an item, with id, title and text"
 QUERIES_ADVICE = "labels need queries: write one record a query, with id and text"
-LABELS_ADVICE = "queries need labels: write one record a judgement, with query, item and grade"
 
 
 def read(folder: Path, builder: Builder) -> None:
     for place, record in json_records(need(folder, "items.jsonl", ITEMS_ADVICE)):
         add_item(builder, place, record)
-    if not (find(folder, "queries.jsonl") or find(folder, "labels.jsonl")):
-        return
-    for place, record in json_records(need(folder, "queries.jsonl", QUERIES_ADVICE)):
+    queries, labels = find(folder, "queries.jsonl"), find(folder, "labels.jsonl")
+    for place, record in json_records(queries) if queries else ():
         add_query(builder, place, record)
-    for place, record in json_records(need(folder, "labels.jsonl", LABELS_ADVICE)):
+    for place, record in json_records(labels) if labels else ():
+        if queries is None:
+            need(folder, "queries.jsonl", QUERIES_ADVICE)
         add_label(builder, place, record)
 
 
@@ -37,7 +37,7 @@ def add_item(builder: Builder, place: Place, record: Mapping[str, Any], id_key: 
         raise DataError(f"{place}: the item has neither 'title' nor 'text'; give it one of them.")
     title, text = text_field(record, "title", place), text_field(record, "text", place)
     id_ = id_field(record, id_key, place)
-    builder.item(place, id_, title, text, time_field(record, "updated", place))
+    builder.item(place, id_, title, text, time_field(record, "updated", place), record)
 
 
 def add_query(builder: Builder, place: Place, record: Mapping[str, Any], id_key: str = "id") -> None:

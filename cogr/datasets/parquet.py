@@ -10,30 +10,34 @@ from pathlib import Path
 from typing import Any
 
 from cogr.datasets.building import Builder
-from cogr.datasets.jsonl import ITEMS_ADVICE, LABELS_ADVICE, QUERIES_ADVICE, add_item, add_label, add_query
+from cogr.datasets.jsonl import ITEMS_ADVICE, QUERIES_ADVICE, add_item, add_label, add_query
 from cogr.datasets.loader import Loader
 from cogr.datasets.reading import Place
 from cogr.errors import DataError
 
 
 def read(folder: Path, builder: Builder) -> None:
-    for place, record in _records(_files(folder, "items.parquet", ITEMS_ADVICE), ("id", "title", "text", "updated")):
+    items = _files(folder, "items.parquet", ITEMS_ADVICE)
+    for place, record in _records(items, ("id", "title", "text", "updated", *builder.options.fields)):
         add_item(builder, place, record)
-    if not ((folder / "queries.parquet").exists() or (folder / "labels.parquet").exists()):
-        return
-    queries = _files(folder, "queries.parquet", QUERIES_ADVICE)
+    queries, labels = _find(folder, "queries.parquet"), _find(folder, "labels.parquet")
     for place, record in _records(queries, ("id", "text", "weight", "split", "updated")):
         add_query(builder, place, record)
-    for place, record in _records(_files(folder, "labels.parquet", LABELS_ADVICE), ("query", "item", "grade")):
+    for place, record in _records(labels, ("query", "item", "grade")):
+        if not queries:
+            _files(folder, "queries.parquet", QUERIES_ADVICE)
         add_label(builder, place, record)
 
 
 def _files(folder: Path, name: str, advice: str) -> Sequence[Path]:
-    path = folder / name
-    files = sorted(path.glob("*.parquet")) if path.is_dir() else [path] if path.is_file() else []
-    if not files:
+    if not (files := _find(folder, name)):
         raise DataError(f"{folder} has no {name}: {advice}.")
     return files
+
+
+def _find(folder: Path, name: str) -> Sequence[Path]:
+    path = folder / name
+    return sorted(path.glob("*.parquet")) if path.is_dir() else [path] if path.is_file() else []
 
 
 def _records(files: Sequence[Path], columns: Sequence[str]) -> Iterator[tuple[Place, dict[str, Any]]]:

@@ -22,7 +22,7 @@ _DECODE = json.JSONDecoder().raw_decode
 _JSON_SPACE = " \t\r\n"
 _BOM = b"\xef\xbb\xbf"
 # The csv module refuses fields over 128 KB unless told otherwise, for the whole process.
-_MAX_FIELD_CHARS = 1 << 30
+MAX_FIELD_CHARS = 1 << 30
 
 
 class Place(NamedTuple):
@@ -158,7 +158,7 @@ def table(path: Path, columns: Sequence[str], dialect: Dialect = TSV) -> Iterato
 
 def split_rows(path: Path, dialect: Dialect = TSV) -> Iterator[tuple[Place, list[str]]]:
     """Rows of a table as they stand, header included. Empty lines are skipped."""
-    csv.field_size_limit(_MAX_FIELD_CHARS)
+    csv.field_size_limit(MAX_FIELD_CHARS)
     # A quoted field may hold line ends, so they are given back to the csv module.
     ended = (f"{line}\n" for _, line in lines(path))
     if dialect.quoted:
@@ -205,4 +205,4 @@ def json_array(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
 
 
 def _called(dialect: Dialect) -> str:
-    return "tabs" if dialect.delimiter == "\t" else "commas"
+    return {"\t": "tabs", ",": "commas", ";": "semicolons"}.get(dialect.delimiter, repr(dialect.delimiter))

@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from cogr.errors import StorageError
-from indexers.options import Call, common_options
-from ops.shadow.formats import CLICKS, LogFormat
+from cogr.log_formats import CLICKS, LogFormat
+from indexers.options import Call, ColumnOption, CountColumnOption, FormatOption, ParameterOption, common_options
 
 if TYPE_CHECKING:
     from indexers.workspace import Workspace
@@ -30,7 +30,9 @@ def shadow(
         Path, typer.Option("--present", help="JSON body of today's search, with {{query}} where the text goes.")
     ],
     index: Annotated[str, typer.Option("--index", help="Index or alias that it searches.")],
-    format_: Annotated[LogFormat, typer.Option("--format", help="How the logs are written.")] = LogFormat.jsonl,
+    format_: FormatOption = LogFormat.auto,
+    column: ColumnOption = None,
+    count_column: CountColumnOption = None,
     candidate: Annotated[
         Path | None,
         typer.Option(
@@ -47,7 +49,7 @@ def shadow(
     limit: Annotated[int, typer.Option("--limit", min=1, help="Most queries; of more, searches are drawn.")] = 1000,
     seed: Annotated[int, typer.Option("--seed", help="Of the draw.")] = 0,
     rate: Annotated[float, typer.Option("--rate", min=0.01, help="Most queries a second.")] = 20.0,
-    parameter: Annotated[str, typer.Option("--parameter", help="URL parameter of the query in an access log.")] = "q",
+    parameter: ParameterOption = "q",
     click: Annotated[
         list[str] | None,
         typer.Option("--click", help=f"UBI action that is a click; repeatable.  [default: {', '.join(CLICKS)}]"),
@@ -60,16 +62,17 @@ def shadow(
     ] = None,
 ) -> None:
     """Ask a query log of today's search and of one with keywords, and compare. Only reads; no shopper sees any of it."""
+    from cogr.datasets.logs import LogOptions, read_log, sample
     from indexers.reports import progress_bar
     from ops.shadow.bodies import CLAUSE_ALONE, Body
     from ops.shadow.figures import rows, summary
-    from ops.shadow.logs import read_log, sample
     from ops.shadow.replay import Candidate, Present, check, replay
 
     bodies = Body.read(present), CLAUSE_ALONE if candidate is None else Body.read(candidate)
     for body, keywords in zip(bodies, (False, True), strict=True):
         body.need(keywords=keywords)
-    queries = sample(read_log(logs, format_, parameter=parameter, clicks=click or CLICKS), limit, seed)
+    log = read_log(logs, LogOptions(format_, column, count_column, parameter, click or CLICKS))
+    queries = sample(log.queries, limit, seed)
     reader = _reader(call.workspace, size)
     old = Present(replace(reader, id_field=id_field), index, bodies[0])
     # An index that a snapshot was pushed to has the items' ids as the documents' own.
@@ -78,7 +81,15 @@ def shadow(
     check(old, new)
     with progress_bar("Asking both", len(queries)) as advance:
         done = replay(queries, old, new, rate, advance)
-    payload = {"size": size, "index": index, "body": bodies[0].source, "other_body": bodies[1].source, **summary(done)}
+    read = {"lines": log.lines, "without": log.without, "queries": len(log.queries)}
+    payload = {
+        "log": read,
+        "size": size,
+        "index": index,
+        "body": bodies[0].source,
+        "other_body": bodies[1].source,
+        **summary(done),
+    }
     if report is not None:
         _write(report, {**payload, "rows": rows(done)})
     call.emit({**payload, "report": report}, lambda out: show(out, payload))

@@ -11,11 +11,11 @@ from typing import Any, Protocol
 
 import urllib3
 
+from cogr.datasets.logs import Searched
 from cogr.errors import ServiceError, UserError
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.errors import service_error
 from ops.shadow.bodies import Body
-from ops.shadow.logs import Searched
 
 IN_A_ROW = 10
 """Failed queries in a row after which a replay ends: that is an outage and no bad luck."""

@@ -24,7 +24,8 @@ from cogr.spool import Spool, scratch
 from cogr.strings import SortedStrings, StringIndex, StringsSpool, arrow_strings
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=6)
-ITEMS = st.lists(st.builds(Item, TEXTS, TEXTS, TEXTS), max_size=20, unique_by=lambda item: item.id)
+FIELDS = st.sampled_from(["", "", '{"price":1.5}'])
+ITEMS = st.lists(st.builds(Item, TEXTS, TEXTS, TEXTS, FIELDS), max_size=20, unique_by=lambda item: item.id)
 
 
 def spooled(items: list[Item]) -> Items:
@@ -52,9 +53,11 @@ def test_items_are_a_sequence(items: list[Item], part: slice) -> None:
 def test_many_items_lie_in_files(small: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spool, "SMALL", small)
     items = [Item(f"i{number * 7919 % 10_007}", "ü" * (number % 5), "text") for number in range(10_007)]
+    items[9000] = dataclasses.replace(items[9000], fields_json='{"stock":3}')  # long after the first was written
     found = spooled(items)
     assert found == items
     assert found[5000:5003] == items[5000:5003]
+    assert found[9000].fields == {"stock": 3}
     assert in_id_order(found) == sorted(items, key=lambda item: item.id)
 
 
@@ -143,4 +146,4 @@ def test_what_only_the_snapshot_knows_is_gone(items: list[Item], more: set[str])
     dataset = Dataset("shop", spooled(items), {}, {}, {}, "", updated={"item": times or {"": now}})
     changes = changes_since(dataset, "item", now, known)
     assert changes.deletes == more - {item.id for item in items}
-    assert changes.upserts == {item.id: item for item in items if times[item.id] >= now}
+    assert changes.upserts == {item.id: item for item in items if item.id not in more or times[item.id] >= now}

@@ -193,13 +193,64 @@ def test_queries_of_a_log_that_became_frequent_get_keywords(shop: Path, cogr_ind
     assert (again["changed"], again["snapshot"]) == (0, ended.json["snapshot"])
 
 
+def test_the_log_is_counted_in_words_and_numbers(shop: Path, cogr_index: Command) -> None:
+    assert cogr_index("rebuild", "--side", "query").status == 0
+    lines = ["id,query,count", "1,word1,9", "2,often,3", "3,rare,1", "4,???,1", "5,,1", '6,"red, soft",4']
+    (shop / "log.csv").write_text("\n".join(lines))
+    flags = ("--side", "query", "--from-log", "log.csv", "--min-count", "3")
+    ended = cogr_index("update", *flags)
+    assert ended.status == 0, ended.err
+    told = "log: 6 lines read, 2 of them without a query; 4 queries: 1 known, 1 asked less than 3 times, 2 taken"
+    assert told in ended.err.splitlines()
+    again = cogr_index("update", *flags, "--json").json
+    counts = {"lines": 6, "without": 2, "queries": 4, "known": 3, "rare": 1, "taken": 0, "saved": 0}
+    assert (again["changed"], again["log"]) == (0, counts)
+
+
+def test_saving_the_queries_of_a_log_is_last_and_done_once(shop: Path, cogr_index: Command) -> None:
+    """A shop without labels: its own query file may grow by a log, and everything works on."""
+    (shop / "data/labels.jsonl").unlink()
+    (shop / "data/queries.jsonl").write_text('{"id": "q0", "text": "word0"}')  # without an end of line
+    for side in ("item", "query"):
+        assert cogr_index("rebuild", "--side", side).status == 0
+    (shop / "log.txt").write_text("new words\nnew words\nword0\nword0\n")
+    flags = ("update", "--side", "query", "--from-log", "log.txt", "--min-count", "2", "--save", "data/queries.jsonl")
+    before = (shop / "data/queries.jsonl").read_text()
+    # It ends after the keywords were written: nothing is saved.
+    assert cogr_index(*flags, "--set", "generator.scripted.fail_every=1").status in (1, 2)
+    assert (shop / "data/queries.jsonl").read_text() == before
+    # It ended, say, between publishing and saving: what has keywords by now is saved nevertheless.
+    assert cogr_index(*flags[:-2]).status == 0
+    first = cogr_index(*flags, "--json")
+    assert (first.status, first.json["log"]["taken"], first.json["log"]["saved"]) == (0, 0, 1)
+    saved = (shop / "data/queries.jsonl").read_text().splitlines()
+    assert [json.loads(line)["text"] for line in saved] == ["word0", "new words"]
+    again = cogr_index(*flags, "--json")
+    assert (again.status, again.json["log"]["saved"]) == (0, 0)
+    assert (shop / "data/queries.jsonl").read_text().splitlines() == saved
+    for command in (("rebuild", "--side", "query"), ("search", "new words"), ("inspect",)):
+        assert cogr_index(*command).status == 0
+    assert not list(shop.glob("data/.*"))
+
+
+def test_since_takes_new_items_whatever_their_time(shop: Path, cogr_index: Command) -> None:
+    assert cogr_index("rebuild", "--side", "item").status == 0
+    late = [{"id": "old", "title": "Old stock", "updated": "2020-01-01"}, {"id": "undated", "title": "Undated"}]
+    write_data(shop / "data", [*DATA, *late], QUERIES)
+    ended = cogr_index("update", "--side", "item", "--since", "2026-06-01", "--json")
+    assert (ended.status, ended.json["changed"], ended.json["items"]) == (0, 2, 27)
+    assert ended.json["snapshot"] == cogr_index("rebuild", "--side", "item", "--json").json["snapshot"]
+
+
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
         (("--side", "item", "--from-log", "log.txt"), "give it with --side query"),
         (("--side", "query", "--from-log", "nowhere"), "The log nowhere is not there"),
-        (("--side", "query", "--from-log", "log.txt"), "line 2: 'many' is no count"),
+        (("--side", "query", "--from-log", "log.txt"), "line 2: 'many' is no count; write how often"),
         (("--side", "query", "--ids", "log.txt", "--save", "x"), "give it with --from-log"),
+        (("--side", "query", "--from-log", "log.txt", "--save", "x.csv"), "name a file that ends in .jsonl, not x.csv"),
+        (("--side", "query", "--from-log", "log.txt", "--save", "no/x.jsonl"), "no/x.jsonl is not there; make it"),
         (("--side", "query", "--ids", "log.txt", "--from-log", "log.txt"), "give exactly one"),
     ],
 )

@@ -16,12 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.main import get_command
 
+from cogr.datasets.logs import LogOptions, Searched, sample
+from cogr.datasets.logs import read_log as read_whole_log
 from cogr.errors import DataError, ServiceError
+from cogr.log_formats import LogFormat
 from ops.cli import app, main
 from ops.shadow.bodies import CLAUSE_ALONE, Body
 from ops.shadow.figures import overlap, rank_biased_overlap, rows, summary
-from ops.shadow.formats import LogFormat
-from ops.shadow.logs import Searched, read_log, sample
 from ops.shadow.replay import IN_A_ROW, Answer, Compared, FailedError, Replayed, replay
 from tests.commands import Command, Ended, run_here
 
@@ -35,6 +36,7 @@ UBI = [
     {"query_id": "2", "action_name": "add_to_cart", "event_attributes": {"object": {"object_id": 7}}},
     {"query_id": "3", "action_name": "hover", "event_attributes": {"object": {"object_id": "c"}}},
     {"query_id": "3", "action_name": "click", "event_attributes": {"object": None}},
+    {"action_name": "click", "timestamp": "2026-11-21T10:00:00Z", "event_attributes": {"object": {"object_id": "d"}}},
     {"query_id": "of another day", "action_name": "click", "event_attributes": {"object": {"object_id": "b"}}},
 ]
 ACCESS = """\
@@ -43,6 +45,10 @@ ACCESS = """\
 10.0.0.1 - - [21/Nov/2026:10:00:02 +0000] "GET /search?q=caf%C3%A9%22%7B%7Bquery%7D%7D HTTP/1.1" 200 12 "/?q=no" "-"
 no line of ours
 """
+
+
+def read_log(paths: list[Path], format_: LogFormat = LogFormat.auto, **options: Any) -> list[Searched]:
+    return list(read_whole_log(paths, LogOptions(format_, **options)).queries)
 
 
 def lines_of(path: Path, records: list[object]) -> Path:
@@ -64,6 +70,7 @@ def test_ubi_joins_events_to_queries(tmp_path: Path) -> None:
     events, queries = lines_of(tmp_path / "events", UBI[3:]), lines_of(tmp_path / "queries", UBI[:3])
     expected = [Searched("green couch", 2, frozenset(("a", "7"))), Searched("lamp", 1)]
     assert read_log([events, queries], LogFormat.ubi) == expected
+    assert read_log([events, queries]) == expected
     hovered = read_log([queries, events], LogFormat.ubi, clicks=["hover"])
     assert hovered == [Searched("green couch", 2), Searched("lamp", 1, frozenset("c"))]
 
@@ -73,6 +80,33 @@ def test_an_access_log_gives_its_parameter(tmp_path: Path) -> None:
     found = read_log([tmp_path / "log"], LogFormat.access)
     assert found == [Searched('café"{{query}}', 1), Searched("green couch", 1)]
     assert read_log([tmp_path / "log"], LogFormat.access, parameter="page") == [Searched("1", 1)]
+
+
+def test_auto_reads_each_file_as_it_looks(tmp_path: Path) -> None:
+    texts = {
+        "log.txt": "sofa\n\ngreen, soft sofa\t2\nquery\n",
+        "log.jsonl": '{"query": "sofa"}\n{"query": "green, soft sofa", "count": 2}\n{"query": "query"}\n',
+        "ubi.ndjson": "".join(
+            json.dumps({"query_id": None, "user_query": text}) + "\n"
+            for text in ("sofa", "green, soft sofa", "green, soft sofa", "query")
+        ),
+        "log.csv": '\ufeffid;Search Term;Count\n1;sofa;\n2;"green, soft sofa";2\n;;\n3;query;1\n',
+        "header only.txt": 'query,count\nsofa,1\n"green, soft sofa",2\nquery,1\n',
+        "access.log": "".join(
+            f'1.1.1.1 - - [x] "GET {path} HTTP/1.1" 200 1\n'
+            for path in ("/", "/s?q=sofa", "/s?q=green%2C+soft+sofa", "/s?q=green,%20soft%20sofa", "/s?q=query")
+        ),
+    }
+    expected = [Searched("green, soft sofa", 2), Searched("query", 1), Searched("sofa", 1)]
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+        assert read_log([tmp_path / name]) == expected, name
+    everything = read_whole_log([tmp_path / name for name in texts], LogOptions())
+    assert [searched.count for searched in everything.queries] == [12, 6, 6]
+    # The page that holds no query is counted; blank lines and rows are no lines.
+    assert (everything.lines, everything.without) == (3 + 3 + 4 + 3 + 3 + 5, 1)
+    (tmp_path / "odd.csv").write_text("what,often\nsofa,3\n")
+    assert read_log([tmp_path / "odd.csv"], column="what", count_column="often") == [Searched("sofa", 3)]
 
 
 def test_a_sample_follows_the_traffic() -> None:
@@ -204,12 +238,13 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     ("name", "content", "arguments", "status", "sentence"),
     [
         ("x", "", ("nowhere",), 2, "The log nowhere is not there; name a file of queries."),
-        ("log", "", ("log",), 2, "No query is in log; write one object a line, with query."),
-        ("log", "{}", ("log",), 2, "log, line 1: the record has no 'query'; give every record one."),
+        ("log", "", ("log",), 2, "No query is in log; write one a line, JSON objects with query, CSV with a column query, or UBI records."),
+        ("log", "{}", ("log",), 2, "log, line 1: the record has no 'query'; give every record one, or name it with --column."),
+        ("log.csv", "id,what\n1,sofa\n", ("log.csv",), 2, "log.csv, line 1: the header has no column of queries; name it with --column (there are: id, what)."),
         ("log", '{"query": "a", "count": 0}', ("log",), 2, "log, line 1: 'count' is 0; write how often it was asked, 1 or more."),
         ("log", '{"query": "a", "clicked": "b"}', ("log",), 2, "log, line 1: 'clicked' is no list; write the ids of the clicked items as a list."),
         ("log", "10.0.0.1 GET", ("log", "--format", "access"), 2, "No query is in log; name the URL parameter that holds the query with --parameter."),
-        ("log", '{"action_name": "click", "event_attributes": 1}', ("log", "--format", "ubi"), 2, "log, line 1: 'event_attributes' is no object; export the records as UBI writes them."),
+        ("log", '{"action_name": "click", "query_id": "1", "event_attributes": 1}', ("log", "--format", "ubi"), 2, "log, line 1: 'event_attributes' is no object; export the records as UBI writes them."),
         ("today.json", '{"query":\n {"match"}}', ("log.jsonl",), 2, "today.json, line 2: this is no JSON (Expecting ':' delimiter); write the body of one search, placeholders in quotes."),
         ("today.json", "{}", ("log.jsonl",), 2, "today.json has no {{query}}; put it where the query's text belongs."),
         ("new.json", "{}", ("log.jsonl", "--candidate", "new.json"), 2, 'new.json has no "{{clause}}"; put it where the clause of the keywords belongs.'),

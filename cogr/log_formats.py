@@ -1,4 +1,4 @@
-"""How logs are written, as the choices of options; imports nothing, so that every command of `cogr-ops` starts at once."""
+"""How query logs are written, as the choices of options; imports nothing, so that every command starts at once."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ CLICKS = ("click", "item_click", "product_click", "add_to_cart", "purchase")
 class LogFormat(StrEnum):
     """How a log is written, as an option's choices."""
 
+    auto = "auto"
     jsonl = "jsonl"
+    csv = "csv"
     ubi = "ubi"
     access = "access"
+    text = "text"

@@ -1,0 +1,297 @@
+"""Query logs: what was asked, how often, and which items were clicked for it. For `cogr-ops shadow` and `update --from-log`.
+
+Formats, of which `auto` takes the one that a file's first lines look like. `jsonl`: objects with `query`, perhaps `count` and
+`clicked` (ids). `csv`: a header, a column of queries, perhaps one of counts. `ubi`: records of User Behavior Insights as its
+two indexes hold them (`user_query`; `action_name` with `event_attributes.object.object_id`), in one file or several, bare or
+as search hits with `_source`. `access`: a web server's log whose request lines carry the query as a URL parameter. `text`: a
+query a line, or a query, a tab and a count. Files may be packed by gzip. Memory: the distinct queries and clicked ids.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+from cogr.datasets.fields import id_field, number_field, text_field
+from cogr.datasets.reading import Place, json_records, lines
+from cogr.datasets.sheets import DELIMITERS, Sheet
+from cogr.errors import DataError
+from cogr.log_formats import CLICKS, LogFormat
+
+_REQUEST_LINE = re.compile(r'"(?:GET|HEAD|POST) [^ ?"]*\?([^ "]*)[^"]*"')
+_REQUEST = re.compile(r'"(?:GET|HEAD|POST|PUT|OPTIONS) [^"]* HTTP/[\d.]+"')
+_LOOKED_AT = 50
+QUERY_COLUMNS = (
+    "query",
+    "user_query",
+    "search_query",
+    "search_term",
+    "search term",
+    "searchterm",
+    "keyword",
+    "term",
+    "q",
+)
+"""Names, in any case, by which a CSV's column of queries is known; the first one that is there."""
+COUNT_COLUMNS = ("count", "searches", "frequency", "volume", "total")
+"""The same for the column that says how often."""
+
+
+@dataclass(frozen=True)
+class Searched:
+    """A query of the log.
+
+    Attributes:
+        text: as it was typed, without surrounding white space.
+        count: how often.
+        clicked: ids of items that were clicked for it.
+    """
+
+    text: str
+    count: int
+    clicked: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class LogOptions:
+    """How to read a log.
+
+    Attributes:
+        format: of every file; auto looks at each.
+        column: name of the query in a CSV's header or a JSON object; None for `QUERY_COLUMNS`, or "query".
+        count_column: the same for how often; None for `COUNT_COLUMNS`, or "count".
+        parameter: of the URL in an access log.
+        clicks: UBI actions that count as clicks.
+    """
+
+    format: LogFormat = LogFormat.auto
+    column: str | None = None
+    count_column: str | None = None
+    parameter: str = "q"
+    clicks: Sequence[str] = CLICKS
+
+
+@dataclass(frozen=True)
+class QueryLog:
+    """What a log holds.
+
+    Attributes:
+        queries: the distinct ones, most frequent first.
+        lines: lines (records, rows) that were read; blank ones don't count.
+        without: those of them that hold no query: other pages, events, empty texts.
+    """
+
+    queries: Sequence[Searched]
+    lines: int
+    without: int
+
+
+@dataclass
+class _Log:
+    counts: Counter[str] = field(default_factory=Counter)
+    clicked: dict[str, set[str]] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+    """UBI: text by query_id."""
+    events: list[tuple[str, str]] = field(default_factory=list)
+    """UBI: query_id and id of the clicked item. They may stand before the query that they belong to."""
+    lines: int = 0
+    without: int = 0
+
+    def add(self, text: str, count: int, clicked: Iterable[str] = ()) -> None:
+        if text := text.strip():
+            self.counts[text] += count
+            self.clicked.setdefault(text, set()).update(clicked)
+        else:
+            self.without += 1
+
+
+def read_log(paths: Sequence[Path], options: LogOptions) -> QueryLog:
+    """The distinct queries of a log in one or several files.
+
+    Raises:
+        DataError: a file is not there, a record is bad (names file and line), or no query is in the log.
+    """
+    for path in paths:
+        if not path.is_file():
+            raise DataError(f"The log {path} is not there; name a file of queries.")
+    log = _Log()
+    for path in paths:
+        _READERS[_format(path, options)](path, log, options)
+    if not log.counts:
+        raise DataError(f"No query is in {', '.join(map(str, paths))}; {_ADVICE[options.format]}.")
+    for query, object_ in log.events:
+        if text := log.texts.get(query, "").strip():
+            log.clicked[text].add(object_)
+    ordered = sorted(log.counts.items(), key=lambda pair: (-pair[1], pair[0]))
+    found = [Searched(text, count, frozenset(log.clicked[text])) for text, count in ordered]
+    return QueryLog(found, log.lines, log.without)
+
+
+_ADVICE = {
+    LogFormat.auto: "write one a line, JSON objects with query, CSV with a column query, or UBI records",
+    LogFormat.jsonl: "write one object a line, with query",
+    LogFormat.csv: "write a header, and one query a row",
+    LogFormat.ubi: "export ubi_queries, whose records have a user_query",
+    LogFormat.access: "name the URL parameter that holds the query with --parameter",
+    LogFormat.text: "write one a line",
+}
+
+
+def sample(queries: Sequence[Searched], most: int, seed: int) -> list[Searched]:
+    """A log of at most so many searches: these are drawn at random, so that a query's chance is its share of the traffic.
+
+    A log of no more distinct queries than that is kept whole, with its counts.
+    """
+    if len(queries) <= most:
+        return list(queries)
+    drawn = Counter(random.Random(seed).sample(queries, most, counts=[query.count for query in queries]))
+    return [Searched(query.text, count, query.clicked) for query, count in drawn.most_common()]
+
+
+def _format(path: Path, options: LogOptions) -> LogFormat:
+    """The format that is set, or what the first lines look like."""
+    if options.format is not LogFormat.auto:
+        return options.format
+    if path.name.removesuffix(".gz").endswith((".csv", ".tsv")):
+        return LogFormat.csv
+    first = [line for _, line in islice(lines(path), _LOOKED_AT) if line.strip()]
+    if first and first[0].lstrip().startswith("{"):
+        return _json_format(first[0])
+    if any(_REQUEST.search(line) for line in first):
+        return LogFormat.access
+    return LogFormat.csv if first and _names_columns(first[0], options) else LogFormat.text
+
+
+def _json_format(line: str) -> LogFormat:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return LogFormat.jsonl  # whose reader says what is wrong
+    inner = record.get("_source")
+    keys = {*record, *(inner if isinstance(inner, dict) else ())}
+    return LogFormat.ubi if keys & {"user_query", "action_name"} and "query" not in keys else LogFormat.jsonl
+
+
+def _names_columns(line: str, options: LogOptions) -> bool:
+    """Whether a line is a header with a column of queries beside others."""
+    wanted = {options.column.casefold()} if options.column else {*QUERY_COLUMNS}
+    rows = ({name.strip(' "').casefold() for name in line.split(one)} for one in DELIMITERS if one in line)
+    return any(wanted & row for row in rows)
+
+
+def _read_jsonl(path: Path, log: _Log, options: LogOptions) -> None:
+    query, often = options.column or "query", options.count_column or "count"
+    for place, record in json_records(path):
+        log.lines += 1
+        if query not in record:
+            raise DataError(f"{place}: the record has no {query!r}; give every record one, or name it with --column.")
+        log.add(text_field(record, query, place), _count(record, often, place), _clicked(record, place))
+
+
+def _count(record: Mapping[str, Any], key: str, place: Place) -> int:
+    count = number_field(record, key, place, default=1.0)
+    if count < 1 or count != int(count):
+        raise DataError(f"{place}: {key!r} is {record[key]!r}; write how often it was asked, 1 or more.")
+    return int(count)
+
+
+def _clicked(record: Mapping[str, Any], place: Place) -> list[str]:
+    clicked = record.get("clicked", [])
+    if not isinstance(clicked, list):
+        raise DataError(f"{place}: 'clicked' is no list; write the ids of the clicked items as a list.")
+    return [id_field({"clicked": id_}, "clicked", place) for id_ in clicked]
+
+
+def _read_csv(path: Path, log: _Log, options: LogOptions) -> None:
+    sheet = Sheet.open(path, [options.column] if options.column else QUERY_COLUMNS)
+    query = _column(sheet, options.column, QUERY_COLUMNS)
+    often = _column(sheet, options.count_column, COUNT_COLUMNS)
+    if query is None or (often is None and options.count_column):
+        missing, flag = ("queries", "--column") if query is None else (repr(options.count_column), "--count-column")
+        shown = ", ".join(name for name in sheet.header if name)
+        raise DataError(
+            f"{path}, line 1: the header has no column of {missing}; name it with {flag} (there are: {shown:.300})."
+        )
+    for place, row in sheet.rows():
+        log.lines += 1
+        log.add(row[query], _text_count(row[often] or "1", place) if often is not None else 1)
+
+
+def _column(sheet: Sheet, name: str | None, usual: Sequence[str]) -> int | None:
+    names = [one.casefold() for one in sheet.header]
+    wanted = usual if name is None else [name.casefold()]
+    return next((names.index(one) for one in wanted if one in names), None)
+
+
+def _read_text(path: Path, log: _Log, _: LogOptions) -> None:
+    for number, line in lines(path):
+        if line.strip():
+            log.lines += 1
+            text, tab, count = line.strip().partition("\t")
+            log.add(text, _text_count(count, Place(path, number)) if tab else 1)
+
+
+def _text_count(text: str, place: Place) -> int:
+    if not text.strip().isdecimal():
+        raise DataError(f"{place}: {text!r} is no count; write how often the query was asked, in digits alone.")
+    return int(text)
+
+
+def _read_ubi(path: Path, log: _Log, options: LogOptions) -> None:
+    clicks = frozenset(options.clicks)
+    for place, line in json_records(path):
+        log.lines += 1
+        record = _inner(line, "_source", place) or line
+        if "action_name" in record:
+            log.without += 1
+            # UBI 1.3 requires an action_name and a timestamp alone: an event need not belong to a query.
+            if record.get("query_id") is not None and record["action_name"] in clicks:
+                query, object_ = id_field(record, "query_id", place), _clicked_object(record, place)
+                log.events += [(query, object_)] if object_ else []
+        else:
+            text = text_field(record, "user_query", place)
+            log.add(text, 1)
+            if record.get("query_id") is not None:
+                log.texts[id_field(record, "query_id", place)] = text
+
+
+def _clicked_object(record: Mapping[str, Any], place: Place) -> str | None:
+    """The id of what was clicked; None for an event about no item, such as a click on a filter."""
+    object_ = _inner(_inner(record, "event_attributes", place), "object", place)
+    return id_field(object_, "object_id", place) if object_.get("object_id") is not None else None
+
+
+def _inner(record: Mapping[str, Any], key: str, place: Place) -> Mapping[str, Any]:
+    value = record.get(key)
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise DataError(f"{place}: {key!r} is no object; export the records as UBI writes them.")
+    return value
+
+
+def _read_access(path: Path, log: _Log, options: LogOptions) -> None:
+    """Lines without a request for a search are of other pages, and left out."""
+    for _, line in lines(path):
+        if line.strip():
+            log.lines += 1
+            found = _REQUEST_LINE.search(line)
+            texts = parse_qs(found[1], errors="replace").get(options.parameter, []) if found else []
+            log.add(texts[0] if texts else "", 1)
+
+
+_READERS = {
+    LogFormat.jsonl: _read_jsonl,
+    LogFormat.csv: _read_csv,
+    LogFormat.ubi: _read_ubi,
+    LogFormat.access: _read_access,
+    LogFormat.text: _read_text,
+}
