@@ -1,6 +1,6 @@
-"""Keywords: one `normalise` for both sides and for serving, and `parse` for what a generator wrote.
+"""Keywords: one `normalise` for both sides and for serving, `parse` for what a generator wrote, `self_keyword` for an own text.
 
-Nothing here knows about models, snapshots or indexes. `normalise` has a version, `NORMALISER`, that goes into every
+Nothing here knows about models, snapshots or indexes. The rules have a version, `NORMALISER`, that goes into every
 snapshot's manifest: snapshots of different versions never meet.
 """
 
@@ -11,8 +11,11 @@ import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-NORMALISER = "cogr-1"
-"""Version of `normalise`. Any change of its output needs a new one."""
+NORMALISER = "cogr-2"
+"""Version of `normalise`, `self_keyword` and `parse`. Any change of their output needs a new one."""
+
+READABLE = ("cogr-1", NORMALISER)
+"""Versions whose snapshots this one still reads and serves, each with its own kind. In cogr-1 an own text kept its separators."""
 
 MAX_KEYWORD_CHARS = 256
 """Cap on a keyword's length in code points. `normalise` cuts there; `parse` drops what is longer, as a run-on."""
@@ -34,6 +37,7 @@ _THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 _FENCE = re.compile(r"^[ \t]{0,8}```.*$", re.MULTILINE)
 _LABEL = re.compile(r"^[\s{\[\"'*#]{0,20}(?:[\w ]{0,40} )?keywords?[\"'*]*\s*:", re.IGNORECASE)
 _DROPPED = {"Cc", "Cf", "Cs"}
+_THINKING_TAG = re.compile("</?think>")
 
 
 def normalise(text: str) -> str:
@@ -68,6 +72,32 @@ def _strip_outer(text: str) -> str:
     if match := _NUMBERING.match(text):
         text = text[match.end() :]
     return text.strip(_OUTER)[:MAX_KEYWORD_CHARS].strip(_OUTER)
+
+
+def self_keyword(text: str, version: str = NORMALISER) -> str:
+    """The keyword that an entity's own text is: `normalise`, in a form that `parse` keeps; "" when nothing is left.
+
+    What `parse` splits or cuts at becomes a space, so that a completion can name every entity: parse(k) == (k,) for each
+    k != "". Idempotent. Never raises on any string.
+
+    Args:
+        version: of the snapshot that the keyword is for.
+    """
+    if version == "cogr-1":
+        return normalise(text)
+    text = text[:_READ_AT_MOST]
+    while True:
+        once = normalise(_untorn(text))
+        if once == text:
+            return once
+        text = once
+
+
+def _untorn(text: str) -> str:
+    text = _THINKING_TAG.sub(" ", _SEPARATORS.sub(" ", text))
+    if match := _LABEL.match(text):
+        text = f"{text[: match.end() - 1]} {text[match.end() :]}"
+    return text
 
 
 @dataclass(frozen=True, slots=True)

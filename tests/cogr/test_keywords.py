@@ -17,6 +17,7 @@ from cogr.keywords import (
     over_budget,
     parse,
     parse_counted,
+    self_keyword,
 )
 
 SEPARATORS = ",，、،;；؛\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
@@ -94,6 +95,57 @@ def test_case_width_and_space_make_no_difference(text: str) -> None:
 def test_ascii_and_unicode_paths_agree(text: str) -> None:
     # A zero-width space sends the same words down the general path.
     assert normalise(text + "\u200b") == normalise(text)
+
+
+# self_keyword ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "keyword"),
+    [
+        ("Oak chair, blue", "oak chair blue"),
+        ("Kettle; 1.7 L / 2,200 W", "kettle 1.7 l / 2 200 w"),
+        ("沙发，灰色、布", "沙发 灰色 布"),
+        ("two\nlines", "two lines"),
+        ("Keywords: a guide", "keywords a guide"),
+        ("the </think> tag", "the tag"),
+        ("c++ & c#", "c++ & c#"),
+        (", ;", ""),
+    ],
+)
+def test_own_texts_in_a_form_that_a_completion_can_say(text: str, keyword: str) -> None:
+    assert self_keyword(text) == keyword
+    assert parse(f"sofa, {text if keyword == text else keyword}, couch") == tuple(
+        filter(None, ("sofa", keyword, "couch"))
+    )
+
+
+own_text = st.one_of(
+    strange_text,
+    st.text(st.one_of(st.characters(), st.sampled_from(TRICKY + SEPARATORS)), max_size=400),
+    st.lists(
+        st.sampled_from(
+            ["Keywords:", "keyword", ":", "<think>", "</think>", "```", ",", ";", "1.", "- ", " ", "a", "K\u0301", "\n"]
+        )
+    ).map("".join),
+)
+
+
+@given(own_text)
+def test_every_own_text_can_be_written_by_a_completion(text: str) -> None:
+    own = self_keyword(text)
+    assert parse(own) == ((own,) if own else ())
+    assert parse(f"first, {own}") == (("first", own) if own and own != "first" else ("first",))
+    assert self_keyword(own) == own
+    assert normalise(own) == own
+
+
+@given(strange_text)
+def test_an_own_text_that_parse_keeps_is_only_normalised(text: str) -> None:
+    normal = normalise(text)
+    assert self_keyword(text, "cogr-1") == normal
+    if parse(text) == (normal,) and text.isprintable():
+        assert self_keyword(text) == normal
 
 
 # parse ----------------------------------------------------------------------------------------------------------------
