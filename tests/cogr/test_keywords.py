@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from cogr.keywords import (
     MAX_KEYWORD_CHARS,
     cut_to_budget,
+    loops,
     normalise,
     over_budget,
     parse,
@@ -109,6 +110,7 @@ def test_ascii_and_unicode_paths_agree(text: str) -> None:
         ("two\nlines", "two lines"),
         ("Keywords: a guide", "keywords a guide"),
         ("the </think> tag", "the tag"),
+        ("Girls girls GIRLS", "girls girls"),
         ("c++ & c#", "c++ & c#"),
         (", ;", ""),
     ],
@@ -125,7 +127,24 @@ own_text = st.one_of(
     st.text(st.one_of(st.characters(), st.sampled_from(TRICKY + SEPARATORS)), max_size=400),
     st.lists(
         st.sampled_from(
-            ["Keywords:", "keyword", ":", "<think>", "</think>", "```", ",", ";", "1.", "- ", " ", "a", "K\u0301", "\n"]
+            [
+                "Keywords:",
+                "keyword",
+                ":",
+                "<think>",
+                "</think>",
+                "```",
+                ",",
+                ";",
+                "1.",
+                "- ",
+                " ",
+                "a",
+                "K\u0301",
+                "\n",
+                "\ufffd",
+                " sofa sofa",
+            ]
         )
     ).map("".join),
 )
@@ -176,6 +195,36 @@ def test_an_own_text_that_parse_keeps_is_only_normalised(text: str) -> None:
 )
 def test_parse_examples(completion: str, keywords: tuple[str, ...]) -> None:
     assert parse(completion) == keywords
+
+
+@pytest.mark.parametrize(
+    ("keyword", "stuck"),
+    [
+        ("f blush blush blush eine", True),
+        ("sofa bed sofa bed sofa bed", True),
+        ("grey grey grey", True),
+        ("x1 x1 x1", True),
+        ("duran duran", False),
+        ("new york new york", False),
+        ("pom pom hat", False),
+        ("bora bora bora bora island", True),
+        ("the good the bad and the ugly", False),
+        ("10 10 10 fertilizer", False),
+        ("", False),
+    ],
+)
+def test_words_that_are_said_three_times_in_a_row_are_no_keyword(keyword: str, stuck: bool) -> None:
+    assert loops(keyword) == stuck
+    parsed = parse_counted(f"sofa, {keyword}, couch")
+    assert (keyword in parsed.keywords) == (bool(keyword) and not stuck)
+    assert parsed.looping == stuck
+    assert not loops(self_keyword(keyword))
+
+
+def test_what_a_decoder_could_not_read_is_no_keyword() -> None:
+    parsed = parse_counted("sofa, caf\ufffd, \ufffd, couch")
+    assert (parsed.keywords, parsed.broken) == (("sofa", "couch"), 2)
+    assert self_keyword("caf\ufffd table") == "caf table"
 
 
 def test_a_run_on_is_dropped_and_counted() -> None:

@@ -15,7 +15,7 @@ from itertools import chain
 import numpy as np
 
 from cogr.distil import Ownership
-from cogr.keywords import normalise, parse, self_keyword
+from cogr.keywords import loops, normalise, parse, self_keyword
 from indexers.generators.statistical.matrices import Csr, Ints, counts_of, scale_columns, with_data
 from indexers.text import Analyser, SurfaceForms, phrases
 
@@ -93,7 +93,8 @@ class ItemKeywords:
 
 def writable(keyword: str) -> bool:
     """Whether a keyword comes out of `parse` as it went in."""
-    return _PLAIN.fullmatch(keyword) is not None or parse(keyword) == (keyword,)
+    plain = _PLAIN.fullmatch(keyword) is not None and not loops(keyword)
+    return plain or parse(keyword) == (keyword,)
 
 
 def item_phrases(words: Sequence[Sequence[str]], analyser: Analyser) -> list[list[str]]:
