@@ -25,9 +25,9 @@ from cogr.datasets.changes import (
 from cogr.datasets.logs import LogOptions, read_log
 from cogr.datasets.reading import json_records
 from cogr.errors import SettingsError, SnapshotError
-from cogr.keywords import normalise
+from cogr.keywords import NORMALISER, self_keyword
 from cogr.records import Query, Side, self_text
-from cogr.snapshots import Snapshot, open_snapshot
+from cogr.snapshots import MIGRATION, Snapshot, open_snapshot
 from cogr.store import storage_errors
 from indexers.backends.checks import check_side
 from indexers.backends.opensearch import OpenSearchBackend
@@ -205,9 +205,16 @@ def _check_wishes(wishes: UpdateWishes) -> None:
 
 def _parent(workspace: Workspace, wishes: UpdateWishes) -> Snapshot:
     if wishes.parent is None:
-        return workspace.serving(wishes.side)
-    check_side(wishes.parent, wishes.side)
-    return open_snapshot(workspace.store, wishes.parent)
+        parent = workspace.serving(wishes.side)
+    else:
+        check_side(wishes.parent, wishes.side)
+        parent = open_snapshot(workspace.store, wishes.parent)
+    if parent.manifest.normaliser != NORMALISER:
+        raise SnapshotError(
+            f"Snapshot {parent.id} was written with normaliser {parent.manifest.normaliser} and this version writes "
+            f"{NORMALISER}, so an update would mix the two; {MIGRATION}."
+        )
+    return parent
 
 
 def find_changes(workspace: Workspace, wishes: UpdateWishes, parent: Snapshot) -> Changes:
@@ -226,7 +233,7 @@ def _read_log(workspace: Workspace, wishes: UpdateWishes, parent: Snapshot, say:
         return None
     log = read_log(wishes.log, wishes.log_options)
     known = {own for batch in parent.batches() for own in batch["self"].to_pylist()}
-    saved = {normalise(self_text(query)) for query in workspace.dataset.entities("query")}
+    saved = {self_keyword(self_text(query)) for query in workspace.dataset.entities("query")}
     found = changes_of_log(log, wishes.min_count, known, saved)
     say(
         f"log: {found.lines:,} lines read, {found.without:,} of them without a query; {found.queries:,} queries: "

@@ -19,7 +19,7 @@ from cogr.datasets.logs import QueryLog
 from cogr.datasets.reading import Place, json_records, lines
 from cogr.errors import DataError
 from cogr.items import Items, ItemsSpool, in_id_order
-from cogr.keywords import normalise
+from cogr.keywords import self_keyword
 from cogr.records import SPLITS, Dataset, Entity, Item, Query, Side
 from cogr.strings import SortedStrings
 
@@ -247,7 +247,7 @@ def changes_of_log(log: QueryLog, min_count: int, known: Collection[str], saved:
     """
     spellings: dict[str, Counter[str]] = {}
     for searched in log.queries:
-        spellings.setdefault(normalise(searched.text), Counter())[searched.text] += searched.count
+        spellings.setdefault(self_keyword(searched.text), Counter())[searched.text] += searched.count
     blank = spellings.pop("", Counter())  # ??? and the like: nothing to write keywords for
     frequent = {own: _logged(own, some) for own, some in spellings.items() if some.total() >= min_count}
     new = {own: query for own, query in frequent.items() if own not in known}
