@@ -25,14 +25,14 @@ class Items(Sequence[Item]):
     """Items by position. Slices are views. Equal to any sequence of the same items.
 
     Args:
-        ids, titles, texts: of all items.
+        columns: ids, titles, texts and, where an item has any, extra fields; of all items.
         chosen: uint32, the rows that belong to this sequence, in its order; None for all of them.
     """
 
-    def __init__(self, ids: Strings, titles: Strings, texts: Strings, chosen: NDArray[np.uint32] | None = None) -> None:
-        self._columns = (ids, titles, texts)
+    def __init__(self, columns: Sequence[Strings], chosen: NDArray[np.uint32] | None = None) -> None:
+        self._columns = columns
         self._chosen = chosen
-        self._rows = range(len(ids)) if chosen is None else chosen.data
+        self._rows = range(len(self.ids)) if chosen is None else chosen.data
 
     @property
     def ids(self) -> Strings:
@@ -48,7 +48,7 @@ class Items(Sequence[Item]):
     def __getitem__(self, at: slice) -> Items: ...
     def __getitem__(self, at: int | slice) -> Item | Items:
         if isinstance(at, slice):
-            return Items(*self._columns, np.array(self._rows[at], np.uint32))
+            return Items(self._columns, np.array(self._rows[at], np.uint32))
         return self._item(self._rows[at])
 
     def __iter__(self) -> Iterator[Item]:
@@ -73,10 +73,10 @@ class Items(Sequence[Item]):
         if len(ids) < 2 or pc.all(pc.less(ids[:-1], ids[1:])).as_py():
             return self
         order = integers(pc.sort_indices(ids))
-        return Items(*self._columns, (order if self._chosen is None else self._chosen[order]).astype(np.uint32))
+        return Items(self._columns, (order if self._chosen is None else self._chosen[order]).astype(np.uint32))
 
     def _arrow(self, part: slice) -> Iterator[pa.Array]:
-        """Ids, titles and texts of a part; no copy where all rows are chosen."""
+        """The columns of a part; no copy where all rows are chosen."""
         columns = (column.arrow() for column in self._columns)
         if self._chosen is None:
             return (column[part] for column in columns)
@@ -85,8 +85,7 @@ class Items(Sequence[Item]):
         return (column.take(positions) for column in columns)
 
     def _item(self, row: int) -> Item:
-        ids, titles, texts = self._columns
-        return Item(ids[row], titles[row], texts[row])
+        return Item(*(column[row] for column in self._columns))
 
 
 def in_id_order(entities: Sequence[_E]) -> Sequence[_E]:
@@ -98,22 +97,27 @@ class ItemsSpool:
     """Items that are added, and then read as `Items`. Raises StorageError when the disk is full."""
 
     def __init__(self) -> None:
-        self._columns = (StringsSpool(), StringsSpool(), StringsSpool())
-        self._waiting: list[tuple[str, str, str]] = []
+        self._columns = [StringsSpool(), StringsSpool(), StringsSpool()]
+        self._waiting: list[tuple[str, str, str, str]] = []
+        self._written = 0
 
     def add(self, item: Item) -> None:
         """Add an item, whose texts hold no lone surrogate."""
-        self._waiting.append((item.id, item.title, item.text))
+        self._waiting.append((item.id, item.title, item.text, item.fields_json))
         if len(self._waiting) == _BLOCK:
             self._flush()
 
     def items(self) -> Items:
         """All of them. Nothing may be added any more."""
         self._flush()
-        ids, titles, texts = (column.strings() for column in self._columns)
-        return Items(ids, titles, texts)
+        return Items([column.strings() for column in self._columns])
 
     def _flush(self) -> None:
-        for column, texts in zip(self._columns, zip(*self._waiting, strict=True), strict=False):
+        rows = list(zip(*self._waiting, strict=True))
+        if len(self._columns) == 3 and rows and any(rows[3]):
+            self._columns.append(StringsSpool())  # the first item with fields: those before it have none
+            self._columns[3].append(arrow_strings([""] * self._written))
+        for column, texts in zip(self._columns, rows, strict=False):
             column.append(arrow_strings(texts))
+        self._written += len(self._waiting)
         self._waiting.clear()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import Literal, cast
 
 from cogr.errors import DataError
 
@@ -16,13 +17,28 @@ Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 
 
+Scalar = str | int | float | bool
+FieldValue = Scalar | list[Scalar]
+
+
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One item of the universe. `title` is also its own keyword; `text` is what a generator may read besides."""
+    """One item of the universe. `title` is also its own keyword; `text` is what a generator may read besides.
+
+    Attributes:
+        fields_json: the extra fields that were asked for (`publish.fields`) and that the item has, as one JSON
+            object; "" for none. Text, so that a million items cost no objects.
+    """
 
     id: str
     title: str
     text: str = ""
+    fields_json: str = ""
+
+    @property
+    def fields(self) -> Mapping[str, FieldValue]:
+        """The extra fields by name, parsed at each call; a field that the item lacks is not in it."""
+        return cast(dict[str, FieldValue], json.loads(self.fields_json)) if self.fields_json else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +64,7 @@ class Dataset:
 
     Attributes:
         name: the loader's name, for messages.
-        items: every item, in the order of the source.
+        items: every item, in the order of the source. Their extra fields are not part of the hash.
         queries: queries by split, in the order of the source. Only queries with at least one relevant item.
         relevant: query id -> ids of its relevant items (binary, after the threshold), items of the universe only.
         judged: query id -> item id -> grade, for judged-only metrics; every judgement of a known item by a query of a split.

@@ -259,6 +259,7 @@ class PublishSettings(Table):
         0.02, ge=0, description="With update --in-place: largest relative error of N, avgdl or an idf behind the scores"
     )
     warm_up_queries: int = Field(50, ge=0, description="Searches on a snapshot just before it serves")
+    fields: tuple[str, ...] = Field((), description="Fields of the items that go along, by name, such as price")
 
 
 class OpenSearchSettings(Table):

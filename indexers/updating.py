@@ -183,7 +183,7 @@ def _parent(workspace: Workspace, wishes: UpdateWishes) -> Snapshot:
 def find_changes(workspace: Workspace, wishes: UpdateWishes, parent: Snapshot) -> Changes:
     """What changed, by the one way that was given."""
     if wishes.changed is not None:
-        return read_changes(wishes.changed, wishes.side)
+        return read_changes(wishes.changed, wishes.side, workspace.settings.publish.fields)
     if wishes.ids is not None:
         return changes_of_ids(workspace.dataset, wishes.side, read_ids(wishes.ids), parent.ids())
     if wishes.log is not None:

@@ -56,6 +56,7 @@ class Workspace:
             dev_share=asked.dev_share,
             seed=asked.seed,
             max_unknown_share=asked.max_unknown_share,
+            fields=self.settings.publish.fields,
         )
 
     def with_dataset(self, dataset: Dataset) -> Workspace:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from cogr.datasets import beir, chorus, irds, jsonl, msrd, nfcorpus, parquet, wands
@@ -33,6 +34,7 @@ def load_dataset(
     dev_share: float = 0.0,
     seed: int = 0,
     max_unknown_share: float = 0.05,
+    fields: Sequence[str] = (),
 ) -> Dataset:
     """Load a data set.
 
@@ -45,9 +47,10 @@ def load_dataset(
         dev_share: share of the training queries that are set apart as (or added to) the dev split, by a seeded shuffle.
         seed: of these shuffles. Fixed evaluation splits (msrd, chorus, wands) don't depend on it.
         max_unknown_share: the largest accepted share of judgements that point to queries or items that are not there.
+        fields: names of extra fields that items carry (`cogr.records.Item.fields`), as the records spell them.
 
     Raises:
-        SettingsError: an unknown loader, a path that is not set, a share out of range.
+        SettingsError: an unknown loader, a path that is not set, a share out of range, a field that no item has.
         DataError: a missing folder or file, a bad record, no relevant items; names file and line.
     """
     chosen = None if loader.startswith(irds.PREFIX) else _find_loader(loader)
@@ -57,6 +60,7 @@ def load_dataset(
         dev_share=dev_share,
         seed=seed,
         max_unknown_share=max_unknown_share,
+        fields=fields,
     )
     builder = Builder(loader, options)
     if chosen is None:

@@ -13,8 +13,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
-from cogr.datasets.fields import check_id, check_text
+from cogr.datasets.fields import check_id, check_text, fields_as_json
 from cogr.datasets.item_table import ItemTable
 from cogr.datasets.reading import Place
 from cogr.errors import DataError, SettingsError
@@ -41,6 +42,8 @@ class Options:
     dev_share: float = 0.0
     seed: int = 0
     max_unknown_share: float = 0.05
+    fields: Sequence[str] = ()
+    """Names of the extra fields that items carry."""
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.threshold):
@@ -80,15 +83,41 @@ class Builder:
         self._splits: dict[str, tuple[Split, Place]] = {}
         self._judged: dict[str, dict[str, float]] = {}
         self._updated: dict[str, datetime] = {}
+        self._missing_fields = set(options.fields)
         self._judgements = 0
         self._first_unknown = ""
 
-    def item(self, place: Place, id: str, title: str, text: str, updated: datetime | None = None) -> None:
-        """Add an item to the universe, and when it last changed, where that is known. Raises DataError for a bad id; for a repeated one when all items are there."""
-        item = Item(check_id(id, "id", place), self._clean(title, "title", place), self._clean(text, "text", place))
+    def item(
+        self,
+        place: Place,
+        id: str,
+        title: str,
+        text: str,
+        updated: datetime | None = None,
+        record: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Add an item to the universe, and when it last changed, where that is known.
+
+        Args:
+            record: the whole record, which extra fields are taken from where some are asked for.
+
+        Raises:
+            DataError: a bad id or field; a repeated id when all items are there.
+        """
+        item = Item(
+            check_id(id, "id", place),
+            self._clean(title, "title", place),
+            self._clean(text, "text", place),
+            self._fields_of(record or {}, place) if self.options.fields else "",
+        )
         if not (item.title.strip() or item.text.strip()):
             self.notes[BLANK_ITEMS] += 1
         self._items.add(place, item, updated)
+
+    def _fields_of(self, record: Mapping[str, Any], place: Place) -> str:
+        if self._missing_fields:
+            self._missing_fields.difference_update(record)
+        return fields_as_json(record, self.options.fields, place)
 
     def query(
         self,
@@ -163,11 +192,16 @@ class Builder:
 
         Raises:
             DataError: no items, repeated ids of items, no relevant items, too many judgements of unknown ids, or splits for some queries only.
-            SettingsError: a test share is set, but the data names its own splits.
+            SettingsError: a test share is set, but the data names its own splits; or fields are asked for that no item has.
         """
         items = self._items.whole
         if not len(items):
             raise DataError(f"The data set {self.name} has no items; check dataset.path.")
+        if self._missing_fields:
+            raise SettingsError(
+                f"publish.fields names {', '.join(sorted(self._missing_fields))}, which no item of the data set "
+                f"{self.name} has; correct or remove the name."
+            )
         self._check_unknown()
         relevant = self._relevant()
         splits = self._split(relevant, test_share)

@@ -6,7 +6,7 @@ What a change means for keywords and indexes is `indexers.updating`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import sha256
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cogr.datasets.building import content_hash
-from cogr.datasets.fields import check_id, id_field, number_field, text_field
+from cogr.datasets.fields import check_id, fields_as_json, id_field, number_field, text_field
 from cogr.datasets.reading import Place, json_records, lines
 from cogr.errors import DataError
 from cogr.items import Items, ItemsSpool, in_id_order
@@ -93,10 +93,13 @@ class Changes:
         )
 
 
-def read_changes(path: Path, side: Side) -> Changes:
+def read_changes(path: Path, side: Side, fields: Sequence[str] = ()) -> Changes:
     """Changes from a jsonl file (or .gz), one a line: a record as in the format `jsonl`, or {"id": ..., "deleted": true}.
 
     The file is a log: of several lines of one id the last one counts.
+
+    Args:
+        fields: names of extra fields that items carry.
 
     Raises:
         DataError: it is not there, or a bad record; names file and line.
@@ -114,7 +117,7 @@ def read_changes(path: Path, side: Side) -> Changes:
         if _deleted(record, place):
             deletes[id_] = None
         else:
-            upserts[id_] = _entity(record, id_, side, place)
+            upserts[id_] = _entity(record, id_, side, place, fields)
     return Changes(side, upserts, frozenset(deletes))
 
 
@@ -125,7 +128,7 @@ def _deleted(record: Mapping[str, Any], place: Place) -> bool:
     return deleted
 
 
-def _entity(record: Mapping[str, Any], id_: str, side: Side, place: Place) -> Entity:
+def _entity(record: Mapping[str, Any], id_: str, side: Side, place: Place, fields: Sequence[str]) -> Entity:
     title, text = text_field(record, "title", place), text_field(record, "text", place)
     title, text = title.replace("\0", ""), text.replace("\0", "")
     if side == "item":
@@ -133,7 +136,7 @@ def _entity(record: Mapping[str, Any], id_: str, side: Side, place: Place) -> En
             raise DataError(
                 f"{place}: the item has neither 'title' nor 'text'; give it one of them, or \"deleted\": true."
             )
-        return Item(id_, title, text)
+        return Item(id_, title, text, fields_as_json(record, fields, place))
     if not text.strip():
         raise DataError(f'{place}: the query {id_!r} has no text; write one, or "deleted": true.')
     return Query(id_, text, number_field(record, "weight", place, default=1.0))

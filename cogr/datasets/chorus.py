@@ -29,7 +29,8 @@ _TAG = re.compile(r"</?[a-zA-Z][^<>]*>")
 def read(folder: Path, builder: Builder) -> None:
     for path in _product_files(folder):
         for place, record in json_array(path):
-            builder.item(place, id_field(record, "id", place), text_field(record, "title", place), _text(record, place))
+            id_, title = id_field(record, "id", place), text_field(record, "title", place)
+            builder.item(place, id_, title, _text(record, place), record=record)
     ratings = need(folder, "Broad_Query_Set_rated.csv", FETCH)
     for place, (query, item, rating) in table(ratings, ("query", "docid", "rating"), CSV):
         if not builder.has_query(query):

@@ -5,13 +5,16 @@ Knows nothing of formats or of other records; what depends on several records (d
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from collections.abc import Iterable, Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 from cogr.datasets.reading import Place
 from cogr.errors import DataError
+from cogr.records import Scalar
 
 MAX_ID_BYTES = 512
 """The longest document id that OpenSearch takes."""
@@ -70,8 +73,7 @@ def number_field(record: Mapping[str, Any], key: str, place: Place, default: flo
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, int | float) or not _finite(value):
-        shown = repr(value) if isinstance(value, float) else _kind(value)
-        raise DataError(f"{place}: {key!r} is {shown}; write it as a number.")
+        raise DataError(f"{place}: {key!r} is {_shown(value)}; write it as a number.")
     return float(value)
 
 
@@ -99,6 +101,34 @@ def time_field(record: Mapping[str, Any], key: str, place: Place) -> datetime | 
         raise DataError(f"{place}: {key!r} is {value!r}; write a time such as 2026-01-31T12:00:00Z.") from error
 
 
+def fields_as_json(record: Mapping[str, Any], names: Iterable[str], place: Place) -> str:
+    """Extra fields of a record as one JSON object, "" when it has none of them.
+
+    A field is a text, a number, true or false, or a list of these; times become ISO 8601. Null, and the NaN that pandas
+    writes for it, is no value. Raises DataError for anything else.
+    """
+    found = {name: value for name in names if (value := _field_value(record.get(name), name, place)) is not None}
+    return json.dumps(found, ensure_ascii=False, separators=(",", ":")) if found else ""
+
+
+def _field_value(value: Any, name: str, place: Place) -> Scalar | list[Scalar] | None:
+    if isinstance(value, list):
+        return [one for inner in value if (one := _scalar(inner, name, place)) is not None]
+    return _scalar(value, name, place)
+
+
+def _scalar(value: Any, name: str, place: Place) -> Scalar | None:
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, str):
+        return check_text(value, name, place).replace("\0", "")
+    if isinstance(value, date):  # a datetime is one
+        return value.isoformat()
+    if isinstance(value, float | Decimal) and not math.isinf(value):
+        return None if math.isnan(value) else float(value)
+    raise DataError(f"{place}: {name!r} is {_shown(value)}; write a text, a number, true or false, or a list of them.")
+
+
 def in_utc(time: datetime) -> datetime:
     """The time with a zone: UTC where it names none."""
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time
@@ -109,6 +139,10 @@ def _finite(value: float) -> bool:
         return math.isfinite(value)
     except OverflowError:
         return False
+
+
+def _shown(value: Any) -> str:
+    return repr(value) if isinstance(value, float) else _kind(value)
 
 
 def _kind(value: Any) -> str:

@@ -31,7 +31,8 @@ def read(name: str, builder: Builder) -> None:
     documents = next(part for part in parts.values())
     _need(documents, "docs", name)
     for place, doc in _records(documents.docs_iter, f"{PREFIX}{name} docs"):
-        builder.item(place, doc.doc_id, *_title_and_text(doc))
+        record = doc._asdict() if builder.options.fields else None
+        builder.item(place, doc.doc_id, *_title_and_text(doc), record=record)
     for part in parts.values():
         for kind in ("queries", "qrels"):
             _need(part, kind, name)

@@ -37,7 +37,7 @@ def add_item(builder: Builder, place: Place, record: Mapping[str, Any], id_key: 
         raise DataError(f"{place}: the item has neither 'title' nor 'text'; give it one of them.")
     title, text = text_field(record, "title", place), text_field(record, "text", place)
     id_ = id_field(record, id_key, place)
-    builder.item(place, id_, title, text, time_field(record, "updated", place))
+    builder.item(place, id_, title, text, time_field(record, "updated", place), record)
 
 
 def add_query(builder: Builder, place: Place, record: Mapping[str, Any], id_key: str = "id") -> None:

@@ -24,7 +24,8 @@ FETCH = (
 
 def read(folder: Path, builder: Builder) -> None:
     for place, record in json_records(need(folder, "movies-corpus.jsonl", FETCH)):
-        builder.item(place, id_field(record, "id", place), text_field(record, "title", place), _text(record, place))
+        id_, title = id_field(record, "id", place), text_field(record, "title", place)
+        builder.item(place, id_, title, _text(record, place), record=record)
     columns = ("query_id", "query", "doc_id", "grade")
     for place, (query_id, query, item, grade) in table(need(folder, "movies-judgments.tsv", FETCH), columns):
         if not builder.has_query(query_id):

@@ -17,7 +17,8 @@ from cogr.errors import DataError
 
 
 def read(folder: Path, builder: Builder) -> None:
-    for place, record in _records(_files(folder, "items.parquet", ITEMS_ADVICE), ("id", "title", "text", "updated")):
+    items = _files(folder, "items.parquet", ITEMS_ADVICE)
+    for place, record in _records(items, ("id", "title", "text", "updated", *builder.options.fields)):
         add_item(builder, place, record)
     if not ((folder / "queries.parquet").exists() or (folder / "labels.parquet").exists()):
         return

@@ -21,8 +21,9 @@ TEST_SHARE = 50 / 480
 
 def read(folder: Path, builder: Builder) -> None:
     queries, products, labels = (need(folder, name, FETCH) for name in ("query.csv", "product.csv", "label.csv"))
-    for place, (id_, title, text) in table(products, ("product_id", "product_name", "product_description"), QUOTED_TSV):
-        builder.item(place, id_, title, text)
+    fields = builder.options.fields
+    for place, row in table(products, ("product_id", "product_name", "product_description", *fields), QUOTED_TSV):
+        builder.item(place, row[0], row[1], row[2], record=dict(zip(fields, row[3:], strict=True)))
     rows = list(table(queries, ("query_id", "query"), QUOTED_TSV))
     test = seeded_part((id_ for _, (id_, _) in rows), TEST_SHARE, seed=0)
     for place, (id_, text) in rows:

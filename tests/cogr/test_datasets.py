@@ -8,6 +8,8 @@ import random
 import sys
 import tracemalloc
 from collections.abc import Iterator, Sequence
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -79,6 +81,33 @@ def test_every_format_gives_the_same_data_set(tmp_path: Path) -> None:
             jsonl.judged,
         )
         assert other.dataset_hash == jsonl.dataset_hash
+
+
+def test_items_carry_the_fields_that_are_asked_for_in_every_format(tmp_path: Path) -> None:
+    extra = {"price": 9.5, "brand": "Größe", "sizes": [1, 2], "in_stock": True, "none": None, "more": {"a": 1}}
+    items = [*({**item, **extra} for item in ITEMS[:2]), *ITEMS[2:]]
+    folder = write_jsonl(tmp_path, items=items)
+    for name, part in {"items": items, "queries": QUERIES, "labels": LABELS}.items():
+        pq.write_table(pa.Table.from_pylist(part), folder / f"{name}.parquet")
+    names = ("price", "in_stock", "sizes", "brand", "none")
+    expected = {"price": 9.5, "in_stock": True, "sizes": [1, 2], "brand": "Größe"}
+    for loader in ("jsonl", "parquet"):
+        dataset = load_dataset(loader, folder, fields=names)
+        assert [item.fields for item in dataset.items[:3]] == [expected, expected, {}]
+        assert dataset.dataset_hash == load_dataset("jsonl", write_jsonl(tmp_path / loader)).dataset_hash
+        assert not any(item.fields for item in load_dataset(loader, folder).items)
+        with pytest.raises(SettingsError, match=r"publish.fields names colour, which no item of the data set"):
+            load_dataset(loader, folder, fields=("price", "colour"))
+        with pytest.raises(DataError, match=r"(line|row) 1: 'more' is an object; write a text, a number, true or"):
+            load_dataset(loader, folder, fields=("more",))
+
+
+def test_parquet_fields_become_plain_values(tmp_path: Path) -> None:
+    day, nan = date(2026, 1, 31), float("nan")
+    rows = [{"id": "a", "title": "A", "day": day, "price": Decimal("1.50"), "stock": nan, "ids": ["x", None]}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "items.parquet")
+    (item,) = load_dataset("parquet", tmp_path, fields=("day", "price", "stock", "ids")).items
+    assert item.fields == {"day": "2026-01-31", "price": 1.5, "ids": ["x"]}
 
 
 def test_hash_depends_on_content_alone(tmp_path: Path) -> None:

@@ -24,7 +24,8 @@ from cogr.spool import Spool, scratch
 from cogr.strings import SortedStrings, StringIndex, StringsSpool, arrow_strings
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=6)
-ITEMS = st.lists(st.builds(Item, TEXTS, TEXTS, TEXTS), max_size=20, unique_by=lambda item: item.id)
+FIELDS = st.sampled_from(["", "", '{"price":1.5}'])
+ITEMS = st.lists(st.builds(Item, TEXTS, TEXTS, TEXTS, FIELDS), max_size=20, unique_by=lambda item: item.id)
 
 
 def spooled(items: list[Item]) -> Items:
@@ -52,9 +53,11 @@ def test_items_are_a_sequence(items: list[Item], part: slice) -> None:
 def test_many_items_lie_in_files(small: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spool, "SMALL", small)
     items = [Item(f"i{number * 7919 % 10_007}", "ü" * (number % 5), "text") for number in range(10_007)]
+    items[9000] = dataclasses.replace(items[9000], fields_json='{"stock":3}')  # long after the first was written
     found = spooled(items)
     assert found == items
     assert found[5000:5003] == items[5000:5003]
+    assert found[9000].fields == {"stock": 3}
     assert in_id_order(found) == sorted(items, key=lambda item: item.id)
 
 
