@@ -7,7 +7,7 @@ What a generator wrote for an entity that did not change is carried over. A gene
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -119,7 +119,7 @@ def run_update(workspace: Workspace, wishes: UpdateWishes, bar: ProgressBar, say
             after = workspace.with_dataset(changes.applied_to(workspace.dataset))
             whole = make_job(after, Wishes(side, push=wishes.push))
         with whole.generator:
-            job = narrowed(whole, parent, changes)
+            job = narrowed(whole, parent, changes, all_fields=wishes.changed is None)
             rebuilt = generate(job, planned(job), bar, means)
         push = wishes.push and not wishes.in_place
         outcome = hand_over(after, rebuilt, say, push=push, publish=wishes.publish, means=means)
@@ -208,8 +208,12 @@ def _queries(changes: Changes) -> list[Query]:
     return [one for one in changes.upserts.values() if isinstance(one, Query)]
 
 
-def narrowed(whole: Job, parent: Snapshot, changes: Changes) -> Job:
+def narrowed(whole: Job, parent: Snapshot, changes: Changes, *, all_fields: bool = False) -> Job:
     """The job of a whole side, cut down to what changed where the rest can be carried over from the parent.
+
+    Args:
+        all_fields: the data set says what the extra fields of all items are, also of those whose keywords are carried over;
+            otherwise these keep the parent's.
 
     Raises:
         SnapshotError: the parent was written otherwise, or holds entities that a generator of whole collections needs
@@ -225,7 +229,8 @@ def narrowed(whole: Job, parent: Snapshot, changes: Changes) -> Job:
     again = [e for e in whole.entities if e.id in aside and e.id not in changes.upserts] if aside else []
     without = frozenset({*changes.upserts, *changes.deletes, *(entity.id for entity in again)})
     kept_aside = {id_: reason for id_, reason in aside.items() if id_ not in without}
-    carried = Carried(parent, without, kept_aside, _still_cut(parent, without))
+    fields_of = whole.entities if all_fields and parent.manifest.fields else None
+    carried = Carried(parent, without, kept_aside, _still_cut(parent, without), fields_of)
     return replace(child, entities=[*changes.upserts.values(), *again], carried=carried)
 
 
@@ -236,6 +241,9 @@ def _check_written_alike(job: Job, parent: Snapshot) -> None:
         "by another generator": _without_data(job.generator.fingerprint) != _without_data(manifest.generator),
         "with another prompt": manifest.prompt_hash != job.prompter.template.hash,
         f"with a budget of {manifest.k_max} keywords instead of {job.k_max}": manifest.k_max != job.k_max,
+        f"with the item fields {_named(manifest.fields)} instead of {_named(job.fields)} (publish.fields)": job.side
+        == "item"
+        and set(manifest.fields) != set(job.fields),
     }
     for reason, holds in reasons.items():
         if holds:
@@ -243,6 +251,10 @@ def _check_written_alike(job: Job, parent: Snapshot) -> None:
                 f"Snapshot {parent.id} was written {reason}, so an update would mix two kinds of keywords; run "
                 f"cogr-index rebuild --side {job.side}."
             )
+
+
+def _named(fields: Iterable[str]) -> str:
+    return ", ".join(sorted(fields)) or "none"
 
 
 def _without_data(fingerprint: Mapping[str, object]) -> str:

@@ -23,7 +23,7 @@ def _index(snapshot: Snapshot, prefix: str) -> str:
 
 
 def _fields(snapshot: Snapshot, row: Row) -> dict[str, Any]:
-    fields = {f"{snapshot.side}_id": row.id, "text": row.text, "keywords": whole_set(row)}
+    fields = {f"{snapshot.side}_id": row.id, "text": row.text, "keywords": whole_set(row), **row.fields}
     return fields | ({"self": row.self_keyword, "generated": row.keywords} if snapshot.side == "query" else {})
 
 
