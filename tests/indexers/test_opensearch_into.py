@@ -158,8 +158,8 @@ def test_scores_are_the_mirrors_once_deleted_versions_are_merged_away(products: 
         found = dict(products.search(template, keywords=distinct, size=1000))
         scores = np.array([found[id_] for id_ in expected.ids], np.float32)
         assert (len(found), scores.tobytes()) == (expected.total, expected.scores.tobytes())
-    assert products.search(template, keywords=["sofa"], filter={"ids": {"values": ["a-1"]}})[0][0] == "a-1"
-    assert len(products.search(template, keywords=["sofa"], filter={"ids": {"values": ["a-1"]}})) == 1
+    assert products.search(template, keywords=["sofa"], filters={"ids": {"values": ["a-1"]}})[0][0] == "a-1"
+    assert len(products.search(template, keywords=["sofa"], filters={"ids": {"values": ["a-1"]}})) == 1
     assert products.search(template, keywords=[]) == []
 
 

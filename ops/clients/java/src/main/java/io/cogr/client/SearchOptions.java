@@ -62,8 +62,8 @@ public record SearchOptions(Map<String, JsonValue> parameters) {
     /** What comes before the score in the order. */
     public SearchOptions sort(SortOptions... sort) {
         JsonArrayBuilder clauses = Json.createArrayBuilder();
-        for (var one : sort) {
-            clauses.add(json(one));
+        for (SortOptions one : sort) {
+            clauses.add(json(one::serialize));
         }
         return parameter("sort", clauses.build());
     }

@@ -24,6 +24,8 @@ import org.junit.jupiter.api.TestFactory;
 import org.junit.jupiter.api.condition.EnabledIfEnvironmentVariable;
 import org.opensearch.client.opensearch.OpenSearchClient;
 import org.opensearch.client.opensearch._types.FieldValue;
+import org.opensearch.client.opensearch._types.SortOptions;
+import org.opensearch.client.opensearch._types.SortOrder;
 import org.opensearch.client.opensearch._types.aggregations.Aggregation;
 import org.opensearch.client.opensearch._types.query_dsl.Query;
 import org.opensearch.client.transport.OpenSearchTransport;
@@ -92,6 +94,11 @@ class ConformanceTest {
             assertEquals(4, found.aggregations().get("n").valueCount().value());
             assertTrue(found.hits().get(0).source().containsKey("keywords"));
             assertEquals(0, client.search("wooden lamp", options.filters(one)).total());
+            SortOptions cheapest = SortOptions.of(sort -> sort.field(by -> by.field("price").order(SortOrder.Asc)));
+            Query inStock = Query.of(query -> query.term(term -> term.field("in_stock").value(FieldValue.of(true))));
+            SearchOptions ordered = SearchOptions.defaults().sort(cheapest).postFilter(inStock);
+            assertEquals("item-092", client.search("leather couch", ordered).hits().get(0).id());
+            assertEquals(3, client.search("leather couch", ordered).total());
         }
     }
 
