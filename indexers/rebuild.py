@@ -60,7 +60,9 @@ class Carried:
     def rows(self) -> Iterator[Row]:
         """The rows in id order, streaming."""
         rows = (row for row in self.snapshot.rows() if row.id not in self.without)
-        return rows if self.fields_of is None else _with_fields(rows, in_id_order(self.fields_of))
+        if self.fields_of is None or not self.snapshot.manifest.fields:
+            return rows
+        return _with_fields(rows, in_id_order(self.fields_of))
 
 
 def _with_fields(rows: Iterator[Row], entities: Iterable[Entity]) -> Iterator[Row]:

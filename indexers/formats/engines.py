@@ -23,14 +23,14 @@ def _index(snapshot: Snapshot, prefix: str) -> str:
 
 
 def _fields(snapshot: Snapshot, row: Row) -> dict[str, Any]:
-    fields = {f"{snapshot.side}_id": row.id, "text": row.text, "keywords": whole_set(row), **row.fields}
+    fields = {f"{snapshot.side}_id": row.id, "text": row.text, "keywords": whole_set(row)}
     return fields | ({"self": row.self_keyword, "generated": row.keywords} if snapshot.side == "query" else {})
 
 
 def _bulk(snapshot: Snapshot, prefix: str) -> Iterator[str]:
     for row in snapshot.rows():
         yield line({"index": {"_index": _index(snapshot, prefix), "_id": row.id}})
-        yield line(_fields(snapshot, row))
+        yield line({**_fields(snapshot, row), **row.fields})
 
 
 def _mapping(snapshot: Snapshot, version: Version) -> Mapping[str, str]:

@@ -19,9 +19,9 @@ fail() {
 }
 
 # The search template would pass over what it does not know: a filter that filters nothing.
-odd=$(printf '%s' "$parameters" | jq -r 'keys - ["size", "from", "filters", "post_filter", "sort", "search_after", "aggs", "fields"] | join(", ")') ||
+odd=$(printf '%s' "$parameters" | jq -r 'keys - ["size", "filters", "post_filter", "sort", "search_after", "aggs", "fields"] | join(", ")') ||
   fail 2 "The parameters are no JSON object."
-[ -z "$odd" ] || fail 2 "The search template has no parameter $odd; it takes size, from, filters, post_filter, sort, search_after, aggs and fields."
+[ -z "$odd" ] || fail 2 "The search template has no parameter $odd; it takes size, filters, post_filter, sort, search_after, aggs and fields."
 
 # A POST of standard input; prints the status (000: nobody there), keeps the answer in $scratch. Secrets come by the configuration
 # on descriptor 3: a command line can be seen by everybody on the machine.
