@@ -20,10 +20,8 @@ from cogr.snapshots import Row, Snapshot
 
 _COLUMNS = ["id", "text", "keywords"]
 _STRINGS = pa.list_(pa.string())
-_NONE = pa.RecordBatch.from_pydict(
-    {"id": [], "text": [], "keywords": []},
-    pa.schema([("id", pa.string()), ("text", pa.string()), ("keywords", _STRINGS)]),
-)
+_SCHEMA = pa.schema([("id", pa.string()), ("text", pa.string()), ("keywords", _STRINGS), ("fields", pa.string())])
+_NONE = pa.RecordBatch.from_pydict({name: [] for name in _SCHEMA.names}, _SCHEMA)
 _Ints = npt.NDArray[np.integer[Any]]
 
 
@@ -43,7 +41,7 @@ class Difference:
 
 
 def differences(before: Snapshot, after: Snapshot) -> Iterator[Difference]:
-    """Entities that are new, gone or changed (text, keywords, or their order), in id order.
+    """Entities that are new, gone or changed (text, keywords, their order, extra fields), in id order.
 
     Memory: a few batches of rows of each.
 
@@ -63,7 +61,8 @@ class _Window:
     """The rows of a snapshot that are read and not yet compared; the next batch is read meanwhile."""
 
     def __init__(self, snapshot: Snapshot, readers: ThreadPoolExecutor) -> None:
-        self._batches, self._readers = snapshot.batches(_COLUMNS, encoded=True), readers
+        columns = [*_COLUMNS, "fields"] if snapshot.manifest.fields else _COLUMNS
+        self._batches, self._readers = snapshot.batches(columns, encoded=True), readers
         self._next = self._read()
         self._rows = _NONE
 
@@ -92,11 +91,11 @@ def _compare(old: pa.RecordBatch, new: pa.RecordBatch) -> Iterator[Difference]:
     at = pc.fill_null(pc.index_in(new["id"], value_set=old["id"]), -1).to_numpy()
     known = np.flatnonzero(at >= 0)
     places = at[known]
-    same_text = pc.equal(old["text"].take(pa.array(places)), new["text"].take(pa.array(known)))
     same = np.zeros(len(new), dtype=bool)
-    same[known] = same_text.to_numpy(zero_copy_only=False) & _same_lists(
-        old["keywords"], places, new["keywords"], known
-    )
+    same[known] = _same_lists(old["keywords"], places, new["keywords"], known)
+    for name in ("text", "fields"):
+        alike = pc.equal(_texts(old, name).take(pa.array(places)), _texts(new, name).take(pa.array(known)))
+        same[known] &= alike.to_numpy(zero_copy_only=False)
     gone = np.setdiff1d(np.arange(len(old)), places, assume_unique=True)
     changed = np.flatnonzero(~same)
     before = [None if place < 0 else place for place in at[changed].tolist()]
@@ -106,6 +105,11 @@ def _compare(old: pa.RecordBatch, new: pa.RecordBatch) -> Iterator[Difference]:
     ]
     found = [Difference(before, after) for before, after in pairs]
     yield from sorted(found, key=lambda one: one.id)
+
+
+def _texts(batch: pa.RecordBatch, name: str) -> pa.Array:
+    """A column of texts; empty ones where a snapshot has no extra fields."""
+    return batch[name] if name in batch.schema.names else pa.repeat("", len(batch))
 
 
 def _same_lists(old: pa.ListArray, old_at: _Ints, new: pa.ListArray, new_at: _Ints) -> npt.NDArray[np.bool_]:
@@ -151,6 +155,6 @@ def _numbers(old: pa.DictionaryArray, new: pa.DictionaryArray) -> tuple[_Ints, _
 def _rows(batch: pa.RecordBatch, places: Sequence[int | None]) -> Iterator[Row | None]:
     """The rows at these places, None for none."""
     some = batch.take(pa.array(places, pa.int64()))
-    columns = (some["id"].to_pylist(), some["text"].to_pylist(), some["keywords"].cast(_STRINGS).to_pylist())
-    for id_, text, keywords in zip(*columns, strict=True):
-        yield None if id_ is None else Row(id_, text, tuple(keywords))
+    columns = (some["id"], some["text"], some["keywords"].cast(_STRINGS), _texts(some, "fields"))
+    for id_, text, keywords, fields in zip(*(column.to_pylist() for column in columns), strict=True):
+        yield None if id_ is None else Row(id_, text, tuple(keywords), fields)

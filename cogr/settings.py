@@ -20,6 +20,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDic
 
 from cogr.errors import SettingsError
 from cogr.fleet_settings import FleetSettings, RedisSettings
+from cogr.item_fields import FieldType
 from cogr.prompts import ITEM_TEMPLATES, QUERY_TEMPLATES, ItemVariant, QueryVariant, Template
 from cogr.records import Side
 from cogr.serving_settings import ServingSettings
@@ -232,6 +233,10 @@ class RebuildSettings(Table):
     verify_queries: int = Field(100, ge=0, description="Live queries compared with the mirror before publishing")
 
 
+_OWN_FIELDS = ("item_id", "keywords", "text")
+_FIELD_NAME = re.compile(r"""[^_.,*"'\\\x00-\x1f][^.,*"'\\\x00-\x1f]*""")
+
+
 class PublishSettings(Table):
     """The gate: what a pair of snapshots must not lose against the pair that serves. `publish --no-gate` overrules it."""
 
@@ -259,7 +264,30 @@ class PublishSettings(Table):
         0.02, ge=0, description="With update --in-place: largest relative error of N, avgdl or an idf behind the scores"
     )
     warm_up_queries: int = Field(50, ge=0, description="Searches on a snapshot just before it serves")
-    fields: tuple[str, ...] = Field((), description="Fields of the items that go along, by name, such as price")
+    fields: tuple[str, ...] = Field(
+        (), description="Fields of the items that go along, by name, such as price, for filters, facets and sorting"
+    )
+    field_types: dict[str, FieldType] = Field(
+        default_factory=dict,
+        description="Types of some of these: boolean, long, double, date or keyword; of the others by their values",
+    )
+
+    @field_validator("fields")
+    @classmethod
+    def _names(cls, fields: tuple[str, ...]) -> tuple[str, ...]:
+        for name in fields:
+            if name in _OWN_FIELDS or name != name.strip() or not _FIELD_NAME.fullmatch(name):
+                raise ValueError(
+                    f"{name!r} can't be the name of a field: it is one of the index's own ({', '.join(_OWN_FIELDS)}), empty, "
+                    "begins with an underscore, or has a dot, comma, star or quote in it; rename it in the data"
+                )
+        return fields
+
+    @model_validator(mode="after")
+    def _types_of_fields(self) -> PublishSettings:
+        for name in self.field_types.keys() - set(self.fields):
+            raise ValueError(f"field_types names {name!r}, which is not in publish.fields; add it there")
+        return self
 
 
 class OpenSearchSettings(Table):

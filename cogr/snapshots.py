@@ -1,12 +1,13 @@
 """Snapshots: the frozen keyword sets of one side. The unit of truth for rewards, evaluation, indexes and rollbacks.
 
-A snapshot is a folder with `keywords.parquet` (columns id, text, self, keywords; rows in id order) and `manifest.json`,
-which is written last: a folder without it is no snapshot. Write-once. Nothing here knows of servers or models.
+A snapshot is a folder with `keywords.parquet` (columns id, text, self, keywords, and fields where items carry some; rows in
+id order) and `manifest.json`, which is written last: a folder without it is no snapshot. Write-once. Nothing here knows of servers or models.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 import tempfile
 import time
@@ -23,8 +24,9 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cogr.errors import SnapshotError
+from cogr.item_fields import FieldType, fields_of
 from cogr.keywords import NORMALISER, READABLE, self_keyword
-from cogr.records import Side
+from cogr.records import FieldValue, Side
 from cogr.store import Store, storage_errors
 from cogr.strings import SortedStrings, Strings, StringsSpool
 
@@ -36,6 +38,8 @@ SCHEMA = pa.schema(
         pa.field("keywords", pa.list_(pa.field("element", pa.string(), nullable=False)), nullable=False),
     ]
 )
+FIELDS = pa.field("fields", pa.string(), nullable=False)
+"""The column of a snapshot whose items carry extra fields: one JSON object an item, "" for none."""
 FORMAT = 1
 MIGRATION = "run cogr-index rebuild --no-publish for --side item and for --side query, then cogr-index publish with both in one call"
 """What to do when snapshots are of two versions of the normaliser."""
@@ -50,18 +54,25 @@ class Row:
         id: the entity's id.
         text: its own text as it was given (query text, item title).
         keywords: its keyword set, distinct and normalised, in generation order, without the own text.
+        fields_json: its extra fields (`cogr.item_fields.typed`), as one JSON object; "" for none.
         own: the own text as a keyword, by the rules of the snapshot that the row was read from; None for a new row.
     """
 
     id: str
     text: str
     keywords: tuple[str, ...]
+    fields_json: str = ""
     own: str | None = field(default=None, compare=False, repr=False)
 
     @property
     def self_keyword(self) -> str:
         """The own text as a keyword; "" when nothing of it is left."""
         return self_keyword(self.text) if self.own is None else self.own
+
+    @property
+    def fields(self) -> Mapping[str, FieldValue]:
+        """Its extra fields by name, parsed at each call."""
+        return fields_of(self.fields_json)
 
 
 class Manifest(BaseModel):
@@ -89,6 +100,11 @@ class Manifest(BaseModel):
     parent: str | None = None
     created: str
     notes: Mapping[str, Any] = {}
+    fields: Mapping[str, FieldType] = {}
+
+    def as_dict(self) -> dict[str, Any]:
+        """As it is written. Without fields it is what earlier versions wrote, and can read."""
+        return self.model_dump(mode="json", exclude=None if self.fields else {"fields"})
 
 
 @dataclass(frozen=True)
@@ -147,6 +163,10 @@ class Snapshot:
         """The entities' own texts in id order, in a mapped file. Raises as `ids`."""
         return self._spooled("text").strings()
 
+    def fields(self) -> Strings | None:
+        """The entities' extra fields in id order, as JSON objects, in a mapped file; None where there are none. Raises as `ids`."""
+        return self._spooled("fields").strings() if self.manifest.fields else None
+
     def _spooled(self, column: str) -> StringsSpool:
         spool = StringsSpool()
         for batch in self.batches([column]):
@@ -156,8 +176,13 @@ class Snapshot:
     def rows(self, numbers: Collection[int] | None = None) -> Iterator[Row]:
         """The rows in id order (code points ascending), streaming; all, or those of these numbers, counted from 0."""
         for batch in self.batches() if numbers is None else self.sample(numbers):
-            columns = (batch[name].to_pylist() for name in ("id", "text", "self", "keywords"))
-            yield from (Row(id_, text, tuple(words), own) for id_, text, own, words in zip(*columns, strict=True))
+            columns = (batch[name].to_pylist() for name in ("id", "text", "keywords"))
+            cells = zip(*columns, self.fields_of(batch), batch["self"].to_pylist(), strict=True)
+            yield from (Row(id_, text, tuple(words), fields, own) for id_, text, words, fields, own in cells)
+
+    def fields_of(self, batch: pa.RecordBatch) -> list[str]:
+        """The extra fields of each row of a batch, as JSON objects; "" where there are none."""
+        return batch["fields"].to_pylist() if self.manifest.fields else [""] * len(batch)
 
     def sample(self, numbers: Collection[int]) -> Iterator[pa.RecordBatch]:
         """As `batches`, of the rows of these numbers alone: the whole file is read, but little of it decoded."""
@@ -198,11 +223,14 @@ class _Distinct:
 
 
 class _Counts:
-    """Content hash and counts of rows as they pass by."""
+    """Content hash and counts of rows as they pass by. Types of fields, where there are any, are part of the content."""
 
-    def __init__(self) -> None:
+    def __init__(self, fields: Mapping[str, FieldType]) -> None:
+        self._fields = bool(fields)
         # Equal rows of two versions of the normaliser are two snapshots: their own texts match otherwise.
         self._sha = hashlib.sha256(NORMALISER.encode())
+        if fields:
+            self._sha.update(json.dumps(dict(sorted(fields.items()))).encode())
         self.entities = self.keywords = self.empty = 0
         self._vocabulary = _Distinct()
         self._last: str | None = None
@@ -214,7 +242,7 @@ class _Counts:
             )
         self._last = row.id
         # Length-prefixed fields: two different row lists never give one byte string.
-        for part in (row.id, row.text, str(len(row.keywords)), *row.keywords):
+        for part in (row.id, row.text, str(len(row.keywords)), *row.keywords, *([row.fields_json] * self._fields)):
             data = part.encode()
             self._sha.update(len(data).to_bytes(4, "little") + data)
         self.entities += 1
@@ -232,7 +260,11 @@ class _Counts:
 
 
 def write_snapshot(
-    store: Store, side: Side, rows: Iterable[Row], provenance: Provenance | Callable[[], Provenance]
+    store: Store,
+    side: Side,
+    rows: Iterable[Row],
+    provenance: Provenance | Callable[[], Provenance],
+    fields: Mapping[str, FieldType] | None = None,
 ) -> Snapshot:
     """Freeze rows (in ascending id order) as a snapshot; the manifest is written last.
 
@@ -240,30 +272,34 @@ def write_snapshot(
     A callable `provenance` is read after the last row, for counts that are complete only then.
     Memory: one batch of rows, and 16 bytes a distinct keyword; the file is made beside the store first (TMPDIR).
 
+    Args:
+        fields: types of the extra fields that the rows carry.
+
     Raises:
         SnapshotError: ids out of order or repeated.
         StorageError: the store is full or read-only.
     """
-    counts = _Counts()
+    fields = fields or {}
+    counts = _Counts(fields)
     with tempfile.TemporaryFile() as file:
         with storage_errors(tempfile.gettempdir()):
-            _write_rows(file, rows, counts)
-        manifest = _manifest(side, counts, file, provenance() if callable(provenance) else provenance)
+            _write_rows(file, rows, counts, SCHEMA.append(FIELDS) if fields else SCHEMA)
+        manifest = _manifest(side, counts, file, provenance() if callable(provenance) else provenance, fields)
         snapshot = Snapshot(manifest, store)
         if not store.exists(_manifest_path(snapshot.id)):
             with store.replacing(snapshot.path) as target:
                 file.seek(0)
                 shutil.copyfileobj(file, target, 1 << 20)
-            store.write_json(_manifest_path(snapshot.id), manifest.model_dump(mode="json"))
+            store.write_json(_manifest_path(snapshot.id), manifest.as_dict())
     return open_snapshot(store, snapshot.id, verify=False)
 
 
-def _write_rows(file: BufferedRandom, rows: Iterable[Row], counts: _Counts) -> None:
-    with pq.ParquetWriter(file, SCHEMA, compression="zstd") as writer:
+def _write_rows(file: BufferedRandom, rows: Iterable[Row], counts: _Counts, schema: pa.Schema) -> None:
+    with pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for batch in _batched(rows):
             for row in batch:
                 counts.add(row)
-            writer.write_table(_table(batch))
+            writer.write_table(_table(batch, schema))
 
 
 def _batched(rows: Iterable[Row]) -> Iterator[list[Row]]:
@@ -277,17 +313,20 @@ def _batched(rows: Iterable[Row]) -> Iterator[list[Row]]:
         yield batch
 
 
-def _table(rows: list[Row]) -> pa.Table:
+def _table(rows: list[Row], schema: pa.Schema) -> pa.Table:
     columns = {
         "id": [row.id for row in rows],
         "text": [row.text for row in rows],
         "self": [self_keyword(row.text) for row in rows],
         "keywords": [list(row.keywords) for row in rows],
+        "fields": [row.fields_json for row in rows],
     }
-    return pa.Table.from_pydict(columns, schema=SCHEMA)
+    return pa.Table.from_pydict({name: columns[name] for name in schema.names}, schema=schema)
 
 
-def _manifest(side: Side, counts: _Counts, file: BufferedRandom, provenance: Provenance) -> Manifest:
+def _manifest(
+    side: Side, counts: _Counts, file: BufferedRandom, provenance: Provenance, fields: Mapping[str, FieldType]
+) -> Manifest:
     file.seek(0)
     return Manifest(
         id=f"{side}-r{provenance.round:03d}-{counts.content_hash[:12]}",
@@ -309,6 +348,7 @@ def _manifest(side: Side, counts: _Counts, file: BufferedRandom, provenance: Pro
         parent=provenance.parent,
         created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         notes=dict(provenance.notes or {}),
+        fields=dict(sorted(fields.items())),
     )
 
 

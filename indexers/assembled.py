@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from cogr import __version__
 from cogr.errors import SnapshotError
 from cogr.keywords import NORMALISER
-from cogr.records import Entity, Side, self_text
+from cogr.records import Entity, Item, Side, self_text
 from cogr.snapshots import read_manifest
 from cogr.store import Store
 from indexers.parse_stats import ParseStats
@@ -48,7 +48,8 @@ def digest_of(entities: Iterable[Entity], keys: Iterable[bytes], **more: object)
     header = json.dumps({**more, "cogr": __version__, "normaliser": NORMALISER}, sort_keys=True, default=str)
     digest = hashlib.blake2b(header.encode(), digest_size=32)
     for entity, key in zip(entities, keys, strict=True):
-        text = f"{len(entity.id)} {entity.id}\0{self_text(entity)}\0"
+        fields = entity.fields_json if isinstance(entity, Item) else ""
+        text = f"{len(entity.id)} {entity.id}\0{self_text(entity)}\0{fields}\0"
         digest.update(text.encode("utf-8", "surrogatepass") + key)
     return digest.hexdigest()
 

@@ -6,7 +6,8 @@ keyword sets may come from anywhere; they are normalised as generated ones are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import ValidationError
 
-from cogr.datasets.fields import check_text, id_field, text_field
-from cogr.datasets.reading import Place, json_records
+from cogr.datasets.fields import check_text, fields_as_json, id_field, text_field
+from cogr.datasets.reading import Place, json_records, parse_json
 from cogr.errors import DataError, SnapshotError
+from cogr.item_fields import FieldType, typed, types_of
 from cogr.keywords import NORMALISER, cut_to_budget, normalise, over_budget, self_keyword
 from cogr.records import Side
 from cogr.snapshots import Manifest, Provenance, Row, Snapshot, write_snapshot
@@ -50,16 +52,25 @@ def import_snapshot(store: Store, path: Path, side: Side, k_max: int) -> Snapsho
             raise DataError(f"{path} has the id {one.id!r} twice; keep one of them.")
     if manifest is None:
         cut = sum(over_budget(row.keywords, k_max) for row in rows)
-        rows = [Row(row.id, row.text, cut_to_budget(row.keywords, k_max)) for row in rows]
+        rows = [replace(row, keywords=cut_to_budget(row.keywords, k_max)) for row in rows]
         provenance = Provenance(k_max=k_max, cut_to_budget=cut, notes={"imported": path.name})
-        return write_snapshot(store, side, rows, provenance)
-    snapshot = write_snapshot(store, manifest.side, rows, _provenance(manifest))
+        types = types_of(
+            ((row.id, row.fields_json) for row in rows), sorted({name for row in rows for name in row.fields})
+        )
+        return write_snapshot(store, side, _typed(rows, types), provenance, types)
+    snapshot = write_snapshot(
+        store, manifest.side, _typed(rows, manifest.fields), _provenance(manifest), manifest.fields
+    )
     if snapshot.manifest.content_hash != manifest.content_hash:
         raise SnapshotError(
             f"The content of {path} is not what {manifest_beside(path)} says; export it again, or remove the manifest to import "
             f"it as other keyword sets (it is in the store as {snapshot.id})."
         )
     return snapshot
+
+
+def _typed(rows: Iterable[Row], types: Mapping[str, FieldType]) -> Iterator[Row]:
+    return (replace(row, fields_json=typed(row.id, row.fields_json, types)) for row in rows)
 
 
 def _manifest(path: Path) -> Manifest | None:
@@ -88,7 +99,7 @@ def _rows(path: Path, *, as_they_are: bool) -> Iterator[Row]:
     for place, record in _records(path):
         id_, text = id_field(record, "id", place), text_field(record, "text", place)
         given = _given(record, place)
-        yield Row(id_, text, tuple(given) if as_they_are else _keywords(given, text))
+        yield Row(id_, text, tuple(given) if as_they_are else _keywords(given, text), _extra(record, place))
 
 
 def _records(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
@@ -98,12 +109,23 @@ def _records(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
     try:
         with pq.ParquetFile(path) as file:
             number = 0
-            for batch in file.iter_batches(columns=["id", "text", "keywords"]):
+            columns = [name for name in ("id", "text", "keywords", "fields") if name in file.schema_arrow.names]
+            for batch in file.iter_batches(columns=columns):
                 for record in batch.to_pylist():
                     number += 1
                     yield Place(path, number, "row"), record
     except pa.ArrowException as error:
         raise DataError(f"{path} is no parquet file or damaged ({str(error).splitlines()[0]}).") from error
+
+
+def _extra(record: dict[str, Any], place: Place) -> str:
+    """Extra fields: an object in jsonl, the text of one in a snapshot's own file."""
+    fields = record.get("fields") or {}
+    if isinstance(fields, str):
+        fields = parse_json(fields, place)
+    if not isinstance(fields, dict):
+        raise DataError(f"{place}: 'fields' is no object; write one, such as {{\"price\": 9.5}}, or leave it out.")
+    return fields_as_json(fields, fields, place)
 
 
 def _given(record: dict[str, Any], place: Place) -> list[str]:

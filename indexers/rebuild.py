@@ -11,16 +11,17 @@ from __future__ import annotations
 import heapq
 import json
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from pyroaring import BitMap
 
 from cogr.errors import StorageError
+from cogr.item_fields import FieldType, typed, types_of
 from cogr.items import in_id_order
 from cogr.keywords import cut_to_budget, over_budget, parse_counted, self_keyword
 from cogr.prompts import Prompt, Prompter
-from cogr.records import Entity, Side, self_text
+from cogr.records import Entity, Item, Side, self_text
 from cogr.snapshots import Provenance, Row, Snapshot, open_snapshot, write_snapshot
 from cogr.store import Store
 from indexers.assembled import Note, digest_of, recall, remember
@@ -47,16 +48,32 @@ class Carried:
         without: ids of rows that are not taken: changed and gone ones.
         set_aside: id -> reason, of the rows that are taken.
         cut_to_budget: how many of them were cut to the budget.
+        fields_of: items whose extra fields take the place of the rows' own, in any order; None leaves these.
     """
 
     snapshot: Snapshot
     without: Collection[str]
     set_aside: Mapping[str, str] = field(default_factory=dict)
     cut_to_budget: int = 0
+    fields_of: Sequence[Entity] | None = None
 
     def rows(self) -> Iterator[Row]:
         """The rows in id order, streaming."""
-        return (row for row in self.snapshot.rows() if row.id not in self.without)
+        rows = (row for row in self.snapshot.rows() if row.id not in self.without)
+        if self.fields_of is None or not self.snapshot.manifest.fields:
+            return rows
+        return _with_fields(rows, in_id_order(self.fields_of))
+
+
+def _with_fields(rows: Iterator[Row], entities: Iterable[Entity]) -> Iterator[Row]:
+    """Rows with the extra fields of the entities of the same ids; both ascending. A row without one keeps its own."""
+    there = iter(entities)
+    entity = next(there, None)
+    for row in rows:
+        while entity is not None and entity.id < row.id:
+            entity = next(there, None)
+        known = isinstance(entity, Item) and entity.id == row.id
+        yield replace(row, fields_json=entity.fields_json) if known and isinstance(entity, Item) else row
 
 
 @dataclass(frozen=True)
@@ -74,6 +91,8 @@ class Job:
         parent: the snapshot that it follows.
         search_results: what goes into {search_results} of the prompt variant `search`.
         carried: rows of another snapshot that go into this one as they are.
+        fields: names of the extra fields that items carry.
+        field_types: types of some of these.
     """
 
     side: Side
@@ -89,6 +108,14 @@ class Job:
     flush_answers: int = 512
     flush_seconds: float = 20.0
     carried: Carried | None = None
+    fields: Sequence[str] = ()
+    field_types: Mapping[str, FieldType] = field(default_factory=dict)
+
+    def extra_fields(self) -> Iterator[tuple[str, str]]:
+        """(id, extra fields as the data has them) of every item that the snapshot will hold."""
+        yield from ((entity.id, entity.fields_json) for entity in self.entities if isinstance(entity, Item))
+        if self.carried is not None:
+            yield from ((row.id, row.fields_json) for row in self.carried.rows())
 
     def request(self, entity: Entity) -> Request:
         """The request of one entity."""
@@ -101,12 +128,17 @@ class Job:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a rebuild would do: entities in id order, their cache keys, and the positions of those without an answer."""
+    """What a rebuild would do: entities in id order, their cache keys, and the positions of those without an answer.
+
+    Attributes:
+        fields: types of the extra fields that items carry.
+    """
 
     entities: Sequence[Entity]
     keys: Keys
     missing: BitMap
     cut_prompts: int
+    fields: Mapping[str, FieldType] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -137,7 +169,12 @@ class Rebuilt:
 
 
 def make_plan(job: Job) -> Plan:
-    """Prompts, keys and cached answers of every entity. Costs no generation."""
+    """Prompts, keys and cached answers of every entity. Costs no generation.
+
+    Raises:
+        DataError: extra fields that are of several types, or not of the type that is set.
+    """
+    fields = _field_types(job)
     entities = in_id_order(job.entities)
     data, cut, reads = bytearray(), 0, job.generator.reads
     for entity in entities:
@@ -145,11 +182,21 @@ def make_plan(job: Job) -> Plan:
         data += request_key(entity.id, prompt, reads)
         cut += prompt.cut
     keys = Keys(data)
-    plan = Plan(entities, keys, _cache(job).missing(keys), cut)
+    plan = Plan(entities, keys, _cache(job).missing(keys), cut, fields)
     metrics.ENTITIES.labels(job.side).set(len(entities))
     metrics.TO_GENERATE.labels(job.side).set(len(plan.missing))
     metrics.ANSWERED.labels(job.side).set(0)
     return plan
+
+
+def _field_types(job: Job) -> Mapping[str, FieldType]:
+    """The types of the extra fields, after every value was looked at: before anything is generated."""
+    if job.side != "item" or not job.fields:
+        return {}
+    types = types_of(job.extra_fields(), job.fields, job.field_types)
+    for id_, fields_json in job.extra_fields():
+        typed(id_, fields_json, types)
+    return types
 
 
 def _cache(job: Job) -> GenerationCache:
@@ -192,7 +239,9 @@ def freeze(job: Job, plan: Plan, passing: Mapping[str, Failure], started: float)
             rows = heapq.merge(rows, job.carried.rows(), key=lambda row: row.id)
             assembly.set_aside.update(job.carried.set_aside)
             assembly.cut_to_budget += job.carried.cut_to_budget
-        snapshot = write_snapshot(job.store, job.side, rows, assembly.provenance)
+        if plan.fields:
+            rows = (replace(row, fields_json=typed(row.id, row.fields_json, plan.fields)) for row in rows)
+        snapshot = write_snapshot(job.store, job.side, rows, assembly.provenance, plan.fields)
         _write_set_aside(job.store, snapshot.id, assembly.set_aside)
         if not passing and job.carried is None:
             remember(job.store, job.side, digest, snapshot.id, assembly.cut_to_budget, assembly.stats)
@@ -222,6 +271,7 @@ def _digest(job: Job, plan: Plan, cache: str) -> str:
         generator=fingerprint_hash(job.generator.fingerprint),
         reads=job.generator.reads,
         cache=cache,
+        fields=dict(plan.fields),
     )
 
 
@@ -326,10 +376,10 @@ class _Assembly:
         return self.passing[entity.id]
 
     def _row(self, entity: Entity, answer: Answer) -> Row:
-        text = self_text(entity)
+        text, fields = self_text(entity), entity.fields_json if isinstance(entity, Item) else ""
         if isinstance(answer, Failure):
             self.set_aside[entity.id] = answer.reason
-            return Row(entity.id, text, ())
+            return Row(entity.id, text, (), fields)
         parsed = parse_counted(answer.text)
         self.stats.add(answer, parsed)
         own = self_keyword(text)
@@ -338,7 +388,7 @@ class _Assembly:
         if not parsed.keywords and self.job.generator.reads == "prompt":
             self.set_aside[entity.id] = "no keywords in the output"
         self.cut_to_budget += over_budget(keywords, self.job.k_max)
-        return Row(entity.id, text, cut_to_budget(keywords, self.job.k_max))
+        return Row(entity.id, text, cut_to_budget(keywords, self.job.k_max), fields)
 
     @property
     def provenance(self) -> Callable[[], Provenance]:

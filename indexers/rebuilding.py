@@ -69,6 +69,7 @@ class Outcome:
             "cut_prompts": rebuilt.cut_prompts,
             "cut_to_budget": rebuilt.cut_to_budget,
             "generator": rebuilt.snapshot.manifest.generator,
+            "fields": dict(rebuilt.snapshot.manifest.fields),
             "parse": rebuilt.parse_stats.as_dict(),
             "index": self.index,
             "published": self.published,
@@ -93,6 +94,8 @@ def make_job(workspace: Workspace, wishes: Wishes) -> Job:
         search_results=workspace.search_results(wishes.side, chosen),
         flush_answers=settings.rebuild.flush_answers,
         flush_seconds=settings.rebuild.flush_seconds,
+        fields=settings.publish.fields,
+        field_types=settings.publish.field_types,
     )
 
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
@@ -84,15 +85,20 @@ def rebuilt(out: Console, outcome: Outcome) -> None:
         "cut_prompts",
         "cut_to_budget",
     )
-    facts(out, "Rebuilt", {name: values[name] for name in (*shown, "seconds", "index", "published")})
+    facts(out, "Rebuilt", {name: values[name] for name in (*shown, "seconds", "index", "published")} | _fields(values))
     if outcome.rebuilt.generated:
         facts(out, "Completions", values["parse"])
+
+
+def _fields(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Item fields and their types, where there are any."""
+    return {"fields": values["fields"]} if values.get("fields") else {}
 
 
 def updated(out: Console, values: Mapping[str, Any]) -> None:
     """What an update did."""
     shown = ("parent", "snapshot", "changed", "gone", "carried", "generated", "failures", "items", "keywords")
-    facts(out, "Updated", {name: values[name] for name in (*shown, "seconds", "index", "published")})
+    facts(out, "Updated", {name: values[name] for name in (*shown, "seconds", "index", "published")} | _fields(values))
     if "log" in values:
         facts(out, "Log", values["log"])
     if "drift" in values:
@@ -130,11 +136,13 @@ def answer(out: Console, found: Answered, *, explain: bool) -> None:
     where = {"given": "given", "index": "precomputed", "generator": "generated now", "none": "the query text alone"}
     out.print(Text(f"{found.total:,} items by {len(found.keywords)} keywords ({where[found.source]}), {found.backend}"))
     out.print(Text("keywords: " + ", ".join(found.keywords)))
-    table = Table("score", "id", "title", "matched")
+    names = sorted({name for hit in found.hits for name in hit.fields})
+    table = Table("score", "id", "title", *map(escape, names), "matched")
     for hit in found.hits:
         parts = sorted(hit.matched.items(), key=lambda pair: -pair[1])
         matched = ", ".join(f"{word} {part:.3f}" if explain else word for word, part in parts)
-        table.add_row(f"{hit.score:.4f}", Text(hit.id), Text(_short(hit.text)), Text(_short(matched)))
+        fields = (Text(_short(_spell(hit.fields[name]))) if name in hit.fields else "" for name in names)
+        table.add_row(f"{hit.score:.4f}", Text(hit.id), Text(_short(hit.text)), *fields, Text(_short(matched)))
     if found.hits:
         out.print(table)
 

@@ -50,6 +50,7 @@ class Answered:
             "total": self.total,
             "hits": [
                 {"id": hit.id, "score": float(hit.score), "title": hit.text, "matched": dict(hit.matched)}
+                | ({"fields": dict(hit.fields)} if hit.fields else {})
                 for hit in self.hits
             ],
         }

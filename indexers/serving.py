@@ -94,11 +94,24 @@ def _switch(call: Call, ids: list[str], more: Mapping[str, Any]) -> None:
     workspace = call.workspace
     warm_up(workspace.backend, workspace.store, ids, workspace.settings.publish.warm_up_queries)
     before = switch(workspace.backend, workspace.store, ids).before
+    _say_how_old_fields_are(call, ids)
     serving = workspace.backend.serving()
     remember(workspace.store, workspace.backend.catalogue, serving)
     payload = {"serving": serving, "before": before, **more}
     call.emit(payload, lambda out: reports.facts(out, "Serving now", payload["serving"]))
     console.next_command('cogr-index search "some query"')
+
+
+def _say_how_old_fields_are(call: Call, ids: list[str]) -> None:
+    """A snapshot brings its items' fields along: what serves then are the prices of its day."""
+    from cogr.snapshots import read_manifest
+
+    for manifest in (read_manifest(call.workspace.store, id_) for id_ in ids):
+        if manifest.fields:
+            names = ", ".join(manifest.fields)
+            console.note(
+                f"{manifest.id} has {names} as of {manifest.created}; cogr-index rebuild brings the data's own."
+            )
 
 
 @common_options()

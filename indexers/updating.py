@@ -7,7 +7,7 @@ What a generator wrote for an entity that did not change is carried over. A gene
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -25,8 +25,9 @@ from cogr.datasets.changes import (
 from cogr.datasets.logs import LogOptions, read_log
 from cogr.datasets.reading import json_records
 from cogr.errors import SettingsError, SnapshotError
+from cogr.items import ItemsSpool, in_id_order
 from cogr.keywords import NORMALISER, self_keyword
-from cogr.records import Query, Side, self_text
+from cogr.records import Entity, Item, Query, Side, self_text
 from cogr.snapshots import MIGRATION, Snapshot, open_snapshot
 from cogr.store import storage_errors
 from indexers.backends.checks import check_side
@@ -137,7 +138,7 @@ def run_update(workspace: Workspace, wishes: UpdateWishes, bar: ProgressBar, say
             after = workspace.with_dataset(changes.applied_to(workspace.dataset))
             whole = make_job(after, Wishes(side, push=wishes.push))
         with whole.generator:
-            job = narrowed(whole, parent, changes)
+            job = narrowed(whole, parent, changes, all_fields=wishes.changed is None)
             rebuilt = generate(job, planned(job), bar, means)
         push = wishes.push and not wishes.in_place
         outcome = hand_over(after, rebuilt, say, push=push, publish=wishes.publish, means=means)
@@ -262,25 +263,44 @@ def _save(path: Path | None, queries: Sequence[Query]) -> int:
     return len(new)
 
 
-def narrowed(whole: Job, parent: Snapshot, changes: Changes) -> Job:
+def narrowed(whole: Job, parent: Snapshot, changes: Changes, *, all_fields: bool = False) -> Job:
     """The job of a whole side, cut down to what changed where the rest can be carried over from the parent.
+
+    Args:
+        all_fields: the data set says what the extra fields of all items are, also of those whose keywords are carried over;
+            otherwise these keep the parent's.
 
     Raises:
         SnapshotError: the parent was written otherwise, or holds entities that a generator of whole collections needs
             and the data set has not.
     """
     _check_written_alike(whole, parent)
+    keeps = bool(parent.manifest.fields) and not all_fields
     child = replace(whole, parent=parent.id, round=parent.manifest.round)
     if not _carries(whole, parent):
         _check_same_entities(whole, {*parent.ids()} - changes.deletes | changes.upserts.keys(), parent)
-        return child
+        return replace(child, entities=_with_fields_of(parent, child.entities, changes)) if keeps else child
     aside = read_set_aside(parent.store, parent.id)
     # Failures that may have passed are asked for again, as a rebuild would; lasting ones are in the cache.
     again = [e for e in whole.entities if e.id in aside and e.id not in changes.upserts] if aside else []
     without = frozenset({*changes.upserts, *changes.deletes, *(entity.id for entity in again)})
     kept_aside = {id_: reason for id_, reason in aside.items() if id_ not in without}
-    carried = Carried(parent, without, kept_aside, _still_cut(parent, without))
-    return replace(child, entities=[*changes.upserts.values(), *again], carried=carried)
+    carried = Carried(parent, without, kept_aside, _still_cut(parent, without), whole.entities if all_fields else None)
+    retried = _with_fields_of(parent, again, changes) if keeps else again
+    return replace(child, entities=[*changes.upserts.values(), *retried], carried=carried)
+
+
+def _with_fields_of(parent: Snapshot, entities: Sequence[Entity], changes: Changes) -> Sequence[Entity]:
+    """Items in id order, those that did not change with the parent's extra fields: the data set may be older than it."""
+    spool, rows = ItemsSpool(), parent.rows()
+    row = next(rows, None)
+    for item in in_id_order(entities):
+        while row is not None and row.id < item.id:
+            row = next(rows, None)
+        if isinstance(item, Item):
+            kept = row is not None and row.id == item.id and item.id not in changes.upserts
+            spool.add(replace(item, fields_json=row.fields_json) if kept and row else item)
+    return spool.items()
 
 
 def _check_written_alike(job: Job, parent: Snapshot) -> None:
@@ -290,6 +310,9 @@ def _check_written_alike(job: Job, parent: Snapshot) -> None:
         "by another generator": _without_data(job.generator.fingerprint) != _without_data(manifest.generator),
         "with another prompt": manifest.prompt_hash != job.prompter.template.hash,
         f"with a budget of {manifest.k_max} keywords instead of {job.k_max}": manifest.k_max != job.k_max,
+        f"with the item fields {_named(manifest.fields)} instead of {_named(job.fields)} (publish.fields)": job.side
+        == "item"
+        and set(manifest.fields) != set(job.fields),
     }
     for reason, holds in reasons.items():
         if holds:
@@ -297,6 +320,10 @@ def _check_written_alike(job: Job, parent: Snapshot) -> None:
                 f"Snapshot {parent.id} was written {reason}, so an update would mix two kinds of keywords; run "
                 f"cogr-index rebuild --side {job.side}."
             )
+
+
+def _named(fields: Iterable[str]) -> str:
+    return ", ".join(sorted(fields)) or "none"
 
 
 def _without_data(fingerprint: Mapping[str, object]) -> str:

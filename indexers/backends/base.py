@@ -11,18 +11,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from cogr.records import Side
+from cogr.records import FieldValue, Side
 from cogr.snapshots import Row, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One retrieved entity. `score` is a float32 value; `matched` maps each matching keyword to its part of the score."""
+    """One retrieved entity. `score` is a float32 value; `matched` maps each matching keyword to its part of the score.
+
+    `fields` are an item's extra fields, as the snapshot has them.
+    """
 
     id: str
     score: float
     text: str = ""
     matched: Mapping[str, float] = field(default_factory=dict)
+    fields: Mapping[str, FieldValue] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cogr.errors import CheckFailedError, SnapshotError
+from cogr.item_fields import fields_of
 from cogr.keywords import self_keyword
 from cogr.mirror import Mirror
 from cogr.records import SIDES, Side
@@ -33,7 +34,7 @@ _ANSWERS = ["self", "keywords"]
 
 @dataclass(frozen=True)
 class _Opened:
-    """A pushed snapshot, ready to be searched. Texts and rows of `answers` are in id order, as the mirror's dense ids.
+    """A pushed snapshot, ready to be searched. Texts, fields and rows of `answers` are in id order, as the mirror's dense ids.
 
     Attributes:
         answers: own text and keywords of every query, for look-ups; empty for items.
@@ -44,6 +45,7 @@ class _Opened:
     texts: Strings
     answers: pa.Table
     normaliser: str
+    fields: Strings | None
 
 
 class MemoryBackend:
@@ -147,6 +149,7 @@ class MemoryBackend:
                 score,
                 opened.texts[dense],
                 opened.mirror.explain(distinct, entity) if explain else {},
+                fields_of(opened.fields[dense]) if opened.fields else {},
             )
             for entity, score, dense in zip(ranking.ids, ranking.scores.tolist(), ranking.dense.tolist(), strict=True)
         ]
@@ -188,7 +191,8 @@ class MemoryBackend:
         snapshot = open_snapshot(self._store, snapshot_id)
         batches = snapshot.batches(_ANSWERS) if snapshot.side == "query" else ()
         answers = pa.Table.from_batches(batches, pa.schema([SCHEMA.field(name) for name in _ANSWERS]))
-        return _Opened(mirror_of(self._store, snapshot), snapshot.texts(), answers, snapshot.manifest.normaliser)
+        normaliser = snapshot.manifest.normaliser
+        return _Opened(mirror_of(self._store, snapshot), snapshot.texts(), answers, normaliser, snapshot.fields())
 
     def _chosen(self, side: Side, snapshot: str | None) -> str:
         """The snapshot to search: the named one, or the one that serves."""

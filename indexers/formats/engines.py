@@ -30,7 +30,7 @@ def _fields(snapshot: Snapshot, row: Row) -> dict[str, Any]:
 def _bulk(snapshot: Snapshot, prefix: str) -> Iterator[str]:
     for row in snapshot.rows():
         yield line({"index": {"_index": _index(snapshot, prefix), "_id": row.id}})
-        yield line(_fields(snapshot, row))
+        yield line({**_fields(snapshot, row), **row.fields})
 
 
 def _mapping(snapshot: Snapshot, version: Version) -> Mapping[str, str]:

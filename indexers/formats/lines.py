@@ -10,7 +10,8 @@ from indexers.formats.base import Format, line
 
 def _jsonl(snapshot: Snapshot, _prefix: str) -> Iterator[str]:
     for row in snapshot.rows():
-        yield line({"id": row.id, "text": row.text, "self": row.self_keyword, "keywords": row.keywords})
+        record = {"id": row.id, "text": row.text, "self": row.self_keyword, "keywords": row.keywords}
+        yield line(record | ({"fields": row.fields} if row.fields_json else {}))
 
 
 FORMATS = {"jsonl": Format(_jsonl)}

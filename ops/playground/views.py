@@ -60,6 +60,7 @@ class Search:
             {
                 "id": id_,
                 "title": self.items.text(dense),
+                "fields": self.items.fields(dense),
                 "score": score,
                 "matched": mirror.explain(self.words.keywords, id_),
                 "relevant": relevant and id_ in relevant,
@@ -133,6 +134,7 @@ def item(items: Opened, queries: Opened | None, catalogue: Catalogue | None, id_
         "id": id_,
         "title": record.title if record else items.text(dense or 0),
         "text": record.text if record else "",
+        "fields": {} if dense is None else items.fields(dense),
         "held": dense is not None,
         "keywords": [{"text": word, "df": items.mirror.df(word), "own": word == own} for word in words],
         "reached": None if queries is None else _reaching(queries, words, catalogue, id_),

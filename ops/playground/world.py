@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
+from cogr.item_fields import fields_of
 from cogr.keywords import READABLE, self_keyword
 from cogr.mirror import Mirror
+from cogr.records import FieldValue
 from cogr.snapshots import Manifest, list_snapshots, open_snapshot
 from cogr.strings import Strings
 from indexers.backends.mirrors import mirror_of
@@ -25,15 +27,20 @@ _LISTED = 50
 
 @dataclass(frozen=True)
 class Opened:
-    """One snapshot. Texts are in id order, as the mirror's dense ids."""
+    """One snapshot. Texts and extra fields are in id order, as the mirror's dense ids."""
 
     manifest: Manifest
     mirror: Mirror
     texts: Strings
+    extra: Strings | None = None
 
     def text(self, dense: int) -> str:
         """An entity's own text as it was given."""
         return self.texts[dense]
+
+    def fields(self, dense: int) -> Mapping[str, FieldValue]:
+        """An item's extra fields."""
+        return fields_of(self.extra[dense]) if self.extra else {}
 
     def find(self, id_: str) -> int | None:
         """The dense id of an id; None when the snapshot does not hold it."""
@@ -83,7 +90,7 @@ class World:
 
     def _open(self, id_: str) -> Opened:
         snapshot = open_snapshot(self.workspace.store, id_)
-        return Opened(snapshot.manifest, mirror_of(self.workspace.store, snapshot), snapshot.texts())
+        return Opened(snapshot.manifest, mirror_of(self.workspace.store, snapshot), snapshot.texts(), snapshot.fields())
 
     @property
     def catalogue(self) -> Catalogue:

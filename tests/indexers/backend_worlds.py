@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
+from cogr.item_fields import types_of
 from cogr.records import Side
 from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
 from cogr.store import Store
@@ -29,7 +32,16 @@ SHOPPERS = [
 
 def frozen(store: Store, side: Side, rows: Sequence[Row], round_: int = 0) -> Snapshot:
     """A snapshot of rows in any order."""
-    return write_snapshot(store, side, sorted(rows, key=lambda row: row.id), Provenance(round=round_))
+    types = types_of(((row.id, row.fields_json) for row in rows), {name for row in rows for name in row.fields})
+    return write_snapshot(store, side, sorted(rows, key=lambda row: row.id), Provenance(round=round_), types)
+
+
+def priced(rows: Sequence[Row]) -> list[Row]:
+    """The rows with fields: a price, a brand, and whether there is one in stock."""
+    return [
+        replace(row, fields_json=json.dumps({"brand": "ABC"[n % 3], "in_stock": n % 2 == 0, "price": 99.5 + 100 * n}))
+        for n, row in enumerate(rows)
+    ]
 
 
 def random_world(items: int, seed: int = 0) -> list[Row]:

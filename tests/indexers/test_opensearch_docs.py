@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,7 +20,7 @@ from indexers.backends.opensearch.search import query_body
 from indexers.publishing import publish, push_and_verify
 from tests.commands import program
 from tests.documents import examples
-from tests.indexers.backend_worlds import SHOP, SHOPPERS, frozen
+from tests.indexers.backend_worlds import SHOP, SHOPPERS, frozen, priced
 
 INDEX, SEARCH = map(json.loads, examples("opensearch.md", "json"))
 (BY_TEMPLATE,) = map(json.loads, examples("search-template.md", "json"))
@@ -32,7 +33,7 @@ KEYWORDS = [clause["match"]["keywords"]["query"] for clause in SEARCH["query"]["
 def shop(opensearch: OpenSearchSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenSearchBackend]:
     store = Store(str(tmp_path_factory.mktemp("store")))
     backend = OpenSearchBackend(opensearch.model_copy(update={"prefix": PREFIX}), store)
-    pair = [frozen(store, "item", SHOP), frozen(store, "query", SHOPPERS)]
+    pair = [frozen(store, "item", priced(SHOP)), frozen(store, "query", SHOPPERS)]
     for snapshot in pair:
         push_and_verify(backend, store, snapshot, 3)
     publish(backend, store, [snapshot.id for snapshot in pair])
@@ -90,16 +91,17 @@ def test_the_search_by_template_from_a_shell(shop: OpenSearchBackend) -> None:
 
 @pytest.mark.server
 def test_the_search_by_template(shop: OpenSearchBackend) -> None:
-    """The example's ids are of another shop: with this one's in their place it finds the page after the named hit."""
+    """The example's id is of another shop: with this one's in its place it finds the page after the named hit."""
     params = BY_TEMPLATE["params"]
-    best, *others = shop.search(params["keywords"], size=10).hits
-    own = {
-        "filters": [{"terms": {"item_id": [best.id, *(hit.id for hit in others)]}}],
-        "search_after": [best.score, best.id],
-    }
+    hits = shop.search(params["keywords"], size=10).hits
+    best, *others = [hit for hit in hits if hit.fields["in_stock"] and float(str(hit.fields["price"])) < 900]
+    own = {"search_after": [best.score, best.id]}
     path, named = f"/{PREFIX}-items/_search/template", {**BY_TEMPLATE, "id": BY_TEMPLATE["id"].replace("shop", PREFIX)}
     body = {**named, "params": params | own}
     answer = shop.cluster.call("POST", path, body=body, doing="asking by template")
-    assert [hit["_source"]["item_id"] for hit in answer["hits"]["hits"]] == [hit.id for hit in others] != []
-    assert answer["aggregations"]["keywords"]["buckets"]
+    assert 0 < len(others) < len(hits) - 1
+    assert [hit["_source"]["item_id"] for hit in answer["hits"]["hits"]] == [hit.id for hit in others]
+    assert [hit["_source"]["price"] for hit in answer["hits"]["hits"]] == [hit.fields["price"] for hit in others]
+    brands = {bucket["key"]: bucket["doc_count"] for bucket in answer["aggregations"]["brands"]["buckets"]}
+    assert brands == Counter(hit.fields["brand"] for hit in [best, *others])
     assert shop.cluster.call("POST", path, body=named, doing="asking as it is")

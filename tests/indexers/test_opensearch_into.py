@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ from indexers.backends.opensearch.into import filling
 from indexers.backends.opensearch.into.target import field_of, open_target, snapshot_of
 from indexers.merging import Place
 from indexers.workspace import Workspace
+from tests.documents import examples
 from tests.indexers.backend_worlds import SHOP, frozen, random_queries, random_world
 from tests.indexers.conftest import Command
 
@@ -158,9 +160,30 @@ def test_scores_are_the_mirrors_once_deleted_versions_are_merged_away(products: 
         found = dict(products.search(template, keywords=distinct, size=1000))
         scores = np.array([found[id_] for id_ in expected.ids], np.float32)
         assert (len(found), scores.tobytes()) == (expected.total, expected.scores.tobytes())
-    assert products.search(template, keywords=["sofa"], filter={"ids": {"values": ["a-1"]}})[0][0] == "a-1"
-    assert len(products.search(template, keywords=["sofa"], filter={"ids": {"values": ["a-1"]}})) == 1
+    assert products.search(template, keywords=["sofa"], filters={"ids": {"values": ["a-1"]}})[0][0] == "a-1"
+    assert len(products.search(template, keywords=["sofa"], filters={"ids": {"values": ["a-1"]}})) == 1
     assert products.search(template, keywords=[]) == []
+
+
+@pytest.mark.server
+def test_the_template_takes_what_the_one_of_our_own_index_takes(products: Products) -> None:
+    snapshot = frozen(products.workspace.store, "item", SHOP[:3])
+    products.add(ids_of(snapshot))
+    products.set("a-1", 300)
+    products.set("a-2", 200)
+    template = products.place().publish(snapshot.id, lambda _: None).template
+    products.documents()
+    both = {"keywords": ["sofa", "oak"]}
+    assert [id_ for id_, _ in products.search(template, **both, sort=[{"price": "asc"}])] == ["a-2", "a-1"]
+    assert products.search(template, **both, **{"from": 1}) == products.search(template, **both)[1:] != []
+    (written,) = map(json.loads, examples("publishing.md", "json"))
+    own = {**written, "id": template, "params": {**written["params"], "keywords": ["sofa", "oak"]}}
+    answer = products.cluster.call("POST", f"/{products.alias}/_search/template", body=own, doing="searching")
+    assert (answer["hits"]["total"]["value"], answer["aggregations"]["prices"]["max"]) == (2, 300)
+    assert answer["hits"]["hits"][0]["_source"].keys() >= {"title", "price"}
+    for wrong, right in (("filter", "filters"), ("aggregations", "aggs")):
+        with pytest.raises(ServiceError, match=f"the parameter {wrong} is unknown: it is called {right}"):
+            products.search(template, **both, **{wrong: {"term": {"price": 300}}})
 
 
 @pytest.mark.server

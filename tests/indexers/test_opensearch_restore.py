@@ -10,14 +10,14 @@ import pytest
 from cogr.settings import OpenSearchSettings
 from cogr.store import Store
 from indexers.backends.opensearch import OpenSearchBackend
-from tests.indexers.backend_worlds import SHOP, SHOPPERS, frozen
+from tests.indexers.backend_worlds import SHOP, SHOPPERS, frozen, priced
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 
 def test_a_restored_index_serves_and_passes_verification(opensearch: OpenSearchSettings, tmp_path: Path) -> None:
     store, prefix = Store(tmp_path), f"test-{uuid.uuid4().hex[:8]}"
-    item, query = frozen(store, "item", SHOP), frozen(store, "query", SHOPPERS)
+    item, query = frozen(store, "item", priced(SHOP)), frozen(store, "query", SHOPPERS)
     backend = OpenSearchBackend(opensearch.model_copy(update={"prefix": prefix}), store)
     call = backend.cluster.call
     try:
@@ -25,7 +25,7 @@ def test_a_restored_index_serves_and_passes_verification(opensearch: OpenSearchS
             backend.push(snapshot)
             backend.verify(snapshot, [["sofa"]])
         backend.publish({"item": item.id, "query": query.id})
-        before = backend.retrieved(["sofa", "couch"])
+        before, shown = backend.retrieved(["sofa", "couch"]), backend.search(["sofa", "couch"])
         repository = f"/_snapshot/{prefix}"
         call("PUT", repository, body={"type": "fs", "settings": {"location": prefix}}, doing="backing up")
         what = {"indices": f"{prefix}-*", "include_global_state": False}
@@ -41,6 +41,8 @@ def test_a_restored_index_serves_and_passes_verification(opensearch: OpenSearchS
         assert backend.serving() == {"item": item.id, "query": query.id}
         assert backend.verify(item, [["sofa", "couch"]]).documents == len(SHOP)
         assert backend.retrieved(["sofa", "couch"]) == before
+        assert backend.search(["sofa", "couch"]) == shown
+        assert shown.hits[0].fields["in_stock"] is True
         assert backend.push(item).written == 0
     finally:
         call("DELETE", f"/{prefix}-*", doing="cleaning up")

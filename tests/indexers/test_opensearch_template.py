@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cogr.errors import ServiceError
 from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Snapshot
 from cogr.store import Store
@@ -16,6 +18,7 @@ from indexers.backends.opensearch import OpenSearchBackend, template
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.search import float32s
 from indexers.publishing import publish, push_and_verify
+from tests.documents import DOCS
 from tests.indexers.backend_worlds import SHOP, frozen, random_queries, random_world
 from tests.indexers.hostile_texts import hostile
 
@@ -100,6 +103,31 @@ def test_pages_filters_facets_and_fields(shop: World) -> None:
     assert faceted["aggregations"]["n"]["value"] > faceted["hits"]["total"]["value"] == 2
     assert "keywords" in shop.search(keywords=["sofa"], fields=["keywords"])["hits"]["hits"][0]["_source"]
     assert shop.search(keywords=[])["hits"]["total"]["value"] == 0
+
+
+def test_a_parameter_by_another_name_is_refused_and_not_passed_over(shop: World) -> None:
+    for wrong, right in template._MISNAMED.items():
+        assert right in template.PARAMETERS
+        with pytest.raises(ServiceError, match=f"the parameter {wrong} is unknown: it is called {right}"):
+            shop.search(keywords=["sofa"], **{wrong: {"term": {"item_id": "a-1"}}})
+    # Every parameter that is said to be one is asked for.
+    assert all(
+        re.search(r"{{[#^]?" + name + r"[.}]|}}" + name + "{{", template.source()) for name in template.PARAMETERS
+    )
+    documented = re.findall(r"^\| `(\w+)` \|", (DOCS / "search-template.md").read_text("utf-8"), re.MULTILINE)
+    assert documented == list(template.PARAMETERS)
+
+
+def test_pages_by_number_and_an_order_of_ones_own(shop: World) -> None:
+    whole = shop.search(keywords=["sofa", "couch"])
+    assert ids(shop.search(keywords=["sofa", "couch"], **{"from": 1, "size": 2})) == ids(whole)[1:3]
+    turned = shop.search(keywords=["sofa", "couch"], sort=[{"item_id": "desc"}])
+    assert ids(turned) == sorted(ids(whole), reverse=True)
+    scores = {hit["_id"]: hit["sort"][-2] for hit in whole["hits"]["hits"]}
+    assert {hit["_id"]: hit["sort"][-2] for hit in turned["hits"]["hits"]} == scores
+    page = shop.search(keywords=["sofa", "couch"], sort=[{"item_id": "desc"}], size=2)["hits"]["hits"]
+    rest = shop.search(keywords=["sofa", "couch"], sort=[{"item_id": "desc"}], search_after=page[-1]["sort"])
+    assert ids(rest) == ids(turned)[2:]
 
 
 def test_matched_keywords_are_named_and_marked(shop: World) -> None:

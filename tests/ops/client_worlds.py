@@ -39,7 +39,10 @@ class ClientWorld:
 
 
 def _rows(records: list[dict[str, Any]], text: str) -> list[Row]:
-    return [Row(one["id"], one[text], tuple(one["keywords"])) for one in records]
+    extra = (json.dumps(one["fields"], sort_keys=True) if "fields" in one else "" for one in records)
+    return [
+        Row(one["id"], one[text], tuple(one["keywords"]), fields) for one, fields in zip(records, extra, strict=True)
+    ]
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 import uvicorn
 
+from cogr.item_fields import types_of
 from cogr.records import Side
 from cogr.settings import load_settings
 from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
@@ -75,7 +76,8 @@ def _write_data(folder: Path) -> None:
 def freeze(workspace: Workspace, side: Side, rows: list[Row], round_: int = 0, **generator: Any) -> Snapshot:
     """A snapshot in the workspace's store, pushed and verified."""
     provenance = Provenance(round=round_, generator=generator)
-    snapshot = write_snapshot(workspace.store, side, sorted(rows, key=lambda row: row.id), provenance)
+    types = types_of(((row.id, row.fields_json) for row in rows), {name for row in rows for name in row.fields})
+    snapshot = write_snapshot(workspace.store, side, sorted(rows, key=lambda row: row.id), provenance, types)
     push_and_verify(workspace.backend, workspace.store, snapshot, 3)
     return snapshot
 

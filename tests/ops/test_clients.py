@@ -60,11 +60,12 @@ def asking(world: ClientWorld, case: dict[str, Any]) -> Found:
 def seen(found: dict[str, Any], expected: dict[str, Any]) -> dict[str, Any]:
     """What a search found (a `Found`, as JSON has it), in the words of the conformance file, as far as a case expects something."""
     first = found["hits"][0] if found["hits"] else {"source": {"text": None}, "matched": []}
-    buckets = found["aggregations"].get("keywords", {"buckets": []})["buckets"]
+    buckets = found["aggregations"].get("facet", {"buckets": []})["buckets"]
     whole = {
         **found["expansion"],
         "total": found["total"],
         "ids": [hit["id"] for hit in found["hits"]],
+        "best": max(found["hits"], key=lambda hit: hit["score"], default={"id": None})["id"],
         "matched": sorted(first["matched"]),
         "text": first["source"]["text"],
         "field": {name: value for name, value in first["source"].items() if name in expected.get("field", ())},
@@ -79,7 +80,7 @@ def seen(found: dict[str, Any], expected: dict[str, Any]) -> dict[str, Any]:
 def test_python(world: ClientWorld, case: dict[str, Any], search: Any) -> None:
     expected = case["expect"]
     if "error" in expected:
-        with pytest.raises({"refused": RefusedError, "search": SearchError}[expected["error"]]):
+        with pytest.raises({"refused": RefusedError, "search": SearchError, "option": TypeError}[expected["error"]]):
             search(world, case)
     else:
         found = json.loads(json.dumps(asdict(search(world, case))))
@@ -168,7 +169,7 @@ def test_curl(world: ClientWorld, case: dict[str, Any]) -> None:
     ended = curl(world, case)
     for _ in range(1, case.get("page", 1)):
         ended = curl(world, case, search_after=json.loads(ended.stdout)["hits"][-1]["sort"])
-    assert ended.returncode == {"refused": 2, "search": 3}.get(expected.get("error"), 0), ended.stderr
+    assert ended.returncode == {"refused": 2, "option": 2, "search": 3}.get(expected.get("error"), 0), ended.stderr
     if "error" not in expected:
         assert seen(json.loads(ended.stdout), expected) == expected
         assert ("No expander" in ended.stderr) == (expected.get("reason") == "no expander")

@@ -60,6 +60,8 @@ def build_snapshot(
             search_results=workspace.search_results(side, chosen),
             flush_answers=settings.rebuild.flush_answers,
             flush_seconds=settings.rebuild.flush_seconds,
+            fields=settings.publish.fields,
+            field_types=settings.publish.field_types,
         )
         plan = make_plan(job)
         with progress_bar(f"keywords, {side} side", len(plan.missing)) as advance:

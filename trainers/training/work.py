@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cogr.errors import DataError, SettingsError
 from cogr.records import Entity, Side
 from cogr.rewards import World
-from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
+from cogr.snapshots import Provenance, Snapshot, write_snapshot
 from cogr.training_settings import ItemsFrom, TrainingSettings
 from trainers.training.building import build_snapshot, draw_sets, proposal_targets, statistical_targets
 from trainers.training.scene import Scene
@@ -247,8 +247,9 @@ def accept_items(scene: Scene) -> Wrote:
         "realised": _mean(chosen.at_once if everything else chosen.realised, train),
     }
     kept = old.by_id
-    rows = (Row(row.id, row.text, tuple(taken.get(row.id, kept[row.id].keywords))) for row in new.rows())
-    written = write_snapshot(scene.workspace.store, "item", rows, _accepted_provenance(old, new, notes))
+    rows = (replace(row, keywords=tuple(taken.get(row.id, kept[row.id].keywords))) for row in new.rows())
+    provenance = _accepted_provenance(old, new, notes)
+    written = write_snapshot(scene.workspace.store, "item", rows, provenance, new.manifest.fields)
     return Wrote(written.id, {**notes, **_counts(written)})
 
 

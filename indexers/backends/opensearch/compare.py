@@ -23,7 +23,9 @@ PAGE = 2_000
 
 def compare(cluster: Cluster, index: str, side: Side, rows: Sequence[Row], after: str, *, last: bool) -> list[Mismatch]:
     """See `Backend.compare`. A document is known by its `_id`; one whose id field says otherwise differs in that field."""
-    expected = {row.id: document(side, row.id, row.text, row.self_keyword, list(row.keywords)) for row in rows}
+    expected = {
+        row.id: document(side, row.id, row.text, row.self_keyword, list(row.keywords), row.fields_json) for row in rows
+    }
     bounds = {"gt": after} if after else {}
     if not last:
         bounds["lte"] = rows[-1].id

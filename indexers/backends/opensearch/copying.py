@@ -46,7 +46,7 @@ def copy_and_change(cluster: Cluster, prefix: str, base: Snapshot, snapshot: Sna
     draft = f"{name}{DRAFT}"
     # Of a push that died, after its second clone even.
     _remove(cluster, draft)
-    if read_index(cluster, name) is not None or not _fit(cluster, source, base) or source is None:
+    if read_index(cluster, name) is not None or not _fit(cluster, source, base, snapshot) or source is None:
         return None
     try:
         written = _change_clone(cluster, source.name, draft, base, snapshot)
@@ -65,13 +65,14 @@ def copy_and_change(cluster: Cluster, prefix: str, base: Snapshot, snapshot: Sna
         _remove(cluster, draft)
 
 
-def _fit(cluster: Cluster, state: IndexState | None, base: Snapshot) -> bool:
+def _fit(cluster: Cluster, state: IndexState | None, base: Snapshot, snapshot: Snapshot) -> bool:
     """True when the parent's index is whole, verified, frozen, and made as this one would be made."""
     return (
         state is not None
         and (state.snapshot, state.meta.get("content_hash")) == (base.id, base.manifest.content_hash)
         and (state.complete and state.verified and state.write_blocked)
         and (state.meta.get("layout"), state.shards) == (LAYOUT, cluster.settings.shards)
+        and state.meta.get("fields", {}) == snapshot.manifest.fields
     )
 
 
@@ -99,7 +100,9 @@ def _changes(base: Snapshot, snapshot: Snapshot) -> Iterator[tuple[str, Document
         row = difference.after
         yield (
             difference.id,
-            None if row is None else document(snapshot.side, row.id, row.text, row.self_keyword, row.keywords),
+            None
+            if row is None
+            else document(snapshot.side, row.id, row.text, row.self_keyword, row.keywords, row.fields_json),
         )
 
 

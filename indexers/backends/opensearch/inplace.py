@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from cogr.differences import Difference, differences
 from cogr.errors import CheckFailedError, SnapshotError
-from cogr.snapshots import Snapshot
+from cogr.snapshots import Row, Snapshot
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.drift import (
     MOST_KEYWORDS,
@@ -26,7 +26,7 @@ from indexers.backends.opensearch.drift import (
 from indexers.backends.opensearch.indexes import refresh
 from indexers.backends.opensearch.mapping import IndexState, document, meta_of
 from indexers.backends.opensearch.publish import serving_index
-from indexers.backends.opensearch.writer import change_documents
+from indexers.backends.opensearch.writer import Document, change_documents
 
 
 @dataclass(frozen=True)
@@ -81,18 +81,17 @@ def _change(
     written = change_documents(
         cluster,
         state.name,
-        (
-            (one.id, document(snapshot.side, one.id, one.after.text, one.after.self_keyword, list(one.after.keywords)))
-            if one.after
-            else (one.id, None)
-            for one in changes
-        ),
+        ((one.id, _document(snapshot, one.after)) if one.after else (one.id, None) for one in changes),
     )
     refresh(cluster, state.name)
     cluster.call("PUT", f"/{state.name}/_block/write", doing=f"freezing the index {state.name}")
     owner = {"index_of": state.owner, "in_place": True, "complete": True}
     _mark(cluster, state, {**meta_of(snapshot.manifest), **owner})
     return written
+
+
+def _document(snapshot: Snapshot, row: Row) -> Document:
+    return document(snapshot.side, row.id, row.text, row.self_keyword, list(row.keywords), row.fields_json)
 
 
 def _serving(cluster: Cluster, prefix: str, base: Snapshot, snapshot: Snapshot) -> IndexState:
@@ -104,6 +103,10 @@ def _serving(cluster: Cluster, prefix: str, base: Snapshot, snapshot: Snapshot) 
     if state.meta.get("changing_to") not in (None, snapshot.id):
         raise SnapshotError(
             f"The index {state.name} is half changed to {state.meta['changing_to']}; run that update again, or publish another snapshot."
+        )
+    if base.manifest.fields != snapshot.manifest.fields:
+        raise SnapshotError(
+            f"The item fields of {snapshot.id} are not of the types that the index {state.name} has; run the update without --in-place."
         )
     if state.shards != 1:
         raise SnapshotError(

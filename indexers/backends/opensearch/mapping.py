@@ -11,6 +11,7 @@ from typing import Any
 
 from cogr.bm25 import DEFAULT
 from cogr.errors import ServiceError
+from cogr.item_fields import fields_of
 from cogr.records import Side
 from cogr.snapshots import Manifest, Snapshot
 from indexers.backends.checks import side_of
@@ -40,12 +41,13 @@ def id_field(side: Side) -> str:
 
 
 def mapping(side: Side, version: Version, meta: Mapping[str, Any]) -> dict[str, Any]:
-    """The strict mapping of one side's index."""
+    """The strict mapping of one side's index. Item fields, which the meta names with their types, are told apart by them alone."""
     unread = {"type": "keyword", "index": False, "doc_values": False}
     properties: dict[str, Any] = {
         id_field(side): {"type": "keyword"},
         "keywords": {"type": "keyword", "norms": True, "index_options": "freqs", "similarity": SIMILARITY},
         "text": unread,
+        **{name: {"type": type_} for name, type_ in meta.get("fields", {}).items()},
     }
     if version.has_use_similarity:
         properties["keywords"]["use_similarity"] = True
@@ -68,6 +70,7 @@ def index_settings(shards: int) -> dict[str, Any]:
 
 def meta_of(manifest: Manifest) -> dict[str, Any]:
     """What an index says of itself: the manifest's essentials, and two marks that are set when they are earned."""
+    fields = {"fields": dict(manifest.fields)} if manifest.fields else {}
     return {
         "layout": LAYOUT,
         "snapshot": manifest.id,
@@ -80,6 +83,7 @@ def meta_of(manifest: Manifest) -> dict[str, Any]:
         "created": manifest.created,
         "complete": False,
         "verified": False,
+        **fields,
     }
 
 
@@ -91,14 +95,14 @@ def documents(snapshot: Snapshot, numbers: Collection[int] | None = None) -> Ite
     """
     for batch in snapshot.batches() if numbers is None else snapshot.sample(numbers):
         columns = (batch[name].to_pylist() for name in ("id", "text", "self", "keywords"))
-        for id_, text, own, words in zip(*columns, strict=True):
-            yield id_, document(snapshot.side, id_, text, own, words)
+        for id_, text, own, words, fields in zip(*columns, snapshot.fields_of(batch), strict=True):
+            yield id_, document(snapshot.side, id_, text, own, words, fields)
 
 
-def document(side: Side, id_: str, text: str, own: str, words: Sequence[str]) -> dict[str, Any]:
-    """One entity's document: its id, its text, its own text as a keyword, its keyword set."""
+def document(side: Side, id_: str, text: str, own: str, words: Sequence[str], fields_json: str = "") -> dict[str, Any]:
+    """One entity's document: its id, its text, its own text as a keyword, its keyword set, its extra fields."""
     keywords = [*words, own] if own and own not in words else words
-    made = {f"{side}_id": id_, "keywords": keywords, "text": text}
+    made = {f"{side}_id": id_, "keywords": keywords, "text": text, **fields_of(fields_json)}
     return made | {"self": own, "generated": words} if side == "query" else made
 
 

@@ -24,6 +24,8 @@ MAX_CLAUSES = 1024
 """`indices.query.bool.max_clause_count` as clusters have it."""
 PAGE = 10_000
 """`index.max_result_window` as indexes have it."""
+_UNSHOWN = ["item_id", "query_id", "keywords", "self", "generated"]
+"""Fields that a hit does not give back: the rest are its text and an item's extra fields."""
 _KEEP_ALIVE = "2m"
 # Statistics summed over all shards; a single shard is asked as by query_then_fetch.
 _EXACT = {"search_type": "dfs_query_then_fetch"}
@@ -85,7 +87,7 @@ def top(cluster: Cluster, index: str, side: Side, keywords: Sequence[str], size:
         raise UserError(f"A search gives at most {PAGE} hits, but {size} were asked for; give a smaller size.")
     if not keywords:
         return Found(0, ())
-    body = {**search_body(side, keywords, size), "_source": ["text"], "explain": explain}
+    body = {**search_body(side, keywords, size), "_source": {"excludes": _UNSHOWN}, "explain": explain}
     doing = f"searching {index}"
     answer = checked(
         cluster.call("POST", f"/{index}/_search", body=body, params=_EXACT, doing=doing), cluster.url, index
@@ -173,7 +175,8 @@ def _hit(hit: Mapping[str, Any], keywords: Sequence[str]) -> Hit:
     parts = dict(_parts(hit["_explanation"])) if "_explanation" in hit else {}
     matched = [keyword for keyword in dict.fromkeys(keywords) if keyword in parts]
     score, *matched_parts = float32s([hit["sort"][0], *(parts[keyword] for keyword in matched)])
-    return Hit(hit["sort"][1], score, hit["_source"]["text"], dict(zip(matched, matched_parts, strict=True)))
+    fields = dict(hit["_source"])
+    return Hit(hit["sort"][1], score, fields.pop("text"), dict(zip(matched, matched_parts, strict=True)), fields)
 
 
 def float32s(printed: Sequence[float]) -> list[float]:

@@ -1,21 +1,43 @@
-"""The stored search template `<prefix>-search`: keywords in, results out, for clients that can't or won't build a query body.
+"""Stored search templates: keywords in, results out, for clients that can't or won't build a query body.
 
-Its clauses and its order are those of `search`. Keywords, the size and field names are escaped as JSON strings; filters, aggregations and
-search_after are structures that the caller's program makes (texts inside of them are escaped, too). See docs/search-template.md.
+`<prefix>-search` searches our own indexes; a field in another team's index has one of its own (into/template.py), with the same
+parameters. Clauses and order are those of `search`. Keywords, numbers and field names are escaped as JSON strings; filters,
+aggregations, sort and search_after are structures that the caller's program makes (texts inside of them are escaped, too).
+See docs/search-template.md.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.errors import service_error
-from indexers.backends.opensearch.search import clause, search_body
+from indexers.backends.opensearch.search import KEYWORDS, clause
 
 log = logging.getLogger(__name__)
 
+PARAMETERS = (
+    *("keywords", "size", "from", "search_after", "filters", "post_filter", "sort", "aggs", "fields"),
+    *("highlight", "explain"),
+)
+"""Names of the parameters."""
+_MISNAMED = {
+    "filter": "filters",
+    "query": "keywords",
+    "keyword": "keywords",
+    "aggregations": "aggs",
+    "facets": "aggs",
+    "limit": "size",
+    "offset": "from",
+    "order": "sort",
+    "after": "search_after",
+    "source": "fields",
+    "_source": "fields",
+}
+"""What parameters are called elsewhere: mustache passes over a name that the template does not ask for."""
 _SIZE = 10
 _NO_MUSTACHE = ("script_lang not supported", "unsupported lang [mustache]")
 """How versions say it."""
@@ -26,32 +48,51 @@ def template_name(prefix: str) -> str:
     return f"{prefix}-search"
 
 
-def source() -> str:
-    """The mustache source.
+def source(field: str = KEYWORDS, id_field: str | None = "item_id", shown: Sequence[str] = ("item_id", "text")) -> str:
+    """The mustache source; it takes PARAMETERS, of which keywords is required.
 
-    Parameters: keywords (required), size, search_after, filters, post_filter, aggs, fields, highlight, explain.
+    A parameter by a name of `_MISNAMED` makes a body that OpenSearch refuses with that name: nothing is passed over in silence.
+
+    Args:
+        field: that holds the keywords.
+        id_field: the last tie-break of the order; None where the index has none that could be one.
+        shown: fields that are always given back; none gives whole documents unless `fields` names some.
     """
     # A match_none ends the list, so that every clause before it may end with a comma; it scores nothing.
-    plain, named = json.dumps(clause("{{.}}")), json.dumps(clause("{{.}}", _name="{{.}}"))
+    plain, named = (json.dumps(clause("{{.}}", field, **more)) for more in ({}, {"_name": "{{.}}"}))
     clauses = f"{{{{^explain}}}}{_each('keywords', plain)}{{{{/explain}}}}{{{{#explain}}}}{_each('keywords', named)}{{{{/explain}}}}"
     query = f'{{"minimum_should_match": 1, "should": [{clauses} {{"match_none": {{}}}}], "filter": {_structure("filters", "[]")}}}'
+    last = [{"_score": "desc"}, *([{id_field: "asc"}] if id_field else [])]
     parts = {
         "query": f'{{"bool": {query}}}',
         "size": f'"{{{{size}}}}{{{{^size}}}}{_SIZE}{{{{/size}}}}"',
+        "from": '"{{from}}{{^from}}0{{/from}}"',
         "track_total_hits": "true",
-        "sort": json.dumps(search_body("item", (), 0)["sort"]),
-        "_source": f'[{_each("fields", json.dumps("{{.}}"))} "item_id", "text"]',
+        "sort": f"[{_each('sort', '{{#toJson}}.{{/toJson}}')} {json.dumps(last)[1:]}",
         "post_filter": _structure("post_filter", '{"match_all": {}}'),
         "aggs": _structure("aggs", "{}"),
     }
     body = ", ".join(f'"{name}": {value}' for name, value in parts.items())
     after = "{{#search_after.0}}, " + f'"search_after": {_structure("search_after")}' + "{{/search_after.0}}"
-    marked = "{{#highlight}}, " + f'"highlight": {json.dumps(_HIGHLIGHT)}' + "{{/highlight}}"
-    return f"{{{body}{after}{marked}}}"
+    highlight = {"encoder": "html", "fields": {field: {"type": "plain", "number_of_fragments": 0}}}
+    marked = "{{#highlight}}, " + f'"highlight": {json.dumps(highlight)}' + "{{/highlight}}"
+    return f"{{{body}, {_given_back(shown)}{after}{marked}{_refusals()}}}"
 
 
-# A keyword is marked as a whole: no fragments.
-_HIGHLIGHT = {"encoder": "html", "fields": {"keywords": {"type": "plain", "number_of_fragments": 0}}}
+def _given_back(shown: Sequence[str]) -> str:
+    names = _each("fields", json.dumps("{{.}}"))
+    if shown:
+        return f'"_source": [{names} {json.dumps(shown)[1:]}'
+    # The name that ends the list is of no field.
+    return f'"_source": {{{{#fields.0}}}}[{names} "_"]{{{{/fields.0}}}}{{{{^fields.0}}}}true{{{{/fields.0}}}}'
+
+
+def _refusals() -> str:
+    """Parts that are in the body only when a misnamed parameter is given; their keys are sentences, which OpenSearch repeats."""
+    return "".join(
+        f'{{{{#{wrong}}}}}, "the parameter {wrong} is unknown: it is called {right}": true{{{{/{wrong}}}}}'
+        for wrong, right in _MISNAMED.items()
+    )
 
 
 def _each(name: str, element: str) -> str:

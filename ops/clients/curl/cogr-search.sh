@@ -3,7 +3,8 @@
 #
 # PARAMETERS is a JSON object with parameters of the search template: '{"size": 20}'. The answer is one JSON object on standard output.
 # Environment: COGR_EXPANDER and COGR_OPENSEARCH, the addresses; COGR_PREFIX (cogr), COGR_TOKEN, COGR_PATIENCE (0.5, in seconds),
-# COGR_OPENSEARCH_AUTH (user:password). Needs curl and jq. Status 2: the expander refuses; 3: OpenSearch is away or refuses.
+# COGR_OPENSEARCH_AUTH (user:password). Needs curl and jq. Status 2: a parameter that there is not, or the expander refuses; 3: OpenSearch
+# is away or refuses.
 set -eu
 query=$1
 parameters=${2:-'{}'}
@@ -16,6 +17,11 @@ fail() {
   head -c 500 "$scratch" >&2
   exit "$1"
 }
+
+# The search template would pass over what it does not know: a filter that filters nothing.
+odd=$(printf '%s' "$parameters" | jq -r 'keys - ["size", "filters", "post_filter", "sort", "search_after", "aggs", "fields"] | join(", ")') ||
+  fail 2 "The parameters are no JSON object."
+[ -z "$odd" ] || fail 2 "The search template has no parameter $odd; it takes size, filters, post_filter, sort, search_after, aggs and fields."
 
 # A POST of standard input; prints the status (000: nobody there), keeps the answer in $scratch. Secrets come by the configuration
 # on descriptor 3: a command line can be seen by everybody on the machine.
@@ -63,6 +69,6 @@ END
 jq -e 'select(.timed_out | not) | select(._shards.failed == 0)' "$scratch" >/dev/null 2>&1 || fail 3 "OpenSearch gave no whole answer."
 jq --argjson expansion "$expansion" '{
   total: .hits.total.value,
-  hits: [.hits.hits[] | {id: ._source.item_id, score: .sort[0], source: ._source, matched: (.matched_queries // []), sort}],
+  hits: [.hits.hits[] | {id: ._source.item_id, score: .sort[-2], source: ._source, matched: (.matched_queries // []), sort}],
   aggregations: (.aggregations // {}),
   $expansion}' "$scratch"

@@ -19,6 +19,12 @@ const present = (children) => children.flat(Infinity).filter((child) => child !=
 /** A text of somebody else's, kept apart from the direction of the text around it. */
 export const foreign = (text) => make("bdi", {}, text);
 
+/** An item's fields on a line; null where it has none. */
+export function extra(fields = {}) {
+  const parts = Object.entries(fields).map(([name, value]) => [foreign(name), " ", foreign(Array.isArray(value) ? value.join(", ") : String(value))]);
+  return parts.length ? make("p", { className: "quiet extra" }, parts.flatMap((part, at) => (at ? [" · ", ...part] : part))) : null;
+}
+
 export function fill(element, ...children) {
   element.replaceChildren(...present(children));
 }

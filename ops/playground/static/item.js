@@ -1,6 +1,6 @@
 // One item in a dialog: its text, its keywords, and the queries that reach it.
 
-import { count, fill, find, foreign, frequency, make, many } from "./dom.js";
+import { count, extra, fill, find, foreign, frequency, make, many } from "./dom.js";
 
 /**
  * @param told what the expander says of the item
@@ -16,6 +16,7 @@ export function showItem(told, words, events) {
     make("div", { className: "head" }, make("h2", { id: "item-title" }, foreign(told.title || told.id)), close),
     make("p", { className: "quiet" }, make("code", {}, foreign(told.id)), told.held ? "" : " is not in this snapshot."),
     told.text ? make("p", { className: "text", tabIndex: 0, role: "region", "aria-label": "Text" }, foreign(told.text)) : null,
+    extra(told.fields),
     make("h3", {}, many(told.keywords.length, "keyword")),
     told.keywords.length ? keywords(told, words, leave, events) : make("p", { className: "quiet" }, "It has none."),
     reached(told.reached, leave, events));

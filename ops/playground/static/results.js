@@ -1,6 +1,6 @@
 // What was found: the pairs side by side, hits with what matched, figures, the baseline, what was missed, the request.
 
-import { count, decimals, fill, find, foreign, make, many, show } from "./dom.js";
+import { count, decimals, extra, fill, find, foreign, make, many, show } from "./dom.js";
 
 const LANGUAGES = { curl: "curl", python: "Python", json: "JSON" };
 
@@ -42,6 +42,7 @@ export function showHits(state, answer, words, events) {
       hit.relevant ? make("span", { className: "tag good" }, "relevant") : null,
       beside && hit.elsewhere === false ? make("span", { className: "tag" }, `not in ${beside}`) : null,
     ]),
+    extra(hit.fields),
     bar(hit, best, words),
     make("ul", { className: "matched" }, Object.entries(hit.matched).map(([keyword, part]) => make("li", { className: `tone${words.tone(keyword)}` },
       make("span", { className: "dot", "aria-hidden": "true" }), foreign(keyword), make("span", { className: "part" }, ` ${decimals(part, 3)}`)))))));

@@ -1,6 +1,7 @@
 """The stored search template of a field: it names the field of one snapshot. Replacing it is the switch, and atomic.
 
-Clients call it by its name, which never changes: `POST /<index>/_search/template {"id": NAME, "params": {"keywords": [...]}}`.
+Clients call it by its name, which never changes: `POST /<index>/_search/template {"id": NAME, "params": {"keywords": [...]}}`. Its
+parameters are those of `<prefix>-search`; it gives whole documents back, and ties stand in no order.
 """
 
 from __future__ import annotations
@@ -9,16 +10,7 @@ import re
 
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.into.target import Target, snapshot_of
-
-# The clause at the end takes the comma of the last keyword; it matches nothing and adds nothing to a score.
-_SOURCE = """{
- "size": {{size}}{{^size}}10{{/size}}, "from": {{from}}{{^from}}0{{/from}}, "track_total_hits": true,
- "query": {"bool": {
-  "minimum_should_match": 1,
-  "should": [{{#keywords}}{"match": {"FIELD": {"query": "{{.}}"}}}, {{/keywords}}{"match_none": {}}]
-  {{#filter}}, "filter": {{#toJson}}filter{{/toJson}}{{/filter}}
- }}
-}"""
+from indexers.backends.opensearch.template import source
 
 
 def template_name(prefix: str, target: Target) -> str:
@@ -28,13 +20,13 @@ def template_name(prefix: str, target: Target) -> str:
 
 def switch(cluster: Cluster, template: str, name: str) -> None:
     """Let searches by the template use a field."""
-    body = {"script": {"lang": "mustache", "source": _SOURCE.replace("FIELD", name)}}
+    body = {"script": {"lang": "mustache", "source": source(name, id_field=None, shown=())}}
     cluster.call("PUT", f"/_scripts/{template}", body=body, doing=f"storing the search template {template}")
 
 
 def switched_to(cluster: Cluster, template: str, target: Target) -> str | None:
     """The snapshot whose field the template names; None when there is no template yet."""
     answer = cluster.call("GET", f"/_scripts/{template}", doing=f"reading the template {template}", missing_ok=True)
-    source = answer["script"]["source"] if answer else ""
-    named = (snapshot_of(target.field, word) for word in re.findall(r"\w+", source))
+    stored = answer["script"]["source"] if answer else ""
+    named = (snapshot_of(target.field, word) for word in re.findall(r"\w+", stored))
     return next(filter(None, named), None)

@@ -95,5 +95,6 @@ export function readFound(answer, expansion) {
  * @returns {Hit}
  */
 function readHit({ _source: source, sort, matched_queries: matched = [] }) {
-  return { id: source.item_id, score: sort[0], source, matched, sort };
+  // Every order ends with score and id, whatever comes before.
+  return { id: source.item_id, score: sort.at(-2), source, matched, sort };
 }

@@ -30,10 +30,14 @@ export { RefusedError, SearchError };
  * @typedef {object} SearchOptions
  * @property {number} [size] results in a page (10)
  * @property {object[]} [filters] query clauses that results must meet; they don't score
+ * @property {object} [post_filter] a query clause for the hits but not for the aggregations
+ * @property {object[]} [sort] what comes before the score in the order, such as `[{ price: "asc" }]`
  * @property {any[]} [search_after] the `sort` of the last hit of the page before
  * @property {Record<string, object>} [aggs] aggregations, for facets
  * @property {string[]} [fields] more fields of the document to give back than `item_id` and `text`
  */
+
+const OPTIONS = ["size", "filters", "post_filter", "sort", "search_after", "aggs", "fields"];
 
 /** Expands and searches. One serves a whole program. */
 export class Client {
@@ -84,9 +88,12 @@ export class Client {
    * @param {string} query
    * @param {SearchOptions} [options]
    * @returns {Promise<Found>}
-   * @throws {RefusedError | SearchError}
+   * @throws {RefusedError | SearchError | TypeError} a TypeError for an option that there is not
    */
   async search(query, options = {}) {
+    // The search template would pass over what it does not know: a filter that filters nothing.
+    const odd = Object.keys(options).find((name) => !OPTIONS.includes(name));
+    if (odd !== undefined) throw new TypeError(`search has no option "${odd}"; it takes ${OPTIONS.join(", ")}`);
     const { opensearch } = this.#to;
     if (opensearch === undefined) throw new SearchError("this client has no address of OpenSearch; give one to search");
     let expansion = await this.expand(query);

@@ -14,7 +14,7 @@ import { Memory } from "../src/memory.js";
 
 const { cases, remembering } = JSON.parse(await readFile(new URL("../../conformance.json", import.meta.url), "utf-8"));
 const world = JSON.parse(process.env.COGR_CLIENT_WORLD ?? "null");
-const errors = { refused: RefusedError, search: SearchError };
+const errors = { refused: RefusedError, search: SearchError, option: TypeError };
 
 /** The client of a case. */
 function client({ expander = "up", opensearch = "up", token = world.token }) {
@@ -35,11 +35,12 @@ async function searched(given) {
 /** What a search found, in the words of the conformance file, as far as a case expects something. */
 function seen({ total, hits, aggregations, expansion }, expected) {
   const first = hits[0] ?? { matched: [], source: {} };
-  const buckets = aggregations.keywords?.buckets ?? [];
+  const buckets = aggregations.facet?.buckets ?? [];
   const whole = {
     ...expansion,
     total,
     ids: hits.map((hit) => hit.id),
+    best: hits.toSorted((one, other) => other.score - one.score)[0]?.id,
     matched: first.matched.toSorted(),
     text: first.source.text,
     field: Object.fromEntries(Object.keys(expected.field ?? {}).map((name) => [name, first.source[name]])),

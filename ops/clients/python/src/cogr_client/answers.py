@@ -69,7 +69,8 @@ class Hit:
     def read(cls, hit: Mapping[str, Any]) -> Hit:
         """From OpenSearch's words."""
         source, sort = hit["_source"], tuple(hit["sort"])
-        return cls(source["item_id"], sort[0], source, tuple(hit.get("matched_queries", ())), sort)
+        # Every order ends with score and id, whatever comes before.
+        return cls(source["item_id"], sort[-2], source, tuple(hit.get("matched_queries", ())), sort)
 
 
 @dataclass(frozen=True)

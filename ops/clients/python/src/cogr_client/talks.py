@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, TypedDict, TypeVar
 
@@ -28,6 +29,8 @@ class SearchOptions(TypedDict, total=False):
     Attributes:
         size: results in a page (10).
         filters: query clauses that results must meet; they don't score.
+        post_filter: a query clause for the hits but not for the aggregations.
+        sort: what comes before the score in the order, such as [{"price": "asc"}].
         search_after: the `sort` of the last hit of the page before.
         aggs: aggregations, for facets.
         fields: more fields of the document to give back than `item_id` and `text`.
@@ -35,6 +38,8 @@ class SearchOptions(TypedDict, total=False):
 
     size: int
     filters: Sequence[Mapping[str, Any]]
+    post_filter: Mapping[str, Any]
+    sort: Sequence[Mapping[str, Any]]
     search_after: Sequence[Any]
     aggs: Mapping[str, Any]
     fields: Sequence[str]
@@ -101,7 +106,8 @@ class Talks:
         return expansions
 
     def search(self, query: str, options: SearchOptions) -> Talk[Found]:
-        """Expand and search. Raises RefusedError and SearchError."""
+        """Expand and search. Raises RefusedError, SearchError, and TypeError for an option that there is not."""
+        _check_options(options)
         if self.opensearch is None:
             raise SearchError("this client has no address of OpenSearch; give one to search")
         expansion = yield from self.expand(query)
@@ -127,6 +133,15 @@ class Talks:
         headers = {} if self.token is None else {"authorization": f"Bearer {self.token}"}
         url = f"{self.expander.rstrip('/')}/expand"
         return {"url": url, "json": body, "headers": headers, "timeout": self.patience}
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """The search template would pass over what it does not know: a filter that filters nothing."""
+    known = sorted(SearchOptions.__annotations__)
+    for name in options.keys() - set(known):
+        near = get_close_matches(name, known, n=1)
+        meant = f"did you mean {near[0]}? It" if near else "it"
+        raise TypeError(f"search() has no option {name!r}; {meant} takes {', '.join(known)}")
 
 
 def _said(answer: Answer) -> Any:

@@ -19,7 +19,8 @@ public record Hit(String id, double score, JsonObject source, List<String> match
     /** From OpenSearch's words. */
     static Hit read(org.opensearch.client.opensearch.core.search.Hit<JsonData> hit) {
         JsonObject source = hit.source().toJson().asJsonObject();
-        double score = hit.sort().get(0).doubleValue();
+        // Every order ends with score and id, whatever comes before.
+        double score = hit.sort().get(hit.sort().size() - 2).doubleValue();
         return new Hit(source.getString("item_id"), score, source, hit.matchedQueries(), hit.sort());
     }
 }

@@ -11,6 +11,7 @@ import java.util.List;
 import java.util.Map;
 import org.opensearch.client.json.PlainJsonSerializable;
 import org.opensearch.client.opensearch._types.FieldValue;
+import org.opensearch.client.opensearch._types.SortOptions;
 import org.opensearch.client.opensearch._types.aggregations.Aggregation;
 import org.opensearch.client.opensearch._types.query_dsl.Query;
 
@@ -20,6 +21,19 @@ import org.opensearch.client.opensearch._types.query_dsl.Query;
  * @param parameters by their names
  */
 public record SearchOptions(Map<String, JsonValue> parameters) {
+    private static final List<String> NAMES =
+            List.of("size", "filters", "post_filter", "sort", "search_after", "aggs", "fields");
+
+    /**
+     * @throws IllegalArgumentException a parameter that there is not: the search template would pass over it
+     */
+    public SearchOptions {
+        for (String name : parameters.keySet()) {
+            if (!NAMES.contains(name)) {
+                throw new IllegalArgumentException("a search has no parameter \"" + name + "\"; it takes " + String.join(", ", NAMES));
+            }
+        }
+    }
 
     /** Ten results and nothing else. */
     public static SearchOptions defaults() {
@@ -38,6 +52,20 @@ public record SearchOptions(Map<String, JsonValue> parameters) {
             clauses.add(json(filter));
         }
         return parameter("filters", clauses.build());
+    }
+
+    /** A query clause for the hits but not for the aggregations. */
+    public SearchOptions postFilter(Query filter) {
+        return parameter("post_filter", json(filter));
+    }
+
+    /** What comes before the score in the order. */
+    public SearchOptions sort(SortOptions... sort) {
+        JsonArrayBuilder clauses = Json.createArrayBuilder();
+        for (SortOptions one : sort) {
+            clauses.add(json(one::serialize));
+        }
+        return parameter("sort", clauses.build());
     }
 
     /** The {@link Hit#sort} of the last hit of the page before. */
@@ -62,7 +90,11 @@ public record SearchOptions(Map<String, JsonValue> parameters) {
         return parameter("fields", Json.createArrayBuilder(List.of(fields)).build());
     }
 
-    /** Any parameter of the search template, as JSON. */
+    /**
+     * A parameter of the search template by its name, as JSON.
+     *
+     * @throws IllegalArgumentException there is none of this name
+     */
     public SearchOptions parameter(String name, JsonValue value) {
         Map<String, JsonValue> more = new HashMap<>(parameters);
         more.put(name, value);

@@ -14,6 +14,7 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
 import java.util.stream.Stream;
@@ -23,6 +24,8 @@ import org.junit.jupiter.api.TestFactory;
 import org.junit.jupiter.api.condition.EnabledIfEnvironmentVariable;
 import org.opensearch.client.opensearch.OpenSearchClient;
 import org.opensearch.client.opensearch._types.FieldValue;
+import org.opensearch.client.opensearch._types.SortOptions;
+import org.opensearch.client.opensearch._types.SortOrder;
 import org.opensearch.client.opensearch._types.aggregations.Aggregation;
 import org.opensearch.client.opensearch._types.query_dsl.Query;
 import org.opensearch.client.transport.OpenSearchTransport;
@@ -31,7 +34,7 @@ import org.opensearch.client.transport.OpenSearchTransport;
 @EnabledIfEnvironmentVariable(named = "COGR_CLIENT_WORLD", matches = ".+")
 class ConformanceTest {
     private static final Map<String, Class<? extends Exception>> ERRORS =
-            Map.of("refused", RefusedException.class, "search", SearchException.class);
+            Map.of("refused", RefusedException.class, "search", SearchException.class, "option", IllegalArgumentException.class);
 
     @TestFactory
     Stream<DynamicTest> doesWhatEveryClientDoes() throws IOException {
@@ -91,6 +94,11 @@ class ConformanceTest {
             assertEquals(4, found.aggregations().get("n").valueCount().value());
             assertTrue(found.hits().get(0).source().containsKey("keywords"));
             assertEquals(0, client.search("wooden lamp", options.filters(one)).total());
+            SortOptions cheapest = SortOptions.of(sort -> sort.field(by -> by.field("price").order(SortOrder.Asc)));
+            Query inStock = Query.of(query -> query.term(term -> term.field("in_stock").value(FieldValue.of(true))));
+            SearchOptions ordered = SearchOptions.defaults().sort(cheapest).postFilter(inStock);
+            assertEquals("item-092", client.search("leather couch", ordered).hits().get(0).id());
+            assertEquals(3, client.search("leather couch", ordered).total());
         }
     }
 
@@ -140,6 +148,8 @@ class ConformanceTest {
             case "keywords" -> array(found.expansion().keywords().stream());
             case "total" -> Json.createValue((int) found.total());
             case "ids" -> array(found.hits().stream().map(Hit::id));
+            case "best" -> Json.createValue(
+                    found.hits().stream().max(Comparator.comparingDouble(Hit::score)).orElseThrow().id());
             case "matched" -> array(found.hits().get(0).matched().stream().sorted());
             case "text" -> found.hits().get(0).source().get("text");
             case "field" -> {
@@ -150,7 +160,7 @@ class ConformanceTest {
             }
             case "facet" -> {
                 JsonObjectBuilder buckets = Json.createObjectBuilder();
-                found.aggregations().get("keywords").sterms().buckets().array()
+                found.aggregations().get("facet").sterms().buckets().array()
                         .forEach(bucket -> buckets.add(bucket.key(), bucket.docCount()));
                 yield buckets.build();
             }

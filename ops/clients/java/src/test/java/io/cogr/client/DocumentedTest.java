@@ -6,6 +6,7 @@ import java.io.IOException;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.condition.EnabledIfEnvironmentVariable;
 import org.opensearch.client.opensearch.OpenSearchClient;
+import org.opensearch.client.opensearch._types.FieldValue;
 import org.opensearch.client.opensearch._types.query_dsl.Query;
 import org.opensearch.client.transport.OpenSearchTransport;
 
@@ -26,8 +27,8 @@ class DocumentedTest {
                 .token(System.getenv("COGR_TOKEN"))
                 .build();
 
-        Query some = Query.of(query -> query.ids(ids -> ids.values("item-085", "item-050")));
-        Found found = client.search("leather couch", SearchOptions.defaults().size(20).filters(some));
+        Query inStock = Query.of(query -> query.term(term -> term.field("in_stock").value(FieldValue.of(true))));
+        Found found = client.search("leather couch", SearchOptions.defaults().size(20).filters(inStock));
         System.out.println(found.total() + " items, keywords from " + found.expansion().source());
         for (Hit hit : found.hits()) {
             System.out.println(hit.id() + " " + hit.score() + " " + hit.matched() + " " + hit.source().getString("text"));

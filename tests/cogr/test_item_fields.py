@@ -1,0 +1,132 @@
+"""Extra fields of items: one type a field, found or said; values in their type's own form; what does not fit is named."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from cogr.errors import DataError, SettingsError
+from cogr.item_fields import TYPES, FieldType, typed, types_of
+from cogr.settings import PublishSettings, load_settings
+from cogr.snapshots import Provenance, Row, open_snapshot, write_snapshot
+from cogr.store import Store
+
+
+def type_of(*values: Any) -> FieldType:
+    return types_of(((f"i{n}", json.dumps({"f": value})) for n, value in enumerate(values)), ["f"])["f"]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ((20, 3), "long"),
+        ((20, 19.5), "double"),
+        ((True, False), "boolean"),
+        (("Lindmoor", "Alva"), "keyword"),
+        (("2026-01-31", "2026-02-01T10:00:00Z"), "date"),
+        ((["a", "b"], "c", []), "keyword"),
+        ((["1", 2], 3), "long"),
+        # A table of texts, as CSV has it.
+        (("20", "19.50", ""), "double"),
+        (("true", "FALSE"), "boolean"),
+        (("20", "on request"), "keyword"),
+        (("01234", "99999"), "keyword"),
+        (("2026-02-30",), "keyword"),
+        (("",), "keyword"),
+        # Rows of the snapshot before, beside new ones that are texts.
+        ((True, "false"), "boolean"),
+        ((20.0, "19"), "double"),
+    ],
+)
+def test_a_field_has_the_first_type_that_every_value_fits(values: tuple[Any, ...], expected: FieldType) -> None:
+    assert type_of(*values) == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ((9.5, "on request"), "The field f of item 'i1' is the text 'on request', but of item 'i0' the number 9.5; "),
+        ((1, True), "The field f of item 'i1' is true, but of item 'i0' the number 1; "),
+        (("x", 1), "The field f of item 'i1' is the number 1, but of item 'i0' the text 'x'; "),
+    ],
+)
+def test_mixed_values_are_refused_with_item_and_field(values: tuple[Any, ...], said: str) -> None:
+    with pytest.raises(DataError, match=said + r'.* set publish\.field_types\.f = "keyword"'):
+        type_of(*values)
+
+
+@pytest.mark.parametrize(
+    ("type_", "value", "made"),
+    [
+        ("double", "19.50", 19.5),
+        ("double", 3, 3.0),
+        ("long", "7", 7),
+        ("long", 7.0, 7),
+        ("boolean", " TRUE", True),
+        ("keyword", 1.5, "1.5"),
+        ("keyword", True, "true"),
+        ("date", "2026-01-31 10:00", "2026-01-31T10:00:00"),
+        ("keyword", ["b", "", "a"], ["b", "a"]),
+    ],
+)
+def test_values_get_their_types_own_form(type_: FieldType, value: Any, made: Any) -> None:
+    kept = json.loads(typed("i", json.dumps({"f": value, "other": 1}), {"f": type_}))
+    assert (kept, type(kept["f"])) == ({"f": made}, type(made))
+
+
+@pytest.mark.parametrize(
+    ("type_", "value", "said"),
+    [
+        ("double", "cheap", "is the text 'cheap', which is no number"),
+        ("double", "nan", "which is no number"),
+        ("long", 1.5, "is the number 1.5, which is no whole number of 64 bits"),
+        ("long", 1 << 63, "which is no whole number of 64 bits"),
+        ("boolean", 1, "which is no true or false"),
+        ("date", "31.1.2026", "which is no time such as 2026-01-31"),
+        ("keyword", "ü" * 20_000, "has 20,000 characters, but a text for filters has at most 32,766 bytes"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_item_and_field(type_: FieldType, value: Any, said: str) -> None:
+    with pytest.raises(DataError, match=f"The field f of item 'a' {said}|The field f of item 'a' .*{said}"):
+        typed("a", json.dumps({"f": value}), {"f": type_})
+
+
+def test_types_that_are_said_are_taken() -> None:
+    items = [("a", '{"zip":12345,"price":"9"}'), ("b", '{"zip":"01234"}')]
+    assert types_of(items, ["zip", "price"], {"zip": "keyword"}) == {"price": "long", "zip": "keyword"}
+    assert set(TYPES) == {"boolean", "long", "double", "date", "keyword"}
+
+
+@pytest.mark.parametrize("name", ["item_id", "keywords", "text", "_id", "a.b", "a,b", "a*", "", " a"])
+def test_names_that_an_index_can_not_have_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="can't be the name of a field"):
+        PublishSettings(fields=(name,))
+
+
+def test_a_type_of_a_field_that_is_not_published_is_refused(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = 'publish.field_types={"price" = "double"}'
+    with pytest.raises(SettingsError, match=r"names 'price', which is not in publish\.fields"):
+        load_settings(None, [given], {"dataset": {"loader": "jsonl"}})
+    settings = load_settings(None, ['publish.fields=["price"]', given], {"dataset": {"loader": "jsonl"}})
+    assert settings.publish.field_types == {"price": "double"}
+
+
+def test_fields_are_part_of_what_a_snapshot_is(tmp_path: Any) -> None:
+    store, rows = Store(tmp_path), [Row("a", "A", ("x",)), Row("b", "B", ())]
+    priced = [Row("a", "A", ("x",), '{"price":9.5}'), Row("b", "B", ())]
+    dearer = [Row("a", "A", ("x",), '{"price":10.5}'), Row("b", "B", ())]
+    bare = write_snapshot(store, "item", rows, Provenance())
+    made = [
+        write_snapshot(store, "item", some, Provenance(), {"price": type_})
+        for some, type_ in ((priced, "double"), (dearer, "double"), (priced, "keyword"))
+    ]
+    assert len({bare.id, *(one.id for one in made)}) == 4
+    # Without fields it is, to the byte, what it was before there were any.
+    assert bare.manifest.content_hash == "28dbd19b7405f45e2729e75849740fcf01b8b40bd927e832ba3f1f7f57af52c2"
+    assert "fields" not in store.read_json(f"snapshots/{bare.id}/manifest.json")
+    opened = open_snapshot(store, made[0].id)
+    assert list(opened.rows()) == priced
+    assert (opened.manifest.fields, next(opened.rows()).fields) == ({"price": "double"}, {"price": 9.5})
