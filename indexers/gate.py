@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
 from pyroaring import BitMap
 
 from cogr.errors import CheckFailedError
@@ -49,6 +50,9 @@ class Figures:
     dataset_hash: str
 
 
+_FIGURES = TypeAdapter(Figures)
+
+
 def measure(store: Store, dataset: Dataset, split: Split | None, item: Snapshot, query: Snapshot) -> Figures:
     """The figures of a pair; measured once for one data set and split.
 
@@ -65,9 +69,12 @@ def measure(store: Store, dataset: Dataset, split: Split | None, item: Snapshot,
 
 
 def known_figures(store: Store, item: str, query: str) -> Figures | None:
-    """The figures of a pair when it was last measured, or None."""
-    path = _path(item, query)
-    return Figures(**store.read_json(path)) if store.exists(path) else None
+    """The figures of a pair when it was last measured; None where they are not there, or damaged."""
+    try:
+        found = _FIGURES.validate_json(store.read(_path(item, query)))
+    except (OSError, ValidationError):
+        return None
+    return found if (found.item, found.query) == (item, query) else None
 
 
 def forget_figures(store: Store, snapshot: str) -> None:

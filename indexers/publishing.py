@@ -53,7 +53,7 @@ def probes(
 
 
 def _drawn(store: Store, snapshot_id: str, count: int, draw: random.Random) -> list[Row]:
-    snapshot = open_snapshot(store, snapshot_id, verify=False)
+    snapshot = open_snapshot(store, snapshot_id)
     entities = snapshot.manifest.entities
     chosen = draw.sample(range(entities), min(count, entities))
     return list(snapshot.rows(chosen))
@@ -110,7 +110,7 @@ def warm_up(backend: Backend, store: Store, ids: Sequence[str], count: int) -> N
         ServiceError: a search failed; nothing is switched yet.
     """
     queries = next((id_ for id_ in ids if side_of(id_) == "query"), None)
-    for snapshot in (open_snapshot(store, id_, verify=False) for id_ in ids) if count else ():
+    for snapshot in (open_snapshot(store, id_) for id_ in ids) if count else ():
         with stage("warm_up", snapshot.side, snapshot=snapshot.id):
             if snapshot.side == "item":
                 for words in probes(backend, store, snapshot, count, queries=queries):
