@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 from pyroaring import BitMap
 
-from cogr.errors import CheckFailedError
+from cogr.errors import CheckFailedError, SnapshotError
 from cogr.metrics import full_set
 from cogr.mirror import Mirror
 from cogr.records import SIDES, Dataset, Side, Split
@@ -191,7 +191,12 @@ def choose_split(dataset: Dataset, settings: PublishSettings) -> Split | None:
 def _pair(workspace: Workspace, split: Split | None, pair: Mapping[Side, str]) -> Figures | None:
     if len(pair) < len(SIDES):
         return None
-    item, query = (open_snapshot(workspace.store, pair[side]) for side in ("item", "query"))
+    try:
+        item, query = (open_snapshot(workspace.store, pair[side]) for side in ("item", "query"))
+    except SnapshotError as error:
+        raise SnapshotError(
+            f"The gate can't compare: {str(error).rstrip('.')}, or overrule the gate by cogr-index publish --no-gate."
+        ) from error
     return measure(workspace.store, workspace.dataset, split, item, query)
 
 
