@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
+import re
 import shutil
 import tempfile
 import time
@@ -43,7 +45,13 @@ FIELDS = pa.field("fields", pa.string(), nullable=False)
 FORMAT = 1
 MIGRATION = "run cogr-index rebuild --no-publish for --side item and for --side query, then cogr-index publish with both in one call"
 """What to do when snapshots are of two versions of the normaliser."""
+ID = re.compile(r"(?:item|query)-r\d{3,}-[0-9a-f]{12}")
+"""What a snapshot's id looks like: nothing else is looked for in a store, and nothing else is removed from one."""
 _ROWS = 16_384
+_COUNTED = ("id", "side", "round", "content_hash", "entities", "keywords", "vocabulary", "empty", "normaliser")
+"""What the rows alone decide of a manifest."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +109,18 @@ class Manifest(BaseModel):
     created: str
     notes: Mapping[str, Any] = {}
     fields: Mapping[str, FieldType] = {}
+    checksum: str = ""
 
-    def as_dict(self) -> dict[str, Any]:
-        """As it is written. Without fields it is what earlier versions wrote, and can read."""
-        return self.model_dump(mode="json", exclude=None if self.fields else {"fields"})
+    @property
+    def sum(self) -> str:
+        """What `checksum` must be: a sha256 over all other fields."""
+        fields = json.dumps(self.model_dump(mode="json", exclude={"checksum"}), sort_keys=True)
+        return hashlib.sha256(fields.encode()).hexdigest()
+
+    def summed(self, **changed: Any) -> Manifest:
+        """With these fields changed, and its checksum."""
+        made = self.model_copy(update=changed)
+        return made.model_copy(update={"checksum": made.sum})
 
 
 @dataclass(frozen=True)
@@ -268,7 +284,8 @@ def write_snapshot(
 ) -> Snapshot:
     """Freeze rows (in ascending id order) as a snapshot; the manifest is written last.
 
-    Equal rows give an equal content hash and an equal id; writing them again returns the snapshot that is there.
+    Equal rows give an equal content hash and an equal id; writing them again returns the snapshot that is there, when
+    it is whole. One that is damaged is written again, with a warning.
     A callable `provenance` is read after the last row, for counts that are complete only then.
     Memory: one batch of rows, and 16 bytes a distinct keyword; the file is made beside the store first (TMPDIR).
 
@@ -285,13 +302,44 @@ def write_snapshot(
         with storage_errors(tempfile.gettempdir()):
             _write_rows(file, rows, counts, SCHEMA.append(FIELDS) if fields else SCHEMA)
         manifest = _manifest(side, counts, file, provenance() if callable(provenance) else provenance, fields)
-        snapshot = Snapshot(manifest, store)
-        if not store.exists(_manifest_path(snapshot.id)):
-            with store.replacing(snapshot.path) as target:
-                file.seek(0)
-                shutil.copyfileobj(file, target, 1 << 20)
-            store.write_json(_manifest_path(snapshot.id), manifest.as_dict())
-    return open_snapshot(store, snapshot.id, verify=False)
+        return _kept(store, manifest) or _frozen(store, manifest, file)
+
+
+def _kept(store: Store, made: Manifest) -> Snapshot | None:
+    """The whole snapshot that is there with these rows; None where there is none, or a damaged one."""
+    if not store.exists(_manifest_path(made.id)):
+        return None
+    try:
+        known = open_snapshot(store, made.id)
+        if wrong := [name for name in _COUNTED if getattr(known.manifest, name) != getattr(made, name)]:
+            raise SnapshotError(f"The manifest of snapshot {made.id} has another {wrong[0]} than its rows.")
+    except SnapshotError as error:
+        log.warning("Snapshot %s was damaged, and is written again: %s", made.id, error)
+        return None
+    return known
+
+
+def _frozen(store: Store, manifest: Manifest, file: BufferedRandom) -> Snapshot:
+    """Put the file into the store, then the manifest; a damaged snapshot's own, where that is whole."""
+    snapshot = Snapshot(manifest, store)
+    with store.replacing(snapshot.path) as target:
+        file.seek(0)
+        shutil.copyfileobj(file, target, 1 << 20)
+    if store.exists(_manifest_path(manifest.id)):
+        manifest = _mended(store, manifest)
+    store.write_json(_manifest_path(manifest.id), manifest.model_dump(mode="json"))
+    return Snapshot(manifest, store)
+
+
+def _mended(store: Store, made: Manifest) -> Manifest:
+    """Where the rows come from, as the manifest that is there says it, if that can be trusted."""
+    try:
+        known = read_manifest(store, made.id)
+    except SnapshotError:
+        return made
+    if any(getattr(known, name) != getattr(made, name) for name in _COUNTED):
+        return made
+    return known.summed(file_sha256=made.file_sha256)
 
 
 def _write_rows(file: BufferedRandom, rows: Iterable[Row], counts: _Counts, schema: pa.Schema) -> None:
@@ -329,7 +377,7 @@ def _manifest(
 ) -> Manifest:
     file.seek(0)
     return Manifest(
-        id=f"{side}-r{provenance.round:03d}-{counts.content_hash[:12]}",
+        id=_id_of(side, provenance.round, counts.content_hash),
         side=side,
         round=provenance.round,
         content_hash=counts.content_hash,
@@ -349,7 +397,7 @@ def _manifest(
         created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         notes=dict(provenance.notes or {}),
         fields=dict(sorted(fields.items())),
-    )
+    ).summed()
 
 
 def _manifest_path(snapshot_id: str) -> str:
@@ -357,30 +405,62 @@ def _manifest_path(snapshot_id: str) -> str:
 
 
 def list_snapshots(store: Store, side: Side | None = None) -> list[Manifest]:
-    """Manifests of every whole snapshot in the store, oldest first."""
-    ids = [name for name in store.list("snapshots") if store.exists(_manifest_path(name))]
-    found = [read_manifest(store, id_) for id_ in ids]
+    """Manifests of every snapshot in the store that has a sound one, oldest first; the others are `damaged_snapshots`."""
+    found = []
+    for id_ in _folders(store):
+        try:
+            found.append(read_manifest(store, id_))
+        except SnapshotError as error:
+            log.info("%s", error)
     return sorted((m for m in found if side is None or m.side == side), key=lambda m: (m.created, m.id))
+
+
+def damaged_snapshots(store: Store) -> dict[str, str]:
+    """Id -> what is wrong, of the snapshots that can't be opened; on a local store files are compared too.
+
+    Costs: every file of a local store is read once (a gigabyte a second or so).
+    """
+    found = {}
+    for id_ in _folders(store):
+        try:
+            manifest = read_manifest(store, id_)
+            if store.is_local:
+                _verify_file(Snapshot(manifest, store))
+        except SnapshotError as error:
+            found[id_] = str(error)
+    return found
+
+
+def _folders(store: Store) -> list[str]:
+    """Names of the folders that have a manifest."""
+    return [name for name in store.list("snapshots") if ID.fullmatch(name) and store.exists(_manifest_path(name))]
 
 
 def read_manifest(store: Store, snapshot_id: str) -> Manifest:
     """The manifest of one snapshot. Raises SnapshotError when it is unknown or broken."""
     path = _manifest_path(snapshot_id)
-    if not snapshot_id or "/" in snapshot_id or not store.exists(path):
-        known = [name for name in store.list("snapshots") if store.exists(_manifest_path(name))]
+    if not ID.fullmatch(snapshot_id) or not store.exists(path):
+        known = _folders(store)
         have = f"it has {', '.join(known[-3:])}" if known else "it has none yet; run cogr-index rebuild"
         raise SnapshotError(f"The store {store.url} has no snapshot {snapshot_id!r}: {have}.")
+    where = f"The manifest of snapshot {snapshot_id} in {store.url}"
     try:
         manifest = Manifest.model_validate_json(store.read(path))
-    except ValidationError as error:
-        raise SnapshotError(
-            f"The manifest of snapshot {snapshot_id} in {store.url} is broken; rebuild it or restore it."
-        ) from error
+    except (ValidationError, OSError) as error:
+        raise SnapshotError(f"{where} is broken; rebuild it or restore it.") from error
     if manifest.format != FORMAT:
         raise SnapshotError(
             f"Snapshot {snapshot_id} has format {manifest.format}, this version reads {FORMAT}; rebuild it."
         )
+    if manifest.id != snapshot_id or manifest.id != _id_of(manifest.side, manifest.round, manifest.content_hash):
+        raise SnapshotError(f"{where} is of another one ({manifest.id!r}); rebuild it or restore it.")
+    if manifest.checksum and manifest.checksum != manifest.sum:
+        raise SnapshotError(f"{where} is broken (its checksum differs); rebuild it or restore it.")
     return manifest
+
+
+def _id_of(side: Side, round_: int, content_hash: str) -> str:
+    return f"{side}-r{round_:03d}-{content_hash[:12]}"
 
 
 def open_snapshot(store: Store, snapshot_id: str, *, verify: bool = True) -> Snapshot:
@@ -407,9 +487,15 @@ def _verify_file(snapshot: Snapshot) -> None:
             f"Snapshot {snapshot.id} in {snapshot.store.url} has lost its keywords.parquet; rebuild it or restore it."
         )
     sha = hashlib.sha256()
-    with snapshot.store.open(snapshot.path) as file:
-        while chunk := file.read(1 << 20):
-            sha.update(chunk)
+    try:
+        with snapshot.store.open(snapshot.path) as file:
+            while chunk := file.read(1 << 20):
+                sha.update(chunk)
+    except OSError as error:
+        raise SnapshotError(
+            f"The keywords.parquet of snapshot {snapshot.id} in {snapshot.store.url} can't be read "
+            f"({error.strerror or error}); rebuild it or restore it."
+        ) from error
     if sha.hexdigest() != snapshot.manifest.file_sha256:
         raise SnapshotError(
             f"Snapshot {snapshot.id} in {snapshot.store.url} does not match its manifest (sha256 differs); rebuild it or restore it."

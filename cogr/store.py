@@ -79,8 +79,20 @@ class Store:
             data: bytes = self.fs.cat_file(self.full(path))
         return data
 
-    def read_json(self, path: str) -> Any:
-        return json.loads(self.read(path))
+    def read_json(self, path: str, remedy: str = "restore it from a backup, or remove it") -> Any:
+        """What a JSON file says.
+
+        Args:
+            remedy: what to do when it is damaged.
+
+        Raises:
+            FileNotFoundError: it is not there.
+            StorageError: it is damaged.
+        """
+        try:
+            return json.loads(self.read(path))
+        except (ValueError, RecursionError) as error:
+            raise StorageError(f"The file {path} in {self.url} is damaged (it is no JSON); {remedy}.") from error
 
     def list(self, path: str) -> list[str]:
         """Names in a folder, sorted; [] when it is not there. Unfinished temporary files are left out."""

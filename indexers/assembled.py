@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+import logging
+from collections.abc import Iterable
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -17,25 +17,23 @@ from cogr import __version__
 from cogr.errors import SnapshotError
 from cogr.keywords import NORMALISER
 from cogr.records import Entity, Item, Side, self_text
-from cogr.snapshots import read_manifest
+from cogr.snapshots import open_snapshot
 from cogr.store import Store
 from indexers.parse_stats import ParseStats
 
+log = logging.getLogger(__name__)
+
 
 class Note(BaseModel):
-    """The content of `assembled/<side>.json`."""
+    """The content of `assembled/<side>.json`; the counts are those that the snapshot's manifest does not have."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     digest: str
     snapshot: str
     cut_to_budget: int
-    parse: Mapping[str, int]
-
-    @property
-    def stats(self) -> ParseStats:
-        """How well the completions kept to a list of keywords."""
-        return ParseStats(**self.parse)
+    set_aside: int
+    stats: ParseStats
 
 
 def digest_of(entities: Iterable[Entity], keys: Iterable[bytes], **more: object) -> str:
@@ -55,20 +53,22 @@ def digest_of(entities: Iterable[Entity], keys: Iterable[bytes], **more: object)
 
 
 def recall(store: Store, side: Side, digest: str) -> Note | None:
-    """The note of the last rebuild, when it was made from the very same and its snapshot is still there."""
+    """The note of the last rebuild, when it was made from the very same and its snapshot is still there, and whole."""
     try:
         note = Note.model_validate_json(store.read(_path(side)))
         if note.digest != digest:
             return None
-        read_manifest(store, note.snapshot)
-    except (FileNotFoundError, ValidationError, SnapshotError):
+        open_snapshot(store, note.snapshot)
+    except SnapshotError as error:
+        log.info("It is assembled again: %s", error)
+        return None
+    except (OSError, ValidationError):
         return None
     return note
 
 
-def remember(store: Store, side: Side, digest: str, snapshot: str, cut_to_budget: int, stats: ParseStats) -> None:
+def remember(store: Store, side: Side, note: Note) -> None:
     """Leave the note; the former one is replaced."""
-    note = Note(digest=digest, snapshot=snapshot, cut_to_budget=cut_to_budget, parse=asdict(stats))
     store.write(_path(side), note.model_dump_json().encode())
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -26,6 +27,8 @@ from cogr.strings import StringsSpool, integers
 from indexers.generators.base import Answer, Completion, Failure
 from indexers.keys import SIZE, Keys
 from indexers.tables import read_table
+
+log = logging.getLogger(__name__)
 
 SCHEMA = pa.schema(
     [
@@ -87,6 +90,8 @@ class Cached:
         return Completion(id_, self._texts[row], tokens, kind == _TRUNCATED) if kind else None
 
 
+_SUM = 16
+"""Hex digits of a segment's sha256 in its name. Segments of earlier versions have none there."""
 _WHOLE, _TRUNCATED, _FAILURE = 1, 2, 3
 """Kinds of answers; 0 is none."""
 
@@ -114,6 +119,15 @@ def _keys(table: pa.Table) -> Keys:
     return Keys(memoryview(keys.buffers()[1])[keys.offset * SIZE : (keys.offset + len(keys)) * SIZE])
 
 
+def _table(name: str, data: bytes, columns: Sequence[str]) -> pa.Table:
+    """Columns of a segment. Raises ArrowException when it is not what was written."""
+    sum_ = name.removesuffix(".parquet").partition("-")[2]
+    if sum_ and not hashlib.sha256(data).hexdigest().startswith(sum_):
+        raise pa.ArrowInvalid("its sha256 is not the one in its name")
+    table = read_table(pa.BufferReader(data), pa.schema([SCHEMA.field(column) for column in columns]))
+    return table.set_column(0, "key", table["key"].cast(pa.binary(SIZE)))
+
+
 class GenerationCache:
     """The segments of one generator fingerprint.
 
@@ -129,7 +143,7 @@ class GenerationCache:
     def add(self, keyed: Sequence[tuple[bytes, Answer]]) -> Segment | None:
         """Write one segment with completions and lasting failures; None when there are none.
 
-        Writing the same keys again replaces it harmlessly.
+        Its name stands for its keys and its content: writing the same again replaces it harmlessly.
         """
         kept = sorted(
             ((key, a) for key, a in keyed if isinstance(a, Completion) or a.lasting), key=lambda pair: pair[0]
@@ -150,9 +164,10 @@ class GenerationCache:
         buffer = io.BytesIO()
         pq.write_table(table, buffer, compression="zstd")
         data = buffer.getvalue()
-        path = f"{self._folder}/{name}.parquet"
+        sha = hashlib.sha256(data).hexdigest()
+        path = f"{self._folder}/{name}-{sha[:_SUM]}.parquet"
         self._store.write(path, data)
-        return Segment(path, hashlib.sha256(data).hexdigest())
+        return Segment(path, sha)
 
     @property
     def state(self) -> str:
@@ -161,7 +176,7 @@ class GenerationCache:
 
     def load(self, keys: Keys) -> Cached:
         """The answers to the keys, copied out of all segments once."""
-        return Cached(keys, (self._read(name, SCHEMA.names) for name in self._names()))
+        return Cached(keys, (table for name in self._names() if (table := self._read(name, SCHEMA.names)) is not None))
 
     def missing(self, keys: Keys) -> BitMap:
         """Positions of the keys that have no answer yet. Reads keys only, one segment after the other."""
@@ -175,18 +190,28 @@ class GenerationCache:
         return [name for name in self._store.list(self._folder) if name.endswith(".parquet")]
 
     def _keys_of(self, name: str) -> Keys:
-        return _keys(self._read(name, ["key"]))
+        table = self._read(name, ["key"])
+        return Keys(b"") if table is None else _keys(table)
 
-    def _read(self, name: str, columns: Sequence[str]) -> pa.Table:
+    def _read(self, name: str, columns: Sequence[str]) -> pa.Table | None:
+        """Columns of a segment, read whole; None when it is damaged: it is removed, and its entities are generated again."""
         path = f"{self._folder}/{name}"
         try:
-            with self._store.open(path) as file:
-                table = read_table(file, pa.schema([SCHEMA.field(name) for name in columns]))
-                return table.set_column(0, "key", table["key"].cast(pa.binary(SIZE)))
-        except (pa.ArrowInvalid, OSError) as error:
+            data = self._store.read(path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
             raise StorageError(
-                f"The cache file {path} in {self._store.url} can't be read ({error}); remove it, and its entities are generated again."
+                f"The cache file {path} in {self._store.url} can't be read ({error.strerror or error}); make it readable, or "
+                "remove it, and its entities are generated again."
             ) from error
+        try:
+            return _table(name, data, columns)
+        except (pa.ArrowException, OSError) as error:
+            why = str(error).splitlines()[0]
+            log.warning("The cache file %s is damaged (%s): removed; its entities are generated again.", path, why)
+            self._store.remove(path)
+            return None
 
 
 class ReadCache(GenerationCache):

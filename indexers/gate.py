@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
 from pyroaring import BitMap
 
-from cogr.errors import CheckFailedError
+from cogr.errors import CheckFailedError, SnapshotError
 from cogr.metrics import full_set
 from cogr.mirror import Mirror
 from cogr.records import SIDES, Dataset, Side, Split
@@ -49,6 +50,9 @@ class Figures:
     dataset_hash: str
 
 
+_FIGURES = TypeAdapter(Figures)
+
+
 def measure(store: Store, dataset: Dataset, split: Split | None, item: Snapshot, query: Snapshot) -> Figures:
     """The figures of a pair; measured once for one data set and split.
 
@@ -65,9 +69,12 @@ def measure(store: Store, dataset: Dataset, split: Split | None, item: Snapshot,
 
 
 def known_figures(store: Store, item: str, query: str) -> Figures | None:
-    """The figures of a pair when it was last measured, or None."""
-    path = _path(item, query)
-    return Figures(**store.read_json(path)) if store.exists(path) else None
+    """The figures of a pair when it was last measured; None where they are not there, or damaged."""
+    try:
+        found = _FIGURES.validate_json(store.read(_path(item, query)))
+    except (OSError, ValidationError):
+        return None
+    return found if (found.item, found.query) == (item, query) else None
 
 
 def forget_figures(store: Store, snapshot: str) -> None:
@@ -185,7 +192,12 @@ def choose_split(dataset: Dataset, settings: PublishSettings) -> Split | None:
 def _pair(workspace: Workspace, split: Split | None, pair: Mapping[Side, str]) -> Figures | None:
     if len(pair) < len(SIDES):
         return None
-    item, query = (open_snapshot(workspace.store, pair[side]) for side in ("item", "query"))
+    try:
+        item, query = (open_snapshot(workspace.store, pair[side]) for side in ("item", "query"))
+    except SnapshotError as error:
+        raise SnapshotError(
+            f"The gate can't compare: {str(error).rstrip('.')}, or overrule the gate by cogr-index publish --no-gate."
+        ) from error
     check_pair(item.manifest, query.manifest)
     return measure(workspace.store, workspace.dataset, split, item, query)
 

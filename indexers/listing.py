@@ -12,8 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from cogr.records import Side
-from cogr.snapshots import Manifest, list_snapshots
+from cogr.snapshots import Manifest, damaged_snapshots, list_snapshots
 from indexers.backends.base import Listed
+from indexers.backends.checks import side_of
 from indexers.gate import known_figures
 from indexers.workspace import Workspace
 
@@ -24,17 +25,26 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 def listing(workspace: Workspace) -> list[dict[str, Any]]:
     """One row a snapshot, oldest first.
 
-    `state` is serving, standby (pushed and whole), half-written, stored (in the store alone), or foreign (in the backend alone).
+    `state` is serving, standby (pushed and whole), half-written, stored (in the store alone), foreign (in the backend alone),
+    or damaged: then `damage` says what is wrong with its files, and `serving` whether it serves nevertheless.
     `f1` is the gate's figure of the snapshot with what serves on the other side, where it was measured.
     """
     backend = workspace.backend
     pushed, serving = {entry.snapshot: entry for entry in backend.list()}, backend.serving()
-    rows = []
-    for manifest in list_snapshots(workspace.store):
+    damaged = damaged_snapshots(workspace.store)
+    rows = [_damaged(id_, why, pushed.pop(id_, None)) for id_, why in damaged.items()]
+    for manifest in (one for one in list_snapshots(workspace.store) if one.id not in damaged):
         f1 = _f1(workspace, manifest, serving)
         rows.append(_row(manifest, pushed.pop(manifest.id, None)) | {"f1": f1})
     # What another store pushed to the same cluster: it is there, so it is shown.
     return [*rows, *(_foreign(entry) for entry in pushed.values())]
+
+
+def _damaged(id_: str, why: str, entry: Listed | None) -> dict[str, Any]:
+    """A snapshot whose files can't be trusted: what the backend knows of it, and what is wrong."""
+    known = entry or Listed(id_, side_of(id_), 0, None, False, False)
+    entities = entry.documents if entry else None
+    return {**_foreign(known), "state": "damaged", "entities": entities, "pushed": known.complete, "damage": why}
 
 
 def _row(manifest: Manifest, entry: Listed | None) -> dict[str, Any]:
@@ -102,6 +112,9 @@ def listed(out: Console, rows: Sequence[Mapping[str, Any]]) -> None:
         f1 = "" if row["f1"] is None else f"{row['f1']:.4f}"
         table.add_row(*(Text(cell) for cell in (*cells, age(row["created"], time.time()), size, f1)))
     out.print(table)
+    for row in rows:
+        if row["state"] == "damaged":
+            out.print(f"{row['damage']}{' It serves.' if row['serving'] else ''}", soft_wrap=True)
 
 
 def age(created: str, now: float) -> str:

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from cogr.errors import SnapshotError
-from cogr.records import SIDES
-from cogr.snapshots import list_snapshots
+from cogr.records import SIDES, Side
+from cogr.snapshots import ID, damaged_snapshots, list_snapshots
 from cogr.store import Store
 from indexers.backends.base import Backend
+from indexers.backends.checks import side_of
 from indexers.backends.mirrors import mirror_folder
 from indexers.gate import forget_figures
 from indexers.history import kept_histories, previous, read_history
 
-_ID = re.compile(rb"\b(?:item|query)-r\d{3,}-[0-9a-f]{12}\b")
+_ID = re.compile(rb"\b" + ID.pattern.encode() + rb"\b")
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Pruned:
     """What was removed, or would be.
 
     Attributes:
+        damaged: snapshots that can't be opened, with what is wrong; they count as older than all others.
         from_backend: snapshots whose index, or saved mirror, goes.
         from_store: snapshots whose files go.
         in_use: older ones that stay because something names them, with what.
@@ -39,6 +41,7 @@ class Pruned:
     from_store: list[str]
     in_use: dict[str, str]
     drafts: list[str]
+    damaged: dict[str, str]
 
     def as_dict(self) -> dict[str, Any]:
         """For --json."""
@@ -47,6 +50,7 @@ class Pruned:
             "from_store": self.from_store,
             "in_use": self.in_use,
             "drafts": self.drafts,
+            "damaged": self.damaged,
         }
 
 
@@ -70,6 +74,8 @@ def prune(store: Store, backend: Backend, keep: int, *, files: bool, dry_run: bo
 
     What another store pushed to the same cluster is left alone.
 
+    A damaged snapshot counts as older than every whole one: it goes too, unless it is in use.
+
     Args:
         files: out of the store too: keyword sets, manifests and saved mirrors.
         dry_run: only say what would go.
@@ -79,13 +85,15 @@ def prune(store: Store, backend: Backend, keep: int, *, files: bool, dry_run: bo
     """
     used = named_by(store, backend)
     pushed = {entry.snapshot for entry in backend.list()}
-    old = [id_ for side in SIDES for id_ in _beyond([m.id for m in list_snapshots(store, side)], keep)]
+    damaged = damaged_snapshots(store)
+    old = [id_ for side in SIDES for id_ in _beyond(_oldest_first(store, side, damaged), keep)]
     going = [id_ for id_ in old if id_ not in used]
     pruned = Pruned(
         [id_ for id_ in going if id_ in pushed],
         going if files else [],
         {id_: used[id_] for id_ in old if id_ in used},
         list(backend.sweep(dry_run=dry_run)),
+        damaged,
     )
     if not dry_run:
         for id_ in pruned.from_backend:
@@ -93,6 +101,12 @@ def prune(store: Store, backend: Backend, keep: int, *, files: bool, dry_run: bo
         for id_ in pruned.from_store:
             _remove(store, id_)
     return pruned
+
+
+def _oldest_first(store: Store, side: Side, damaged: Mapping[str, str]) -> list[str]:
+    """The ids of a side."""
+    broken = [id_ for id_ in damaged if side_of(id_) == side]
+    return [*broken, *(m.id for m in list_snapshots(store, side) if m.id not in damaged)]
 
 
 def _beyond(oldest_first: list[str], keep: int) -> Iterable[str]:

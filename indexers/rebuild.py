@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from pyroaring import BitMap
 
-from cogr.errors import StorageError
+from cogr.errors import SnapshotError, StorageError
 from cogr.item_fields import FieldType, typed, types_of
 from cogr.items import in_id_order
 from cogr.keywords import cut_to_budget, over_budget, parse_counted, self_keyword
@@ -231,8 +231,9 @@ def freeze(job: Job, plan: Plan, passing: Mapping[str, Failure], started: float)
     with stage("assemble", job.side) as step:
         cache = _cache(job)
         digest = _digest(job, plan, cache.state)
-        if not plan.missing and (known := recall(job.store, job.side, digest)) is not None:
-            return _as_before(job, plan, known, started)
+        before = None if plan.missing else _as_before(job, plan, recall(job.store, job.side, digest), started)
+        if before is not None:
+            return before
         assembly = _Assembly(job, plan, cache.load(plan.keys), passing)
         rows = assembly.rows()
         if job.carried is not None:
@@ -244,7 +245,7 @@ def freeze(job: Job, plan: Plan, passing: Mapping[str, Failure], started: float)
         snapshot = write_snapshot(job.store, job.side, rows, assembly.provenance, plan.fields)
         _write_set_aside(job.store, snapshot.id, assembly.set_aside)
         if not passing and job.carried is None:
-            remember(job.store, job.side, digest, snapshot.id, assembly.cut_to_budget, assembly.stats)
+            remember(job.store, job.side, assembly.note(digest, snapshot.id))
         step.add(snapshot=snapshot.id, entities=snapshot.manifest.entities, set_aside=len(assembly.set_aside))
     _tell(snapshot, len(assembly.set_aside))
     return Rebuilt(
@@ -275,10 +276,17 @@ def _digest(job: Job, plan: Plan, cache: str) -> str:
     )
 
 
-def _as_before(job: Job, plan: Plan, known: Note, started: float) -> Rebuilt:
-    """What a rebuild comes to when nothing has changed since the last one."""
+def _as_before(job: Job, plan: Plan, known: Note | None, started: float) -> Rebuilt | None:
+    """What a rebuild comes to when nothing has changed since the last one; None when it must be assembled."""
+    if known is None:
+        return None
     snapshot = open_snapshot(job.store, known.snapshot, verify=False)
-    set_aside = read_set_aside(job.store, snapshot.id)
+    try:
+        set_aside = read_set_aside(job.store, snapshot.id)
+    except SnapshotError:
+        return None
+    if len(set_aside) != known.set_aside:
+        return None
     _tell(snapshot, len(set_aside))
     seconds = time.monotonic() - started
     return Rebuilt(snapshot, 0, plan.cut_prompts, known.cut_to_budget, set_aside, known.stats, seconds)
@@ -390,6 +398,13 @@ class _Assembly:
         self.cut_to_budget += over_budget(keywords, self.job.k_max)
         return Row(entity.id, text, cut_to_budget(keywords, self.job.k_max), fields)
 
+    def note(self, digest: str, snapshot: str) -> Note:
+        """What a rerun with nothing changed needs to know."""
+        aside = len(self.set_aside)
+        return Note(
+            digest=digest, snapshot=snapshot, cut_to_budget=self.cut_to_budget, set_aside=aside, stats=self.stats
+        )
+
     @property
     def provenance(self) -> Callable[[], Provenance]:
         """Read by the writer after the last row, when the counts are complete."""
@@ -412,10 +427,18 @@ def _write_set_aside(store: Store, snapshot_id: str, set_aside: Mapping[str, str
 
 
 def read_set_aside(store: Store, snapshot_id: str) -> dict[str, str]:
-    """id -> reason of a snapshot's entities that were set aside; empty where nothing is known of it."""
+    """id -> reason of a snapshot's entities that were set aside; empty where nothing is known of it.
+
+    Raises SnapshotError when the file is damaged.
+    """
     path = _set_aside_path(snapshot_id)
-    lines = store.read(path).decode().splitlines() if store.exists(path) else []
-    return {row["id"]: row["reason"] for row in map(json.loads, lines)}
+    try:
+        lines = store.read(path).decode().splitlines() if store.exists(path) else []
+        return {str(row["id"]): str(row["reason"]) for row in map(json.loads, lines)}
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise SnapshotError(
+            f"The file {path} in {store.url} is damaged; run cogr-index rebuild --side {snapshot_id.split('-')[0]}."
+        ) from error
 
 
 def _set_aside_path(snapshot_id: str) -> str:

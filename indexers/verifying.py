@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
@@ -73,6 +74,9 @@ class Compared:
         return {name: value for name, value in asdict(self).items() if name not in ("after", "identity")} | shown
 
 
+_COMPARED = TypeAdapter(Compared)
+
+
 def compare_all(backend: Backend, store: Store, snapshot: Snapshot, advance: Advance = lambda _: None) -> Compared:
     """Compare every document; an interrupted comparison of the same push goes on.
 
@@ -105,12 +109,12 @@ def compare_all(backend: Backend, store: Store, snapshot: Snapshot, advance: Adv
 
 def _resumed(store: Store, path: str, new: Compared) -> Compared:
     """What an interrupted comparison of the same push noted; else the beginning."""
-    with suppress(FileNotFoundError):
-        noted = store.read_json(path)
-        if noted["identity"] == new.identity:
-            first = tuple(Mismatch(**one) for one in noted["first"])
-            return Compared(**{**noted, "first": first, "resumed": noted["entities"]})
-    return new
+    try:
+        noted = _COMPARED.validate_json(store.read(path))
+    except (OSError, ValidationError):
+        return new  # There is none, or it is damaged.
+    same = (noted.snapshot, noted.identity) == (new.snapshot, new.identity)
+    return replace(noted, resumed=noted.entities) if same else new
 
 
 def _pieces(snapshot: Snapshot, after: str) -> Iterator[tuple[list[Row], bool]]:

@@ -6,6 +6,7 @@ atomically, says what serves. Scores are those of OpenSearch 3.x.
 
 from __future__ import annotations
 
+import logging
 import time
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,12 +17,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cogr.errors import CheckFailedError, SnapshotError
+from cogr.errors import CheckFailedError, SnapshotError, StorageError
 from cogr.item_fields import fields_of
 from cogr.keywords import self_keyword
 from cogr.mirror import Mirror
 from cogr.records import SIDES, Side
-from cogr.snapshots import SCHEMA, Row, Snapshot, check_normalisers, open_snapshot
+from cogr.snapshots import ID, SCHEMA, Row, Snapshot, check_normalisers, open_snapshot
 from cogr.store import Store
 from cogr.strings import Strings
 from indexers.backends.base import Hit, Listed, Mismatch, Pushed, SearchResult, Verified
@@ -29,7 +30,11 @@ from indexers.backends.checks import check_side, mismatches, sample, side_of
 from indexers.backends.mirrors import mirror_folder, mirror_of
 
 _SERVING = "memory/serving.json"
+_NOTED = {"content_hash": str, "entities": int, "normaliser": str, "verified": bool}
+"""What is noted of a pushed snapshot."""
 _ANSWERS = ["self", "keywords"]
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -61,12 +66,13 @@ class MemoryBackend:
         self._store = store
         # Both sides of what serves, and both of what is looked at beside it.
         self._opened = lru_cache(maxsize=4)(self._open)
+        self._warned: set[str] = set()
 
     def push(self, snapshot: Snapshot) -> Pushed:
         """Save the mirror and note it. Idempotent."""
         started = time.perf_counter()
         note, entities = self._note(snapshot.id), snapshot.manifest.entities
-        known = note is not None and note["content_hash"] == snapshot.manifest.content_hash
+        known = note is not None and _essentials(snapshot).items() <= note.items()
         mirror_of(self._store, snapshot)
         if not known:
             self._write_note(snapshot, {**_essentials(snapshot), "verified": False})
@@ -116,13 +122,23 @@ class MemoryBackend:
 
     def serving(self) -> Mapping[Side, str | None]:
         """The snapshot that serves each side, or None."""
-        known = self._store.read_json(_SERVING) if self._store.exists(_SERVING) else {}
-        return {side: known.get(side) for side in SIDES}
+        known = self._read(_SERVING) or {}
+        return {side: self._sound(side, known.get(side)) for side in SIDES}
+
+    def _sound(self, side: Side, id_: Any) -> str | None:
+        """The id, when it is one of a pushed snapshot of this side; a damaged file may say anything."""
+        if id_ is None:
+            return None
+        if isinstance(id_, str) and ID.fullmatch(id_) and side_of(id_) == side and self._note(id_) is not None:
+            return id_
+        self._warn(f"{_SERVING} says that {id_!r} serves, which is no pushed {side} snapshot; so none serves")
+        return None
 
     def list(self) -> Sequence[Listed]:
         """Every pushed snapshot, by side and id."""
         serving = set(self.serving().values())
-        ids = [name.removesuffix(".json") for name in self._store.list("memory") if f"memory/{name}" != _SERVING]
+        names = (name.removesuffix(".json") for name in self._store.list("memory"))
+        ids = [name for name in names if ID.fullmatch(name)]
         listed = [
             Listed(id_, side_of(id_), note["entities"], self._bytes(id_), id_ in serving, True)
             for id_ in ids
@@ -214,8 +230,31 @@ class MemoryBackend:
         return note
 
     def _note(self, snapshot_id: str) -> dict[str, Any] | None:
-        path = _note_path(snapshot_id)
-        return dict(self._store.read_json(path)) if self._store.exists(path) else None
+        note = self._read(_note_path(snapshot_id))
+        if note is None or (note.keys() >= _NOTED.keys() and all(type(note[key]) is _NOTED[key] for key in _NOTED)):
+            return note
+        self._warn(f"{_note_path(snapshot_id)} is damaged; push the snapshot again")
+        return None
+
+    def _read(self, path: str) -> dict[str, Any] | None:
+        """What a file of this backend says; None, with a warning, when it is damaged: pushing or publishing writes it anew."""
+        if not self._store.exists(path):
+            return None
+        try:
+            found = self._store.read_json(path, "push and publish again")
+        except StorageError as error:
+            self._warn(str(error).rstrip("."))
+            return None
+        if isinstance(found, dict):
+            return found
+        self._warn(f"{path} is damaged; push and publish again")
+        return None
+
+    def _warn(self, what: str) -> None:
+        """Once: the files are read again and again."""
+        if what not in self._warned:
+            self._warned.add(what)
+            log.warning("%s, in the memory backend of %s.", what, self._store.url)
 
     def _write_note(self, snapshot: Snapshot, note: dict[str, Any]) -> None:
         self._store.write_json(_note_path(snapshot.id), note)

@@ -170,6 +170,8 @@ class Coordinator:
         shard.last_words = ended.why
         if not ended.inherited:
             troubles.append(ended.why)
+        if state == "declined":
+            self._mender.write_again(shard)
         if not ended.gone and state in ("declined", "away"):
             # What this worker or its service can't do now may be possible later, or elsewhere.
             shard.not_before = time.monotonic() + min(_LONGEST_PAUSE, 0.5 * 2 ** min(len(self._setbacks), 10))

@@ -122,11 +122,16 @@ class Ledger:
         return [shard.living for shard in self.shards.values() if shard.living is not None]
 
     def results(self) -> Iterator[tuple[Shard, Done]]:
-        """Shards whose result has come."""
+        """Shards whose result has come. A damaged result is removed: the shard is sent again, and most of it is in the cache."""
         for name in self._folder.names("done"):
             shard = self.shards.get(name)
-            if shard is not None and (done := self._folder.read(Done, f"done/{name}")) is not None:
+            if shard is None:
+                continue
+            if (done := self._folder.read(Done, f"done/{name}")) is not None:
                 yield shard, done
+            else:
+                self._folder.store.remove(f"{self._folder.path}/done/{name}.json")
+                shard.sent = None
 
     def ends(self) -> list[Ended]:
         """Attempts that have ended since the last look, without a result; brings `living` up to date."""

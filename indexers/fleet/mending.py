@@ -45,6 +45,10 @@ class Mender:
         """Keys and requests of positions in the plan."""
         return [(self._plan.keys[i], self._job.request(self._plan.entities[i])) for i in positions]
 
+    def write_again(self, shard: Shard) -> None:
+        """Write the requests of a shard that a worker could not do: they may be gone or damaged."""
+        write_shard(self._folder, shard.name, self.requests(shard.positions), shard.span.carrier)
+
     def hopeless(self, shard: Shard) -> bool:
         """Whether it is to be split, or its one entity set aside."""
         if len(shard.positions) == 1:

@@ -17,6 +17,7 @@ the term is that of the coordinator's lease.
 from __future__ import annotations
 
 import json
+import logging
 import time
 import uuid
 from collections.abc import Mapping
@@ -24,7 +25,6 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from cogr.errors import StorageError
 from cogr.records import Side
 from cogr.store import Store
 
@@ -32,6 +32,8 @@ FORMAT = 1
 """Of tasks and files. A worker refuses another one's tasks."""
 
 R = TypeVar("R", bound="Record")
+
+log = logging.getLogger(__name__)
 
 
 class Record(BaseModel):
@@ -149,18 +151,20 @@ class RunFolder:
         self.side = side
         self.run = run
         self.path = f"{runs_folder(side)}/{run}"
+        self._damaged: set[str] = set()
 
     def read(self, kind: type[R], name: str) -> R | None:
-        """A record; None when there is none. Raises StorageError when it is broken."""
+        """A record; None when there is none, or a damaged one, with a warning: what it said is then done, or asked, again."""
         path = f"{self.path}/{name}.json"
         try:
             return kind.model_validate_json(self.store.read(path))
         except FileNotFoundError:
             return None
-        except ValidationError as error:
-            raise StorageError(
-                f"The file {path} in {self.store.url} can't be read; cogr-index cancel the run."
-            ) from error
+        except ValidationError:
+            if path not in self._damaged:
+                self._damaged.add(path)
+                log.warning("The file %s in %s is damaged, and passed over.", path, self.store.url)
+            return None
 
     def write(self, record: Record, name: str) -> None:
         """Write a record, or replace it."""

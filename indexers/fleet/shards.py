@@ -12,6 +12,7 @@ from cogr.prompts import Prompt
 from cogr.records import Entity, Item, Query
 from indexers.fleet.records import RunFolder
 from indexers.generators.base import Request
+from indexers.keys import SIZE
 from indexers.tables import read_table
 
 SCHEMA = pa.schema(
@@ -26,6 +27,9 @@ SCHEMA = pa.schema(
         pa.field("cut", pa.bool_(), nullable=False),
     ]
 )
+
+_NO_FILE = (pa.ArrowException, OSError)
+"""What reading raises where there is no shard, or a damaged one: its entities are then planned or sent again."""
 
 Keyed = tuple[bytes, Request]
 
@@ -59,32 +63,33 @@ def write_shard(folder: RunFolder, shard: str, keyed: Sequence[Keyed], trace: Ma
 
 
 def read_shard(folder: RunFolder, shard: str) -> list[Keyed] | None:
-    """The requests of a shard; None when there is no such file."""
+    """The requests of a shard; None when there is no such file, or a damaged one."""
     try:
         data = folder.store.read(_path(folder, shard))
-    except FileNotFoundError:
+        return [_request(row) for row in read_table(io.BytesIO(data), SCHEMA).to_pylist()]
+    except (*_NO_FILE, AssertionError):
         return None
-    return [_request(row) for row in read_table(io.BytesIO(data), SCHEMA).to_pylist()]
 
 
 def read_trace(folder: RunFolder, shard: str) -> dict[str, str]:
     """The trace context that a shard was written with; {} when there is none."""
     try:
         data = folder.store.read(_path(folder, shard))
-    except FileNotFoundError:
+        found = pq.read_schema(io.BytesIO(data)).metadata or {}
+        return {name: value.decode() for key, value in found.items() if (name := key.decode()) in _TRACE}
+    except (*_NO_FILE, UnicodeDecodeError):
         return {}
-    found = pq.read_schema(io.BytesIO(data)).metadata or {}
-    return {name: value.decode() for key, value in found.items() if (name := key.decode()) in _TRACE}
 
 
 def read_keys(folder: RunFolder, shard: str) -> list[bytes]:
-    """The cache keys of a shard; [] when there is no such file."""
+    """The cache keys of a shard; [] when there is no such file, or a damaged one."""
     try:
         data = folder.store.read(_path(folder, shard))
-    except FileNotFoundError:
+        keys: list[bytes] = read_table(io.BytesIO(data), pa.schema([SCHEMA.field("key")]))["key"].to_pylist()
+    except _NO_FILE:
         return []
-    keys: list[bytes] = read_table(io.BytesIO(data), pa.schema([SCHEMA.field("key")]))["key"].to_pylist()
-    return keys
+    # A key of another length is no key of ours.
+    return [key for key in keys if len(key) == SIZE]
 
 
 def _request(row: dict[str, object]) -> Keyed:

@@ -20,7 +20,7 @@ def _configured() -> Answer | None:
 
 
 app = typer.Typer(no_args_is_help=True, help="A local single-node OpenSearch for development and tests.")
-_kind = Kind("opensearch", URL_VARIABLE, opensearch.status, _configured)
+_kind = Kind("opensearch", URL_VARIABLE, opensearch.status, _configured, "OpenSearch")
 
 
 @app.command()
@@ -30,7 +30,7 @@ def start(
     ),
     name: str = typer.Option(None, help="Name of the server and of its folder.  [default: opensearch-VERSION]"),
     port: int = typer.Option(
-        None, min=0, max=65535, help="Port on 127.0.0.1.  [default: 9200 or, if taken, any free one]"
+        None, min=0, max=65535, help="Port on 127.0.0.1.  [default: the one it had, else 9200 or any free one]"
     ),
     heap: str = typer.Option("512m", help="Java heap, such as 512m or 2g."),
     data: Path = typer.Option(None, help="Folder for the data.  [default: below the server's folder]"),
@@ -45,7 +45,7 @@ def start(
         return
     started = opensearch.start(wanted, console.note)
     next_command = f"cogr-index rebuild --side item --set opensearch.url={started.state.url}"
-    show_started(started, _kind.group, next_command, as_json=as_json)
+    show_started(started, next_command, as_json=as_json)
 
 
 _kind.add_to(app)

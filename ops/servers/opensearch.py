@@ -17,7 +17,7 @@ from ops.servers import instances
 from ops.servers.account import Account
 from ops.servers.distribution import Distribution, find_distribution, variant, without_modules
 from ops.servers.folders import require_free
-from ops.servers.instances import Say, Started, begin, choose_port, known, quiet
+from ops.servers.instances import Making, Place, Say, Started, begin, known, quiet
 from ops.servers.instances import stop as stop
 from ops.servers.java import Java, Needed, find_java
 from ops.servers.node import Node, ports_file
@@ -52,7 +52,7 @@ class Wanted:
     Attributes:
         version: None takes the default (or what COGR_OPENSEARCH_HOME has).
         name: None takes opensearch-<version>, with -secure for a secured one.
-        port: None takes 9200 if it is free, else any free one; 0 takes any free one.
+        port: None takes the one that it had, else 9200, if free, else any free one; 0 takes any free one.
         heap: Java's heap, such as 512m or 2g.
         data: None takes a folder below the server's own.
         security: TLS and users by the security plugin (3.4.0 only).
@@ -96,18 +96,20 @@ def start(wanted: Wanted, say: Say = quiet) -> Started:
         UserError: something is missing or wrong on this machine (Java, Maven, disk, port, rights).
         ServiceError: the node did not come up; the message names its log.
     """
-    return instances.start(
-        wanted.server_name,
-        say,
+    making = Making(
+        KIND,
+        wanted.port,
+        PREFERRED_PORT,
         refuse=lambda state: _refuse_difference(state, wanted),
-        launch=lambda folder, servers, account: _launch(wanted, folder, servers, account, say),
+        launch=lambda place: _launch(wanted, place, say),
         finish=lambda state: _finish(state, say),
     )
+    return instances.start(wanted.server_name, say, making)
 
 
 def _refuse_difference(state: ServerState, wanted: Wanted) -> None:
     """Raise UserError when the running server of this name is not what was asked for."""
-    port = int(state.url.rsplit(":", 1)[1]) if state.url else None
+    port = state.port
     differs = None
     if wanted.version not in (None, state.version):
         differs = f"as OpenSearch {state.version}, not {wanted.version}"
@@ -121,14 +123,14 @@ def _refuse_difference(state: ServerState, wanted: Wanted) -> None:
         raise UserError(f"{state.name} runs already {differs}; stop it or give another --name.")
 
 
-def _launch(wanted: Wanted, folder: Path, servers: Path, account: Account, say: Say) -> ServerState:
+def _launch(wanted: Wanted, place: Place, say: Say) -> ServerState:
     """Prepare a node, start its process, and remember it."""
-    port = choose_port(wanted.port, PREFERRED_PORT)
+    folder, servers, account = place.folder, place.servers, place.account
     require_free(servers, DATA_BYTES, f"Starting {wanted.server_name}")
     distribution, java = _find(wanted, servers, account, say)
     data = (wanted.data or folder / "data").absolute()
     node = Node(wanted.server_name, folder, data, distribution, java, account, wanted.security)
-    node.prepare(port)
+    node.prepare(place.port)
     if node.security:
         add_security(node)
     node.hand_over()
@@ -239,9 +241,9 @@ def connection(state: ServerState, **more: Any) -> OpenSearchSettings:
     return OpenSearchSettings.model_validate(values | more)
 
 
-def status(name: str | None = None) -> list[ServerState]:
-    """All nodes that were started and not stopped (or the one of a name), the latest first."""
-    return known(KIND, name)
+def status(name: str | None = None, *, stopped: bool = False) -> list[ServerState]:
+    """All nodes that were started and, where asked, stopped (or the one of a name), the latest first."""
+    return known(KIND, name, stopped=stopped)
 
 
 def reap_orphans() -> None:

@@ -19,16 +19,11 @@ def payload(state: ServerState) -> dict[str, Any]:
     return {"running": state.running, "local": True, "url": None, **shown}
 
 
-def show(out: Console, servers: Sequence[ServerState], command: str) -> None:
-    """Servers for people.
-
-    Args:
-        command: the group of commands that starts such servers.
-    """
-    if not servers:
-        out.print(f"No server was started here. Start one with cogr-ops {command} start.")
+def show(out: Console, servers: Sequence[ServerState]) -> None:
+    """Servers for people."""
     for server in servers:
-        state = ("running" if server.url else "starting") if server.running else "died"
+        ended = "died" if server.stopped is None else "stopped"
+        state = ("running" if server.url else "starting") if server.running else ended
         out.print(f"{server.name}: {state}{f', {server.url}' if server.url else ''}")
         lines = {
             "version": server.version,
@@ -43,18 +38,17 @@ def show(out: Console, servers: Sequence[ServerState], command: str) -> None:
                 out.print(f"  {label:12} {value}", soft_wrap=True)
 
 
-def show_started(started: Started, command: str, next_command: str, *, as_json: bool) -> None:
+def show_started(started: Started, next_command: str, *, as_json: bool) -> None:
     """A server that now runs, and what to type next.
 
     Args:
-        command: the group of commands that started it.
         next_command: where the server asks for credentials, reading them comes before it.
     """
     state = started.state
     if started.already:
         console.note(f"{state.name} runs already.")
     found = {**payload(state), "already_running": started.already}
-    console.emit(as_json, found, lambda out: show(out, [state], command))
+    console.emit(as_json, found, lambda out: show(out, [state]))
     credentials = f"set -a; . {state.credentials_file}; set +a; " if state.credentials_file else ""
     console.next_command(f"{credentials}{next_command}")
 
@@ -69,6 +63,11 @@ def stop_them(
     if name is not None and not servers:
         raise UserError(f"No server {name} was started here; see cogr-ops {command} status.")
     stopped = [server.name for server in servers if stop(server, remove=remove)]
-    console.emit(
-        as_json, {"stopped": stopped}, lambda out: out.print(f"Stopped: {', '.join(stopped) or 'nothing ran'}.")
-    )
+    removed = [server.name for server in servers] if remove else []
+
+    def human(out: Console) -> None:
+        out.print(f"Stopped: {', '.join(stopped) or 'nothing ran'}.")
+        if removed:
+            out.print(f"Removed: {', '.join(removed)}.")
+
+    console.emit(as_json, {"stopped": stopped, "removed": removed}, human)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from cogr.errors import StorageError
 from ops.servers.process import ProcessId
 
 STATE_FILE = "state.json"
+
+log = logging.getLogger(__name__)
 
 
 class ServerState(BaseModel):
@@ -21,6 +25,7 @@ class ServerState(BaseModel):
         kind: which server, such as "opensearch".
         name: its name, also the name of its folder.
         url: where it answers; None until it has been seen ready.
+        stopped: when it was stopped; None for one that was not.
         pid, birth: its process, see ProcessId.
         owner_pid, owner_birth: the process that it belongs to and must not outlive (a test session); None for none.
         ca_file: the certificate authority to verify it with, when it speaks TLS.
@@ -32,13 +37,14 @@ class ServerState(BaseModel):
     kind: str
     name: str
     version: str
-    pid: int
+    pid: int = Field(gt=0)
     birth: str
     started: str
     folder: Path
     data: Path
     log: Path
-    url: str | None = None
+    url: str | None = Field(None, pattern=r"^[a-z]+://[A-Za-z0-9.]+:[1-9]\d{0,4}(/\d*)?$")
+    stopped: str | None = None
     java: str | None = None
     owner_pid: int | None = None
     owner_birth: str | None = None
@@ -52,7 +58,12 @@ class ServerState(BaseModel):
     @property
     def running(self) -> bool:
         """Whether its process is alive (it may still be starting)."""
-        return self.process.alive()
+        return self.stopped is None and self.process.alive()
+
+    @property
+    def port(self) -> int | None:
+        """The port of its URL."""
+        return urlsplit(self.url).port if self.url else None
 
     @property
     def orphaned(self) -> bool:
@@ -66,13 +77,16 @@ def read_state(folder: Path) -> ServerState | None:
     """The state in a server's folder; None when none was written. Raises StorageError when it can't be read."""
     path = folder / STATE_FILE
     try:
-        return ServerState.model_validate_json(path.read_bytes())
+        state = ServerState.model_validate_json(path.read_bytes())
+        if (state.name, state.folder) != (folder.name, folder):
+            raise ValueError("it is of another server")
     except FileNotFoundError:
         return None
-    except (ValidationError, OSError) as error:
+    except (ValueError, OSError) as error:
         raise StorageError(
             f"The server state {path} can't be read; end its process if it runs, and delete {folder}."
         ) from error
+    return state
 
 
 def write_state(state: ServerState) -> None:
@@ -89,8 +103,21 @@ def drop_state(folder: Path) -> None:
     (folder / STATE_FILE).unlink(missing_ok=True)
 
 
-def states(servers: Path, kind: str) -> list[ServerState]:
-    """All servers of one kind that were started and not stopped, the latest first; some may have died since."""
+def states(servers: Path, kind: str, *, stopped: bool = False) -> list[ServerState]:
+    """All servers of one kind that were started, the latest first; some may have died since. A broken state is a warning.
+
+    Args:
+        stopped: those that were stopped too, after all others.
+    """
     folders = sorted((servers / "instances").glob(f"*/{STATE_FILE}"))
-    found = [state for state in (read_state(path.parent) for path in folders) if state is not None]
-    return sorted((state for state in found if state.kind == kind), key=lambda state: state.started, reverse=True)
+    found = [state for path in folders if (state := _read_or_warn(path.parent)) and state.kind == kind]
+    latest = sorted(found, key=lambda state: state.started, reverse=True)
+    return sorted((s for s in latest if stopped or s.stopped is None), key=lambda state: state.stopped is not None)
+
+
+def _read_or_warn(folder: Path) -> ServerState | None:
+    try:
+        return read_state(folder)
+    except StorageError as error:
+        log.warning("%s", error)
+        return None

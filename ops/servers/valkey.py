@@ -20,7 +20,7 @@ from cogr.fleet_settings import RedisSettings
 from ops.servers import instances
 from ops.servers.account import Account
 from ops.servers.folders import require_free
-from ops.servers.instances import Say, Started, begin, choose_port, free_port, known, quiet
+from ops.servers.instances import Making, Place, Say, Started, begin, free_port, known, quiet
 from ops.servers.instances import stop as stop
 from ops.servers.process import last_words
 from ops.servers.security import read_credentials
@@ -41,7 +41,7 @@ class Wanted:
 
     Attributes:
         name: None takes valkey.
-        port: None takes 6379 if it is free, else any free one; 0 takes any free one.
+        port: None takes the one that it had, else 6379, if free, else any free one; 0 takes any free one.
         memory: most memory for data, such as 64mb or 1gb.
         data: None takes a folder below the server's own.
         password: whether it asks for a password, which is made up at the first start.
@@ -79,18 +79,20 @@ def start(wanted: Wanted, say: Say = quiet) -> Started:
         UserError: something is missing or wrong on this machine (program, disk, port, rights).
         ServiceError: the server did not come up; the message names its log.
     """
-    return instances.start(
-        wanted.server_name,
-        say,
+    making = Making(
+        KIND,
+        wanted.port,
+        PREFERRED_PORT,
         refuse=lambda state: _refuse_difference(state, wanted),
-        launch=lambda folder, servers, account: _launch(wanted, folder, servers, account),
+        launch=lambda place: _launch(wanted, place),
         finish=_finish,
     )
+    return instances.start(wanted.server_name, say, making)
 
 
-def status(name: str | None = None) -> list[ServerState]:
-    """All servers that were started and not stopped (or the one of a name), the latest first."""
-    return known(KIND, name)
+def status(name: str | None = None, *, stopped: bool = False) -> list[ServerState]:
+    """All servers that were started and, where asked, stopped (or the one of a name), the latest first."""
+    return known(KIND, name, stopped=stopped)
 
 
 def reap_orphans() -> None:
@@ -152,7 +154,7 @@ def _usable(path: Path, servers: Path, account: Account) -> Program:
 
 def _refuse_difference(state: ServerState, wanted: Wanted) -> None:
     """Raise UserError when the running server of this name is not what was asked for."""
-    port = int(state.url.rsplit(":", 1)[1].split("/")[0]) if state.url else None
+    port = state.port
     differs = None
     if wanted.port and port is not None and wanted.port != port:
         differs = f"on port {port}, not {wanted.port}"
@@ -164,9 +166,9 @@ def _refuse_difference(state: ServerState, wanted: Wanted) -> None:
         raise UserError(f"{state.name} runs already {differs}; stop it or give another --name.")
 
 
-def _launch(wanted: Wanted, folder: Path, servers: Path, account: Account) -> ServerState:
+def _launch(wanted: Wanted, place: Place) -> ServerState:
     """Write the configuration, start the process, and remember it."""
-    port = choose_port(wanted.port, PREFERRED_PORT) or free_port()
+    folder, servers, account, port = place.folder, place.servers, place.account, place.port or free_port()
     require_free(servers, DATA_BYTES, f"Starting {wanted.server_name}")
     program = find_program(servers, account)
     data = (wanted.data or folder / "data").absolute()

@@ -29,14 +29,14 @@ def _configured() -> Answer | None:
 app = typer.Typer(
     no_args_is_help=True, help="A local Valkey, the broker of rebuilds on workers, for development and tests."
 )
-_kind = Kind("redis", "COGR_REDIS__URL", valkey.status, _configured)
+_kind = Kind("redis", "COGR_REDIS__URL", valkey.status, _configured, "Valkey")
 
 
 @app.command()
 def start(
     name: str = typer.Option(None, help="Name of the server and of its folder.  [default: valkey]"),
     port: int = typer.Option(
-        None, min=0, max=65535, help="Port on 127.0.0.1.  [default: 6379 or, if taken, any free one]"
+        None, min=0, max=65535, help="Port on 127.0.0.1.  [default: the one it had, else 6379 or any free one]"
     ),
     memory: str = typer.Option("256mb", help="Most memory for data, such as 64mb or 1gb."),
     data: Annotated[
@@ -51,7 +51,7 @@ def start(
         return
     started = valkey.start(wanted, console.note)
     next_command = f"cogr-ops worker --set redis.url={started.state.url}"
-    show_started(started, _kind.group, next_command, as_json=as_json)
+    show_started(started, next_command, as_json=as_json)
 
 
 _kind.add_to(app)

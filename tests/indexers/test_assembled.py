@@ -94,8 +94,8 @@ def test_a_cache_that_is_asked_again_reads_only_what_is_new(store: Store, monkey
     GenerationCache(store, {"kind": "test"}).add(answers[:2])
     assert list(cache.missing(keys)) == [2, 3, 4, 5]
     opened: list[str] = []
-    read = Store.open
-    monkeypatch.setattr(Store, "open", lambda self, path, mode="rb": opened.append(path) or read(self, path, mode))
+    read = Store.read
+    monkeypatch.setattr(Store, "read", lambda self, path: opened.append(path) or read(self, path))
     cache.add(answers[4:])
     assert list(cache.missing(keys)) == [2, 3]
     assert list(cache.missing(Keys.of(each[1:5]))) == [1, 2]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from cogr.snapshots import Manifest
 from tests.indexers.conftest import CONFIGURATION, ITEMS, LABELS, QUERIES, Command, write_jsonl
 
 
@@ -121,7 +122,8 @@ def test_a_flipped_byte_and_another_normaliser(shop: Path, cogr_index: Command) 
     bad(cogr_index("push", ids["item"]), "does not match its manifest")
     file.write_bytes(good)
     manifest = shop / ".cogr/snapshots" / ids["item"] / "manifest.json"
-    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "normaliser": "cogr-0"}))
+    other = Manifest.model_validate_json(manifest.read_bytes()).summed(normaliser="cogr-0")
+    manifest.write_text(other.model_dump_json())
     bad(cogr_index("push", ids["item"]), "normaliser cogr-0")
     bad(cogr_index("publish", ids["query"]), "different normalisers")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cogr.errors import StorageError
 from cogr.store import Store
 from indexers.cache import GenerationCache
 from indexers.generators.base import Answer, Completion, Failure
 from indexers.keys import SIZE, Keys
+from tests.damages import HARMS, damage
 
 # Few first and few second halves: keys that share one half are not the same.
 KEYS = st.tuples(st.sampled_from([b"a" * 8, b"b" * 8, bytes(8)]), st.sampled_from([b"x" * 8, bytes(8)])).map(b"".join)
@@ -73,20 +74,44 @@ def test_entities_with_one_prompt_share_its_first_answer(tmp_path: Path) -> None
     assert found == [Completion("a", "first", 1), Completion("c", "third", 1), Completion("b", "first", 1)]
 
 
-def test_a_segment_with_other_keys_is_one_sentence(tmp_path: Path) -> None:
+def test_a_segment_with_other_keys_is_removed(tmp_path: Path) -> None:
     cache = GenerationCache(Store(tmp_path), {"kind": "test"})
     cache.add([(b"short", Completion("a", "text", 1))])
-    with pytest.raises(StorageError, match="can't be read"):
-        answers(cache, [1])
+    assert answers(cache, [1]) == [None]
+    assert list(tmp_path.rglob("*.parquet")) == []
 
 
-def test_a_file_that_is_none_of_ours_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", HARMS)
+def test_a_damaged_segment_is_removed_and_its_answers_are_asked_for_again(
+    tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
     store = Store(tmp_path)
     cache = GenerationCache(store, {"kind": "test"})
-    segment = cache.add([(bytes(SIZE), Completion("i1", "sofa"))])
+    cache.add([(key(2), Completion("whole", "lamp", 1))])
+    kept = [(key(1), Completion("a", "sofa, couch", 1))]
+    for number in range(20):
+        segment = cache.add(kept)
+        assert segment is not None
+        damage(tmp_path / segment.path, how, random.Random(number))
+        assert list(cache.missing(Keys.of(map(key, [1, 2])))) == [0]
+        assert not (tmp_path / segment.path).exists()
+    assert ("is damaged" in caplog.text) is (how != "gone")
+
+
+def test_a_segment_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    cache = GenerationCache(Store(tmp_path), {"kind": "test"})
+    segment = cache.add([(key(1), Completion("a", "sofa", 1))])
     assert segment is not None
+    now = tmp_path / segment.path
+    now.rename(now.with_name(now.name.split("-")[0] + ".parquet"))
+    assert answers(cache, [1]) == [Completion("e1", "sofa", 1)]
+
+
+def test_a_file_that_is_none_of_ours_is_removed(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    cache = GenerationCache(store, {"kind": "test"})
     buffer = io.BytesIO()
     pq.write_table(pa.table({"key": [bytes(SIZE)]}), buffer)
-    store.write(segment.path, buffer.getvalue())
-    with pytest.raises(StorageError, match=r"can't be read \(it has no column .*remove it"):
-        cache.load(Keys(bytes(SIZE)))
+    store.write(f"{cache._folder}/{'0' * 32}.parquet", buffer.getvalue())
+    assert answers(cache, [0]) == [None]
+    assert store.list(cache._folder) == []

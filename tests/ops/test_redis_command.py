@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import multiprocessing
 import os
+import random
 import shutil
 import signal
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,8 +26,9 @@ from cogr.fleet_settings import FleetSettings, RedisSettings
 from indexers.fleet.broker import Broker
 from ops.servers import valkey
 from ops.servers.account import service_account
-from ops.servers.state import ServerState, read_state
+from ops.servers.state import ServerState, read_state, write_state
 from tests.commands import Command
+from tests.damages import HARMS, damage
 from tests.ops.conftest import alone
 
 AS_ROOT = os.geteuid() == 0
@@ -62,9 +66,89 @@ def test_a_life_with_a_password_a_kill_and_a_restart(here: Command) -> None:
     assert second is not None
     assert Broker(valkey.connection(second), FleetSettings(), "kept").waiting() == 1, "the data outlives the server"
     assert here("status", "--json").json["url"] == second.url
-    assert here("stop", "--remove", "--json").json == {"stopped": ["life"]}
-    assert here("status", "--json").json == {"running": False, "url": None, "servers": []}
+    assert here("stop", "--remove", "--json").json == {"stopped": ["life"], "removed": ["life"]}
+    nothing = here("status", "--json")
+    assert (nothing.status, nothing.json) == (1, {"running": False, "url": None, "servers": []})
+    assert nothing.sentence == "No Valkey runs here; start one with cogr-ops redis start."
     assert not Path(revived.json["folder"]).exists()
+
+
+def test_a_server_that_was_stopped_is_named_and_keeps_its_port(here: Command) -> None:
+    started = here("start", "--name", "kept", "--port", "0", "--json").json
+    assert here("stop", "--name", "kept", "--json").json == {"stopped": ["kept"], "removed": []}
+    assert here("stop", "--json").json == {"stopped": [], "removed": []}
+    stopped = here("status")
+    assert (stopped.status, stopped.sentence) == (
+        1,
+        "No Valkey runs here; start one with cogr-ops redis start --name kept.",
+    )
+    assert f"kept: stopped, {started['url']}" in stopped.out
+    assert here("status", "--name", "nobody").sentence.startswith("nobody does not run here;")
+    again = here("start", "--name", "kept", "--json").json
+    assert (again["url"], again["already_running"]) == (started["url"], False)
+    other = here("start", "--name", "other", "--port", "0", "--json").json
+    shown = here("status", "--json")
+    assert (shown.status, shown.json["url"]) == (0, other["url"])
+    assert [server["name"] for server in shown.json["servers"]] == ["other", "kept"]
+    assert here("stop", "--all").status == 0
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", int(started["url"].split(":")[2].split("/")[0])))
+        taken.listen()
+        elsewhere = here("start", "--name", "kept", "--json")
+    assert elsewhere.json["url"] != started["url"]
+    assert "which it had, is taken: it gets another one" in elsewhere.err
+    assert here("stop", "--all", "--remove", "--json").json == {"stopped": ["kept"], "removed": ["kept", "other"]}
+
+
+def test_two_starts_at_once_share_one_server_and_two_names_no_port(cache: Path) -> None:
+    variables = {**os.environ, "COGR_CACHE_DIR": str(cache)}
+    variables.pop("COGR_REDIS__URL", None)
+    command = [sys.executable, "-m", "ops.cli", "redis", "start", "--json", "--name"]
+    starting = [
+        subprocess.Popen([*command, name], env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for name in ("one", "one", "two", "two")
+    ]
+    said = [one.communicate() for one in starting]
+    assert [one.returncode for one in starting] == [0] * 4, said
+    first, same, second, its = (json.loads(out) for out, _ in said)
+    assert first["url"] == same["url"] != second["url"] == its["url"]
+    assert {first["already_running"], same["already_running"]} == {True, False}
+
+
+def test_the_name_of_another_kind_of_server_is_refused(cache: Path, here: Command) -> None:
+    folder = cache / "servers/instances/taken"
+    here("start", "--name", "taken", "--port", "0")
+    state = read_state(folder)
+    assert state is not None
+    write_state(state.model_copy(update={"kind": "opensearch"}))
+    refused = here("start", "--name", "taken")
+    assert (refused.status, refused.err) == (2, "taken is running as opensearch, not valkey; give another --name.\n")
+    write_state(state)
+    here("stop", "--name", "taken")
+    write_state(state.model_copy(update={"kind": "opensearch", "stopped": state.started}))
+    refused = here("start", "--name", "taken")
+    assert "taken was started here before as opensearch" in refused.err
+    assert refused.status == 2
+
+
+@pytest.mark.parametrize("how", HARMS)
+def test_a_damaged_state_hides_no_other_server(
+    cache: Path, here: Command, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    here("start", "--name", "whole", "--port", "0")
+    here("start", "--name", "harmed", "--port", "0")
+    file = cache / "servers/instances/harmed/state.json"
+    kept = file.read_bytes()
+    for number in range(15):
+        damage(file, how, random.Random(number))
+        shown = here("status", "--json")
+        assert shown.status == 0
+        assert "whole" in [server["name"] for server in shown.json["servers"]]
+        if how in ("empty", "other"):
+            assert "harmed/state.json can't be read" in caplog.text
+            assert here("start", "--name", "harmed").status == 2
+        file.write_bytes(kept)
 
 
 def test_a_server_that_is_named_is_used(here: Command, valkey: RedisSettings) -> None:
@@ -73,7 +157,7 @@ def test_a_server_that_is_named_is_used(here: Command, valkey: RedisSettings) ->
     assert (started.status, started.json["local"], started.json["url"]) == (0, False, valkey.url)
     assert "nothing is started" in started.err
     away = here("status", "--json", COGR_REDIS__URL="redis://u:secret@127.0.0.1:1/0")
-    assert (away.status, away.json["running"], away.json["url"]) == (0, False, "redis://127.0.0.1:1/0")
+    assert (away.status, away.json["running"], away.json["url"]) == (3, False, "redis://127.0.0.1:1/0")
     assert "secret" not in away.out
     failed = here("start", COGR_REDIS__URL="redis://127.0.0.1:1/0")
     assert (failed.status, failed.err.count("\n")) == (3, 1)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cogr.errors import CheckFailedError, LockedError, TrainingError
-from cogr.snapshots import open_snapshot
+from cogr.snapshots import Manifest, open_snapshot
 from indexers.publishing import push_and_verify
 from tests.trainers.shop import Shop, perfect_pair, whole, write_shop
 from trainers.training.driver import Driver
@@ -100,7 +100,8 @@ def test_a_round_with_too_many_entities_set_aside_is_not_published(copied: Shop)
     first = whole(copied)[1]
     file = workspace.store.local(f"snapshots/{first.items}/manifest.json")
     manifest = json.loads(file.read_text())
-    file.write_text(json.dumps({**manifest, "set_aside": manifest["entities"] // 2}))
+    half = Manifest.model_validate(manifest).summed(set_aside=manifest["entities"] // 2)
+    file.write_text(half.model_dump_json())
     with pytest.raises(CheckFailedError, match=r"30 of 60 entities of item-.* have no keywords of their own \(50\.0%"):
         publish_round(workspace, first, copied.said.append)
     assert dict(workspace.backend.serving()) == {"item": None, "query": None}

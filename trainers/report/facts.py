@@ -6,6 +6,7 @@ measured now, and only where the data are still those of the run.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -207,7 +208,12 @@ def _steps(run: Run, round_: Round, stage: StageRecord, side: Side) -> list[Mapp
     path = f"{owner}/logs/r{round_.number:03d}-{side}.jsonl"
     if not run.store.exists(path):
         return []
-    return [json.loads(line) for line in run.store.read(path).decode().splitlines()]
+    steps: list[Mapping[str, Any]] = []
+    for line in run.store.read(path).decode(errors="replace").splitlines():
+        with contextlib.suppress(ValueError):  # The last line of a stage that was killed may be torn.
+            step = json.loads(line)
+            steps += [step] if isinstance(step, dict) else []
+    return steps
 
 
 def _vocabularies(opened: _Opened, round_: Round) -> Iterator[Vocabulary]:

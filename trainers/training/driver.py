@@ -5,10 +5,11 @@ It holds no model and no data in memory for the stages: each reads the run folde
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from pydantic import BaseModel, ValidationError
 
 from cogr.errors import CheckFailedError, CogrError, ServiceError, SnapshotError, TrainingError, UserError
 from cogr.records import SIDES
@@ -20,11 +21,19 @@ from trainers.training.launching import Launcher
 from trainers.training.publishing import publish_round
 from trainers.training.runs import Run
 from trainers.training.stage import OUT_OF_MEMORY
-from trainers.training.state import Round, StageName, State
+from trainers.training.state import Round, StageName, StageRecord, State
 from trainers.training.weights import check_model
+from trainers.training.work import read_targets
 
 Say = Callable[[str], None]
 _BY_STATUS: dict[int, type[CogrError]] = {1: CheckFailedError, 2: TrainingError, 3: ServiceError}
+
+
+class _Left(BaseModel):
+    """The error that a stage left behind."""
+
+    message: str
+    status: int
 
 
 class Driver:
@@ -130,9 +139,9 @@ class Driver:
             return TrainingError(
                 f"The stage {stage} ran out of memory; lower generator.batch_size, or make room. Nothing before it is lost."
             )
-        if file.exists():
-            left = json.loads(file.read_text("utf-8"))
-            return _BY_STATUS.get(int(left["status"]), UserError)(left["message"])
+        with suppress(OSError, ValidationError):  # It left none, or died while it wrote it.
+            left = _Left.model_validate_json(file.read_bytes())
+            return _BY_STATUS.get(left.status, UserError)(left.message)
         if status < 0:
             return TrainingError(
                 f"The stage {stage} was killed by signal {-status} (9: often the system, out of memory); "
@@ -149,7 +158,7 @@ class Driver:
         state = self.run.state()
         for round_ in self._needed(state):
             for record in round_.stages:
-                if reason := self._broken(record.name, record.output):
+                if reason := self._broken(record, finished=round_.finished):
                     self._say(f"{reason} Going back to round {round_.number}, {record.name}.")
                     state = state.back_to(round_.number, record.name)
                     self.run.save(state)
@@ -160,12 +169,20 @@ class Driver:
         """Rounds whose outputs the next stage may read."""
         return [round_ for round_ in (state.base, state.unfinished) if round_ is not None]
 
-    def _broken(self, stage: StageName, output: str) -> str | None:
+    def _broken(self, record: StageRecord, *, finished: bool) -> str | None:
+        """What is wrong with a stage's output, or with what it left for later stages of its round."""
+        store, output = self.run.store, record.output
         try:
-            if stage.startswith("train-") or (stage == "targets" and output.startswith(self.run.path)):
+            if output.startswith("runs/"):
                 check_model(self.run, output)
-            elif output and stage != "targets":
-                open_snapshot(self.run.store, output)
+            elif output and record.name != "targets":
+                open_snapshot(store, output)
+            if not finished:
+                for id_ in filter(None, map(record.notes.get, ("practice", "snapshot"))):
+                    open_snapshot(store, str(id_))
+                if record.name == "targets":
+                    for side in SIDES:
+                        read_targets(self.run, side)
         except (TrainingError, SnapshotError) as error:
             return str(error)
         return None

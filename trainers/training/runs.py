@@ -6,23 +6,28 @@ What the stages do is `work`; in which order is `state`.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cogr.errors import TrainingError
 from cogr.keywords import NORMALISER
 from cogr.settings import Settings
 from cogr.store import Store
 from indexers.workspace import Workspace
+from trainers.training.placing import located
 from trainers.training.state import FORMAT, State
 
 DEFAULT_RUN = "main"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
+_STATE, _BEFORE = "state.json", "state-before.json"
+
+log = logging.getLogger(__name__)
 
 # What changes nothing that is learned: where data lies, how much memory a step takes, what is logged.
 _FREE = frozenset(
@@ -64,6 +69,17 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield prefix + name, value
 
 
+class _Frozen(BaseModel):
+    """The content of `run.json`."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    format: int
+    normaliser: str
+    dataset_hash: str
+    settings: dict[str, Any]
+
+
 @dataclass(frozen=True)
 class Run:
     """One run in a store on the local disk. Make one with `create`, open it with `open_run`."""
@@ -87,25 +103,45 @@ class Run:
         return self.store.exists(f"{self.path}/run.json")
 
     def state(self) -> State:
-        """What it has done. Raises TrainingError when the file is broken."""
-        path = f"{self.path}/state.json"
-        if not self.store.exists(path):
+        """What it has done; where the file is broken, as it was before the last stage, with a warning.
+
+        Raises TrainingError when both are broken.
+        """
+        state, before = self._read(_STATE), self._read(_BEFORE)
+        if state is None and before is None:
+            if self.store.exists(f"{self.path}/{_STATE}"):
+                raise TrainingError(
+                    f"The state of run {self.name} ({self.store.full(self.path)}/{_STATE}) is broken; restore it, or remove it "
+                    "and the run begins again."
+                )
             return State()
+        if state is None:
+            log.warning("The state of run %s is broken or gone: it goes on from before its last stage.", self.name)
+        return located(self.store, self.name, state or before or State())
+
+    def _read(self, name: str) -> State | None:
+        """A state; None where it is missing or broken."""
         try:
-            state = State.model_validate_json(self.store.read(path))
-        except ValidationError as error:
-            raise TrainingError(
-                f"The state of run {self.name} ({self.store.full(path)}) is broken; restore it, or begin a new run."
-            ) from error
-        return state
+            return State.model_validate_json(self.store.read(f"{self.path}/{name}"))
+        except (OSError, ValidationError):
+            return None
 
     def save(self, state: State) -> None:
-        """Replace the state atomically."""
-        self.store.write(f"{self.path}/state.json", state.model_dump_json(indent=1).encode())
+        """Replace the state atomically; the one before it is kept beside."""
+        if (last := self._read(_STATE)) is not None:
+            self.store.write(f"{self.path}/{_BEFORE}", last.model_dump_json(indent=1).encode())
+        self.store.write(f"{self.path}/{_STATE}", state.model_dump_json(indent=1).encode())
 
     def frozen(self) -> Mapping[str, Any]:
-        """What `run.json` holds."""
-        return dict(self.store.read_json(f"{self.path}/run.json"))
+        """What `run.json` holds. Raises TrainingError when it is broken."""
+        path = f"{self.path}/run.json"
+        try:
+            return _Frozen.model_validate_json(self.store.read(path)).model_dump()
+        except (OSError, ValidationError) as error:
+            raise TrainingError(
+                f"What the run {self.name} was begun with ({self.store.full(path)}) is broken; restore it, or, if data and "
+                f"settings are the same, remove it and run cogr-train init --run {self.name}: its rounds stay."
+            ) from error
 
     def check(self, workspace: Workspace) -> None:
         """Refuse to go on with other data, other settings or another version. Raises TrainingError."""

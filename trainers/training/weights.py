@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from cogr.errors import GeneratorError, StorageError, TrainingError
 from cogr.store import storage_errors
 from cogr.training_settings import TrainingSettings
@@ -21,6 +23,7 @@ from trainers.training.options import is_out_of_memory
 from trainers.training.runs import Run
 
 _SUMS = "sha256.json"
+_SUMMED = TypeAdapter(dict[str, str])
 
 
 def load_model(folder: Path) -> Any:
@@ -105,8 +108,9 @@ def check_model(run: Run, path: str) -> None:
     """Compare a saved model folder with its sums. Raises TrainingError when it is missing or differs."""
     folder = run.store.local(path)
     try:
-        sums = json.loads((folder / _SUMS).read_text("utf-8"))
-        wrong = [name for name, sha in sums.items() if _sha256(folder / name) != sha]
+        sums = _SUMMED.validate_json((folder / _SUMS).read_bytes())
+        here = {file.name for file in folder.iterdir()} - {_SUMS}
+        wrong = sorted(here ^ sums.keys()) or [name for name, sha in sums.items() if _sha256(folder / name) != sha]
     except (OSError, ValueError) as error:
         raise TrainingError(f"The checkpoint {folder} is missing or incomplete ({first_line(error)}).") from error
     if wrong:

@@ -10,12 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from cogr.errors import DataError, SettingsError
+from pydantic import BaseModel, ValidationError
+
+from cogr.errors import DataError, SettingsError, TrainingError
 from cogr.records import Entity, Side
 from cogr.rewards import World
 from cogr.snapshots import Provenance, Snapshot, write_snapshot
 from cogr.training_settings import ItemsFrom, TrainingSettings
 from trainers.training.building import build_snapshot, draw_sets, proposal_targets, statistical_targets
+from trainers.training.runs import Run
 from trainers.training.scene import Scene
 from trainers.training.state import StageName
 from trainers.training.words import WordModel
@@ -30,6 +33,13 @@ class Wrote:
 
     output: str
     notes: Mapping[str, Any]
+
+
+class _Target(BaseModel):
+    """A line of the targets."""
+
+    id: str
+    keywords: list[str]
 
 
 # SFT
@@ -118,7 +128,7 @@ def train_sft(scene: Scene, side: Side) -> Wrote:
     from trainers.training.sft import SftJob, run_sft
     from trainers.training.weights import base_folder
 
-    sft, targets = scene.settings.sft, _read_targets(scene, side)
+    sft, targets = scene.settings.sft, read_targets(scene.run, side)
     entities = [entity for entity in _trained_entities(scene, side) if entity.id in targets]
     job = SftJob(
         base=base_folder(scene.run, scene.round.output("targets")),
@@ -132,9 +142,14 @@ def train_sft(scene: Scene, side: Side) -> Wrote:
     return _save(scene, side, run_sft(job))
 
 
-def _read_targets(scene: Scene, side: Side) -> dict[str, list[str]]:
-    lines = scene.workspace.store.read(f"{scene.run.path}/sft/{side}.jsonl").decode().splitlines()
-    return {row["id"]: row["keywords"] for row in map(json.loads, lines)}
+def read_targets(run: Run, side: Side) -> dict[str, list[str]]:
+    """Entity id -> its target, as `write_targets` left them. Raises TrainingError when the file is missing or broken."""
+    path = f"{run.path}/sft/{side}.jsonl"
+    try:
+        rows = [_Target.model_validate_json(line) for line in run.store.read(path).splitlines()]
+    except (OSError, ValidationError) as error:
+        raise TrainingError(f"The targets {path} in {run.store.url} are missing or broken.") from error
+    return {row.id: row.keywords for row in rows}
 
 
 def _trained_entities(scene: Scene, side: Side) -> Sequence[Entity]:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import scipy.sparse as sp
 
-from cogr.errors import SnapshotError
+from cogr.errors import SnapshotError, StorageError
 from cogr.keywords import NORMALISER
 from cogr.records import Query
 from cogr.store import Store, storage_errors
@@ -160,7 +160,7 @@ def _read(store: Store) -> tuple[dict[str, Any], dict[str, bytes]]:
         files = {path: store.read(path) for path in digests}
     except FileNotFoundError as error:
         raise SnapshotError(f"{where} is missing or unfinished ({Path(str(error)).name}); {remedy}.") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (StorageError, ValueError, KeyError, TypeError, AttributeError, OSError) as error:
         raise SnapshotError(f"{where} is broken: {MANIFEST} can't be read; {remedy}.") from error
     for path, data in files.items():
         if hashlib.sha256(data).hexdigest() != digests[path]:

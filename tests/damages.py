@@ -1,0 +1,88 @@
+"""A store with a little of everything in it, damage done to one of its files, and commands that meet it."""
+
+from __future__ import annotations
+
+import random
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+
+from cogr.errors import CogrError
+
+Harm = Callable[[bytes, random.Random], bytes | None]
+"""What damage makes of a file's bytes; None removes it."""
+
+
+def _flip(data: bytes, draw: random.Random) -> bytes:
+    changed = bytearray(data)
+    if changed:
+        changed[draw.randrange(len(changed))] ^= 1 << draw.randrange(8)
+    return bytes(changed)
+
+
+def _cut(data: bytes, draw: random.Random) -> bytes:
+    return data[: draw.randrange(len(data))] if data else b""
+
+
+def _zeros(data: bytes, draw: random.Random) -> bytes:
+    """A page that never reached the disk."""
+    start = draw.randrange(len(data)) if data else 0
+    return data[:start] + bytes(len(data) - start)
+
+
+def _other_json(_: bytes, draw: random.Random) -> bytes:
+    return draw.choice([b"[]", b"{}", b"null", b"7", b'"x"', b"[1]", b'{"a": 1}', b"[[]]", b"\xff\xfe", b"[" * 100_000])
+
+
+HARMS: dict[str, Harm] = {
+    "flipped": _flip,
+    "cut": _cut,
+    "empty": lambda data, draw: b"",
+    "zeros": _zeros,
+    "other": _other_json,
+    "gone": lambda data, draw: None,
+}
+
+
+@dataclass(frozen=True)
+class Met:
+    """How a command that met the damage ended; `bug` is the traceback of what no error of ours is."""
+
+    status: int
+    out: str
+    err: str
+    bug: str = ""
+
+
+def damage(file: Path, how: str, draw: random.Random) -> None:
+    """Do one file harm."""
+    after = HARMS[how](file.read_bytes(), draw)
+    if after is None:
+        file.unlink()
+    else:
+        file.write_bytes(after)
+
+
+def meet(command: Callable[[], object]) -> Met:
+    """Run a command in this process and say how it ended."""
+    out, err = StringIO(), StringIO()
+    try:
+        with redirect_stdout(out), redirect_stderr(err):
+            command()
+    except CogrError as error:
+        return Met(error.exit_status, out.getvalue(), f"{err.getvalue()}{error}")
+    except SystemExit as ended:
+        return Met(int(ended.code or 0), out.getvalue(), err.getvalue())
+    except BaseException:  # noqa: BLE001
+        return Met(70, out.getvalue(), err.getvalue(), traceback.format_exc())
+    return Met(0, out.getvalue(), err.getvalue())
+
+
+def files_below(folder: Path, without: Sequence[str] = ()) -> Iterator[Path]:
+    """Every file, in a fixed order, but those whose path has one of these parts."""
+    for file in sorted(folder.rglob("*")):
+        if file.is_file() and not set(file.relative_to(folder).parts) & set(without):
+            yield file
