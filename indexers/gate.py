@@ -191,7 +191,7 @@ def _pair(workspace: Workspace, split: Split | None, pair: Mapping[Side, str]) -
 def _pair_reasons(settings: PublishSettings, before: Figures | None, now: Figures | None) -> Iterator[str]:
     if before is None or now is None:
         return
-    if before.f1 is not None and now.f1 is not None and now.f1 < before.f1 - settings.tolerance:
+    if before.f1 is not None and now.f1 is not None and not now.f1 >= before.f1 - settings.tolerance:
         yield f"F1 on {now.split} would go from {before.f1:.4f} to {now.f1:.4f} (publish.tolerance is {settings.tolerance:g})"
     if now.unreached > before.unreached + settings.unreached_growth:
         yield _grown(settings, "unreached_growth", "items that no query reaches", before.unreached, now.unreached)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,7 @@ from cogr.errors import SettingsError, SnapshotError
 from cogr.records import Query, Side
 from cogr.snapshots import Snapshot, open_snapshot
 from indexers.backends.checks import check_side
-from indexers.backends.opensearch import OpenSearchBackend
-from indexers.backends.opensearch.drift import Drift
-from indexers.backends.opensearch.inplace import Changed
 from indexers.cache import fingerprint_hash
-from indexers.gate import check
-from indexers.history import remember
-from indexers.publishing import probes
 from indexers.rebuild import Carried, Job, read_set_aside
 from indexers.rebuilding import (
     Outcome,
@@ -58,7 +52,6 @@ class UpdateWishes:
         min_count: how often a query of the log must have been asked.
         save: a file for the log's new queries, as records of the data set.
         parent: the snapshot to start from; what serves by default.
-        in_place: change the index that serves instead of making a new one.
         push: write the snapshot to the backend.
         publish: switch what serves to it.
         workers: instead of the settings' rebuild.workers.
@@ -72,7 +65,6 @@ class UpdateWishes:
     min_count: int = 10
     save: Path | None = None
     parent: str | None = None
-    in_place: bool = False
     push: bool = True
     publish: bool = True
     workers: Workers | None = None
@@ -87,13 +79,10 @@ class Updated:
     changed: int
     gone: int
     carried: int
-    drift: Drift | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """For --json."""
         counts: dict[str, Any] = {"changed": self.changed, "gone": self.gone, "carried": self.carried}
-        if self.drift:
-            counts["drift"] = asdict(self.drift)
         return {"parent": self.parent, **counts, **self.outcome.as_dict()}
 
 
@@ -107,8 +96,6 @@ def run_update(workspace: Workspace, wishes: UpdateWishes, bar: ProgressBar, say
         LockedError, CheckFailedError, ServiceError: as of a rebuild.
     """
     _check_wishes(wishes)
-    if wishes.in_place:
-        _check_in_place(workspace, wishes)
     side = wishes.side
     metrics.serve(workspace.settings.metrics)
     asked = means_of(workspace, Wishes(side, workers=wishes.workers), "update", say)
@@ -121,45 +108,12 @@ def run_update(workspace: Workspace, wishes: UpdateWishes, bar: ProgressBar, say
         with whole.generator:
             job = narrowed(whole, parent, changes)
             rebuilt = generate(job, planned(job), bar, means)
-        push = wishes.push and not wishes.in_place
-        outcome = hand_over(after, rebuilt, say, push=push, publish=wishes.publish, means=means)
-        drift = None
-        if wishes.in_place:
-            changed = _change_in_place(after, parent, rebuilt.snapshot, say)
-            outcome, drift = replace(outcome, index=changed.index, published=True), changed.drift
-        outcome = finished(report, outcome)
+        outcome = finished(
+            report, hand_over(after, rebuilt, say, push=wishes.push, publish=wishes.publish, means=means)
+        )
     metrics.write(workspace.settings.metrics)
     carried = rebuilt.snapshot.manifest.entities - len(job.entities)
-    return Updated(outcome, parent.id, len(changes.upserts), len(changes.deletes), carried, drift)
-
-
-def _change_in_place(workspace: Workspace, parent: Snapshot, snapshot: Snapshot, say: Say) -> Changed:
-    """Gate, change what serves, verify it, and say how far its statistics are off."""
-    backend, store, settings = workspace.backend, workspace.store, workspace.settings
-    assert isinstance(backend, OpenSearchBackend), "looked at before anything was generated"
-    if settings.publish.gate:
-        check(workspace, [snapshot.id])
-    with stage("push", snapshot.side) as step:
-        changed = backend.change(parent, snapshot, settings.publish.max_drift)
-        step.add(
-            index=changed.index, written=changed.written, **{f"drift_{k}": v for k, v in asdict(changed.drift).items()}
-        )
-    found = changed.drift
-    say(
-        f"changed {changed.written} documents of {changed.index} in place; {found.deleted} deleted ones count, by which N is "
-        f"{found.documents:.2%} off, avgdl {found.length:.2%}, the worst idf {found.idf:.2%}"
-    )
-    with stage("verify", snapshot.side):
-        backend.verify(snapshot, probes(backend, store, snapshot, settings.rebuild.verify_queries))
-    remember(store, backend.catalogue, backend.serving())
-    return changed
-
-
-def _check_in_place(workspace: Workspace, wishes: UpdateWishes) -> None:
-    if not (wishes.push and wishes.publish):
-        raise SettingsError("--in-place changes what serves; leave --no-push and --no-publish out.")
-    if not isinstance(workspace.backend, OpenSearchBackend):
-        raise SettingsError("--in-place is for OpenSearch; the backend memory writes a new mirror in seconds.")
+    return Updated(outcome, parent.id, len(changes.upserts), len(changes.deletes), carried)
 
 
 def _check_wishes(wishes: UpdateWishes) -> None:
@@ -176,8 +130,9 @@ def _check_wishes(wishes: UpdateWishes) -> None:
 def _parent(workspace: Workspace, wishes: UpdateWishes) -> Snapshot:
     if wishes.parent is None:
         return workspace.serving(wishes.side)
-    check_side(wishes.parent, wishes.side)
-    return open_snapshot(workspace.store, wishes.parent)
+    parent = workspace.known(wishes.parent)
+    check_side(parent, wishes.side)
+    return open_snapshot(workspace.store, parent)
 
 
 def find_changes(workspace: Workspace, wishes: UpdateWishes, parent: Snapshot) -> Changes:

@@ -20,6 +20,7 @@ from cogr.store import Store
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import merge
 from indexers.backends.opensearch.into import filling
+from indexers.backends.opensearch.into.cleaning import move_without
 from indexers.backends.opensearch.into.target import field_of, open_target, snapshot_of
 from indexers.merging import Place
 from indexers.workspace import Workspace
@@ -107,7 +108,7 @@ def test_nothing_that_the_team_writes_is_lost(products: Products, monkeypatch: p
             wrote[ids[20 + price % 10]] = price
             products.set(ids[20 + price % 10], price)
 
-    real: Callable[..., Iterator[dict[str, Any]]] = filling._scroll
+    real: Callable[..., Iterator[dict[str, Any]]] = filling.scroll
     meddled: list[str] = []
 
     def changed_in_between(*given: Any) -> Iterator[dict[str, Any]]:
@@ -119,7 +120,7 @@ def test_nothing_that_the_team_writes_is_lost(products: Products, monkeypatch: p
                 products.set(hit["_id"], wrote[hit["_id"]], whole=len(meddled) % 2 == 0)
             yield hit
 
-    monkeypatch.setattr(filling, "_scroll", changed_in_between)
+    monkeypatch.setattr(filling, "scroll", changed_in_between)
     writer = threading.Thread(target=writes_all_the_while)
     writer.start()
     try:
@@ -167,7 +168,7 @@ def test_scores_are_the_mirrors_once_deleted_versions_are_merged_away(products: 
 def test_a_fill_that_died_goes_on(products: Products, monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot = frozen(products.workspace.store, "item", [row for row in random_world(120) if row.keywords])
     products.add(ids_of(snapshot))
-    real = filling._scroll
+    real = filling.scroll
 
     def dies(*given: Any) -> Iterator[dict[str, Any]]:
         for number, hit in enumerate(real(*given)):
@@ -178,10 +179,10 @@ def test_a_fill_that_died_goes_on(products: Products, monkeypatch: pytest.Monkey
     settings = products.workspace.settings.opensearch
     place = products.place()
     place._cluster.settings = settings.model_copy(update={"bulk_documents": 10})
-    monkeypatch.setattr(filling, "_scroll", dies)
+    monkeypatch.setattr(filling, "scroll", dies)
     with pytest.raises(ServiceError):
         place.publish(snapshot.id, lambda _: None)
-    assert products.place().serving is None
+    assert products.place().serving() is None
     monkeypatch.undo()
     done = products.place().publish(snapshot.id, lambda _: None).filled
     assert 0 < done.written < snapshot.manifest.entities
@@ -275,7 +276,7 @@ def test_what_can_not_be_a_target_is_refused(products: Products, opensearch: Ope
         open_target(cluster, f"{products.index}*", "f")
     plain = Place(products.workspace, products.index, "cogr_keywords")
     with pytest.raises(UserError, match="let clients use an alias"):
-        plain.clean([], "elsewhere")
+        move_without(products.cluster, plain.target, [], "elsewhere", products.workspace.store, "into-x")
 
 
 def test_into_needs_opensearch(shop: Path, cogr_index: Command) -> None:
