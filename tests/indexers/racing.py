@@ -17,6 +17,7 @@ import contextlib, io, json, sys, time, traceback
 from indexers import cli
 import indexers.pruning, indexers.backends.memory, indexers.backends.opensearch, indexers.history
 
+print("ready", flush=True)
 for line in sys.stdin:
     at, arguments = json.loads(line)
     sys.argv = ["cogr-index", *arguments]
@@ -44,6 +45,9 @@ class Racers:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         command = [sys.executable, "-c", _WORKER]
         self.processes = [subprocess.Popen(command, cwd=folder, text=True, **pipes) for _ in range(count)]  # type: ignore[call-overload]
+        for process in self.processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
 
     def run(self, *commands: list[str], apart: float = 0.0) -> list[Ended]:
         """Run one command in each process, each `apart` seconds after the one before; how they ended, in their order."""
