@@ -59,6 +59,9 @@ def measure(store: Store, dataset: Dataset, split: Split | None, item: Snapshot,
     """The figures of a pair; measured once for one data set and split.
 
     A query that the query snapshot lacks counts by its own text, as it is served.
+
+    Raises:
+        CheckFailedError: a figure is no number, which no comparison would refuse.
     """
     known = known_figures(store, item.id, query.id)
     if known and (known.split, known.dataset_hash) == (split, dataset.dataset_hash) and known.is_measured:
@@ -66,6 +69,11 @@ def measure(store: Store, dataset: Dataset, split: Split | None, item: Snapshot,
     mirror = mirror_of(store, item)
     f1 = _f1(mirror, dataset, split, query) if split else None
     found = Figures(item.id, query.id, split, f1, _unreached(mirror, query), dataset.dataset_hash)
+    if not found.is_measured:
+        raise CheckFailedError(
+            f"The figures of {item.id} with {query.id} are no numbers (F1 on {split}: {f1}, items that no query reaches: "
+            f"{found.unreached}); check the queries' weights; what serves stays."
+        )
     store.write_json(_path(item.id, query.id), asdict(found))
     return found
 

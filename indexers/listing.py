@@ -113,7 +113,8 @@ def listed(out: Console, rows: Sequence[Mapping[str, Any]]) -> None:
 
 def _fitting(columns: Mapping[str, Sequence[str]], width: int) -> tuple[list[str], list[str]]:
     """The columns that fit, in their order, and those that don't; what matters most is taken first."""
-    room, shown = width, []
+    room = width
+    shown: list[str] = []
     for name in _BY_NEED:
         needed = max(map(len, (name, *columns[name]))) + _BETWEEN * bool(shown)
         if needed <= room or len(shown) < _ALWAYS:
