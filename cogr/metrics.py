@@ -195,8 +195,12 @@ def _figures(
 def _weights(queries: Iterable[str], weights: Mapping[str, float] | None) -> NDArray[np.float64]:
     found = [1.0 if weights is None else weights.get(query, np.nan) for query in queries]
     array = np.array(found, np.float64)
-    if not (np.all(array >= 0) and np.isfinite(array).all() and array.sum() > 0):
-        raise DataError("Every measured query needs a finite weight of 0 or more, and one of them above 0.")
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = float(array.sum())
+    if not (np.all(array >= 0) and np.isfinite(array).all() and 0 < total < np.inf):
+        raise DataError(
+            "Every measured query needs a finite weight of 0 or more, one of them above 0, and a sum that is finite too."
+        )
     return array
 
 

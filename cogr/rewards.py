@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import math
 from array import array
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import cast
@@ -83,12 +83,13 @@ class World:
             item_weights: item id -> weight, for every item of the mirror.
 
         Raises:
-            DataError: an id that a mirror does not hold, a weight that is missing, negative or not finite.
+            DataError: an id that a mirror does not hold, a weight that is missing, negative or not finite, weights whose sum is not.
             SettingsError: beta or k_max out of range.
         """
-        if not (beta > 0 and math.isfinite(beta)) or k_max < 1:
+        if not (beta > 0 and math.isfinite(beta * beta)) or k_max < 1:
             raise SettingsError(f"A reward needs beta above 0 and k_max of 1 or more, but has {beta} and {k_max}.")
         weights = {query.id: _checked_weight(query.weight, f"query {query.id!r}") for query in queries}
+        _check_sum(weights.values(), "queries")
         return cls(
             items=items,
             relevant={query.id: items.bitmap_of_ids(relevant.get(query.id, ())) for query in queries},
@@ -333,7 +334,16 @@ def _by_dense_id(weights: Mapping[str, float], items: Mirror) -> NDArray[np.floa
     missing = next((id_ for id_ in items.ids if id_ not in weights), None)
     if missing is not None:
         raise DataError(f"Item {missing!r} has no weight; give every item of {items} one.")
-    return np.array([_checked_weight(weights[id_], f"item {id_!r}") for id_ in items.ids], np.float64)
+    found = np.array([_checked_weight(weights[id_], f"item {id_!r}") for id_ in items.ids], np.float64)
+    _check_sum(found.tolist(), "items")
+    return found
+
+
+def _check_sum(weights: Iterable[float], of: str) -> None:
+    if not math.isfinite(sum(weights)):
+        raise DataError(
+            f"The weights of the {of} add up to more than a number can hold; divide them all by one number."
+        )
 
 
 def _checked_weight(weight: float, of: str) -> float:

@@ -260,9 +260,6 @@ class PublishSettings(Table):
     min_vocabulary: float = Field(
         0.5, ge=0, description="Least number of distinct keywords of a side, as a share of the serving snapshot's"
     )
-    max_drift: float = Field(
-        0.02, ge=0, description="With update --in-place: largest relative error of N, avgdl or an idf behind the scores"
-    )
     warm_up_queries: int = Field(50, ge=0, description="Searches on a snapshot just before it serves")
     fields: tuple[str, ...] = Field(
         (), description="Fields of the items that go along, by name, such as price, for filters, facets and sorting"

@@ -69,7 +69,7 @@ app.command()(fleet_commands.cancel)
 @app.command()
 @common_options()
 def push(
-    snapshot: Annotated[str, typer.Argument(help="Id of a snapshot.")],
+    snapshot: Annotated[str, typer.Argument(help="Id of a snapshot, or its beginning.")],
     call: Call,
 ) -> None:
     """Write a snapshot to the backend beside what serves, and verify it there."""
@@ -78,13 +78,13 @@ def push(
     from indexers.publishing import push_and_verify
 
     workspace = call.workspace
-    opened = open_snapshot(workspace.store, snapshot)
+    opened = open_snapshot(workspace.store, workspace.known(snapshot))
     pushed, verified = push_and_verify(
         workspace.backend, workspace.store, opened, workspace.settings.rebuild.verify_queries, console.note
     )
-    payload = {"snapshot": snapshot, **reports.plain(pushed), "verified": reports.plain(verified)}
+    payload = {"snapshot": opened.id, **reports.plain(pushed), "verified": reports.plain(verified)}
     call.emit(payload, lambda out: reports.facts(out, "Pushed", payload))
-    console.next_command(f"cogr-index publish {snapshot}")
+    console.next_command(reports.after_look(workspace, opened.id))
 
 
 app.command()(serving.publish)
@@ -126,10 +126,13 @@ def search(
 
 
 @app.command()
-@common_options(backend=False)
+@common_options()
 def export(
     to: Annotated[Path, typer.Argument(help="File to write.")],
-    snapshot: Annotated[str | None, typer.Option("--snapshot", help="Id; the newest of the side by default.")] = None,
+    snapshot: Annotated[
+        str | None,
+        typer.Option("--snapshot", help="Id, or its beginning; by default what serves, or the newest if nothing does."),
+    ] = None,
     side: SideOption = SideName.item,
     format_: Annotated[
         str,
@@ -146,7 +149,7 @@ def export(
     from indexers.exporting import export as write
 
     workspace = call.workspace
-    opened = workspace.snapshot(snapshot, side.side)
+    opened = workspace.snapshot(snapshot or workspace.backend.serving().get(side.side), side.side)
     written = write(opened, to, format_, prefix=workspace.settings.opensearch.prefix)
     payload = {"snapshot": opened.id, "file": str(to), "format": format_, **reports.plain(written)}
     call.emit(payload, lambda out: reports.facts(out, "Exported", payload))

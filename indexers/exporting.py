@@ -42,7 +42,7 @@ def export(snapshot: Snapshot, to: Path, format_: str, prefix: str = "cogr") -> 
     folder, beside = Store(to.absolute().parent), []
     if format_ in _IMPORTED:
         beside.append(manifest_beside(to).name)
-        folder.write_json(beside[0], snapshot.manifest.as_dict())
+        folder.write_json(beside[0], snapshot.manifest.model_dump(mode="json"))
     if format_ == "parquet":
         folder.write(to.name, snapshot.store.read(snapshot.path))
         return Exported(snapshot.manifest.entities, beside)

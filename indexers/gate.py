@@ -6,6 +6,7 @@ pair is measured once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -49,6 +50,11 @@ class Figures:
     unreached: float
     dataset_hash: str
 
+    @property
+    def is_measured(self) -> bool:
+        """False where a figure is no number, which older versions kept."""
+        return math.isfinite(self.unreached) and (self.f1 is None or math.isfinite(self.f1))
+
 
 _FIGURES = TypeAdapter(Figures)
 
@@ -57,13 +63,21 @@ def measure(store: Store, dataset: Dataset, split: Split | None, item: Snapshot,
     """The figures of a pair; measured once for one data set and split.
 
     A query that the query snapshot lacks counts by its own text, as it is served.
+
+    Raises:
+        CheckFailedError: a figure is no number, which no comparison would refuse.
     """
     known = known_figures(store, item.id, query.id)
-    if known and (known.split, known.dataset_hash) == (split, dataset.dataset_hash):
+    if known and (known.split, known.dataset_hash) == (split, dataset.dataset_hash) and known.is_measured:
         return known
     mirror = mirror_of(store, item)
     f1 = _f1(mirror, dataset, split, query) if split else None
     found = Figures(item.id, query.id, split, f1, _unreached(mirror, query), dataset.dataset_hash)
+    if not found.is_measured:
+        raise CheckFailedError(
+            f"The figures of {item.id} with {query.id} are no numbers (F1 on {split}: {f1}, items that no query reaches: "
+            f"{found.unreached}); check the queries' weights; what serves stays."
+        )
     store.write_json(_path(item.id, query.id), asdict(found))
     return found
 
@@ -205,9 +219,9 @@ def _pair(workspace: Workspace, split: Split | None, pair: Mapping[Side, str]) -
 def _pair_reasons(settings: PublishSettings, before: Figures | None, now: Figures | None) -> Iterator[str]:
     if before is None or now is None:
         return
-    if before.f1 is not None and now.f1 is not None and now.f1 < before.f1 - settings.tolerance:
+    if before.f1 is not None and now.f1 is not None and not now.f1 >= before.f1 - settings.tolerance:
         yield f"F1 on {now.split} would go from {before.f1:.4f} to {now.f1:.4f} (publish.tolerance is {settings.tolerance:g})"
-    if now.unreached > before.unreached + settings.unreached_growth:
+    if not now.unreached <= before.unreached + settings.unreached_growth:
         yield _grown(settings, "unreached_growth", "items that no query reaches", before.unreached, now.unreached)
 
 
@@ -219,9 +233,9 @@ def _side_reasons(settings: PublishSettings, store: Store, before: str, now: str
     )
     for key, what, count in shares:
         was, is_ = (getattr(one, count) / max(1, one.entities) for one in (old, new))
-        if is_ > was + getattr(settings, key):
+        if not is_ <= was + getattr(settings, key):
             yield _grown(settings, key, f"{what} ({new.side} side)", was, is_)
-    if new.vocabulary < settings.min_vocabulary * old.vocabulary:
+    if not new.vocabulary >= settings.min_vocabulary * old.vocabulary:
         yield (
             f"the vocabulary of the {new.side} side would go from {old.vocabulary:,} to {new.vocabulary:,} keywords "
             f"(publish.min_vocabulary is {settings.min_vocabulary:g})"

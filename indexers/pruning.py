@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from cogr.errors import SnapshotError
@@ -19,8 +21,9 @@ from cogr.store import Store
 from indexers.backends.base import Backend
 from indexers.backends.checks import side_of
 from indexers.backends.mirrors import mirror_folder
+from indexers.fleet.lease import Lease, alone
 from indexers.gate import forget_figures
-from indexers.history import kept_histories, previous, read_history
+from indexers.history import kept_histories, named_last, previous, read_history, settle
 
 _ID = re.compile(rb"\b" + ID.pattern.encode() + rb"\b")
 
@@ -61,46 +64,75 @@ def named_by(store: Store, backend: Backend) -> dict[str, str]:
         for name in (name for name in store.list(f"runs/{run}") if name.endswith(".json")):
             used |= {id_.decode(): f"the run {run}" for id_ in _ID.findall(store.read(f"runs/{run}/{name}"))}
     for name in kept_histories(store):
-        for entry in read_history(store, name)[-1:]:
-            used |= dict.fromkeys(entry["serving"].values(), f"what serves by {name}")
+        used |= dict.fromkeys(named_last(store, name), f"what serves by {name}")
     serving = backend.serving()
     with contextlib.suppress(SnapshotError):  # Nothing served before.
-        used |= dict.fromkeys(previous(store, backend.catalogue, serving).values(), "a rollback")
+        used |= dict.fromkeys(previous(store, backend.catalogue, serving).changed.values(), "a rollback")
     return used | {id_: "what serves" for id_ in serving.values() if id_}
 
 
-def prune(store: Store, backend: Backend, keep: int, *, files: bool, dry_run: bool) -> Pruned:
+def prune(
+    store: Store,
+    backend: Backend,
+    keep: int,
+    *,
+    files: bool,
+    dry_run: bool,
+    say: Callable[[str], None] = lambda _: None,
+) -> Pruned:
     """Remove all but the newest `keep` snapshots of each side, and but what is in use.
 
-    What another store pushed to the same cluster is left alone.
+    Nobody switches meanwhile: what is found to be idle stays so until it is gone. What another store pushed to the same
+    cluster is left alone.
 
     A damaged snapshot counts as older than every whole one: it goes too, unless it is in use.
 
     Args:
         files: out of the store too: keyword sets, manifests and saved mirrors.
         dry_run: only say what would go.
+        say: is told who is waited for.
 
     Raises:
+        StorageError: a history is damaged; nothing was removed.
+        LockedError: somebody else switches and does not come to an end.
         ServiceError: the backend is away; the same command goes on.
     """
+    if dry_run:
+        return _found(store, backend, keep, files=files, dry_run=True)
+    # Files are of all catalogues of the store, indexes of this one. Everybody takes several leases in this order.
+    catalogues = sorted({backend.catalogue, *(kept_histories(store) if files else ())})
+    with ExitStack() as stack:
+        leases = [stack.enter_context(alone(store, name, "prune", say)) for name in catalogues]
+        for name in catalogues:
+            read_history(store, name)  # A damaged one is no reason to remove what it named.
+        settle(store, backend.catalogue, backend.serving())
+        pruned = _found(store, backend, keep, files=files, dry_run=False)
+        _remove_all(store, backend, pruned, leases)
+    return pruned
+
+
+def _found(store: Store, backend: Backend, keep: int, *, files: bool, dry_run: bool) -> Pruned:
+    """What goes and what stays; left-behind drafts, which nobody needs, go at once unless `dry_run`."""
     used = named_by(store, backend)
     pushed = {entry.snapshot for entry in backend.list()}
     damaged = damaged_snapshots(store)
     old = [id_ for side in SIDES for id_ in _beyond(_oldest_first(store, side, damaged), keep)]
     going = [id_ for id_ in old if id_ not in used]
-    pruned = Pruned(
+    return Pruned(
         [id_ for id_ in going if id_ in pushed],
         going if files else [],
         {id_: used[id_] for id_ in old if id_ in used},
         list(backend.sweep(dry_run=dry_run)),
         damaged,
     )
-    if not dry_run:
-        for id_ in pruned.from_backend:
-            backend.delete(id_)
-        for id_ in pruned.from_store:
-            _remove(store, id_)
-    return pruned
+
+
+def _remove_all(store: Store, backend: Backend, pruned: Pruned, leases: Sequence[Lease]) -> None:
+    for remove, ids in ((backend.delete, pruned.from_backend), (partial(_remove, store), pruned.from_store)):
+        for id_ in ids:
+            for lease in leases:
+                lease.check()
+            remove(id_)
 
 
 def _oldest_first(store: Store, side: Side, damaged: Mapping[str, str]) -> list[str]:

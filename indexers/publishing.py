@@ -130,18 +130,13 @@ def warm_up(backend: Backend, store: Store, ids: Sequence[str], count: int) -> N
 def publish(backend: Backend, store: Store, ids: Sequence[str]) -> Published:
     """Switch to the given snapshots, at most one a side, by one atomic call.
 
+    Commands go live by `indexers.release`, which lets one switch at a time and remembers it.
+
     Raises:
         SnapshotError: unknown, two of one side, or of another normaliser than what serves on the other side.
         ServiceError: the cluster refuses; what serves stays.
     """
-    manifests: dict[Side, Manifest] = {}
-    for id_ in ids:
-        manifest = read_manifest(store, id_)
-        if manifest.side in manifests:
-            raise SnapshotError(
-                f"{manifests[manifest.side].id} and {id_} are both of the side {manifest.side}; name one a side."
-            )
-        manifests[manifest.side] = manifest
+    manifests = _manifests(store, ids)
     pair = dict(manifests)
     for side, serving in backend.serving().items():
         if side not in pair and serving:
@@ -152,6 +147,23 @@ def publish(backend: Backend, store: Store, ids: Sequence[str]) -> Published:
         check_pair(pair["item"], pair["query"])
     before = _switch(backend, manifests)
     return Published({side: manifest.id for side, manifest in manifests.items()}, before)
+
+
+def sides_of(store: Store, ids: Sequence[str]) -> dict[Side, str]:
+    """The snapshots by side. Raises SnapshotError: unknown, or two of one side."""
+    return {side: manifest.id for side, manifest in _manifests(store, ids).items()}
+
+
+def _manifests(store: Store, ids: Sequence[str]) -> dict[Side, Manifest]:
+    manifests: dict[Side, Manifest] = {}
+    for id_ in ids:
+        manifest = read_manifest(store, id_)
+        if manifest.side in manifests:
+            raise SnapshotError(
+                f"{manifests[manifest.side].id} and {id_} are both of the side {manifest.side}; name one a side."
+            )
+        manifests[manifest.side] = manifest
+    return manifests
 
 
 def _switch(backend: Backend, manifests: Mapping[Side, Manifest]) -> Mapping[Side, str | None]:

@@ -9,12 +9,10 @@ from typing import Any, Literal, Protocol
 
 from cogr.errors import CheckFailedError
 from cogr.records import Side
-from indexers.fleet.lease import Lease, hold
-from indexers.gate import check
-from indexers.history import remember
-from indexers.publishing import publish as switch
-from indexers.publishing import push_and_verify, warm_up
+from indexers.fleet.lease import Lease, hold, right_to_rebuild
+from indexers.publishing import push_and_verify
 from indexers.rebuild import Advance, Job, Plan, Rebuilt, make_plan, rebuild
+from indexers.release import release
 from indexers.run_report import RunReport, reported
 from indexers.telemetry import logs, metrics
 from indexers.telemetry.stages import stage
@@ -224,7 +222,7 @@ def means_of(workspace: Workspace, wishes: Wishes, command: str, say: Say) -> It
             yield session
     else:
         doing, seconds = f"{command} --side {wishes.side}", workspace.settings.fleet.lease_seconds
-        with hold(workspace.store, wishes.side, doing, seconds) as lease:
+        with hold(workspace.store, right_to_rebuild(wishes.side), doing, seconds) as lease:
             yield InProcess(lease)
 
 
@@ -248,14 +246,8 @@ def _hand_over(workspace: Workspace, rebuilt: Rebuilt, say: Say, *, push: bool, 
         workspace.backend, workspace.store, rebuilt.snapshot, workspace.settings.rebuild.verify_queries, say
     )
     if publish:
-        if workspace.settings.publish.gate:
-            check(workspace, [rebuilt.snapshot.id])
-        if workspace.backend.serving()[rebuilt.snapshot.side] != rebuilt.snapshot.id:
-            queries = workspace.settings.publish.warm_up_queries
-            warm_up(workspace.backend, workspace.store, [rebuilt.snapshot.id], queries)
-        means.check()
-        switch(workspace.backend, workspace.store, [rebuilt.snapshot.id])
-        remember(workspace.store, workspace.backend.catalogue, workspace.backend.serving())
+        gate = workspace.settings.publish.gate
+        release(workspace, [rebuilt.snapshot.id], gate=gate, say=say, still=means.check)
     return Outcome(rebuilt, pushed.index, published=publish)
 
 

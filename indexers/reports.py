@@ -14,10 +14,12 @@ from rich.table import Table
 from rich.text import Text
 
 from cogr.inspect import Report
+from cogr.records import SIDES, Side
 from indexers.console import stderr_console
 from indexers.diffing import Diff
 from indexers.rebuild import Advance
 from indexers.rebuilding import Outcome
+from indexers.release import Released
 from indexers.searching import Answered
 from indexers.telemetry import logs
 from indexers.workspace import Workspace
@@ -101,8 +103,29 @@ def updated(out: Console, values: Mapping[str, Any]) -> None:
     facts(out, "Updated", {name: values[name] for name in (*shown, "seconds", "index", "published")} | _fields(values))
     if "log" in values:
         facts(out, "Log", values["log"])
-    if "drift" in values:
-        facts(out, "Drift of the statistics behind scores (relative errors)", values["drift"])
+
+
+def released(out: Console, title: str, found: Released) -> None:
+    """What serves now, and what was switched to it from what."""
+    values = {side: id_ or "nothing" for side, id_ in found.serving.items()}
+    for side, before in found.before.items():
+        values[side] += f" (before: {before or 'nothing'})" if before != found.serving[side] else " (as before)"
+    facts(out, title, values)
+
+
+def after_switch(serving: Mapping[Side, str | None]) -> str:
+    """The next useful command after a switch: what is missing for a search, or a search."""
+    missing = next((side for side in SIDES if not serving.get(side)), None)
+    return f"cogr-index rebuild --side {missing}" if missing else 'cogr-index search "some query"'
+
+
+def after_look(workspace: Workspace, id_: str) -> str:
+    """The next useful command after a look at a snapshot: to push it, to publish it, or to search where it serves."""
+    serving = workspace.backend.serving()
+    if id_ in serving.values():
+        return after_switch(serving)
+    pushed = any(one.snapshot == id_ and one.complete for one in workspace.backend.list())
+    return f"cogr-index {'publish' if pushed else 'push'} {id_}"
 
 
 def after_rebuild(workspace: Workspace, outcome: Outcome) -> str:
@@ -112,10 +135,9 @@ def after_rebuild(workspace: Workspace, outcome: Outcome) -> str:
         return f"cogr-index export sample.jsonl --snapshot {snapshot.id} (to read the keywords)"
     if not outcome.published:
         return f"cogr-index publish {snapshot.id}"
-    if workspace.backend.serving().get("query") is None:
-        return "cogr-index rebuild --side query"
-    more = ", or cogr-train evaluate --split test" if workspace.dataset.queries.get("test") else ""
-    return f'cogr-index search "some query"{more}'
+    serving = workspace.backend.serving()
+    measurable = all(serving.get(side) for side in SIDES) and workspace.dataset.queries.get("test")
+    return after_switch(serving) + (", or cogr-train evaluate --split test" if measurable else "")
 
 
 def verified(out: Console, found: Mapping[str, Mapping[str, Any]]) -> None:

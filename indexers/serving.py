@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cogr.errors import CheckFailedError, UserError
 from indexers import console
 from indexers.options import Call, common_options
+
+if TYPE_CHECKING:
+    from indexers.release import Released
 
 IntoOption = Annotated[
     str | None,
@@ -23,7 +25,12 @@ FieldOption = Annotated[
 
 @common_options()
 def publish(
-    snapshots: Annotated[list[str], typer.Argument(help="One snapshot, or an item and a query snapshot as a pair.")],
+    snapshots: Annotated[
+        list[str],
+        typer.Argument(
+            help="One snapshot, or an item and a query snapshot as a pair; the beginning of an id is enough."
+        ),
+    ],
     call: Call,
     gate: Annotated[
         bool, typer.Option("--gate/--no-gate", help="Compare with what serves first, as the settings publish.* say.")
@@ -35,15 +42,15 @@ def publish(
 
     With --into, an item snapshot becomes a field of another team's index, and its search template names that field.
     """
-    from indexers.gate import check
+    from indexers.release import release
 
     workspace = call.workspace
     gate = gate and workspace.settings.publish.gate
+    ids = [workspace.known(one) for one in snapshots]
     if into:
-        _publish_into(call, snapshots, into, field, gate=gate)
+        _publish_into(call, ids, into, field, gate=gate)
         return
-    verdict = check(workspace, snapshots) if gate else None
-    _switch(call, snapshots, {"gate": verdict.as_dict()} if verdict else {})
+    _show(call, "Serving now", release(workspace, ids, gate=gate, say=console.note))
 
 
 @common_options()
@@ -51,55 +58,46 @@ def rollback(
     call: Call,
     to: Annotated[
         list[str] | None,
-        typer.Option("--to", help="Snapshot to go back to; what served before the last switch by default."),
+        typer.Option("--to", help="Snapshot to go back to; by default what served before what serves now."),
     ] = None,
     into: IntoOption = None,
     field: FieldOption = "cogr_keywords",
 ) -> None:
-    """Let what served before serve again, by the same atomic switch."""
-    from indexers.history import previous
+    """Let what served before serve again, by the same atomic switch. Each rollback goes one further back."""
+    from indexers.release import roll_back
 
     workspace = call.workspace
+    ids = [workspace.known(one) for one in to or []]
     if into:
-        _publish_into(call, to, into, field, gate=False)
+        _publish_into(call, ids, into, field, gate=False)
         return
-    ids = to or list(previous(workspace.store, workspace.backend.catalogue, workspace.backend.serving()).values())
-    _switch(call, ids, {})
+    _show(call, "Rolled back", roll_back(workspace, ids, console.note))
 
 
-def _publish_into(call: Call, ids: list[str] | None, into: str, field: str, *, gate: bool) -> None:
-    """Publish the one item snapshot, or what served before, into another team's index."""
+def _publish_into(call: Call, ids: list[str], into: str, field: str, *, gate: bool) -> None:
+    """Publish the one item snapshot, or what served before where none is named, into another team's index."""
     from indexers import reports
     from indexers.gate import check
     from indexers.merging import Place
 
     workspace = call.workspace
     place = Place(workspace, into, field)
-    ids = ids or [place.before()]
-    if len(ids) != 1:
+    if len(ids) > 1:
         raise UserError("--into takes one item snapshot; queries are published as usual, by a call of their own.")
     if gate:
-        check(workspace, ids, {"item": place.serving, "query": workspace.backend.serving()["query"]})
-    merged = place.publish(ids[0], console.note).as_dict()
+        check(workspace, ids, {"item": place.serving(), "query": workspace.backend.serving()["query"]})
+    merged = (place.publish(ids[0], console.note) if ids else place.roll_back(console.note)).as_dict()
     call.emit(merged, lambda out: reports.facts(out, f"Serving in {into}", merged))
     console.next_command(f"cogr-index prune --into {into} --field {field} --dry-run")
 
 
-def _switch(call: Call, ids: list[str], more: Mapping[str, Any]) -> None:
+def _show(call: Call, title: str, released: Released) -> None:
     from indexers import reports
-    from indexers.history import remember
-    from indexers.publishing import publish as switch
-    from indexers.publishing import warm_up
 
-    workspace = call.workspace
-    warm_up(workspace.backend, workspace.store, ids, workspace.settings.publish.warm_up_queries)
-    before = switch(workspace.backend, workspace.store, ids).before
-    _say_how_old_fields_are(call, ids)
-    serving = workspace.backend.serving()
-    remember(workspace.store, workspace.backend.catalogue, serving)
-    payload = {"serving": serving, "before": before, **more}
-    call.emit(payload, lambda out: reports.facts(out, "Serving now", payload["serving"]))
-    console.next_command('cogr-index search "some query"')
+    switched = [released.serving[side] for side in released.before]
+    _say_how_old_fields_are(call, [id_ for id_ in switched if id_])
+    call.emit(released.as_dict(), lambda out: reports.released(out, title, released))
+    console.next_command(reports.after_switch(released.serving))
 
 
 def _say_how_old_fields_are(call: Call, ids: list[str]) -> None:
@@ -116,7 +114,9 @@ def _say_how_old_fields_are(call: Call, ids: list[str]) -> None:
 
 @common_options()
 def verify(
-    snapshot: Annotated[str | None, typer.Argument(help="Id of a snapshot; what serves by default.")] = None,
+    snapshot: Annotated[
+        str | None, typer.Argument(help="Id of a snapshot, or its beginning; what serves by default.")
+    ] = None,
     *,
     call: Call,
     quick: Annotated[
@@ -133,7 +133,11 @@ def verify(
     from indexers import reports
 
     workspace = call.workspace
-    ids = [snapshot] if snapshot else [id_ for side in SIDES if (id_ := workspace.backend.serving().get(side))]
+    ids = (
+        [workspace.known(snapshot)]
+        if snapshot
+        else [id_ for side in SIDES if (id_ := workspace.backend.serving().get(side))]
+    )
     if not ids:
         raise UserError(
             "Nothing serves yet, so there is nothing to verify: run cogr-index rebuild, or name a snapshot."

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -31,13 +31,7 @@ from cogr.records import Entity, Item, Query, Side, self_text
 from cogr.snapshots import MIGRATION, Snapshot, open_snapshot
 from cogr.store import storage_errors
 from indexers.backends.checks import check_side
-from indexers.backends.opensearch import OpenSearchBackend
-from indexers.backends.opensearch.drift import Drift
-from indexers.backends.opensearch.inplace import Changed
 from indexers.cache import fingerprint_hash
-from indexers.gate import check
-from indexers.history import remember
-from indexers.publishing import probes
 from indexers.rebuild import Carried, Job, read_set_aside
 from indexers.rebuilding import (
     Outcome,
@@ -72,7 +66,6 @@ class UpdateWishes:
         min_count: how often a query of the log must have been asked.
         save: a file for the log's queries that the data set lacks, as records of it; written last.
         parent: the snapshot to start from; what serves by default.
-        in_place: change the index that serves instead of making a new one.
         push: write the snapshot to the backend.
         publish: switch what serves to it.
         workers: instead of the settings' rebuild.workers.
@@ -87,7 +80,6 @@ class UpdateWishes:
     min_count: int = 10
     save: Path | None = None
     parent: str | None = None
-    in_place: bool = False
     push: bool = True
     publish: bool = True
     workers: Workers | None = None
@@ -102,14 +94,11 @@ class Updated:
     changed: int
     gone: int
     carried: int
-    drift: Drift | None = None
     log: Mapping[str, int] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """For --json."""
         counts: dict[str, Any] = {"changed": self.changed, "gone": self.gone, "carried": self.carried}
-        if self.drift:
-            counts["drift"] = asdict(self.drift)
         if self.log is not None:
             counts["log"] = dict(self.log)
         return {"parent": self.parent, **counts, **self.outcome.as_dict()}
@@ -125,8 +114,6 @@ def run_update(workspace: Workspace, wishes: UpdateWishes, bar: ProgressBar, say
         LockedError, CheckFailedError, ServiceError: as of a rebuild.
     """
     _check_wishes(wishes)
-    if wishes.in_place:
-        _check_in_place(workspace, wishes)
     side = wishes.side
     metrics.serve(workspace.settings.metrics)
     asked = means_of(workspace, Wishes(side, workers=wishes.workers), "update", say)
@@ -140,47 +127,14 @@ def run_update(workspace: Workspace, wishes: UpdateWishes, bar: ProgressBar, say
         with whole.generator:
             job = narrowed(whole, parent, changes, all_fields=wishes.changed is None)
             rebuilt = generate(job, planned(job), bar, means)
-        push = wishes.push and not wishes.in_place
-        outcome = hand_over(after, rebuilt, say, push=push, publish=wishes.publish, means=means)
-        drift = None
-        if wishes.in_place:
-            changed = _change_in_place(after, parent, rebuilt.snapshot, say)
-            outcome, drift = replace(outcome, index=changed.index, published=True), changed.drift
-        outcome = finished(report, outcome)
+        outcome = finished(
+            report, hand_over(after, rebuilt, say, push=wishes.push, publish=wishes.publish, means=means)
+        )
     metrics.write(workspace.settings.metrics)
     carried, counts = rebuilt.snapshot.manifest.entities - len(job.entities), None
     if log:
         counts = {**log.counts(), "saved": _save(wishes.save, log.unsaved)}
-    return Updated(outcome, parent.id, len(changes.upserts), len(changes.deletes), carried, drift, counts)
-
-
-def _change_in_place(workspace: Workspace, parent: Snapshot, snapshot: Snapshot, say: Say) -> Changed:
-    """Gate, change what serves, verify it, and say how far its statistics are off."""
-    backend, store, settings = workspace.backend, workspace.store, workspace.settings
-    assert isinstance(backend, OpenSearchBackend), "looked at before anything was generated"
-    if settings.publish.gate:
-        check(workspace, [snapshot.id])
-    with stage("push", snapshot.side) as step:
-        changed = backend.change(parent, snapshot, settings.publish.max_drift)
-        step.add(
-            index=changed.index, written=changed.written, **{f"drift_{k}": v for k, v in asdict(changed.drift).items()}
-        )
-    found = changed.drift
-    say(
-        f"changed {changed.written} documents of {changed.index} in place; {found.deleted} deleted ones count, by which N is "
-        f"{found.documents:.2%} off, avgdl {found.length:.2%}, the worst idf {found.idf:.2%}"
-    )
-    with stage("verify", snapshot.side):
-        backend.verify(snapshot, probes(backend, store, snapshot, settings.rebuild.verify_queries))
-    remember(store, backend.catalogue, backend.serving())
-    return changed
-
-
-def _check_in_place(workspace: Workspace, wishes: UpdateWishes) -> None:
-    if not (wishes.push and wishes.publish):
-        raise SettingsError("--in-place changes what serves; leave --no-push and --no-publish out.")
-    if not isinstance(workspace.backend, OpenSearchBackend):
-        raise SettingsError("--in-place is for OpenSearch; the backend memory writes a new mirror in seconds.")
+    return Updated(outcome, parent.id, len(changes.upserts), len(changes.deletes), carried, counts)
 
 
 def _check_wishes(wishes: UpdateWishes) -> None:
@@ -208,8 +162,9 @@ def _parent(workspace: Workspace, wishes: UpdateWishes) -> Snapshot:
     if wishes.parent is None:
         parent = workspace.serving(wishes.side)
     else:
-        check_side(wishes.parent, wishes.side)
-        parent = open_snapshot(workspace.store, wishes.parent)
+        id_ = workspace.known(wishes.parent)
+        check_side(id_, wishes.side)
+        parent = open_snapshot(workspace.store, id_)
     if parent.manifest.normaliser != NORMALISER:
         raise SnapshotError(
             f"Snapshot {parent.id} was written with normaliser {parent.manifest.normaliser} and this version writes "

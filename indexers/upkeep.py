@@ -62,10 +62,6 @@ def update(
     parent: Annotated[
         str | None, typer.Option("--from", metavar="SNAPSHOT", help="Start from this one; what serves by default.")
     ] = None,
-    in_place: Annotated[
-        bool,
-        typer.Option("--in-place", help="Change the index that serves; its statistics drift up to publish.max_drift."),
-    ] = False,
     push: Annotated[bool, typer.Option("--push/--no-push", help="Write the snapshot to the backend.")] = True,
     publish: Annotated[bool, typer.Option("--publish/--no-publish", help="Let it serve once it is verified.")] = True,
     workers: Annotated[
@@ -92,7 +88,6 @@ def update(
         min_count=min_count,
         save=save,
         parent=parent,
-        in_place=in_place,
         push=push,
         publish=publish,
         workers=workers.value if workers else None,
@@ -131,7 +126,7 @@ def import_(
 
 @common_options()
 def diff(
-    before: Annotated[str, typer.Argument(help="Id of the older snapshot.")],
+    before: Annotated[str, typer.Argument(help="Id of the older snapshot, or its beginning.")],
     after: Annotated[str, typer.Argument(help="Id of the newer one, of the same side.")],
     call: Call,
     other: Annotated[
@@ -150,11 +145,11 @@ def diff(
     from indexers.publishing import other_side
 
     workspace = call.workspace
-    old, new = (open_snapshot(workspace.store, id_) for id_ in (before, after))
-    against = other or workspace.backend.serving().get(other_side(old.side))
+    old, new = (open_snapshot(workspace.store, workspace.known(id_)) for id_ in (before, after))
+    against = workspace.known(other) if other else workspace.backend.serving().get(other_side(old.side))
     found = compare(old, new, open_snapshot(workspace.store, against) if against else None, top=top, sample=queries)
     call.emit(found.as_dict(), lambda out: reports.differing(out, found))
-    console.next_command(f"cogr-index publish {after}")
+    console.next_command(reports.after_look(workspace, new.id))
 
 
 @common_options()
@@ -180,23 +175,18 @@ def prune(
     if into:
         _prune_into(call, into, field, keep, None if dry_run else to, dry_run=dry_run)
         return
-    pruned = remove(workspace.store, workspace.backend, keep, files=files, dry_run=dry_run).as_dict()
+    pruned = remove(workspace.store, workspace.backend, keep, files=files, dry_run=dry_run, say=console.note).as_dict()
     payload = {"dry_run": dry_run, **pruned}
     call.emit(payload, lambda out: reports.facts(out, "Would be removed" if dry_run else "Removed", pruned))
     console.next_command("cogr-index list")
 
 
 def _prune_into(call: Call, into: str, field: str, keep: int, to: str | None, *, dry_run: bool) -> None:
-    from cogr.errors import UserError
     from indexers import reports
     from indexers.merging import Place
 
     place = Place(call.workspace, into, field)
-    dropped = place.old_fields(keep)
-    if dropped and not dry_run:
-        if to is None:
-            raise UserError(f"Leaving {len(dropped)} fields out takes a new index: give it a name with --to.")
-        place.clean(dropped, to)
+    dropped = place.prune(keep, to, console.note, dry_run=dry_run)
     payload = {"dry_run": dry_run, "fields": dropped, "index": to if dropped and to else place.target.index}
     call.emit(payload, lambda out: reports.facts(out, "Would be removed" if dry_run else "Removed", payload))
 

@@ -72,9 +72,13 @@ class Workspace:
             from indexers.backends.memory import MemoryBackend
 
             return MemoryBackend(self.store)
+        from indexers import console
         from indexers.backends.opensearch import OpenSearchBackend
+        from indexers.backends.opensearch.into.blocks import lift_left
 
-        return OpenSearchBackend(self.settings.opensearch, self.store)
+        backend = OpenSearchBackend(self.settings.opensearch, self.store)
+        lift_left(backend.cluster, self.store, console.note)
+        return backend
 
     def prompter(self, side: Side, name: str | None = None) -> Prompter:
         """The prompter of one side, for the generator of that name (the settings' one when None)."""
@@ -143,10 +147,25 @@ class Workspace:
             raise SnapshotError(f"No {side} snapshot serves yet: run cogr-index rebuild --side {side}.")
         return open_snapshot(self.store, id_)
 
+    def known(self, id_: str) -> str:
+        """The id of the one snapshot of the store whose id begins so; what no id begins with is given back as it is.
+
+        Raises:
+            SnapshotError: several ids begin so.
+        """
+        ids = self.store.list("snapshots")
+        if not id_ or id_ in ids:
+            return id_
+        found = [one for one in ids if one.startswith(id_) and self.store.exists(f"snapshots/{one}/manifest.json")]
+        if len(found) > 1:
+            named = ", ".join(found[:_NAMED]) + (f" and {len(found) - _NAMED} more" if len(found) > _NAMED else "")
+            raise SnapshotError(f"{len(found)} snapshots begin with {id_!r}: {named}; write more of the id.")
+        return found[0] if found else id_
+
     def snapshot(self, id_: str | None, side: Side) -> Snapshot:
-        """The named snapshot, or the newest of its side. Raises SnapshotError."""
+        """The snapshot of that id (or whose id alone begins so), or the newest of its side. Raises SnapshotError."""
         if id_ is not None:
-            return open_snapshot(self.store, id_)
+            return open_snapshot(self.store, self.known(id_))
         known = list_snapshots(self.store, side)
         if not known:
             raise SnapshotError(
@@ -182,6 +201,8 @@ def generator_options(settings: GeneratorSettings, vocabulary: str | None = None
     return {"kind": settings.name, **own.get(settings.name, {})}
 
 
+_NAMED = 6
+"""Ids that an error names."""
 _NEEDS = {"vllm": ("model",), "transformers": ("model",), "openai": ("model", "openai.base_url")}
 _CAN_BE_CONSTRAINED = ("vllm", "transformers")
 _MODEL = ("model", "adapter", "dtype", "max_model_len")

@@ -51,8 +51,8 @@ def evaluate(
     from trainers.evaluation import evaluate as run_evaluation
 
     asked, workspace = _split(split), call.workspace
-    items = open_snapshot(workspace.store, item) if item else workspace.serving("item")
-    queries = open_snapshot(workspace.store, query) if query else workspace.serving("query")
+    items = open_snapshot(workspace.store, workspace.known(item)) if item else workspace.serving("item")
+    queries = open_snapshot(workspace.store, workspace.known(query)) if query else workspace.serving("query")
     if ensure_pushed(workspace.backend, items):
         console.note(f"pushed {items.id} to {workspace.backend.name} beside what serves")
     found = run_evaluation(workspace.backend, workspace.dataset, items, queries, asked)

@@ -203,6 +203,7 @@ class Builder:
                 f"{self.name} has; correct or remove the name."
             )
         self._check_unknown()
+        self._check_weights()
         relevant = self._relevant()
         splits = self._split(relevant, test_share)
         queries = {split: self._queries_of(split, splits) for split in SPLITS}
@@ -223,6 +224,15 @@ class Builder:
                 f"{unknown} of {self._judgements} judgements point to queries or items that are not there, the first "
                 f"at {self._first_unknown}; add them, remove these judgements, or raise dataset.max_unknown_share "
                 f"(now {self.options.max_unknown_share:g})."
+            )
+
+    def _check_weights(self) -> None:
+        """Means are over the sum of the weights, which must be a number."""
+        if not math.isfinite(sum(query.weight for query in self._queries.values())):
+            id_, query = max(self._queries.items(), key=lambda one: one[1].weight)
+            raise DataError(
+                f"{self._query_places[id_]}: the weights of the queries add up to more than a number can hold (that of {id_!r} is "
+                f"{query.weight:g}); divide them all by one number."
             )
 
     def _relevant(self) -> dict[str, frozenset[str]]:

@@ -1,6 +1,6 @@
-"""Who coordinates: one at a time, by write-once files, on any store. Nothing here depends on clocks that agree.
+"""Who rebuilds a side, who switches a catalogue: one at a time, by write-once files, on any store.
 
-Each holder has a term. To take over, the next term's file is created, which only one can do; a holder that finds a later
+Nothing here depends on clocks that agree. Each holder has a term. To take over, the next term's file is created, which only one can do; a holder that finds a later
 term than its own has lost and stops. A holder counts up `beat`; whoever wants its place watches that count.
 """
 
@@ -12,8 +12,9 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -25,6 +26,48 @@ from cogr.store import Store
 from indexers.fleet.records import Record
 
 log = logging.getLogger(__name__)
+
+CATALOGUE_SECONDS = 5.0
+"""How long who switches a catalogue may be silent: what is held so takes seconds, and nobody should wait for the dead."""
+PATIENCE = 300.0
+"""Seconds to wait for one who switches a catalogue and is alive."""
+_LOOK_EVERY = 0.05
+
+
+@dataclass(frozen=True)
+class Right:
+    """What one at a time may do on a store.
+
+    Attributes:
+        folder: where its lease files lie.
+        lock: name of its lock on a local store.
+        spoken: what the holder does, for messages, such as "the rebuild of items".
+        advice: what somebody who is refused can do.
+        limit: what decides how long the holder may be silent.
+    """
+
+    folder: str
+    lock: str
+    spoken: str
+    advice: str
+    limit: str
+
+    def path(self, term: int) -> str:
+        """Where the lease file of a term lies."""
+        return f"{self.folder}/{term:06d}.json"
+
+
+def right_to_rebuild(side: Side) -> Right:
+    """To rebuild or update a side of a store."""
+    advice = "wait for it, or cogr-index cancel it"
+    return Right(f"fleet/{side}/lease", f"rebuild-{side}", f"the rebuild of {side}s", advice, "fleet.lease_seconds ")
+
+
+def right_to_switch(catalogue: str) -> Right:
+    """To switch what serves by a catalogue, to prune it and to write its history."""
+    return Right(
+        f"leases/{catalogue}", f"switch-{catalogue}", f"the catalogue {catalogue}", "wait for it, or end it", ""
+    )
 
 
 class Holding(Record):
@@ -41,12 +84,16 @@ class Holding(Record):
 
 
 def read_lease(store: Store, side: Side) -> Holding | None:
-    """The lease of the latest term; None when nobody ever held one."""
-    names = store.list(_folder(side))
+    """The lease of a side's rebuild, of the latest term; None when nobody ever held one."""
+    return _latest(store, right_to_rebuild(side))
+
+
+def _latest(store: Store, right: Right) -> Holding | None:
+    names = store.list(right.folder)
     while names:
         name = names.pop()
         try:
-            return Holding.model_validate_json(store.read(f"{_folder(side)}/{name}"))
+            return Holding.model_validate_json(store.read(f"{right.folder}/{name}"))
         except FileNotFoundError:
             continue
         except ValidationError:
@@ -64,9 +111,9 @@ class Lease:
         term: grows with every holder.
     """
 
-    def __init__(self, store: Store, side: Side, holding: Holding) -> None:
+    def __init__(self, store: Store, right: Right, holding: Holding) -> None:
         self._store = store
-        self._side = side
+        self._right = right
         self._holding = holding
         self._lost = threading.Event()
         self._ending = threading.Event()
@@ -79,12 +126,12 @@ class Lease:
         return self._holding.term
 
     def check(self) -> None:
-        """Raise LockedError when another coordinator has taken over."""
+        """Raise LockedError when another process has taken over."""
         if self._lost.is_set() or not self._is_latest():
             self._lost.set()
             raise LockedError(
-                f"Another coordinator has taken over the rebuild of {self._side}s in {self._store.url}, since this one was "
-                f"silent for more than fleet.lease_seconds ({self._holding.seconds:g} s); this one ends, nothing is lost."
+                f"Another process has taken over {self._right.spoken} in {self._store.url}, since this one was silent for "
+                f"more than {self._right.limit}({self._holding.seconds:g} s); this one ends, nothing is lost."
             )
 
     def release(self) -> None:
@@ -113,18 +160,18 @@ class Lease:
                 log.warning("The lease can't be renewed: %s", error)
 
     def _is_latest(self) -> bool:
-        latest = read_lease(self._store, self._side)
+        latest = _latest(self._store, self._right)
         return latest is None or latest.term <= self.term
 
     def _write(self, *, released: bool = False) -> None:
         update = {"renewed": time.time(), "beat": self._holding.beat + 1, "released": released}
         self._holding = self._holding.model_copy(update=update)
-        self._store.write(_path(self._side, self.term), self._holding.model_dump_json().encode())
+        self._store.write(self._right.path(self.term), self._holding.model_dump_json().encode())
 
 
 @contextmanager
-def hold(store: Store, side: Side, doing: str, seconds: float) -> Iterator[Lease]:
-    """Be the only one, on any host, who rebuilds or updates a side of this store for the time of the block.
+def hold(store: Store, right: Right, doing: str, seconds: float) -> Iterator[Lease]:
+    """Be the only one, on any host, who has this right on this store for the time of the block.
 
     On a local store a lock comes first, so that a holder of this host that died is replaced at once.
 
@@ -133,14 +180,45 @@ def hold(store: Store, side: Side, doing: str, seconds: float) -> Iterator[Lease
     """
     local = store.is_local
     with (
-        store.lock(f"rebuild-{side}", doing) if local else nullcontext(),
-        acquire(store, side, doing, seconds, alone_here=local) as lease,
+        store.lock(right.lock, doing) if local else nullcontext(),
+        acquire(store, right, doing, seconds, alone_here=local) as lease,
     ):
         yield lease
 
 
-def acquire(store: Store, side: Side, doing: str, seconds: float, *, alone_here: bool = False) -> Lease:
-    """Become the coordinator of a side.
+@contextmanager
+def alone(
+    store: Store, catalogue: str, doing: str, say: Callable[[str], None] = log.info, patience: float | None = None
+) -> Iterator[Lease]:
+    """Be the only one who switches this catalogue, prunes it or writes its history, for the time of the block.
+
+    Args:
+        doing: what the holder does, for those who wait.
+        say: is told once who is waited for.
+        patience: seconds to wait for a holder that lives; PATIENCE by default. One of this host that died is not waited for,
+            one of another host for some seconds (CATALOGUE_SECONDS, twice at most).
+
+    Raises:
+        LockedError: it did not end meanwhile; the message says who.
+    """
+    right, deadline = right_to_switch(catalogue), time.monotonic() + (PATIENCE if patience is None else patience)
+    with ExitStack() as stack:
+        lease, told = None, False
+        while lease is None:
+            try:
+                lease = stack.enter_context(hold(store, right, doing, CATALOGUE_SECONDS))
+            except LockedError as refused:
+                if time.monotonic() > deadline:
+                    raise
+                if not told:
+                    say(f"Waiting: {str(refused).partition(' is refused: ')[2]}")
+                told = True
+                time.sleep(_LOOK_EVERY)
+        yield lease
+
+
+def acquire(store: Store, right: Right, doing: str, seconds: float, *, alone_here: bool = False) -> Lease:
+    """Become the holder of a right.
 
     Args:
         doing: what the holder does, for messages.
@@ -150,9 +228,9 @@ def acquire(store: Store, side: Side, doing: str, seconds: float, *, alone_here:
     Raises:
         LockedError: somebody else holds it and is alive.
     """
-    latest = read_lease(store, side)
+    latest = _latest(store, right)
     if latest is not None and not latest.released and not (alone_here and latest.host == socket.gethostname()):
-        _wait_for_silence(store, side, latest, doing)
+        _wait_for_silence(store, right, latest, doing)
     now = time.time()
     holder = f"process {os.getpid()} on {socket.gethostname()} ({doing})"
     holding = Holding(
@@ -163,41 +241,33 @@ def acquire(store: Store, side: Side, doing: str, seconds: float, *, alone_here:
         renewed=now,
         seconds=seconds,
     )
-    if not store.create(_path(side, holding.term), holding.model_dump_json().encode()):
-        raise LockedError(f"{doing} is refused: another coordinator of {side}s in {store.url} was faster; wait for it.")
-    for name in store.list(_folder(side)):
+    if not store.create(right.path(holding.term), holding.model_dump_json().encode()):
+        raise LockedError(f"{doing} is refused: another one was faster for {right.spoken} in {store.url}; wait for it.")
+    for name in store.list(right.folder):
         if name < f"{holding.term:06d}":
-            store.remove(f"{_folder(side)}/{name}")
-    return Lease(store, side, holding)
+            store.remove(f"{right.folder}/{name}")
+    return Lease(store, right, holding)
 
 
-def _wait_for_silence(store: Store, side: Side, seen: Holding, doing: str) -> None:
+def _wait_for_silence(store: Store, right: Right, seen: Holding, doing: str) -> None:
     """Return when the holder has been silent for its time, by this process's own clock; raise LockedError when it lives."""
     age = time.time() - seen.renewed
     if 0 <= age < seen.seconds:
-        _refuse(seen, doing, store)
+        _refuse(seen, right, doing, store)
     # Its clock or ours may be wrong: what counts is whether it still writes.
     deadline = time.monotonic() + seen.seconds
     while time.monotonic() < deadline:
         time.sleep(seen.seconds / 10)
-        now = read_lease(store, side)
+        now = _latest(store, right)
         if now is None or now.released:
             return
         if (now.term, now.beat) != (seen.term, seen.beat):
-            _refuse(now, doing, store)
+            _refuse(now, right, doing, store)
 
 
-def _refuse(held: Holding, doing: str, store: Store) -> None:
+def _refuse(held: Holding, right: Right, doing: str, store: Store) -> None:
     raise LockedError(
-        f"{doing} is refused: {held.holder} coordinates it in {store.url} since "
-        f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(held.since))}; wait for it, or cogr-index cancel it. If it is "
+        f"{doing} is refused: {held.holder} holds {right.spoken} in {store.url} since "
+        f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(held.since))}; {right.advice}. If it is "
         f"dead, this command works {held.seconds:g} s after its last sign of life."
     )
-
-
-def _folder(side: Side) -> str:
-    return f"fleet/{side}/lease"
-
-
-def _path(side: Side, term: int) -> str:
-    return f"{_folder(side)}/{term:06d}.json"

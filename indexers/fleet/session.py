@@ -12,7 +12,7 @@ from indexers.cache import fingerprint_hash
 from indexers.fleet.broker import Broker
 from indexers.fleet.coordinator import Coordinator, Parts
 from indexers.fleet.engines import told
-from indexers.fleet.lease import Lease, hold
+from indexers.fleet.lease import Lease, hold, right_to_rebuild
 from indexers.fleet.queues import queue_of
 from indexers.fleet.records import End, Run, RunFolder, identity_of, new_run_id, open_run, run_ids
 from indexers.fleet.summary import summarise
@@ -42,7 +42,8 @@ def coordinate(
     Raises:
         LockedError: another rebuild of this side is under way in this store, here or on another machine.
     """
-    with hold(workspace.store, side, f"{command} --side {side}", workspace.settings.fleet.lease_seconds) as lease:
+    doing, seconds = f"{command} --side {side}", workspace.settings.fleet.lease_seconds
+    with hold(workspace.store, right_to_rebuild(side), doing, seconds) as lease:
         yield Session(workspace, lease, generator, say)
 
 

@@ -101,6 +101,11 @@ BAD_LINES = {
         "line 3: the split 'val' is unknown; write one",
     ),
     "negative weight": ("queries", '{"id": "q3", "text": "x", "weight": -1}', "line 3: the weight -1.0 of query 'q3'"),
+    "weights whose sum is no number": (
+        "queries",
+        '{"id": "q3", "text": "x", "weight": 1.2e308}\n{"id": "q4", "text": "y", "weight": 1.7e308}',
+        r"line 4: the weights of the queries add up to more than a number can hold \(that of 'q4' is 1.7e\+308\)",
+    ),
     "weight is a string": (
         "queries",
         '{"id": "q3", "text": "x", "weight": "1"}',

@@ -93,7 +93,9 @@ def test_weights_and_standard_errors() -> None:
     assert weighted.means["p"] == pytest.approx((2 * 1 + 0.5) / 4)
     assert weighted.standard_errors["p"] > 0
     assert full_set(retrieved, {"q1": {"a"}}).standard_errors["p"] == 0.0
-    for wrong in ({"q1": 1.0}, {"q1": -1.0, "q2": 1.0, "q3": 1.0}, dict.fromkeys(relevant, 0.0)):
+    lone = ({"q1": 1.0}, {"q1": -1.0, "q2": 1.0, "q3": 1.0}, dict.fromkeys(relevant, 0.0))
+    # Each of the last is finite, their sum is not: means of them would be 0 or no number.
+    for wrong in (*lone, dict.fromkeys(relevant, 1e308)):
         with pytest.raises(DataError, match="finite weight"):
             full_set(retrieved, relevant, wrong)
 

@@ -224,6 +224,18 @@ def test_many_affected_queries() -> None:
             assert close(item_reward(world, item, keywords), plain.item_reward(item, keywords), 3000)
 
 
+def test_weights_whose_sum_is_no_number_raise() -> None:
+    """Each is finite; a reward of such sums would be 0 or no number."""
+    items = small_world().items
+    huge = [Query("q1", "sofa", 1.2e308), Query("q2", "sofa", 1.2e308)]
+    with pytest.raises(DataError, match="weights of the queries add up to more than a number can hold"):
+        World.of(items, huge, {})
+    with pytest.raises(DataError, match="weights of the items add up to more than a number can hold"):
+        World.of(items, [Query("q1", "sofa")], {}, item_weights=dict.fromkeys(items.ids, 1.2e308))
+    with pytest.raises(SettingsError, match="beta above 0"):
+        World.of(items, [Query("q1", "sofa")], {}, beta=1e200)
+
+
 def test_missing_things_raise() -> None:
     world = small_world()
     with pytest.raises(DataError, match="no query 'held out'"):

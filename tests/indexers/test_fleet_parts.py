@@ -26,7 +26,7 @@ from cogr.store import Store
 from indexers.fleet.broker import Broker, broker_url, make_app, printable
 from indexers.fleet.coordinator import Coordinator, Parts
 from indexers.fleet.engines import Engines, told
-from indexers.fleet.lease import acquire, read_lease
+from indexers.fleet.lease import acquire, read_lease, right_to_rebuild
 from indexers.fleet.ledger import Ledger, Shard
 from indexers.fleet.pace import GROWTH, Pace
 from indexers.fleet.queues import queue_of
@@ -71,22 +71,22 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 
 def test_one_of_two_coordinators_is_refused_and_takes_over_after_a_release(store: Store) -> None:
-    with acquire(store, "item", "rebuild", 30) as first:
-        with pytest.raises(LockedError, match="coordinates it"):
-            acquire(store, "item", "rebuild", 30)
-        with acquire(store, "query", "rebuild", 30) as other:
+    with acquire(store, right_to_rebuild("item"), "rebuild", 30) as first:
+        with pytest.raises(LockedError, match="holds the rebuild of items"):
+            acquire(store, right_to_rebuild("item"), "rebuild", 30)
+        with acquire(store, right_to_rebuild("query"), "rebuild", 30) as other:
             assert other.term == 1
         first.check()
-    with acquire(store, "item", "rebuild", 30) as second:
+    with acquire(store, right_to_rebuild("item"), "rebuild", 30) as second:
         assert second.term == 2
 
 
 def test_a_silent_holder_is_replaced_and_notices(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    with acquire(store, "item", "rebuild", 0.4) as first:
+    with acquire(store, right_to_rebuild("item"), "rebuild", 0.4) as first:
         # It hangs: its thread does not come to write.
         monkeypatch.setattr(first, "_write", lambda **_: None)
         time.sleep(0.5)
-        with acquire(store, "item", "rebuild", 0.4) as second:
+        with acquire(store, right_to_rebuild("item"), "rebuild", 0.4) as second:
             assert second.term == 2
             with pytest.raises(LockedError, match="has taken over"):
                 first.check()
@@ -95,20 +95,20 @@ def test_a_silent_holder_is_replaced_and_notices(store: Store, monkeypatch: pyte
 
 @pytest.mark.fault
 def test_a_holder_with_a_wrong_clock_is_not_replaced(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    with acquire(store, "item", "rebuild", 0.4):
+    with acquire(store, right_to_rebuild("item"), "rebuild", 0.4):
         real = time.time
         for wrong in (-3600, 3600):
             monkeypatch.setattr("indexers.fleet.lease.time.time", lambda wrong=wrong: real() + wrong)
             with pytest.raises(LockedError):
-                acquire(store, "item", "rebuild", 0.4)
+                acquire(store, right_to_rebuild("item"), "rebuild", 0.4)
         monkeypatch.undo()
 
 
 def test_a_lease_of_a_dead_process_of_this_host_is_free_at_once(store: Store) -> None:
-    first = acquire(store, "item", "rebuild", 300)
+    first = acquire(store, right_to_rebuild("item"), "rebuild", 300)
     first._ending.set()
     began = time.monotonic()
-    with acquire(store, "item", "rebuild", 300, alone_here=True) as second:
+    with acquire(store, right_to_rebuild("item"), "rebuild", 300, alone_here=True) as second:
         assert second.term == 2
     assert time.monotonic() - began < 5
 
@@ -118,7 +118,7 @@ def test_many_at_once_get_one_lease(store: Store) -> None:
 
     def ask() -> None:
         try:
-            got.append(acquire(store, "item", "rebuild", 30))
+            got.append(acquire(store, right_to_rebuild("item"), "rebuild", 30))
         except LockedError:
             got.append(None)
 
@@ -138,7 +138,7 @@ def test_a_local_rebuild_waits_for_one_on_workers_of_another_host_and_the_other_
     """Over a shared store; here no lock of this host helps."""
     shared = Workspace(workspace.settings.model_copy(update={"store": f"memory://{uuid.uuid4().hex}"}))
     wishes = Wishes("item")
-    with acquire(shared.store, "item", "rebuild on another host", 30):
+    with acquire(shared.store, right_to_rebuild("item"), "rebuild on another host", 30):
         for workers in ("local", "celery"):
             with pytest.raises(LockedError, match="rebuild on another host"):
                 run_rebuild(shared, replace(wishes, workers=workers), no_bar, lambda _: None)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cogr.settings import load_settings
+from cogr.store import Store
 from indexers.gate import choose_split, judge
 from indexers.listing import age
 from indexers.workspace import Workspace
@@ -126,6 +127,24 @@ def test_a_rebuild_is_kept_too(served: Shop) -> None:
     assert "F1 on test would go" in ended.err
     assert served.serving() == before
     assert served.run("rebuild", "--side", "item", "--generator", "scripted", "--set", "publish.gate=false").status == 0
+
+
+def test_figures_that_are_no_number_never_pass(served: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    worse = served.pushed("item", FOREIGN_ITEMS)
+    before = served.serving()
+    wide = [f"publish.{name}=1" for name in ("unreached_growth", "empty_growth", "over_budget_growth")]
+    flags = [flag for one in (*wide, "publish.min_vocabulary=0") for flag in ("--set", one)]
+    with monkeypatch.context() as broken:
+        broken.setattr("indexers.gate._f1", lambda *_: float("nan"))
+        ended = served.run("publish", worse, *flags)
+    assert (ended.status, "are no numbers (F1 on test: nan" in ended.err) == (1, True)
+    assert served.serving() == before
+    # Figures of an older version that are none are measured again.
+    store = Store(served.folder / ".cogr")
+    for name in store.list("figures"):
+        store.write_json(f"figures/{name}", {**store.read_json(f"figures/{name}"), "f1": float("nan")})
+    ended = served.run("publish", worse)
+    assert (ended.status, "F1 on test would go from 0.8333 to 0.5000" in ended.err) == (1, True)
 
 
 def test_the_split_is_the_one_that_is_set(shop: Path) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -13,14 +16,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cogr.errors import CheckFailedError, ServiceError, UserError
+from cogr.errors import CheckFailedError, ServiceError, SnapshotError, UserError
 from cogr.mirror import Mirror
 from cogr.settings import OpenSearchSettings, load_settings
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
+from indexers import merging
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import merge
-from indexers.backends.opensearch.into import filling
+from indexers.backends.opensearch.into import cleaning, filling
+from indexers.backends.opensearch.into.cleaning import move_without
 from indexers.backends.opensearch.into.target import field_of, open_target, snapshot_of
 from indexers.merging import Place
 from indexers.workspace import Workspace
@@ -109,7 +114,7 @@ def test_nothing_that_the_team_writes_is_lost(products: Products, monkeypatch: p
             wrote[ids[20 + price % 10]] = price
             products.set(ids[20 + price % 10], price)
 
-    real: Callable[..., Iterator[dict[str, Any]]] = filling._scroll
+    real: Callable[..., Iterator[dict[str, Any]]] = filling.scroll
     meddled: list[str] = []
 
     def changed_in_between(*given: Any) -> Iterator[dict[str, Any]]:
@@ -121,7 +126,7 @@ def test_nothing_that_the_team_writes_is_lost(products: Products, monkeypatch: p
                 products.set(hit["_id"], wrote[hit["_id"]], whole=len(meddled) % 2 == 0)
             yield hit
 
-    monkeypatch.setattr(filling, "_scroll", changed_in_between)
+    monkeypatch.setattr(filling, "scroll", changed_in_between)
     writer = threading.Thread(target=writes_all_the_while)
     writer.start()
     try:
@@ -190,7 +195,7 @@ def test_the_template_takes_what_the_one_of_our_own_index_takes(products: Produc
 def test_a_fill_that_died_goes_on(products: Products, monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot = frozen(products.workspace.store, "item", [row for row in random_world(120) if row.keywords])
     products.add(ids_of(snapshot))
-    real = filling._scroll
+    real = filling.scroll
 
     def dies(*given: Any) -> Iterator[dict[str, Any]]:
         for number, hit in enumerate(real(*given)):
@@ -201,10 +206,10 @@ def test_a_fill_that_died_goes_on(products: Products, monkeypatch: pytest.Monkey
     settings = products.workspace.settings.opensearch
     place = products.place()
     place._cluster.settings = settings.model_copy(update={"bulk_documents": 10})
-    monkeypatch.setattr(filling, "_scroll", dies)
+    monkeypatch.setattr(filling, "scroll", dies)
     with pytest.raises(ServiceError):
         place.publish(snapshot.id, lambda _: None)
-    assert products.place().serving is None
+    assert products.place().serving() is None
     monkeypatch.undo()
     done = products.place().publish(snapshot.id, lambda _: None).filled
     assert 0 < done.written < snapshot.manifest.entities
@@ -267,6 +272,125 @@ def test_switching_rolling_back_and_leaving_old_fields_out(products: Products, c
 
 
 @pytest.mark.server
+def test_an_index_takes_writes_while_it_is_copied_and_none_of_them_is_lost(
+    products: Products, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = products.workspace.store
+    old, new = (frozen(store, "item", [replace(row, keywords=(word,)) for row in SHOP[:3]]) for word in "xy")
+    products.add([*ids_of(old), "gone", "stays"])
+    for snapshot in (old, new):
+        products.place().publish(snapshot.id, lambda _: None)
+    real, blocked = cleaning._copy, []
+
+    def written_meanwhile(cluster: Cluster, index: str, *given: Any) -> None:
+        """After the copy and before the block, the team changes, adds and removes; a field comes that the copy lacks."""
+        real(cluster, index, *given)
+        blocked.append(open_target(cluster, products.alias, "cogr_keywords").state.write_blocked)
+        if len(blocked) == 1:
+            products.set("a-1", 77)
+            products.set("late", 5, whole=True)
+            cluster.call("DELETE", f"/{index}/_doc/gone", doing="product team")
+            mapping = {"properties": {"colour": {"type": "keyword"}}}
+            cluster.call("PUT", f"/{index}/_mapping", body=mapping, doing="product team")
+            body = {"doc": {"colour": "red"}}
+            cluster.call("POST", f"/{index}/_update/stays", body=body, doing="product team")
+
+    monkeypatch.setattr(cleaning, "_copy", written_meanwhile)
+    dropped = products.place().prune(1, f"{products.index}-clean", lambda _: None, dry_run=False)
+    assert dropped == [field_of("cogr_keywords", old.id)]
+    # The copy runs beside the team; only what it changed meanwhile is copied behind the block.
+    assert blocked == [False, True]
+    documents = products.documents()
+    assert set(documents) == {*ids_of(old), "stays", "late"}
+    assert (documents["a-1"]["price"], documents["late"]["price"], documents["stays"]["colour"]) == (77, 5, "red")
+    assert all(document.get(dropped[0]) is None for document in documents.values())
+    target = open_target(products.cluster, products.alias, "cogr_keywords")
+    assert (target.index, target.state.properties["colour"]) == (f"{products.index}-clean", {"type": "keyword"})
+    assert store.list("blocks") == []
+
+
+PRUNE = """
+import os, signal, sys
+from indexers import cli
+from indexers.backends.opensearch.client import Cluster
+real, number = Cluster.call, getattr(signal, sys.argv[1])
+
+def call(self, method, path, **given):
+    if method == "POST" and path == "/_aliases":
+        os.kill(os.getpid(), number)
+    return real(self, method, path, **given)
+
+Cluster.call = call
+sys.argv = ["cogr-index", *sys.argv[2:]]
+cli.main()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.fault
+@pytest.mark.server
+@pytest.mark.parametrize("number", ["SIGKILL", "SIGTERM"])
+def test_a_prune_that_is_killed_leaves_no_index_blocked(products: Products, cogr_index: Command, number: str) -> None:
+    store = products.workspace.store
+    old, new = (frozen(store, "item", [replace(row, keywords=(word,)) for row in SHOP[:3]]) for word in "xy")
+    products.add(ids_of(old))
+    for snapshot in (old, new):
+        products.place().publish(snapshot.id, lambda _: None)
+    settings = products.workspace.settings.opensearch
+    flags = ["--set", f"opensearch.url={settings.url}", "--set", f"opensearch.prefix={settings.prefix}"]
+    prune = ["prune", "--into", products.alias, "--keep", "1", "--to", f"{products.index}-clean", *flags]
+    died = subprocess.run([sys.executable, "-c", PRUNE, number, *prune], check=False, capture_output=True)
+    assert died.returncode == (-signal.SIGKILL if number == "SIGKILL" else 128 + signal.SIGTERM), died.stderr
+
+    def blocked() -> bool:
+        return open_target(products.cluster, products.alias, "cogr_keywords").state.write_blocked
+
+    assert blocked() == (number == "SIGKILL")
+    # Any command that looks at the cluster takes the block back, and says so; another catalogue's too.
+    looked = cogr_index("list", *flags[:2], "--set", "opensearch.prefix=another")
+    assert (f"{products.index} takes writes again" in looked.err) == (number == "SIGKILL")
+    assert not blocked()
+    assert store.list("blocks") == []
+    products.set("a-1", 7)
+    ended = cogr_index(*prune, "--json")
+    assert (ended.status, ended.json["index"]) == (0, f"{products.index}-clean")
+    assert products.documents()["a-1"]["price"] == 7
+    # Nobody lifts the block of an index that its own team has blocked.
+    cluster = products.cluster
+    cluster.call("PUT", f"/{products.index}-clean/_block/write", doing="the team blocks it")
+    assert cogr_index("list", *flags).err.count("takes writes again") == 0
+    assert blocked()
+
+
+@pytest.mark.server
+def test_a_publish_finds_the_index_that_a_prune_has_put_in_place_meanwhile(
+    products: Products, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = products.workspace.store
+    first, second, third = (frozen(store, "item", [replace(SHOP[0], keywords=(word,))], 0) for word in "xyz")
+    products.add(ids_of(first))
+    for snapshot in (first, second):
+        products.place().publish(snapshot.id, lambda _: None)
+    real = merging.check_values
+
+    def pruned_meanwhile(*given: Any) -> int:
+        monkeypatch.undo()
+        products.place().prune(1, f"{products.index}-clean", lambda _: None, dry_run=False)
+        return real(*given)
+
+    monkeypatch.setattr(merging, "check_values", pruned_meanwhile)
+    merged = products.place().publish(third.id, lambda _: None)
+    assert merged.index == f"{products.index}-clean"
+    assert [id_ for id_, _ in products.search(merged.template, keywords=["z"])] == ["a-1"]
+    # Back one by one, as in an index of cogr's own; what was pruned has to be filled in again.
+    assert products.place().roll_back(lambda _: None).snapshot == second.id
+    back = products.place().roll_back(lambda _: None)
+    assert (back.snapshot, back.before, back.filled.written) == (first.id, second.id, 1)
+    with pytest.raises(SnapshotError, match="Nothing was published before"):
+        products.place().roll_back(lambda _: None)
+
+
+@pytest.mark.server
 def test_values_that_something_else_wrote_are_not_served(products: Products) -> None:
     snapshot = frozen(products.workspace.store, "item", SHOP[:3])
     products.add(ids_of(snapshot))
@@ -298,7 +422,7 @@ def test_what_can_not_be_a_target_is_refused(products: Products, opensearch: Ope
         open_target(cluster, f"{products.index}*", "f")
     plain = Place(products.workspace, products.index, "cogr_keywords")
     with pytest.raises(UserError, match="let clients use an alias"):
-        plain.clean([], "elsewhere")
+        move_without(products.cluster, plain.target, [], "elsewhere", products.workspace.store, "into-x")
 
 
 def test_into_needs_opensearch(shop: Path, cogr_index: Command) -> None:

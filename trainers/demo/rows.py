@@ -12,10 +12,9 @@ from typing import Any
 
 from cogr.records import Dataset, Side, Split
 from cogr.snapshots import open_snapshot
-from indexers.history import remember
-from indexers.publishing import publish
 from indexers.rebuild import Rebuilt
 from indexers.rebuilding import ProgressBar, Wishes, run_rebuild
+from indexers.release import release
 from indexers.workspace import Workspace
 from trainers import comparison
 from trainers.evaluation import evaluate
@@ -68,8 +67,7 @@ def generator_row(workspace: Workspace, name: str, bar: ProgressBar, say: Say) -
     started = time.monotonic()
     sides: tuple[Side, ...] = ("item", "query")
     items, queries = (_rebuild(workspace, name, side, bar, say) for side in sides)
-    publish(workspace.backend, workspace.store, [items.snapshot.id, queries.snapshot.id])
-    remember(workspace.store, workspace.backend.catalogue, workspace.backend.serving())
+    release(workspace, [items.snapshot.id, queries.snapshot.id], gate=False, say=say)
     say(f"{name}: measuring")
     found = evaluate(workspace.backend, workspace.dataset, items.snapshot, queries.snapshot, SPLIT)
     entities = items.snapshot.manifest.entities + queries.snapshot.manifest.entities

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from cogr.errors import CheckFailedError, SnapshotError
 from cogr.snapshots import Snapshot, open_snapshot
 from indexers.backends.memory import MemoryBackend
-from indexers.history import remember
-from indexers.publishing import publish, push_and_verify
+from indexers.publishing import push_and_verify
+from indexers.release import release
 from indexers.workspace import Workspace
 from trainers.evaluation import ensure_pushed, evaluate
 from trainers.training.judging import dev_f1
@@ -33,8 +33,7 @@ def publish_round(workspace: Workspace, done: Round, say: Say) -> None:
     _check_against_serving(workspace, done, say)
     for snapshot in snapshots:
         push_and_verify(workspace.backend, workspace.store, snapshot, workspace.settings.rebuild.verify_queries, say)
-    publish(workspace.backend, workspace.store, [snapshot.id for snapshot in snapshots])
-    remember(workspace.store, workspace.backend.catalogue, workspace.backend.serving())
+    release(workspace, [snapshot.id for snapshot in snapshots], gate=False, say=say)
     say(f"round {done.number} serves: {done.items}, {done.queries}")
 
 
@@ -64,7 +63,7 @@ def _check_against_serving(workspace: Workspace, done: Round, say: Say) -> None:
     except SnapshotError as error:
         say(f"What serves can't be compared with: {error}")
         return
-    if now < before - gate.tolerance:
+    if not now >= before - gate.tolerance:
         raise _refused(
             done,
             f"its dev F1 is {now:.4f}, that of what serves {before:.4f} (tolerance {gate.tolerance:g}): {items}, {queries}",

@@ -13,7 +13,7 @@ from cogr.store import Store
 from indexers.backends.base import Listed, Mismatch, Pushed, SearchResult, Verified
 from indexers.backends.checks import check_side
 from indexers.backends.mirrors import mirror_of
-from indexers.backends.opensearch import compare, inplace, publish, push, search, template, verify
+from indexers.backends.opensearch import compare, publish, push, search, template, verify
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import mark
 from indexers.backends.opensearch.mapping import IndexState, alias_name
@@ -44,10 +44,6 @@ class OpenSearchBackend:
         if base is not None and base.manifest.normaliser != snapshot.manifest.normaliser:
             base = None
         return push.push(self.cluster, self.prefix, snapshot, base)
-
-    def change(self, base: Snapshot, snapshot: Snapshot, allowed: float) -> inplace.Changed:
-        """See `inplace.change`."""
-        return inplace.change(self.cluster, self.prefix, base, snapshot, allowed)
 
     def verify(self, snapshot: Snapshot, queries: Iterable[Sequence[str]]) -> Verified:
         """See `verify.verify`."""

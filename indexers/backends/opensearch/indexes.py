@@ -36,11 +36,8 @@ def mark(cluster: Cluster, state: IndexState, **marks: bool) -> None:
     cluster.call("PUT", f"/{state.name}/_mapping", body=body, doing=f"marking the index {state.name}")
 
 
-def check_count(cluster: Cluster, name: str, snapshot: Snapshot, *, in_place: bool = False) -> None:
+def check_count(cluster: Cluster, name: str, snapshot: Snapshot) -> None:
     """Exactly the snapshot's entities, and no deleted versions, which would change the statistics behind the scores.
-
-    Args:
-        in_place: it was changed in place, and has deleted versions.
 
     Raises:
         CheckFailedError: the counts differ.
@@ -51,7 +48,7 @@ def check_count(cluster: Cluster, name: str, snapshot: Snapshot, *, in_place: bo
         raise CheckFailedError(
             f"The index {name} holds {found} documents, the snapshot {expected}; delete it and push the snapshot again."
         )
-    if docs["deleted"] and not in_place:
+    if docs["deleted"]:
         raise CheckFailedError(
             f"The index {name} has {docs['deleted']} deleted documents, so something else wrote to it; delete it and push again."
         )

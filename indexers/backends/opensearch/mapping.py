@@ -141,16 +141,6 @@ class IndexState:
         return str(self.meta.get("snapshot", ""))
 
     @property
-    def owner(self) -> str:
-        """The snapshot that the index is named for; another one than `snapshot` once it was changed in place."""
-        return str(self.meta.get("index_of", self.snapshot))
-
-    @property
-    def in_place(self) -> bool:
-        """True when it was changed in place, so that its statistics count deleted documents."""
-        return self.meta.get("in_place") is True
-
-    @property
     def uuid(self) -> str:
         """Tells an index from another of the same name."""
         return str(self.settings.get("uuid", ""))

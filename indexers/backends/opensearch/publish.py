@@ -16,7 +16,7 @@ from indexers.backends.base import Listed
 from indexers.backends.checks import check_side, side_of
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import read_index
-from indexers.backends.opensearch.mapping import DRAFT, IndexState, alias_name, check_scored, index_name
+from indexers.backends.opensearch.mapping import IndexState, alias_name, check_scored, index_name
 
 DRAFT_SECONDS = 3600.0
 """A draft that is older belongs to nobody any more."""
@@ -76,9 +76,6 @@ def pushed_index(cluster: Cluster, prefix: str, snapshot_id: str) -> IndexState:
     """The index of a pushed snapshot. Raises SnapshotError when there is none."""
     state = read_index(cluster, index_name(prefix, snapshot_id))
     if state is None or state.snapshot != snapshot_id:
-        serves = _aliased(cluster, prefix)[side_of(snapshot_id)]
-        state = next((one for one in serves if one.in_place and one.snapshot == snapshot_id), None)
-    if state is None:
         raise SnapshotError(
             f"Snapshot {snapshot_id} is not in OpenSearch at {cluster.url} under the prefix {prefix}; run cogr-index push {snapshot_id}."
         )
@@ -102,10 +99,7 @@ def listed(cluster: Cluster, prefix: str) -> list[Listed]:
     ours = [
         state
         for name, answer in found.items()
-        if (state := IndexState.read(name, answer)).snapshot
-        and index_name(prefix, state.owner) == name
-        # One that was changed in place and serves no longer stands by for nobody: `left_behind` names it.
-        and not (state.in_place and not state.aliases)
+        if (state := IndexState.read(name, answer)).snapshot and index_name(prefix, state.snapshot) == name
     ]
     if not ours:
         return []
@@ -126,17 +120,19 @@ def _all(cluster: Cluster, prefix: str) -> dict[str, Any]:
 
 
 def left_behind(cluster: Cluster, prefix: str) -> list[str]:
-    """What nobody needs: drafts of pushes by difference that died, and indexes that were changed in place and serve no more.
+    """What nobody needs: drafts of pushes by difference that died, and indexes of a name that is not their snapshot's.
 
-    A draft must be older than DRAFT_SECONDS, longer than a push under way takes.
+    Both must be older than DRAFT_SECONDS, longer than a push under way takes.
     """
     states = [IndexState.read(name, answer) for name, answer in _all(cluster, prefix).items()]
-    idle = [state for state in states if state.snapshot and not state.aliases]
     oldest = (time.time() - DRAFT_SECONDS) * 1e3
     return sorted(
         state.name
-        for state in idle
-        if state.in_place or (state.name.endswith(DRAFT) and float(state.settings["creation_date"]) < oldest)
+        for state in states
+        if state.snapshot
+        and not state.aliases
+        and state.name != index_name(prefix, state.snapshot)
+        and float(state.settings["creation_date"]) < oldest
     )
 
 
@@ -148,15 +144,34 @@ def remove_draft(cluster: Cluster, name: str) -> None:
 def delete(cluster: Cluster, prefix: str, snapshot_id: str) -> None:
     """Remove the index of a snapshot.
 
+    Where another one serves its side, by one atomic call that fails if the alias is not where it was: a publish from another store, which
+    shares no lease with this one, can't lose its index.
+
     Raises:
         SnapshotError: it is not there, or an alias names it.
+        ServiceError: the alias was switched at this moment; nothing is removed.
     """
+    side = side_of(snapshot_id)
+    alias, serves = alias_name(prefix, side), _aliased(cluster, prefix, (side,))[side]
     state = pushed_index(cluster, prefix, snapshot_id)
     if state.aliases:
         raise SnapshotError(
             f"Snapshot {snapshot_id} serves as {', '.join(state.aliases)}; publish another one before deleting it."
         )
-    cluster.call("DELETE", f"/{state.name}", doing=f"deleting the index {state.name}")
+    doing = f"deleting the index {state.name}"
+    if not serves:
+        cluster.call("DELETE", f"/{state.name}", doing=doing)
+        return
+    stays = [
+        action
+        for one in serves
+        for action in (
+            {"remove": {"index": one.name, "alias": alias, "must_exist": True}},
+            {"add": {"index": one.name, "alias": alias, **one.alias_options[alias]}},
+        )
+    ]
+    body = {"actions": [*stays, {"remove_index": {"index": state.name}}]}
+    cluster.call("POST", "/_aliases", body=body, doing=doing, retry_connection=False)
 
 
 def _aliased(cluster: Cluster, prefix: str, sides: Sequence[Side] = SIDES) -> dict[Side, list[IndexState]]:

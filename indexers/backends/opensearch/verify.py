@@ -56,11 +56,11 @@ def _compare(
     cluster: Cluster, state: IndexState, snapshot: Snapshot, mirror: Mirror, queries: Iterable[Sequence[str]]
 ) -> Verified:
     index = state.name
-    check_count(cluster, index, snapshot, in_place=state.in_place)
+    check_count(cluster, index, snapshot)
     sampled = _check_documents(cluster, index, snapshot)
     compared = scores = 0
     for keywords in queries:
-        scores += _check_parity(cluster, state, snapshot.side, mirror, keywords)
+        scores += _check_parity(cluster, index, snapshot.side, mirror, keywords)
         compared += 1
     return Verified(index, snapshot.manifest.entities, sampled, compared, scores)
 
@@ -91,12 +91,8 @@ def _check_document(index: str, id_: str, expected: dict[str, Any], found: dict[
 _REPAIR = "delete it and push the snapshot again"
 
 
-def _check_parity(cluster: Cluster, state: IndexState, side: Side, mirror: Mirror, keywords: Sequence[str]) -> int:
-    """Compare the whole retrieved set of one keyword list; the number of scores compared.
-
-    Of an index that was changed in place, the set alone: its scores drift.
-    """
-    index = state.name
+def _check_parity(cluster: Cluster, index: str, side: Side, mirror: Mirror, keywords: Sequence[str]) -> int:
+    """Compare the whole retrieved set of one keyword list; the number of scores compared."""
     found = everything(cluster, index, side, keywords)
     distinct = list(dict.fromkeys(keywords))
     expected = mirror.search(distinct, len(mirror))
@@ -104,9 +100,6 @@ def _check_parity(cluster: Cluster, state: IndexState, side: Side, mirror: Mirro
         raise CheckFailedError(
             f"The index {index} retrieves {found.total} for {distinct}, the mirror {expected.total}; {_REPAIR}."
         )
-    if state.in_place:
-        _check_ids(index, distinct, {hit.id for hit in found.hits}, set(expected.ids))
-        return 0
     live = np.array([hit.score for hit in found.hits], np.float32)
     ids = expected.ids
     same = live.view(np.uint32) == expected.scores.view(np.uint32)
@@ -117,11 +110,3 @@ def _check_parity(cluster: Cluster, state: IndexState, side: Side, mirror: Mirro
                 f"the mirror {ids[rank]!r} with {float(expected.scores[rank])}; {_REPAIR}."
             )
     return expected.total
-
-
-def _check_ids(index: str, keywords: Sequence[str], found: set[str], expected: set[str]) -> None:
-    if found != expected:
-        odd = min(found ^ expected)
-        raise CheckFailedError(
-            f"For {list(keywords)} the index {index} and the mirror differ in {odd!r} and {len(found ^ expected) - 1} more; {_REPAIR}."
-        )

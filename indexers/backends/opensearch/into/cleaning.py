@@ -1,28 +1,39 @@
 """Old fields out of a team's index. A mapping never forgets a field, so the documents are copied to a new index without them.
 
-While it copies, the old index takes no writes (they are refused, not lost); then one alias call puts the new one in its place.
+It takes writes meanwhile. Only for the last step, what was changed since the copy began, writes are refused (not lost); then one alias
+call puts the new one in its place.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from itertools import islice
 from typing import Any
 
 from cogr.errors import CheckFailedError, ServiceError, UserError
+from cogr.store import Store
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import read_index, refresh
-from indexers.backends.opensearch.into.filling import count
+from indexers.backends.opensearch.into.blocks import writes_blocked
+from indexers.backends.opensearch.into.filling import count, ids_there, scroll
 from indexers.backends.opensearch.into.target import Target
 
-_LOOK_EVERY = 0.5
+_LOOK_EVERY = 0.25
+_BATCH = 1_000
 _NOT_COPIED = ("uuid", "creation_date", "provided_name", "version", "blocks", "resize", "routing")
 
 
-def move_without(cluster: Cluster, target: Target, dropped: Collection[str], to: str) -> int:
+def move_without(
+    cluster: Cluster, target: Target, dropped: Collection[str], to: str, store: Store, catalogue: str
+) -> int:
     """Copy the index to a new one without these fields, and let the alias name that; the number of documents.
 
     The old index stays, blocked for writes, for its owners to remove. The same call goes on after a death.
+
+    Args:
+        store: keeps the note of the block (`blocks`).
+        catalogue: whose lease the caller holds.
 
     Raises:
         UserError: the target is no alias, or the new index is something else.
@@ -34,23 +45,49 @@ def move_without(cluster: Cluster, target: Target, dropped: Collection[str], to:
             f"{target.name} is an index, and a field can only be left out in a new one: let clients use an alias of it, and give --into the alias."
         )
     _make(cluster, target, dropped, to)
-    old, moved = target.index, False
-    cluster.call("PUT", f"/{old}/_block/write", doing=f"blocking writes to {old}")
-    try:
-        _copy(cluster, old, to, dropped)
-        documents = count(cluster, to, {"match_all": {}})
-        if documents != count(cluster, old, {"match_all": {}}):
-            raise CheckFailedError(f"{to} has {documents} documents, {old} another number; remove {to} and try again.")
+    old, since = target.index, _written_up_to(cluster, target.index)
+    _copy(cluster, old, to, dropped)
+    with writes_blocked(cluster, target, store, catalogue) as block:
+        _map_what_is_new(cluster, old, to, dropped)
+        _copy(cluster, old, to, dropped, {"range": {"_seq_no": {"gt": since}}})
+        documents = _without_gone(cluster, old, to)
         actions = [
             {"remove": {"index": old, "alias": target.name, "must_exist": True}},
             {"add": {"index": to, "alias": target.name, **_alias_options(target)}},
         ]
         cluster.call("POST", "/_aliases", body={"actions": actions}, doing=f"switching the alias {target.name}")
-        moved = True
-    finally:
-        if not moved:
-            body = {"index": {"blocks.write": None}}
-            cluster.call("PUT", f"/{old}/_settings", body=body, doing=f"letting {old} take writes again")
+        block.stays = True
+    return documents
+
+
+def _written_up_to(cluster: Cluster, index: str) -> int:
+    """The number of a write before which none is missing in a copy that begins now, whatever the shard."""
+    params = {"level": "shards"}
+    answer = cluster.call("GET", f"/{index}/_stats/docs", params=params, doing=f"looking at the writes to {index}")
+    copies = [copy for shard in answer["indices"][index]["shards"].values() for copy in shard]
+    return min(int(copy["seq_no"]["local_checkpoint"]) for copy in copies if copy["routing"]["primary"])
+
+
+def _map_what_is_new(cluster: Cluster, old: str, to: str, dropped: Collection[str]) -> None:
+    """Fields that the old index has got while it was copied are the same kind of field in the copy."""
+    state = read_index(cluster, old)
+    fields = {name: one for name, one in state.properties.items() if name not in dropped} if state else {}
+    cluster.call("PUT", f"/{to}/_mapping", body={"properties": fields}, doing=f"adding fields to {to}")
+
+
+def _without_gone(cluster: Cluster, old: str, to: str) -> int:
+    """Remove from the copy what the old index has no more; the number of documents that both have."""
+    everything: dict[str, Any] = {"match_all": {}}
+    documents = count(cluster, old, everything)
+    if count(cluster, to, everything) != documents:
+        ids = (hit["_id"] for hit in scroll(cluster, to, everything))
+        while batch := list(islice(ids, _BATCH)):
+            gone = set(batch) - ids_there(cluster, old, batch)
+            query = {"query": {"ids": {"values": sorted(gone)}}}
+            if gone:
+                cluster.call("POST", f"/{to}/_delete_by_query", body=query, doing=f"removing documents from {to}")
+    if (found := count(cluster, to, everything)) != documents:
+        raise CheckFailedError(f"{to} has {found} documents, {old} {documents}; remove {to} and try again.")
     return documents
 
 
@@ -74,13 +111,16 @@ def _kept(target: Target, dropped: Collection[str]) -> set[str]:
     return set(target.state.properties) - set(dropped)
 
 
-def _copy(cluster: Cluster, old: str, to: str, dropped: Collection[str]) -> None:
-    """Copy by the cluster's own reindex, over whatever a copy that died has left: the old index took writes after it.
+def _copy(
+    cluster: Cluster, old: str, to: str, dropped: Collection[str], query: Mapping[str, Any] | None = None
+) -> None:
+    """Copy by the cluster's own reindex, everything or what a query finds, over whatever is there already.
 
     A reindex reads what a search sees, so the last writes are made visible first.
     """
     refresh(cluster, old)
-    body = {"source": {"index": old, "_source": {"excludes": sorted(dropped)}}, "dest": {"index": to}}
+    source = {"index": old, "_source": {"excludes": sorted(dropped)}, **({"query": query} if query else {})}
+    body = {"source": source, "dest": {"index": to}}
     doing = f"copying {old} to {to}"
     task = cluster.call("POST", "/_reindex", body=body, params={"wait_for_completion": "false"}, doing=doing)["task"]
     while not (answer := cluster.call("GET", f"/_tasks/{task}", doing=doing))["completed"]:

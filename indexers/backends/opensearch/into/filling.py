@@ -8,7 +8,7 @@ a death costs nothing, and the same call goes on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -93,7 +93,7 @@ def fill(cluster: Cluster, target: Target, name: str, mirror: Mirror) -> Filled:
 
 
 def _changes(cluster: Cluster, index: str, name: str, mirror: Mirror, sweep: _Sweep) -> Iterator[tuple[Seen, Document]]:
-    for hit in _scroll(cluster, index, {"bool": {"must_not": {"exists": {"field": name}}}}):
+    for hit in scroll(cluster, index, {"bool": {"must_not": {"exists": {"field": name}}}}):
         id_ = hit["_id"]
         place = mirror.ids.find(id_)
         if place < 0:
@@ -107,7 +107,7 @@ def _changes(cluster: Cluster, index: str, name: str, mirror: Mirror, sweep: _Sw
             sweep.bare += 1
 
 
-def _scroll(cluster: Cluster, index: str, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def scroll(cluster: Cluster, index: str, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Every hit of a query, as of one moment, with the number of its last change."""
     body = {"size": _PAGE, "query": query, "sort": ["_doc"], "_source": False, "seq_no_primary_term": True}
     doing = f"reading the documents of {index}"
@@ -134,10 +134,15 @@ def _absent(cluster: Cluster, index: str, mirror: Mirror) -> Iterator[str]:
     """Ids of the snapshot that the index has no document of, in order."""
     ids = (mirror.id_of(place) for place in range(len(mirror)))
     while batch := list(islice(ids, _PAGE)):
-        query = {"size": len(batch), "query": {"ids": {"values": batch}}, "_source": False}
-        answer = cluster.call("POST", f"/{index}/_search", body=query, doing=f"looking for documents of {index}")
-        there = {hit["_id"] for hit in answer["hits"]["hits"]}
+        there = ids_there(cluster, index, batch)
         yield from (id_ for id_ in batch if id_ not in there)
+
+
+def ids_there(cluster: Cluster, index: str, ids: Sequence[str]) -> set[str]:
+    """Those of some ids that the index has a document of."""
+    query = {"size": len(ids), "query": {"ids": {"values": list(ids)}}, "_source": False}
+    answer = cluster.call("POST", f"/{index}/_search", body=query, doing=f"looking for documents of {index}")
+    return {hit["_id"] for hit in answer["hits"]["hits"]}
 
 
 def check_values(cluster: Cluster, target: Target, name: str, mirror: Mirror, places: frozenset[int]) -> int:
