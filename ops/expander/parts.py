@@ -34,6 +34,8 @@ class Parts:
             "item": pair.item and pair.item.snapshot,
             "query": pair.query and pair.query.snapshot,
             "pair_matches": pair.matches,
+            "pair_seen_seconds_ago": self.follower.seen_ago,
+            "pair_problem": self.follower.problem or None,
             "cache": self.cache is not None,
             "model": self.models.state,
         }
@@ -60,7 +62,8 @@ def make_parts(workspace: Workspace) -> Parts:
     # A new pair may be of new data: every model is made from the configuration, read anew.
     models = Models(lambda: Workspace(settings), serving, metrics, settings.keywords.k_max)
     follower = Follower(index.pair, models.follow, serving.follow_seconds, metrics)
-    return Parts(serving, metrics, cache, index, models, follower, Expander(cache, index, models, serving, metrics))
+    expander = Expander(cache, index, models, serving, metrics, settings.keywords.k_max)
+    return Parts(serving, metrics, cache, index, models, follower, expander)
 
 
 def make_index(workspace: Workspace, metrics: Metrics) -> QueryIndex:
