@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from cogr.serving_settings import ServingSettings
@@ -26,6 +27,8 @@ class Parts:
     models: Models
     follower: Follower
     expander: Expander
+    closing: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
+    """What else is to be closed with them."""
 
     def state(self) -> dict[str, Any]:
         """For /readyz: what is followed and what answers; no secrets, no addresses."""
@@ -42,6 +45,8 @@ class Parts:
 
     async def close(self) -> None:
         """Give up what is under way and close every connection."""
+        for close in self.closing:
+            await close()
         await self.expander.close()
         await self.models.close()
         await self.index.close()
