@@ -45,7 +45,7 @@ def settings_schema() -> dict[str, Any]:
         _strip(table)
     tables["Settings"]["required"] = ["dataset", "store"]
     # A relative folder would lie in the read-only image.
-    tables["Settings"]["properties"]["store"]["pattern"] = "^(/.|[a-z][a-z0-9+.-]*://.)"
+    tables["Settings"]["properties"]["store"]["pattern"] = r"^(/|[a-z][a-z0-9+.-]*://)[^\x00-\x1f]+$"
     return {f"settings.{name}": table for name, table in tables.items()}
 
 

@@ -53,6 +53,12 @@ class ServingSettings(Table):
     backlog: int = Field(
         10_000, ge=0, description="Unanswered queries kept in Redis for cogr-ops backlog, as text; 0 keeps none"
     )
+    read_timeout: float = Field(
+        5.0,
+        gt=0,
+        le=60,
+        description="Seconds that a request's head may take to arrive, and then its body; an idle connection is closed after as long",
+    )
     max_requests: int = Field(
         256, ge=1, description="Requests looked up at once; more are answered at once with the bare query"
     )

@@ -34,6 +34,7 @@ def main() -> None:
             take = _Camera(browser, f"{started.url}/playground/")
             take("search", 1120, 1180, "light")
             take("item", 1120, 900, "dark", "#hits .title", "#item[open] h3")
+            take("queries", 1120, 900, "light", "#all", "#queries-found tbody tr")
             take("phone", 390, 900, "light")
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import importlib.util
-import socket
+import signal
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cogr.errors import MissingExtraError, ServiceError
+from cogr.errors import MissingExtraError
 from indexers import console
 from indexers.options import Call, ConfigOption, SetOption, VerboseOption, common_options, set_verbosity
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 PAUSE = 10.0
 """Seconds between two looks at the backlog."""
-NEEDED = ("aiohttp", "circuitbreaker", "fastapi", "limits", "prometheus_client", "redis", "uvicorn")
 
 
 def serve(
@@ -69,7 +69,9 @@ def backlog(
 
 def check_installed() -> None:
     """Raises MissingExtraError."""
-    if any(importlib.util.find_spec(name) is None for name in NEEDED):
+    from ops.doctor import EXTRAS
+
+    if any(importlib.util.find_spec(name) is None for name in EXTRAS["serve"]):
         raise MissingExtraError("The query expander", "serve")
 
 
@@ -91,37 +93,24 @@ def run(workspace: Workspace, *, playground: bool = False) -> None:
 
     Raises:
         ServiceError: the address can't be listened on.
+        KeyboardInterrupt: told by Ctrl-C.
     """
-    import uvicorn
+    import uvloop
 
-    serving = workspace.settings.serving
-    try:
-        listening = socket.create_server((serving.host, serving.port), backlog=2048)
-    except OSError as error:
-        raise ServiceError(
-            f"Nothing can listen on {serving.host}:{serving.port} ({error.strerror}); choose another serving.port."
-        ) from error
-    # asyncio sees by the protocol's number that a socket is TCP, which this one has not: an answer's head and body would
-    # wait for one another's acknowledgement (40 ms).
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    loop = uvicorn.Config(app="", log_config=None).get_loop_factory()
-    with listening, asyncio.Runner(loop_factory=loop) as runner:
-        address = f"http://{serving.host}:{listening.getsockname()[1]}"
-        console.note(f"Expanding queries at {address}/expand")
-        if playground:
-            console.note(f"The playground is at {address}/playground/")
-        runner.run(_serve(workspace, listening, playground))
+    from ops.expander.server import free_address
+
+    address = free_address(workspace.settings.serving)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(workspace, address, playground))
 
 
-async def _serve(workspace: Workspace, listening: socket.socket, playground: bool) -> None:
-    import uvicorn
-
+async def _serve(workspace: Workspace, address: tuple[str, int], playground: bool) -> None:
     from ops.expander.app import create_app
-    from ops.expander.http11 import server_config
     from ops.expander.parts import make_parts
+    from ops.expander.server import serve
 
     parts = make_parts(workspace)
-    app = create_app(parts)
+    app = create_app(parts, playground=playground)
     if playground:
         from ops.playground.app import add_playground
 
@@ -129,4 +118,21 @@ async def _serve(workspace: Workspace, listening: socket.socket, playground: boo
     # What lives as long as the process need not be looked through at each collection of garbage.
     gc.collect()
     gc.freeze()
-    await uvicorn.Server(server_config(app)).serve(sockets=[listening])
+    told: set[signal.Signals] = set()
+
+    def begun(end: Callable[[], None]) -> None:
+        def stop(by: signal.Signals) -> None:
+            told.add(by)
+            end()
+
+        for one in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(one, stop, one)
+        host, port = address
+        url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        console.note(f"Expanding queries at {url}/expand")
+        if playground:
+            console.note(f"The playground is at {url}/playground/")
+
+    await serve(app, address, workspace.settings.serving, begun)
+    if signal.SIGINT in told:
+        raise KeyboardInterrupt

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
+from fastapi.responses import HTMLResponse, RedirectResponse
 from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect
 
@@ -23,10 +24,30 @@ log = logging.getLogger(__name__)
 _JSON = "application/json"
 _REFUSALS: dict[int | str, dict[str, Any]] = {
     401: {"model": Problem, "description": "The bearer token is missing or wrong"},
+    408: {"model": Problem, "description": "The body took too long to arrive"},
     413: {"model": Problem, "description": "The body is too large"},
     422: {"model": Problem, "description": "No valid request, too many queries, or too long a query"},
     429: {"model": Problem, "description": "Too many requests of one client"},
 }
+_ROOT_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+}
+_ROOT = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>CoGR query expander</title>
+<h1>CoGR query expander</h1>
+<p>It answers programs: <code>POST /expand</code> with <code>{"query": "green velvet sofa"}</code>.</p>
+<ul>
+<li><a href="openapi.json">openapi.json</a>: every request and answer
+<li><a href="readyz">readyz</a>: which pair of snapshots it follows
+<li><a href="metrics">metrics</a>: what it counts
+</ul>
+<p><code>docs/serving.md</code> describes the service. <code>cogr-ops serve --playground</code> has a page to search with.</p>
+</html>
+"""
 _BODY = {
     "requestBody": {
         "required": True,
@@ -51,8 +72,12 @@ class _Direct(APIRoute):
         return handler
 
 
-def create_app(parts: Parts) -> FastAPI:
-    """The application over its parts; it starts them and closes them."""
+def create_app(parts: Parts, *, playground: bool = False) -> FastAPI:
+    """The application over its parts; it starts them and closes them.
+
+    Args:
+        playground: whether `ops.playground` will be added, so that the root leads there instead of to the documentation.
+    """
     settings, door = parts.settings, Door(parts.settings)
 
     @asynccontextmanager
@@ -91,6 +116,18 @@ def create_app(parts: Parts) -> FastAPI:
         route_class_override=_Direct,
     )
 
+    _add_looks(app, parts, "playground/" if playground else "")
+    _add_refusals(app, parts)
+    return app
+
+
+def _add_looks(app: FastAPI, parts: Parts, page: str) -> None:
+    """What is asked by GET; the root leads to `page`, where there is one."""
+
+    @app.get("/", include_in_schema=False)
+    async def root() -> Response:
+        return RedirectResponse(page) if page else HTMLResponse(_ROOT, headers=_ROOT_HEADERS)
+
     @app.get("/healthz")
     async def healthz() -> dict[str, str]:
         """Whether the process lives."""
@@ -108,16 +145,22 @@ def create_app(parts: Parts) -> FastAPI:
         """Counts for Prometheus."""
         return Response(parts.metrics.page(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
+
+def _add_refusals(app: FastAPI, parts: Parts) -> None:
     @app.exception_handler(RefusedError)
     async def refused(_: Request, error: RefusedError) -> Response:
         parts.metrics.refused.labels(str(error.status)).inc()
         return Response(Problem(detail=error.detail).model_dump_json(), error.status, error.headers, media_type=_JSON)
 
+    @app.exception_handler(Exception)
+    async def bug(_: Request, error: Exception) -> Response:
+        parts.metrics.bugs.inc()
+        log.error("Something unexpected; the request was answered with 500.", exc_info=error)
+        return Response(Problem(detail="Something went wrong here.").model_dump_json(), 500, media_type=_JSON)
+
     @app.exception_handler(ClientDisconnect)
     async def gone(_: Request, __: ClientDisconnect) -> Response:
         return Response(status_code=400)
-
-    return app
 
 
 def _log(queries: list[str], expanded: Expanded, seconds: float) -> None:

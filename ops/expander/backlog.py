@@ -16,7 +16,7 @@ from cogr.records import Query
 from indexers.generators.base import Completion, Generator, Request
 from indexers.workspace import Workspace
 from ops.expander.cache import Cache
-from ops.expander.guard import AwayError
+from ops.expander.guard import AwayError, RubbishError
 from ops.expander.metrics import Metrics
 from ops.expander.pair import Pair
 from ops.expander.parts import make_index
@@ -65,7 +65,7 @@ async def _work_off(workspace: Workspace, generator: Generator, limit: int | Non
                 break
             await _answer(workspace, generator, cache, pair, texts, done)
             say(f"{done.answered} queries answered, {done.without} without keywords")
-    except AwayError as error:
+    except (AwayError, RubbishError) as error:
         raise ServiceError(f"The backlog can't be worked off: {error}; run the same command again later.") from error
     finally:
         await index.close()

@@ -5,6 +5,7 @@ Refusals name the limit and never repeat what was sent.
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 from collections.abc import Sequence
 
@@ -56,13 +57,17 @@ class Door:
             raise RefusedError(401, "Send the header Authorization: Bearer TOKEN.", www_authenticate="Bearer")
 
     async def _body(self, request: Request) -> bytes:
-        """The body, read no further than the limit."""
-        most, parts, size = self._settings.max_body_bytes, [], 0
-        async for part in request.stream():
-            size += len(part)
-            if size > most:
-                raise RefusedError(413, f"A request body has at most {most} bytes.", connection="close")
-            parts.append(part)
+        """The body, read no further and no longer than the limits."""
+        most, seconds, parts, size = self._settings.max_body_bytes, self._settings.read_timeout, [], 0
+        try:
+            async with asyncio.timeout(seconds):
+                async for part in request.stream():
+                    size += len(part)
+                    if size > most:
+                        raise RefusedError(413, f"A request body has at most {most} bytes.", connection="close")
+                    parts.append(part)
+        except TimeoutError:
+            raise RefusedError(408, f"A request body arrives within {seconds:g} seconds.", connection="close") from None
         return b"".join(parts)
 
     def _queries(self, body: bytes) -> tuple[list[str], bool]:

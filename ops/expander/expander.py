@@ -17,7 +17,7 @@ from typing import Literal
 
 from cachetools import TTLCache
 
-from cogr.keywords import self_keyword
+from cogr.keywords import cut_to_budget, normalise, self_keyword
 from cogr.serving_settings import ServingSettings
 from indexers.backends.opensearch.search import MAX_CLAUSES
 from indexers.publishing import with_self
@@ -61,13 +61,23 @@ class Expanded:
 
 
 class Expander:
-    """Expands queries; never raises and never waits beyond the deadline."""
+    """Expands queries; never raises and never waits beyond the deadline.
+
+    Args:
+        k_max: most keywords of a model's answer; a snapshot has a budget of its own.
+    """
 
     def __init__(
-        self, cache: Cache | None, index: QueryIndex, models: Models, settings: ServingSettings, metrics: Metrics
+        self,
+        cache: Cache | None,
+        index: QueryIndex,
+        models: Models,
+        settings: ServingSettings,
+        metrics: Metrics,
+        k_max: int,
     ) -> None:
         self._cache, self._index, self._models = cache, index, models
-        self._settings, self._metrics = settings, metrics
+        self._settings, self._metrics, self._k_max = settings, metrics, k_max
         self._hot: TTLCache[tuple[str, str], Expansion] = TTLCache(settings.hot_queries, settings.hot_seconds)
         self._flights: dict[tuple[str, str], asyncio.Future[Expansion]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -140,10 +150,15 @@ class Expander:
         except AwayError:
             return {}
         pairs = zip(texts, found, strict=True)
-        known = {text: _known(text, words, "cache") for text, words in pairs if words is not None}
+        known = {text: _known(text, self._cut(pair, words), "cache") for text, words in pairs if words is not None}
         for text, expansion in known.items():
             self._remember(pair, text, expansion)
         return known
+
+    def _cut(self, pair: Pair, words: Sequence[str]) -> Sequence[str]:
+        """Cached keywords as index and model give them, whoever wrote them: normalised, no more than the budget."""
+        most = max(self._k_max, pair.query.k_max if pair.query else 0)
+        return cut_to_budget((word for word in map(normalise, words) if word), most)
 
     def _flight(self, pair: Pair, text: str) -> asyncio.Future[Expansion] | None:
         """The flight that looks this text up, started unless it is under way; None when there are too many."""

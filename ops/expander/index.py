@@ -15,7 +15,7 @@ from cogr.serving_settings import ServingSettings
 from cogr.settings import OpenSearchSettings
 from cogr.snapshots import read_manifest
 from cogr.store import Store
-from indexers.backends.opensearch.mapping import IndexState, alias_name
+from indexers.backends.opensearch.mapping import alias_name
 from indexers.backends.opensearch.search import lookup_body
 from ops.expander.guard import Guard, RubbishError
 from ops.expander.metrics import Metrics
@@ -29,7 +29,7 @@ class QueryIndex(Protocol):
     """Where precomputed keywords are."""
 
     async def pair(self) -> Pair:
-        """What serves. Raises AwayError."""
+        """What serves. Raises AwayError, and RubbishError where an alias names an index that is not ours."""
         ...
 
     async def lookup(self, pair: Pair, text: str) -> tuple[str, ...] | None:
@@ -61,21 +61,21 @@ class ClusterIndex:
         path = f"/{','.join(self._aliases.values())}"
         params = {"ignore_unavailable": "true"}
 
-        async def ask() -> Pair:
-            return self._read_pair(await self._request("GET", path, params, None))
+        async def ask() -> Mapping[str, Any]:
+            return _mapping(await self._request("GET", path, params, None))
 
-        return await self._guard.call(ask, self._seconds)
+        # Read outside of the guard: for an odd alias nobody leaves a cluster alone that answers.
+        return self._read_pair(await self._guard.call(ask, self._seconds))
 
-    def _read_pair(self, answer: Any) -> Pair:
+    def _read_pair(self, answer: Mapping[str, Any]) -> Pair:
         sides: dict[SideName, Side] = {}
-        for name, found in _mapping(answer).items():
-            state = IndexState.read(name, _mapping(found))
+        for name, found in answer.items():
+            aliases = _mapping(_mapping(found).get("aliases", {}))
             for side, alias in self._aliases.items():
-                if alias in state.aliases:
-                    if side in sides or not state.snapshot:
-                        raise RubbishError("an alias names several indexes, or one that is not ours")
-                    meta = state.meta
-                    sides[side] = Side(state.snapshot, name, int(meta["round"]), str(meta["normaliser"]))
+                if alias in aliases:
+                    if side in sides:
+                        raise RubbishError(f"the alias {alias} names several indexes")
+                    sides[side] = _read_side(name, _mapping(found))
         return Pair(sides.get("item"), sides.get("query"))
 
     async def lookup(self, pair: Pair, text: str) -> tuple[str, ...] | None:
@@ -95,6 +95,16 @@ class ClusterIndex:
 
     async def close(self) -> None:
         await self._client.close()
+
+
+def _read_side(name: str, found: Mapping[str, Any]) -> Side:
+    """What an index says of itself. Raises RubbishError when it is not one that `cogr-index` made."""
+    meta = _mapping(_mapping(found.get("mappings")).get("_meta"))
+    told = meta.get("snapshot"), meta.get("round"), meta.get("normaliser"), meta.get("k_max")
+    match told:
+        case (str(snapshot), int(round_), str(normaliser), int(k_max)) if snapshot:
+            return Side(snapshot, name, round_, normaliser, k_max)
+    raise RubbishError(f"the _meta of the index {name} is none of cogr-index's: publish a pair again")
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
@@ -155,7 +165,7 @@ class StoreIndex:
         if manifest.side == "query":
             # The first lookup of a process opens the snapshot and loads what pyarrow needs, which takes longer than a query may.
             self._backend.lookup("a query", snapshot=snapshot)
-        return Side(snapshot, "", manifest.round, manifest.normaliser)
+        return Side(snapshot, "", manifest.round, manifest.normaliser, manifest.k_max)
 
     async def lookup(self, pair: Pair, text: str) -> tuple[str, ...] | None:
         if pair.query is None:

@@ -55,6 +55,12 @@ class Metrics:
         self.followed = Gauge(
             "cogr_expander_pair_seen_timestamp_seconds", "When the serving pair was last seen", registry=self.registry
         )
+        self.unread = Counter(
+            "cogr_expander_pair_unread",
+            "Looks at the serving pair that failed, by kind of error; the pair before stayed",
+            ("error",),
+            registry=self.registry,
+        )
         self.bugs = Counter(
             "cogr_expander_bugs", "Errors that nobody expected; the log has their tracebacks", registry=self.registry
         )

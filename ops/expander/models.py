@@ -145,6 +145,11 @@ class Models:
         self._loading = asyncio.create_task(self._load(pair))
         self._loading.add_done_callback(self._loaded)
 
+    async def loaded(self) -> None:
+        """Wait until the model is ready, or is known to be none."""
+        if self._loading is not None:
+            await asyncio.wait({self._loading})
+
     async def close(self) -> None:
         """Let go of the model."""
         if self._loading is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from cogr.serving_settings import ServingSettings
@@ -26,6 +27,8 @@ class Parts:
     models: Models
     follower: Follower
     expander: Expander
+    closing: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
+    """What else is to be closed with them."""
 
     def state(self) -> dict[str, Any]:
         """For /readyz: what is followed and what answers; no secrets, no addresses."""
@@ -34,12 +37,16 @@ class Parts:
             "item": pair.item and pair.item.snapshot,
             "query": pair.query and pair.query.snapshot,
             "pair_matches": pair.matches,
+            "pair_seen_seconds_ago": self.follower.seen_ago,
+            "pair_problem": self.follower.problem or None,
             "cache": self.cache is not None,
             "model": self.models.state,
         }
 
     async def close(self) -> None:
         """Give up what is under way and close every connection."""
+        for close in self.closing:
+            await close()
         await self.expander.close()
         await self.models.close()
         await self.index.close()
@@ -60,7 +67,8 @@ def make_parts(workspace: Workspace) -> Parts:
     # A new pair may be of new data: every model is made from the configuration, read anew.
     models = Models(lambda: Workspace(settings), serving, metrics, settings.keywords.k_max)
     follower = Follower(index.pair, models.follow, serving.follow_seconds, metrics)
-    return Parts(serving, metrics, cache, index, models, follower, Expander(cache, index, models, serving, metrics))
+    expander = Expander(cache, index, models, serving, metrics, settings.keywords.k_max)
+    return Parts(serving, metrics, cache, index, models, follower, expander)
 
 
 def make_index(workspace: Workspace, metrics: Metrics) -> QueryIndex:

@@ -1,4 +1,4 @@
-"""The HTTP side of the playground: its files, five questions that the page asks, and headers that keep it to itself."""
+"""The HTTP side of the playground: its files, six questions that the page asks, and headers that keep it to itself."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ from ops.expander.pair import Pair
 from ops.expander.parts import Parts
 from ops.playground import live, views
 from ops.playground.catalogue import Catalogue
-from ops.playground.schema import Asked, BaselineAsk, ItemAsk, LiveAsk, SearchAsk, WorldAsk
+from ops.playground.listing import Listing
+from ops.playground.schema import Asked, BaselineAsk, ItemAsk, LiveAsk, QueriesAsk, SearchAsk, WorldAsk
 from ops.playground.snippets import snippets
 from ops.playground.views import Search, Words
 from ops.playground.world import World, snapshots_of
+from ops.playground.writers import Writers
 
 STATIC = Path(__file__).parent / "static"
 # Nothing of another origin, nothing inline, and no text that becomes markup.
@@ -67,6 +69,7 @@ def _create(workspace: Workspace, parts: Parts) -> FastAPI:
 
     answer("world", WorldAsk, answers.world)
     answer("search", SearchAsk, answers.search)
+    answer("queries", QueriesAsk, answers.queries)
     answer("baseline", BaselineAsk, answers.baseline)
     answer("item", ItemAsk, answers.item)
     answer("live", LiveAsk, answers.live)
@@ -95,6 +98,9 @@ class Answers:
     def __init__(self, workspace: Workspace, parts: Parts) -> None:
         self._workspace, self._parts = workspace, parts
         self._world = World(workspace)
+        self._listing = Listing(self._world)
+        self._writers = Writers(workspace, parts.settings)
+        parts.closing.append(self._writers.close)
 
     async def world(self, _: WorldAsk, __: str) -> dict[str, Any]:
         """The pairs to choose from, and what the data set holds."""
@@ -131,6 +137,10 @@ class Answers:
         ]
         return {"pairs": answers}
 
+    async def queries(self, ask: QueriesAsk, _: str) -> dict[str, Any]:
+        """The labelled queries, with how each pair does."""
+        return await asyncio.to_thread(self._listing.answer, ask)
+
     async def baseline(self, ask: BaselineAsk, _: str) -> dict[str, Any]:
         """The same query by the words of the items' text."""
         return await asyncio.to_thread(lambda: views.baseline(self._world.catalogue, ask.query, ask.cut, ask.size))
@@ -157,7 +167,7 @@ class Answers:
         return await asyncio.to_thread(search)
 
     async def _words(self, query: str, asked: Asked) -> Words:
-        """Keywords of a query: those given, else the expander's for what serves, else the pair's query snapshot's."""
+        """Keywords of a query: those given, else the expander's for what serves, else the pair's own, stored or by its model."""
         if asked.keywords is not None:
             normaliser = await asyncio.to_thread(self._normaliser, asked.item)
             return Words(with_self("", [self_keyword(text, normaliser) for text in asked.keywords]), "given")
@@ -167,8 +177,18 @@ class Answers:
             return Words(list(found.keywords), found.source, found.reason)
         stored = await asyncio.to_thread(self._stored, query, asked.query)
         normaliser = await asyncio.to_thread(self._normaliser, asked.item)
-        keywords = query_keywords(query, stored or (), normaliser)[:MAX_CLAUSES]
-        return Words(keywords, "none" if stored is None else "index", "unknown" if stored is None else "")
+        if stored is not None:
+            return Words(query_keywords(query, stored, normaliser)[:MAX_CLAUSES], "index")
+        written, reason = await self._written(self_keyword(query, normaliser), asked)
+        keywords = query_keywords(query, written or (), normaliser)[:MAX_CLAUSES]
+        return Words(keywords, "none" if written is None else "model", reason)
+
+    async def _written(self, text: str, asked: Asked) -> tuple[tuple[str, ...] | None, str]:
+        if not text:
+            return None, "empty"
+        opened = [await asyncio.to_thread(self._world.opened, id_) for id_ in (asked.item, asked.query) if id_]
+        item, query = opened[0].manifest, opened[1].manifest if asked.query else None
+        return await self._writers.ask(item, query, text)
 
     def _stored(self, query: str, snapshot: str | None) -> tuple[str, ...] | None:
         return self._world.opened(snapshot).keywords_of(query) if snapshot else None

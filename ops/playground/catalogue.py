@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from cogr.items import in_id_order
@@ -43,6 +43,23 @@ class Catalogue:
         """Ids of the items that are relevant for a query text; None when nobody labelled it."""
         query = self.labelled(text)
         return self.dataset.relevant[query.id] if query else None
+
+    def grades(self, text: str) -> Mapping[str, float]:
+        """Item id -> grade of a labelled text's judgements."""
+        query = self.labelled(text)
+        return self.dataset.judged.get(query.id, {}) if query else {}
+
+    def all_labelled(self) -> list[Query]:
+        """The labelled queries, the test queries first, those of one normalised text once."""
+        return list(self._queries.values())
+
+    def split_of(self, query: Query) -> str:
+        """The split of a labelled query."""
+        return self._splits[query.id]
+
+    @cached_property
+    def _splits(self) -> Mapping[str, str]:
+        return {query.id: split for split, queries in self.dataset.queries.items() for query in queries}
 
     def examples(self, count: int) -> list[str]:
         """Texts of labelled queries, spread evenly over the test queries where there are any."""

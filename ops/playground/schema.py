@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
@@ -35,6 +35,16 @@ class SearchAsk(_Ask):
     query: Text
     pairs: list[Asked] = Field(min_length=1, max_length=2)
     size: int = Field(20, ge=1, le=200)
+
+
+class QueriesAsk(_Ask):
+    """The labelled queries, with how each of one pair or two does."""
+
+    pairs: list[Asked] = Field(min_length=1, max_length=2)
+    shown: int = Field(0, ge=0, le=1, description="The pair whose figures sort")
+    match: Text = ""
+    sort: Literal["worst", "best", "change", "text"] = "worst"
+    size: int = Field(50, ge=1, le=1000)
 
 
 class BaselineAsk(_Ask):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,12 +10,14 @@ from typing import Any
 from pyroaring import BitMap
 
 from cogr.errors import DataError
-from cogr.metrics import SetLike, full_set
+from cogr.metrics import SetLike, full_set, ranked
 from ops.playground.catalogue import Catalogue
 from ops.playground.world import Opened
 
 _REACHING = 25
 _MISSED = 25
+DEPTH = 1000
+"""How far down an order is looked at."""
 
 
 @dataclass(frozen=True)
@@ -79,17 +81,20 @@ class Search:
         }
 
     def _judged(self, relevant: frozenset[str]) -> dict[str, Any]:
-        """P, R and F1 of the whole retrieved set, and relevant items that are not in it."""
-        places = [self.items.find(id_) for id_ in relevant]
-        known = [dense for dense in places if dense is not None]
-        # What this snapshot does not hold can't be retrieved: it gets a number behind all dense ids.
-        behind = range(len(self.items.mirror), len(self.items.mirror) + len(places) - len(known))
+        """Figures of the whole retrieved set and of its order, and relevant items that are not in it."""
         missed = [id_ for id_ in sorted(relevant) if not self.finds(id_)]
         return {
-            "figures": _figures(self.retrieved, BitMap([*known, *behind])),
+            "figures": _figures(self.retrieved, self.items.numbers_of(relevant)),
+            "ranks": ranks(self._ids(DEPTH), relevant, self._grades()),
             "missed": [{"id": id_, "title": self._title(id_)} for id_ in missed[:_MISSED]],
             "missed_total": len(missed),
         }
+
+    def _ids(self, size: int) -> Sequence[str]:
+        return self.items.mirror.search(self.words.keywords, size).ids
+
+    def _grades(self) -> Mapping[str, float]:
+        return self.catalogue.grades(self.query) if self.catalogue else {}
 
     def _title(self, id_: str) -> str:
         dense = self.items.find(id_)
@@ -104,19 +109,34 @@ def _figures(found: SetLike, relevant: SetLike) -> dict[str, float]:
     return full_set({"it": found}, {"it": relevant}).of("it")
 
 
+def ranks(ids: Sequence[str], relevant: frozenset[str], grades: Mapping[str, float]) -> dict[str, float | int | None]:
+    """How good an order is, whatever its length: nDCG@10 (by grades, where these are whole numbers), MRR@10, and the
+    rank of the first relevant item, counted from 1; None when it is not among the first `DEPTH`.
+    """
+    whole = bool(grades) and all(float(grade).is_integer() for grade in grades.values())
+    figures = ranked({"it": ids}, {"it": relevant}, cutoffs=(10,), grades={"it": grades} if whole else None).of("it")
+    first = next((rank for rank, id_ in enumerate(ids, 1) if id_ in relevant), None)
+    return {"ndcg": figures["nDCG@10"], "mrr": figures["MRR@10"], "first": first}
+
+
 def baseline(catalogue: Catalogue, query: str, cut: int, size: int) -> dict[str, Any]:
-    """BM25 over the words of the items' text: its best `size`, and figures of its best `cut`.
+    """BM25 over the words of the items' text: its best `size`, figures of its best `cut`, and ranks of its whole order.
 
     Raises MissingExtraError without the extra `statistical`.
     """
-    ranked = catalogue.lexical.rank(query, max(cut, size))
+    best = catalogue.lexical.rank(query, max(cut, size, DEPTH))
     relevant = catalogue.relevant(query)
-    cut_off = frozenset(item.id for item, _ in ranked[:cut])
+    cut_off = frozenset(item.id for item, _ in best[:cut])
     hits = [
         {"id": item.id, "title": item.title, "score": score, "relevant": relevant and item.id in relevant}
-        for item, score in ranked[:size]
+        for item, score in best[:size]
     ]
-    return {"hits": hits, "cut": len(cut_off), "figures": relevant and _figures(cut_off, relevant)}
+    return {
+        "hits": hits,
+        "cut": len(cut_off),
+        "figures": relevant and _figures(cut_off, relevant),
+        "ranks": relevant and ranks([item.id for item, _ in best[:DEPTH]], relevant, catalogue.grades(query)),
+    }
 
 
 def item(items: Opened, queries: Opened | None, catalogue: Catalogue | None, id_: str) -> dict[str, Any]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
+
+from pyroaring import BitMap
 
 from cogr.item_fields import fields_of
 from cogr.keywords import READABLE, self_keyword
@@ -47,6 +49,11 @@ class Opened:
         dense = self.mirror.ids.find(id_)
         return dense if dense >= 0 else None
 
+    def numbers_of(self, ids: Collection[str]) -> BitMap:
+        """Dense ids. What this snapshot does not hold can't be retrieved: it gets a number behind all of them."""
+        known = [dense for id_ in ids if (dense := self.find(id_)) is not None]
+        return BitMap([*known, *range(len(self.mirror), len(self.mirror) + len(ids) - len(known))])
+
     def keywords_of(self, text: str) -> tuple[str, ...] | None:
         """The keyword set of the first entity by id with this text, without the text itself; None when there is none."""
         own, mirror = self_keyword(text, self.manifest.normaliser), self.mirror
@@ -70,6 +77,7 @@ class Choice:
             "query": self.query and self.query.id,
             "round": self.item.round,
             "generator": str(self.item.generator.get("kind", "")),
+            "model": str(self.item.generator.get("model") or "").rstrip("/").rpartition("/")[2],
             "created": self.item.created,
             "serving": self.serving,
         }

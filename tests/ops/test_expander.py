@@ -25,7 +25,7 @@ from ops.expander.expander import Expanded, Expander, Expansion
 from ops.expander.guard import AwayError, Guard
 from ops.expander.metrics import Metrics
 from ops.expander.models import Models
-from ops.expander.pair import Pair
+from ops.expander.pair import Follower, Pair
 from ops.expander.pair import Side as PairSide
 from ops.expander.schema import OneAnswer, write
 from tests.commands import program
@@ -204,7 +204,7 @@ def test_a_rate_that_is_none_is_an_error() -> None:
 
 
 def pair(round_: int = 0, normaliser: str = NORMALISER) -> Pair:
-    return Pair(PairSide("item-x", "i", 0, NORMALISER), PairSide("query-x", "q", round_, normaliser))
+    return Pair(PairSide("item-x", "i", 0, NORMALISER, 30), PairSide("query-x", "q", round_, normaliser, 30))
 
 
 def test_a_pair_matches_when_round_and_normaliser_are_one() -> None:
@@ -212,6 +212,41 @@ def test_a_pair_matches_when_round_and_normaliser_are_one() -> None:
     assert not pair(round_=1).matches
     assert not pair(normaliser="other").matches
     assert not Pair(item=pair().item).matches
+
+
+def test_a_follower_outlives_every_error(caplog: pytest.LogCaptureFixture) -> None:
+    """Of reading, and of what is told of a new pair; what it followed stays, and counts as not seen."""
+    looks: list[Pair | Exception] = [pair(), KeyError("round"), KeyError("round"), AwayError("x"), pair(1), pair(1)]
+    told: list[Pair] = []
+
+    async def read() -> Pair:
+        look = looks.pop(0)
+        if isinstance(look, Exception):
+            raise look
+        return look
+
+    async def changed(found: Pair) -> None:
+        told.append(found)
+        if len(told) == 2:
+            raise RuntimeError("of a model")
+
+    async def drill() -> None:
+        metrics = Metrics()
+        follower, count = Follower(read, changed, 0.001, metrics), metrics.registry.get_sample_value
+        problems = []
+        for _ in range(6):
+            seen = count("cogr_expander_pair_seen_timestamp_seconds")
+            await follower.look()
+            problems.append(follower.problem)
+            assert (count("cogr_expander_pair_seen_timestamp_seconds") == seen) == bool(follower.problem)
+            assert follower.pair == (pair() if len(problems) < 6 else pair(1))
+        assert problems == ["", "KeyError", "KeyError", "KeyError", "RuntimeError", ""]
+        assert count("cogr_expander_bugs_total") == 3
+        assert count("cogr_expander_pair_unread_total", {"error": "KeyError"}) == 2
+
+    asyncio.run(drill())
+    said = [record.getMessage() for record in caplog.records]
+    assert [("(" in line, "again" in line) for line in said] == [(True, False), (True, False), (False, True)]
 
 
 def test_keys_differ_by_pair_and_hide_the_query_when_told() -> None:
@@ -276,7 +311,7 @@ class Slow:
 
 def made(index: Slow, **settings: float) -> Expander:
     serving, metrics = ServingSettings.model_validate(settings), Metrics()
-    return Expander(None, index, Models(None, serving, metrics, 30), serving, metrics)
+    return Expander(None, index, Models(None, serving, metrics, 30), serving, metrics, 30)
 
 
 def test_one_unknown_query_is_looked_up_once_whoever_asks() -> None:
@@ -307,7 +342,7 @@ def test_what_was_found_is_remembered_for_a_while_and_for_its_pair() -> None:
 
         assert [await ask("a", pair()), await ask("a", pair())] == [("index", 1), ("cache", 1)]
         # Another round's keywords are other ones.
-        later = Pair(PairSide("item-y", "i", 1, NORMALISER), PairSide("query-y", "q", 1, NORMALISER))
+        later = Pair(PairSide("item-y", "i", 1, NORMALISER, 30), PairSide("query-y", "q", 1, NORMALISER, 30))
         assert [await ask("a", later), await ask("a", later), await ask("a", pair())] == [
             ("index", 2),
             ("cache", 2),

@@ -14,7 +14,7 @@ from aiohttp import web
 from cogr.errors import SettingsError
 from cogr.fleet_settings import RedisSettings
 from cogr.settings import OpenSearchSettings
-from cogr.snapshots import Row
+from cogr.snapshots import Row, open_snapshot
 from indexers.backends.opensearch.client import Cluster
 from indexers.publishing import publish
 from indexers.workspace import Workspace
@@ -75,6 +75,22 @@ def test_rubbish_in_the_cache_is_no_answer(tmp_path: Path, valkey: RedisSettings
     with running(opened) as expander:
         answer = wait_for(lambda: (found := expander.expand("green couch"))["source"] != "none" and found)
         assert answer["source"] == "index"
+
+
+def test_what_others_cached_is_normalised_and_no_more_than_the_budget(
+    tmp_path: Path, valkey: RedisSettings, prefix: str
+) -> None:
+    opened = with_valkey(tmp_path, valkey, prefix, "keywords.k_max=20")
+    ids = serve_pair(opened)
+    budget = open_snapshot(opened.store, ids[1]).manifest.k_max
+    words = [" SOFA. ", "\u202esofa", "", "?!", "green couch", *(f"word {number}" for number in range(2000))]
+    key = f"{prefix}:expand:{ids[0]}:{ids[1]}:cogr-1:green couch"
+    redis.Redis.from_url(str(valkey.url)).set(key, json.dumps(words))
+    with running(opened) as expander:
+        wait_for(lambda: expander.parts.follower.pair.matches)
+        answer = expander.expand("green couch")
+    assert answer["source"] == "cache"
+    assert answer["keywords"] == ["green couch", "sofa", *(f"word {number}" for number in range(budget - 2))]
 
 
 def model(endpoint: FakeEndpoint) -> tuple[str, ...]:
@@ -164,6 +180,42 @@ def test_the_clause_finds_what_the_backend_finds(on_opensearch: Workspace, opens
         expected = on_opensearch.backend.search(answer["keywords"])
         assert [hit["_source"]["item_id"] for hit in found["hits"]["hits"]] == [hit.id for hit in expected.hits]
         assert expander.expand("nobody asked this")["reason"] == "unknown"
+
+
+ODD = [{}, {"snapshot": ""}, {"round": None}, {"round": "one"}, {"normaliser": ["cogr-1"]}, {"snapshot": {"a": 1}}]
+
+
+@pytest.mark.server
+def test_an_odd_meta_is_counted_and_said_and_following_goes_on(
+    on_opensearch: Workspace, opensearch: OpenSearchSettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    ids = serve_pair(on_opensearch)
+
+    def says(index: str, meta: dict[str, object]) -> None:
+        Cluster(opensearch).call("PUT", f"/{index}/_mapping", body={"_meta": meta}, doing="spoiling")
+
+    with running(on_opensearch) as expander:
+        wait_for(lambda: expander.parts.follower.pair.matches)
+        index = expander.parts.follower.pair.query.index
+        found = Cluster(opensearch).call("GET", f"/{index}", doing="reading")[index]["mappings"]["_meta"]
+        for odd in ODD:
+            says(index, {**found, **odd} if odd else {})
+            wait_for(lambda: expander.parts.follower.problem == "RubbishError")
+            ready = expander.client.get("/readyz")
+            assert (ready.status_code, ready.json()["pair_problem"]) == (200, "RubbishError")
+            assert expander.expand("green couch")["source"] in ("index", "cache")
+            counted = expander.metric("cogr_expander_pair_unread_total", error="RubbishError")
+            wait_for(lambda: expander.metric("cogr_expander_pair_unread_total", error="RubbishError") > counted + 5)  # noqa: B023
+            says(index, found)
+            wait_for(lambda: not expander.parts.follower.problem)
+        assert expander.metric("cogr_expander_upstream_open", upstream="opensearch") == 0
+        later = serve_pair(on_opensearch, round_=1)
+        wait_for(lambda: list(expander.expand("green couch")["snapshots"].values()) == later)
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    (first, *_), (again, *_) = ([one for one in said if words in one] for words in ("can't be read (", "read again"))
+    assert index in first
+    assert ":".join(ids) in first
+    assert ":".join(ids) in again
 
 
 @pytest.mark.server

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from math import log2
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,12 @@ import httpx
 import pytest
 
 from cogr.settings import OpenSearchSettings
+from cogr.snapshots import Row
+from indexers.publishing import publish
 from indexers.searching import search
 from ops.playground.snippets import snippets
-from tests.ops.expander_worlds import Running, running, wait_for
+from ops.playground.views import ranks
+from tests.ops.expander_worlds import Running, freeze, running, wait_for
 from tests.ops.playground_worlds import HOSTILE, two_rounds, workspace
 
 
@@ -91,9 +95,66 @@ def test_figures_are_of_the_whole_retrieved_set(page: Page) -> None:
     answer = page.search("green sofa", size=1)
     # Found are a, b and d; relevant are a, b and new, which this snapshot does not hold.
     assert answer["figures"] == pytest.approx({"p": 2 / 3, "r": 2 / 3, "f1": 2 / 3})
+    assert answer["ranks"] == pytest.approx({"ndcg": 0.765, "mrr": 1.0, "first": 1}, abs=1e-3)
     assert [hit["relevant"] for hit in answer["hits"]] == [True]
     assert answer["missed"] == [{"id": "new", "title": "Loveseat"}]
     assert "figures" not in page.search("velvet things")
+
+
+def test_ranks_are_of_the_order_by_the_grades() -> None:
+    relevant = frozenset({"b", "d"})
+    told = ranks(["a", "b", "c", "d"], relevant, {"b": 1, "d": 3})
+    assert told["ndcg"] == pytest.approx((1 / log2(3) + 3 / log2(5)) / (3 + 1 / log2(3)))
+    assert (told["mrr"], told["first"]) == (0.5, 2)
+    assert ranks(["a", "b"], relevant, {"b": 0.5, "d": 1.0})["ndcg"] == ranks(["a", "b"], relevant, {})["ndcg"]
+    assert ranks(["a"], relevant, {}) == {"ndcg": 0.0, "mrr": 0.0, "first": None}
+
+
+def test_all_labelled_queries_are_listed_worst_first_and_found(page: Page) -> None:
+    both = [page.pair, page.earlier()]
+    told = page.ask("queries", pairs=both)
+    f1 = {row["text"]: row["f1"] for row in told["queries"]}
+    assert f1["green sofa"] == pytest.approx([2 / 3, 0.5])
+    assert (told["total"], told["split"]) == (2, "test")
+    assert [row["f1"][0] for row in told["queries"]] == sorted(one[0] for one in f1.values())
+    assert told["mean"] == pytest.approx([sum(one[at] for one in f1.values()) / 2 for at in (0, 1)])
+    for text, figures in f1.items():
+        assert page.search(text)["figures"]["f1"] == pytest.approx(figures[0])
+    by_b = page.ask("queries", pairs=both, shown=1, sort="best")["queries"]
+    assert [row["f1"][1] for row in by_b] == sorted((one[1] for one in f1.values()), reverse=True)
+    change = [abs(row["f1"][0] - row["f1"][1]) for row in page.ask("queries", pairs=both, sort="change")["queries"]]
+    assert change == sorted(change, reverse=True)
+    texts = [row["text"] for row in page.ask("queries", pairs=both[:1], sort="text")["queries"]]
+    assert texts == ["<b>bold</b> table", "green sofa"]
+    found = page.ask("queries", pairs=both, match="SOFA")
+    assert [row["text"] for row in found["queries"]] == ["green sofa"]
+    assert page.ask("queries", pairs=both, size=1)["total"] == 2
+    assert "reload" in page.ask("queries", 422, pairs=both, sort="fastest")["detail"]
+
+
+@pytest.mark.slow
+def test_an_unknown_query_gets_live_keywords_of_both_pairs(tmp_path: Path) -> None:
+    """The model that wrote a pair answers for it, whether it serves or not; a model of other data does not."""
+    shop = workspace(tmp_path, "serving.live=auto", "generator.name=extractive")
+    written_by = dict(shop.generator("query").fingerprint)
+    rows = [Row("q0", "green sofa", ("sofa",))]
+    pairs: list[dict[str, str]] = []
+    for round_, more in ((1, {}), (2, {}), (3, {"dataset_hash": "other"})):
+        items = [Row("a", "Velvet sofa, green", ("sofa", f"round {round_}"))]
+        frozen = {
+            side: freeze(shop, side, of, round_, **written_by | more) for side, of in (("item", items), ("query", rows))
+        }
+        pairs.append({side: snapshot.id for side, snapshot in frozen.items()})
+    publish(shop.backend, shop.store, list(pairs[0].values()))
+    with running(shop, playground=True) as started:
+        wait_for(lambda: started.parts.models.state == "extractive")
+        page = Page(started, pairs[0])
+        serving, other = page.ask("search", query="velvet table", pairs=pairs[:2])["pairs"]
+        assert (serving["source"], other["source"]) == ("model", "model")
+        assert [word["text"] for word in serving["keywords"]] == [word["text"] for word in other["keywords"]]
+        assert len(other["keywords"]) > 1
+        foreign = page.ask("search", query="velvet table", pairs=pairs[2:])["pairs"][0]
+        assert (foreign["source"], foreign["reason"]) == ("none", "unknown")
 
 
 def test_changed_keywords_change_the_set_and_its_figures(page: Page) -> None:
@@ -132,6 +193,9 @@ def test_the_baseline_is_cut_where_the_keywords_end(page: Page) -> None:
     found = page.ask("baseline", query="green sofa", cut=1, size=10)
     assert (found["cut"], len(found["hits"])) == (1, 2)
     assert found["figures"] == pytest.approx({"p": 1.0, "r": 1 / 3, "f1": 0.5})
+    assert (found["ranks"]["first"], found["ranks"]["mrr"]) == (1, 1.0)
+    # The order is that of the whole ranking, wherever the set is cut.
+    assert page.ask("baseline", query="green sofa", cut=0, size=10)["ranks"] == found["ranks"]
 
 
 @pytest.mark.parametrize("query", [*HOSTILE, "it's $(id) `id` \\ %s", "line\nbreak"])

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.slow
 expect = pytest.importorskip("playwright.sync_api", reason="NO PLAYWRIGHT: pip install playwright").expect
 PATIENCE = 120_000
 """Milliseconds."""
+RANKS = "nDCG@10 0.77 MRR@10 1.00 first relevant at rank 1"
 expect.set_options(timeout=PATIENCE)
 
 
@@ -75,12 +76,13 @@ def test_a_search_by_keyboard_with_changed_keywords(chromium: Any, shop: Running
         page.wait_for_selector("#baseline .hit")
         assert keywords(page) == ["green sofa", "sofa", "couch"]
         assert titles(page) == [TITLES["b"], TITLES["a"], TITLES["d"]]
-        assert figures(page) == "items 3 of 8 P 0.67 R 0.67 F1 0.67"
+        assert figures(page) == f"items 3 of 8 P 0.67 R 0.67 F1 0.67 {RANKS}"
+        assert "first relevant at rank 1" in " ".join(page.inner_text("#baseline-figures").split())
         assert page.inner_text("#missed summary") == "1 relevant item not found"
         page.get_by_role("button", name="sofa in 3 items").first.press("Space")
         expect(page.locator("#hits .hit")).to_have_count(2)
         assert (keywords(page), keywords(page, "false")) == (["green sofa", "couch"], ["sofa"])
-        assert figures(page) == "items 2 of 8 −1 P 1.00 +0.33 R 0.67 F1 0.80 +0.13"
+        assert figures(page) == f"items 2 of 8 −1 P 1.00 +0.33 R 0.67 F1 0.80 +0.13 {RANKS}"
         page.fill("#more", "Velvet, nothing else")
         page.press("#more", "Enter")
         expect(page.locator("#hits .hit")).to_have_count(3)
@@ -90,6 +92,57 @@ def test_a_search_by_keyboard_with_changed_keywords(chromium: Any, shop: Running
         assert keywords(page) == ["green sofa", "sofa", "couch"]
         page.keyboard.press("/")
         assert page.evaluate("document.activeElement.id") == "query"
+
+
+def test_a_slash_goes_to_the_query_and_is_typed_only_into_a_text_under_way(chromium: Any, shop: Running) -> None:
+    with opened(chromium, shop.url) as page:
+        assert page.evaluate("document.activeElement.id") == "query"
+        page.keyboard.press("/")
+        assert page.input_value("#query") == ""
+        page.keyboard.type("1/2 table")
+        assert page.input_value("#query") == "1/2 table"
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#baseline")
+        page.wait_for_selector("body[aria-busy=false]")
+        page.keyboard.press("/")
+        assert page.input_value("#query") == "1/2 table"
+        page.keyboard.type("green sofa")
+        assert page.input_value("#query") == "green sofa"
+        page.focus("#more")
+        page.keyboard.press("/")
+        assert (page.evaluate("document.activeElement.id"), page.input_value("#more")) == ("query", "")
+
+
+def test_all_labelled_queries_are_there_to_find_and_sort(chromium: Any, shop: Running) -> None:
+    with opened(chromium, shop.url, "green sofa") as page:
+        page.get_by_role("button", name="All 2 labelled queries").press("Enter")
+        rows = page.locator("#queries-found tbody tr")
+        expect(rows).to_have_count(2)
+        assert page.evaluate("document.activeElement.id") == "match"
+        figures = [float(text) for text in page.locator("#queries-found tbody td:nth-child(3)").all_inner_texts()]
+        assert figures == sorted(figures)
+        page.get_by_label("Sort A by").select_option("text")
+        expect(rows.first).to_contain_text("<b>bold</b> table")
+        page.keyboard.press("Escape")
+        page.get_by_role("button", name="All 2 labelled queries").click()
+        page.fill("#match", "bold/slash")
+        expect(rows).to_have_count(0)
+        page.fill("#match", "bold")
+        expect(rows).to_have_count(1)
+        assert "mean F1 of the test queries: A " in page.inner_text("#queries-said")
+        rows.get_by_role("button").press("Enter")
+        expect(page).to_have_title("<b>bold</b> table – CoGR playground")
+        expect(page.locator("#queries[open]")).to_have_count(0)
+
+
+def test_pairs_of_the_same_round_writer_and_minute_are_told_apart(chromium: Any, shop: Running) -> None:
+    with opened(chromium, shop.url, "green sofa") as page:
+        names = page.get_by_label("Snapshots of A").locator("option").all_inner_texts()
+        ids = page.locator(".pair .ids").all_inner_texts()
+        assert [
+            all(part.split("-")[-1][:6] in name for part in one.split(" · "))
+            for name, one in zip(names, ids, strict=True)
+        ] == [True, True]
 
 
 def test_the_focus_stays_where_a_user_moved_it(chromium: Any, shop: Running) -> None:
@@ -189,6 +242,10 @@ def test_it_is_accessible_and_fits(chromium: Any, shop: Running, scheme: str, wi
         assert sound()
         page.locator("#hits .title").first.click()
         page.wait_for_selector("#item[open]")
+        assert sound()
+        page.keyboard.press("Escape")
+        page.locator("#all").click()
+        page.wait_for_selector("#queries-found tbody tr")
         assert sound()
         red = page.evaluate("Number(getComputedStyle(document.body).backgroundColor.match(/[0-9]+/)[0])")
         assert (red < 128) == (scheme == "dark")

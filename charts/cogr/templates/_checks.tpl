@@ -1,6 +1,7 @@
 {{/* Combinations that can't work, each refused in one sentence that names the value. Types and unknown keys are the schema's. */}}
 {{- define "cogr.checks" -}}
 {{- $v := .Values }}
+{{- include "cogr.noPasswords" (dict "path" "settings" "values" $v.settings) }}
 {{- if and $v.worker.enabled (not $v.settings.redis.url) }}
 {{- fail "worker.enabled needs settings.redis.url: workers get their shards from Redis or Valkey; set it, or set worker.enabled=false." }}
 {{- end }}
@@ -107,6 +108,23 @@
 {{- range (get $v $component).extraEnv }}
 {{- if hasPrefix "COGR_" .name }}
 {{- fail (printf "%s.extraEnv has %s: settings belong to settings, secret ones to secretSettings." $component .name) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Everybody who may read ConfigMaps reads the settings: no URL with a password in it. Never prints the value. */}}
+{{- define "cogr.noPasswords" -}}
+{{- $path := .path }}
+{{- range $key, $value := .values }}
+{{- $name := printf "%s.%s" $path $key }}
+{{- if kindIs "map" $value }}
+{{- include "cogr.noPasswords" (dict "path" $name "values" $value) }}
+{{- else }}
+{{- range $one := ternary $value (list $value) (kindIs "slice" $value) }}
+{{- if and (kindIs "string" $one) (regexMatch "(?s)//.*@" $one) }}
+{{- fail (printf "%s has a user or a password in its URL, which would lie in a ConfigMap: take it out, set the user's own setting, and name the password's Secret in secretSettings." $name) }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -6,24 +6,24 @@
 {{- end }}
 
 {{- define "cogr.selector" -}}
-app.kubernetes.io/name: {{ default .root.Chart.Name .root.Values.nameOverride }}
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/name: {{ default .root.Chart.Name .root.Values.nameOverride | quote }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 {{- with .component }}
-app.kubernetes.io/component: {{ . }}
+app.kubernetes.io/component: {{ . | quote }}
 {{- end }}
 {{- end }}
 
 {{- define "cogr.labels" -}}
 {{ include "cogr.selector" . }}
 app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .root.Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service | quote }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" | quote }}
 {{- end }}
 
 {{/* metadata of one object: dict root component name */}}
 {{- define "cogr.metadata" -}}
-name: {{ include "cogr.fullname" .root }}{{ with .name }}-{{ . }}{{ end }}
-namespace: {{ .root.Release.Namespace }}
+name: {{ list (include "cogr.fullname" .root) .name | compact | join "-" | quote }}
+namespace: {{ .root.Release.Namespace | quote }}
 labels:
   {{- include "cogr.labels" . | nindent 2 }}
 {{- end }}
@@ -95,8 +95,8 @@ labels:
 - name: COGR_{{ $setting | replace "." "__" | upper }}
   valueFrom:
     secretKeyRef:
-      name: {{ .name }}
-      key: {{ .key }}
+      name: {{ .name | quote }}
+      key: {{ .key | quote }}
 {{- end }}
 {{- end }}
 {{- if and (has .component (list "jobs" "training")) .root.Values.monitoring.serviceMonitor.enabled (dig "metrics" "port" 0 .root.Values.settings | int) }}
@@ -110,7 +110,7 @@ labels:
 {{/* What the pods of every component share. dict root component of (the values that place it) spec (more of them) */}}
 {{- define "cogr.podSpec" -}}
 {{- $root := .root -}}
-serviceAccountName: {{ include "cogr.serviceAccountName" (dict "root" $root "component" .component) }}
+serviceAccountName: {{ include "cogr.serviceAccountName" (dict "root" $root "component" .component) | quote }}
 automountServiceAccountToken: false
 # A Service named cogr-... would put COGR_... variables into the pods, which are refused as unknown settings.
 enableServiceLinks: false
@@ -123,16 +123,16 @@ securityContext:
   fsGroup: 10001
   fsGroupChangePolicy: OnRootMismatch
   seccompProfile: {type: RuntimeDefault}
-terminationGracePeriodSeconds: {{ .of.terminationGracePeriodSeconds }}
+terminationGracePeriodSeconds: {{ .of.terminationGracePeriodSeconds | toJson }}
 {{- with $root.Values.image.pullSecrets }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .of.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- with .of.runtimeClassName }}
-runtimeClassName: {{ . }}
+runtimeClassName: {{ . | quote }}
 {{- end }}
 {{- with .of.nodeSelector }}
 nodeSelector:
@@ -171,26 +171,26 @@ capabilities: {drop: [ALL]}
 {{/* dict root configMap sharedMemory storeReadOnly */}}
 {{- define "cogr.volumes" -}}
 - name: config
-  configMap: {name: {{ .configMap | default (include "cogr.fullname" .root) }}}
+  configMap: {name: {{ .configMap | default (include "cogr.fullname" .root) | quote }}}
 - name: tmp
-  emptyDir: {}
+  emptyDir: {sizeLimit: {{ .root.Values.scratch.tmp | quote }}}
 - name: cache
-  emptyDir: {}
+  emptyDir: {sizeLimit: {{ .root.Values.scratch.cache | quote }}}
 {{- if and (include "cogr.storeIsFolder" .root) (not .noStore) }}
 - name: store
-  persistentVolumeClaim: {claimName: {{ include "cogr.storeClaim" .root }}}
+  persistentVolumeClaim: {claimName: {{ include "cogr.storeClaim" .root | quote }}}
 {{- end }}
 {{- with ternary "" .root.Values.data.existingClaim (.noStore | default false) }}
 - name: data
-  persistentVolumeClaim: {claimName: {{ . }}, readOnly: true}
+  persistentVolumeClaim: {claimName: {{ . | quote }}, readOnly: true}
 {{- end }}
 {{- with .root.Values.certificates.secretName }}
 - name: tls
-  secret: {secretName: {{ . }}}
+  secret: {secretName: {{ . | quote }}}
 {{- end }}
 {{- with .sharedMemory }}
 - name: shm
-  emptyDir: {medium: Memory, sizeLimit: {{ . }}}
+  emptyDir: {medium: Memory, sizeLimit: {{ . | quote }}}
 {{- end }}
 {{- end }}
 
@@ -199,10 +199,10 @@ capabilities: {drop: [ALL]}
 - {name: tmp, mountPath: /tmp}
 - {name: cache, mountPath: /cache}
 {{- if and (include "cogr.storeIsFolder" .root) (not .noStore) }}
-- {name: store, mountPath: {{ .root.Values.settings.store }}{{ if .storeReadOnly }}, readOnly: true{{ end }}}
+- {name: store, mountPath: {{ .root.Values.settings.store | quote }}{{ if .storeReadOnly }}, readOnly: true{{ end }}}
 {{- end }}
 {{- if and .root.Values.data.existingClaim (not .noStore) }}
-- {name: data, mountPath: {{ .root.Values.data.mountPath }}, readOnly: true}
+- {name: data, mountPath: {{ .root.Values.data.mountPath | quote }}, readOnly: true}
 {{- end }}
 {{- if .root.Values.certificates.secretName }}
 - {name: tls, mountPath: /etc/cogr/tls, readOnly: true}
@@ -214,9 +214,9 @@ capabilities: {drop: [ALL]}
 
 {{/* One container. dict root component of name image args (with the command first) resources sharedMemory storeReadOnly extra (YAML) */}}
 {{- define "cogr.container" -}}
-- name: {{ .name }}
-  image: {{ include "cogr.image" (dict "root" .root "image" .image) }}
-  imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+- name: {{ .name | quote }}
+  image: {{ include "cogr.image" (dict "root" .root "image" .image) | quote }}
+  imagePullPolicy: {{ .root.Values.image.pullPolicy | quote }}
   command: {{ list (first .args) | toJson }}
   args:
     {{- range rest .args }}
@@ -290,7 +290,8 @@ checksum/config: {{ include "cogr.config" .root | sha256sum }}
 
 {{/* The port that a URL names or means: dict url default */}}
 {{- define "cogr.portOf" -}}
-{{- $host := (urlParse .url).host -}}
+{{- /* Not by urlParse, which fails with the whole URL, a password in it too. */}}
+{{- $host := regexReplaceAll "(?s)[/?#].*" (regexReplaceAll "^[a-zA-Z0-9+.-]*://" .url "") "" -}}
 {{- if regexMatch ":[0-9]+$" $host }}{{ regexFind "[0-9]+$" $host }}
 {{- else if .default }}{{ .default }}
 {{- else }}{{ ternary 443 80 (hasPrefix "https" .url) }}{{ end }}
@@ -302,12 +303,12 @@ kind: HorizontalPodAutoscaler
 metadata:
   {{- include "cogr.metadata" . | nindent 2 }}
 spec:
-  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: {{ include "cogr.fullname" .root }}-{{ .component }}}
-  minReplicas: {{ .of.hpa.minReplicas }}
-  maxReplicas: {{ .of.hpa.maxReplicas }}
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: {{ printf "%s-%s" (include "cogr.fullname" .root) .component | quote }}}
+  minReplicas: {{ .of.hpa.minReplicas | toJson }}
+  maxReplicas: {{ .of.hpa.maxReplicas | toJson }}
   metrics:
     - type: Resource
-      resource: {name: cpu, target: {type: Utilization, averageUtilization: {{ .of.hpa.targetCPUUtilizationPercentage }}}}
+      resource: {name: cpu, target: {type: Utilization, averageUtilization: {{ .of.hpa.targetCPUUtilizationPercentage | toJson }}}}
 {{- end }}
 
 {{/* The port of workers and jobs for scrapes, as a container has it; nothing when it is off */}}

@@ -3,6 +3,7 @@
 import { ask, Refused } from "./asking.js";
 import { fill, find, foreign, keepFocus, make, many, show } from "./dom.js";
 import { showItem } from "./item.js";
+import { openQueries } from "./queries.js";
 import { showKeywords, Words } from "./keywords.js";
 import { showBaseline, showHits, showLive, showNoBaseline, showPairs, showRequest } from "./results.js";
 
@@ -146,7 +147,7 @@ const events = {
 };
 
 function listen() {
-  find("ask").addEventListener("submit", (event) => { event.preventDefault(); begin(find("query").value); });
+  find("ask").addEventListener("submit", (event) => { event.preventDefault(); begin(find("query").value); if (document.activeElement === find("query")) find("query").select(); });
   find("add").addEventListener("submit", async (event) => {
     event.preventDefault();
     const texts = find("more").value.split(SEPARATORS).filter((text) => text.trim());
@@ -160,14 +161,24 @@ function listen() {
   });
   find("further").addEventListener("click", () => { state.size = Math.min(200, state.size + PAGE); search(); });
   find("copy").addEventListener("click", copy);
-  // A click beside the dialog closes it.
-  find("item").addEventListener("click", (event) => { if (event.target === find("item")) find("item").close(); });
+  // A click beside a dialog closes it.
+  for (const dialog of [find("item"), find("queries")]) {
+    dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
+  }
   document.addEventListener("keydown", (event) => {
-    if (event.key !== "/" || event.target.closest("input, select, dialog")) return;
+    if (event.key !== "/" || event.ctrlKey || event.altKey || event.metaKey || event.isComposing || typed(event.target)) return;
     event.preventDefault();
+    find("query").focus();
     find("query").select();
   });
   window.addEventListener("popstate", () => fromAddress());
+}
+
+/** Whether a key belongs into what has the focus: not where a text box is empty or all its text is marked, as after a search. */
+function typed(target) {
+  if (target.closest("select, dialog")) return true;
+  const box = target.closest("input:not([type=radio])");
+  return box !== null && box.selectionEnd - box.selectionStart < box.value.length;
 }
 
 async function copy() {
@@ -197,7 +208,9 @@ function drawWorld() {
     button.addEventListener("click", () => begin(text));
     return button;
   });
-  fill(find("examples"), make("span", { className: "quiet" }, "Labelled queries"), shown);
+  const all = make("button", { type: "button", id: "all", className: "link" }, `All ${many(data?.queries ?? 0, "labelled query", "labelled queries")}`);
+  all.addEventListener("click", () => openQueries(state, events));
+  fill(find("examples"), all, shown);
   show(find("examples"), shown.length > 0 && pairs.length > 0);
   show(find("welcome"), pairs.length > 0);
   const told = [

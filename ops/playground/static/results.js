@@ -21,10 +21,12 @@ export function showPairs(state, choices, answers, events) {
   fill(find("pairs"), find("pairs").firstElementChild, cards);
 }
 
+/** A pair in a list, told from every other one: by the beginnings of the two content hashes, where all else is the same. */
 function name(choice) {
   const when = choice.created.replace("T", " ").slice(0, 16);
-  const parts = [choice.serving ? "serving" : "", choice.round ? `round ${choice.round}` : "", choice.generator || "imported", when];
-  return parts.filter(Boolean).join(" · ");
+  const writer = [choice.generator || "imported", choice.model].filter(Boolean).join(" ");
+  const hashes = [choice.item, choice.query].map((id) => id?.slice(-12, -6) ?? "no queries").join("+");
+  return [choice.serving ? "serving" : "", `round ${choice.round}`, writer, hashes, when].filter(Boolean).join(" · ");
 }
 
 function sum(answer) {
@@ -74,13 +76,17 @@ function bar(hit, best, words) {
 const empty = (text) => make("li", { className: "empty" }, text);
 
 const FIGURES = [["p", "P"], ["r", "R"], ["f1", "F1"]];
+const RANKS = [["ndcg", "nDCG@10"], ["mrr", "MRR@10"]];
 
 /** Size of the retrieved set and its figures, with what changed since the answer `before`. */
 function figures(list, found, before, beside) {
   const row = (label, value, places, old, more) => make("div", {}, make("dt", {}, label), make("dd", {}, decimals(value, places), more, change(value, old, places)));
   fill(list,
     row("items", found.total, 0, before?.total, beside),
-    found.figures ? FIGURES.map(([name, label]) => row(label, found.figures[name], 2, before?.figures?.[name])) : null);
+    found.figures ? FIGURES.map(([name, label]) => row(label, found.figures[name], 2, before?.figures?.[name])) : null,
+    found.ranks ? RANKS.map(([name, label]) => row(label, found.ranks[name], 2, before?.ranks?.[name])) : null,
+    found.ranks ? make("div", { className: "first" }, make("dt", {}, "first relevant"),
+      make("dd", {}, found.ranks.first === null ? "none" : `at rank ${count(found.ranks.first)}`)) : null);
 }
 
 function change(value, old, places) {
@@ -112,7 +118,7 @@ export function showBaseline(found, events) {
   });
   if (hits.length > found.cut) hits.splice(found.cut, 0, make("li", { className: "cut" }, "as many as the keywords find"));
   fill(find("baseline"), hits.length ? hits : empty("No item's text has one of these words."));
-  figures(find("baseline-figures"), { total: found.cut, figures: found.cut ? found.figures : null }, null, make("small", {}, " best ones"));
+  figures(find("baseline-figures"), { total: found.cut, figures: found.cut ? found.figures : null, ranks: found.ranks }, null, make("small", {}, " best ones"));
 }
 
 export function showNoBaseline(sentence) {
