@@ -72,8 +72,8 @@ def _split(name: str) -> Split:
 
 
 def _show(out: Console, payload: dict[str, Any]) -> None:
-    """The pair's figures, baselines below them."""
-    rows = [{"name": "keywords", **payload}, *payload.get("baselines", [])]
+    """The pair's figures, baselines below them, and what each figure is of."""
+    baselines = payload.get("baselines", [])
     names = ("p", "r", "f1", "mrr@10", "ndcg@10", "p@10", "r@100")
     table = Table(
         "",
@@ -81,11 +81,17 @@ def _show(out: Console, payload: dict[str, Any]) -> None:
         title=f"{payload['split']}: {payload['queries']} queries, {payload['backend']}",
         title_justify="left",
     )
-    for row in rows:
+    for row in ({"name": "keywords", **payload}, *baselines):
         table.add_row(row["name"], *(f"{row[name]:.4f}" if row.get(name) is not None else "" for name in names))
     out.print(table)
+    sets = "".join(f"; {row['name']}: of {row['sets']}" for row in baselines)
+    out.print(f"p, r, f1: of the whole retrieved set{sets}")
+    out.print(f"mrr, ndcg, p@10, r@100: of the whole ranking; ndcg gains are {_GAINS[payload['ndcg_gains']]}")
     out.print(f"{payload['item_snapshot']} with {payload['keywords_per_item']:.1f} keywords an item,")
     out.print(f"{payload['query_snapshot']} with {payload['keywords_per_query']:.1f} keywords a query")
+
+
+_GAINS = {"grades": "the grades of the labels", "binary": "1 for relevant items (the labels have one grade)"}
 
 
 @app.command()
