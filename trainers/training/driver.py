@@ -6,6 +6,7 @@ It holds no model and no data in memory for the stages: each reads the run folde
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 from cogr.errors import CheckFailedError, CogrError, ServiceError, SnapshotError, TrainingError, UserError
 from cogr.records import SIDES
 from cogr.snapshots import open_snapshot
+from indexers.console import INTERRUPTED
 from indexers.telemetry import metrics, traces
 from indexers.telemetry.stages import stage as told
 from indexers.workspace import Workspace
@@ -21,6 +23,7 @@ from trainers.training.publishing import publish_round
 from trainers.training.runs import Run
 from trainers.training.stage import OUT_OF_MEMORY
 from trainers.training.state import Round, StageName, State
+from trainers.training.waiting import waited_for
 from trainers.training.weights import check_model
 
 Say = Callable[[str], None]
@@ -101,8 +104,14 @@ class Driver:
             assert stage is not None
             self._say(f"round {current.number}, {stage}")
             side = next((known for known in SIDES if known in stage), "pair")
-            with told(stage, side, round=current.number):
-                self._do(stage)
+            try:
+                with told(stage, side, round=current.number), waited_for(self._say, current.number, stage):
+                    self._do(stage)
+            except KeyboardInterrupt:
+                self._say(
+                    f"{stage} of round {current.number} was under way: the same command does it again and goes on."
+                )
+                raise
             state = self.run.state()
         return state.rounds[-1]
 
@@ -115,6 +124,8 @@ class Driver:
         status = self._launcher.start(self.run.name, training, trains=trains, halvings=halvings)
         if status == 0 and self.run.state() != before:
             return None
+        if status in (INTERRUPTED, -signal.SIGINT):
+            raise KeyboardInterrupt
         if status == OUT_OF_MEMORY and not halvings and trains:
             self._say(f"{stage} ran out of memory: once more with half the micro batch")
             return self._do(stage, halvings=1)
