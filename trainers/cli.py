@@ -26,6 +26,7 @@ app.command()(commands.init)
 app.command()(commands.sft)
 app.command("round")(commands.round_)
 app.command("run")(commands.run_rounds)
+app.command()(commands.publish)
 app.command()(commands.status)
 app.command()(report)
 
@@ -43,18 +44,26 @@ def evaluate(
 ) -> None:
     """Precision, recall, F1 and rank metrics of any snapshot pair on one split, the same on every backend. Needs no torch.
 
-    An item snapshot that the backend does not have yet is pushed beside what serves; it serves nothing.
+    P, R and F1 are of the whole retrieved set (of BM25, the number of best items that serves the training queries best), rank
+    metrics of the whole ranking; nDCG takes grades where the labels have any. Splits are those of training: where the data
+    have no dev queries, a part of the training queries is dev (training.gate.dev_share). An item snapshot that the backend does not have yet is pushed beside what serves; it serves nothing.
     """
     from cogr.snapshots import open_snapshot
     from trainers.comparison import baseline_rows
     from trainers.evaluation import ensure_pushed
     from trainers.evaluation import evaluate as run_evaluation
+    from trainers.training.holdout import with_dev
+    from trainers.training.publishing import knows_dev
 
-    asked, workspace = _split(split), call.workspace
+    asked, workspace = _split(split), with_dev(call.workspace)
     items = open_snapshot(workspace.store, item) if item else workspace.serving("item")
     queries = open_snapshot(workspace.store, query) if query else workspace.serving("query")
     if ensure_pushed(workspace.backend, items):
         console.note(f"pushed {items.id} to {workspace.backend.name} beside what serves")
+    if asked == "dev" and knows_dev(workspace, items, queries):
+        console.note(
+            "This pair has learned from the labels of these dev queries: it does better by them than by new ones."
+        )
     found = run_evaluation(workspace.backend, workspace.dataset, items, queries, asked)
     payload = found.as_dict()
     if baselines:
