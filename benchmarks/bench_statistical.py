@@ -16,7 +16,7 @@ from pathlib import Path
 from _timing import Row, report
 
 from cogr.datasets import load_dataset
-from cogr.keywords import normalise
+from cogr.keywords import self_keyword
 from cogr.metrics import full_set
 from cogr.records import Dataset
 from indexers.generators.statistical.artefact import Artefact
@@ -63,12 +63,12 @@ def quality(name: str, dataset: Dataset, artefact: Artefact, least: float) -> Ro
     """Macro F1 of the whole retrieved set on the test queries, by exact matching; as a shortfall, so that less is better."""
     owners: dict[str, set[str]] = {}
     for item in dataset.items:
-        for keyword in {*artefact.item_keywords(item), normalise(item.title)} - {""}:
+        for keyword in {*artefact.item_keywords(item), self_keyword(item.title)} - {""}:
             owners.setdefault(keyword, set()).add(item.id)
     queries = dataset.queries["test"]
     found = artefact.query_keywords(queries)
     runs = {
-        query.id: frozenset().union(*(owners.get(word, ()) for word in {*keywords, normalise(query.text)}))
+        query.id: frozenset().union(*(owners.get(word, ()) for word in {*keywords, self_keyword(query.text)}))
         for query, keywords in zip(queries, found, strict=True)
     }
     relevant = {query.id: dataset.relevant[query.id] for query in queries}

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from cogr.datasets.building import UNKNOWN_ITEMS, UNKNOWN_QUERIES
-from cogr.keywords import normalise
+from cogr.keywords import self_keyword
 from cogr.records import SPLITS, Dataset, Query
 
 ENOUGH_TRAINING_QUERIES = 100
@@ -113,9 +113,9 @@ def inspect_dataset(dataset: Dataset) -> Report:
             "queries": _lengths(query.text for query in every),
         },
         duplicates=Duplicates(
-            titles=_repeats(normalise(item.title) for item in dataset.items),
+            titles=_repeats(self_keyword(item.title) for item in dataset.items),
             texts=_repeats(" ".join(item.text.casefold().split()) for item in dataset.items),
-            queries=_repeats(normalise(query.text) for query in every),
+            queries=_repeats(self_keyword(query.text) for query in every),
         ),
         overlap=_overlap(queries["train"], queries["test"]),
         untitled_items=sum(not item.title.strip() for item in dataset.items),
@@ -158,8 +158,8 @@ def _repeats(texts: Iterable[str]) -> int:
 
 
 def _overlap(train: Sequence[Query], test: Sequence[Query]) -> int:
-    known = {normalise(query.text) for query in train}
-    return sum(normalise(query.text) in known for query in test)
+    known = {self_keyword(query.text) for query in train}
+    return sum(self_keyword(query.text) in known for query in test)
 
 
 def _advise(dataset: Dataset) -> tuple[bool, str]:

@@ -1,6 +1,6 @@
-"""Keywords: one `normalise` for both sides and for serving, and `parse` for what a generator wrote.
+"""Keywords: one `normalise` for both sides and for serving, `parse` for what a generator wrote, `self_keyword` for an own text.
 
-Nothing here knows about models, snapshots or indexes. `normalise` has a version, `NORMALISER`, that goes into every
+Nothing here knows about models, snapshots or indexes. The rules have a version, `NORMALISER`, that goes into every
 snapshot's manifest: snapshots of different versions never meet.
 """
 
@@ -10,9 +10,13 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import accumulate
 
-NORMALISER = "cogr-1"
-"""Version of `normalise`. Any change of its output needs a new one."""
+NORMALISER = "cogr-2"
+"""Version of `normalise`, `self_keyword` and `parse`. Any change of their output needs a new one."""
+
+READABLE = ("cogr-1", NORMALISER)
+"""Versions whose snapshots this one still reads and serves, each with its own kind. In cogr-1 an own text kept its separators."""
 
 MAX_KEYWORD_CHARS = 256
 """Cap on a keyword's length in code points. `normalise` cuts there; `parse` drops what is longer, as a run-on."""
@@ -34,6 +38,9 @@ _THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 _FENCE = re.compile(r"^[ \t]{0,8}```.*$", re.MULTILINE)
 _LABEL = re.compile(r"^[\s{\[\"'*#]{0,20}(?:[\w ]{0,40} )?keywords?[\"'*]*\s*:", re.IGNORECASE)
 _DROPPED = {"Cc", "Cf", "Cs"}
+# What decoders write for bytes that are no character.
+_BROKEN = "\ufffd"
+_THINKING_TAG = re.compile("</?think>")
 
 
 def normalise(text: str) -> str:
@@ -70,6 +77,72 @@ def _strip_outer(text: str) -> str:
     return text.strip(_OUTER)[:MAX_KEYWORD_CHARS].strip(_OUTER)
 
 
+def self_keyword(text: str, version: str = NORMALISER) -> str:
+    """The keyword that an entity's own text is: `normalise`, in a form that `parse` keeps; "" when nothing is left.
+
+    What `parse` splits, cuts or drops at becomes a space, and words that loop are said twice, so that a completion can name
+    every entity: parse(k) == (k,) for each k != "". Idempotent. Never raises on any string.
+
+    Args:
+        version: of the snapshot that the keyword is for.
+    """
+    if version == "cogr-1":
+        return normalise(text)
+    text = text[:_READ_AT_MOST]
+    while True:
+        once = _without_loop(normalise(_untorn(text)))
+        if once == text:
+            return once
+        text = once
+
+
+def _untorn(text: str) -> str:
+    text = _THINKING_TAG.sub(" ", _SEPARATORS.sub(" ", text.replace(_BROKEN, " ")))
+    if match := _LABEL.match(text):
+        text = f"{text[: match.end() - 1]} {text[match.end() :]}"
+    return text
+
+
+def loops(keyword: str) -> bool:
+    """Whether a keyword says the same words three times in a row, as a model does that is stuck ("f blush blush blush eine").
+
+    Names say them twice at most ("duran duran", "new york new york"). Figures may repeat ("10 10 10 fertilizer").
+    """
+    return _first_loop(keyword.split(" ")) is not None
+
+
+def _first_loop(words: list[str]) -> tuple[int, int] | None:
+    """(place, length) of the first words that are said three times in a row; None where none are."""
+    # Most keywords have few words, and all of them different: the rest is slow, and rarely reached.
+    if len(words) - len(set(words)) < 2:
+        return None
+    telling = [word for word in words if _has_letter(word)]
+    if len(telling) - len(set(telling)) < 2:
+        return None
+    lettered = list(accumulate((place if _has_letter(word) else -1 for place, word in enumerate(words)), max))
+    for size in range(1, len(words) // 3 + 1):
+        same = 0
+        for place in range(len(words) - size):
+            same = same + 1 if words[place] == words[place + size] else 0
+            if same >= 2 * size and lettered[place] > place - size:
+                return place - 2 * size + 1, size
+    return None
+
+
+def _has_letter(word: str) -> bool:
+    return any(map(str.isalpha, word))
+
+
+def _without_loop(keyword: str) -> str:
+    """The keyword with one saying less of the first words that loop in it; as it is where none do."""
+    words = keyword.split(" ")
+    found = _first_loop(words)
+    if found is None:
+        return keyword
+    start, size = found
+    return " ".join(words[:start] + words[start + size :])
+
+
 @dataclass(frozen=True, slots=True)
 class Parsed:
     """What `parse_counted` found in one completion.
@@ -78,11 +151,15 @@ class Parsed:
         keywords: distinct normalised keywords in order of first occurrence.
         repeated: pieces that said an earlier keyword again.
         overlong: pieces dropped because they were longer than `MAX_KEYWORD_CHARS`.
+        broken: pieces dropped because of a replacement character (U+FFFD): a model wrote bytes that are no character.
+        looping: pieces dropped because they say the same words three times in a row, see `loops`.
     """
 
     keywords: tuple[str, ...]
     repeated: int
     overlong: int
+    broken: int = 0
+    looping: int = 0
 
 
 def parse_counted(completion: str) -> Parsed:
@@ -92,7 +169,7 @@ def parse_counted(completion: str) -> Parsed:
     text = _FENCE.sub("", text)
     text = _LABEL.sub("", text, count=1)
     found: dict[str, None] = {}
-    repeated = overlong = 0
+    repeated = overlong = broken = looping = 0
     for piece in _SEPARATORS.split(text):
         piece = piece.strip()
         if not piece:
@@ -100,12 +177,18 @@ def parse_counted(completion: str) -> Parsed:
         if _is_run_on(piece):
             overlong += 1
             continue
+        if _BROKEN in piece:
+            broken += 1
+            continue
         keyword = normalise(piece)
         if not keyword or _SEPARATORS.search(keyword):
             continue
+        if loops(keyword):
+            looping += 1
+            continue
         repeated += keyword in found
         found[keyword] = None
-    return Parsed(tuple(found), repeated, overlong)
+    return Parsed(tuple(found), repeated, overlong, broken, looping)
 
 
 def _is_run_on(piece: str) -> bool:

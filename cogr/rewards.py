@@ -19,7 +19,7 @@ from pyroaring import BitMap
 
 from cogr.bitmaps import to_array
 from cogr.errors import DataError, SettingsError
-from cogr.keywords import normalise, over_budget
+from cogr.keywords import over_budget, self_keyword
 from cogr.mirror import Mirror
 from cogr.records import Query
 
@@ -92,7 +92,7 @@ class World:
         return cls(
             items=items,
             relevant={query.id: items.bitmap_of_ids(relevant.get(query.id, ())) for query in queries},
-            own={query.id: normalise(query.text) for query in queries},
+            own={query.id: self_keyword(query.text) for query in queries},
             queries=query_mirror,
             k_max=k_max,
             beta=beta,

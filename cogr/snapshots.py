@@ -12,7 +12,7 @@ import tempfile
 import time
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from io import BufferedRandom
 from typing import Any
@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cogr.errors import SnapshotError
-from cogr.keywords import NORMALISER, normalise
+from cogr.keywords import NORMALISER, READABLE, self_keyword
 from cogr.records import Side
 from cogr.store import Store, storage_errors
 from cogr.strings import SortedStrings, Strings, StringsSpool
@@ -37,6 +37,8 @@ SCHEMA = pa.schema(
     ]
 )
 FORMAT = 1
+MIGRATION = "run cogr-index rebuild --no-publish for --side item and for --side query, then cogr-index publish with both in one call"
+"""What to do when snapshots are of two versions of the normaliser."""
 _ROWS = 16_384
 
 
@@ -48,16 +50,18 @@ class Row:
         id: the entity's id.
         text: its own text as it was given (query text, item title).
         keywords: its keyword set, distinct and normalised, in generation order, without the own text.
+        own: the own text as a keyword, by the rules of the snapshot that the row was read from; None for a new row.
     """
 
     id: str
     text: str
     keywords: tuple[str, ...]
+    own: str | None = field(default=None, compare=False, repr=False)
 
     @property
     def self_keyword(self) -> str:
         """The own text as a keyword; "" when nothing of it is left."""
-        return normalise(self.text)
+        return self_keyword(self.text) if self.own is None else self.own
 
 
 class Manifest(BaseModel):
@@ -152,8 +156,8 @@ class Snapshot:
     def rows(self, numbers: Collection[int] | None = None) -> Iterator[Row]:
         """The rows in id order (code points ascending), streaming; all, or those of these numbers, counted from 0."""
         for batch in self.batches() if numbers is None else self.sample(numbers):
-            columns = (batch[name].to_pylist() for name in ("id", "text", "keywords"))
-            yield from (Row(id_, text, tuple(words)) for id_, text, words in zip(*columns, strict=True))
+            columns = (batch[name].to_pylist() for name in ("id", "text", "self", "keywords"))
+            yield from (Row(id_, text, tuple(words), own) for id_, text, own, words in zip(*columns, strict=True))
 
     def sample(self, numbers: Collection[int]) -> Iterator[pa.RecordBatch]:
         """As `batches`, of the rows of these numbers alone: the whole file is read, but little of it decoded."""
@@ -197,7 +201,8 @@ class _Counts:
     """Content hash and counts of rows as they pass by."""
 
     def __init__(self) -> None:
-        self._sha = hashlib.sha256()
+        # Equal rows of two versions of the normaliser are two snapshots: their own texts match otherwise.
+        self._sha = hashlib.sha256(NORMALISER.encode())
         self.entities = self.keywords = self.empty = 0
         self._vocabulary = _Distinct()
         self._last: str | None = None
@@ -276,7 +281,7 @@ def _table(rows: list[Row]) -> pa.Table:
     columns = {
         "id": [row.id for row in rows],
         "text": [row.text for row in rows],
-        "self": [row.self_keyword for row in rows],
+        "self": [self_keyword(row.text) for row in rows],
         "keywords": [list(row.keywords) for row in rows],
     }
     return pa.Table.from_pydict(columns, schema=SCHEMA)
@@ -297,6 +302,7 @@ def _manifest(side: Side, counts: _Counts, file: BufferedRandom, provenance: Pro
         cut_to_budget=provenance.cut_to_budget,
         set_aside=provenance.set_aside,
         k_max=provenance.k_max,
+        normaliser=NORMALISER,
         prompt_hash=provenance.prompt_hash,
         generator=dict(provenance.generator or {}),
         dataset_hash=provenance.dataset_hash,
@@ -341,12 +347,13 @@ def open_snapshot(store: Store, snapshot_id: str, *, verify: bool = True) -> Sna
     """Open a snapshot, by default after comparing its file with the manifest's sha256.
 
     Raises:
-        SnapshotError: unknown, broken, of another format, or of another normaliser than this version's.
+        SnapshotError: unknown, broken, of another format, or of a normaliser that this version can't read.
     """
     manifest = read_manifest(store, snapshot_id)
-    if manifest.normaliser != NORMALISER:
+    if manifest.normaliser not in READABLE:
         raise SnapshotError(
-            f"Snapshot {snapshot_id} was written with normaliser {manifest.normaliser}, this version has {NORMALISER}; rebuild it."
+            f"Snapshot {snapshot_id} was written with normaliser {manifest.normaliser}, this version reads "
+            f"{' and '.join(READABLE)}; rebuild it."
         )
     snapshot = Snapshot(manifest, store)
     if verify:
@@ -375,7 +382,18 @@ def check_pair(item: Manifest, query: Manifest) -> None:
         raise SnapshotError(
             f"A pair is an item and a query snapshot, but {item.id} is {item.side} and {query.id} is {query.side}."
         )
-    if item.normaliser != query.normaliser:
-        raise SnapshotError(
-            f"Snapshots {item.id} and {query.id} have different normalisers ({item.normaliser}, {query.normaliser}); rebuild the older one."
-        )
+    check_normalisers({one.id: one.normaliser for one in (item, query)})
+
+
+def check_normalisers(normalisers: Mapping[str, str]) -> None:
+    """Refuse snapshots that can't be matched with one another.
+
+    Args:
+        normalisers: version of the normaliser by snapshot id.
+
+    Raises:
+        SnapshotError: there is more than one version.
+    """
+    if len(set(normalisers.values())) > 1:
+        spoken = " and ".join(f"{id_} ({normaliser})" for id_, normaliser in normalisers.items())
+        raise SnapshotError(f"{spoken} have different normalisers and can't be matched; {MIGRATION}.")

@@ -16,7 +16,7 @@ from cogr.differences import Difference, differences
 from cogr.mirror import Mirror
 from cogr.snapshots import Row, Snapshot
 from indexers.backends.mirrors import mirror_of
-from indexers.publishing import query_keywords
+from indexers.publishing import with_self
 
 DEPTH = 10
 """Ranks that are compared."""
@@ -91,13 +91,16 @@ def diff(before: Snapshot, after: Snapshot, other: Snapshot | None, *, top: int 
     """Compare two snapshots of one side.
 
     Args:
-        other: a snapshot of the other side, to search with (or in); None compares no results.
+        other: a snapshot of the other side, to search with (or in); None compares no results, and so does one of another
+            normaliser than either of the two.
         top: how many keywords, entities and queries are named.
         sample: queries that are searched, drawn by a fixed seed where there are more.
 
     Raises:
         SnapshotError: the snapshots are of two sides.
     """
+    if other is not None and len({one.manifest.normaliser for one in (before, after, other)}) > 1:
+        other = None
     counts, keywords = Counter[str](), Counter[str]()
     most: list[EntityChange] = heapq.nlargest(top, _entities(before, after, counts, keywords), key=_size)
     queries = list(_queries(before, after, other, sample)) if other is not None else []
@@ -164,7 +167,7 @@ def _queries(before: Snapshot, after: Snapshot, other: Snapshot, sample: int) ->
 
 
 def _query(mirrors: Sequence[Mirror], was: Row, now: Row) -> QueryChange:
-    words = [query_keywords(row.text, row.keywords) for row in (was, now)]
+    words = [with_self(row.self_keyword, row.keywords) for row in (was, now)]
     rankings = [mirror.search(some, DEPTH) for mirror, some in zip(mirrors, words, strict=True)]
     overlap = average_overlap(rankings[0].ids, rankings[1].ids)
     return QueryChange(now.id, now.text, round(overlap, 6), rankings[0].total, rankings[1].total)

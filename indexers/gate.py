@@ -17,7 +17,7 @@ from cogr.metrics import full_set
 from cogr.mirror import Mirror
 from cogr.records import SIDES, Dataset, Side, Split
 from cogr.settings import PublishSettings
-from cogr.snapshots import Snapshot, open_snapshot, read_manifest
+from cogr.snapshots import Snapshot, check_pair, open_snapshot, read_manifest
 from cogr.store import Store
 from indexers.backends.mirrors import mirror_of
 from indexers.generators.base import batched
@@ -84,7 +84,8 @@ def _path(item: str, query: str) -> str:
 def _f1(mirror: Mirror, dataset: Dataset, split: Split, query: Snapshot) -> float:
     asked = {one.id: one for one in dataset.require(split)}
     sets = {row.id: row.keywords for row in query.rows() if row.id in asked}
-    retrieved = {id_: mirror.retrieved(query_keywords(one.text, sets.get(id_, ()))) for id_, one in asked.items()}
+    words = {id_: query_keywords(one.text, sets.get(id_, ()), query.manifest.normaliser) for id_, one in asked.items()}
+    retrieved = {id_: mirror.retrieved(some) for id_, some in words.items()}
     relevant = {id_: _dense(mirror, dataset.relevant[id_]) for id_ in asked}
     return float(full_set(retrieved, relevant, {id_: one.weight for id_, one in asked.items()}).means["f1"])
 
@@ -185,6 +186,7 @@ def _pair(workspace: Workspace, split: Split | None, pair: Mapping[Side, str]) -
     if len(pair) < len(SIDES):
         return None
     item, query = (open_snapshot(workspace.store, pair[side]) for side in ("item", "query"))
+    check_pair(item.manifest, query.manifest)
     return measure(workspace.store, workspace.dataset, split, item, query)
 
 

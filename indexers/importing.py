@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from cogr.datasets.fields import check_text, id_field, text_field
 from cogr.datasets.reading import Place, json_records
 from cogr.errors import DataError, SnapshotError
-from cogr.keywords import NORMALISER, cut_to_budget, normalise, over_budget
+from cogr.keywords import NORMALISER, cut_to_budget, normalise, over_budget, self_keyword
 from cogr.records import Side
 from cogr.snapshots import Manifest, Provenance, Row, Snapshot, write_snapshot
 from cogr.store import Store
@@ -72,7 +72,8 @@ def _manifest(path: Path) -> Manifest | None:
         raise SnapshotError(f"{beside} is no manifest or broken; export again, or remove it.") from error
     if manifest.normaliser != NORMALISER:
         raise SnapshotError(
-            f"{path} was written with normaliser {manifest.normaliser}, this version has {NORMALISER}; rebuild the snapshot."
+            f"{path} was written with normaliser {manifest.normaliser}, this version has {NORMALISER}; rebuild the snapshot, or "
+            f"remove {manifest_beside(path)} to import its keywords as new ones."
         )
     return manifest
 
@@ -113,5 +114,5 @@ def _given(record: dict[str, Any], place: Place) -> list[str]:
 
 
 def _keywords(given: list[str], text: str) -> tuple[str, ...]:
-    own = normalise(text)
+    own = self_keyword(text)
     return tuple(word for word in dict.fromkeys(map(normalise, given)) if word and word != own)

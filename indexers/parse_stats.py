@@ -23,6 +23,8 @@ class ParseStats:
         keywords: distinct keywords, summed over completions.
         repeated: pieces that said an earlier keyword of their completion again.
         overlong: pieces dropped as run-ons.
+        broken: pieces dropped for their replacement characters.
+        looping: pieces dropped because they say the same words three times in a row.
         tokens: generated tokens.
     """
 
@@ -33,6 +35,8 @@ class ParseStats:
     keywords: int = 0
     repeated: int = 0
     overlong: int = 0
+    broken: int = 0
+    looping: int = 0
     tokens: int = 0
 
     def add(self, completion: Completion, parsed: Parsed | None = None) -> None:
@@ -45,6 +49,8 @@ class ParseStats:
         self.keywords += len(parsed.keywords)
         self.repeated += parsed.repeated
         self.overlong += parsed.overlong
+        self.broken += parsed.broken
+        self.looping += parsed.looping
         self.tokens += completion.tokens
 
     @property

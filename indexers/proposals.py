@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 
+from cogr.keywords import self_keyword
 from cogr.prompts import Prompt
 from cogr.records import Dataset, Entity, Item, Query, Side, self_text
 from cogr.settings import Settings
@@ -23,7 +24,7 @@ Proposal = tuple[str, float]
 """A title or keyword, and how sure its source is of it, 0 to 1."""
 
 SEPARATORS = {"bm25": "; ", "statistical": ", "}
-"""Titles may hold commas; keywords don't, and look in the prompt as they do in an answer."""
+"""Titles are long, and stand apart; keywords look in the prompt as they do in an answer."""
 
 _VERSION = 1
 _BATCH = 64
@@ -70,7 +71,9 @@ def _spell(text: str, sure: float, *, scored: bool) -> str:
 
 
 def by_bm25(items: Sequence[Item], entities: Sequence[Entity], size: int) -> Mapping[str, list[Proposal]]:
-    """Titles of the best items for a query's text or an item's title, never its own; sure is relative to the best score."""
+    """Titles of the best items for a query's text or an item's title, never its own; sure is relative to the best score.
+
+    Titles are spelled as the keywords that they are, so that what a model copies finds their items."""
     from indexers.lexical import Lexical
 
     lexical = Lexical(items)
@@ -78,7 +81,7 @@ def by_bm25(items: Sequence[Item], entities: Sequence[Entity], size: int) -> Map
     for entity in entities:
         ranked = lexical.rank(self_text(entity), size + 1)
         own = entity.id if isinstance(entity, Item) else None
-        others = [(item.title, score) for item, score in ranked if item.id != own][:size]
+        others = [(self_keyword(item.title), score) for item, score in ranked if item.id != own][:size]
         found[entity.id] = [(title, score / others[0][1]) for title, score in others]
     return found
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cogr.errors import CheckFailedError, SnapshotError
-from cogr.keywords import normalise
+from cogr.keywords import NORMALISER, self_keyword
 from cogr.records import SIDES, Side
 from cogr.snapshots import Manifest, Row, Snapshot, check_pair, open_snapshot, read_manifest
 from cogr.store import Store
@@ -47,7 +47,7 @@ def probes(
     draw = random.Random(seed)
     asking = queries or backend.serving().get(other_side(snapshot.side))
     if asking and snapshot.side == "item" and asking in store.list("snapshots"):
-        return [query_keywords(row.text, row.keywords) for row in _drawn(store, asking, count, draw)]
+        return [with_self(row.self_keyword, row.keywords) for row in _drawn(store, asking, count, draw)]
     words = mirror_of(store, snapshot).words
     return [draw.sample(words, min(len(words), draw.randint(1, 15))) for _ in range(count)] if words else []
 
@@ -158,6 +158,15 @@ def _switch(backend: Backend, manifests: Mapping[Side, Manifest]) -> Mapping[Sid
     return before
 
 
-def query_keywords(text: str, keywords: Sequence[str]) -> list[str]:
-    """S_q ∪ {q} as a search needs it: the normalised text first, then its keywords, each once."""
-    return [word for word in dict.fromkeys((normalise(text), *keywords)) if word]
+def query_keywords(text: str, keywords: Sequence[str], normaliser: str = NORMALISER) -> list[str]:
+    """S_q ∪ {q} as a search needs it: the text as a keyword first, then its keywords, each once.
+
+    Args:
+        normaliser: of the snapshot that is searched.
+    """
+    return with_self(self_keyword(text, normaliser), keywords)
+
+
+def with_self(own: str, keywords: Sequence[str]) -> list[str]:
+    """S ∪ {self}: an entity's own text as a keyword, where there is one, then its keywords, each once."""
+    return [word for word in dict.fromkeys((own, *keywords)) if word]

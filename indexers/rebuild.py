@@ -18,7 +18,7 @@ from pyroaring import BitMap
 
 from cogr.errors import StorageError
 from cogr.items import in_id_order
-from cogr.keywords import cut_to_budget, normalise, over_budget, parse_counted
+from cogr.keywords import cut_to_budget, over_budget, parse_counted, self_keyword
 from cogr.prompts import Prompt, Prompter
 from cogr.records import Entity, Side, self_text
 from cogr.snapshots import Provenance, Row, Snapshot, open_snapshot, write_snapshot
@@ -332,7 +332,7 @@ class _Assembly:
             return Row(entity.id, text, ())
         parsed = parse_counted(answer.text)
         self.stats.add(answer, parsed)
-        own = normalise(text)
+        own = self_keyword(text)
         keywords = tuple(keyword for keyword in parsed.keywords if keyword != own)
         # A generator that reads the collection may find that nothing is worth saying; a language model that says nothing failed.
         if not parsed.keywords and self.job.generator.reads == "prompt":

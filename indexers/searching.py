@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from cogr.errors import SnapshotError
-from cogr.keywords import cut_to_budget, parse
+from cogr.keywords import NORMALISER, cut_to_budget, parse
 from cogr.records import Query
 from cogr.snapshots import read_manifest
 from indexers.backends.base import Hit
@@ -64,9 +64,15 @@ def search(workspace: Workspace, text: str, *, size: int = 10, keywords: str | N
     if serving["item"] is None:
         raise SnapshotError("No item snapshot serves yet: run cogr-index rebuild --side item.")
     words, source = _keywords(workspace, text, keywords, serving["query"])
-    asked = query_keywords(text, words)
+    asked = query_keywords(text, words, _normaliser(workspace, serving["item"]))
     result = workspace.backend.search(asked, size=size, snapshot=serving["item"], explain=True)
     return Answered(text, asked, source, serving["item"], workspace.backend.name, result.total, result.hits)
+
+
+def _normaliser(workspace: Workspace, item: str) -> str:
+    """Of what serves; this version's own where another store published it."""
+    known = item in workspace.store.list("snapshots")
+    return read_manifest(workspace.store, item).normaliser if known else NORMALISER
 
 
 def _keywords(workspace: Workspace, text: str, given: str | None, queries: str | None) -> tuple[Sequence[str], Source]:

@@ -15,8 +15,9 @@ from typing import Any
 
 from cogr.datasets.changes import Changes, changes_of_ids, changes_of_log, changes_since, read_changes, read_ids
 from cogr.errors import SettingsError, SnapshotError
+from cogr.keywords import NORMALISER
 from cogr.records import Query, Side
-from cogr.snapshots import Snapshot, open_snapshot
+from cogr.snapshots import MIGRATION, Snapshot, open_snapshot
 from indexers.backends.checks import check_side
 from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.opensearch.drift import Drift
@@ -175,9 +176,16 @@ def _check_wishes(wishes: UpdateWishes) -> None:
 
 def _parent(workspace: Workspace, wishes: UpdateWishes) -> Snapshot:
     if wishes.parent is None:
-        return workspace.serving(wishes.side)
-    check_side(wishes.parent, wishes.side)
-    return open_snapshot(workspace.store, wishes.parent)
+        parent = workspace.serving(wishes.side)
+    else:
+        check_side(wishes.parent, wishes.side)
+        parent = open_snapshot(workspace.store, wishes.parent)
+    if parent.manifest.normaliser != NORMALISER:
+        raise SnapshotError(
+            f"Snapshot {parent.id} was written with normaliser {parent.manifest.normaliser} and this version writes "
+            f"{NORMALISER}, so an update would mix the two; {MIGRATION}."
+        )
+    return parent
 
 
 def find_changes(workspace: Workspace, wishes: UpdateWishes, parent: Snapshot) -> Changes:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from cogr.datasets import load_dataset
 from cogr.errors import SettingsError, SnapshotError
+from cogr.keywords import NORMALISER
 from cogr.prompts import Cut, Prompter, cut_by_estimate, cut_by_tokenizer
 from cogr.records import Dataset, Entity, Side
 from cogr.settings import GeneratorSettings, Settings, load_settings
-from cogr.snapshots import Snapshot, list_snapshots, open_snapshot
+from cogr.snapshots import Snapshot, check_normalisers, list_snapshots, open_snapshot, read_manifest
 from cogr.store import Store
 from indexers.proposals import SEPARATORS, search_results
 
@@ -117,7 +118,12 @@ class Workspace:
             raise SettingsError("generator.constrained needs the generator vllm or transformers, not openai.")
         if chosen.name not in _CAN_BE_CONSTRAINED:
             return None
-        return self.backend.serving().get("item") or self.snapshot(None, "item").id
+        serving = self.backend.serving().get("item")
+        if serving is not None and read_manifest(self.store, serving).normaliser == NORMALISER:
+            return serving
+        newest = self.snapshot(None, "item").manifest
+        check_normalisers({newest.id: newest.normaliser, "the query side to be written": NORMALISER})
+        return newest.id
 
     def search_results(self, side: Side, entities: Sequence[Entity]) -> Callable[[Entity], Sequence[str]] | None:
         """What the prompt variant `search` puts beside each of these entities; None where no prompt asks for it.

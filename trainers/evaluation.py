@@ -71,7 +71,7 @@ def retrieve(
             raise SnapshotError(
                 f"Snapshot {query.id} lacks the query {asked.id!r}: rebuild the query side without --limit, on the same data."
             )
-        words = query_keywords(asked.text, rows[asked.id].keywords)
+        words = query_keywords(asked.text, rows[asked.id].keywords, query.manifest.normaliser)
         yield asked.id, [hit.id for hit in backend.retrieved(words, side="item", snapshot=item.id).hits]
 
 

@@ -18,7 +18,7 @@ from cogr.datasets.fields import check_id, id_field, number_field, text_field
 from cogr.datasets.reading import Place, json_records, lines
 from cogr.errors import DataError
 from cogr.items import Items, ItemsSpool, in_id_order
-from cogr.keywords import normalise
+from cogr.keywords import self_keyword
 from cogr.records import SPLITS, Dataset, Entity, Item, Query, Side
 from cogr.strings import SortedStrings
 
@@ -210,7 +210,7 @@ def changes_of_log(path: Path, min_count: int, known: Collection[str]) -> Change
     spellings: dict[str, Counter[str]] = {}
     for number, line in lines(path):
         text, tab, count = line.strip().partition("\t")
-        if own := normalise(text):
+        if own := self_keyword(text):
             spellings.setdefault(own, Counter())[text.strip()] += _count(count, Place(path, number)) if tab else 1
     frequent = {own: some for own, some in spellings.items() if own not in known and some.total() >= min_count}
     upserts = {

@@ -17,14 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cogr.errors import CheckFailedError, SnapshotError
-from cogr.keywords import normalise
+from cogr.keywords import self_keyword
 from cogr.mirror import Mirror
 from cogr.records import SIDES, Side
-from cogr.snapshots import SCHEMA, Row, Snapshot, open_snapshot
+from cogr.snapshots import SCHEMA, Row, Snapshot, check_normalisers, open_snapshot
 from cogr.store import Store
 from cogr.strings import Strings
 from indexers.backends.base import Hit, Listed, Mismatch, Pushed, SearchResult, Verified
-from indexers.backends.checks import check_normalisers, check_side, mismatches, sample, side_of
+from indexers.backends.checks import check_side, mismatches, sample, side_of
 from indexers.backends.mirrors import mirror_folder, mirror_of
 
 _SERVING = "memory/serving.json"
@@ -37,11 +37,13 @@ class _Opened:
 
     Attributes:
         answers: own text and keywords of every query, for look-ups; empty for items.
+        normaliser: of the snapshot.
     """
 
     mirror: Mirror
     texts: Strings
     answers: pa.Table
+    normaliser: str
 
 
 class MemoryBackend:
@@ -160,8 +162,8 @@ class MemoryBackend:
 
     def lookup(self, text: str, *, snapshot: str | None = None) -> Sequence[str] | None:
         """Precomputed keywords of a query text; None when the query side does not hold it."""
-        table = self._opened(self._chosen("query", snapshot)).answers
-        own = normalise(text)
+        opened = self._opened(self._chosen("query", snapshot))
+        table, own = opened.answers, self_keyword(text, opened.normaliser)
         row = pc.index(table["self"], own).as_py() if own else -1
         return tuple(table["keywords"][row].as_py()) if row >= 0 else None
 
@@ -186,7 +188,7 @@ class MemoryBackend:
         snapshot = open_snapshot(self._store, snapshot_id)
         batches = snapshot.batches(_ANSWERS) if snapshot.side == "query" else ()
         answers = pa.Table.from_batches(batches, pa.schema([SCHEMA.field(name) for name in _ANSWERS]))
-        return _Opened(mirror_of(self._store, snapshot), snapshot.texts(), answers)
+        return _Opened(mirror_of(self._store, snapshot), snapshot.texts(), answers, snapshot.manifest.normaliser)
 
     def _chosen(self, side: Side, snapshot: str | None) -> str:
         """The snapshot to search: the named one, or the one that serves."""

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cogr.errors import GeneratorError
-from cogr.keywords import normalise, parse
+from cogr.keywords import parse
 from cogr.snapshots import Snapshot
 
 Tokens = NDArray[np.int32]
@@ -29,7 +29,7 @@ _CACHED_NODES = 50_000
 
 def known_keywords(items: Snapshot) -> list[str]:
     """Everything that a query may match in an item snapshot: its keywords and its items' own texts, sorted."""
-    found = {word for row in items.rows() for word in (*row.keywords, normalise(row.text))}
+    found = {word for row in items.rows() for word in (*row.keywords, row.self_keyword)}
     return sorted(found - {""})
 
 

@@ -17,10 +17,10 @@ from typing import Literal
 
 from cachetools import TTLCache
 
-from cogr.keywords import normalise
+from cogr.keywords import self_keyword
 from cogr.serving_settings import ServingSettings
 from indexers.backends.opensearch.search import MAX_CLAUSES
-from indexers.publishing import query_keywords
+from indexers.publishing import with_self
 from ops.expander.cache import Cache
 from ops.expander.guard import AwayError
 from ops.expander.index import QueryIndex
@@ -41,7 +41,7 @@ class Expansion:
     """One query's keywords.
 
     Attributes:
-        keywords: S_q ∪ {q}, the normalised query first; empty when nothing is left of it.
+        keywords: S_q ∪ {q}, the query as a keyword first; empty when nothing is left of it.
         source: where S_q comes from.
         reason: for the source none, why: nobody knows the query, the deadline came first, too much is going on, an upstream
             is away, or nothing is left of the query when it is normalised.
@@ -76,7 +76,7 @@ class Expander:
 
     async def expand(self, queries: Sequence[str], pair: Pair) -> Expanded:
         """Expand queries for one pair, within the deadline."""
-        texts = [normalise(query) for query in queries]
+        texts = [self_keyword(query, pair.normaliser) for query in queries]
         found = self._remembered(pair, texts) or await self._in_time(texts, pair)
         for expansion in found:
             self._metrics.queries.labels(expansion.source, expansion.reason).inc()
@@ -199,7 +199,7 @@ class Expander:
 
 
 def _known(text: str, words: Sequence[str], source: Source) -> Expansion:
-    return Expansion(query_keywords(text, words)[:MAX_CLAUSES], source)
+    return Expansion(with_self(text, words)[:MAX_CLAUSES], source)
 
 
 def _bare(text: str, reason: Reason) -> Expansion:

@@ -201,8 +201,8 @@ class Models:
         generator = workspace.generator("query", kind)
         if manifest is not None and not _same(generator.fingerprint, manifest.generator):
             raise SettingsError(
-                f"The generator {kind} of this configuration is not the one that wrote {manifest.id}: other data or other "
-                "options; use the configuration that the snapshot was built with."
+                f"The generator {kind} of this configuration is not the one that wrote {manifest.id}: other data, other "
+                "options or another version; use the configuration that the snapshot was built with, or rebuild both sides."
             )
         model = LocalModel(generator, workspace.prompter("query", kind), self._k_max, self._settings.model_concurrency)
         # The first answer fits or opens what the others answer from.

@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from cogr.keywords import NORMALISER
+from cogr.keywords import NORMALISER, READABLE
 from ops.expander.guard import AwayError
 from ops.expander.metrics import Metrics
 
@@ -38,10 +38,16 @@ class Pair:
 
     @property
     def matches(self) -> bool:
-        """Whether the query side's keywords may be searched for in the item side: same round, same normaliser as this program's."""
+        """Whether the query side's keywords may be searched for in the item side: same round, same normaliser, one that this program knows."""
         if self.item is None or self.query is None:
             return False
-        return self.item.round == self.query.round and self.item.normaliser == self.query.normaliser == NORMALISER
+        same = self.item.round == self.query.round and self.item.normaliser == self.query.normaliser
+        return same and self.item.normaliser in READABLE
+
+    @property
+    def normaliser(self) -> str:
+        """Of the item side, whose keywords a query is to meet; this program's own when there is none."""
+        return self.item.normaliser if self.item else NORMALISER
 
     @property
     def round(self) -> int:

@@ -13,10 +13,10 @@ from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel, ValidationError
 
 from cogr.errors import CogrError, SettingsError
-from cogr.keywords import normalise
+from cogr.keywords import self_keyword
 from indexers.backends.opensearch.mapping import alias_name, index_name
 from indexers.backends.opensearch.search import MAX_CLAUSES
-from indexers.publishing import query_keywords
+from indexers.publishing import query_keywords, with_self
 from indexers.workspace import Workspace
 from ops.expander.door import Door, RefusedError
 from ops.expander.pair import Pair
@@ -159,17 +159,22 @@ class Answers:
     async def _words(self, query: str, asked: Asked) -> Words:
         """Keywords of a query: those given, else the expander's for what serves, else the pair's query snapshot's."""
         if asked.keywords is not None:
-            return Words(query_keywords("", [normalise(text) for text in asked.keywords]), "given")
+            normaliser = await asyncio.to_thread(self._normaliser, asked.item)
+            return Words(with_self("", [self_keyword(text, normaliser) for text in asked.keywords]), "given")
         pair = self._parts.follower.pair
         if _serves(pair, asked):
             found = (await self._parts.expander.expand([query], pair)).expansions[0]
             return Words(list(found.keywords), found.source, found.reason)
         stored = await asyncio.to_thread(self._stored, query, asked.query)
-        keywords = query_keywords(query, stored or ())[:MAX_CLAUSES]
+        normaliser = await asyncio.to_thread(self._normaliser, asked.item)
+        keywords = query_keywords(query, stored or (), normaliser)[:MAX_CLAUSES]
         return Words(keywords, "none" if stored is None else "index", "unknown" if stored is None else "")
 
     def _stored(self, query: str, snapshot: str | None) -> tuple[str, ...] | None:
         return self._world.opened(snapshot).keywords_of(query) if snapshot else None
+
+    def _normaliser(self, item: str) -> str:
+        return self._world.opened(item).manifest.normaliser
 
     def _index(self, asked: Asked) -> str:
         prefix = self._workspace.settings.opensearch.prefix

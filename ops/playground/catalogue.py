@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from cogr.items import in_id_order
-from cogr.keywords import normalise
+from cogr.keywords import self_keyword
 from cogr.records import Dataset, Item, Query
 from indexers.lexical import Lexical
 
@@ -23,7 +23,7 @@ class Catalogue:
         # Of several queries that are normalised to one text, the first answers.
         self._queries: dict[str, Query] = {}
         for query in labelled:
-            self._queries.setdefault(normalise(query.text), query)
+            self._queries.setdefault(self_keyword(query.text), query)
 
     def item(self, id_: str) -> Item | None:
         """The item of an id; None when there is none."""
@@ -37,7 +37,7 @@ class Catalogue:
 
     def labelled(self, text: str) -> Query | None:
         """The labelled query of this text; None when there is none."""
-        return self._queries.get(normalise(text))
+        return self._queries.get(self_keyword(text))
 
     def relevant(self, text: str) -> frozenset[str] | None:
         """Ids of the items that are relevant for a query text; None when nobody labelled it."""

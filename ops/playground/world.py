@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
-from cogr.keywords import NORMALISER, normalise
+from cogr.keywords import READABLE, self_keyword
 from cogr.mirror import Mirror
 from cogr.snapshots import Manifest, list_snapshots, open_snapshot
 from cogr.strings import Strings
@@ -42,7 +42,7 @@ class Opened:
 
     def keywords_of(self, text: str) -> tuple[str, ...] | None:
         """The keyword set of the first entity by id with this text, without the text itself; None when there is none."""
-        own, mirror = normalise(text), self.mirror
+        own, mirror = self_keyword(text, self.manifest.normaliser), self.mirror
         same = (dense for dense in mirror.bitmap(own) if mirror.own_keyword(dense) == own) if own else iter(())
         dense = next(same, None)
         return None if dense is None else tuple(word for word in mirror.keywords_of(dense) if word != own)
@@ -97,7 +97,7 @@ class World:
 
     def choices(self, serving: Pair) -> list[Choice]:
         """The pairs to choose from: what serves first, then newest first."""
-        usable = [one for one in list_snapshots(self.workspace.store) if one.normaliser == NORMALISER]
+        usable = [one for one in list_snapshots(self.workspace.store) if one.normaliser in READABLE]
         newest = usable[::-1]
         items, queries = ([one for one in newest if one.side == side] for side in ("item", "query"))
         pairs = [*_serving(serving, items, queries), *((item, _companion(item, queries)) for item in items)]
@@ -125,6 +125,9 @@ def _serving(
 
 
 def _companion(of: Manifest, others: Sequence[Manifest]) -> Manifest | None:
-    """The newest of the other side that was written in the same round by the same kind of generator."""
-    wanted = (of.round, of.generator.get("kind"))
-    return next((one for one in others if (one.round, one.generator.get("kind")) == wanted), None)
+    """The newest of the other side that was written in the same round by the same kind of generator, and normalised alike."""
+
+    def makers(one: Manifest) -> tuple[int, object, str]:
+        return one.round, one.generator.get("kind"), one.normaliser
+
+    return next((one for one in others if makers(one) == makers(of)), None)

@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from cogr.keywords import (
     MAX_KEYWORD_CHARS,
     cut_to_budget,
+    loops,
     normalise,
     over_budget,
     parse,
     parse_counted,
+    self_keyword,
 )
 
 SEPARATORS = ",，、،;；؛\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
@@ -96,6 +98,75 @@ def test_ascii_and_unicode_paths_agree(text: str) -> None:
     assert normalise(text + "\u200b") == normalise(text)
 
 
+# self_keyword ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "keyword"),
+    [
+        ("Oak chair, blue", "oak chair blue"),
+        ("Kettle; 1.7 L / 2,200 W", "kettle 1.7 l / 2 200 w"),
+        ("沙发，灰色、布", "沙发 灰色 布"),
+        ("two\nlines", "two lines"),
+        ("Keywords: a guide", "keywords a guide"),
+        ("the </think> tag", "the tag"),
+        ("Girls girls GIRLS", "girls girls"),
+        ("c++ & c#", "c++ & c#"),
+        (", ;", ""),
+    ],
+)
+def test_own_texts_in_a_form_that_a_completion_can_say(text: str, keyword: str) -> None:
+    assert self_keyword(text) == keyword
+    assert parse(f"sofa, {text if keyword == text else keyword}, couch") == tuple(
+        filter(None, ("sofa", keyword, "couch"))
+    )
+
+
+own_text = st.one_of(
+    strange_text,
+    st.text(st.one_of(st.characters(), st.sampled_from(TRICKY + SEPARATORS)), max_size=400),
+    st.lists(
+        st.sampled_from(
+            [
+                "Keywords:",
+                "keyword",
+                ":",
+                "<think>",
+                "</think>",
+                "```",
+                ",",
+                ";",
+                "1.",
+                "- ",
+                " ",
+                "a",
+                "K\u0301",
+                "\n",
+                "\ufffd",
+                " sofa sofa",
+            ]
+        )
+    ).map("".join),
+)
+
+
+@given(own_text)
+def test_every_own_text_can_be_written_by_a_completion(text: str) -> None:
+    own = self_keyword(text)
+    assert parse(own) == ((own,) if own else ())
+    assert parse(f"first, {own}") == (("first", own) if own and own != "first" else ("first",))
+    assert self_keyword(own) == own
+    assert normalise(own) == own
+
+
+@given(strange_text)
+def test_an_own_text_that_parse_keeps_is_only_normalised(text: str) -> None:
+    normal = normalise(text)
+    assert self_keyword(text, "cogr-1") == normal
+    if parse(text) == (normal,) and text.isprintable():
+        assert self_keyword(text) == normal
+
+
 # parse ----------------------------------------------------------------------------------------------------------------
 
 
@@ -124,6 +195,36 @@ def test_ascii_and_unicode_paths_agree(text: str) -> None:
 )
 def test_parse_examples(completion: str, keywords: tuple[str, ...]) -> None:
     assert parse(completion) == keywords
+
+
+@pytest.mark.parametrize(
+    ("keyword", "stuck"),
+    [
+        ("f blush blush blush eine", True),
+        ("sofa bed sofa bed sofa bed", True),
+        ("grey grey grey", True),
+        ("x1 x1 x1", True),
+        ("duran duran", False),
+        ("new york new york", False),
+        ("pom pom hat", False),
+        ("bora bora bora bora island", True),
+        ("the good the bad and the ugly", False),
+        ("10 10 10 fertilizer", False),
+        ("", False),
+    ],
+)
+def test_words_that_are_said_three_times_in_a_row_are_no_keyword(keyword: str, stuck: bool) -> None:
+    assert loops(keyword) == stuck
+    parsed = parse_counted(f"sofa, {keyword}, couch")
+    assert (keyword in parsed.keywords) == (bool(keyword) and not stuck)
+    assert parsed.looping == stuck
+    assert not loops(self_keyword(keyword))
+
+
+def test_what_a_decoder_could_not_read_is_no_keyword() -> None:
+    parsed = parse_counted("sofa, caf\ufffd, \ufffd, couch")
+    assert (parsed.keywords, parsed.broken) == (("sofa", "couch"), 2)
+    assert self_keyword("caf\ufffd table") == "caf table"
 
 
 def test_a_run_on_is_dropped_and_counted() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cogr.datasets import load_dataset
-from cogr.keywords import normalise
+from cogr.keywords import self_keyword
 from cogr.metrics import full_set
 from cogr.records import Dataset, Item, Query
 from indexers.generators.statistical.artefact import Artefact
@@ -29,11 +29,11 @@ def retrieved(artefact: Artefact, items: Sequence[Item], queries: Sequence[Query
     """Items whose S_i ∪ {title} meets S_q ∪ {q}, by bare sets."""
     owners: dict[str, set[str]] = {}
     for item in items:
-        for keyword in {*artefact.item_keywords(item), normalise(item.title)} - {""}:
+        for keyword in {*artefact.item_keywords(item), self_keyword(item.title)} - {""}:
             owners.setdefault(keyword, set()).add(item.id)
     found = artefact.query_keywords(queries)
     return {
-        query.id: frozenset().union(*(owners.get(word, ()) for word in {*keywords, normalise(query.text)}))
+        query.id: frozenset().union(*(owners.get(word, ()) for word in {*keywords, self_keyword(query.text)}))
         for query, keywords in zip(queries, found, strict=True)
     }
 

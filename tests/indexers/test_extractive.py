@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cogr.errors import GeneratorError
-from cogr.keywords import normalise, parse
+from cogr.keywords import parse, self_keyword
 from cogr.prompts import Prompt
 from cogr.records import Entity, Item, Query
 from indexers.generators.base import Completion, Request
@@ -135,11 +135,11 @@ def test_it_retrieves_better_than_bm25_with_a_fixed_cutoff() -> None:
         for word in words:
             owners.setdefault(word, set()).add(id_)
     for item in dataset.items:
-        owners.setdefault(normalise(item.title), set()).add(item.id)
+        owners.setdefault(self_keyword(item.title), set()).add(item.id)
     found = keywords(generator, *dataset.queries["test"])
     scores = []
     for query in dataset.queries["test"]:
-        retrieved = set().union(*(owners.get(word, set()) for word in (*found[query.id], normalise(query.text))))
+        retrieved = set().union(*(owners.get(word, set()) for word in (*found[query.id], self_keyword(query.text))))
         relevant = dataset.relevant[query.id]
         scores.append(2 * len(retrieved & relevant) / (len(retrieved) + len(relevant)))
     assert np.mean(scores) >= 0.155

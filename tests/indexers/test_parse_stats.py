@@ -14,16 +14,19 @@ def test_counts() -> None:
     stats.add(Completion("2", "1. sofa\n2. couch", tokens=9, truncated=True))
     stats.add(Completion("3", "", tokens=1))
     stats.add(Completion("4", "very " * 100))
+    stats.add(Completion("5", "blush sofa, f blush blush blush eine, caf\ufffd, ha ha ha"))
     assert stats.as_dict() == {
-        "completions": 4,
-        "on_one_line": 2,
+        "completions": 5,
+        "on_one_line": 3,
         "empty": 2,
         "truncated": 1,
-        "keywords": 4,
+        "keywords": 5,
         "repeated": 1,
         "overlong": 1,
+        "broken": 1,
+        "looping": 2,
         "tokens": 17,
-        "one_line_share": 0.5,
+        "one_line_share": 0.6,
         "mean_keywords": 1.0,
     }
 

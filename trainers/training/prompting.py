@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cogr.keywords import normalise, parse
+from cogr.keywords import parse, self_keyword
 from cogr.prompts import Prompt
 from cogr.records import Entity, Side, self_text
 from indexers.generators.models import encode
@@ -25,7 +25,7 @@ def keywords_of(completion: str, own: str) -> tuple[str, ...]:
 
 def own_keyword(entity: Entity) -> str:
     """The entity's own text as a keyword."""
-    return normalise(self_text(entity))
+    return self_keyword(self_text(entity))
 
 
 def spell(keywords: Sequence[str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from cogr.errors import SnapshotError
+from cogr.keywords import self_keyword
 from cogr.records import Side
 from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Row, Snapshot, open_snapshot
@@ -15,7 +16,7 @@ from indexers.backends.mirrors import mirror_of
 from indexers.backends.opensearch import compare, inplace, publish, push, search, template, verify
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import mark
-from indexers.backends.opensearch.mapping import alias_name
+from indexers.backends.opensearch.mapping import IndexState, alias_name
 
 
 class OpenSearchBackend:
@@ -37,9 +38,11 @@ class OpenSearchBackend:
         self._store = store
 
     def push(self, snapshot: Snapshot) -> Pushed:
-        """See `push.push`. Where the parent is pushed, only the difference is written."""
+        """See `push.push`. Where the parent is pushed, and was normalised alike, only the difference is written."""
         parent = snapshot.manifest.parent
         base = open_snapshot(self._store, parent) if parent in self._store.list("snapshots") else None
+        if base is not None and base.manifest.normaliser != snapshot.manifest.normaliser:
+            base = None
         return push.push(self.cluster, self.prefix, snapshot, base)
 
     def change(self, base: Snapshot, snapshot: Snapshot, allowed: float) -> inplace.Changed:
@@ -87,20 +90,20 @@ class OpenSearchBackend:
         explain: bool = False,
     ) -> SearchResult:
         """The best entities whose keywords ∪ {self} meet `keywords`."""
-        snapshot_id, index = self._index(side, snapshot)
-        found = search.top(self.cluster, index, side, keywords, size, explain)
-        return SearchResult(found.total, found.hits, snapshot_id)
+        state = self._index(side, snapshot)
+        found = search.top(self.cluster, state.name, side, keywords, size, explain)
+        return SearchResult(found.total, found.hits, state.snapshot)
 
     def retrieved(self, keywords: Sequence[str], *, side: Side = "item", snapshot: str | None = None) -> SearchResult:
         """The whole retrieved set with scores, without texts."""
-        snapshot_id, index = self._index(side, snapshot)
-        found = search.everything(self.cluster, index, side, keywords)
-        return SearchResult(found.total, found.hits, snapshot_id)
+        state = self._index(side, snapshot)
+        found = search.everything(self.cluster, state.name, side, keywords)
+        return SearchResult(found.total, found.hits, state.snapshot)
 
     def lookup(self, text: str, *, snapshot: str | None = None) -> Sequence[str] | None:
         """Precomputed keywords of a query text; None when the query side does not hold it."""
-        _, index = self._index("query", snapshot)
-        return search.lookup(self.cluster, index, text)
+        state = self._index("query", snapshot)
+        return search.lookup(self.cluster, state.name, self_keyword(text, str(state.meta["normaliser"])))
 
     def delete(self, snapshot: str) -> None:
         """See `publish.delete`."""
@@ -117,14 +120,14 @@ class OpenSearchBackend:
         """Close the connections."""
         self.cluster.close()
 
-    def _index(self, side: Side, snapshot: str | None) -> tuple[str, str]:
-        """The snapshot to ask and its index: always a concrete one, so that a switch in mid-answer mixes nothing."""
+    def _index(self, side: Side, snapshot: str | None) -> IndexState:
+        """The index to ask: always a concrete one, so that a switch in mid-answer mixes nothing."""
         if snapshot is not None:
             check_side(snapshot, side)
-            return snapshot, publish.pushed_index(self.cluster, self.prefix, snapshot).name
+            return publish.pushed_index(self.cluster, self.prefix, snapshot)
         state = publish.serving_index(self.cluster, self.prefix, side)
         if state is None:
             raise SnapshotError(
                 f"Nothing serves as {alias_name(self.prefix, side)} at {self.cluster.url}; run cogr-index publish SNAPSHOT."
             )
-        return state.snapshot, state.name
+        return state

@@ -11,8 +11,9 @@ from typing import Any
 
 from cogr.errors import CheckFailedError, ServiceError, SnapshotError
 from cogr.records import SIDES, Side
+from cogr.snapshots import check_normalisers
 from indexers.backends.base import Listed
-from indexers.backends.checks import check_normalisers, check_side, side_of
+from indexers.backends.checks import check_side, side_of
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import read_index
 from indexers.backends.opensearch.mapping import DRAFT, IndexState, alias_name, check_scored, index_name

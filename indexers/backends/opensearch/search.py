@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from cogr.errors import ServiceError, UserError
-from cogr.keywords import normalise
 from cogr.records import Side
 from indexers.backends.base import Hit
 from indexers.backends.opensearch.client import Cluster
@@ -114,9 +113,8 @@ def everything(cluster: Cluster, index: str, side: Side, keywords: Sequence[str]
     return Found(total, [Hit(hit["sort"][1], score) for hit, score in zip(hits, scores, strict=True)])
 
 
-def lookup(cluster: Cluster, index: str, text: str) -> tuple[str, ...] | None:
-    """The stored keyword set of a query text, in generation order; None when the index does not hold the query."""
-    own = normalise(text)
+def lookup(cluster: Cluster, index: str, own: str) -> tuple[str, ...] | None:
+    """The stored keyword set of a query whose text is this keyword, in generation order; None when the index does not hold it."""
     if not own:
         return None
     body = lookup_body(own)
@@ -127,7 +125,7 @@ def lookup(cluster: Cluster, index: str, text: str) -> tuple[str, ...] | None:
 
 
 def lookup_body(own: str) -> dict[str, Any]:
-    """The request for the keyword set of a query whose normalised text is `own`; of several the first by id."""
+    """The request for the keyword set of a query whose text is the keyword `own`; of several the first by id."""
     return {"size": 1, "query": {"term": {"self": own}}, "sort": [{"query_id": "asc"}], "_source": ["generated"]}
 
 

@@ -11,7 +11,7 @@ from itertools import chain, pairwise
 import numpy as np
 
 from cogr.distil import Distilled, distil, exact_cut
-from cogr.keywords import normalise
+from cogr.keywords import self_keyword
 from cogr.records import Item, Query
 from indexers.generators.statistical.features import Evidence, candidates
 from indexers.generators.statistical.item_keywords import PHRASE_WORDS, PHRASES, ItemKeywords
@@ -71,7 +71,7 @@ class Artefact:
     def _row(self, query: Query) -> int:
         """The query's row among the training queries; -1 when it is none, even if it has the text of one."""
         row = self._rows.get(query.id, -1)
-        return row if row >= 0 and self.queries[row].text == normalise(query.text) else -1
+        return row if row >= 0 and self.queries[row].text == self_keyword(query.text) else -1
 
     @cached_property
     def _items(self) -> dict[str, int]:
@@ -101,7 +101,7 @@ class Artefact:
         """
         if not queries:
             return []
-        texts = [normalise(query.text) for query in queries]
+        texts = [self_keyword(query.text) for query in queries]
         trained = np.array([self._row(query) for query in queries])
         rows = np.where(trained >= 0, trained, [self._texts.get(text, -1) for text in texts])
         pairs = candidates(self.evidence, self.index.batch(texts, rows.tolist()))
@@ -145,7 +145,7 @@ class Artefact:
 
     def _distil(self, query: Query, items: Ints, p: Floats, share: float = 1.0) -> Distilled:
         # A training query's own anchor is owned by what is relevant to it: it must neither be chosen nor be counted on.
-        literal = normalise(query.text)
+        literal = self_keyword(query.text)
         number = self.keywords.ids.get(literal)
         dense = np.zeros(self.index.n_items)
         dense[items] = p
@@ -167,7 +167,7 @@ class Artefact:
         owners = np.diff(self.keywords.writable.keyword_starts)
         known = {self._phrases[phrase] for phrase in phrases(stems, PHRASE_WORDS) if phrase in self._phrases}
         ordered = sorted(known, key=lambda keyword: (owners[keyword], keyword))
-        title = normalise(item.title)
+        title = self_keyword(item.title)
         return [word for word in (self.keywords.keywords[keyword] for keyword in ordered) if word != title][:PHRASES]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from cogr.errors import GeneratorError
-from cogr.keywords import NORMALISER, normalise
+from cogr.keywords import NORMALISER, self_keyword
 from cogr.records import Dataset, Query
 from indexers.generators.statistical.artefact import Artefact, item_digest
 from indexers.generators.statistical.features import Evidence, Pairs, candidates
@@ -39,7 +39,7 @@ def fit(dataset: Dataset, *, language: str = "english", seed: int = 0, anchors: 
     relevance = _relevance(dataset)
     analyser = Analyser(language)
     words = [analyser.words(item_text(item)) for item in dataset.items]
-    queries = [Query(query.id, normalise(query.text)) for query in dataset.queries["train"]]
+    queries = [Query(query.id, self_keyword(query.text)) for query in dataset.queries["train"]]
     texts = [query.text for query in queries]
     index = TextIndex.fit(analyser, words, dataset.items, texts)
     trained = np.sort(np.random.default_rng(seed).permutation(len(queries))[:MAX_TRAINED])

@@ -70,6 +70,7 @@ class Statistical(GeneratorBase):
         return {
             "kind": "statistical",
             "version": VERSION,
+            "normaliser": NORMALISER,
             "dataset_hash": self._dataset.dataset_hash,
             **self.options.model_dump(),
         }
@@ -97,7 +98,7 @@ class Statistical(GeneratorBase):
     def _folder(self) -> Store | None:
         if self._store is None:
             return None
-        key = json.dumps([dict(self.fingerprint), NORMALISER], sort_keys=True)
+        key = json.dumps(dict(self.fingerprint), sort_keys=True)
         return Store(f"{self._store.url.rstrip('/')}/{FOLDER}/{hashlib.sha256(key.encode()).hexdigest()[:16]}")
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:

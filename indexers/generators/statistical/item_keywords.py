@@ -15,7 +15,7 @@ from itertools import chain
 import numpy as np
 
 from cogr.distil import Ownership
-from cogr.keywords import normalise, parse
+from cogr.keywords import loops, normalise, parse, self_keyword
 from indexers.generators.statistical.matrices import Csr, Ints, counts_of, scale_columns, with_data
 from indexers.text import Analyser, SurfaceForms, phrases
 
@@ -60,7 +60,7 @@ class ItemKeywords:
 
     @cached_property
     def writable(self) -> Ownership:
-        """Who owns which keyword that a completion can write: `parse` would tear the others (titles with commas)."""
+        """Who owns which keyword that a completion can write: `parse` would drop or tear the others."""
         can = np.fromiter((writable(keyword) for keyword in self.keywords), dtype=bool, count=len(self.keywords))
         kept = can[self.owned]
         return Ownership(self.items[kept], self.owned[kept], self.n_items, len(self.keywords))
@@ -93,7 +93,8 @@ class ItemKeywords:
 
 def writable(keyword: str) -> bool:
     """Whether a keyword comes out of `parse` as it went in."""
-    return _PLAIN.fullmatch(keyword) is not None or parse(keyword) == (keyword,)
+    plain = _PLAIN.fullmatch(keyword) is not None and not loops(keyword)
+    return plain or parse(keyword) == (keyword,)
 
 
 def item_phrases(words: Sequence[Sequence[str]], analyser: Analyser) -> list[list[str]]:
@@ -131,7 +132,7 @@ def best_columns(scores: Csr, k: int) -> list[list[int]]:
 
 def item_anchors(queries: Sequence[str], strength: Csr) -> list[list[str]]:
     """The strongest anchors of each item; `strength` is (training queries, items), in [0, 1]."""
-    texts = [normalise(query) for query in queries]
+    texts = [self_keyword(query) for query in queries]
     by_item = strength.T.tocsr()
     by_item = with_data(by_item, np.where(by_item.data >= LEAST_ANCHOR, by_item.data, 0))
     return [[texts[query] for query in row] for row in best_columns(by_item, ANCHORS)]
@@ -141,7 +142,7 @@ def assemble(anchors: Iterable[Sequence[str]], own: Iterable[Sequence[str]], tit
     """One vocabulary over anchors, phrases and titles. An item's title is not repeated among its keywords."""
     ids: dict[str, int] = {}
     items, owned, kinds = [], [], []
-    for item, (anchored, spelled, title) in enumerate(zip(anchors, own, map(normalise, titles), strict=True)):
+    for item, (anchored, spelled, title) in enumerate(zip(anchors, own, map(self_keyword, titles), strict=True)):
         taken = {"", title}
         pairs = chain(((k, ANCHOR) for k in anchored), ((k, PHRASE) for k in spelled))
         for keyword, kind in pairs:

@@ -40,7 +40,7 @@ END
 bare() {
   echo "No expander: searching with the bare query." >&2
   jq -n --arg query "$query" '
-    ($query | ascii_downcase | [splits("\\s+") | select(. != "")] | join(" ")) as $text |
+    ($query | ascii_downcase | [splits("[\\s,;、،؛]+") | select(. != "")] | join(" ")) as $text |
     {keywords: [$text | select(. != "")], source: "none", reason: "no expander", index: null}'
 }
 

@@ -66,7 +66,7 @@ export function readExpansion(answer, shared) {
  * @returns {Expansion}
  */
 export function bareExpansion(query) {
-  const text = query.normalize("NFKC").toLowerCase().trim().replace(/\s+/g, " ");
+  const text = query.normalize("NFKC").toLowerCase().replace(/[\s,;、،؛]+/g, " ").trim();
   const keywords = text ? [text] : [];
   const should = keywords.map((word) => ({ match: { keywords: { query: word } } }));
   const clause = text ? { bool: { should, minimum_should_match: 1 } } : { match_none: {} };

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+_SEPARATORS = re.compile("[,;、،؛]")
 
 
 class SearchError(Exception):
@@ -45,7 +48,7 @@ class Expansion:
     @classmethod
     def bare(cls, query: str) -> Expansion:
         """Without an expander: near enough to its normalisation for plain words."""
-        text = " ".join(unicodedata.normalize("NFKC", query).casefold().split())
+        text = " ".join(_SEPARATORS.sub(" ", unicodedata.normalize("NFKC", query).casefold()).split())
         if not text:
             return cls((), "none", "no expander", {"match_none": {}})
         should = [{"match": {"keywords": {"query": text}}}]

@@ -51,7 +51,7 @@ public record Expansion(
     /** Without an expander: near enough to its normalisation for plain words. */
     static Expansion bare(String query) {
         String text = Normalizer.normalize(query, Normalizer.Form.NFKC).toLowerCase(Locale.ROOT);
-        text = text.strip().replaceAll("(?U)\\s+", " ");
+        text = text.replaceAll("(?U)[\\s,;、،؛]+", " ").strip();
         List<String> keywords = text.isEmpty() ? List.of() : List.of(text);
         return new Expansion(keywords, "none", "no expander", clause(text), Optional.empty(), Map.of());
     }
