@@ -56,7 +56,8 @@ def publish_pair(
 
 
 def _refused(what: str, reason: str) -> CheckFailedError:
-    return CheckFailedError(f"{what[0].upper()}{what[1:]} is not published: {reason}; what serves stays.")
+    name = "SFT" if what == "sft" else what[0].upper() + what[1:]
+    return CheckFailedError(f"{name} is not published: {reason}; what serves stays.")
 
 
 def _check_set_aside(workspace: Workspace, pair: Contender, snapshot: Snapshot) -> None:
