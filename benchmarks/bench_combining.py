@@ -36,6 +36,7 @@ from indexers.rebuilding import Wishes, run_rebuild
 from indexers.workspace import Workspace
 from ops.servers.opensearch import Wanted, connection, start, stop
 from trainers.demo import CATALOGUE
+from trainers.evaluation import grades_of
 
 DEPTH = 100
 CHOSEN_BY = "nDCG@10"
@@ -84,10 +85,10 @@ class Shop:
         return found
 
     def figures(self, run: Run, split: Split) -> dict[str, float]:
-        """Means over the split's queries; nDCG by the data's grades."""
+        """Means over the split's queries; nDCG by the labels' grades, where there are any."""
         dataset = self.workspace.dataset
         relevant = {query.id: dataset.relevant[query.id] for query in dataset.queries[split]}
-        return ranked(run, relevant, cutoffs=(10, DEPTH)).means
+        return ranked(run, relevant, cutoffs=(10, DEPTH), grades=grades_of(dataset)).means
 
     def tuned(self, body: Callable[..., combining.Body], *grids: Sequence[float]) -> tuple[tuple[float, ...], Run]:
         """The weights that are best on dev, and the test queries' results with them."""

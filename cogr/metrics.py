@@ -1,5 +1,7 @@
 """Metrics of retrieved sets and of rankings, per query and macro-averaged. Measures of rankings come from ir_measures.
 
+nDCG alone is computed here, as ir_measures does it (linear gains), since that takes no fractional grades.
+
 One total order everywhere: score descending, then id. A ranking is a list of ids in that order, best first, so that no tie
 is left for a library to break. A query that a run lacks counts as 0. Nothing here retrieves anything.
 """
@@ -18,8 +20,6 @@ from cogr.errors import DataError
 
 CUTOFFS = (10, 100, 1000)
 """Where rankings are cut in the paper's tables."""
-
-_Grades = Mapping[str, Mapping[str, int]]
 
 
 class SetLike(Protocol):
@@ -102,36 +102,48 @@ def ranked(
     """P@k, R@k, F1@k, MRR@k and nDCG@k of rankings, for every query of `relevant`.
 
     P@k divides by the number of items in the cut list, k or fewer: a set of 5 is not blamed for the 5 places it left
-    empty at 10. With `grades` (query -> id -> integer grade) nDCG is graded, else binary.
+    empty at 10. With `grades` an item's gain in nDCG is its grade, 0 where that is negative or nobody graded it; without,
+    1 for relevant items.
 
     Args:
         run: query id -> ids, best first, without repeats.
         relevant: query id -> relevant ids.
         cutoffs: the values of k.
-        grades: grades for nDCG.
+        grades: query -> id -> grade, whole or not, for nDCG.
         weights: query id -> weight in means.
     """
     binary = {query: dict.fromkeys(ids, 1) for query, ids in relevant.items()}
-    graded = binary if grades is None else {query: _integers(query, grades.get(query, {})) for query in relevant}
+    gains: Mapping[str, Mapping[str, float]] = binary if grades is None else grades
     values: dict[str, NDArray[np.float64]] = {}
     for k in cutoffs:
-        values |= _at_cutoff({query: run.get(query, ())[:k] for query in relevant}, binary, graded, k)
+        cut = {query: run.get(query, ())[:k] for query in relevant}
+        values |= _at_cutoff(cut, binary, k)
+        values[f"nDCG@{k}"] = np.array([_ndcg(ids, gains.get(query, {}), k) for query, ids in cut.items()])
     return _figures(relevant, values, weights)
 
 
 def _at_cutoff(
-    run: Mapping[str, Sequence[str]], binary: _Grades, graded: _Grades, k: int
+    run: Mapping[str, Sequence[str]], binary: Mapping[str, Mapping[str, int]], k: int
 ) -> dict[str, NDArray[np.float64]]:
     import ir_measures
-    from ir_measures import RR, SetF, SetP, SetR, nDCG
+    from ir_measures import RR, SetF, SetP, SetR
 
     scored = {query: _descending(ids) for query, ids in run.items()}
-    names = {SetP: f"P@{k}", SetR: f"R@{k}", SetF: f"F1@{k}", RR @ k: f"MRR@{k}", nDCG @ k: f"nDCG@{k}"}
+    names = {SetP: f"P@{k}", SetR: f"R@{k}", SetF: f"F1@{k}", RR @ k: f"MRR@{k}"}
     found: dict[tuple[str, str], float] = {}
-    for measures, grades in (([SetP, SetR, SetF, RR @ k], binary), ([nDCG @ k], graded)):
-        for row in ir_measures.iter_calc(measures, grades, scored):
-            found[names[row.measure], row.query_id] = row.value
+    for row in ir_measures.iter_calc([SetP, SetR, SetF, RR @ k], binary, scored):
+        found[names[row.measure], row.query_id] = row.value
     return {name: np.array([found.get((name, query), 0.0) for query in run]) for name in names.values()}
+
+
+def _ndcg(ids: Sequence[str], gains: Mapping[str, float], k: int) -> float:
+    """sum gain / log2(rank + 1) over that of the best order of all graded items; 0 where nothing has a gain."""
+    ideal = sorted((gain for gain in gains.values() if gain > 0), reverse=True)[:k]
+    if not ideal:
+        return 0.0
+    discounts = 1 / np.log2(np.arange(2, max(len(ids), len(ideal)) + 2))
+    gained = np.array([max(0.0, gains.get(id_, 0.0)) for id_ in ids])
+    return float(gained @ discounts[: len(ids)] / (np.array(ideal) @ discounts[: len(ideal)]))
 
 
 def judged_only(run: Mapping[str, Sequence[str]], judged: Mapping[str, Collection[str]]) -> dict[str, list[str]]:
@@ -212,10 +224,3 @@ def _ratio(part: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.
 def _descending(ids: Sequence[str]) -> dict[str, float]:
     """Strictly decreasing scores in place of ranks: nothing is left to reorder."""
     return {id_: float(len(ids) - rank) for rank, id_ in enumerate(ids)}
-
-
-def _integers(query: str, grades: Mapping[str, float]) -> dict[str, int]:
-    wrong = next((item for item, grade in grades.items() if grade != int(grade)), None)
-    if wrong is not None:
-        raise DataError(f"nDCG needs whole grades, but item {wrong!r} has {grades[wrong]} for query {query!r}.")
-    return {item: int(grade) for item, grade in grades.items()}

@@ -123,9 +123,16 @@ class RolloutSettings(Table):
 
 
 class GateSettings(Table):
-    """When a round is built upon."""
+    """When a round is built upon, and by which queries that is judged."""
 
     on: bool = Field(True, description="A round that loses more dev F1 than the tolerance is recorded, not built upon")
+    dev_share: float = Field(
+        0.2,
+        ge=0,
+        lt=1,
+        description="Share of the training queries that is set apart as dev, by the hash of their ids, where the data have no "
+        "dev split and the gate is on; with fewer than 10 queries nothing is judged",
+    )
     tolerance: float = Field(0.01, ge=0, description="Dev F1 that a round may lose against the last one built upon")
 
 

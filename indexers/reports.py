@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -25,6 +26,9 @@ from indexers.telemetry import logs
 from indexers.workspace import Workspace
 
 SHOWN = 120
+FIRST_LINE = 5.0
+NEXT_LINE = 30.0
+"""Seconds after which progress is told where it is told by lines."""
 
 
 class _Rate(ProgressColumn):
@@ -36,14 +40,54 @@ class _Rate(ProgressColumn):
 
 @contextmanager
 def progress_bar(what: str, total: int) -> Iterator[Advance]:
-    """A bar on standard error with rate and time left; none where there is nothing to do, or where a log has to stay JSON."""
-    if not total or logs.structured():
+    """How far it is, with rate and time left, on standard error; nothing where there is nothing to do.
+
+    A bar where somebody watches; else lines, in a log too: one after 5 seconds, then one in 30, and one at the end.
+    """
+    console = stderr_console()
+    if not total:
         yield lambda _: None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
-    with Progress(*columns, console=stderr_console()) as progress:
-        task = progress.add_task(what, total=total)
-        yield lambda count: progress.advance(task, count)
+    elif logs.structured() or not console.is_terminal:
+        lines = _Lines(what, total)
+        yield lines.advance
+        lines.end()
+    else:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
+        with Progress(*columns, console=console) as progress:
+            task = progress.add_task(what, total=total)
+            yield lambda count: progress.advance(task, count)
+
+
+class _Lines:
+    """Progress where nobody watches a terminal."""
+
+    def __init__(self, what: str, total: int) -> None:
+        self._what, self._total, self._done = what, total, 0
+        self._began = time.monotonic()
+        self._next = self._began + FIRST_LINE
+
+    def advance(self, count: int) -> None:
+        self._done += count
+        now = time.monotonic()
+        if now >= self._next and self._done < self._total:
+            left = minutes((self._total - self._done) * (now - self._began) / self._done) if self._done else "unknown"
+            logs.say(f"{self._what}: {self._done:,} of {self._total:,}, {self._rate(now)}, {left} left")
+            self._next = now + NEXT_LINE
+
+    def end(self) -> None:
+        now = time.monotonic()
+        logs.say(f"{self._what}: {self._done:,} in {minutes(now - self._began)}, {self._rate(now)}")
+
+    def _rate(self, now: float) -> str:
+        rate = self._done / max(1e-9, now - self._began)
+        return f"{rate:,.1f} a second" if rate >= 1 or not rate else f"{1 / rate:,.1f} s each"
+
+
+def minutes(seconds: float) -> str:
+    """2:05, or 1:02:05."""
+    whole = round(seconds)
+    rest = f"{whole // 60 % 60:02d}:{whole % 60:02d}"
+    return f"{whole // 3600}:{rest}" if whole >= 3600 else rest.removeprefix("0")
 
 
 def plain(value: Any) -> dict[str, Any]:

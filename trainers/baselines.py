@@ -17,45 +17,50 @@ if TYPE_CHECKING:
     from indexers.generators.statistical.artefact import Artefact
 
 LONGEST = 1000
-"""Longest ranking that a cutoff is chosen from."""
+"""Longest ranking: what a cutoff is chosen from, and what rank metrics see."""
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """A baseline's retrieved sets on one split.
+    """A baseline's rankings and retrieved sets on one split.
 
     Attributes:
         name: "bm25" or "exact cut".
-        runs: query id -> ids of its retrieved items, best first.
+        runs: query id -> ids of its retrieved items, best first: the head of its ranking.
+        rankings: query id -> the whole ranking, 1,000 items at most.
         cutoff: items a query, where one number serves all queries; None where each query has its own.
     """
 
     name: str
     runs: Mapping[str, Sequence[str]]
+    rankings: Mapping[str, Sequence[str]]
     cutoff: int | None = None
 
 
 def bm25(dataset: Dataset, split: Split) -> Baseline:
-    """BM25 (bm25s, English stems) cut at the number of items that maximises macro F1 on the training queries.
+    """BM25 (bm25s, English stems), its sets cut at the number of items that maximises macro F1 on the training queries.
 
     Raises DataError when the split or the training split is empty, MissingExtraError without the extra `statistical`.
     """
     train, asked = dataset.require("train"), dataset.require(split)
     lexical = Lexical(dataset.items)
 
-    def runs(queries: Sequence[Query], size: int) -> dict[str, list[str]]:
-        return {query.id: [item.id for item, _ in lexical.rank(query.text, size)] for query in queries}
+    def rank(queries: Sequence[Query]) -> dict[str, list[str]]:
+        return {query.id: [item.id for item, _ in lexical.rank(query.text, LONGEST)] for query in queries}
 
     relevant = {query.id: dataset.relevant[query.id] for query in train}
-    cutoff = sweep_cutoff(runs(train, LONGEST), relevant, {query.id: query.weight for query in train}).k
-    return Baseline("bm25", runs(asked, cutoff), cutoff)
+    cutoff = sweep_cutoff(rank(train), relevant, {query.id: query.weight for query in train}).k
+    rankings = rank(asked)
+    return Baseline("bm25", {id_: ids[:cutoff] for id_, ids in rankings.items()}, rankings, cutoff)
 
 
 def exact_cut(artefact: Artefact, dataset: Dataset, split: Split) -> Baseline:
-    """What the ranker of `statistical` retrieves at its own expected-F1 optimum, without any keywords.
+    """What the ranker of `statistical` ranks, and retrieves at its own expected-F1 optimum, without any keywords.
 
     Raises DataError when the split is empty.
     """
-    from indexers.generators.statistical.artefact import exact_cut_run
+    from indexers.generators.statistical.artefact import rankings
 
-    return Baseline("exact cut", exact_cut_run(artefact, dataset.require(split)))
+    found = list(rankings(artefact, dataset.require(split)))
+    sets = {id_: ids[:cut] for id_, ids, cut in found}
+    return Baseline("exact cut", sets, {id_: ids[:LONGEST] for id_, ids, _ in found})

@@ -14,16 +14,21 @@ from trainers.evaluation import measure
 
 
 def _row(dataset: Dataset, split: Split, make: Callable[[], baselines.Baseline]) -> dict[str, Any]:
-    """Figures of one baseline, and how long it took in seconds."""
+    """Figures of one baseline, what its sets are, and how long it took in seconds."""
     started = time.monotonic()
     found = make()
-    figures = measure(dataset, dataset.require(split), found.runs)
+    figures = measure(dataset, dataset.require(split), found.runs, found.rankings)
     row: dict[str, Any] = {"name": found.name, **figures, "seconds": round(time.monotonic() - started, 3)}
-    return row if found.cutoff is None else {**row, "cutoff": found.cutoff}
+    if found.cutoff is None:
+        return {**row, "sets": "the head of each ranking that has the highest expected F1"}
+    cut = f"the best {found.cutoff} items of each ranking, the number that serves the training queries best"
+    return {**row, "cutoff": found.cutoff, "sets": cut}
 
 
 def bm25_row(dataset: Dataset, split: Split) -> dict[str, Any]:
-    """BM25 over titles and texts, cut at the number of items that maximises F1 on the training queries.
+    """BM25 over titles and texts: rank metrics of its whole rankings, P, R and F1 of their best items.
+
+    How many, one number for all queries, is what maximises F1 on the training queries.
 
     Raises DataError when the split or the training split is empty, MissingExtraError without the extra `statistical`.
     """

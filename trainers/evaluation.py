@@ -26,6 +26,7 @@ class Evaluation:
         queries: how many queries the split has.
         figures: measure -> macro average over them: p, r, f1 of the full retrieved set with f1_se (standard error of the mean),
             the same over judged items only, and rank metrics at 10, 100 and 1000.
+        graded: gains in nDCG are the grades of the labels; else 1 for relevant items.
         keywords_per_item: mean size of S_i over all items.
         keywords_per_query: mean size of S_q over the split's queries.
     """
@@ -36,6 +37,7 @@ class Evaluation:
     backend: str
     queries: int
     figures: Mapping[str, float]
+    graded: bool
     keywords_per_item: float
     keywords_per_query: float
     seconds: float
@@ -45,6 +47,7 @@ class Evaluation:
         return {
             "split": self.split,
             **{name: round(value, 6) for name, value in self.figures.items()},
+            "ndcg_gains": "grades" if self.graded else "binary",
             "queries": self.queries,
             "item_snapshot": self.item,
             "query_snapshot": self.query,
@@ -80,22 +83,39 @@ def ensure_pushed(backend: Backend, item: Snapshot) -> bool:
     return True
 
 
-def measure(dataset: Dataset, queries: Sequence[Query], runs: Mapping[str, Sequence[str]]) -> dict[str, float]:
-    """Figures of retrieved lists (best first), macro-averaged over queries; a query without a list counts as 0.
+def grades_of(dataset: Dataset) -> Mapping[str, Mapping[str, float]] | None:
+    """Query id -> item id -> grade, for nDCG; None where all labels above 0 have one grade, so that they are binary."""
+    found = {grade for grades in dataset.judged.values() for grade in grades.values() if grade > 0}
+    return dataset.judged if len(found) > 1 else None
 
-    Judged-only figures leave out items that nobody judged: where only the top of some search was judged, an unjudged item
-    is not known to be irrelevant.
+
+def measure(
+    dataset: Dataset,
+    queries: Sequence[Query],
+    sets: Mapping[str, Sequence[str]],
+    rankings: Mapping[str, Sequence[str]] | None = None,
+) -> dict[str, float]:
+    """Figures of one way to search, macro-averaged over queries; a query without a list counts as 0.
+
+    P, R and F1 are of the retrieved sets, rank metrics of the rankings: a ranking that is cut to make a set of it would do
+    worse by them than it does. Judged-only figures leave out items that nobody judged: where only the top of some search was
+    judged, an unjudged item is not known to be irrelevant. nDCG takes grades where there are any.
+
+    Args:
+        sets: query id -> ids of the retrieved set, best first.
+        rankings: query id -> the whole ranking that the set was cut from; the set itself by default.
     """
     weights = {asked.id: asked.weight for asked in queries}
     relevant = {asked.id: dataset.relevant[asked.id] for asked in queries}
-    whole = full_set({query: frozenset(ids) for query, ids in runs.items()}, relevant, weights)
-    judged = judged_only(runs, dataset.judged)
+    whole = full_set({query: frozenset(ids) for query, ids in sets.items()}, relevant, weights)
+    judged = judged_only(sets, dataset.judged)
     known = full_set({query: frozenset(ids) for query, ids in judged.items()}, relevant, weights)
+    ranks = ranked(sets if rankings is None else rankings, relevant, grades=grades_of(dataset), weights=weights)
     return {
         **whole.means,
         "f1_se": whole.standard_errors["f1"],
         **{f"judged_{name}": value for name, value in known.means.items()},
-        **{name.lower(): value for name, value in ranked(runs, relevant, weights=weights).means.items()},
+        **{name.lower(): value for name, value in ranks.means.items()},
     }
 
 
@@ -120,6 +140,7 @@ def evaluate(backend: Backend, dataset: Dataset, item: Snapshot, query: Snapshot
         backend.name,
         len(queries),
         figures,
+        grades_of(dataset) is not None,
         item.manifest.keywords / max(1, item.manifest.entities),
         sum(sizes) / len(sizes),
         seconds,

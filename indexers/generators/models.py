@@ -234,6 +234,13 @@ def _is_hub_name(model: str) -> bool:
     return not Path(model).expanduser().is_dir()
 
 
+def without_bars() -> None:
+    """Keep transformers from drawing progress bars of its own between our lines while it loads and saves weights."""
+    import transformers
+
+    transformers.utils.logging.disable_progress_bar()
+
+
 def load_tokenizer(folder: Path) -> Any:
     """The folder's tokenizer, left-padding, without running any code of the model's."""
     from transformers import AutoTokenizer

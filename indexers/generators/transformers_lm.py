@@ -17,7 +17,14 @@ from cogr.records import Dataset, Side
 from cogr.store import Store
 from indexers.generators.base import Answer, Completion, Request, batched
 from indexers.generators.constraint import Vocabulary, constrained_logits, known_keywords
-from indexers.generators.models import DType, Encoded, LocalModelGenerator, LocalModelOptions, first_line
+from indexers.generators.models import (
+    DType,
+    Encoded,
+    LocalModelGenerator,
+    LocalModelOptions,
+    first_line,
+    without_bars,
+)
 from indexers.telemetry import metrics, traces
 
 _WINDOW_BATCHES = 8
@@ -130,6 +137,7 @@ def load_causal_lm(folder: Any, options: LocalModelOptions) -> Any:
     import torch
     from transformers import AutoModelForCausalLM, GenerationConfig
 
+    without_bars()
     device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     try:
         model = AutoModelForCausalLM.from_pretrained(

@@ -74,8 +74,32 @@ def test_graded_ndcg() -> None:
     grades = {"q": {"a": 3.0, "b": 1.0, "c": 0.0}}
     found = ranked({"q": ["b", "a"]}, {"q": ["a", "b"]}, cutoffs=[10], grades=grades).means["nDCG@10"]
     assert found == pytest.approx((1 + 3 / math.log2(3)) / (3 + 1 / math.log2(3)))
-    with pytest.raises(DataError, match="whole grades"):
-        ranked({"q": ["b"]}, {"q": ["a"]}, grades={"q": {"a": 0.5}})
+
+
+quarters = st.dictionaries(
+    st.sampled_from(QUERIES), st.dictionaries(st.sampled_from(ITEMS), st.integers(-2, 12)), min_size=1
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(runs, quarters)
+def test_ndcg_of_fractional_grades_is_ir_measures_of_their_multiples(
+    run: dict[str, list[str]], judged: dict[str, dict[str, int]]
+) -> None:
+    import ir_measures
+    from ir_measures import nDCG
+
+    relevant = {query: frozenset(id_ for id_, grade in grades.items() if grade > 4) for query, grades in judged.items()}
+    fractions = {query: {id_: grade / 4 for id_, grade in grades.items()} for query, grades in judged.items()}
+    scored = {query: {id_: float(-rank) for rank, id_ in enumerate(ids)} for query, ids in run.items() if ids}
+    for k in (3, 10):
+        expected = dict.fromkeys(judged, 0.0)
+        # pytrec_eval dies of grades below 0; for nDCG they are 0.
+        qrels = {query: {id_: max(0, g) for id_, g in grades.items()} for query, grades in judged.items() if grades}
+        for row in ir_measures.iter_calc([nDCG @ k], qrels, scored) if qrels and scored else ():
+            expected[row.query_id] = row.value
+        found = ranked(run, relevant, cutoffs=[k], grades=fractions)
+        assert [found.of(query)[f"nDCG@{k}"] for query in judged] == pytest.approx(list(expected.values()))
 
 
 def test_missing_queries_count_as_zero() -> None:

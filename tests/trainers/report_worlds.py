@@ -13,6 +13,7 @@ from indexers.backends.memory import MemoryBackend
 from indexers.workspace import Workspace
 from tests.trainers.shop import write_shop
 from trainers.evaluation import evaluate
+from trainers.training.holdout import with_dev
 from trainers.training.runs import Run, create
 from trainers.training.state import ROUND_STAGES, SFT_STAGES, Round, StageRecord, State, Verdict
 
@@ -29,9 +30,9 @@ HOSTILE = (
 class Told:
     """A shop with a run whose rounds are written down here."""
 
-    def __init__(self, folder: Path) -> None:
-        self.config = write_shop(folder)
-        self.workspace = Workspace.open(self.config, [])
+    def __init__(self, folder: Path, *overrides: str) -> None:
+        self.config = folder / "cogr.toml" if (folder / "cogr.toml").exists() else write_shop(folder)
+        self.workspace = with_dev(Workspace.open(self.config, overrides))
         self.run = create(self.workspace)
         self.state = State()
 

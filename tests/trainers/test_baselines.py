@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from cogr.records import Dataset
 from indexers.generators.statistical.fitting import fit
 from indexers.lexical import Lexical
 from trainers.baselines import Baseline, bm25, exact_cut
+from trainers.comparison import bm25_row
+from trainers.evaluation import grades_of, measure
 
 SHOP = Path(__file__).parents[2] / "trainers" / "demo" / "data"
 
@@ -32,15 +35,51 @@ def test_the_cutoff_is_the_best_one_for_the_training_queries(dataset: Dataset) -
     found = bm25(dataset, "test")
     lexical = Lexical(dataset.items)
     train = {query.id: [item.id for item, _ in lexical.rank(query.text, 400)] for query in dataset.queries["train"]}
-    by_cutoff = {k: f1(dataset, Baseline("", {id_: ids[:k] for id_, ids in train.items()})) for k in range(1, 60)}
+    by_cutoff = {k: f1(dataset, Baseline("", {id_: ids[:k] for id_, ids in train.items()}, {})) for k in range(1, 60)}
     assert found.cutoff == max(by_cutoff, key=lambda k: by_cutoff[k])
     assert all(len(ids) <= found.cutoff for ids in found.runs.values())
     assert found.runs.keys() == {query.id for query in dataset.queries["test"]}
 
 
+def test_rank_metrics_see_bm25s_whole_rankings_and_sets_its_best_items(dataset: Dataset) -> None:
+    found, queries = bm25(dataset, "test"), dataset.queries["test"]
+    assert found.cutoff is not None
+    assert {id_: ids[: found.cutoff] for id_, ids in found.rankings.items()} == found.runs
+    row = bm25_row(dataset, "test")
+    whole, cut = measure(dataset, queries, found.rankings), measure(dataset, queries, found.runs)
+    assert {name: row[name] for name in ("r@100", "ndcg@100", "mrr@100")} == {
+        name: whole[name] for name in ("r@100", "ndcg@100", "mrr@100")
+    }
+    assert row["r@100"] > cut["r@100"]
+    assert {name: row[name] for name in ("p", "r", "f1")} == {name: cut[name] for name in ("p", "r", "f1")}
+    assert row["sets"].startswith(f"the best {found.cutoff} items of each ranking")
+
+
+@pytest.mark.parametrize("grades", [(3.0, 1.0), (1.0, 0.25)])
+def test_ndcg_takes_the_labels_grades_where_there_are_any(dataset: Dataset, grades: tuple[float, float]) -> None:
+    """Figures of ir_measures; fractional grades in fourths, since it takes whole ones."""
+    import ir_measures
+    from ir_measures import nDCG
+
+    queries = dataset.queries["test"]
+    judged = {q.id: {i: grades[at % 2] for at, i in enumerate(sorted(dataset.relevant[q.id]))} for q in queries}
+    found = bm25(dataset, "test").rankings
+    scored = {id_: {item: float(-rank) for rank, item in enumerate(ids)} for id_, ids in found.items()}
+    for shown in (dataset, replace(dataset, judged=judged)):
+        whole = {id_: {item: int(4 * grade) for item, grade in own.items()} for id_, own in shown.judged.items()}
+        asked = {query.id: whole[query.id] for query in queries}
+        expected = ir_measures.calc_aggregate([nDCG @ 10, nDCG @ 100], asked, scored)
+        figures = measure(shown, queries, found)
+        assert (figures["ndcg@10"], figures["ndcg@100"]) == pytest.approx((expected[nDCG @ 10], expected[nDCG @ 100]))
+    assert grades_of(dataset) is None
+    assert grades_of(replace(dataset, judged=judged)) is judged
+
+
 def test_the_exact_cut_has_a_cutoff_for_each_query(dataset: Dataset) -> None:
     found = exact_cut(fit(dataset), dataset, "test")
     assert found.cutoff is None
+    assert all(found.rankings[id_][: len(ids)] == ids for id_, ids in found.runs.items())
+    assert sum(map(len, found.rankings.values())) > 2 * sum(map(len, found.runs.values()))
     assert len({len(ids) for ids in found.runs.values()}) > 3
     assert f1(dataset, found) > 2 * f1(dataset, bm25(dataset, "test"))
 

@@ -37,11 +37,13 @@ from trainers.demo.run import SEARCHES
 from trainers.demo.server import search_server
 from trainers.demo.show import Ended, results, safe, table, under_way
 from trainers.report.changes import Changed
+from trainers.training.contest import Choice, Contender
 from trainers.training.runs import open_run
 from trainers.training.sample import sample_overrides
 from trainers.training.state import Round, StageRecord, State
 
-NAMES = ["bm25", "extractive", "statistical", "sft", "round 1", "round 2"]
+NAMES = ["bm25", "extractive", "statistical", "sft", "round 1", "round 2", "serves: statistical"]
+CHOICE = Choice(*[Contender("statistical", "i", "q", {"dev": {"f1": 0.7, "f1_se": 0.04, "queries": 32}})] * 2)
 FEW_STEPS = (
     "training.tiny.hidden=64",
     "training.tiny.layers=1",
@@ -137,13 +139,14 @@ def test_item_text_is_never_markup_nor_control() -> None:
     found = Answered("[u]sofa", ["[u]sofa", "[b]sofa"], "index", "item-r000-0", "memory", 1, [hit])
     out = Console(file=io.StringIO(), width=200, markup=False, emoji=False, highlight=False)
     changed = Changed("item", "i", "[i]Title \x1b", ["[red]new"], ["old\x1b"], [])
-    results(out, Ended([], "round 2", [changed], [(found, {"a"})]))
+    results(out, Ended([], CHOICE, [changed], [(found, {"a"})]))
     text = out.file.getvalue()  # type: ignore[attr-defined]
     assert "[red]Sofa[/red]  [31m :smile: [link=http://x]" in text
     assert '"[u]sofa" finds 1 items' in text
     assert "[b]sofa" in text
     assert "item [i]Title  \n  + [red]new\n  - old \n" in text
-    assert "sft -> round 2" in text
+    assert "extractive -> statistical" in text
+    assert "statistical serves: the best pair on dev, F1 0.700 on 32 dev queries." in text
     assert "\x1b" not in text
     assert len(safe("x" * 1000)) == 100
 
@@ -159,7 +162,7 @@ def test_the_table_grows() -> None:
 
 def test_a_round_that_is_not_built_upon_is_said() -> None:
     out = Console(file=io.StringIO(), width=200)
-    results(out, Ended([Row("round 2", 0.1, 0.1, 0.1, 1.0, rejected="dev F1 fell")], "round 1", [], []))
+    results(out, Ended([Row("round 2", 0.1, 0.1, 0.1, 1.0, rejected="dev F1 fell")], CHOICE, [], []))
     assert "round 2 is not built upon: dev F1 fell." in out.file.getvalue()  # type: ignore[attr-defined]
 
 
@@ -268,8 +271,12 @@ def test_the_demo(shown: Shown) -> None:
     rows = check_summary(folder / ".demo" / "summary.json")
     assert 0.10 <= rows["bm25"]["f1"] <= 0.20
     assert rows["statistical"]["f1"] >= 1.5 * rows["bm25"]["f1"]
-    for text in (*SEARCHES, *NAMES, "matched keyword", "keywords an item", "sft -> round 2", "round 2 serves"):
+    for text in (*SEARCHES, *NAMES, "matched keyword", "keywords an item", "extractive -> statistical"):
         assert text in ended.stdout
+    # The last row is the best one: that is what serves.
+    assert list(rows)[-1] == "serves: statistical"
+    assert rows["serves: statistical"]["f1"] == max(row["f1"] for row in rows.values())
+    assert "statistical serves: the best pair on dev, F1 0." in ended.stdout
     assert sum(line.startswith(("item ", "query ")) for line in ended.stdout.splitlines()) == 5
     assert "round 2: training the item side" in ended.stderr
     assert "Loading weights" not in ended.stderr
@@ -277,17 +284,19 @@ def test_the_demo(shown: Shown) -> None:
     report = (folder / ".demo" / "report.html").read_text("utf-8")
     assert "2 rounds after SFT" in report
     assert report.count("<article>") == 5
+    assert "What it is compared with" in report
 
 
 @pytest.mark.slow
 @pytest.mark.model
 def test_the_readme_shows_what_the_demo_prints(shown: Shown) -> None:
     readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8").split("<!-- demo-output -->")[1]
-    rows = re.findall(r"^│ ([\w ]+?) +│ ([\d.]+) │ ([\d.]+) │ ([\d.]+) │", readme, re.MULTILINE)
+    rows = re.findall(r"^│ ([\w: ]+?) +│ ([\d.]+) │ ([\d.]+) │ ([\d.]+) │", readme, re.MULTILINE)
     found = json.loads((shown[0] / ".demo" / "summary.json").read_text("utf-8"))["rows"]
     assert [name for name, *_ in rows] == [row["name"] for row in found]
     # Those that train no model are as printed; boosted trees differ a little between processors.
-    for (_, *figures), row in list(zip(rows, found, strict=True))[:3]:
+    pairs = list(zip(rows, found, strict=True))
+    for (_, *figures), row in (*pairs[:3], pairs[-1]):
         assert [float(figure) for figure in figures] == pytest.approx([row["p"], row["r"], row["f1"]], abs=0.03)
 
 
@@ -301,9 +310,10 @@ def test_a_second_demo_trains_nothing_again_and_its_folder_is_a_workspace(shown:
     assert "training the" not in again.stderr
     answer = json.loads(again.stdout)
     assert [row["f1"] for row in answer["rows"]] == [row["f1"] for row in before["rows"]]
-    assert [row["cached"] for row in answer["rows"]] == [0.0, 1.0, 1.0, 1.0, 1.0, 1.0]
-    assert answer["serving"] == "round 2"
-    assert all(search["keywords"] and search["snapshot"].startswith("item-r002") for search in answer["searches"])
+    assert [row["cached"] for row in answer["rows"]] == [0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0]
+    assert answer["serving"] == "statistical"
+    assert all(search["keywords"] for search in answer["searches"])
+    assert {search["snapshot"] for search in answer["searches"]} == {answer["rows"][-1]["items"]}
     assert any(search["hits"] for search in answer["searches"])
     found = command(folder, "indexers.cli", "search", "-c", ".demo/cogr.toml", "--json", SEARCHES[0])
     assert found["hits"][: len(answer["searches"][0]["hits"])] == answer["searches"][0]["hits"]
@@ -387,5 +397,5 @@ def check_summary(file: Path) -> dict[str, dict[str, float]]:
         assert 0 < row["f1"] <= 1
         assert row["seconds"] > 0
         assert row["rejected"] == ""
-    assert [row["keywords_per_item"] is None for row in rows] == [True, *[False] * 5]
+    assert [row["keywords_per_item"] is None for row in rows] == [True, *[False] * 6]
     return {row["name"]: row for row in rows}

@@ -34,7 +34,11 @@ def test_seeds_make_different_shops() -> None:
 
 def test_sizes(shop: Catalogue) -> None:
     assert len(shop.items) == len({item.id for item in shop.items}) == len({item.title for item in shop.items}) == 400
-    assert {split: len(queries) for split, queries in shop.queries.items()} == {"train": 100, "test": 50}
+    assert {split: len(queries) for split, queries in shop.queries.items()} == {
+        "train": 100,
+        "dev": 32,
+        "test": 50,
+    }
     texts = [query.text for queries in shop.queries.values() for query in queries]
     assert len(set(texts)) == len(texts)
 
@@ -48,14 +52,14 @@ def test_relevance_is_exact(shop: Catalogue) -> None:
             assert len(expected) in RELEVANT
 
 
-def test_no_combination_is_in_both_splits(shop: Catalogue) -> None:
+def test_no_combination_is_in_two_splits(shop: Catalogue) -> None:
     pairs = [frozenset(shop.asked[query.id].items()) for queries in shop.queries.values() for query in queries]
     assert len(set(pairs)) == len(pairs)
 
 
-def test_every_test_word_occurs_in_training(shop: Catalogue) -> None:
+def test_every_dev_and_test_word_occurs_in_training(shop: Catalogue) -> None:
     trained = [word for query in shop.queries["train"] for word in query.text.split()]
-    for query in shop.queries["test"]:
+    for query in (*shop.queries["dev"], *shop.queries["test"]):
         assert all(trained.count(word) >= 2 for word in query.text.split()), query.text
 
 

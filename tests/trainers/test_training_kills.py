@@ -169,6 +169,34 @@ def test_two_kills_in_one_round_change_nothing(trained: Shop, tmp_path: Path) ->
     check_nothing_is_left(disturbed, tmp_path / "store")
 
 
+@pytest.mark.parametrize("ignored", [False, True], ids=["", "in the background of a shell"])
+@pytest.mark.timeout(300)
+def test_an_interrupt_of_the_group_ends_everything_and_says_how_to_go_on(tmp_path: Path, ignored: bool) -> None:
+    """While the stages' process imports, then while a stage trains."""
+    config, mark = write_shop(tmp_path, items=40), uuid.uuid4().hex
+    command = [sys.executable, "-m", "trainers.cli", "run", "--rounds", "1", "-c", str(config)]
+    long = ["--set", "training.sft.query_epochs=500"]
+    for begun, seconds in (("round 0, targets", 1.5), ("round 0, train-query", 1.0)):
+        process = subprocess.Popen(
+            [*command, *long], stderr=subprocess.PIPE, text=True, start_new_session=True, env={**os.environ, MARK: mark},
+            preexec_fn=(lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)) if ignored else None,
+        )  # fmt: skip
+        assert process.stderr is not None
+        said = []
+        for line in process.stderr:
+            said.append(line.strip())
+            if line.startswith(begun):
+                time.sleep(seconds)
+                os.killpg(process.pid, signal.SIGINT)
+        assert process.wait() == 130, said
+        stage = begun.removeprefix("round 0, ")
+        assert said[-2:] == [
+            f"{stage} of round 0 was under way: the same command does it again and goes on.",
+            "Interrupted.",
+        ]
+        assert not any("Traceback" in line for line in said)
+
+
 def test_a_killed_stage_is_named_and_done_again(copied: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KILL_ONCE", str(copied.config.parent / "killed"))
     override = "training.query.reward=tests.trainers.shop:killing_reward"

@@ -108,18 +108,20 @@ def test_a_round_is_published_as_a_pair_by_one_call(copied: Shop, cluster: Clust
     backend.close()
 
 
-def test_a_round_that_is_not_built_upon_is_not_published(copied: Shop, cluster: Cluster, cogr_train: Command) -> None:
+def test_a_round_that_is_not_built_upon_gives_way_to_the_best_pair(
+    copied: Shop, cluster: Cluster, cogr_train: Command
+) -> None:
     run, backend = open_run(copied.workspace(), "main"), cluster.backend(copied)
     run.save(with_dev_f1(run.state(), 0.9))
     asked = ("-c", copied.config, *cluster.options, "--set", "training.gate={on=true, tolerance=0}")
-    refused = cogr_train("round", "--branch", "gated", "--publish", *asked)
-    assert refused.status == 1, refused.err
-    assert refused.sentence.startswith("Round 2 is not published: dev F1 0.9000 -> 0.")
-    assert refused.sentence.endswith("; what serves stays.")
-    last = rounds(copied, "gated")[-1]
-    assert (last.verdict, last.publishing) == ("rejected", "refused")
-    assert dict(backend.serving()) == {"query": None, "item": None}
-    assert (list(backend.list()), cluster.switches()) == ([], 0)
+    ended = cogr_train("round", "--branch", "gated", "--publish", *asked)
+    assert ended.status == 0, ended.err
+    first, last = rounds(copied, "gated")[-2:]
+    assert (last.verdict, last.publishing) == ("rejected", "done")
+    assert last.reason.startswith("dev F1 0.9000 -> 0.")
+    assert "Serves now: round 1." in ended.out
+    assert dict(backend.serving()) == {"item": first.items, "query": first.queries}
+    assert cluster.switches() == 1
     backend.close()
 
 

@@ -1,8 +1,8 @@
-"""The maker of the sample shop: 400 items, 150 queries and exact labels from a seed, in pure Python.
+"""The maker of the sample shop: 400 items, 182 queries and exact labels from a seed, in pure Python.
 
 A small marketplace of furniture whose sellers write English, German or Chinese. Every item has one value of each
 attribute; a query names two values by shoppers' words; relevant are exactly the items with both values, whatever the
-language. No combination of two values is in both splits, and every word of a test query occurs in training.
+language. No combination of two values is in two splits, and every word of a dev or test query occurs in training.
 
 `make_catalogue(0)` is the catalogue that ships in `data/`. Not here: the words (`words`), the sentences (`phrases`).
 """
@@ -33,12 +33,13 @@ FOREIGN_ITEMS_A_TYPE = 3
 RELEVANT = range(8, 16)
 """How many relevant items a query may have."""
 QUOTAS: Mapping[Family, Mapping[Split, int]] = {
-    ("style", "type"): {"train": 20, "test": 10},
-    ("room", "type"): {"train": 22, "test": 11},
-    ("material", "type"): {"train": 25, "test": 12},
-    ("need", "type"): {"train": 25, "test": 12},
-    ("style", "room"): {"train": 8, "test": 5},
+    ("style", "type"): {"train": 20, "test": 10, "dev": 10},
+    ("room", "type"): {"train": 22, "test": 11, "dev": 12},
+    ("material", "type"): {"train": 25, "test": 12, "dev": 1},
+    ("need", "type"): {"train": 25, "test": 12, "dev": 3},
+    ("style", "room"): {"train": 8, "test": 5, "dev": 6},
 }
+"""How many queries of each kind a split has; dev has what the others leave."""
 SHOPPERS_WORD = 0.12
 """Chance that a seller uses a shopper's word: what plain word matching lives on."""
 HOUSE_WORD = 0.95
@@ -106,10 +107,11 @@ def make_catalogue(seed: int = 0) -> Catalogue:
     """The catalogue of one seed; equal seeds give equal bytes on every Python."""
     draw = _Draw(seed)
     items, values = _make_items(draw)
-    asked = _Asking(draw, values.values()).ask()
-    queries: dict[Split, list[Query]] = {"train": [], "test": []}
+    asking = _Asking(draw, values.values())
+    asked = draw.shuffled(asking.ask())
+    queries: dict[Split, list[Query]] = {"train": [], "dev": [], "test": []}
     wanted: dict[str, Values] = {}
-    for number, query in enumerate(draw.shuffled(asked), start=1):
+    for number, query in enumerate([*asked, *draw.shuffled(asking.ask_dev())], start=1):
         id_ = f"query-{number:03}"
         queries[query.split].append(Query(id_, query.text))
         wanted[id_] = query.values
@@ -226,9 +228,10 @@ class _Asking:
         # How often a split has asked for a value so far, and by which word.
         self._values: Counter[tuple[Split, str]] = Counter()
         self._words: Counter[tuple[Split, str]] = Counter()
+        self._known: set[str] = set()
 
     def ask(self) -> list[_Query]:
-        """All queries, training first, so that test queries can keep to the words of training."""
+        """Training and test queries, training first, so that test queries can keep to the words of training."""
         chosen: list[tuple[Split, Language, Family, Pair]] = []
         foreign: tuple[Language, Language] = ("de", "zh")
         for language in foreign:
@@ -237,15 +240,19 @@ class _Asking:
             for split in ("test", "train"):
                 have = sum(entry[0] == split and entry[2] == family for entry in chosen)
                 chosen += [(split, "en", family, self._take(split, family)) for _ in range(quota[split] - have)]
-        queries: list[_Query] = []
-        known: set[str] = set()
-        for split, language, family, pair in sorted(chosen, key=lambda entry: entry[0] != "train"):
+        return [self._written(*entry) for entry in sorted(chosen, key=lambda entry: entry[0] != "train")]
+
+    def ask_dev(self) -> list[_Query]:
+        """Dev queries, in English, of pairs that the others have left; after `ask`."""
+        chosen = [(family, self._take("dev", family)) for family, quota in QUOTAS.items() for _ in range(quota["dev"])]
+        return [self._written("dev", "en", family, pair) for family, pair in chosen]
+
+    def _written(self, split: Split, language: Language, family: Family, pair: Pair) -> _Query:
+        text = self._text(split, language, family, pair)
+        while split != "train" and not self._known.issuperset(text.split()):
             text = self._text(split, language, family, pair)
-            while split == "test" and not known.issuperset(text.split()):
-                text = self._text(split, language, family, pair)
-            known.update(text.split())
-            queries.append(_Query(split, text, dict(zip(family, pair, strict=True))))
-        return queries
+        self._known.update(text.split())
+        return _Query(split, text, dict(zip(family, pair, strict=True)))
 
     def _foreign(self, language: Language) -> list[tuple[Split, Language, Family, Pair]]:
         """Nine queries of one language: three types by three other values, a diagonal of them for the test.

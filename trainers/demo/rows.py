@@ -18,7 +18,8 @@ from indexers.release import release
 from indexers.workspace import Workspace
 from trainers import comparison
 from trainers.evaluation import evaluate
-from trainers.training.publishing import publish_round
+from trainers.training.contest import Contender
+from trainers.training.publishing import publish_pair, publish_round
 from trainers.training.sample import Step
 from trainers.training.state import Round
 
@@ -36,6 +37,7 @@ class Row:
         keywords_per_item: mean size of S_i; None where there are no keywords.
         cached: share of the entities whose keywords an earlier demo had already generated; 1 for rounds that it had trained.
         rejected: why a round is not built upon; "" where it is, and for rows that are no rounds.
+        items, queries: the pair's snapshots; "" where there are no keywords.
     """
 
     name: str
@@ -46,6 +48,8 @@ class Row:
     keywords_per_item: float | None = None
     cached: float = 0.0
     rejected: str = ""
+    items: str = ""
+    queries: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """For summary.json."""
@@ -79,6 +83,8 @@ def generator_row(workspace: Workspace, name: str, bar: ProgressBar, say: Say) -
         time.monotonic() - started,
         found.keywords_per_item,
         1 - (items.generated + queries.generated) / entities,
+        items=items.snapshot.id,
+        queries=queries.snapshot.id,
     )
 
 
@@ -105,7 +111,22 @@ def step_row(workspace: Workspace, step: Step, done: Round, *, reused: bool) -> 
         figures["keywords_per_item"],
         cached=float(reused),
         rejected="" if accepted else done.reason,
+        items=step.items,
+        queries=step.queries,
     )
+
+
+def serving_row(workspace: Workspace, chosen: Contender) -> Row:
+    """Publish the pair that is best on the dev queries, and measure what then serves: the last row."""
+    started = time.monotonic()
+    publish_pair(workspace, chosen, lambda _: None)
+    items, queries = (workspace.serving(side) for side in ("item", "query"))
+    figures = evaluate(workspace.backend, workspace.dataset, items, queries, SPLIT).figures
+    seconds = time.monotonic() - started
+    keywords = items.manifest.keywords / max(1, items.manifest.entities)
+    name = f"serves: {chosen.name}"
+    p, r, f1 = (figures[key] for key in ("p", "r", "f1"))
+    return Row(name, p, r, f1, seconds, keywords, items=items.id, queries=queries.id)
 
 
 def _rebuild(workspace: Workspace, name: str, side: Side, bar: ProgressBar, say: Say) -> Rebuilt:

@@ -18,12 +18,13 @@ from indexers import console
 from indexers.searching import search
 from indexers.workspace import Workspace
 from trainers.demo.folder import Folder, lay_out
-from trainers.demo.rows import SPLIT, Row, bm25_row, generator_row
+from trainers.demo.rows import SPLIT, Row, bm25_row, generator_row, serving_row
 from trainers.demo.server import search_server
 from trainers.demo.show import Ended, Progress, next_steps, results
-from trainers.demo.training import example_entities, report_file, served, trained_rows
+from trainers.demo.training import best_pair, example_entities, report_file, trained_rows
 from trainers.report.page import check_extra, write_report
 from trainers.training.checks import check_settings
+from trainers.training.contest import Choice
 from trainers.training.runs import DEFAULT_RUN, Run
 
 GENERATORS = ("extractive", "statistical")
@@ -51,7 +52,7 @@ def _workspace(folder: Folder, url: str | None = None) -> Workspace:
     """Where rows are published, measured and searched.
 
     Every round that is built upon is to serve for a while, also after an untrained row with better figures: so the gate is
-    off here. Between rounds, in the run, it is as the settings say.
+    off here, until the best pair takes over. Between rounds, in the run, it is as the settings say.
     """
     return Workspace(load_settings(folder.config, [*folder.overrides(url), "training.gate.on=false"]))
 
@@ -70,11 +71,12 @@ class Demo:
         check_extra()
         check_settings(self.workspace)
         self.workspace.backend.serving()
-        rows = self._rows()
+        rows, choice = self._rows()
         answers = [search(self.workspace, text, size=HITS) for text in SEARCHES]
-        changed = example_entities(self.workspace)
+        texts = next(row for row in rows if row.name == "extractive")
+        changed = example_entities(self.workspace, texts, rows[-1])
         write_report(self.workspace, Run(self.workspace.store, DEFAULT_RUN), report_file(self.folder))
-        summary = self._write_summary(rows)
+        summary = self._write_summary(rows, choice)
         payload = {
             **summary,
             "summary": self.summary_file,
@@ -83,10 +85,10 @@ class Demo:
             "searches": [answer.as_dict() for answer in answers],
         }
         relevant = [relevant_items(self.workspace.dataset, answer.query) for answer in answers]
-        ended = Ended(rows, summary["serving"], changed, list(zip(answers, relevant, strict=True)))
+        ended = Ended(rows, choice, changed, list(zip(answers, relevant, strict=True)))
         console.emit(json_mode, payload, lambda out: results(out, ended))
 
-    def _rows(self) -> list[Row]:
+    def _rows(self) -> tuple[list[Row], Choice]:
         with Progress() as progress:
             progress.say("bm25")
             progress.add(bm25_row(self.workspace.dataset))
@@ -95,16 +97,18 @@ class Demo:
             with closing(trained_rows(self.workspace, self.folder, progress)) as trained:
                 for row in trained:
                     progress.add(row)
-            return progress.rows
+            choice = best_pair(self.workspace, progress)
+            progress.add(serving_row(self.workspace, choice.chosen))
+            return progress.rows, choice
 
-    def _write_summary(self, rows: Sequence[Row]) -> dict[str, Any]:
-        number = served(self.workspace).number
+    def _write_summary(self, rows: Sequence[Row], choice: Choice) -> dict[str, Any]:
         summary = {
             "backend": self.workspace.backend.name,
             "split": SPLIT,
             "queries": len(self.workspace.dataset.require(SPLIT)),
             "rows": [row.as_dict() for row in rows],
-            "serving": f"round {number}" if number else "sft",
+            "serving": choice.chosen.name,
+            "why": choice.reason(),
         }
         Store(self.summary_file.parent).write_json(self.summary_file.name, summary)
         return summary

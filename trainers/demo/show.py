@@ -20,6 +20,7 @@ from indexers.rebuild import Advance
 from indexers.searching import Answered
 from trainers.demo.rows import Row
 from trainers.report.changes import Changed
+from trainers.training.contest import Choice
 
 _KEYWORDS_SHOWN = 8
 _MATCHES_SHOWN = 3
@@ -33,9 +34,10 @@ def table(rows: Sequence[Row]) -> Table:
     for name in ("P", "R", "F1", "keywords an item", "seconds"):
         shown.add_column(name, justify="right")
     for row in rows:
+        style = "bold" if row.name.startswith("serves") else ""
         keywords = "" if row.keywords_per_item is None else f"{row.keywords_per_item:.1f}"
         figures = (f"{row.p:.3f}", f"{row.r:.3f}", f"{row.f1:.3f}", keywords, f"{row.seconds:.1f}")
-        shown.add_row(Text(row.name), *figures)
+        shown.add_row(Text(row.name), *figures, style=style)
     return shown
 
 
@@ -97,13 +99,13 @@ class Ended:
     """What a demo has come to.
 
     Attributes:
-        serving: name of the row whose pair serves.
-        changed: example entities, SFT against what serves.
+        choice: the pair that serves, and why.
+        changed: example entities, `extractive` against what serves.
         searches: each answer with the ids that are relevant to it.
     """
 
     rows: Sequence[Row]
-    serving: str
+    choice: Choice
     changed: Sequence[Changed]
     searches: Sequence[tuple[Answered, Collection[str]]]
 
@@ -116,11 +118,13 @@ def results(out: Console, ended: Ended) -> None:
             out.print(f"{row.name} is not built upon: {row.rejected}.")
     if any(row.cached for row in ended.rows):
         out.print("What an earlier demo had generated or trained was taken from its folder.")
+    serving = ended.choice.chosen.name
+    out.print(f"{serving} serves: the best pair on dev, {ended.choice.reason()}.")
     if ended.changed:
-        out.print(Text.assemble("\n", ("Keywords gained and lost", "bold"), f", sft -> {ended.serving}"))
+        out.print(Text.assemble("\n", ("Keywords gained and lost", "bold"), f", extractive -> {serving}"))
     for one in ended.changed:
         _example(out, one)
-    out.print(Text.assemble("\n", ("Searches", "bold"), f", {ended.serving} serves"))
+    out.print(Text.assemble("\n", ("Searches", "bold"), f", {serving} serves"))
     for found, relevant in ended.searches:
         _search(out, found, relevant)
         out.print()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from pathlib import Path
 
 from cogr.snapshots import open_snapshot
@@ -14,9 +14,10 @@ from trainers.demo.quiet import stages_write_to
 from trainers.demo.rows import Row, step_row
 from trainers.demo.show import Progress
 from trainers.report.changes import Changed, difference, examples
+from trainers.training.contest import Choice, choose, contenders
+from trainers.training.rivals import rivals
 from trainers.training.runs import DEFAULT_RUN, Run
 from trainers.training.sample import train_sample
-from trainers.training.state import Round
 
 ROUNDS = 2
 
@@ -36,6 +37,8 @@ def trained_rows(workspace: Workspace, folder: Folder, progress: Progress) -> Ge
             follow(stage)
             if stage is not None and text.startswith("round "):
                 progress.say(stage.name)
+            elif text.startswith("measuring "):
+                progress.say(text)
             else:
                 console.note(text)
 
@@ -47,26 +50,20 @@ def trained_rows(workspace: Workspace, folder: Folder, progress: Progress) -> Ge
             begun.clear()
 
 
-def trained_rounds(workspace: Workspace) -> Sequence[Round]:
-    """The rounds that the demo shows, SFT first."""
-    return Run(workspace.store, DEFAULT_RUN).state().rounds[: ROUNDS + 1]
+def best_pair(workspace: Workspace, progress: Progress) -> Choice:
+    """The pair that serves when the demo ends: the best of the rounds and of `statistical` on the dev queries."""
+    run = Run(workspace.store, DEFAULT_RUN)
+    found = choose(contenders(run.state(), rivals(workspace, run, progress.say).statistical))
+    assert found is not None, "the sample shop has dev queries"
+    return found
 
 
-def served(workspace: Workspace) -> Round:
-    """The last of them that is built upon: what serves when the demo ends."""
-    return next(done for done in reversed(trained_rounds(workspace)) if done.verdict == "accepted")
-
-
-def example_entities(workspace: Workspace) -> list[Changed]:
-    """Five entities whose keywords are other ones than after SFT; none where no round was built upon."""
-    first, last = trained_rounds(workspace)[0], served(workspace)
-    pairs = [(open_snapshot(workspace.store, a), open_snapshot(workspace.store, b)) for a, b in _pairs(first, last)]
-    items, queries = (difference(before, after) for before, after in pairs)
+def example_entities(workspace: Workspace, before: Row, after: Row) -> list[Changed]:
+    """Five entities whose keywords differ between two rows."""
+    pairs = ((before.items, after.items), (before.queries, after.queries))
+    opened = [(open_snapshot(workspace.store, a), open_snapshot(workspace.store, b)) for a, b in pairs]
+    items, queries = (difference(a, b) for a, b in opened)
     return examples(items, queries)
-
-
-def _pairs(first: Round, last: Round) -> tuple[tuple[str, str], tuple[str, str]]:
-    return (first.items, last.items), (first.queries, last.queries)
 
 
 def report_file(folder: Folder) -> Path:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from indexers import console
 from indexers.options import Call, common_options
 from trainers.training.commands import RunOption
 
@@ -26,6 +27,6 @@ def report(
     check_extra()
     opened = open_run(call.workspace, run)
     file = out or opened.folder() / "report.html"
-    size = write_report(call.workspace, opened, file)
+    size = write_report(call.workspace, opened, file, console.note)
     payload = {"run": opened.name, "report": file, "bytes": size, "rounds": len(opened.state().finished)}
     call.emit(payload, lambda print_to: print_to.print(f"{file} ({size / 1000:,.0f} kB); open it in a browser"))

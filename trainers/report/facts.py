@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,9 @@ from indexers.backends.memory import MemoryBackend
 from indexers.workspace import Workspace
 from trainers.evaluation import evaluate
 from trainers.report.changes import Changed, Difference, difference, examples
+from trainers.training.contest import Choice, choose, contenders
+from trainers.training.holdout import with_dev
+from trainers.training.rivals import Rivals, known_rivals, rivals
 from trainers.training.runs import Run
 from trainers.training.state import Round, StageRecord, State, Verdict
 
@@ -87,6 +90,8 @@ class Facts:
         pairs: the finished rounds' pairs, and those in the middle of a round where the data allow it.
         base: the last round that is built upon.
         overall: SFT against `base`, by side; None while that is SFT.
+        rivals: what the rounds are compared with; None where that was not measured and the data are no longer the run's.
+        choice: the best pair on dev, whoever wrote it; None where nothing is judged.
     """
 
     run: str
@@ -100,6 +105,8 @@ class Facts:
     base: Round
     overall: Mapping[Side, Difference] | None
     examples: Sequence[Changed]
+    rivals: Rivals | None
+    choice: Choice | None
 
     @property
     def whole(self) -> list[Pair]:
@@ -117,12 +124,19 @@ class Facts:
         return self.splits[0]
 
 
-def gather(workspace: Workspace, run: Run) -> Facts:
-    """Read a run. Raises TrainingError before SFT is finished, SnapshotError when a snapshot is gone or broken."""
+def gather(workspace: Workspace, run: Run, say: Callable[[str], None] = lambda _: None) -> Facts:
+    """Read a run. Raises TrainingError before SFT is finished, SnapshotError when a snapshot is gone or broken.
+
+    Args:
+        say: told what is measured now, because it was not before.
+    """
     state = run.state()
     if not state.finished or state.base is None:
         raise TrainingError(f"The run {run.name} has nothing to report yet: run cogr-train sft.")
+    workspace = with_dev(workspace)
     frozen, opened = run.frozen(), _Opened(workspace)
+    same = workspace.dataset.dataset_hash == frozen["dataset_hash"]
+    beside = rivals(workspace, run, say) if same else known_rivals(run)
     whole = [Pair(round_name(r.number), r.number, _figures(r), r.verdict) for r in state.finished]
     movements = list(_movements(opened, state))
     first, last = state.finished[0], state.base
@@ -141,6 +155,8 @@ def gather(workspace: Workspace, run: Run) -> Facts:
         base=last,
         overall=overall,
         examples=examples(overall["item"], overall["query"]) if overall else [],
+        rivals=beside,
+        choice=choose(contenders(state, beside.statistical if beside else None)),
     )
 
 

@@ -7,7 +7,7 @@ it reaches the page only through the template's escaping. What is told is `facts
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
@@ -20,6 +20,7 @@ from cogr.store import Store
 from indexers.workspace import Workspace
 from trainers.report import figures as draw
 from trainers.report.facts import Facts, Pair, Vocabulary, gather, round_name
+from trainers.training.contest import STATISTICAL
 from trainers.training.runs import Run
 
 _LONGEST_TEXT = 300
@@ -34,7 +35,7 @@ def check_extra() -> None:
         raise MissingExtraError("The report", "report") from error
 
 
-def write_report(workspace: Workspace, run: Run, file: Path) -> int:
+def write_report(workspace: Workspace, run: Run, file: Path, say: Callable[[str], None] = lambda _: None) -> int:
     """Write a run's report, replacing the file atomically; returns its size in bytes.
 
     Raises:
@@ -44,7 +45,7 @@ def write_report(workspace: Workspace, run: Run, file: Path) -> int:
         StorageError: the file can't be written.
     """
     check_extra()
-    data = render(gather(workspace, run)).encode("utf-8", "replace")
+    data = render(gather(workspace, run, say)).encode("utf-8", "replace")
     Store(file.resolve().parent).write(file.name, data)
     return len(data)
 
@@ -79,6 +80,8 @@ def _content(facts: Facts) -> Mapping[str, Any]:
     return {
         "facts": facts,
         "tiles": _tiles(facts),
+        "compared": _compared(facts),
+        "beside": _beside(facts),
         "quality": list(draw.made(facts, draw.f1_figure, draw.precision_recall_figure)),
         "training": list(draw.made(facts, *by_side, draw.list_figure, draw.loss_figure)),
         "keywords": list(
@@ -98,6 +101,28 @@ def _content(facts: Facts) -> Mapping[str, Any]:
         "version": __version__,
         "written": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
     }
+
+
+def _beside(facts: Facts) -> list[tuple[str, Mapping[str, Any]]]:
+    """(name, split -> figures) of what the rounds are compared with."""
+    found = facts.rivals
+    if found is None:
+        return []
+    pairs = [("bm25", found.bm25), (STATISTICAL, found.statistical.figures if found.statistical else {})]
+    return [(name, figures) for name, figures in pairs if figures]
+
+
+def _compared(facts: Facts) -> list[Mapping[str, Any]]:
+    """What a reader asks first: the search by words, the keywords without a model, those of the models before and after."""
+    first, last = facts.whole[0], _pair_of(facts, facts.base.number)
+    best = "" if facts.choice is None else facts.choice.chosen.name
+    rounds = [first] if last.round == first.round else [first, last]
+    rows = [*_beside(facts), *((pair.name, pair.figures) for pair in rounds)]
+    return [
+        {"name": name, **figures[facts.split], "best": name.lower() == best}
+        for name, figures in rows
+        if facts.split in figures
+    ]
 
 
 def _tiles(facts: Facts) -> list[tuple[str, str, str]]:

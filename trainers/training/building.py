@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from cogr.keywords import over_budget, parse
 from cogr.prompts import Prompt
 from cogr.records import Entity, Query, Side
 from cogr.settings import GeneratorSettings
 from cogr.snapshots import Snapshot
-from indexers.generators.base import Completion, Request
+from indexers.generators.base import Answer, Completion, Request
 from indexers.generators.registry import make_generator
 from indexers.proposals import proposals
 from indexers.rebuild import Job, make_plan, rebuild
@@ -88,16 +88,25 @@ def draw_sets(
     own = {entity.id: own_keyword(entity) for entity in entities}
     found: dict[str, dict[tuple[str, ...], None]] = {entity.id: {} for entity in entities}
     base = _settings(workspace, side, model, kind)
-    for time in range(times):
-        sampling = base.sampling.model_copy(update={"temperature": 1.0, "top_p": 1.0, "top_k": 0, "seed": seed + time})
-        options = generator_options(base.model_copy(update={"sampling": sampling}))
-        with make_generator(options, side, workspace.dataset, workspace.store) as writer:
-            for answer in writer.generate(requests):
-                if isinstance(answer, Completion) and not answer.truncated:
-                    words = keywords_of(answer.text, own[answer.id])
-                    if words and not over_budget(words, workspace.settings.keywords.k_max):
+    free = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
+    with progress_bar(f"more keyword sets, {side} side", times * len(requests)) as advance:
+        for time in range(times):
+            sampling = base.sampling.model_copy(update={**free, "seed": seed + time})
+            options = generator_options(base.model_copy(update={"sampling": sampling}))
+            with make_generator(options, side, workspace.dataset, workspace.store) as writer:
+                for answer in writer.generate(requests):
+                    advance(1)
+                    if words := _usable(answer, own, workspace.settings.keywords.k_max):
                         found[answer.id][words] = None
     return {id_: list(sets) for id_, sets in found.items()}
+
+
+def _usable(answer: Answer, own: Mapping[str, str], k_max: int) -> tuple[str, ...]:
+    """The keywords of a completion that ended by itself, within the budget; none of any other."""
+    if not isinstance(answer, Completion) or answer.truncated:
+        return ()
+    words = keywords_of(answer.text, own[answer.id])
+    return () if over_budget(words, k_max) else words
 
 
 def statistical_targets(workspace: Workspace, queries: Sequence[Query], budget: int) -> dict[str, tuple[str, ...]]:

@@ -9,6 +9,7 @@ from cogr.records import SIDES
 from cogr.rewards import load_reward
 from cogr.settings import Settings
 from indexers.workspace import Workspace
+from trainers.training.holdout import with_dev
 from trainers.training.options import grpo_batch, sft_batch
 from trainers.training.work import items_from
 
@@ -38,7 +39,7 @@ def check_settings(workspace: Workspace) -> None:
     items_from(training)
     _check_proposals(workspace.settings)
     _check_adapters(workspace.settings)
-    queries = len(workspace.dataset.require("train")) + training.invented_queries
+    queries = len(with_dev(workspace).dataset.require("train")) + training.invented_queries
     sizes = {"query": queries, "item": len(workspace.dataset.items)}
     for side, settings in (("query", training.query), ("item", training.item)):
         load_reward(settings.reward)

@@ -5,6 +5,7 @@ It holds no model and no data in memory for the stages: each reads the run folde
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,14 +15,19 @@ from pydantic import BaseModel, ValidationError
 from cogr.errors import CheckFailedError, CogrError, ServiceError, SnapshotError, TrainingError, UserError
 from cogr.records import SIDES
 from cogr.snapshots import open_snapshot
+from indexers.console import INTERRUPTED
 from indexers.telemetry import metrics, traces
 from indexers.telemetry.stages import stage as told
 from indexers.workspace import Workspace
+from trainers.training.contest import STATISTICAL, Choice, Contender, choose, contenders, of_round
+from trainers.training.holdout import judged_by, with_dev
 from trainers.training.launching import Launcher
-from trainers.training.publishing import publish_round
+from trainers.training.publishing import publish_pair, publish_round
+from trainers.training.rivals import known_rivals, rivals, to_serve
 from trainers.training.runs import Run
 from trainers.training.stage import OUT_OF_MEMORY
 from trainers.training.state import Round, StageName, StageRecord, State
+from trainers.training.waiting import waited_for
 from trainers.training.weights import check_model
 from trainers.training.work import read_targets
 
@@ -47,7 +53,7 @@ class Driver:
     """
 
     def __init__(self, workspace: Workspace, run: Run, launcher: Launcher, say: Say) -> None:
-        self.workspace = workspace
+        self.workspace = with_dev(workspace)
         self.run = run
         self._launcher = launcher
         self._say = say
@@ -56,13 +62,15 @@ class Driver:
         """Do round 0, or the rest of it. A finished one is returned as it is."""
         with self._locked("cogr-train sft"):
             state = self._checked_state()
-            return state.rounds[0] if state.finished else self._finish(state)
+            done = state.rounds[0] if state.finished else self._finish(state)
+            self.choice()
+            return done
 
     def round(self, publish: bool | None = None) -> Round:
         """Do the next round, or the rest of one that was interrupted, publishing included.
 
         Args:
-            publish: let the round's pair serve when it is built upon; None leaves an interrupted round as it was asked for.
+            publish: let the best pair on dev serve, see `choice`; None leaves an interrupted round as it was asked for.
 
         Raises:
             TrainingError: before SFT, and whatever a stage can't do.
@@ -78,15 +86,67 @@ class Driver:
             if not state.unpublished:
                 state = state.begun()
                 self._finish(state.with_publishing("asked") if publish else state)
+            self.choice()
             return self._publish()
 
+    def choice(self) -> Choice | None:
+        """The pair that is to serve: the best of the rounds and of `statistical` on dev. None where nothing is judged.
+
+        Rivals are measured when they are asked for first.
+        """
+        if not self.workspace.settings.training.gate.on or not self.workspace.dataset.queries.get("dev"):
+            return None
+        beside = rivals(self.workspace, self.run, self._say)
+        return choose(contenders(self.run.state(), beside.statistical))
+
+    def publish(self, name: str | None, *, gate: bool) -> Contender:
+        """Let a pair of the run serve: the named one, or the one of `choice`.
+
+        Args:
+            name: statistical, sft or the number of a round.
+            gate: refuse a pair that is worse on dev than what serves.
+
+        Raises:
+            TrainingError: no such pair, or nothing to choose by.
+            CheckFailedError, ServiceError: as `publish_pair` does.
+        """
+        with self._locked("cogr-train publish"):
+            return self._serve(self._named(name), gate=gate)
+
+    def _serve(self, chosen: Contender, *, gate: bool = True) -> Contender:
+        pair, known = to_serve(self.workspace, chosen), known_rivals(self.run)
+        publish_pair(self.workspace, pair, self._say, gate=gate, stand_in=known.statistical if known else None)
+        return pair
+
+    def _named(self, name: str | None) -> Contender:
+        state = self.run.state()
+        if name is None:
+            found = self.choice() if state.finished else None
+            if found is None:
+                raise TrainingError(
+                    f"There is nothing to choose a pair of the run {self.run.name} by: {judged_by(self.workspace)} Name one: "
+                    "sft, or the number of a round."
+                )
+            return found.chosen
+        known = {one.name.removeprefix("round "): one for one in map(of_round, state.finished)}
+        if name == STATISTICAL and (pair := rivals(self.workspace, self.run, self._say).statistical):
+            return pair
+        if name.removeprefix("round ") not in known:
+            raise TrainingError(
+                f"The run {self.run.name} has no pair {name!r}; it has {', '.join(known) or 'none yet'}."
+            )
+        return known[name.removeprefix("round ")]
+
     def _publish(self) -> Round:
-        """Publish the last round where that is asked for, and note what became of it."""
+        """Publish the best pair where that is asked for, or the last round where nothing is judged; note what became of it."""
         state = self.run.state()
         done = state.rounds[-1]
         if done.publishing == "asked":
             try:
-                publish_round(self.workspace, done, self._say)
+                if (found := self.choice()) is None:
+                    publish_round(self.workspace, done, self._say)
+                else:
+                    self._serve(found.chosen)
             except CheckFailedError:
                 self.run.save(state.with_publishing("refused"))
                 raise
@@ -110,8 +170,14 @@ class Driver:
             assert stage is not None
             self._say(f"round {current.number}, {stage}")
             side = next((known for known in SIDES if known in stage), "pair")
-            with told(stage, side, round=current.number):
-                self._do(stage)
+            try:
+                with told(stage, side, round=current.number), waited_for(self._say, current.number, stage):
+                    self._do(stage)
+            except KeyboardInterrupt:
+                self._say(
+                    f"{stage} of round {current.number} was under way: the same command does it again and goes on."
+                )
+                raise
             state = self.run.state()
         return state.rounds[-1]
 
@@ -124,6 +190,8 @@ class Driver:
         status = self._launcher.start(self.run.name, training, trains=trains, halvings=halvings)
         if status == 0 and self.run.state() != before:
             return None
+        if status in (INTERRUPTED, -signal.SIGINT):
+            raise KeyboardInterrupt
         if status == OUT_OF_MEMORY and not halvings and trains:
             self._say(f"{stage} ran out of memory: once more with half the micro batch")
             return self._do(stage, halvings=1)

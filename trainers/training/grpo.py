@@ -106,7 +106,8 @@ def run_grpo(job: GrpoJob, say: Say) -> Trained:
     """
     prepared = prepare_grpo(job, say)
     try:
-        prepared.trainer.train()
+        with prepared.log:
+            prepared.trainer.train()
     except RuntimeError as error:
         if "probability tensor" not in str(error):
             raise

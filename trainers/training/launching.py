@@ -16,6 +16,11 @@ from cogr.training_settings import TrainingSettings
 from trainers.training.forking import Forker, start
 
 MODULE = "trainers.training.stage"
+# Ctrl-C ends a stage at once, and without a word, while it imports; `main` then takes it over.
+_QUIETLY = (
+    "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); "
+    f"from {MODULE} import main; signal.signal(signal.SIGINT, signal.default_int_handler); sys.exit(main(sys.argv[1:]))"
+)
 _GPU_DEVICES = (Path("/dev/nvidiactl"), Path("/dev/kfd"))
 _FORKER = Forker()
 
@@ -46,7 +51,7 @@ class Launcher:
             return _interpreter([*launch, *arguments])
         if can_fork(settings):
             return _FORKER.run(arguments)
-        return _interpreter(["-m", MODULE, *arguments])
+        return _interpreter(["-c", _QUIETLY, *arguments])
 
 
 def can_fork(settings: TrainingSettings) -> bool:

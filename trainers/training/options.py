@@ -9,7 +9,7 @@ from typing import Any
 
 from cogr.errors import TrainingError
 from cogr.training_settings import GrpoSettings, SftSettings, TrainingSettings
-from indexers.generators.models import LocalModelOptions, context_length
+from indexers.generators.models import LocalModelOptions, context_length, without_bars
 
 
 def hide_vllm() -> None:
@@ -50,10 +50,9 @@ def number_formats(settings: TrainingSettings) -> dict[str, Any]:
 def quiet() -> None:
     """Keep transformers, datasets and TRL from writing bars and tables between our own lines."""
     import datasets
-    import transformers
 
     datasets.disable_progress_bars()
-    transformers.utils.logging.disable_progress_bar()
+    without_bars()
 
 
 def silence(trainer: Any) -> None:

@@ -4,6 +4,12 @@ Some twenty seconds of torch, transformers and TRL that no stage has to spend ag
 stages to fork (`forking.serve`).
 """
 
+import signal
+
+# Ctrl-C ends this process at once, and without a word, while it imports; the command says what there is to say.
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 from trainers.training.options import hide_vllm
 
 hide_vllm()

@@ -20,6 +20,7 @@ from cogr.keywords import NORMALISER
 from cogr.settings import Settings
 from cogr.store import Store
 from indexers.workspace import Workspace
+from trainers.training.holdout import with_dev
 from trainers.training.placing import located
 from trainers.training.state import FORMAT, State
 
@@ -46,6 +47,9 @@ _FREE = frozenset(
         "training.rollouts.vllm_gpu_share",
     }
 )
+
+# What settings were before they were settings, for runs that were begun then.
+_ONCE = {"training.gate.dev_share": 0.0}
 
 
 def frozen_settings(settings: Settings) -> dict[str, Any]:
@@ -153,15 +157,16 @@ class Run:
                 f"The run {self.name} was begun by another version (format {frozen['format']}, normaliser "
                 f"{frozen['normaliser']}; this one has {FORMAT}, {NORMALISER}); begin a new run with cogr-train init --run NAME."
             )
-        if frozen["dataset_hash"] != workspace.dataset.dataset_hash:
-            raise TrainingError(
-                f"The run {self.name} was begun on other data than {workspace.dataset.name} has now (hash "
-                f"{frozen['dataset_hash'][:12]}, now {workspace.dataset.dataset_hash[:12]}); restore the data, or begin a new run."
-            )
-        if changed := changes(frozen["settings"], frozen_settings(workspace.settings)):
+        if changed := changes({**_ONCE, **frozen["settings"]}, frozen_settings(workspace.settings)):
             raise TrainingError(
                 f"The run {self.name} was begun with other settings: {'; '.join(changed[:5])}; "
                 "set them back, or go on under a new name with --branch NAME."
+            )
+        dataset = with_dev(workspace).dataset
+        if frozen["dataset_hash"] != dataset.dataset_hash:
+            raise TrainingError(
+                f"The run {self.name} was begun on other data than {dataset.name} has now (hash "
+                f"{frozen['dataset_hash'][:12]}, now {dataset.dataset_hash[:12]}); restore the data, or begin a new run."
             )
 
 
@@ -205,7 +210,7 @@ def branch(workspace: Workspace, name: str, new: str) -> Run:
     parent, run = open_run(workspace, name), _named(workspace.store, new)
     if run.exists:
         raise TrainingError(f"There is a run {new} already; give the branch another name, or go on with --run {new}.")
-    if parent.frozen()["dataset_hash"] != workspace.dataset.dataset_hash:
+    if parent.frozen()["dataset_hash"] != with_dev(workspace).dataset.dataset_hash:
         raise TrainingError(f"The run {name} was begun on other data; a branch needs the same, so begin a new run.")
     run.save(State(rounds=parent.state().finished))
     _write(run, workspace, name)
@@ -214,6 +219,7 @@ def branch(workspace: Workspace, name: str, new: str) -> Run:
 
 def _write(run: Run, workspace: Workspace, parent: str | None) -> None:
     run.folder()
+    workspace = with_dev(workspace)
     frozen = {
         "format": FORMAT,
         "normaliser": NORMALISER,

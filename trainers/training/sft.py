@@ -84,7 +84,8 @@ def run_sft(job: SftJob) -> Trained:
     )
     silence(trainer)
     project_answers_only(trainer.model)
-    trainer.train()
+    with log:
+        trainer.train()
     return Trained(trainer, {"examples": len(examples), "too_long": too_long, **log.notes})
 
 

@@ -22,6 +22,7 @@ from indexers.options import set_verbosity
 from indexers.telemetry import logs
 from indexers.workspace import Workspace
 from trainers.training.forking import die_with
+from trainers.training.holdout import with_dev
 from trainers.training.judging import verdict
 from trainers.training.options import hide_vllm, is_out_of_memory
 from trainers.training.runs import Run, open_run
@@ -75,7 +76,7 @@ def do_next(workspace: Workspace, run: Run, halvings: int) -> None:
     if workspace.settings.training.rollouts.by == "transformers" and workspace.settings.training.index_by != "vllm":
         hide_vllm()
     state = run.state()
-    scene = Scene.of(workspace, run, state, console.note, halvings)
+    scene = Scene.of(with_dev(workspace), run, state, console.note, halvings)
     name = scene.round.next_stage
     assert name is not None
     started = time.monotonic()

@@ -12,6 +12,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -20,6 +21,8 @@ from transformers import TrainerCallback, TrainerState
 
 from cogr.errors import TrainingError
 from cogr.training_settings import WatchSettings
+from indexers.rebuild import Advance
+from indexers.reports import progress_bar
 from trainers.training.scorer import Scorer
 from trainers.training.watch import Watch, step_shares
 
@@ -27,9 +30,9 @@ Say = Callable[[str], None]
 
 
 class _StepLog(TrainerCallback):  # type: ignore[misc]
-    """Writes one line a step; begins anew, since a stage that is done again starts at its first step.
+    """Writes one line a step and shows how far it is; begins anew, since a stage that is done again starts at its first step.
 
-    Of several processes the first one writes.
+    Of several processes the first one writes. Used as a context around the training, so that progress ends with it.
 
     Args:
         path: the jsonl file; TensorBoard events go to `tensorboard/` beside it, in a folder of the same name.
@@ -40,6 +43,9 @@ class _StepLog(TrainerCallback):  # type: ignore[misc]
         self.losses: list[float] = []
         self._file: TextIO | None = None
         self._events: Any = None
+        self._shown = ExitStack()
+        self._advance: Advance = lambda _: None
+        self._what = f"training, {path.stem.rpartition('-')[2]} side"
         if os.environ.get("RANK", "0") != "0":
             return
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -51,7 +57,18 @@ class _StepLog(TrainerCallback):  # type: ignore[misc]
 
             self._events = SummaryWriter(str(folder))
 
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        self._shown.close()
+
+    def on_train_begin(self, _args: Any, state: TrainerState, *_: Any, **__: Any) -> None:
+        if self._file is not None:
+            self._advance = self._shown.enter_context(progress_bar(self._what, state.max_steps))
+
     def write(self, record: Mapping[str, Any]) -> None:
+        self._advance(1)
         if self._file is not None:
             self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
         if self._events is not None:

@@ -13,6 +13,7 @@ from typing import Any
 from cogr.errors import TrainingError
 from cogr.records import Dataset
 from cogr.training_settings import TinySettings
+from indexers.generators.models import without_bars
 
 PAD, END, WRITE = "<|pad|>", "<|end|>", "<|keywords|>"
 _LONGEST_WORD = 64
@@ -48,6 +49,7 @@ def tiny_model(folder: Path, texts: Iterable[str], settings: TinySettings, seed:
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
+    without_bars()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         LlamaForCausalLM(config).save_pretrained(folder)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -173,8 +173,12 @@ class Artefact:
 
 def exact_cut_run(artefact: Artefact, queries: Sequence[Query]) -> dict[str, list[str]]:
     """Query id -> ids of the items that the ranker retrieves by its own cut, best first: what the keywords distil."""
-    run = {}
+    return {id_: ranking[:cut] for id_, ranking, cut in rankings(artefact, queries)}
+
+
+def rankings(artefact: Artefact, queries: Sequence[Query]) -> Iterator[tuple[str, list[str], int]]:
+    """(query id, ids of its candidates, best first, how many of them the ranker's own cut takes) of each query."""
     for query, (items, p) in zip(queries, artefact.probabilities(queries), strict=True):
         cut, _ = exact_cut(p, artefact.ranker.multiplier * float(p.sum()))
-        run[query.id] = [artefact.item_ids[item] for item in items[cut]]
-    return run
+        order = np.argsort(-p, kind="stable")
+        yield query.id, [artefact.item_ids[item] for item in items[order]], len(cut)
