@@ -6,7 +6,7 @@ import re
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from cogr.tables import LONGEST, Table
+from cogr.tables import LONGEST, Table, usable_path
 from cogr.urls import check_url
 
 _SCHEMES = ("redis", "rediss", "sentinel")
@@ -29,6 +29,8 @@ class RedisSettings(Table):
     cert_file: str | None = Field(None, description="Client certificate, PEM")
     key_file: str | None = Field(None, description="Key of the client certificate, PEM")
     timeout: float = Field(10.0, gt=0, le=LONGEST, description="Seconds to wait for a connection or an answer")
+
+    _are_paths = field_validator("ca_file", "cert_file", "key_file")(usable_path)
 
     @field_validator("url")
     @classmethod

@@ -15,7 +15,7 @@ _ADDRESS = r"//(?:(?![,;]\s*[a-z][a-z0-9+.-]*://)\S)*@"
 _USER = re.compile(_ADDRESS, re.IGNORECASE)
 """From the slashes of a URL to the last @ before a space or before the next URL of a list: a password may have any of /?#@ in it."""
 _PARAMETER = re.compile(r"([?&][\w.-]*(?:key|token|pass|password|secret|sig|signature|auth|credential)=)[^&#\s]+", re.I)
-_SECRET_NAME = re.compile(r"pass|secret|token|api_?key|hash_?key|credential", re.IGNORECASE)
+_SECRET_NAME = re.compile(r"pas+w|pass|pwd|secret|token|api_?key|hash_?key|credential", re.IGNORECASE)
 _LEAST = 6
 """Shorter secrets are not looked for in texts: they would be found in ordinary words."""
 _JOINERS = "\u200c\u200d"

@@ -23,7 +23,7 @@ from cogr.prompts import ITEM_TEMPLATES, QUERY_TEMPLATES, ItemVariant, QueryVari
 from cogr.records import Side
 from cogr.serving_settings import ServingSettings
 from cogr.sources import FLAG, Layers, flag, known_fields, learn_secrets
-from cogr.tables import LONGEST, Table, sound
+from cogr.tables import LONGEST, Table, sound, usable_path
 from cogr.telemetry_settings import LogSettings, MetricsSettings, TracesSettings
 from cogr.training_settings import TrainingSettings
 from cogr.urls import check_url, http_url, store_url
@@ -54,6 +54,8 @@ class DatasetSettings(Table):
     max_unknown_share: float = Field(
         0.05, ge=0, le=1, description="Refuse data in which a larger share of judgements names unknown items or queries"
     )
+
+    _is_path = field_validator("path")(usable_path)
 
 
 class KeywordSettings(Table):
@@ -167,6 +169,8 @@ class ScriptedSettings(Table):
         default_factory=dict,
         description="Entities that kill the process that generates, raise an error in it, or never end",
     )
+
+    _is_path = field_validator("script")(usable_path)
 
 
 class StatisticalSettings(Table):
@@ -291,6 +295,8 @@ class OpenSearchSettings(Table):
     bulk_documents: int = Field(2000, ge=1, description="Documents a bulk request")
     bulk_threads: int = Field(2, ge=1, le=1000, description="Bulk requests under way at once")
 
+    _is_path = field_validator("ca_file")(usable_path)
+
     @field_validator("url")
     @classmethod
     def _are_urls(cls, url: str | None) -> str | None:
@@ -332,6 +338,7 @@ class Settings(BaseSettings):
     traces: TracesSettings = Field(default_factory=TracesSettings)
 
     _sound = field_validator("store")(sound)
+    _is_path = field_validator("store")(usable_path)
     _is_store = field_validator("store")(store_url)
 
     @model_validator(mode="after")
@@ -376,7 +383,7 @@ def load_settings(
 
 def table_of_environment(name: Literal["opensearch", "redis"]) -> Any:
     """One table as the environment alone says it; None where it names no URL. Raises SettingsError."""
-    layers = Layers({}, "The environment")
+    layers = Layers({}, "the environment")
     layers.add_variables(Settings)
     _add_cluster(layers)
     if not layers.values.get(name, {}).get("url"):
@@ -386,7 +393,7 @@ def table_of_environment(name: Literal["opensearch", "redis"]) -> Any:
 
 def _add_cluster(layers: Layers) -> None:
     if url := os.environ.get(URL_VARIABLE):
-        layers.add_default(("opensearch", "url"), url, f"The environment variable {URL_VARIABLE}")
+        layers.add_default(("opensearch", "url"), url, f"the environment variable {URL_VARIABLE}")
 
 
 def _validated(model: Any, layers: Layers, table: str = "") -> Any:

@@ -58,7 +58,7 @@ class Layers:
         for name in os.environ:
             if name.upper().startswith(prefix):
                 path = tuple(name.upper().removeprefix(prefix).lower().split("__"))
-                self._said.append((path, f"The environment variable {name}"))
+                self._said.append((path, f"the environment variable {name}"))
 
     def source(self, where: _Path) -> str:
         """Who said the value there, or the values below it."""
@@ -81,14 +81,19 @@ class Layers:
         if first["type"] == "extra_forbidden":
             what, near = ("table", "one") if isinstance(first["input"], Mapping) else ("key", "key")
             told = f"the {what} {key:.80} is unknown; the nearest known {near} is {nearest(key, keys)}"
-            return f"{self.source(path)}: {told}."
+            return f"{_first_upper(self.source(path))}: {told}."
         if first["type"] == "missing":
-            return f"{self._first}: {key} is missing; add it ({_EXAMPLE})."
+            return f"{_first_upper(self._first)}: {key} is missing; add it ({_EXAMPLE})."
         message = str(first["msg"]).removeprefix("Value error, ").rstrip(".")
         shown = _shown(first["input"]) if key in set(keys) - set(secret) else ""
         if not key:
             return f"{message[:1].upper() + message[1:]}."
-        return f"{self.source(path)}: {key}: {message[:1].lower() + message[1:]}{shown}."
+        return f"{_first_upper(self.source(path))}: {key}: {message[:1].lower() + message[1:]}{shown}."
+
+
+def _first_upper(source: str) -> str:
+    """The beginning of a sentence. Names of files stay as they are."""
+    return f"The{source[3:]}" if source.startswith("the environment") else source
 
 
 def nearest(key: str, keys: Collection[str]) -> str:

@@ -234,7 +234,10 @@ class Store:
     def _reached(self, *, writing: bool = False) -> Iterator[None]:
         """Turn what an object store's client raises into one sentence; what a missing file raises stays as it is."""
         if self.is_local:
-            yield
+            try:
+                yield
+            except NotADirectoryError as error:
+                raise StorageError(f"The store {self.url} is no folder; point the setting store at one.") from error
             return
         try:
             yield
@@ -294,6 +297,9 @@ def storage_errors(where: str) -> Iterator[None]:
         errno.EACCES: "permission is denied; make it writable or point the setting store elsewhere",
         errno.EPERM: "permission is denied; make it writable or point the setting store elsewhere",
         errno.EEXIST: "a file is in the place of a folder; not a folder, so point the setting store at a folder",
+        errno.EISDIR: "it is a folder; name a file",
+        errno.EBUSY: "it is a folder; name a file",
+        errno.ENAMETOOLONG: "its name is too long; choose a shorter one",
         errno.ENOTDIR: "it is not a folder; point the setting store at a folder",
     }
     try:

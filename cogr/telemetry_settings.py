@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from cogr.tables import LONGEST, Table
+from cogr.tables import LONGEST, Table, usable_path
 from cogr.urls import http_url
 
 
@@ -44,6 +44,8 @@ class MetricsSettings(Table):
         le=LONGEST,
         description="Go on answering scrapes so long after the work is done: a job's last figures are seen, whatever it came to",
     )
+
+    _is_path = field_validator("file")(usable_path)
 
 
 class TracesSettings(Table):

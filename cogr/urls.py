@@ -14,6 +14,9 @@ _ESCAPE = (
     "it has an @ behind its host; in a user, a password or a path write %40 for @, %2F for /, %3F for ? and %23 for #"
 )
 
+_WITH_HOST = ("http", "https", "ftp", "sftp", "ssh", "smb", "webhdfs", "hdfs")
+"""Schemes of stores that have a host before the path, and maybe a port; others have a bucket there."""
+
 
 def http_url(url: str | None) -> str | None:
     """The validator of a setting that names a service by HTTP. Raises ValueError."""
@@ -24,11 +27,13 @@ def http_url(url: str | None) -> str | None:
 
 def store_url(url: str) -> str:
     """The validator of a folder or fsspec URL, in whose path an @ may stand. Raises ValueError."""
-    _, _, rest = url.partition("://")
+    begin, _, rest = url.partition("://")
     authority = _authority(rest)
     # user:pass/word@host, us/er:password@host: what looks like a user and is read as host and path.
     if "@" in rest[len(authority) :] and ":" in rest.rpartition("@")[0]:
         raise ValueError(_ESCAPE)
+    if begin in _WITH_HOST:
+        _split(url, f"{begin}://host/folder")
     return url
 
 
@@ -50,10 +55,13 @@ def check_url(url: str, schemes: Collection[str], example: str, *, host: bool = 
         raise ValueError(f"it is no URL; write it as {example}")
     if "@" in rest[len(_authority(rest)) :]:
         raise ValueError(_ESCAPE)
-    return _split(url, example, host)
+    parts = _split(url, example)
+    if host and not parts.hostname:
+        raise ValueError(f"it names no host; write it as {example}")
+    return parts
 
 
-def _split(url: str, example: str, host: bool) -> SplitResult:
+def _split(url: str, example: str) -> SplitResult:
     try:
         parts = urlsplit(url)
         port, name = parts.port, parts.hostname or ""
@@ -61,7 +69,7 @@ def _split(url: str, example: str, host: bool) -> SplitResult:
             name.encode("idna")
     except ValueError as error:
         raise ValueError(f"its host or its port is none; write it as {example}") from error
-    if port == 0 or (host and not name):
+    if port == 0:
         raise ValueError(f"its host or its port is none; write it as {example}")
     return parts
 

@@ -222,9 +222,9 @@ def _hosts(urls: Collection[str]) -> list[dict[str, Any]]:
 def _tls(settings: OpenSearchSettings, urls: Collection[str]) -> dict[str, Any]:
     if not any(url.startswith("https:") for url in urls):
         return {}
-    if settings.ca_file is not None:
+    if settings.ca_file:
         _check_ca(settings.ca_file)
-    return {"verify_certs": settings.verify_certs, "ssl_show_warn": False, "ca_certs": settings.ca_file}
+    return {"verify_certs": settings.verify_certs, "ssl_show_warn": False, "ca_certs": settings.ca_file or None}
 
 
 def _check_ca(path: str) -> None:
