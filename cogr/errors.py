@@ -18,15 +18,20 @@ Tracebacks are for bugs: anything outside this tree.
 
 from __future__ import annotations
 
+from cogr.printable import masked
+
 
 class CogrError(Exception):
-    """Base of every error that the toolkit raises on purpose.
+    """Base of every error that the toolkit raises on purpose. Its sentence never has a secret in it, whoever quotes it.
 
     Attributes:
         exit_status: the exit status of a command that ends with this error.
     """
 
     exit_status = 2
+
+    def __init__(self, sentence: str = "") -> None:
+        super().__init__(masked(sentence))
 
 
 class UserError(CogrError):

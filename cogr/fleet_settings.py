@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
+import re
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from cogr.tables import Table
+from cogr.tables import LONGEST, Table, usable_path
+from cogr.urls import check_url
 
 _SCHEMES = ("redis", "rediss", "sentinel")
 
@@ -27,19 +28,21 @@ class RedisSettings(Table):
     ca_file: str | None = Field(None, description="CA certificates of the server, PEM; the system's by default")
     cert_file: str | None = Field(None, description="Client certificate, PEM")
     key_file: str | None = Field(None, description="Key of the client certificate, PEM")
-    timeout: float = Field(10.0, gt=0, description="Seconds to wait for a connection or an answer")
+    timeout: float = Field(10.0, gt=0, le=LONGEST, description="Seconds to wait for a connection or an answer")
+
+    _are_paths = field_validator("ca_file", "cert_file", "key_file")(usable_path)
 
     @field_validator("url")
     @classmethod
     def _known_scheme(cls, url: str | None) -> str | None:
         for part in url.split(";") if url else ():
-            scheme = urlsplit(part).scheme
-            if "cluster" in scheme:
+            if "cluster" in part.partition("://")[0]:
                 raise ValueError(
                     "Celery has no broker on Redis Cluster; name one server (redis://), or sentinels (sentinel://)"
                 )
-            if scheme not in _SCHEMES:
-                raise ValueError(f"begin it with {', '.join(f'{known}://' for known in _SCHEMES)}")
+            parts = check_url(part.strip(), _SCHEMES, "redis://host:6379/0, rediss:// or sentinel://", host=False)
+            if not re.fullmatch(r"/?\d*", parts.path):
+                raise ValueError("after its host is no number of a database; write it as redis://host:6379/0")
         return url
 
     @model_validator(mode="after")
@@ -52,26 +55,35 @@ class RedisSettings(Table):
 class FleetSettings(Table):
     """How a rebuild is spread over workers."""
 
-    shard_seconds: float = Field(180.0, gt=0, description="How long a worker should have to do with one shard")
+    shard_seconds: float = Field(
+        180.0, gt=0, le=LONGEST, description="How long a worker should have to do with one shard"
+    )
     first_items: int = Field(64, ge=1, description="Entities of a shard before any rate is known")
-    heartbeat_seconds: float = Field(5.0, gt=0, description="A worker writes so often where it is")
-    lost_seconds: float = Field(45.0, gt=0, description="A worker that was silent for so long counts as dead")
+    heartbeat_seconds: float = Field(5.0, gt=0, le=LONGEST, description="A worker writes so often where it is")
+    lost_seconds: float = Field(
+        45.0, gt=0, le=LONGEST, description="A worker that was silent for so long counts as dead"
+    )
     stuck_seconds: float = Field(
         1800.0,
         gt=0,
+        le=LONGEST,
         description="A worker that lives but has brought no answer for so long gives its shard up and ends",
     )
-    lease_seconds: float = Field(30.0, gt=0, description="A coordinator that was silent for so long may be replaced")
-    poll_seconds: float = Field(1.0, gt=0, description="The coordinator looks so often at what the workers wrote")
+    lease_seconds: float = Field(
+        30.0, gt=0, le=LONGEST, description="A coordinator that was silent for so long may be replaced"
+    )
+    poll_seconds: float = Field(
+        1.0, gt=0, le=LONGEST, description="The coordinator looks so often at what the workers wrote"
+    )
     attempts: int = Field(
         3, ge=2, description="Workers that one entity, alone in its shard, may take down before it is set aside"
     )
     setbacks: int = Field(
         20, ge=1, description="Attempts in a row that may fail, with no answer in between, before the rebuild stops"
     )
-    patience_seconds: float = Field(600.0, gt=0, description="Wait so long for a broker that is away")
+    patience_seconds: float = Field(600.0, gt=0, le=LONGEST, description="Wait so long for a broker that is away")
     visibility_seconds: float = Field(
-        6 * 3600.0, ge=1, description="Celery delivers an unacknowledged message again after so long"
+        6 * 3600.0, ge=1, le=LONGEST, description="Celery delivers an unacknowledged message again after so long"
     )
 
     @model_validator(mode="after")

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, SecretStr
 
-from cogr.tables import Table
+from cogr.tables import LONGEST, Table
 
 Live = Literal["auto", "statistical", "extractive", "openai", "none"]
 
@@ -17,15 +17,19 @@ class ServingSettings(Table):
     host: str = Field("127.0.0.1", description="Address to listen on; 0.0.0.0 for all")
     port: int = Field(8600, ge=0, le=65535, description="Port to listen on; 0 takes any free one")
     deadline: float = Field(
-        0.15, gt=0, description="Seconds after which a query is answered with whatever keywords there are"
+        0.15, gt=0, le=LONGEST, description="Seconds after which a query is answered with whatever keywords there are"
     )
-    cache_timeout: float = Field(0.02, gt=0, description="Seconds that an answer of Redis may take")
+    cache_timeout: float = Field(0.02, gt=0, le=LONGEST, description="Seconds that an answer of Redis may take")
     index_timeout: float = Field(
-        0.5, gt=0, description="Seconds that a look into the query index may take, beyond the deadline if need be"
+        0.5,
+        gt=0,
+        le=LONGEST,
+        description="Seconds that a look into the query index may take, beyond the deadline if need be",
     )
     model_timeout: float = Field(
         10.0,
         gt=0,
+        le=LONGEST,
         description="Seconds that a model may take; what comes after the deadline is cached for the next time",
     )
     live: Live = Field(
@@ -38,7 +42,10 @@ class ServingSettings(Table):
     )
     model_concurrency: int = Field(32, ge=1, description="Queries that a model is asked at once; more wait their turn")
     follow_seconds: float = Field(
-        1.0, gt=0, description="How often to look which pair of snapshots serves (cogr-index publish switches it)"
+        1.0,
+        gt=0,
+        le=LONGEST,
+        description="How often to look which pair of snapshots serves (cogr-index publish switches it)",
     )
     cache_seconds: int = Field(86_400, ge=1, description="Life of a cached answer in Redis")
     hot_queries: int = Field(
@@ -46,7 +53,7 @@ class ServingSettings(Table):
         ge=0,
         description="Answers that each process keeps itself, those asked for last; 0 asks Redis every time",
     )
-    hot_seconds: float = Field(60.0, gt=0, description="Life of an answer that a process keeps itself")
+    hot_seconds: float = Field(60.0, gt=0, le=LONGEST, description="Life of an answer that a process keeps itself")
     hash_key: SecretStr | None = Field(
         None, description="Redis keys hold a keyed hash (BLAKE2b) of a query instead of its text; never printed"
     )
@@ -69,7 +76,9 @@ class ServingSettings(Table):
         1024, ge=1, description="Longest query in characters; a longer one is refused with 422"
     )
     breaker_failures: int = Field(5, ge=1, description="Failures in a row after which an upstream is left alone")
-    breaker_seconds: float = Field(2.0, gt=0, description="How long it is left alone before it is tried again")
+    breaker_seconds: float = Field(
+        2.0, gt=0, le=LONGEST, description="How long it is left alone before it is tried again"
+    )
     token: SecretStr | None = Field(None, description="Bearer token that POST /expand asks for; never printed")
     rate_limit: str | None = Field(
         None, description="Most requests of one client address, such as 50/second or 1000/minute; over it 429"

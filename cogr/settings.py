@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from cogr.errors import SettingsError
 from cogr.fleet_settings import FleetSettings, RedisSettings
@@ -24,15 +24,17 @@ from cogr.item_fields import FieldType
 from cogr.prompts import ITEM_TEMPLATES, QUERY_TEMPLATES, ItemVariant, QueryVariant, Template
 from cogr.records import Side
 from cogr.serving_settings import ServingSettings
-from cogr.tables import Table
+from cogr.sources import FLAG, Layers, flag, known_fields, learn_secrets
+from cogr.tables import LONGEST, Table, sound, usable_path
 from cogr.telemetry_settings import LogSettings, MetricsSettings, TracesSettings
 from cogr.training_settings import TrainingSettings
+from cogr.urls import check_url, http_url, store_url
 
 DEFAULT_FILE = "cogr.toml"
+URL_VARIABLE = "COGR_OPENSEARCH_URL"
+"""Names a running cluster, where nothing else does."""
 # Variables that start with COGR_ but are no settings: where data and caches lie on this machine, servers for tests.
-OTHER_VARIABLES = frozenset(
-    {"COGR_CONFIG", "COGR_DATA_DIR", "COGR_CACHE_DIR", "COGR_OPENSEARCH_URL", "COGR_OPENSEARCH_HOME"}
-)
+OTHER_VARIABLES = frozenset({"COGR_CONFIG", "COGR_DATA_DIR", "COGR_CACHE_DIR", URL_VARIABLE, "COGR_OPENSEARCH_HOME"})
 
 
 class DatasetSettings(Table):
@@ -54,6 +56,8 @@ class DatasetSettings(Table):
     max_unknown_share: float = Field(
         0.05, ge=0, le=1, description="Refuse data in which a larger share of judgements names unknown items or queries"
     )
+
+    _is_path = field_validator("path")(usable_path)
 
 
 class KeywordSettings(Table):
@@ -136,13 +140,18 @@ class EndpointSettings(Table):
     )
     least_concurrency: int = Field(1, ge=1, description="Fewest; the same as concurrency turns adapting off")
     target_seconds: float | None = Field(
-        None, gt=0, description="Ask for less at once where answers take longer on average; half of timeout unless set"
+        None,
+        gt=0,
+        le=LONGEST,
+        description="Ask for less at once where answers take longer on average; half of timeout unless set",
     )
-    timeout: float = Field(120.0, gt=0, description="Seconds a request may take")
+    timeout: float = Field(120.0, gt=0, le=LONGEST, description="Seconds a request may take")
     retries: int = Field(6, ge=0, description="Tries more after 429, 5xx, time-outs and lost connections")
     give_up_after: int = Field(
         20, ge=1, description="Entities in a row that may fail before the endpoint counts as away"
     )
+
+    _is_url = field_validator("base_url")(http_url)
 
 
 class ScriptedSettings(Table):
@@ -155,13 +164,15 @@ class ScriptedSettings(Table):
         "words", description="What entities that the script does not name get"
     )
     words: int = Field(10, ge=0, description="Most words that the rule gives")
-    delay: float = Field(0.0, ge=0, description="Seconds to wait before each answer")
+    delay: float = Field(0.0, ge=0, le=LONGEST, description="Seconds to wait before each answer")
     fail_every: int = Field(0, ge=0, description="One of so many entities fails; 0 is never")
     away_after: int | None = Field(None, ge=0, description="After so many answers the service is away")
     accidents: dict[str, Literal["kill", "error", "hang"]] = Field(
         default_factory=dict,
         description="Entities that kill the process that generates, raise an error in it, or never end",
     )
+
+    _is_path = field_validator("script")(usable_path)
 
 
 class StatisticalSettings(Table):
@@ -226,7 +237,9 @@ class RebuildSettings(Table):
         "local", description="local: in this process; celery: on workers (cogr-ops worker) by way of redis.url"
     )
     flush_answers: int = Field(512, ge=1, description="Answers kept in memory before they are written to the cache")
-    flush_seconds: float = Field(20.0, gt=0, description="Longest time between two writes; what a kill can cost")
+    flush_seconds: float = Field(
+        20.0, gt=0, le=LONGEST, description="Longest time between two writes; what a kill can cost"
+    )
     max_failure_share: float = Field(
         0.02, ge=0, le=1, description="Above this share of set-aside entities nothing is published"
     )
@@ -301,20 +314,35 @@ class OpenSearchSettings(Table):
     ca_file: str | None = Field(None, description="CA certificates of the cluster, PEM")
     verify_certs: bool = Field(True, description="Off only for experiments")
     aws_region: str | None = Field(None, description="Sign requests by AWS SigV4 for this region (extra s3)")
-    timeout: float = Field(60.0, gt=0, description="Seconds a request may take")
+    timeout: float = Field(60.0, gt=0, le=LONGEST, description="Seconds a request may take")
     search_template: bool = Field(
         True,
         description="cogr-index publish also stores the search template <prefix>-search, for clients in any language",
     )
     bulk_documents: int = Field(2000, ge=1, description="Documents a bulk request")
-    bulk_threads: int = Field(2, ge=1, description="Bulk requests under way at once")
+    bulk_threads: int = Field(2, ge=1, le=1000, description="Bulk requests under way at once")
+
+    _is_path = field_validator("ca_file")(usable_path)
+
+    @field_validator("url")
+    @classmethod
+    def _are_urls(cls, url: str | None) -> str | None:
+        for one in filter(None, (part.strip() for part in (url or "").split(","))):
+            if check_url(one, ("http", "https"), "https://host:9200").username is not None:
+                raise ValueError("it has credentials in it; put them in opensearch.username and opensearch.password")
+        return url
 
 
 class Settings(BaseSettings):
     """Everything that can be set."""
 
     model_config = SettingsConfigDict(
-        extra="forbid", validate_default=True, env_prefix="COGR_", env_nested_delimiter="__"
+        extra="forbid",
+        validate_default=True,
+        allow_inf_nan=False,
+        hide_input_in_errors=True,
+        env_prefix="COGR_",
+        env_nested_delimiter="__",
     )
 
     dataset: DatasetSettings
@@ -335,6 +363,10 @@ class Settings(BaseSettings):
     log: LogSettings = Field(default_factory=LogSettings)
     metrics: MetricsSettings = Field(default_factory=MetricsSettings)
     traces: TracesSettings = Field(default_factory=TracesSettings)
+
+    _sound = field_validator("store")(sound)
+    _is_path = field_validator("store")(usable_path)
+    _is_store = field_validator("store")(store_url)
 
     @model_validator(mode="after")
     def _backend_has_url(self) -> Settings:
@@ -365,31 +397,60 @@ def load_settings(
     named = file or os.environ.get("COGR_CONFIG")
     path = Path(named or DEFAULT_FILE)
     absent = otherwise is not None and named is None and not path.exists()
-    values = copy.deepcopy(dict(otherwise or {})) if absent else _read_toml(path)
+    layers = Layers(copy.deepcopy(dict(otherwise or {})) if absent else _read_toml(path), str(path))
     _check_variables()
-    _relative_to(path.resolve().parent, values)
-    _merge(values, EnvSettingsSource(Settings)())
+    _relative_to(path.resolve().parent, layers.values)
+    layers.add_variables(Settings)
     for override in overrides:
-        _merge(values, _parse_override(override))
-    if url := os.environ.get("COGR_OPENSEARCH_URL"):
-        values.setdefault("opensearch", {}).setdefault("url", url)
+        layers.add(flag(override), FLAG)
+    _add_cluster(layers)
+    settings: Settings = _validated(Settings, layers)
+    return settings
+
+
+def table_of_environment(name: Literal["opensearch", "redis"]) -> Any:
+    """One table as the environment alone says it; None where it names no URL. Raises SettingsError."""
+    layers = Layers({}, "the environment")
+    layers.add_variables(Settings)
+    _add_cluster(layers)
+    if not layers.values.get(name, {}).get("url"):
+        return None
+    return _validated(Settings.model_fields[name].annotation, layers, name)
+
+
+def _add_cluster(layers: Layers) -> None:
+    if url := os.environ.get(URL_VARIABLE):
+        layers.add_default(("opensearch", "url"), url, f"the environment variable {URL_VARIABLE}")
+
+
+def _validated(model: Any, layers: Layers, table: str = "") -> Any:
+    learn_secrets(layers.values, set(secret_keys()))
     try:
-        return Settings.model_validate(values)
+        return model.model_validate(layers.values[table] if table else layers.values)
     except ValidationError as error:
-        raise SettingsError(_explain(error, path)) from error
+        sentence = layers.explain(error, list(known_keys()), set(secret_keys()), (table,) if table else ())
+        # Not from the library's error, which quotes what was given.
+        raise SettingsError(sentence) from None
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text("utf-8"))
+        # Editors on Windows begin a file with a byte order mark.
+        return tomllib.loads(path.read_text("utf-8-sig"))
     except FileNotFoundError as error:
         raise SettingsError(
             f'There is no configuration {path}: write one with [dataset] loader = "beir" and path = "DIR", or name one with -c.'
         ) from error
     except IsADirectoryError as error:
         raise SettingsError(f"The configuration {path} is a folder; name a TOML file with -c.") from error
+    except OSError as error:
+        raise SettingsError(
+            f"The configuration {path} can't be read ({error.strerror}); name a TOML file with -c."
+        ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"The configuration {path} is no valid TOML: {error}.") from error
+    except RecursionError as error:
+        raise SettingsError(f"The configuration {path} is no valid TOML: it is nested too deeply.") from error
 
 
 def _relative_to(folder: Path, values: dict[str, Any]) -> None:
@@ -416,54 +477,37 @@ def _relative_to(folder: Path, values: dict[str, Any]) -> None:
         text = table.get(last) if isinstance(table, dict) else None
         if not isinstance(text, str) or "://" in text or not text:
             continue
-        candidate = folder / Path(text).expanduser()
         # A model may also be a name on a hub: only a folder that is there is a path.
-        if not key.startswith(("generator.", "training.")) or candidate.exists():
+        if (candidate := _path(folder, text)) and (
+            not key.startswith(("generator.", "training.")) or _there(candidate)
+        ):
             table[last] = str(candidate)
 
 
-def _merge(values: dict[str, Any], more: Mapping[str, Any]) -> None:
-    for key, value in more.items():
-        if isinstance(value, Mapping) and isinstance(values.get(key), dict):
-            _merge(values[key], value)
-        else:
-            values[key] = dict(value) if isinstance(value, Mapping) else value
-
-
-def _parse_override(override: str) -> dict[str, Any]:
-    key, equals, text = override.partition("=")
-    if not equals or not key.strip():
-        raise SettingsError(
-            f"--set {override!r} is not of the form key=value, such as opensearch.url=http://localhost:9200."
-        )
+def _path(folder: Path, text: str) -> Path | None:
+    """None for the home of nobody."""
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text
-    nested: Any = value
-    for part in reversed(key.strip().split(".")):
-        nested = {part: nested}
-    return dict(nested)
+        return folder / Path(text).expanduser()
+    except RuntimeError:
+        return None
+
+
+def _there(path: Path) -> bool:
+    """A name that no disk can have is not there."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
 
 
 def known_keys(model: type[BaseModel] = Settings) -> Iterator[str]:
     """Every key that can be set, dotted."""
-    return (key for key, _ in _known_fields(model))
+    return (key for key, _ in known_fields(model))
 
 
 def secret_keys() -> Iterator[str]:
     """Every key that holds a secret, dotted."""
-    return (key for key, kind in _known_fields(Settings) if SecretStr in get_args(kind))
-
-
-def _known_fields(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every key and its type."""
-    for name, field in model.model_fields.items():
-        inner = field.annotation
-        if isinstance(inner, type) and issubclass(inner, BaseModel):
-            yield from _known_fields(inner, f"{prefix}{name}.")
-        else:
-            yield prefix + name, inner
+    return (key for key, kind in known_fields(Settings) if SecretStr in get_args(kind))
 
 
 def _check_variables() -> None:
@@ -473,25 +517,3 @@ def _check_variables() -> None:
         if name.startswith("COGR_") and name.upper() not in known | tables | OTHER_VARIABLES:
             near = difflib.get_close_matches(name.upper(), known | OTHER_VARIABLES, n=1, cutoff=0.0)[0]
             raise SettingsError(f"The environment variable {name} is no setting; the nearest one is {near}.")
-
-
-def _explain(error: ValidationError, path: Path) -> str:
-    first = error.errors()[0]
-    key = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "extra_forbidden":
-        keys = list(known_keys())
-        near = difflib.get_close_matches(key, keys, n=1, cutoff=0.0)[0]
-        return f"{path}: the key {key} is unknown; the nearest known key is {near}."
-    if first["type"] == "missing":
-        return f'{path}: {key} is missing; add it (a data set of your own needs [dataset] loader = "beir" and path = "DIR").'
-    message = str(first["msg"]).removeprefix("Value error, ").rstrip(".")
-    given = _showable(key, first["input"])
-    shown = f" (given: {given!r:.60})" if given is not None else ""
-    return f"{path}: {key + ': ' if key else ''}{message[:1].lower() + message[1:]}{shown}."
-
-
-def _showable(key: str, given: object) -> str | float | None:
-    """What was given, for an error text; None for what is a secret or may have one in it (a whole table, a list)."""
-    if key not in set(known_keys()) - set(secret_keys()) or not isinstance(given, str | float | int):
-        return None
-    return re.sub(r"//[^/@]*@", "//...@", given) if isinstance(given, str) else given

@@ -26,6 +26,7 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from cogr.errors import LockedError, ServiceError, StorageError
+from cogr.printable import masked
 
 _TELLING = ("name", "size", "mtime", "ino", "ETag", "LastModified", "created")
 """What file systems say of a file that changes when it is replaced; each says some of it."""
@@ -38,13 +39,17 @@ class Store:
 
     Args:
         url: a folder, or a URL such as s3://bucket/prefix or memory://name.
+
+    Attributes:
+        url: the same for people, without user and password.
     """
 
     def __init__(self, url: str | Path) -> None:
-        self.url = str(url)
+        self._opened = str(url)
+        self.url = masked(self._opened)
         try:
             # Others write at the same time: what an earlier listing said is of no use.
-            self.fs, root = fsspec.core.url_to_fs(self.url, use_listings_cache=False)
+            self.fs, root = fsspec.core.url_to_fs(self._opened, use_listings_cache=False)
         except (ImportError, ValueError) as error:
             raise StorageError(f"The store {self.url} can't be opened ({error}); check the setting store.") from error
         self.root = root.rstrip("/")
@@ -52,6 +57,10 @@ class Store:
 
     def __repr__(self) -> str:
         return f"Store({self.url!r})"
+
+    def below(self, folder: str) -> Store:
+        """A store in a folder of this one."""
+        return Store(f"{self._opened.rstrip('/')}/{folder}")
 
     def full(self, path: str) -> str:
         """The path as the file system knows it."""
@@ -237,7 +246,10 @@ class Store:
     def _reached(self, *, writing: bool = False) -> Iterator[None]:
         """Turn what an object store's client raises into one sentence; what a missing file raises stays as it is."""
         if self.is_local:
-            yield
+            try:
+                yield
+            except NotADirectoryError as error:
+                raise StorageError(f"The store {self.url} is no folder; point the setting store at one.") from error
             return
         try:
             yield
@@ -297,6 +309,9 @@ def storage_errors(where: str) -> Iterator[None]:
         errno.EACCES: "permission is denied; make it writable or point the setting store elsewhere",
         errno.EPERM: "permission is denied; make it writable or point the setting store elsewhere",
         errno.EEXIST: "a file is in the place of a folder; not a folder, so point the setting store at a folder",
+        errno.EISDIR: "it is a folder; name a file",
+        errno.EBUSY: "it is a folder; name a file",
+        errno.ENAMETOOLONG: "its name is too long; choose a shorter one",
         errno.ENOTDIR: "it is not a folder; point the setting store at a folder",
     }
     try:

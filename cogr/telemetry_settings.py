@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from cogr.tables import Table
+from cogr.tables import LONGEST, Table, usable_path
+from cogr.urls import http_url
 
 
 class LogSettings(Table):
@@ -40,8 +41,11 @@ class MetricsSettings(Table):
     linger_seconds: float = Field(
         0.0,
         ge=0,
+        le=LONGEST,
         description="Go on answering scrapes so long after the work is done: a job's last figures are seen, whatever it came to",
     )
+
+    _is_path = field_validator("file")(usable_path)
 
 
 class TracesSettings(Table):
@@ -49,6 +53,7 @@ class TracesSettings(Table):
 
     endpoint: str | None = Field(
         None,
-        pattern=r"^https?://",
         description="http://collector:4318; OTEL_EXPORTER_OTLP_ENDPOINT says the same; off unless one is set",
     )
+
+    _is_url = field_validator("endpoint")(http_url)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from cogr.tables import Table
+from cogr.urls import http_url
 
 ItemsFrom = Literal["auto", "self", "labels", "extractive", "statistical"]
 QueriesFrom = Literal["items", "statistical", "proposals"]
@@ -120,6 +121,8 @@ class RolloutSettings(Table):
     )
     vllm_url: str | None = Field(None, description="Address of the server, for vllm-server")
     vllm_gpu_share: float = Field(0.3, gt=0, le=1, description="Share of GPU memory for vllm-colocate")
+
+    _is_url = field_validator("vllm_url")(http_url)
 
 
 class GateSettings(Table):

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import typer
 from pydantic import BaseModel
@@ -50,9 +51,8 @@ def _command(path: str, command: Any) -> str:
     for parameter in command.params:
         if parameter.name == "help" or getattr(parameter, "hidden", False):
             continue
-        lines.append(
-            f"| {_names(parameter)} | {_text(getattr(parameter, 'help', '') or '')} | {_default(parameter.default)} |"
-        )
+        meaning = _text(f"{getattr(parameter, 'help', '') or ''} {_choices(parameter)}")
+        lines.append(f"| {_names(parameter)} | {meaning} | {_default(parameter.default)} |")
     return "\n".join([*lines, ""])
 
 
@@ -60,6 +60,13 @@ def _names(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
         return f"`{parameter.name.upper()}`"
     return ", ".join(f"`{name}`" for name in [*parameter.opts, *parameter.secondary_opts])
+
+
+def _choices(parameter: Any) -> str:
+    """What --help shows in brackets beside the option."""
+    kind = parameter.type_descriptor.annotation
+    kinds = [one for one in (kind, *get_args(kind)) if isinstance(one, type) and issubclass(one, Enum)]
+    return f"[{', '.join(choice.value for choice in kinds[0])}]" if kinds else ""
 
 
 def _default(value: Any) -> str:

@@ -7,10 +7,19 @@ from typing import Annotated
 
 import typer
 
-from cogr.errors import SettingsError, UserError
+from cogr.errors import UserError
 from indexers import console, serving, upkeep
 from indexers.fleet import commands as fleet_commands
-from indexers.options import Call, SideName, SideOption, WorkersName, common_options
+from indexers.options import (
+    Call,
+    FormatName,
+    GeneratorOption,
+    SideName,
+    SideOption,
+    WorkersName,
+    add_version,
+    common_options,
+)
 
 app = typer.Typer(
     name="cogr-index",
@@ -18,6 +27,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+add_version(app, "cogr-index")
 
 
 @app.command()
@@ -25,10 +35,7 @@ app = typer.Typer(
 def rebuild(
     side: SideOption,
     call: Call,
-    generator: Annotated[
-        str | None,
-        typer.Option("--generator", help="auto, statistical, extractive, vllm, transformers, openai or scripted."),
-    ] = None,
+    generator: GeneratorOption = None,
     limit: Annotated[
         int | None, typer.Option("--limit", min=1, help="Only the first N entities; never pushed.")
     ] = None,
@@ -49,9 +56,9 @@ def rebuild(
     from indexers import reports
     from indexers.rebuilding import Wishes, plan_rebuild, run_rebuild
 
-    _known_generator(generator)
     workspace = call.workspace
-    wishes = Wishes(side.side, generator, limit, push, publish, workers.value if workers else None)
+    named = generator.value if generator else None
+    wishes = Wishes(side.side, named, limit, push, publish, workers.value if workers else None)
     if dry_run:
         planned = plan_rebuild(workspace, wishes)
         call.emit(planned, lambda out: reports.facts(out, "This would be done", planned))
@@ -135,12 +142,9 @@ def export(
     ] = None,
     side: SideOption = SideName.item,
     format_: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            help="jsonl, parquet, bulk (OpenSearch), elasticsearch, solr, vespa, synonyms (Solr's) or wordnet.",
-        ),
-    ] = "jsonl",
+        FormatName,
+        typer.Option("--format", help="How it is written; bulk is OpenSearch's, synonyms Solr's. See docs/export.md."),
+    ] = FormatName.jsonl,
     *,
     call: Call,
 ) -> None:
@@ -150,8 +154,8 @@ def export(
 
     workspace = call.workspace
     opened = workspace.snapshot(snapshot or workspace.backend.serving().get(side.side), side.side)
-    written = write(opened, to, format_, prefix=workspace.settings.opensearch.prefix)
-    payload = {"snapshot": opened.id, "file": str(to), "format": format_, **reports.plain(written)}
+    written = write(opened, to, format_.value, prefix=workspace.settings.opensearch.prefix)
+    payload = {"snapshot": opened.id, "file": str(to), "format": format_.value, **reports.plain(written)}
     call.emit(payload, lambda out: reports.facts(out, "Exported", payload))
 
 
@@ -170,14 +174,6 @@ def inspect(call: Call) -> None:
     report = inspect_dataset(call.workspace.dataset)
     call.emit(report.as_dict(), lambda out: reports.inspected(out, report))
     console.next_command("cogr-index rebuild --side item")
-
-
-def _known_generator(name: str | None) -> None:
-    from cogr.settings import GeneratorName
-
-    known = GeneratorName.__args__  # type: ignore[attr-defined]
-    if name is not None and name not in known:
-        raise SettingsError(f"--generator {name!r} is unknown; it is one of {', '.join(known)}.")
 
 
 def main() -> None:

@@ -1,7 +1,8 @@
 """What the commands share: exit status, error sentences, `--json` and the next useful command.
 
 Standard output belongs to the result, a table for people or one JSON object; everything else (progress, messages,
-errors) goes to standard error. No command logic here.
+errors) goes to standard error. Texts of items and of servers go through here to a terminal, and come out without characters
+that steer it (`cogr.printable`). No command logic here.
 """
 
 from __future__ import annotations
@@ -12,14 +13,17 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path, PurePath
 from typing import Any, NoReturn
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
 
 from cogr.errors import CogrError
+from cogr.printable import learn_words, visible
 from indexers.telemetry import logs
 
 INTERRUPTED = 130
@@ -38,6 +42,7 @@ def run(app: typer.Typer) -> NoReturn:
     A CogrError becomes its one sentence on standard error and its `exit_status`; a wrong option or argument exits
     with 2, Ctrl-C with 130. Anything else is a bug and keeps its traceback.
     """
+    learn_words(sys.argv[1:])
     try:
         status = app(standalone_mode=False)
     except CogrError as error:
@@ -46,6 +51,10 @@ def run(app: typer.Typer) -> NoReturn:
         _fail(_usage_sentence(error), 2)
     except (KeyboardInterrupt, typer.Abort):
         _fail("Interrupted.", INTERRUPTED)
+    except Exception:
+        # After typer, which puts its own hook there.
+        sys.excepthook = logs.show_bug
+        raise
     if status == INTERRUPTED:
         _fail("Interrupted.", INTERRUPTED)
     sys.exit(status if isinstance(status, int) else 0)
@@ -60,7 +69,7 @@ def _fail(sentence: str, status: int) -> NoReturn:
 
 def _usage_sentence(error: Any) -> str:
     """One sentence for a usage error, or "" when typer has printed the help instead."""
-    message = " ".join(str(error.format_message()).split())
+    message = " ".join(str(error.format_message()).split()).replace("Value error, ", "")
     context = error.ctx
     if not message or context is None:
         return message
@@ -73,10 +82,12 @@ def emit(json_mode: bool, payload: Mapping[str, Any], human: Callable[[Console],
     Args:
         json_mode: one JSON object on one line, and nothing else.
         payload: what the object says; paths become strings.
-        human: writes the same for people. Its console reads no markup, so text from items can be printed as it is.
+        human: writes the same for people. Its console reads no markup and shows control characters as escapes, so text from items
+            can be printed as it is, best as a plain string.
     """
     if json_mode:
-        print(json.dumps(dict(payload), default=_plain, allow_nan=False))
+        # JSON escapes every control character but the last of ASCII's.
+        print(json.dumps(dict(payload), default=_plain, allow_nan=False).replace("\x7f", "\\u007f"))
     else:
         human(_console(stderr=False))
     sys.stdout.flush()
@@ -119,7 +130,21 @@ def runnable(command: str) -> str:
     return f"{shlex.quote(str(beside))}{space}{rest}"
 
 
+class _VisibleConsole(Console):
+    """A console that steers the terminal itself, and lets no text do so: see `cogr.printable.visible`."""
+
+    def render_str(self, text: str, *args: Any, **kwargs: Any) -> Text:
+        return super().render_str(visible(text), *args, **kwargs)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        if isinstance(renderable, Text) and (shown := visible(renderable.plain)) != renderable.plain:
+            renderable = Text(shown, renderable.style)
+        for segment in super().render(renderable, options):
+            # What has no control codes of rich's own is text.
+            yield segment if segment.control else segment._replace(text=visible(segment.text))
+
+
 def _console(*, stderr: bool) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() or "COLUMNS" in os.environ else PIPED_WIDTH
-    return Console(stderr=stderr, width=width, markup=False, emoji=False, highlight=False)
+    return _VisibleConsole(stderr=stderr, width=width, markup=False, emoji=False, highlight=False)

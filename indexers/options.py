@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 from rich.console import Console
 
+from cogr import __version__
 from cogr.log_formats import LogFormat
-from cogr.records import Side
+from cogr.records import SPLITS, Side, Split
 from indexers import console
 from indexers.telemetry import logs
 
@@ -61,6 +62,47 @@ class WorkersName(StrEnum):
     celery = "celery"
 
 
+class GeneratorKind(StrEnum):
+    """What writes keywords, as an option's choices: those of the setting generator.name."""
+
+    auto = "auto"
+    statistical = "statistical"
+    extractive = "extractive"
+    vllm = "vllm"
+    transformers = "transformers"
+    openai = "openai"
+    scripted = "scripted"
+
+
+class SplitName(StrEnum):
+    """The splits of labelled queries, as an option's choices."""
+
+    train = "train"
+    dev = "dev"
+    test = "test"
+
+    @property
+    def named(self) -> Split:
+        """The split that it names."""
+        return SPLITS[list(SplitName).index(self)]
+
+
+class FormatName(StrEnum):
+    """What an export writes, as an option's choices: those of `indexers.exporting`."""
+
+    jsonl = "jsonl"
+    parquet = "parquet"
+    bulk = "bulk"
+    elasticsearch = "elasticsearch"
+    solr = "solr"
+    vespa = "vespa"
+    synonyms = "synonyms"
+    wordnet = "wordnet"
+
+
+GeneratorOption = Annotated[
+    GeneratorKind | None, typer.Option("--generator", help="Instead of the configuration's generator.")
+]
 SideOption = Annotated[SideName, typer.Option("--side", help="Which side: items or queries.")]
 BackendOption = Annotated[BackendName | None, typer.Option("--backend", help="Instead of the configuration's backend.")]
 
@@ -165,6 +207,23 @@ def _spread(signature: inspect.Signature, hints: Mapping[str, Any], place: str, 
 
 def _option(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def add_version(app: typer.Typer, program: str) -> None:
+    """Give a program the option --version."""
+
+    def show(asked: bool) -> None:
+        if asked:
+            print(f"{program} {__version__}")
+            raise typer.Exit
+
+    @app.callback()
+    def main(
+        version: bool = typer.Option(
+            False, "--version", callback=show, is_eager=True, help="Show the version and exit."
+        ),
+    ) -> None:
+        pass
 
 
 def set_verbosity(verbose: bool) -> None:

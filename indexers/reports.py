@@ -1,4 +1,4 @@
-"""What cogr-index prints for people. Text from items is untrusted: it is printed as `Text`, never read as markup."""
+"""What cogr-index prints for people. Text from items is untrusted: the console reads no markup in it and shows what would steer a terminal."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from cogr.inspect import Report
+from cogr.printable import visible
 from cogr.records import SIDES, Side
 from indexers.console import stderr_console
 from indexers.diffing import Diff
@@ -99,7 +99,7 @@ def facts(out: Console, title: str, values: Mapping[Any, Any]) -> None:
     """Names and values, one a line."""
     table = Table(title=title, show_header=False, title_justify="left", box=None)
     for name, value in values.items():
-        table.add_row(Text(str(name).replace("_", " ")), Text(_spell(value)))
+        table.add_row(str(name).replace("_", " "), _spell(value))
     out.print(table)
 
 
@@ -193,22 +193,22 @@ def verified(out: Console, found: Mapping[str, Mapping[str, Any]]) -> None:
         if first:
             table = Table("difference", "id", "field", "in the backend", "in the snapshot")
             for one in first:
-                table.add_row(one["kind"], *(Text(_short(one[name])) for name in ("id", "field", "found", "expected")))
+                table.add_row(one["kind"], *(_short(one[name]) for name in ("id", "field", "found", "expected")))
             out.print(table)
 
 
 def answer(out: Console, found: Answered, *, explain: bool) -> None:
     """A search's keywords and hits."""
     where = {"given": "given", "index": "precomputed", "generator": "generated now", "none": "the query text alone"}
-    out.print(Text(f"{found.total:,} items by {len(found.keywords)} keywords ({where[found.source]}), {found.backend}"))
-    out.print(Text("keywords: " + ", ".join(found.keywords)))
+    out.print(f"{found.total:,} items by {len(found.keywords)} keywords ({where[found.source]}), {found.backend}")
+    out.print("keywords: " + ", ".join(found.keywords))
     names = sorted({name for hit in found.hits for name in hit.fields})
-    table = Table("score", "id", "title", *map(escape, names), "matched")
+    table = Table("score", "id", "title", *names, "matched")
     for hit in found.hits:
         parts = sorted(hit.matched.items(), key=lambda pair: -pair[1])
         matched = ", ".join(f"{word} {part:.3f}" if explain else word for word, part in parts)
-        fields = (Text(_short(_spell(hit.fields[name]))) if name in hit.fields else "" for name in names)
-        table.add_row(f"{hit.score:.4f}", Text(hit.id), Text(_short(hit.text)), *fields, Text(_short(matched)))
+        fields = (_short(_spell(hit.fields[name])) if name in hit.fields else "" for name in names)
+        table.add_row(f"{hit.score:.4f}", hit.id, _short(hit.text), *fields, _short(matched))
     if found.hits:
         out.print(table)
 
@@ -219,24 +219,24 @@ def differing(out: Console, found: Diff) -> None:
     shown = ("before", "after", "new", "gone", "changed", "compared_queries", "mean_overlap")
     facts(out, "Differences", {name: values[name] for name in shown})
     for title, words in (("keywords gained", found.gained), ("keywords lost", found.lost)):
-        out.print(Text(f"{title}: " + (", ".join(f"{word} ({count:,})" for word, count in words) or "none")))
+        out.print(f"{title}: " + (", ".join(f"{word} ({count:,})" for word, count in words) or "none"))
     if found.entities:
         table = Table("most changed", "text", "gained", "lost")
         for one in found.entities:
             sets = (_short(", ".join(some)) for some in (one.gained, one.lost))
-            table.add_row(Text(one.id), Text(_short(one.text)), *map(Text, sets))
+            table.add_row(one.id, _short(one.text), *sets)
         out.print(table)
     if found.queries:
         table = Table("query", "text", "overlap of the top 10", "items before", "after")
         for query in found.queries:
             figures = (f"{query.overlap:.3f}", f"{query.before:,}", f"{query.after:,}")
-            table.add_row(Text(query.id), Text(_short(query.text)), *figures)
+            table.add_row(query.id, _short(query.text), *figures)
         out.print(table)
 
 
 def _short(text: str) -> str:
-    clean = "".join(c if c.isprintable() else " " for c in text)
-    return clean if len(clean) <= SHOWN else clean[: SHOWN - 1] + "…"
+    line = visible(" ".join(text.split()))
+    return line if len(line) <= SHOWN else line[: SHOWN - 1] + "…"
 
 
 def inspected(out: Console, report: Report) -> None:
@@ -244,4 +244,4 @@ def inspected(out: Console, report: Report) -> None:
     values = report.as_dict()
     advice = values.pop("advice")
     facts(out, "Data set", values)
-    out.print(Text(f"\n{advice}"))
+    out.print(f"\n{advice}")

@@ -6,7 +6,6 @@ local one. It also counts the run in the metrics and is its span.
 
 from __future__ import annotations
 
-import importlib.metadata
 import logging
 import socket
 import time
@@ -16,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+from cogr import __version__
 from cogr.errors import CheckFailedError, CogrError, LockedError, ServiceError, StorageError
 from cogr.records import Side
 from cogr.store import Store
@@ -93,7 +93,7 @@ class RunReport:
             "ended": _spelled(time.time()),
             "seconds": round(time.monotonic() - self._clock, 3),
             "host": socket.gethostname(),
-            "version": importlib.metadata.version("cogr"),
+            "version": __version__,
             "stages": [step.as_dict() for step in self.steps],
             "fleet": dict(self._place.summary()),
             "set_aside_reasons": dict(Counter(self.set_aside.values()).most_common(_REASONS)),

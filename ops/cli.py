@@ -10,6 +10,7 @@ from rich.console import Console
 
 from cogr.errors import CheckFailedError
 from indexers import console
+from indexers.options import add_version
 from ops.serve import backlog, serve
 from ops.servers.cli import app as opensearch_app
 from ops.servers.valkey_cli import app as redis_app
@@ -20,7 +21,13 @@ from ops.worker import worker
 if TYPE_CHECKING:
     from ops.doctor import Finding
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Local servers and the state of the installation.")
+app = typer.Typer(
+    name="cogr-ops",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Local servers and the state of the installation.",
+)
+add_version(app, "cogr-ops")
 app.add_typer(opensearch_app, name="opensearch")
 app.add_typer(redis_app, name="redis")
 app.command()(worker)

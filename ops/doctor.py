@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -15,7 +14,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+from cogr import __version__
 from cogr.errors import CogrError
+from cogr.printable import masked
 from cogr.settings import DEFAULT_FILE, load_settings
 from ops.servers import opensearch
 from ops.servers.configured import ask, from_settings
@@ -133,14 +134,7 @@ def _core() -> Iterator[Finding]:
         told = "; ".join(f"{module}: {error}" for module, error in broken.items())
         yield Finding("core", "cogr", "missing", told, "pip install --force-reinstall cogr")
     else:
-        yield Finding("core", "cogr", "ok", _version())
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("cogr")
-    except importlib.metadata.PackageNotFoundError:
-        return "from a source folder"
+        yield Finding("core", "cogr", "ok", __version__)
 
 
 def _settings(config: Path | None) -> Iterator[Finding]:
@@ -161,7 +155,7 @@ def _settings(config: Path | None) -> Iterator[Finding]:
 
 def _store(store: str) -> Finding:
     if "://" in store:
-        return Finding("machine", "store", "ok", f"{store} (not tried)")
+        return Finding("machine", "store", "ok", f"{masked(store)} (not tried)")
     nearest = Path(store).absolute()
     while not nearest.exists():
         nearest = nearest.parent

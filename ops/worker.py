@@ -11,16 +11,14 @@ import typer
 from cogr.errors import SettingsError
 from cogr.records import SIDES
 from indexers import console
-from indexers.options import ConfigOption, SetOption, SideName, VerboseOption, set_verbosity
+from indexers.options import ConfigOption, GeneratorOption, SetOption, SideName, VerboseOption, set_verbosity
 
 
 def worker(
     side: Annotated[
         list[SideName] | None, typer.Option("--side", help="Serve this side; repeatable.  [default: both]")
     ] = None,
-    generator: Annotated[
-        str | None, typer.Option("--generator", help="Instead of the configuration's generator.")
-    ] = None,
+    generator: GeneratorOption = None,
     name: Annotated[
         str | None, typer.Option("--name", help="Name in cogr-index status.  [default: host-process]")
     ] = None,
@@ -45,7 +43,7 @@ def worker(
     metrics.serve(workspace.settings.metrics)
     chosen = [one.value for one in side] if side else SIDES
     sides = [known for known in SIDES if known in chosen]
-    queues = [queue_of(one, workspace.generator_settings(one, generator)) for one in sides]
+    queues = [queue_of(one, workspace.generator_settings(one, generator and generator.value)) for one in sides]
     if not workspace.settings.redis.url:
         raise SettingsError("A worker needs a broker: run cogr-ops redis start, then set redis.url or COGR_REDIS__URL.")
     console.note(f"Waiting for shards of {' and '.join(sides)} from {printable(workspace.settings.redis)}.")

@@ -9,9 +9,18 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from cogr.records import SPLITS, Split
 from indexers import console
-from indexers.options import BackendName, Call, JsonOption, SetOption, VerboseOption, common_options, set_verbosity
+from indexers.options import (
+    BackendName,
+    Call,
+    JsonOption,
+    SetOption,
+    SplitName,
+    VerboseOption,
+    add_version,
+    common_options,
+    set_verbosity,
+)
 from trainers.report.command import report
 from trainers.training import commands
 
@@ -21,6 +30,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+add_version(app, "cogr-train")
 
 app.command()(commands.init)
 app.command()(commands.sft)
@@ -35,7 +45,7 @@ app.command()(report)
 @common_options()
 def evaluate(
     call: Call,
-    split: Annotated[str, typer.Option("--split", help="train, dev or test.")] = "test",
+    split: Annotated[SplitName, typer.Option("--split", help="Queries to measure on.")] = SplitName.test,
     item: Annotated[str | None, typer.Option("--item", help="Item snapshot; what serves by default.")] = None,
     query: Annotated[str | None, typer.Option("--query", help="Query snapshot; what serves by default.")] = None,
     baselines: Annotated[
@@ -55,7 +65,7 @@ def evaluate(
     from trainers.training.holdout import with_dev
     from trainers.training.publishing import knows_dev
 
-    asked, workspace = _split(split), with_dev(call.workspace)
+    asked, workspace = split.named, with_dev(call.workspace)
     items = open_snapshot(workspace.store, workspace.known(item)) if item else workspace.serving("item")
     queries = open_snapshot(workspace.store, workspace.known(query)) if query else workspace.serving("query")
     if ensure_pushed(workspace.backend, items):
@@ -69,15 +79,6 @@ def evaluate(
     if baselines:
         payload["baselines"] = baseline_rows(workspace, asked, items, queries)
     call.emit(payload, lambda out: _show(out, payload))
-
-
-def _split(name: str) -> Split:
-    from cogr.errors import SettingsError
-
-    for split in SPLITS:
-        if split == name:
-            return split
-    raise SettingsError(f"--split {name!r} is none; it is one of {', '.join(SPLITS)}.")
 
 
 def _show(out: Console, payload: dict[str, Any]) -> None:

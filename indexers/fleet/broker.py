@@ -84,7 +84,7 @@ def _with_credentials(url: str, redis: RedisSettings) -> str:
 def printable(redis: RedisSettings) -> str:
     """Where the broker is, without user and password."""
     urls = (urlsplit(part.strip()) for part in (redis.url or "").split(";"))
-    return ";".join(urlunsplit(url._replace(netloc=url.netloc.rpartition("@")[2])) for url in urls)
+    return ";".join(urlunsplit(url._replace(netloc=url.netloc.rpartition("@")[2], query="")) for url in urls)
 
 
 def _transport_options(redis: RedisSettings, fleet: FleetSettings) -> dict[str, Any]:

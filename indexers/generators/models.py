@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 from pydantic import Field
 
 from cogr.errors import GeneratorError, MissingExtraError, ServiceError
+from cogr.printable import masked
 from cogr.prompts import ChatTokenizer, Prompt, render
 from cogr.settings import Sampling
 from cogr.snapshots import Snapshot, open_snapshot
@@ -301,8 +302,8 @@ def too_long(tokens: int, context: int) -> str | None:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's text, for one sentence."""
-    lines = str(error).strip().splitlines()
+    """The first line of an error's text, for one sentence; an endpoint may repeat a key that it was sent."""
+    lines = masked(str(error)).strip().splitlines()
     return (lines[0] if lines else type(error).__name__).rstrip(".")
 
 

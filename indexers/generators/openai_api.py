@@ -19,6 +19,7 @@ from cogr.errors import GeneratorError, MissingExtraError, ServiceError
 from cogr.records import Dataset, Side
 from cogr.settings import Sampling
 from cogr.store import Store
+from cogr.urls import check_url
 from indexers.generators.base import Answer, Completion, Failure, GeneratorBase, Options, Request
 from indexers.generators.models import first_line
 from indexers.generators.openai_client import paced_http_client
@@ -59,9 +60,7 @@ class OpenAIOptions(Options):
     @field_validator("base_url")
     @classmethod
     def _is_url(cls, url: str) -> str:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError("write it as http://host:port/v1")
+        check_url(url, ("http", "https"), "http://host:port/v1")
         return url
 
     @property

@@ -17,6 +17,7 @@ from contextvars import ContextVar
 from types import MappingProxyType, TracebackType
 from typing import Any
 
+from cogr.printable import masked, one_line, visible
 from cogr.telemetry_settings import LogSettings
 
 PACKAGES = ("cogr", "indexers", "trainers", "ops")
@@ -73,12 +74,19 @@ def configure(settings: LogSettings) -> None:
     root.handlers = [one for one in root.handlers if not isinstance(one.formatter, _Json)]
     root.handlers += [handler] if structured() else []
     logging.captureWarnings(structured())
-    sys.excepthook = _log_bug if structured() else sys.__excepthook__
+    if logging.lastResort is not None:
+        # What libraries log where nobody has set up logging for them.
+        logging.lastResort.setFormatter(_Printable())
+    sys.excepthook = show_bug
 
 
-def _log_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """What Python would print as a traceback, as one line of the log."""
-    _SAYS.critical("this is a bug", exc_info=(kind, error, trace))
+def show_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """What Python would print as a traceback; as one line of the log where that is JSON."""
+    if structured():
+        _SAYS.critical("this is a bug", exc_info=(kind, error, trace))
+    else:
+        told = "".join(traceback.format_exception(kind, error, trace))
+        print(visible(masked(told)), end="", file=sys.stderr, flush=True)
 
 
 def structured() -> bool:
@@ -92,10 +100,21 @@ def say(message: str, level: int = logging.INFO) -> None:
         _SAYS.log(level, "%s", message)
     else:
         # Not through the log: a line for people has no time and no logger, and is never wrapped.
-        print(message, file=sys.stderr, flush=True)
+        line = message.lstrip("\n")
+        print("\n" * (len(message) - len(line)) + one_line(line), file=sys.stderr, flush=True)
 
 
-class _Discreet(logging.Formatter):
+class _Printable(logging.Formatter):
+    """One line a message; no secrets, and nothing that steers a terminal."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  (logging's name)
+        return one_line(super().formatMessage(record))
+
+    def format(self, record: logging.LogRecord) -> str:
+        return visible(masked(super().format(record)))
+
+
+class _Discreet(_Printable):
     """Leaves the text of an error out unless everything is logged."""
 
     def formatException(self, raised: Any) -> str:  # noqa: N802  (logging's name)
@@ -121,12 +140,12 @@ class _Json(_Discreet):
             "time": f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{int(fraction * 1000):03d}Z",
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": masked(record.getMessage()),
             **_bound.get(),
             **_trace(),
         }
         if record.exc_info and record.exc_info[0] is not None:
-            line |= {"error": _class(record.exc_info), "traceback": self.formatException(record.exc_info)}
+            line |= {"error": _class(record.exc_info), "traceback": masked(self.formatException(record.exc_info))}
         return json.dumps(line, ensure_ascii=True, default=str)
 
 

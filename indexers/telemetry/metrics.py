@@ -178,7 +178,7 @@ def write(settings: MetricsSettings) -> None:
     Raises:
         StorageError: the file can't be written.
     """
-    if settings.file is None:
+    if not settings.file:
         return
     path = Path(settings.file)
     with storage_errors(settings.file):

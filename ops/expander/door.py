@@ -1,20 +1,26 @@
 """Who may come in and how much they may bring: body size, batch and query length, bearer token, rate limit.
 
-Refusals name the limit and never repeat what was sent.
+Refusals name the limit or the field, and never repeat a query.
 """
 
 from __future__ import annotations
 
 import asyncio
+import difflib
 import hmac
+import json
 from collections.abc import Sequence
 
 from fastapi import Request
 from pydantic import ValidationError
 
 from cogr.errors import SettingsError
+from cogr.printable import visible
 from cogr.serving_settings import ServingSettings
 from ops.expander.schema import Ask
+
+LONGEST_NAME = 20
+"""Characters of an unknown field's name that is repeated."""
 
 
 class RefusedError(Exception):
@@ -92,9 +98,17 @@ def _explain(error: ValidationError) -> str:
     first = error.errors(include_input=False, include_url=False, include_context=False)[0]
     if first["type"] == "json_invalid":
         return "The body is no valid JSON."
-    # Only names of ours: an unknown key may be anything.
+    if first["type"] == "extra_forbidden":
+        return _unknown(str(first["loc"][-1]))
     where = ".".join(str(part) for part in first["loc"] if part in Ask.model_fields or isinstance(part, int))
     return f"{where or 'the body'}: {first['msg']}."
+
+
+def _unknown(field: str) -> str:
+    """A field that no request has; the nearest one that it may have. One as long as a query is not repeated."""
+    near = (*difflib.get_close_matches(field.lower(), Ask.model_fields, n=1), "query")[0]
+    shown = f"The field {json.dumps(visible(field, keep=''))}" if len(field) <= LONGEST_NAME else "A field of this name"
+    return f'{shown} is unknown; the nearest known one is "{near}".'
 
 
 class _Rate:

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import typer
 
+from cogr.settings import URL_VARIABLE
 from indexers import console
 from ops.servers import opensearch
 from ops.servers.commands import Json, Kind
-from ops.servers.configured import URL_VARIABLE, Answer, ask, from_environment
+from ops.servers.configured import Answer, ask, from_environment
 from ops.servers.security import SECURITY_VERSION
 from ops.servers.showing import show_started
 

@@ -6,14 +6,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
-from pydantic_settings import EnvSettingsSource
-
-from cogr.errors import CogrError, SettingsError
+from cogr.errors import CogrError
 from cogr.fleet_settings import RedisSettings
-from cogr.settings import DEFAULT_FILE, OpenSearchSettings, Settings, load_settings
-
-URL_VARIABLE = "COGR_OPENSEARCH_URL"
+from cogr.settings import DEFAULT_FILE, OpenSearchSettings, load_settings, table_of_environment
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +26,8 @@ def from_environment() -> OpenSearchSettings | None:
     Raises:
         SettingsError: one of the COGR_OPENSEARCH__ variables has a wrong value.
     """
-    values = dict(EnvSettingsSource(Settings)().get("opensearch", {}))
-    if url := os.environ.get(URL_VARIABLE):
-        values.setdefault("url", url)
-    if not values.get("url"):
-        return None
-    try:
-        return OpenSearchSettings.model_validate(values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = str(first["loc"][0]).upper()
-        raise SettingsError(f"The environment variable COGR_OPENSEARCH__{key} is wrong: {first['msg']}.") from error
+    found: OpenSearchSettings | None = table_of_environment("opensearch")
+    return found
 
 
 def redis_from_environment() -> RedisSettings | None:
@@ -50,14 +36,8 @@ def redis_from_environment() -> RedisSettings | None:
     Raises:
         SettingsError: one of the COGR_REDIS__ variables has a wrong value.
     """
-    values = dict(EnvSettingsSource(Settings)().get("redis", {}))
-    if not values.get("url"):
-        return None
-    try:
-        return RedisSettings.model_validate(values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise SettingsError(f"The COGR_REDIS__ variables of the environment are wrong: {first['msg']}.") from error
+    found: RedisSettings | None = table_of_environment("redis")
+    return found
 
 
 def from_settings(config: Path | None) -> OpenSearchSettings | None:

@@ -50,7 +50,10 @@ def test_configurations(shop: Path, cogr_index: Command, text: str | None, says:
     [
         (("rebuild", "--side", "items"), "--side"),
         (("rebuild",), "--side"),
-        (("rebuild", "--side", "item", "--generator", "magic"), "'magic' is unknown; it is one of"),
+        (
+            ("rebuild", "--side", "item", "--generator", "magic"),
+            "Invalid value for '--generator': 'magic' is not one of",
+        ),
         (("rebuild", "--side", "item", "--limit", "0"), "--limit"),
         (("search", " "), "The query is empty"),
         (("search", "sofa"), "No item snapshot serves yet: run cogr-index rebuild --side item"),

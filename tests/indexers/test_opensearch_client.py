@@ -13,7 +13,7 @@ import pytest
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
-from pydantic import SecretStr
+from pydantic import SecretStr, ValidationError
 
 from cogr.errors import MissingExtraError, ServiceError, SettingsError
 from cogr.settings import OpenSearchSettings
@@ -58,9 +58,42 @@ def test_the_version_says_how_keywords_are_scored() -> None:
 def test_a_web_page_is_no_cluster() -> None:
     with serve(lambda _: (200, b"<html>Welcome"), content_type="text/html") as url:
         with pytest.raises(
-            ServiceError, match="answers something that is no JSON .*; check that opensearch.url is a cluster"
+            ServiceError, match="answers as no OpenSearch does .*; check that opensearch.url is a cluster"
         ):
             _ = Cluster(OpenSearchSettings(url=url)).version
+
+
+@pytest.mark.parametrize(
+    ("status", "content_type", "body"),
+    [
+        (404, "text/html", b"<!doctype html><h1>No such page</h1>"),
+        (404, "text/html", "<h1>Pas trouv\xe9e</h1>".encode("latin-1")),
+        (404, "application/json", b'{"detail": "Not Found"}'),
+        (404, "application/json", b"[1]"),
+        (302, "text/html", b"<a href=elsewhere>moved</a>"),
+        (405, "text/plain", b"Method Not Allowed"),
+        (500, "text/html", b"<h1>oh</h1>"),
+        (200, "text/html", "<h1>\xe9</h1>".encode("latin-1")),
+    ],
+)
+def test_the_answers_of_what_is_no_cluster_are_not_taken_for_an_index_that_is_gone(
+    status: int, content_type: str, body: bytes
+) -> None:
+    with serve(lambda _: (status, body), content_type=content_type) as url:
+        with pytest.raises(ServiceError) as caught:
+            Cluster(OpenSearchSettings(url=url)).call("GET", "/_alias", doing="listing")
+    # The library keeps no status of a body that is no UTF-8, or no JSON object.
+    told = "" if b"\xe9" in body or body == b"[1]" else f" (status {status})"
+    assert str(caught.value) == (
+        f"OpenSearch at {url} answers as no OpenSearch does{told} (listing); "
+        "check that opensearch.url is a cluster and not a web page."
+    )
+
+
+def test_tls_to_a_port_that_speaks_none_is_not_a_matter_of_certificates() -> None:
+    with serve(lambda _: (200, b"{}")) as url:
+        with pytest.raises(ServiceError, match=r"speaks no TLS \(looking\); write http:// in opensearch.url"):
+            Cluster(OpenSearchSettings(url=url.replace("http:", "https:"))).call("GET", "/", doing="looking")
 
 
 def test_a_cluster_that_is_down_is_said_at_once() -> None:
@@ -103,6 +136,8 @@ def test_waits_grow_and_differ_but_have_an_end() -> None:
         ({"url": None}, "opensearch.url is not set"),
         ({"url": "localhost:9200"}, "is no URL; write it as https://host:9200"),
         ({"url": "https://user:secret@host:9200"}, "has credentials in it"),
+        ({"url": "https://user:sec/secret@host:9200"}, "has an @ behind its host"),
+        ({"url": "https://user:sec#secret@host:9200"}, "has an @ behind its host"),
         ({"url": "http://host", "username": "user"}, "go together"),
         ({"url": "http://host", "password": SecretStr("secret")}, "go together"),
         ({"url": "https://host", "ca_file": "/nowhere/ca.pem"}, "opensearch.ca_file /nowhere/ca.pem can't be used"),
@@ -110,7 +145,7 @@ def test_waits_grow_and_differ_but_have_an_end() -> None:
     ],
 )
 def test_settings_that_can_not_work_are_refused_before_anything_is_sent(settings: dict[str, Any], says: str) -> None:
-    with pytest.raises(SettingsError, match=says) as error:
+    with pytest.raises((SettingsError, ValidationError), match=says) as error:
         Cluster(OpenSearchSettings(**settings))
     assert "secret" not in str(error.value)
 

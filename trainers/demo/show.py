@@ -15,6 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from cogr.printable import visible
 from indexers import console
 from indexers.rebuild import Advance
 from indexers.searching import Answered
@@ -154,8 +155,8 @@ def _search(out: Console, found: Answered, relevant: Collection[str]) -> None:
 
 
 def safe(text: str) -> str:
-    """Text of an item for a terminal: on one line, no control characters, not too long."""
-    clean = "".join(character if character.isprintable() else " " for character in text)
+    """Text of an item for a terminal: on one line, control characters as escapes, not too long."""
+    clean = visible(" ".join(text.split()))
     return clean if len(clean) <= _WIDEST else clean[: _WIDEST - 1] + "…"
 
 

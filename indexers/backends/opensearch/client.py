@@ -134,7 +134,8 @@ class Cluster:
         params["request_timeout"] = timeout or self.settings.timeout
         try:
             answer, refusal = self._transport.perform_request(method, path, params=params, body=body), None
-        except OpenSearchException as error:
+        except (OpenSearchException, AttributeError) as error:
+            # The latter: the library takes the JSON of a refusal for an object.
             answer, refusal = None, refusal_of(error)
         self._reached = self._reached or refusal is None or refusal.answered
         return answer, refusal
@@ -173,14 +174,6 @@ def _urls(settings: OpenSearchSettings) -> list[str]:
         raise SettingsError(
             "opensearch.url is not set; give the address of the cluster, such as http://localhost:9200."
         )
-    for url in urls:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise SettingsError(f"opensearch.url {url!r} is no URL; write it as https://host:9200.")
-        if parts.username or parts.password:
-            raise SettingsError(
-                "opensearch.url has credentials in it; put them in opensearch.username and opensearch.password."
-            )
     return urls
 
 
@@ -229,9 +222,9 @@ def _hosts(urls: Collection[str]) -> list[dict[str, Any]]:
 def _tls(settings: OpenSearchSettings, urls: Collection[str]) -> dict[str, Any]:
     if not any(url.startswith("https:") for url in urls):
         return {}
-    if settings.ca_file is not None:
+    if settings.ca_file:
         _check_ca(settings.ca_file)
-    return {"verify_certs": settings.verify_certs, "ssl_show_warn": False, "ca_certs": settings.ca_file}
+    return {"verify_certs": settings.verify_certs, "ssl_show_warn": False, "ca_certs": settings.ca_file or None}
 
 
 def _check_ca(path: str) -> None:

@@ -12,6 +12,17 @@ from typing import Any
 from cogr.errors import CogrError, ServiceError
 
 _PASSING = {429, 502, 503, 504}
+_LONGEST = 500
+"""Characters of a reason."""
+_ITS_OWN = {"error", "found", "status", "_index", "acknowledged"}
+_PLAIN_HTTP = (
+    "WRONG_VERSION_NUMBER",
+    "RECORD_LAYER_FAILURE",
+    "HTTP_REQUEST",
+    "UNKNOWN_PROTOCOL",
+    "PACKET_LENGTH_TOO_LONG",
+)
+"""How OpenSSL says that what answers speaks no TLS."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +31,8 @@ class Refusal:
 
     Attributes:
         status: the HTTP status; 0 when no answer came.
-        kind: the cluster's error type, such as cluster_block_exception; for no answer "timeout", "tls" or "connection".
+        kind: the cluster's error type, such as cluster_block_exception; for no answer "timeout", "tls" or "connection"; for an
+            answer of something else "no_json".
         reason: the cluster's own explanation.
     """
 
@@ -53,6 +65,8 @@ def refusal_of(error: Exception) -> Refusal:
     """The refusal behind an exception of opensearch-py."""
     from opensearchpy import exceptions
 
+    if isinstance(error, exceptions.ConnectionError) and isinstance(error.info, UnicodeDecodeError):
+        return Refusal(0, "no_json")
     if isinstance(error, exceptions.ConnectionTimeout):
         return Refusal(0, "timeout", str(error.error))
     if isinstance(error, exceptions.SSLError):
@@ -60,19 +74,27 @@ def refusal_of(error: Exception) -> Refusal:
     if isinstance(error, exceptions.ConnectionError):
         return Refusal(0, "connection", str(error.error))
     if isinstance(error, exceptions.TransportError):
-        return _answered(error.status_code, error.info if isinstance(error.info, Mapping) else {}, str(error.error))
-    return Refusal(200, "no_json", str(error))
+        return _answered(error.status_code, error.info, str(error.error))
+    # A page instead of JSON, JSON of another shape: the library stumbles over each in its own way.
+    return Refusal(200 if isinstance(error, exceptions.SerializationError) else 0, "no_json")
 
 
-def _answered(status: int, info: Mapping[str, Any], fallback: str) -> Refusal:
-    body = info.get("error")
+_PROXIES = {401, 403, 413, 429, 502, 503, 504}
+"""What stands before a cluster answers by itself, as a page."""
+
+
+def _answered(status: int, info: Any, fallback: str) -> Refusal:
+    body = info.get("error") if isinstance(info, Mapping) else None
     if not isinstance(body, Mapping):
-        return Refusal(status, "", str(body or fallback))
+        # A cluster's own answer is empty, or has one of these; any other is somebody else's, and nothing to be shown.
+        its_own = not fallback or (isinstance(info, Mapping) and not info.keys().isdisjoint(_ITS_OWN))
+        if its_own:
+            return Refusal(status, "", str(body or fallback)[:_LONGEST])
+        return Refusal(status, "" if status in _PROXIES else "no_json")
     causes = body.get("root_cause") or [body]
     cause = causes[0] if isinstance(causes[0], Mapping) else body
-    return Refusal(
-        status, str(cause.get("type") or body.get("type", "")), str(cause.get("reason") or body.get("reason"))
-    )
+    reason = str(cause.get("reason") or body.get("reason"))[:_LONGEST]
+    return Refusal(status, str(cause.get("type") or body.get("type", "")), reason)
 
 
 class IndexGoneError(ServiceError):
@@ -126,13 +148,23 @@ def _by_kind(refusal: Refusal) -> tuple[str, str] | None:
             return "can't be reached", f"check that it runs and that opensearch.url is right; {_AGAIN}"
         case "timeout":
             return "did not answer in time", f"see the cluster's load or raise opensearch.timeout; {_AGAIN}"
+        case "tls" if any(sign in refusal.reason.replace(" ", "_").upper() for sign in _PLAIN_HTTP):
+            return "speaks no TLS", "write http:// in opensearch.url, or name the port that speaks TLS"
+        case "tls" if "CERTIFICATE" not in refusal.reason.upper():
+            return (
+                f"can't be spoken to by TLS: {refusal.reason}",
+                "check scheme and port of opensearch.url, and the versions of TLS that the cluster takes",
+            )
         case "tls":
             return (
                 f"has a certificate that can't be verified: {refusal.reason}",
                 "set opensearch.ca_file to the CA that signed it, and use a host name that is in it",
             )
         case "no_json":
-            return "answers something that is no JSON", "check that opensearch.url is a cluster and not a web page"
+            return (
+                f"answers as no OpenSearch does{f' (status {refusal.status})' if refusal.status else ''}",
+                "check that opensearch.url is a cluster and not a web page",
+            )
         case "cluster_block_exception" if "flood" in refusal.reason or "read-only" in refusal.reason:
             return f"is read-only: {refusal.reason}", f"free disk space or lift the block; {_AGAIN}"
         case "index_create_block_exception":

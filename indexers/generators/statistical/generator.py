@@ -99,7 +99,7 @@ class Statistical(GeneratorBase):
         if self._store is None:
             return None
         key = json.dumps(dict(self.fingerprint), sort_keys=True)
-        return Store(f"{self._store.url.rstrip('/')}/{FOLDER}/{hashlib.sha256(key.encode()).hexdigest()[:16]}")
+        return self._store.below(f"{FOLDER}/{hashlib.sha256(key.encode()).hexdigest()[:16]}")
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
         for batch in batched(requests, _BATCH):
