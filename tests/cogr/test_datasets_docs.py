@@ -74,7 +74,7 @@ def test_the_walk_from_a_spreadsheet_leads_to_items_with_fields(
     assert dataset.items[0].fields == {"brand": "Acme", "price": "59.90", "in_stock": "true"}
     assert dataset.unread == {}
     # The same by way of the environment and of a flag.
-    monkeypatch.setenv("COGR_DATASET__COLUMNS__TEXT", "Brand")
+    monkeypatch.setenv("COGR_DATASET__COLUMNS__TEXT", '["Brand"]')
     overrides = ["dataset.columns.title=Description", 'publish.fields=["price"]']
     (jacket, _) = Workspace.open(None, overrides).dataset.items
     assert (jacket.title, jacket.text, jacket.fields) == ("Waterproof & warm", "Acme", {"price": "59.90"})

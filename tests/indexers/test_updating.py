@@ -237,6 +237,17 @@ def test_saving_the_queries_of_a_log_is_last_and_done_once(shop: Path, cogr_inde
     assert not list(shop.glob("data/.*"))
 
 
+def test_the_first_log_of_a_shop_without_queries_passes_the_gate(shop: Path, cogr_index: Command) -> None:
+    for name in ("queries", "labels"):
+        (shop / f"data/{name}.jsonl").unlink()
+    silent = ("--set", "publish.gate=true", "--set", "generator.scripted.rule=empty")
+    for side in ("item", "query"):
+        assert cogr_index("rebuild", "--side", side, *silent).status == 0
+    (shop / "log.txt").write_text("often\t30\n")
+    ended = cogr_index("update", "--side", "query", "--from-log", "log.txt", *silent, "--json")
+    assert (ended.status, ended.json["log"]["taken"], ended.json["published"]) == (0, 1, True), ended.err
+
+
 def test_queries_are_saved_in_a_spreadsheet_too(tmp_path: Path) -> None:
     columns, queries = QueryColumns(id="No", text="Search"), [Query("log-1", 'a "b", c'), Query("log-2", "Größe")]
     for name, before, encoding in (
