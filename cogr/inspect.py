@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from cogr.datasets.building import UNKNOWN_ITEMS, UNKNOWN_QUERIES
+from cogr.datasets.building import BLANK_ITEMS, HTML, REPEATED_ITEMS, UNKNOWN_ITEMS, UNKNOWN_QUERIES
 from cogr.keywords import self_keyword
 from cogr.records import SPLITS, Dataset, Query
 
 ENOUGH_TRAINING_QUERIES = 100
 """Below this, training has too little to learn from."""
+_NAMED = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +64,12 @@ class Report:
         duplicates: records that repeat an earlier one.
         overlap: test queries whose normalised text is also a training query.
         untitled_items: items without a title; they are matched by their keywords alone.
+        textless_items: items without a text besides the title.
         never_relevant: items that no query has as relevant.
         judgements: judgements of the queries above, of known items.
         pointing_nowhere: judgements of unknown items or queries, which were left out.
-        notes: what the loader left out or mended, and how often.
+        notes: what the loader left out or mended, such as HTML or repeated rows, and how often.
+        unread: fields of the items that nothing reads, and how many items have each.
         suits: True when the data suits CoGR.
         advice: one sentence on that, with what to do instead.
     """
@@ -80,10 +83,12 @@ class Report:
     duplicates: Duplicates
     overlap: int
     untitled_items: int
+    textless_items: int
     never_relevant: int
     judgements: int
     pointing_nowhere: int
     notes: Mapping[str, int]
+    unread: Mapping[str, int]
     suits: bool
     advice: str
 
@@ -119,13 +124,31 @@ def inspect_dataset(dataset: Dataset) -> Report:
         ),
         overlap=_overlap(queries["train"], queries["test"]),
         untitled_items=sum(not item.title.strip() for item in dataset.items),
+        textless_items=sum(not item.text.strip() for item in dataset.items),
         never_relevant=len(dataset.items) - len(found),
         judgements=sum(map(len, dataset.judged.values())),
         pointing_nowhere=dataset.notes.get(UNKNOWN_ITEMS, 0) + dataset.notes.get(UNKNOWN_QUERIES, 0),
         notes=dict(dataset.notes),
+        unread=dict(dataset.unread),
         suits=suits,
         advice=advice,
     )
+
+
+def remarks(dataset: Dataset) -> list[str]:
+    """What somebody who indexes this data should know of it, a sentence each."""
+    found = []
+    if dataset.unread:
+        names = [f"{name} ({count:,})" for name, count in [*dataset.unread.items()][:_NAMED]]
+        more = f" and {len(dataset.unread) - _NAMED} more" if len(dataset.unread) > _NAMED else ""
+        found.append(
+            f"Not read of the items: {', '.join(names)}{more}. Name in dataset.columns.text what describes an item, and in "
+            "publish.fields what goes into the index."
+        )
+    for note in (HTML, REPEATED_ITEMS, BLANK_ITEMS):
+        if count := dataset.notes.get(note):
+            found.append(f"{count:,} {note}.")
+    return found
 
 
 def spread(numbers: Sequence[int]) -> Spread:

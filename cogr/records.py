@@ -73,6 +73,7 @@ class Dataset:
         unlabelled: queries without a relevant item, such as frequent ones of a log: their keywords are worth computing in
             advance, but nothing can be learned from them or measured on them. Not part of the hash.
         updated: side -> id -> when the entity last changed, where the source says so. Not part of the hash.
+        unread: fields of the source's items that nothing reads -> how many items have them. Not part of the hash.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Dataset:
     notes: Mapping[str, int] = field(default_factory=dict)
     unlabelled: Sequence[Query] = ()
     updated: Mapping[Side, Mapping[str, datetime]] = field(default_factory=dict)
+    unread: Mapping[str, int] = field(default_factory=dict)
 
     def all_queries(self) -> list[Query]:
         """The labelled queries: those of every split, train first."""

@@ -18,6 +18,7 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from cogr.column_settings import ColumnSettings
 from cogr.errors import SettingsError
 from cogr.fleet_settings import FleetSettings, RedisSettings
 from cogr.item_fields import FieldType
@@ -40,7 +41,7 @@ OTHER_VARIABLES = frozenset({"COGR_CONFIG", "COGR_DATA_DIR", "COGR_CACHE_DIR", U
 class DatasetSettings(Table):
     """What is indexed. `loader` and `path` are all that a data set of your own needs."""
 
-    loader: str = Field(description="jsonl, beir, parquet, wands, nfcorpus, msrd, chorus or ir_datasets:NAME")
+    loader: str = Field(description="jsonl, csv, parquet, beir, wands, nfcorpus, msrd, chorus or ir_datasets:NAME")
     path: str | None = Field(None, description="Folder of the data; the named data sets default to $COGR_DATA_DIR/NAME")
     threshold: float | None = Field(
         None, description="Lowest grade that counts as relevant; each loader has its own default"
@@ -56,6 +57,8 @@ class DatasetSettings(Table):
     max_unknown_share: float = Field(
         0.05, ge=0, le=1, description="Refuse data in which a larger share of judgements names unknown items or queries"
     )
+    strip_html: bool = Field(True, description="Take HTML out of titles and texts (jsonl, csv, parquet)")
+    columns: ColumnSettings = Field(default_factory=ColumnSettings)
 
     _is_path = field_validator("path")(usable_path)
 

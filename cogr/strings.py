@@ -149,7 +149,7 @@ class StringIndex:
             at += 1
         return -1
 
-    def first_repeat(self) -> int | None:
-        """The first position with a string that was there before; None when all are distinct."""
+    def repeats(self) -> list[int]:
+        """The positions with a string that was there before, ascending."""
         alike = np.sort(self._positions[1:][self._sorted[1:] == self._sorted[:-1]])
-        return next((at for at in alike.tolist() if self.find(self._strings[at]) != at), None)
+        return [at for at in alike.tolist() if self.find(self._strings[at]) != at]

@@ -227,6 +227,8 @@ def _pair_reasons(settings: PublishSettings, before: Figures | None, now: Figure
 
 def _side_reasons(settings: PublishSettings, store: Store, before: str, now: str) -> Iterator[str]:
     old, new = read_manifest(store, before), read_manifest(store, now)
+    if not old.entities:
+        return  # the side had nothing to lose, as that of queries before the first log
     shares = (
         ("empty_growth", "empty keyword sets", "empty"),
         ("over_budget_growth", "sets over the budget", "cut_to_budget"),

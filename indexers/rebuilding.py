@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 from cogr.errors import CheckFailedError
+from cogr.inspect import remarks
 from cogr.records import Side
 from indexers.fleet.lease import Lease, hold, right_to_rebuild
 from indexers.publishing import push_and_verify
@@ -136,6 +137,8 @@ def run_rebuild(workspace: Workspace, wishes: Wishes, bar: ProgressBar, say: Say
     with asked as means, reported(workspace.store, "rebuild", wishes.side, means) as report:
         with stage("load", wishes.side):
             job = make_job(workspace, wishes)
+        for remark in remarks(workspace.dataset) if wishes.side == "item" else ():
+            say(remark)
         with job.generator:
             rebuilt = generate(job, planned(job), bar, means)
         outcome = hand_over(workspace, rebuilt, say, push=pushes(wishes), publish=wishes.publish, means=means)

@@ -6,7 +6,6 @@ What a generator wrote for an entity that did not change is carried over. A gene
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -23,13 +22,11 @@ from cogr.datasets.changes import (
     read_ids,
 )
 from cogr.datasets.logs import LogOptions, read_log
-from cogr.datasets.reading import json_records
 from cogr.errors import SettingsError, SnapshotError
 from cogr.items import ItemsSpool, in_id_order
 from cogr.keywords import NORMALISER, self_keyword
-from cogr.records import Entity, Item, Query, Side, self_text
+from cogr.records import Entity, Item, Side, self_text
 from cogr.snapshots import MIGRATION, Snapshot, open_snapshot
-from cogr.store import storage_errors
 from indexers.backends.checks import check_side
 from indexers.cache import fingerprint_hash
 from indexers.rebuild import Carried, Job, read_set_aside
@@ -47,6 +44,7 @@ from indexers.rebuilding import (
     planned,
 )
 from indexers.run_report import reported
+from indexers.saving import check_place, save_queries
 from indexers.telemetry import metrics
 from indexers.telemetry.stages import stage
 from indexers.workspace import Workspace
@@ -133,7 +131,8 @@ def run_update(workspace: Workspace, wishes: UpdateWishes, bar: ProgressBar, say
     metrics.write(workspace.settings.metrics)
     carried, counts = rebuilt.snapshot.manifest.entities - len(job.entities), None
     if log:
-        counts = {**log.counts(), "saved": _save(wishes.save, log.unsaved)}
+        names = workspace.reading.columns.queries
+        counts = log.counts() | {"saved": save_queries(wishes.save, log.unsaved, names) if wishes.save else 0}
     return Updated(outcome, parent.id, len(changes.upserts), len(changes.deletes), carried, counts)
 
 
@@ -146,16 +145,8 @@ def _check_wishes(wishes: UpdateWishes) -> None:
         raise SettingsError("--from-log is of searches; give it with --side query.")
     if wishes.save is not None and wishes.log is None:
         raise SettingsError("--save keeps the queries of a log; give it with --from-log.")
-    if wishes.save is not None and wishes.save.suffix != ".jsonl":
-        raise SettingsError(f"--save writes JSON lines; name a file that ends in .jsonl, not {wishes.save.name}.")
-    if wishes.save is not None and not wishes.save.absolute().parent.is_dir():
-        raise SettingsError(f"The folder of --save {wishes.save} is not there; make it, or name another file.")
-    if (
-        wishes.save is not None
-        and not wishes.save.exists()
-        and (packed := wishes.save.with_suffix(".jsonl.gz")).exists()
-    ):
-        raise SettingsError(f"--save {wishes.save} would hide {packed}, which is read now; unpack that first.")
+    if wishes.save is not None:
+        check_place(wishes.save)
 
 
 def _parent(workspace: Workspace, wishes: UpdateWishes) -> Snapshot:
@@ -176,7 +167,7 @@ def _parent(workspace: Workspace, wishes: UpdateWishes) -> Snapshot:
 def find_changes(workspace: Workspace, wishes: UpdateWishes, parent: Snapshot) -> Changes:
     """What changed, by the one way that was given, which is no log."""
     if wishes.changed is not None:
-        return read_changes(wishes.changed, wishes.side, workspace.settings.publish.fields)
+        return read_changes(wishes.changed, wishes.side, workspace.reading)
     if wishes.ids is not None:
         return changes_of_ids(workspace.dataset, wishes.side, read_ids(wishes.ids), parent.ids())
     assert wishes.since is not None, "one of the four is given"
@@ -196,26 +187,6 @@ def _read_log(workspace: Workspace, wishes: UpdateWishes, parent: Snapshot, say:
         f"{found.known:,} known, {found.rare:,} asked less than {wishes.min_count} times, {found.taken:,} taken"
     )
     return found
-
-
-def _save(path: Path | None, queries: Sequence[Query]) -> int:
-    """Add queries to a file of records, for the data set to have them at the next rebuild; how many it had not.
-
-    The file is replaced as a whole: a kill leaves the old one or the new one, and a second time adds nothing.
-    """
-    if path is None:
-        return 0
-    there = {str(record.get("id")) for _, record in json_records(path)} if path.is_file() else set()
-    new = [query for query in queries if query.id not in there]
-    if new:
-        before = path.read_text("utf-8") if path.is_file() else ""
-        end = "" if before.endswith("\n") or not before else "\n"
-        lines = (json.dumps({"id": q.id, "text": q.text}, ensure_ascii=False) + "\n" for q in new)
-        with storage_errors(str(path)):
-            draft = path.with_name(f".{path.name}.new")
-            draft.write_text(before + end + "".join(lines), "utf-8")
-            draft.replace(path)
-    return len(new)
 
 
 def narrowed(whole: Job, parent: Snapshot, changes: Changes, *, all_fields: bool = False) -> Job:

@@ -57,7 +57,7 @@ def update(
     ] = 10,
     save: Annotated[
         Path | None,
-        typer.Option("--save", help="Add the log's frequent queries that the data set lacks to this jsonl file of it."),
+        typer.Option("--save", help="Add the log's frequent queries that the data set lacks to its file of queries."),
     ] = None,
     parent: Annotated[
         str | None, typer.Option("--from", metavar="SNAPSHOT", help="Start from this one; what serves by default.")

@@ -9,7 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cogr.datasets import load_dataset
+from cogr.datasets import LOADERS, load_dataset
+from cogr.datasets.building import Options
+from cogr.datasets.columns import Columns, LabelColumns, QueryColumns
 from cogr.errors import SettingsError, SnapshotError
 from cogr.keywords import NORMALISER
 from cogr.prompts import Cut, Prompter, cut_by_estimate, cut_by_tokenizer
@@ -58,6 +60,20 @@ class Workspace:
             seed=asked.seed,
             max_unknown_share=asked.max_unknown_share,
             fields=self.settings.publish.fields,
+            columns=self.reading.columns,
+            strip_html=asked.strip_html,
+        )
+
+    @property
+    def reading(self) -> Options:
+        """How records of the data set are read, also those that come later."""
+        asked, loader = self.settings.dataset, LOADERS.get(self.settings.dataset.loader)
+        names = asked.columns.model_dump()
+        queries, labels = QueryColumns(**names.pop("queries")), LabelColumns(**names.pop("labels"))
+        return Options(
+            fields=self.settings.publish.fields,
+            columns=Columns(**names, queries=queries, labels=labels),
+            strip_html=asked.strip_html and loader is not None and loader.own,
         )
 
     def with_dataset(self, dataset: Dataset) -> Workspace:

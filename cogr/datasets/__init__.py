@@ -11,8 +11,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from cogr.datasets import beir, chorus, irds, jsonl, msrd, nfcorpus, parquet, wands
+from cogr.datasets import beir, chorus, irds, jsonl, msrd, nfcorpus, parquet, spreadsheets, wands
 from cogr.datasets.building import Builder, Options
+from cogr.datasets.columns import Columns
 from cogr.datasets.loader import Loader
 from cogr.errors import DataError, SettingsError
 from cogr.records import Dataset
@@ -20,7 +21,7 @@ from cogr.records import Dataset
 DATA_DIR_VARIABLE = "COGR_DATA_DIR"
 
 LOADERS: dict[str, Loader] = {
-    module.LOADER.name: module.LOADER for module in (jsonl, beir, parquet, nfcorpus, msrd, chorus, wands)
+    module.LOADER.name: module.LOADER for module in (jsonl, spreadsheets, parquet, beir, nfcorpus, msrd, chorus, wands)
 }
 """Every loader that reads a folder, by its name in the setting dataset.loader. Beside them: `ir_datasets:NAME`."""
 
@@ -35,6 +36,8 @@ def load_dataset(
     seed: int = 0,
     max_unknown_share: float = 0.05,
     fields: Sequence[str] = (),
+    columns: Columns | None = None,
+    strip_html: bool = True,
 ) -> Dataset:
     """Load a data set.
 
@@ -47,7 +50,9 @@ def load_dataset(
         dev_share: share of the training queries that are set apart as (or added to) the dev split, by a seeded shuffle.
         seed: of these shuffles. Fixed evaluation splits (msrd, chorus, wands) don't depend on it.
         max_unknown_share: the largest accepted share of judgements that point to queries or items that are not there.
-        fields: names of extra fields that items carry (`cogr.records.Item.fields`), as the records spell them.
+        fields: names of extra fields that items carry (`cogr.records.Item.fields`), as `columns` spells them.
+        columns: what the records' fields are called; for jsonl, csv and parquet.
+        strip_html: take HTML out of titles and texts; of jsonl, csv and parquet.
 
     Raises:
         SettingsError: an unknown loader, a path that is not set, a share out of range, a field that no item has.
@@ -61,6 +66,8 @@ def load_dataset(
         seed=seed,
         max_unknown_share=max_unknown_share,
         fields=fields,
+        columns=_columns(loader, chosen, columns),
+        strip_html=strip_html and chosen is not None and chosen.own,
     )
     builder = Builder(loader, options)
     if chosen is None:
@@ -74,9 +81,26 @@ def _find_loader(name: str) -> Loader:
     if name in LOADERS:
         return LOADERS[name]
     known = [*LOADERS, f"{irds.PREFIX}NAME"]
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     hint = f"set dataset.loader to {near[0]}, the nearest" if near else "set dataset.loader to one"
+    hint = next((advice for ends, advice in _OTHER_NAMES.items() if name.lower() in ends), hint)
     raise SettingsError(f"The loader {name!r} is unknown; {hint} of {', '.join(known)}.")
+
+
+_OTHER_NAMES = {
+    ("tsv", "txt", "tab", "spreadsheet"): "set dataset.loader to csv, which reads tabs too,",
+    ("xlsx", "xls", "excel", "ods", "sheet", "sheets"): "save the sheet as CSV and set dataset.loader to csv, one",
+    ("json", "ndjson", "jsonlines"): "write one JSON object a line and set dataset.loader to jsonl, one",
+}
+
+
+def _columns(loader: str, chosen: Loader | None, columns: Columns | None) -> Columns:
+    if columns is None or columns == Columns():
+        return Columns()
+    if chosen is None or not chosen.own:
+        own = ", ".join(one.name for one in LOADERS.values() if one.own)
+        raise SettingsError(f"The loader {loader} knows its own columns; remove dataset.columns, which is for {own}.")
+    return columns
 
 
 def _irds_name(loader: str, path: str | Path | None) -> str:
@@ -104,5 +128,8 @@ def _folder(loader: Loader, path: str | Path | None) -> Path:
         )
     if not folder.is_dir():
         what = "is no folder" if folder.exists() else "is not there"
-        raise DataError(f"The folder {folder} {what}: {loader.fetch or 'check dataset.path'}.")
+        advice = loader.fetch or "check dataset.path"
+        if folder.exists() and loader.own:
+            advice = f"put it into one as items.{loader.name}, and set dataset.path to that"
+        raise DataError(f"The folder {folder} {what}: {advice}.")
     return folder

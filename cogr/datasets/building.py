@@ -11,13 +11,16 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from cogr.datasets.columns import Columns
 from cogr.datasets.fields import check_id, check_text, fields_as_json
 from cogr.datasets.item_table import ItemTable
+from cogr.datasets.markup import plain_text
 from cogr.datasets.reading import Place
+from cogr.datasets.sheets import nearest
 from cogr.errors import DataError, SettingsError
 from cogr.items import in_id_order
 from cogr.records import SPLITS, Dataset, Item, Query, Side, Split
@@ -31,6 +34,9 @@ REPEATED = "repeated judgements"
 UNLABELLED = "queries without a relevant item"
 BLANK_ITEMS = "items without title and text"
 NULS = "texts with NUL characters removed"
+HTML = "titles and texts with HTML removed"
+REPEATED_ITEMS = "rows that repeat an item"
+REPEATED_QUERIES = "rows that repeat a query"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,8 @@ class Options:
     max_unknown_share: float = 0.05
     fields: Sequence[str] = ()
     """Names of the extra fields that items carry."""
+    columns: Columns = field(default_factory=Columns)
+    strip_html: bool = False
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.threshold):
@@ -65,6 +73,35 @@ def seeded_part(ids: Iterable[str], share: float, seed: int) -> frozenset[str]:
     return frozenset(shuffled[: math.floor(len(shuffled) * share + 1e-9)])
 
 
+def make_item(
+    place: Place, id: str, title: str, text: str, record: Mapping[str, Any], options: Options, notes: Counter[str]
+) -> Item:
+    """The item of a record: checked, without NUL characters and, where asked, HTML, which is noted. Raises DataError."""
+    fields = fields_as_json(record, options.columns.sources(options.fields), place) if options.fields else ""
+    title = _without_nul(title, "title", place, notes)
+    text = _without_nul(text, "text", place, notes)
+    # Looking for two characters is what most texts cost.
+    if options.strip_html and ("<" in text or "&" in text):
+        text = _without_html(text, notes)
+    if options.strip_html and ("<" in title or "&" in title):
+        title = _without_html(title, notes).replace("\n", " ")
+    return Item(check_id(id, "id", place), title, text, fields)
+
+
+def _without_html(text: str, notes: Counter[str]) -> str:
+    plain = plain_text(text)
+    notes[HTML] += plain != text
+    return plain
+
+
+def _without_nul(text: str, key: str, place: Place, notes: Counter[str]) -> str:
+    check_text(text, key, place)
+    if "\0" in text:
+        notes[NULS] += 1
+        return text.replace("\0", "")
+    return text
+
+
 class Builder:
     """Collects the records of one data set and checks them against one another.
 
@@ -83,7 +120,10 @@ class Builder:
         self._splits: dict[str, tuple[Split, Place]] = {}
         self._judged: dict[str, dict[str, float]] = {}
         self._updated: dict[str, datetime] = {}
-        self._missing_fields = set(options.fields)
+        # Items mostly have the fields of the one before: so many of this shape in a row.
+        self._shape: tuple[str, ...] = ()
+        self._alike = 0
+        self._seen: Counter[str] = Counter()
         self._judgements = 0
         self._first_unknown = ""
 
@@ -104,20 +144,22 @@ class Builder:
         Raises:
             DataError: a bad id or field; a repeated id when all items are there.
         """
-        item = Item(
-            check_id(id, "id", place),
-            self._clean(title, "title", place),
-            self._clean(text, "text", place),
-            self._fields_of(record or {}, place) if self.options.fields else "",
-        )
+        item = make_item(place, id, title, text, record or {}, self.options, self.notes)
         if not (item.title.strip() or item.text.strip()):
             self.notes[BLANK_ITEMS] += 1
         self._items.add(place, item, updated)
 
-    def _fields_of(self, record: Mapping[str, Any], place: Place) -> str:
-        if self._missing_fields:
-            self._missing_fields.difference_update(record)
-        return fields_as_json(record, self.options.fields, place)
+    def has_fields(self, names: Iterable[str], items: int = 1) -> None:
+        """Tell what fields the next items have: what is not read is counted, what is missing is refused."""
+        shape = tuple(names)
+        if shape != self._shape:
+            self._fold_shape(shape)
+        self._alike += items
+
+    def _fold_shape(self, shape: tuple[str, ...] = ()) -> None:
+        for name in self._shape:
+            self._seen[name] += self._alike
+        self._shape, self._alike = shape, 0
 
     def query(
         self,
@@ -129,11 +171,15 @@ class Builder:
         updated: datetime | None = None,
     ) -> None:
         """Add a query, and when it last changed, where that is known. Raises DataError for a bad or repeated id, a blank text, a bad weight or an unknown split."""
-        if id in self._queries:
+        earlier = self._queries.get(id)
+        if earlier is not None and (earlier.text, earlier.weight) == (text, weight) and self._same_split(id, split):
+            self.notes[REPEATED_QUERIES] += 1
+            return
+        if earlier is not None:
             raise DataError(
                 f"{place}: the query id {id!r} is already taken by {self._query_places[id]}; give each query its own id."
             )
-        query = Query(check_id(id, "id", place), self._clean(text, "text", place), weight)
+        query = Query(check_id(id, "id", place), _without_nul(text, "text", place, self.notes), weight)
         if not query.text.strip():
             raise DataError(f"{place}: the query {id!r} has no text; write one or remove the query.")
         if not (weight >= 0 and math.isfinite(weight)):
@@ -144,6 +190,9 @@ class Builder:
             self._updated[id] = updated
         if split is not None:
             self.assign(place, id, split)
+
+    def _same_split(self, id: str, split: str | None) -> bool:
+        return split == (self._splits[id][0] if id in self._splits else None)
 
     def has_query(self, id: str) -> bool:
         """True when the query was added already."""
@@ -177,13 +226,6 @@ class Builder:
             grade = max(grade, grades[item_id])
         grades[item_id] = float(grade)
 
-    def _clean(self, text: str, key: str, place: Place) -> str:
-        check_text(text, key, place)
-        if "\0" in text:
-            self.notes[NULS] += 1
-            return text.replace("\0", "")
-        return text
-
     def build(self, test_share: float | None = None) -> Dataset:
         """The data set.
 
@@ -195,13 +237,11 @@ class Builder:
             SettingsError: a test share is set, but the data names its own splits; or fields are asked for that no item has.
         """
         items = self._items.whole
+        self.notes[REPEATED_ITEMS] += self._items.repeats
         if not len(items):
             raise DataError(f"The data set {self.name} has no items; check dataset.path.")
-        if self._missing_fields:
-            raise SettingsError(
-                f"publish.fields names {', '.join(sorted(self._missing_fields))}, which no item of the data set "
-                f"{self.name} has; correct or remove the name."
-            )
+        self._fold_shape()
+        self._check_fields()
         self._check_unknown()
         self._check_weights()
         relevant = self._relevant()
@@ -211,7 +251,26 @@ class Builder:
         self.notes[UNLABELLED] += len(unlabelled)
         judged = {id_: self._judged[id_] for id_ in splits}
         dataset = Dataset(self.name, items, queries, relevant, judged, "", +self.notes, unlabelled)
-        return replace(dataset, dataset_hash=content_hash(dataset), updated=self._times())
+        return replace(dataset, dataset_hash=content_hash(dataset), updated=self._times(), unread=self._unread())
+
+    def _sources(self) -> Sequence[tuple[str, str]]:
+        return self.options.columns.sources(self.options.fields)
+
+    def _check_fields(self) -> None:
+        """Refuse names of fields that no item has, where the loader tells which ones there are."""
+        asked = [*self.options.columns.renamed(), *(("publish.fields", source) for _, source in self._sources())]
+        for setting, name in asked if self._seen else ():
+            if name not in self._seen:
+                shown = ", ".join(self._seen)
+                raise SettingsError(
+                    f"{setting} names {name!r}, which no item of the data set {self.name} has; name a field that is "
+                    f"there{nearest(name, [*self._seen])} ({shown:.300})."
+                )
+
+    def _unread(self) -> Mapping[str, int]:
+        """Fields that nothing reads, most frequent first."""
+        known = self.options.columns.read() | {source for _, source in self._sources()}
+        return {name: count for name, count in self._seen.most_common() if name not in known}
 
     def _times(self) -> Mapping[Side, Mapping[str, datetime]]:
         times: dict[Side, Mapping[str, datetime]] = {"item": self._items.times, "query": self._updated}

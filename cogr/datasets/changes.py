@@ -13,14 +13,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from cogr.datasets.building import content_hash
-from cogr.datasets.fields import check_id, fields_as_json, id_field, number_field, text_field
+from cogr.datasets.building import Options, content_hash, make_item
+from cogr.datasets.fields import check_id, id_field, number_field, text_field
 from cogr.datasets.logs import QueryLog
 from cogr.datasets.reading import Place, json_records, lines
 from cogr.errors import DataError
 from cogr.items import Items, ItemsSpool, in_id_order
 from cogr.keywords import self_keyword
-from cogr.records import SPLITS, Dataset, Entity, Item, Query, Side
+from cogr.records import SPLITS, Dataset, Entity, Query, Side
 from cogr.strings import SortedStrings
 
 
@@ -94,13 +94,13 @@ class Changes:
         )
 
 
-def read_changes(path: Path, side: Side, fields: Sequence[str] = ()) -> Changes:
-    """Changes from a jsonl file (or .gz), one a line: a record as in the format `jsonl`, or {"id": ..., "deleted": true}.
+def read_changes(path: Path, side: Side, options: Options | None = None) -> Changes:
+    """Changes from a jsonl file (or .gz), one a line: a record as in the data set, or {"id": ..., "deleted": true}.
 
     The file is a log: of several lines of one id the last one counts.
 
     Args:
-        fields: names of extra fields that items carry.
+        options: what the fields are called, which extra ones items carry, and whether HTML is taken out.
 
     Raises:
         DataError: it is not there, or a bad record; names file and line.
@@ -111,14 +111,16 @@ def read_changes(path: Path, side: Side, fields: Sequence[str] = ()) -> Changes:
         )
     upserts: dict[str, Entity] = {}
     deletes: dict[str, None] = {}
+    options = options or Options()
+    key = options.columns.id if side == "item" else options.columns.queries.id
     for place, record in json_records(path):
-        id_ = id_field(record, "id", place)
+        id_ = id_field(record, key, place)
         upserts.pop(id_, None)
         deletes.pop(id_, None)
         if _deleted(record, place):
             deletes[id_] = None
         else:
-            upserts[id_] = _entity(record, id_, side, place, fields)
+            upserts[id_] = _entity(record, id_, side, place, options)
     return Changes(side, upserts, frozenset(deletes))
 
 
@@ -129,18 +131,17 @@ def _deleted(record: Mapping[str, Any], place: Place) -> bool:
     return deleted
 
 
-def _entity(record: Mapping[str, Any], id_: str, side: Side, place: Place, fields: Sequence[str]) -> Entity:
-    title, text = text_field(record, "title", place), text_field(record, "text", place)
-    title, text = title.replace("\0", ""), text.replace("\0", "")
+def _entity(record: Mapping[str, Any], id_: str, side: Side, place: Place, options: Options) -> Entity:
+    """The entity as a loader would have it."""
+    notes = Counter[str]()
     if side == "item":
-        if record.get("title") is None and record.get("text") is None:
-            raise DataError(
-                f"{place}: the item has neither 'title' nor 'text'; give it one of them, or \"deleted\": true."
-            )
-        return Item(id_, title, text, fields_as_json(record, fields, place))
+        title, text = options.columns.title_and_text(record, place)
+        return make_item(place, id_, title, text, record, options, notes)
+    columns = options.columns.queries
+    text = text_field(record, columns.text, place).replace("\0", "")
     if not text.strip():
         raise DataError(f'{place}: the query {id_!r} has no text; write one, or "deleted": true.')
-    return Query(id_, text, number_field(record, "weight", place, default=1.0))
+    return Query(id_, text, number_field(record, columns.weight, place, default=1.0))
 
 
 def read_ids(path: Path) -> list[str]:

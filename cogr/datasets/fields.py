@@ -101,13 +101,14 @@ def time_field(record: Mapping[str, Any], key: str, place: Place) -> datetime | 
         raise DataError(f"{place}: {key!r} is {value!r}; write a time such as 2026-01-31T12:00:00Z.") from error
 
 
-def fields_as_json(record: Mapping[str, Any], names: Iterable[str], place: Place) -> str:
-    """Extra fields of a record as one JSON object, "" when it has none of them.
+def fields_as_json(record: Mapping[str, Any], sources: Iterable[tuple[str, str]], place: Place) -> str:
+    """Extra fields of a record as one JSON object, "" when it has none of them. `sources`: (name, name in the record).
 
     A field is a text, a number, true or false, or a list of these; times become ISO 8601. Null, and the NaN that pandas
     writes for it, is no value. Raises DataError for anything else.
     """
-    found = {name: value for name in names if (value := _field_value(record.get(name), name, place)) is not None}
+    values = ((name, _field_value(record.get(source), source, place)) for name, source in sources)
+    found = {name: value for name, value in values if value is not None}
     return json.dumps(found, ensure_ascii=False, separators=(",", ":")) if found else ""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
@@ -50,20 +50,35 @@ class ItemTable:
 
     @cached_property
     def whole(self) -> Items:
-        """All items. Raises DataError when two have one id; names both places."""
-        repeated = self._index.first_repeat()
-        if repeated is not None:
-            id_ = self._items[repeated].id
-            raise DataError(
-                f"{self._place(repeated)}: the item id {id_!r} is already taken by "
-                f"{self._place(self._index.find(id_))}; give each item its own id."
-            )
-        return self._items
+        """All items; of several that are equal in all that is read, the first. Raises DataError when two others have one id; names both places."""
+        repeats = self._index.repeats()
+        for repeated in repeats:
+            first = self._index.find(self._items.ids[repeated])
+            if self._items[repeated] != self._items[first] or self._micros[repeated] != self._micros[first]:
+                raise DataError(
+                    f"{self._place(repeated)}: the item id {self._items[first].id!r} is already taken by "
+                    f"{self._place(first)} and has other texts or fields there; give each item its own id."
+                )
+        return self._without(frozenset(repeats)) if repeats else self._items
+
+    @property
+    def repeats(self) -> int:
+        """How many items `whole` leaves out."""
+        return len(self._items) - len(self.whole)
+
+    def _without(self, rows: Container[int]) -> Items:
+        spool = ItemsSpool()
+        for row, item in enumerate(self._items):
+            if row not in rows:
+                spool.add(item)
+        return spool.items()
 
     @property
     def times(self) -> Mapping[str, datetime]:
         """When each item last changed, of those that say so."""
-        return ItemTimes(self._items.ids, self._index, np.frombuffer(self._micros, np.int64))
+        micros = np.frombuffer(self._micros, np.int64).copy()
+        micros[self._index.repeats()] = _NEVER  # equal items are one
+        return ItemTimes(self._items.ids, self._index, micros)
 
     @cached_property
     def _items(self) -> Items:

@@ -13,7 +13,6 @@ from cogr.datasets.building import Builder
 from cogr.datasets.fields import id_field, number_field, text_field, time_field
 from cogr.datasets.loader import Loader
 from cogr.datasets.reading import Place, find, json_records, need
-from cogr.errors import DataError
 
 ITEMS_ADVICE = "write one record an item, with id, title and text"
 QUERIES_ADVICE = "labels need queries: write one record a query, with id and text"
@@ -21,6 +20,7 @@ QUERIES_ADVICE = "labels need queries: write one record a query, with id and tex
 
 def read(folder: Path, builder: Builder) -> None:
     for place, record in json_records(need(folder, "items.jsonl", ITEMS_ADVICE)):
+        builder.has_fields(record)
         add_item(builder, place, record)
     queries, labels = find(folder, "queries.jsonl"), find(folder, "labels.jsonl")
     for place, record in json_records(queries) if queries else ():
@@ -31,28 +31,29 @@ def read(folder: Path, builder: Builder) -> None:
         add_label(builder, place, record)
 
 
-def add_item(builder: Builder, place: Place, record: Mapping[str, Any], id_key: str = "id") -> None:
+def add_item(builder: Builder, place: Place, record: Mapping[str, Any], id_key: str | None = None) -> None:
     """Add a record with an id, a title and a text, and perhaps when it was updated. Raises DataError when it has neither title nor text."""
-    if record.get("title") is None and record.get("text") is None:
-        raise DataError(f"{place}: the item has neither 'title' nor 'text'; give it one of them.")
-    title, text = text_field(record, "title", place), text_field(record, "text", place)
-    id_ = id_field(record, id_key, place)
-    builder.item(place, id_, title, text, time_field(record, "updated", place), record)
+    columns = builder.options.columns
+    title, text = columns.title_and_text(record, place)
+    id_ = id_field(record, id_key or columns.id, place)
+    builder.item(place, id_, title, text, time_field(record, columns.updated, place), record)
 
 
-def add_query(builder: Builder, place: Place, record: Mapping[str, Any], id_key: str = "id") -> None:
+def add_query(builder: Builder, place: Place, record: Mapping[str, Any]) -> None:
     """Add a record with an id, a text, and perhaps a weight, a split, and when it was updated."""
-    split = text_field(record, "split", place) or None
-    weight = number_field(record, "weight", place, default=1.0)
-    id_ = id_field(record, id_key, place)
-    text, updated = text_field(record, "text", place), time_field(record, "updated", place)
+    columns = builder.options.columns.queries
+    split = text_field(record, columns.split, place) or None
+    weight = number_field(record, columns.weight, place, default=1.0)
+    id_ = id_field(record, columns.id, place)
+    text, updated = text_field(record, columns.text, place), time_field(record, columns.updated, place)
     builder.query(place, id_, text, weight, split, updated)
 
 
 def add_label(builder: Builder, place: Place, record: Mapping[str, Any]) -> None:
     """Add a record with a query's id, an item's id and perhaps a grade (1 without)."""
-    grade = number_field(record, "grade", place, default=1.0)
-    builder.judgement(place, id_field(record, "query", place), id_field(record, "item", place), grade)
+    columns = builder.options.columns.labels
+    grade = number_field(record, columns.grade, place, default=1.0)
+    builder.judgement(place, id_field(record, columns.query, place), id_field(record, columns.item, place), grade)
 
 
-LOADER = Loader("jsonl", read)
+LOADER = Loader("jsonl", read, own=True)

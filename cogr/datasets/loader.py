@@ -18,6 +18,7 @@ class Loader:
         read: reads the folder into the builder: items, then queries, then judgements.
         threshold: the lowest relevant grade, unless set otherwise.
         test_share: the fixed share of test queries where the data has no splits of its own, drawn with seed 0.
+        own: for data of one's own: what `dataset.columns` and `dataset.strip_html` say holds.
         fetch: for published data, what to fetch and what it holds; its folder is $COGR_DATA_DIR/<name> by default.
     """
 
@@ -26,3 +27,4 @@ class Loader:
     threshold: float = 1.0
     test_share: float | None = None
     fetch: str = ""
+    own: bool = False

@@ -5,11 +5,13 @@ Each may be one file or, as Spark writes them, a folder of files. Read in batche
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from cogr.datasets.building import Builder
+from cogr.datasets.columns import LabelColumns, QueryColumns
 from cogr.datasets.jsonl import ITEMS_ADVICE, QUERIES_ADVICE, add_item, add_label, add_query
 from cogr.datasets.loader import Loader
 from cogr.datasets.reading import Place
@@ -18,12 +20,14 @@ from cogr.errors import DataError
 
 def read(folder: Path, builder: Builder) -> None:
     items = _files(folder, "items.parquet", ITEMS_ADVICE)
-    for place, record in _records(items, ("id", "title", "text", "updated", *builder.options.fields)):
+    columns, options = builder.options.columns, builder.options
+    extra = (source for _, source in columns.sources(options.fields))
+    for place, record in _records(items, {*columns.read(), *extra}, builder.has_fields):
         add_item(builder, place, record)
     queries, labels = _find(folder, "queries.parquet"), _find(folder, "labels.parquet")
-    for place, record in _records(queries, ("id", "text", "weight", "split", "updated")):
+    for place, record in _records(queries, _names(columns.queries)):
         add_query(builder, place, record)
-    for place, record in _records(labels, ("query", "item", "grade")):
+    for place, record in _records(labels, _names(columns.labels)):
         if not queries:
             _files(folder, "queries.parquet", QUERIES_ADVICE)
         add_label(builder, place, record)
@@ -40,7 +44,14 @@ def _find(folder: Path, name: str) -> Sequence[Path]:
     return sorted(path.glob("*.parquet")) if path.is_dir() else [path] if path.is_file() else []
 
 
-def _records(files: Sequence[Path], columns: Sequence[str]) -> Iterator[tuple[Place, dict[str, Any]]]:
+def _names(columns: QueryColumns | LabelColumns) -> Collection[str]:
+    return asdict(columns).values()
+
+
+def _records(
+    files: Sequence[Path], columns: Collection[str], tell: Callable[[Iterable[str], int], object] = lambda *_: None
+) -> Iterator[tuple[Place, dict[str, Any]]]:
+    """The named columns, row by row; all columns of each file are told before its rows."""
     # pyarrow is loaded only by those who read parquet.
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -49,6 +60,7 @@ def _records(files: Sequence[Path], columns: Sequence[str]) -> Iterator[tuple[Pl
         number = 0
         try:
             with pq.ParquetFile(path) as file:
+                tell(file.schema_arrow.names, file.metadata.num_rows)
                 present = [name for name in columns if name in file.schema_arrow.names]
                 for batch in file.iter_batches(batch_size=8192, columns=present):
                     for record in batch.to_pylist():
@@ -61,4 +73,4 @@ def _records(files: Sequence[Path], columns: Sequence[str]) -> Iterator[tuple[Pl
             raise DataError(f"{path}: a text after row {number} is not UTF-8; write it again as UTF-8.") from error
 
 
-LOADER = Loader("parquet", read)
+LOADER = Loader("parquet", read, own=True)

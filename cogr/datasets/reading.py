@@ -178,9 +178,10 @@ def split_rows(path: Path, dialect: Dialect = TSV) -> Iterator[tuple[Place, list
 def check_columns(place: Place, row: Sequence[str], expected: int, dialect: Dialect = TSV) -> None:
     """Raises DataError when a row has another number of columns than expected."""
     if len(row) != expected:
+        quotes = ", and put a text that holds one in double quotes" if dialect.quoted else ""
         raise DataError(
             f"{place}: the row has {len(row)} columns where {expected} are expected; "
-            f"separate the columns by {_called(dialect)}."
+            f"separate the columns by {_called(dialect)}{quotes}."
         )
 
 

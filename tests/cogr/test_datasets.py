@@ -96,7 +96,7 @@ def test_items_carry_the_fields_that_are_asked_for_in_every_format(tmp_path: Pat
         assert [item.fields for item in dataset.items[:3]] == [expected, expected, {}]
         assert dataset.dataset_hash == load_dataset("jsonl", write_jsonl(tmp_path / loader)).dataset_hash
         assert not any(item.fields for item in load_dataset(loader, folder).items)
-        with pytest.raises(SettingsError, match=r"publish.fields names colour, which no item of the data set"):
+        with pytest.raises(SettingsError, match=r"publish.fields names 'colour', which no item of the data set"):
             load_dataset(loader, folder, fields=("price", "colour"))
         with pytest.raises(DataError, match=r"(line|row) 1: 'more' is an object; write a text, a number, true or"):
             load_dataset(loader, folder, fields=("more",))

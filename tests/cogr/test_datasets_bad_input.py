@@ -66,7 +66,7 @@ BAD_LINES = {
     "duplicate item": (
         "items",
         '{"id": "a", "title": "x"}',
-        "items.jsonl, line 3: .*'a' is already taken by .*, line 1; give",
+        "items.jsonl, line 3: .*'a' is already taken by .*, line 1 and has other",
     ),
     "surrogate in a title": (
         "items",
@@ -385,7 +385,7 @@ def test_bad_settings(settings: dict[str, float], message: str, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("loader", "message"),
     [
-        ("nfcorups", "The loader 'nfcorups' is unknown; set dataset.loader to nfcorpus, the nearest of jsonl, beir"),
+        ("nfcorups", "The loader 'nfcorups' is unknown; set dataset.loader to nfcorpus, the nearest of jsonl, csv"),
         ("ir_dataset:x", "set dataset.loader to ir_datasets:NAME, the nearest of"),
         ("", "set dataset.loader to one of jsonl"),
         ("ir_datasets:", "names no data set"),

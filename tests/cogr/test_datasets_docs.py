@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cogr.datasets import LOADERS, load_dataset
+from indexers.workspace import Workspace
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "datasets.md").read_text()
@@ -31,6 +32,7 @@ def write_example(loader: str, folder: Path) -> None:
     ("loader", "items", "sizes"),
     [
         ("jsonl", 3, {"train": 1, "dev": 0, "test": 1}),
+        ("csv", 3, {"train": 1, "dev": 0, "test": 1}),
         ("beir", 2, {"train": 1, "dev": 0, "test": 1}),
         ("parquet", 2, {"train": 1, "dev": 0, "test": 1}),
         ("nfcorpus", 2, {"train": 1, "dev": 1, "test": 1}),
@@ -50,6 +52,32 @@ def test_example_of_the_page_loads(
     assert len(dataset.items) == items
     assert {split: len(queries) for split, queries in dataset.queries.items()} == sizes
     assert dataset.notes == {}
+
+
+def test_the_walk_from_a_spreadsheet_leads_to_items_with_fields(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walk = PAGE.partition("\n### From a spreadsheet to a search\n")[2].partition("\n### ")[0]
+    sheet, configuration = (
+        re.sub("^    ", "", text, flags=re.MULTILINE)
+        for text in re.findall(r"^    ```(?:text|toml)\n(.*?)^    ```$", walk, re.MULTILINE | re.DOTALL)
+    )
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my-shop").mkdir()
+    (tmp_path / "my-shop/items.csv").write_text(sheet)
+    (tmp_path / "cogr.toml").write_text(configuration)
+    dataset = Workspace.open(None, None).dataset
+    assert [(item.id, item.title, item.text) for item in dataset.items] == [
+        ("A-1", "Rain jacket, blue", "Waterproof & warm\nAcme"),
+        ("A-2", "Umbrella", "Folding umbrella for two.\nAcme"),
+    ]
+    assert dataset.items[0].fields == {"brand": "Acme", "price": "59.90", "in_stock": "true"}
+    assert dataset.unread == {}
+    # The same by way of the environment and of a flag.
+    monkeypatch.setenv("COGR_DATASET__COLUMNS__TEXT", '["Brand"]')
+    overrides = ["dataset.columns.title=Description", 'publish.fields=["price"]']
+    (jacket, _) = Workspace.open(None, overrides).dataset.items
+    assert (jacket.title, jacket.text, jacket.fields) == ("Waterproof & warm", "Acme", {"price": "59.90"})
 
 
 def test_texts_of_published_items(tmp_path: Path) -> None:
@@ -73,7 +101,16 @@ def test_wands_threshold_keeps_exact_matches_alone(tmp_path: Path) -> None:
 
 
 def test_every_loader_and_setting_is_on_the_page() -> None:
-    for word in (*LOADERS, "ir_datasets:NAME", "threshold", "test_share", "dev_share", "seed", "max_unknown_share"):
+    for word in (
+        *LOADERS,
+        "ir_datasets:NAME",
+        "threshold",
+        "test_share",
+        "dev_share",
+        "seed",
+        "max_unknown_share",
+        "strip_html",
+    ):
         assert f"`{word}`" in PAGE
 
 

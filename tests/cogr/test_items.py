@@ -91,20 +91,27 @@ def test_strings_are_found_by_their_hashes(texts: list[str], other: str) -> None
         assert index.find(other) == (texts.index(other) if other in texts else -1)
     repeats = [at for at, text in enumerate(texts) if text in texts[:at]]
     index = StringIndex(strings, np.array([hash(text) for text in texts], np.int64))
-    assert index.first_repeat() == (repeats[0] if repeats else None)
+    assert index.repeats() == repeats
 
 
 def test_a_repeated_id_names_both_places() -> None:
     table = ItemTable()
     first, second = Path("first.jsonl"), Path("second.jsonl")
     for source, line, id_ in ((first, 1, "a"), (first, 3, "b"), (second, 1, "c"), (second, 9, "b"), (second, 10, "a")):
-        table.add(Place(source, line), Item(id_, "", ""))
+        table.add(Place(source, line), Item(id_, "", source.name if id_ == "b" else ""))
     assert "b" in table
     assert "d" not in table
     with pytest.raises(
         DataError, match=r"second.jsonl, line 9: the item id 'b' is already taken by first.jsonl, line 3"
     ):
         _ = table.whole
+
+
+def test_items_that_are_equal_are_one() -> None:
+    table, now = ItemTable(), datetime(2026, 1, 1, tzinfo=UTC)
+    for line, (id_, time) in enumerate((("b", now), ("a", None), ("b", now), ("a", None), ("a", None)), start=1):
+        table.add(Place(Path("shop"), line), Item(id_, "T"), time)
+    assert (table.whole, table.repeats, dict(table.times)) == ([Item("b", "T"), Item("a", "T")], 3, {"b": now})
 
 
 def test_times_are_told_by_id() -> None:

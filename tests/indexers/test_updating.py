@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 
+from cogr.datasets.columns import QueryColumns
+from cogr.datasets.sheets import Sheet
+from cogr.records import Query
 from cogr.settings import load_settings
 from cogr.snapshots import open_snapshot
+from indexers.saving import save_queries
 from indexers.workspace import Workspace
 from tests.indexers.conftest import Command, write_jsonl
 
@@ -233,6 +237,37 @@ def test_saving_the_queries_of_a_log_is_last_and_done_once(shop: Path, cogr_inde
     assert not list(shop.glob("data/.*"))
 
 
+def test_the_first_log_of_a_shop_without_queries_passes_the_gate(shop: Path, cogr_index: Command) -> None:
+    for name in ("queries", "labels"):
+        (shop / f"data/{name}.jsonl").unlink()
+    silent = ("--set", "publish.gate=true", "--set", "generator.scripted.rule=empty")
+    for side in ("item", "query"):
+        assert cogr_index("rebuild", "--side", side, *silent).status == 0
+    (shop / "log.txt").write_text("often\t30\n")
+    ended = cogr_index("update", "--side", "query", "--from-log", "log.txt", *silent, "--json")
+    assert (ended.status, ended.json["log"]["taken"], ended.json["published"]) == (0, 1, True), ended.err
+
+
+def test_queries_are_saved_in_a_spreadsheet_too(tmp_path: Path) -> None:
+    columns, queries = QueryColumns(id="No", text="Search"), [Query("log-1", 'a "b", c'), Query("log-2", "Größe")]
+    for name, before, encoding in (
+        ("new.csv", None, "utf-8"),
+        ("old.csv", "weight;No;Search\n1;q;x", "utf-8"),
+        ("west.tsv", "No\tSearch\nq\tcafé\n", "cp1252"),
+    ):
+        path = tmp_path / name
+        if before is not None:
+            path.write_text(before, encoding)
+        assert [save_queries(path, queries, columns) for _ in range(2)] == [2, 0]
+        sheet = Sheet.open(path)
+        rows = [dict(zip(sheet.header, row, strict=True)) for _, row in sheet.rows()][-2:]
+        assert [(row["No"], row["Search"]) for row in rows] == [("log-1", 'a "b", c'), ("log-2", "Größe")]
+        assert sheet.encoding == ("cp1252" if encoding == "cp1252" else "utf-8-sig")
+    assert save_queries(tmp_path / "west.tsv", [Query("log-3", "沙发")], columns) == 1
+    assert Sheet.open(tmp_path / "west.tsv").encoding == "utf-8-sig"
+    assert "沙发" in (tmp_path / "west.tsv").read_text("utf-8")
+
+
 def test_since_takes_new_items_whatever_their_time(shop: Path, cogr_index: Command) -> None:
     assert cogr_index("rebuild", "--side", "item").status == 0
     late = [{"id": "old", "title": "Old stock", "updated": "2020-01-01"}, {"id": "undated", "title": "Undated"}]
@@ -249,7 +284,10 @@ def test_since_takes_new_items_whatever_their_time(shop: Path, cogr_index: Comma
         (("--side", "query", "--from-log", "nowhere"), "The log nowhere is not there"),
         (("--side", "query", "--from-log", "log.txt"), "line 2: 'many' is no count; write how often"),
         (("--side", "query", "--ids", "log.txt", "--save", "x"), "give it with --from-log"),
-        (("--side", "query", "--from-log", "log.txt", "--save", "x.csv"), "name a file that ends in .jsonl, not x.csv"),
+        (
+            ("--side", "query", "--from-log", "log.txt", "--save", "x.txt"),
+            "name a .jsonl, .csv or .tsv file, not x.txt",
+        ),
         (("--side", "query", "--from-log", "log.txt", "--save", "no/x.jsonl"), "no/x.jsonl is not there; make it"),
         (("--side", "query", "--ids", "log.txt", "--from-log", "log.txt"), "give exactly one"),
     ],
