@@ -74,6 +74,7 @@ class Job:
         parent: the snapshot that it follows.
         search_results: what goes into {search_results} of the prompt variant `search`.
         carried: rows of another snapshot that go into this one as they are.
+        why: why this generator, for the report.
     """
 
     side: Side
@@ -89,6 +90,7 @@ class Job:
     flush_answers: int = 512
     flush_seconds: float = 20.0
     carried: Carried | None = None
+    why: str = ""
 
     def request(self, entity: Entity) -> Request:
         """The request of one entity."""

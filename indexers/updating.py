@@ -33,12 +33,14 @@ from indexers.rebuilding import (
     Say,
     Wishes,
     Workers,
+    described,
     finished,
     generate,
     hand_over,
     make_job,
     means_of,
     planned,
+    written_by,
 )
 from indexers.run_report import reported
 from indexers.telemetry import metrics
@@ -121,6 +123,7 @@ def run_update(workspace: Workspace, wishes: UpdateWishes, bar: ProgressBar, say
             whole = make_job(after, Wishes(side, push=wishes.push))
         with whole.generator:
             job = narrowed(whole, parent, changes)
+            say(written_by(job))
             rebuilt = generate(job, planned(job), bar, means)
         push = wishes.push and not wishes.in_place
         outcome = hand_over(after, rebuilt, say, push=push, publish=wishes.publish, means=means)
@@ -128,7 +131,7 @@ def run_update(workspace: Workspace, wishes: UpdateWishes, bar: ProgressBar, say
         if wishes.in_place:
             changed = _change_in_place(after, parent, rebuilt.snapshot, say)
             outcome, drift = replace(outcome, index=changed.index, published=True), changed.drift
-        outcome = finished(report, outcome)
+        outcome = finished(report, described(outcome, job))
     metrics.write(workspace.settings.metrics)
     carried = rebuilt.snapshot.manifest.entities - len(job.entities)
     return Updated(outcome, parent.id, len(changes.upserts), len(changes.deletes), carried, drift)

@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cogr.datasets import load_dataset
-from cogr.errors import SettingsError, SnapshotError
+from cogr.errors import MissingExtraError, SettingsError, SnapshotError
 from cogr.keywords import NORMALISER
 from cogr.prompts import Cut, Prompter, cut_by_estimate, cut_by_tokenizer
 from cogr.records import Dataset, Entity, Side
 from cogr.settings import GeneratorSettings, Settings, load_settings
 from cogr.snapshots import Snapshot, check_normalisers, list_snapshots, open_snapshot, read_manifest
 from cogr.store import Store
+from indexers.generators.statistical.generator import LEAST_QUERIES, is_installed
 from indexers.proposals import SEPARATORS, search_results
 
 if TYPE_CHECKING:
     from indexers.backends.base import Backend
     from indexers.generators.base import Generator
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A generator's name, and why it is this one."""
+
+    name: str
+    why: str
 
 
 class Workspace:
@@ -84,24 +93,42 @@ class Workspace:
 
     def _cut(self, side: Side, name: str | None) -> Cut:
         """By the model's own tokenizer where the model is here, else by an estimate."""
-        chosen = self.generator_settings(side, name)
-        if chosen.name not in ("vllm", "transformers") or chosen.model is None:
+        chosen = self.settings.generator.of(side)
+        if (name or chosen.name) not in ("vllm", "transformers") or chosen.model is None:
             return cut_by_estimate
         from indexers.generators.models import resolve_model, shared_tokenizer
 
         return cut_by_tokenizer(shared_tokenizer(resolve_model(chosen.model)))
 
     def generator_settings(self, side: Side, name: str | None = None) -> GeneratorSettings:
-        """The generator's settings of one side, with `auto` decided.
-
-        auto is `statistical` where the data has training labels and its extra is installed, else `extractive`.
-        """
+        """The generator's settings of one side, with `auto` decided. Raises MissingExtraError as `choice` does."""
         chosen = self.settings.generator.of(side)
-        wanted = name or chosen.name
-        if wanted == "auto":
-            learns = bool(self.dataset.queries.get("train")) and importlib.util.find_spec("lightgbm") is not None
-            wanted = "statistical" if learns else "extractive"
-        return GeneratorSettings.model_validate({**chosen.model_dump(), "name": wanted})
+        return GeneratorSettings.model_validate({**chosen.model_dump(), "name": self.choice(side, name).name})
+
+    def choice(self, side: Side, name: str | None = None) -> Choice:
+        """Which generator writes a side, and why. auto is `statistical` where enough training queries have labels, else `extractive`.
+
+        Args:
+            name: instead of the settings' one.
+
+        Raises:
+            MissingExtraError: auto, and the data has labels, but the extra `statistical` is not installed.
+        """
+        wanted = name or self.settings.generator.of(side).name
+        if wanted != "auto":
+            return Choice(wanted, "asked for by name" if name else f"generator.name of the {side} side")
+        labelled = sum(bool(self.dataset.relevant.get(query.id)) for query in self.dataset.queries.get("train", ()))
+        if labelled < LEAST_QUERIES:
+            return Choice(
+                "extractive", f"auto: {labelled} training queries have labels, statistical needs {LEAST_QUERIES}"
+            )
+        if not is_installed():
+            raise MissingExtraError(
+                f'{labelled} training queries have labels, so generator.name = "auto" means statistical (extractive would not '
+                "learn from them), which",
+                "statistical",
+            )
+        return Choice("statistical", f"auto: {labelled} training queries have labels")
 
     def generator(self, side: Side, name: str | None = None) -> Generator:
         """The generator of one side. Raises GeneratorError, MissingExtraError, ServiceError."""
