@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -192,20 +193,29 @@ def generator_options(settings: GeneratorSettings, vocabulary: str | None = None
     Raises:
         SettingsError: an option that the kind needs is not set.
     """
-    for key, value in (("model", settings.model), ("openai.base_url", settings.openai.base_url)):
+    endpoint = _endpoint(settings)
+    for key, value in (("model", settings.model), ("openai.base_url", endpoint["base_url"])):
         if value is None and key in _NEEDS.get(settings.name, ()):
+            also = " or by OPENAI_BASE_URL" if key == "openai.base_url" else ""
             raise SettingsError(
-                f"The generator {settings.name} needs generator.{key}; set it in the configuration or by --set."
+                f"The generator {settings.name} needs generator.{key}; set it in the configuration, by --set{also}."
             )
     drawing = {"sampling": settings.sampling.model_dump(), "vocabulary": vocabulary, "k_max": k_max}
     own: dict[str, Mapping[str, Any]] = {
         "scripted": settings.scripted.model_dump(),
         "statistical": settings.statistical.model_dump(),
-        "openai": {"model": settings.model, "sampling": drawing["sampling"], **dict(settings.openai)},
+        "openai": {"model": settings.model, "sampling": drawing["sampling"], **endpoint},
         "vllm": {name: getattr(settings, name) for name in _VLLM} | drawing,
         "transformers": {name: getattr(settings, name) for name in _TRANSFORMERS} | drawing,
     }
     return {"kind": settings.name, **own.get(settings.name, {})}
+
+
+def _endpoint(settings: GeneratorSettings) -> dict[str, Any]:
+    """The settings of the endpoint; what they leave open, the variables of OpenAI's own clients say."""
+    own = dict(settings.openai)
+    named = {"base_url": os.environ.get("OPENAI_BASE_URL"), "api_key": os.environ.get("OPENAI_API_KEY")}
+    return own | {key: value for key, value in named.items() if value and own[key] is None}
 
 
 _NEEDS = {"vllm": ("model",), "transformers": ("model",), "openai": ("model", "openai.base_url")}
