@@ -201,7 +201,8 @@ class GeneratorSettings(Table):
     """What writes the keywords."""
 
     name: GeneratorName = Field(
-        "auto", description="auto: statistical where there are training labels, else extractive"
+        "auto",
+        description="auto: statistical where training queries have labels (refused without its extra), else extractive",
     )
     model: str | None = Field(
         None, description="Model folder, Hugging Face name, or smollm2; the model's name for openai"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -45,6 +46,9 @@ def rebuild(
         WorkersName | None,
         typer.Option("--workers", help="local: in this process; celery: on workers. Instead of rebuild.workers."),
     ] = None,
+    show_empty: Annotated[
+        bool, typer.Option("--show-empty", help="Name every entity that got no keywords, not only the first ones.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what it would do; generate and write nothing.")
     ] = False,
@@ -54,6 +58,7 @@ def rebuild(
     Run it again after any interruption: it goes on with what is missing.
     """
     from indexers import reports
+    from indexers.empty_sets import empty_sets
     from indexers.rebuilding import Wishes, plan_rebuild, run_rebuild
 
     workspace = call.workspace
@@ -61,10 +66,12 @@ def rebuild(
     wishes = Wishes(side.side, named, limit, push, publish, workers.value if workers else None)
     if dry_run:
         planned = plan_rebuild(workspace, wishes)
-        call.emit(planned, lambda out: reports.facts(out, "This would be done", planned))
+        call.emit(planned, lambda out: reports.planned(out, planned))
         return
     outcome = run_rebuild(workspace, wishes, reports.progress_bar, console.note)
-    call.emit(outcome.as_dict(), lambda out: reports.rebuilt(out, outcome))
+    if show_empty:
+        outcome = replace(outcome, empty=empty_sets(outcome.rebuilt.snapshot, most=None))
+    call.emit(outcome.as_dict(), lambda out: reports.rebuilt(out, outcome, show_empty=show_empty))
     console.next_command(reports.after_rebuild(workspace, outcome))
 
 

@@ -91,6 +91,7 @@ class Job:
         parent: the snapshot that it follows.
         search_results: what goes into {search_results} of the prompt variant `search`.
         carried: rows of another snapshot that go into this one as they are.
+        why: why this generator, for the report.
         fields: names of the extra fields that items carry.
         field_types: types of some of these.
     """
@@ -108,6 +109,7 @@ class Job:
     flush_answers: int = 512
     flush_seconds: float = 20.0
     carried: Carried | None = None
+    why: str = ""
     fields: Sequence[str] = ()
     field_types: Mapping[str, FieldType] = field(default_factory=dict)
 

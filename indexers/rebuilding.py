@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 from cogr.errors import CheckFailedError
 from cogr.inspect import remarks
 from cogr.records import Side
+from indexers.empty_sets import empty_sets
 from indexers.fleet.lease import Lease, hold, right_to_rebuild
 from indexers.publishing import push_and_verify
 from indexers.rebuild import Advance, Job, Plan, Rebuilt, make_plan, rebuild
@@ -45,12 +46,22 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a rebuild came to. `report` is where its report lies."""
+    """What a rebuild came to.
+
+    Attributes:
+        report: where its report lies.
+        why: why this generator wrote.
+        prompted: whether it was given prompts; others read the entities themselves.
+        empty: entities without keywords, the first ones or all, see `empty_sets`.
+    """
 
     rebuilt: Rebuilt
     index: str | None
     published: bool
     report: str | None = None
+    why: str = ""
+    prompted: bool = True
+    empty: Sequence[Mapping[str, str]] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """For --json."""
@@ -65,10 +76,13 @@ class Outcome:
             "keywords": rebuilt.snapshot.manifest.keywords,
             "vocabulary": rebuilt.snapshot.manifest.vocabulary,
             "empty": rebuilt.snapshot.manifest.empty,
+            "empty_sets": list(self.empty),
             "cut_prompts": rebuilt.cut_prompts,
             "cut_to_budget": rebuilt.cut_to_budget,
             "generator": rebuilt.snapshot.manifest.generator,
             "fields": dict(rebuilt.snapshot.manifest.fields),
+            "why": self.why,
+            "prompted": self.prompted,
             "parse": rebuilt.parse_stats.as_dict(),
             "index": self.index,
             "published": self.published,
@@ -91,6 +105,7 @@ def make_job(workspace: Workspace, wishes: Wishes) -> Job:
         k_max=settings.keywords.k_max,
         parent=workspace.backend.serving().get(wishes.side) if wishes.push else None,
         search_results=workspace.search_results(wishes.side, chosen),
+        why=workspace.choice(wishes.side, wishes.generator).why,
         flush_answers=settings.rebuild.flush_answers,
         flush_seconds=settings.rebuild.flush_seconds,
         fields=settings.publish.fields,
@@ -110,7 +125,9 @@ def plan_rebuild(workspace: Workspace, wishes: Wishes) -> Mapping[str, Any]:
             "cached": len(plan.entities) - len(plan.missing),
             "to_generate": len(plan.missing),
             "cut_prompts": plan.cut_prompts,
+            "prompted": job.generator.reads == "prompt",
             "generator": dict(job.generator.fingerprint),
+            "why": job.why,
             "workers": wishes.workers or workspace.settings.rebuild.workers,
             "store": workspace.store.url,
             "backend": workspace.backend.name,
@@ -137,14 +154,21 @@ def run_rebuild(workspace: Workspace, wishes: Wishes, bar: ProgressBar, say: Say
     with asked as means, reported(workspace.store, "rebuild", wishes.side, means) as report:
         with stage("load", wishes.side):
             job = make_job(workspace, wishes)
+        say(written_by(job))
         for remark in remarks(workspace.dataset) if wishes.side == "item" else ():
             say(remark)
         with job.generator:
             rebuilt = generate(job, planned(job), bar, means)
         outcome = hand_over(workspace, rebuilt, say, push=pushes(wishes), publish=wishes.publish, means=means)
-        outcome = finished(report, outcome)
+        outcome = finished(report, described(outcome, job))
     metrics.write(workspace.settings.metrics)
     return outcome
+
+
+def written_by(job: Job) -> str:
+    """A line on who writes a job's keywords, and why."""
+    whose = "queries" if job.side == "query" else "items"
+    return f"keywords of {whose} by {job.generator.fingerprint.get('kind')} ({job.why})"
 
 
 def planned(job: Job) -> Plan:
@@ -153,6 +177,12 @@ def planned(job: Job) -> Plan:
         plan = make_plan(job)
         step.add(entities=len(plan.entities), to_generate=len(plan.missing), cut_prompts=plan.cut_prompts)
     return plan
+
+
+def described(outcome: Outcome, job: Job) -> Outcome:
+    """The outcome with what its job says of the generator, and with the first entities without keywords."""
+    prompted = job.generator.reads == "prompt"
+    return replace(outcome, why=job.why, prompted=prompted, empty=empty_sets(outcome.rebuilt.snapshot))
 
 
 def finished(report: RunReport, outcome: Outcome) -> Outcome:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -117,23 +117,43 @@ def _spell(value: Any) -> str:
     return "none" if value is None else str(value)
 
 
-def rebuilt(out: Console, outcome: Outcome) -> None:
-    """What a rebuild did."""
-    values = outcome.as_dict()
-    shown = (
-        "snapshot",
-        "items",
-        "generated",
-        "failures",
-        "keywords",
-        "vocabulary",
-        "empty",
-        "cut_prompts",
-        "cut_to_budget",
+def planned(out: Console, values: Mapping[str, Any]) -> None:
+    """What a rebuild would do; of prompts only where there are any."""
+    hidden = {"prompted"} if values["prompted"] else {"prompted", "prompts", "cut_prompts"}
+    facts(out, "This would be done", {name: value for name, value in values.items() if name not in hidden})
+
+
+def rebuilt(out: Console, outcome: Outcome, *, show_empty: bool = False) -> None:
+    """What a rebuild did; of prompts and completions only where there were any."""
+    values = _told(outcome)
+    shown = ("snapshot", "items", "generator", "generated", "failures", "keywords", "vocabulary", "empty")
+    cut = ("cut_prompts", "cut_to_budget") if outcome.prompted else ("cut_to_budget",)
+    facts(
+        out,
+        "Rebuilt",
+        {name: values[name] for name in (*shown, *cut, "seconds", "index", "published")} | _fields(values),
     )
-    facts(out, "Rebuilt", {name: values[name] for name in (*shown, "seconds", "index", "published")} | _fields(values))
-    if outcome.rebuilt.generated:
+    if outcome.rebuilt.generated and outcome.prompted:
         facts(out, "Completions", values["parse"])
+    if show_empty:
+        _empty_sets(out, outcome.empty)
+
+
+def _told(outcome: Outcome) -> dict[str, Any]:
+    """An outcome's values, with the generator and empty sets in words."""
+    values = outcome.as_dict()
+    first = ", ".join(one["id"] for one in outcome.empty[:3])
+    such = f", such as {first} (--show-empty names them)" if first else ""
+    kind = values["generator"].get("kind")
+    return values | {"generator": f"{kind} ({outcome.why})", "empty": f"{values['empty']:,}{such}"}
+
+
+def _empty_sets(out: Console, found: Sequence[Mapping[str, str]]) -> None:
+    """Entities without keywords."""
+    table = Table("without keywords", "text", "why")
+    for one in found:
+        table.add_row(*(Text(_short(one[name])) for name in ("id", "text", "reason")))
+    out.print(table if found else "No keyword set is empty.")
 
 
 def _fields(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,7 +163,19 @@ def _fields(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def updated(out: Console, values: Mapping[str, Any]) -> None:
     """What an update did."""
-    shown = ("parent", "snapshot", "changed", "gone", "carried", "generated", "failures", "items", "keywords")
+    values = {**values, "generator": f"{values['generator'].get('kind')} ({values['why']})"}
+    shown = (
+        "parent",
+        "snapshot",
+        "generator",
+        "changed",
+        "gone",
+        "carried",
+        "generated",
+        "failures",
+        "items",
+        "keywords",
+    )
     facts(out, "Updated", {name: values[name] for name in (*shown, "seconds", "index", "published")} | _fields(values))
     if "log" in values:
         facts(out, "Log", values["log"])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from cogr.errors import SnapshotError
+from cogr.errors import MissingExtraError, SnapshotError
 from cogr.keywords import NORMALISER, cut_to_budget, parse
 from cogr.records import Query
 from cogr.snapshots import read_manifest
@@ -96,5 +96,9 @@ def _keywords(workspace: Workspace, text: str, given: str | None, queries: str |
 def _live_generator(workspace: Workspace, queries: str | None) -> str | None:
     """The kind that wrote the serving query side, so that a new query gets keywords of the same vocabulary; None if it is slow."""
     kind = read_manifest(workspace.store, queries).generator.get("kind") if queries else None
-    name = str(kind or workspace.generator_settings("query").name)
+    try:
+        name = str(kind or workspace.choice("query").name)
+    except MissingExtraError:
+        # Who only searches need not install what would write the query side.
+        return None
     return name if name in _LIVE else None

@@ -36,12 +36,14 @@ from indexers.rebuilding import (
     Say,
     Wishes,
     Workers,
+    described,
     finished,
     generate,
     hand_over,
     make_job,
     means_of,
     planned,
+    written_by,
 )
 from indexers.run_report import reported
 from indexers.saving import check_place, save_queries
@@ -124,10 +126,10 @@ def run_update(workspace: Workspace, wishes: UpdateWishes, bar: ProgressBar, say
             whole = make_job(after, Wishes(side, push=wishes.push))
         with whole.generator:
             job = narrowed(whole, parent, changes, all_fields=wishes.changed is None)
+            say(written_by(job))
             rebuilt = generate(job, planned(job), bar, means)
-        outcome = finished(
-            report, hand_over(after, rebuilt, say, push=wishes.push, publish=wishes.publish, means=means)
-        )
+        outcome = hand_over(after, rebuilt, say, push=wishes.push, publish=wishes.publish, means=means)
+        outcome = finished(report, described(outcome, job))
     metrics.write(workspace.settings.metrics)
     carried, counts = rebuilt.snapshot.manifest.entities - len(job.entities), None
     if log:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
+import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,18 +13,27 @@ from typing import TYPE_CHECKING, Any
 from cogr.datasets import LOADERS, load_dataset
 from cogr.datasets.building import Options
 from cogr.datasets.columns import Columns, LabelColumns, QueryColumns
-from cogr.errors import SettingsError, SnapshotError
+from cogr.errors import MissingExtraError, SettingsError, SnapshotError
 from cogr.keywords import NORMALISER
 from cogr.prompts import Cut, Prompter, cut_by_estimate, cut_by_tokenizer
 from cogr.records import Dataset, Entity, Side
 from cogr.settings import GeneratorSettings, Settings, load_settings
 from cogr.snapshots import Snapshot, check_normalisers, list_snapshots, open_snapshot, read_manifest
 from cogr.store import Store
+from indexers.generators.statistical.generator import LEAST_QUERIES, is_installed
 from indexers.proposals import SEPARATORS, search_results
 
 if TYPE_CHECKING:
     from indexers.backends.base import Backend
     from indexers.generators.base import Generator
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A generator's name, and why it is this one."""
+
+    name: str
+    why: str
 
 
 class Workspace:
@@ -105,24 +115,42 @@ class Workspace:
 
     def _cut(self, side: Side, name: str | None) -> Cut:
         """By the model's own tokenizer where the model is here, else by an estimate."""
-        chosen = self.generator_settings(side, name)
-        if chosen.name not in ("vllm", "transformers") or chosen.model is None:
+        chosen = self.settings.generator.of(side)
+        if (name or chosen.name) not in ("vllm", "transformers") or chosen.model is None:
             return cut_by_estimate
         from indexers.generators.models import resolve_model, shared_tokenizer
 
         return cut_by_tokenizer(shared_tokenizer(resolve_model(chosen.model)))
 
     def generator_settings(self, side: Side, name: str | None = None) -> GeneratorSettings:
-        """The generator's settings of one side, with `auto` decided.
-
-        auto is `statistical` where the data has training labels and its extra is installed, else `extractive`.
-        """
+        """The generator's settings of one side, with `auto` decided. Raises MissingExtraError as `choice` does."""
         chosen = self.settings.generator.of(side)
-        wanted = name or chosen.name
-        if wanted == "auto":
-            learns = bool(self.dataset.queries.get("train")) and importlib.util.find_spec("lightgbm") is not None
-            wanted = "statistical" if learns else "extractive"
-        return GeneratorSettings.model_validate({**chosen.model_dump(), "name": wanted})
+        return GeneratorSettings.model_validate({**chosen.model_dump(), "name": self.choice(side, name).name})
+
+    def choice(self, side: Side, name: str | None = None) -> Choice:
+        """Which generator writes a side, and why. auto is `statistical` where enough training queries have labels, else `extractive`.
+
+        Args:
+            name: instead of the settings' one.
+
+        Raises:
+            MissingExtraError: auto, and the data has labels, but the extra `statistical` is not installed.
+        """
+        wanted = name or self.settings.generator.of(side).name
+        if wanted != "auto":
+            return Choice(wanted, "asked for by name" if name else f"generator.name of the {side} side")
+        labelled = sum(bool(self.dataset.relevant.get(query.id)) for query in self.dataset.queries.get("train", ()))
+        if labelled < LEAST_QUERIES:
+            return Choice(
+                "extractive", f"auto: {labelled} training queries have labels, statistical needs {LEAST_QUERIES}"
+            )
+        if not is_installed():
+            raise MissingExtraError(
+                f'{labelled} training queries have labels, so generator.name = "auto" means statistical (extractive would not '
+                "learn from them), which",
+                "statistical",
+            )
+        return Choice("statistical", f"auto: {labelled} training queries have labels")
 
     def generator(self, side: Side, name: str | None = None) -> Generator:
         """The generator of one side. Raises GeneratorError, MissingExtraError, ServiceError."""
@@ -201,20 +229,29 @@ def generator_options(settings: GeneratorSettings, vocabulary: str | None = None
     Raises:
         SettingsError: an option that the kind needs is not set.
     """
-    for key, value in (("model", settings.model), ("openai.base_url", settings.openai.base_url)):
+    endpoint = _endpoint(settings)
+    for key, value in (("model", settings.model), ("openai.base_url", endpoint["base_url"])):
         if value is None and key in _NEEDS.get(settings.name, ()):
+            also = " or by OPENAI_BASE_URL" if key == "openai.base_url" else ""
             raise SettingsError(
-                f"The generator {settings.name} needs generator.{key}; set it in the configuration or by --set."
+                f"The generator {settings.name} needs generator.{key}; set it in the configuration, by --set{also}."
             )
     drawing = {"sampling": settings.sampling.model_dump(), "vocabulary": vocabulary, "k_max": k_max}
     own: dict[str, Mapping[str, Any]] = {
         "scripted": settings.scripted.model_dump(),
         "statistical": settings.statistical.model_dump(),
-        "openai": {"model": settings.model, "sampling": drawing["sampling"], **dict(settings.openai)},
+        "openai": {"model": settings.model, "sampling": drawing["sampling"], **endpoint},
         "vllm": {name: getattr(settings, name) for name in _VLLM} | drawing,
         "transformers": {name: getattr(settings, name) for name in _TRANSFORMERS} | drawing,
     }
     return {"kind": settings.name, **own.get(settings.name, {})}
+
+
+def _endpoint(settings: GeneratorSettings) -> dict[str, Any]:
+    """The settings of the endpoint; what they leave open, the variables of OpenAI's own clients say."""
+    own = dict(settings.openai)
+    named = {"base_url": os.environ.get("OPENAI_BASE_URL"), "api_key": os.environ.get("OPENAI_API_KEY")}
+    return own | {key: value for key, value in named.items() if value and own[key] is None}
 
 
 _NAMED = 6

@@ -2,14 +2,16 @@
 
 Requests are under way in parallel, as many as the endpoint bears (`pacing`), up to a bound. The client library retries what
 may pass (429, 5xx, time-outs, lost connections) with growing, jittered pauses, and honours Retry-After. What stays wrong for one prompt is a
-failure of that prompt; what is wrong for all is a ServiceError.
+failure of that prompt; what is wrong for all ends the command at once, in the endpoint's words. Parameters that it does not take are left
+out, see `request_forms`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import importlib.util
-from collections.abc import Iterable, Iterator, Mapping
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 from urllib.parse import urlsplit, urlunsplit
 
@@ -21,11 +23,15 @@ from cogr.settings import Sampling
 from cogr.store import Store
 from cogr.urls import check_url
 from indexers.generators.base import Answer, Completion, Failure, GeneratorBase, Options, Request
-from indexers.generators.models import first_line
 from indexers.generators.openai_client import paced_http_client
 from indexers.generators.pacing import Gate, Limit
+from indexers.generators.request_forms import Form, forms_for, is_too_long, said_by
 
-_TOO_LONG = ("context length", "context_length", "maximum context", "too long", "too many tokens", "max_model_len")
+log = logging.getLogger(__name__)
+
+_PASSING = (408, 409, 425, 429)
+_REFUSED_AT_ONCE = 3
+"""So many prompts refused, and none answered yet: it is not the prompts."""
 
 
 class OpenAIOptions(Options):
@@ -35,7 +41,8 @@ class OpenAIOptions(Options):
         base_url: the endpoint up to and with /v1, e.g. http://localhost:8000/v1.
         model: the model's name as the endpoint knows it.
         api_key: sent as bearer token; never printed and no part of the fingerprint.
-        server: `vllm` sends what vLLM and SGLang understand beyond OpenAI's API (top-k, thinking off); `openai` does not.
+        server: `vllm` sends what vLLM and SGLang understand beyond OpenAI's API (top-k, thinking off) until it is refused; `openai`
+            does not try.
         sampling: see `Sampling`; its seed is not sent, because a seed per request crashes vLLM on the CPU.
         concurrency: most requests under way at once.
         least_concurrency: fewest, however overloaded the endpoint is; equal to `concurrency`, nothing adapts.
@@ -83,6 +90,9 @@ class OpenAIGenerator(GeneratorBase):
         self.options = options
         # Kept from one shard to the next: an endpoint is got to know once.
         self._limit = options.limit
+        self._forms = forms_for(options.server)
+        self._answered = False
+        self._refused = 0
 
     @property
     def fingerprint(self) -> Mapping[str, object]:
@@ -99,7 +109,7 @@ class OpenAIGenerator(GeneratorBase):
 
         Raises:
             ServiceError: the endpoint can't be reached, refuses the key, or fails `give_up_after` times in a row.
-            GeneratorError: the endpoint has no such model or path.
+            GeneratorError: the endpoint has no such model or path, or refuses whatever it is asked.
         """
         with asyncio.Runner() as runner:
             yield from self._pump(runner.get_loop(), iter(requests))
@@ -108,7 +118,7 @@ class OpenAIGenerator(GeneratorBase):
         """Keep `concurrency` requests under way; yield whatever is done. The loop runs only while we wait."""
         client = self.client()
         running: set[asyncio.Task[Answer]] = set()
-        failed_in_a_row = 0
+        failed_in_a_row, reason = 0, ""
         try:
             while True:
                 while len(running) < self.options.concurrency and (request := next(requests, None)) is not None:
@@ -122,11 +132,14 @@ class OpenAIGenerator(GeneratorBase):
                 for answer in [task.result() for task in done if task.exception() is None]:
                     passing = isinstance(answer, Failure) and not answer.lasting
                     failed_in_a_row = failed_in_a_row + 1 if passing else 0
+                    reason = answer.reason if isinstance(answer, Failure) else reason
                     yield answer
                 if errors:
                     raise errors[0]
                 if failed_in_a_row >= self.options.give_up_after:
-                    raise ServiceError(f"{self._where} failed {failed_in_a_row} times in a row; try again later.")
+                    raise ServiceError(
+                        f"{self._where} failed {failed_in_a_row} times in a row, the last time so: {reason}; try again later."
+                    )
         finally:
             loop.run_until_complete(_stop(client, running))
 
@@ -152,52 +165,79 @@ class OpenAIGenerator(GeneratorBase):
         import openai
 
         try:
-            return await self._ask_until_sound(client, request)
+            answer = await self._ask_in_a_form_it_takes(client, request)
         except openai.APITimeoutError:
             return Failure(request.id, f"no answer within {self.options.timeout:g} s", lasting=False)
         except openai.APIConnectionError as error:
-            reason = first_line(error.__cause__ or error)
+            reason = said_by(error.__cause__ or error)
             raise ServiceError(
                 f"{self._where} can't be reached ({reason}); start it or check base_url, then run the same command again."
             ) from error
         except openai.APIStatusError as error:
             return self._judge(request, error)
+        self._answered = True
+        return answer
 
-    async def _ask_until_sound(self, client: Any, request: Request) -> Answer:
+    async def _ask_in_a_form_it_takes(self, client: Any, request: Request) -> Answer:
+        """Ask, leaving out what the endpoint says that it does not take; what it takes is remembered, and said once."""
+        import openai
+
+        forms, said = self._forms, ""
+        while True:
+            try:
+                answer = await self._ask_until_sound(client, request, forms[0])
+            except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
+                if len(forms) == 1 or not forms[0].is_blamed(error):
+                    raise
+                forms, said = forms[1:], self._said(error)
+                continue
+            self._settle(forms, said)
+            return answer
+
+    def _settle(self, forms: Sequence[Form], said: str) -> None:
+        """Begin with these forms from now on."""
+        given_up = len(self._forms) - len(forms)
+        if given_up > 0:
+            without = " and ".join(form.without for form in self._forms[1 : given_up + 1])
+            self._forms = forms
+            log.warning("%s does not take %s (%s); it is asked without from now on.", self._where, without, said)
+
+    async def _ask_until_sound(self, client: Any, request: Request, form: Form) -> Answer:
         """Ask again for answers that are no completions; the library asks again for everything else that may pass."""
-        reason = ""
+        reason, body = "", form.body(self.options.model, request.prompt.messages, self.options.sampling)
         for _ in range(self.options.retries + 1):
             try:
-                return _completion(request.id, await client.chat.completions.create(**self._body(request)))
+                return _completion(request.id, await client.chat.completions.create(**body))
             except (ValueError, AttributeError, TypeError) as error:
-                reason = f"the answer is no completion ({first_line(error)})"
+                reason = f"the answer is no completion ({said_by(error)})"
         return Failure(request.id, reason, lasting=False)
 
-    def _body(self, request: Request) -> dict[str, Any]:
-        sampling = self.options.sampling
-        body: dict[str, Any] = {
-            "model": self.options.model,
-            "messages": request.prompt.messages,
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-        }
-        if self.options.server == "openai":
-            return body | {"max_completion_tokens": sampling.max_tokens}
-        extra = {"top_k": sampling.top_k or -1, "chat_template_kwargs": {"enable_thinking": False}}
-        return body | {"max_tokens": sampling.max_tokens, "extra_body": extra}
+    def _said(self, error: Exception) -> str:
+        """The endpoint's words, without the key."""
+        key = self.options.api_key.get_secret_value() if self.options.api_key else ""
+        return said_by(error).replace(key, "***") if key else said_by(error)
 
     def _judge(self, request: Request, error: Any) -> Answer:
         """What a refusal means: for this prompt for ever, for this prompt now, or for all."""
-        status, said = error.status_code, first_line(error)
+        status, said = error.status_code, self._said(error)
         if status in (401, 403):
-            raise ServiceError(f"{self._where} refuses us with {status}; check the generator's api_key.") from error
+            raise ServiceError(
+                f"{self._where} refuses us with {status} ({said}); check the generator's api_key."
+            ) from error
         if status == 404:
             raise GeneratorError(
                 f"{self._where} has no model {self.options.model!r} or no /chat/completions ({said}); check base_url "
                 "and model."
             ) from error
-        if status == 413 or (status in (400, 422) and any(sign in str(error).lower() for sign in _TOO_LONG)):
+        if status == 413 or (status in (400, 422) and is_too_long(error)):
             return Failure(request.id, f"the prompt is too long for the endpoint ({said})")
+        # The client library has tried again where it may pass.
+        if status < 500 and status not in _PASSING:
+            self._refused += 1
+            if not self._answered and (status not in (400, 422) or self._refused >= _REFUSED_AT_ONCE):
+                raise GeneratorError(
+                    f"{self._where} refuses what it is asked with {status} ({said}); change the settings generator.* accordingly."
+                ) from error
         return Failure(request.id, f"refused with {status} ({said})", lasting=False)
 
 

@@ -10,20 +10,22 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
 
-from cogr.errors import GeneratorError, ServiceError
+from cogr.errors import GeneratorError, ServiceError, SettingsError
 from cogr.prompts import QUERY_TEMPLATES, Prompter
 from cogr.records import Query
+from cogr.settings import GeneratorSettings
 from indexers.generators.base import Completion, Failure, Request
 from indexers.generators.openai_api import OpenAIGenerator, OpenAIOptions, without_credentials
 from indexers.generators.registry import make_generator
 from indexers.telemetry import metrics
+from indexers.workspace import generator_options
 from tests.indexers.fake_endpoint import FakeEndpoint, completion
 
 
@@ -182,6 +184,117 @@ def test_a_bad_request_fails_for_now_and_alone() -> None:
     assert isinstance(found["q2"], Completion)
 
 
+REFUSALS = {
+    "top_k": "Unrecognized request argument supplied: top_k",
+    "chat_template_kwargs": "property 'chat_template_kwargs' is unsupported",
+    "max_tokens": "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
+    "max_completion_tokens": "max_completion_tokens: Extra inputs are not permitted",
+}
+
+
+def picky(*refuses: str) -> Callable[[int, dict[str, Any]], web.Response | None]:
+    """An endpoint that refuses the first of these parameters that it is sent, in the words of real ones."""
+
+    def answer(number: int, body: dict[str, Any]) -> web.Response | None:
+        unknown = next((name for name in refuses if name in body), None)
+        return refused(400, REFUSALS[unknown]) if unknown else None
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("server", "refuses", "kept"),
+    [
+        ("vllm", ("top_k",), "max_tokens"),
+        ("vllm", ("chat_template_kwargs",), "max_tokens"),
+        ("vllm", ("top_k", "chat_template_kwargs", "max_tokens"), "max_completion_tokens"),
+        ("vllm", ("top_k", "max_completion_tokens"), "max_tokens"),
+        ("openai", ("max_completion_tokens",), "max_tokens"),
+    ],
+)
+def test_parameters_that_an_endpoint_refuses_are_left_out_and_that_is_said_once(
+    caplog: pytest.LogCaptureFixture, server: str, refuses: tuple[str, ...], kept: str
+) -> None:
+    with FakeEndpoint(picky(*refuses)) as endpoint:
+        asked = generator(endpoint.url, server=server, concurrency=4)
+        found = list(asked.generate(requests(20)))
+        assert all(isinstance(answer, Completion) for answer in found)
+        refusals = len(endpoint.bodies) - 20
+        # Only those that were under way together; the next call knows.
+        assert 1 <= refusals <= 4 * len(refuses)
+        assert len(list(asked.generate(requests(5)))) == 5
+        assert len(endpoint.bodies) == 25 + refusals
+    assert kept in endpoint.bodies[-1]
+    assert not {*refuses} & endpoint.bodies[-1].keys()
+    assert [record.levelname for record in caplog.records if "does not take" in record.message] == ["WARNING"]
+    assert any(REFUSALS[name] in caplog.text for name in refuses)
+
+
+@pytest.mark.parametrize(
+    ("status", "says"),
+    [
+        (400, "temperature must be 1 for this model"),
+        (422, "messages: field required"),
+        (405, "use GET"),
+        (402, "no credit"),
+    ],
+)
+def test_what_is_refused_for_all_is_told_at_once_in_the_endpoints_words(status: int, says: str) -> None:
+    with (
+        FakeEndpoint(lambda number, body: refused(status, says)) as endpoint,
+        pytest.raises(GeneratorError, match=f"refuses what it is asked with {status} \\({says}\\)"),
+    ):
+        list(generator(endpoint.url, concurrency=1).generate(requests(50)))
+    assert len(endpoint.bodies) <= 3
+
+
+def test_one_refused_prompt_is_no_refusal_of_all() -> None:
+    def prudish(number: int, body: dict[str, Any]) -> web.Response | None:
+        return (
+            refused(400, "content filter") if body["messages"][-1]["content"].endswith(("sofa 0", "sofa 7")) else None
+        )
+
+    with FakeEndpoint(prudish) as endpoint:
+        found = {answer.id: answer for answer in generator(endpoint.url, concurrency=1).generate(requests(9))}
+    assert sorted(id_ for id_, answer in found.items() if isinstance(answer, Failure)) == ["q0", "q7"]
+    assert len(endpoint.bodies) == 9
+
+
+def test_an_endpoint_that_goes_ill_says_why_it_was_given_up() -> None:
+    def later(number: int, body: dict[str, Any]) -> web.Response | None:
+        return refused(500, "out of memory") if number > 2 else None
+
+    with (
+        FakeEndpoint(later) as endpoint,
+        pytest.raises(ServiceError, match=r"3 times in a row, the last time so: refused with 500 \(out of memory\)"),
+    ):
+        list(generator(endpoint.url, retries=0, give_up_after=3, concurrency=1).generate(requests(10)))
+
+
+def test_the_variables_of_openais_clients_count_where_the_settings_say_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def made(**settings: Any) -> OpenAIOptions:
+        chosen = GeneratorSettings.model_validate({"name": "openai", "model": "m", "openai": settings})
+        options = {key: value for key, value in generator_options(chosen).items() if key != "kind"}
+        return OpenAIOptions.model_validate(options)
+
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(SettingsError, match="OPENAI_BASE_URL"):
+        made()
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://from-the-environment/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", "key-of-the-environment")
+    options = made()
+    assert options.base_url == "http://from-the-environment/v1"
+    assert options.api_key is not None
+    assert options.api_key.get_secret_value() == "key-of-the-environment"
+    assert "key-of-the-environment" not in repr(options)
+    options = made(base_url="http://set/v1", api_key="set")
+    assert options.api_key is not None
+    assert (options.base_url, options.api_key.get_secret_value()) == ("http://set/v1", "set")
+
+
 def test_an_endpoint_that_only_fails_is_away() -> None:
     with (
         FakeEndpoint(lambda number, body: refused(500)) as endpoint,
@@ -202,9 +315,9 @@ def test_nobody_at_home() -> None:
 
 def test_a_wrong_key_stops_all() -> None:
     with FakeEndpoint(key="right") as endpoint:
-        with pytest.raises(ServiceError, match=r"refuses us with 401.*api_key") as raised:
-            list(generator(endpoint.url, api_key="wrong").generate(requests(50)))
-        assert "wrong" not in str(raised.value)
+        with pytest.raises(ServiceError, match=r"refuses us with 401 \(wrong key\).*api_key") as raised:
+            list(generator(endpoint.url, api_key="canary").generate(requests(50)))
+        assert "canary" not in str(raised.value)
         assert len(list(generator(endpoint.url, api_key="right").generate(requests(2)))) == 2
 
 

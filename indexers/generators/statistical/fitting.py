@@ -13,13 +13,13 @@ from cogr.keywords import NORMALISER, self_keyword
 from cogr.records import Dataset, Query
 from indexers.generators.statistical.artefact import Artefact, item_digest
 from indexers.generators.statistical.features import Evidence, Pairs, candidates
+from indexers.generators.statistical.generator import LEAST_QUERIES
 from indexers.generators.statistical.item_keywords import assemble, item_anchors, item_phrases
 from indexers.generators.statistical.matrices import Csr, Floats, Ints
-from indexers.generators.statistical.ranker import FOLDS, fit_ranker
+from indexers.generators.statistical.ranker import fit_ranker
 from indexers.generators.statistical.text_index import TextIndex, item_text
 from indexers.text import Analyser
 
-LEAST_QUERIES = 2 * FOLDS
 MAX_TRAINED = 3000
 """Training queries that models are trained on, drawn at random; all of them vote."""
 

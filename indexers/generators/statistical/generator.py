@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 VERSION = 3
 """Of the method: any change of what an equal data set is fitted to needs a new one."""
 
+FOLDS = 5
+"""Parts that the training queries are split into, each predicted by a ranker that has not seen it."""
+
+LEAST_QUERIES = 2 * FOLDS
+"""Training queries with relevant items that a fit needs."""
+
 FOLDER = "statistical"
 """Where a store keeps fitted artefacts, one folder a data set and options."""
 
@@ -111,10 +117,15 @@ class Statistical(GeneratorBase):
                 yield Completion(request.id, ", ".join(keywords))
 
 
+def is_installed() -> bool:
+    """Whether the extra `statistical` is here."""
+    return all(map(find_spec, ("lightgbm", "scipy")))
+
+
 def make(options: Any, side: Side, dataset: Dataset | None, store: Store | None) -> Statistical:  # noqa: ARG001
     """The registry's entry. Raises GeneratorError without a data set, MissingExtraError without LightGBM."""
     if dataset is None:
         raise GeneratorError("The generator statistical learns from a data set; give it one.")
-    if not (find_spec("lightgbm") and find_spec("scipy")):
+    if not is_installed():
         raise MissingExtraError("The generator statistical", "statistical")
     return Statistical(dataset, options, store)

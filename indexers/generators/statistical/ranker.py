@@ -16,9 +16,9 @@ import numpy as np
 
 from cogr.distil import exact_cut
 from indexers.generators.statistical.features import FEATURES, Pairs
+from indexers.generators.statistical.generator import FOLDS
 from indexers.generators.statistical.matrices import Csr, Floats, Ints, row_sums
 
-FOLDS = 5
 MAX_ROWS = 200_000
 """Rows that a model is trained on; beyond it irrelevant pairs are thinned out and the rest weigh more."""
 FEW_QUERIES = 300
