@@ -82,6 +82,8 @@ def test_a_price_alone_makes_another_snapshot_and_generates_nothing(priced: Path
     assert (ended["generated"], ended["published"], ended["snapshot"] != first) == (0, True, True)
     assert prices(priced, ended["snapshot"]) == {"a": 799.0, "b": 349.5, "c": 59.0, "d": 1249.0}
     assert cogr_index("search", "x", "--keywords", "velvet sofa", "--json").json["hits"][0]["fields"]["price"] == 799.0
+    diff = cogr_index("diff", first, ended["snapshot"], "--json").json
+    assert (diff["changed"], diff["other_fields"], diff["entities"]) == (0, 1, [])
     # The one before has the prices of its day, and a rollback says so.
     back = cogr_index("rollback")
     assert f"{first} has added, brand, in_stock, price as of 20" in " ".join(back.err.split())
