@@ -16,6 +16,7 @@ from cogr.store import Store
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.mapping import index_name
 from tests.commands import Ended
+from tests.documents import examples
 from tests.indexers.conftest import ITEMS, Command, write_jsonl
 
 EXTRA: list[dict[str, Any]] = [
@@ -71,6 +72,13 @@ def test_a_rebuild_says_what_fields_it_found_and_a_search_shows_them(priced: Pat
     (priced / "cogr.toml").write_text(CONFIGURATION.replace("fields =", "# fields ="))
     rebuilt(cogr_index)
     assert "fields" not in cogr_index("search", "lamp", "--keywords", "floor lamp", "--json").json["hits"][0]
+
+
+def test_the_documented_setting_works_as_it_is_written(priced: Path, cogr_index: Command) -> None:
+    (example,) = examples("publishing.md", 'toml title="cogr.toml"')
+    (priced / "cogr.toml").write_text(CONFIGURATION[: CONFIGURATION.index("[publish]")] + example)
+    ended = cogr_index("rebuild", "--side", "item", "--json").json
+    assert ended["fields"] == {"brand": "keyword", "in_stock": "boolean", "price": "double"}
 
 
 def test_a_price_alone_makes_another_snapshot_and_generates_nothing(priced: Path, cogr_index: Command) -> None:
