@@ -93,7 +93,7 @@ def _compare(old: pa.RecordBatch, new: pa.RecordBatch) -> Iterator[Difference]:
     places = at[known]
     same = np.zeros(len(new), dtype=bool)
     same[known] = _same_lists(old["keywords"], places, new["keywords"], known)
-    for name in ("text", "fields"):
+    for name in [name for name in ("text", "fields") if name in {*old.schema.names, *new.schema.names}]:
         alike = pc.equal(_texts(old, name).take(pa.array(places)), _texts(new, name).take(pa.array(known)))
         same[known] &= alike.to_numpy(zero_copy_only=False)
     gone = np.setdiff1d(np.arange(len(old)), places, assume_unique=True)

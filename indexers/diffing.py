@@ -62,6 +62,7 @@ class Diff:
         new: entities that only the newer one has.
         gone: entities that only the older one has.
         changed: entities with another text or other keywords.
+        other_fields: entities of which extra fields alone are others.
         gained: keyword -> how many more entities have it, most first.
         lost: keyword -> how many fewer entities have it, most first.
         entities: the most changed ones.
@@ -78,6 +79,7 @@ class Diff:
     gained: Sequence[tuple[str, int]]
     lost: Sequence[tuple[str, int]]
     entities: Sequence[EntityChange]
+    other_fields: int = 0
     compared_queries: int = 0
     mean_overlap: float | None = None
     queries: Sequence[QueryChange] = ()
@@ -114,6 +116,7 @@ def diff(before: Snapshot, after: Snapshot, other: Snapshot | None, *, top: int 
         [(word, count) for word, count in _ordered(keywords, 1) if count > 0][:top],
         [(word, -count) for word, count in _ordered(keywords, -1) if count < 0][:top],
         most,
+        counts["other_fields"],
         len(queries),
         sum(overlaps) / len(overlaps) if overlaps else None,
         sorted((query for query in queries if query.overlap < 1), key=lambda query: (query.overlap, query.id))[:top],
@@ -135,6 +138,8 @@ def _entities(
     for one in differences(before, after):
         old, new = _words(one.before), _words(one.after)
         counts[_kind(one)] += 1
+        if _kind(one) == "other_fields":
+            continue
         keywords.update(new)
         keywords.subtract(old)
         text = (one.after or one.before or Row(one.id, "", ())).text
@@ -144,7 +149,10 @@ def _entities(
 
 
 def _kind(one: Difference) -> str:
-    return "new" if one.before is None else "gone" if one.after is None else "changed"
+    if one.before is None or one.after is None:
+        return "new" if one.before is None else "gone"
+    same = (one.before.text, one.before.keywords) == (one.after.text, one.after.keywords)
+    return "other_fields" if same else "changed"
 
 
 def _words(row: Row | None) -> tuple[str, ...]:

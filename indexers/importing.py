@@ -6,7 +6,7 @@ keyword sets may come from anywhere; they are normalised as generated ones are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -19,11 +19,12 @@ from pydantic import ValidationError
 from cogr.datasets.fields import check_text, fields_as_json, id_field, text_field
 from cogr.datasets.reading import Place, json_records, parse_json
 from cogr.errors import DataError, SnapshotError
-from cogr.item_fields import FieldType, typed, types_of
+from cogr.item_fields import types_of
 from cogr.keywords import NORMALISER, cut_to_budget, normalise, over_budget, self_keyword
 from cogr.records import Side
 from cogr.snapshots import Manifest, Provenance, Row, Snapshot, write_snapshot
 from cogr.store import Store
+from indexers.extra_fields import typed_rows
 
 
 def manifest_beside(path: Path) -> Path:
@@ -57,9 +58,9 @@ def import_snapshot(store: Store, path: Path, side: Side, k_max: int) -> Snapsho
         types = types_of(
             ((row.id, row.fields_json) for row in rows), sorted({name for row in rows for name in row.fields})
         )
-        return write_snapshot(store, side, _typed(rows, types), provenance, types)
+        return write_snapshot(store, side, typed_rows(rows, types), provenance, types)
     snapshot = write_snapshot(
-        store, manifest.side, _typed(rows, manifest.fields), _provenance(manifest), manifest.fields
+        store, manifest.side, typed_rows(rows, manifest.fields), _provenance(manifest), manifest.fields
     )
     if snapshot.manifest.content_hash != manifest.content_hash:
         raise SnapshotError(
@@ -67,10 +68,6 @@ def import_snapshot(store: Store, path: Path, side: Side, k_max: int) -> Snapsho
             f"it as other keyword sets (it is in the store as {snapshot.id})."
         )
     return snapshot
-
-
-def _typed(rows: Iterable[Row], types: Mapping[str, FieldType]) -> Iterator[Row]:
-    return (replace(row, fields_json=typed(row.id, row.fields_json, types)) for row in rows)
 
 
 def _manifest(path: Path) -> Manifest | None:

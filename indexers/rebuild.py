@@ -11,8 +11,8 @@ from __future__ import annotations
 import heapq
 import json
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from pyroaring import BitMap
 
@@ -26,6 +26,7 @@ from cogr.snapshots import Provenance, Row, Snapshot, open_snapshot, write_snaps
 from cogr.store import Store
 from indexers.assembled import Note, digest_of, recall, remember
 from indexers.cache import Cached, GenerationCache, fingerprint_hash
+from indexers.extra_fields import rows_with_fields, typed_rows
 from indexers.generators.base import Answer, Failure, Generator, Request
 from indexers.keys import Keys, request_key
 from indexers.parse_stats import ParseStats
@@ -62,18 +63,7 @@ class Carried:
         rows = (row for row in self.snapshot.rows() if row.id not in self.without)
         if self.fields_of is None or not self.snapshot.manifest.fields:
             return rows
-        return _with_fields(rows, in_id_order(self.fields_of))
-
-
-def _with_fields(rows: Iterator[Row], entities: Iterable[Entity]) -> Iterator[Row]:
-    """Rows with the extra fields of the entities of the same ids; both ascending. A row without one keeps its own."""
-    there = iter(entities)
-    entity = next(there, None)
-    for row in rows:
-        while entity is not None and entity.id < row.id:
-            entity = next(there, None)
-        known = isinstance(entity, Item) and entity.id == row.id
-        yield replace(row, fields_json=entity.fields_json) if known and isinstance(entity, Item) else row
+        return rows_with_fields(rows, self.fields_of)
 
 
 @dataclass(frozen=True)
@@ -242,8 +232,7 @@ def freeze(job: Job, plan: Plan, passing: Mapping[str, Failure], started: float)
             rows = heapq.merge(rows, job.carried.rows(), key=lambda row: row.id)
             assembly.set_aside.update(job.carried.set_aside)
             assembly.cut_to_budget += job.carried.cut_to_budget
-        if plan.fields:
-            rows = (replace(row, fields_json=typed(row.id, row.fields_json, plan.fields)) for row in rows)
+        rows = typed_rows(rows, plan.fields)
         snapshot = write_snapshot(job.store, job.side, rows, assembly.provenance, plan.fields)
         _write_set_aside(job.store, snapshot.id, assembly.set_aside)
         if not passing and job.carried is None:

@@ -248,8 +248,8 @@ def answer(out: Console, found: Answered, *, explain: bool) -> None:
 def differing(out: Console, found: Diff) -> None:
     """A comparison of two snapshots."""
     values = found.as_dict()
-    shown = ("before", "after", "new", "gone", "changed", "compared_queries", "mean_overlap")
-    facts(out, "Differences", {name: values[name] for name in shown})
+    shown = ("before", "after", "new", "gone", "changed", "other_fields", "compared_queries", "mean_overlap")
+    facts(out, "Differences", {name: values[name] for name in shown if name != "other_fields" or found.other_fields})
     for title, words in (("keywords gained", found.gained), ("keywords lost", found.lost)):
         out.print(f"{title}: " + (", ".join(f"{word} ({count:,})" for word, count in words) or "none"))
     if found.entities:

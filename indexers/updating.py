@@ -23,12 +23,12 @@ from cogr.datasets.changes import (
 )
 from cogr.datasets.logs import LogOptions, read_log
 from cogr.errors import SettingsError, SnapshotError
-from cogr.items import ItemsSpool, in_id_order
 from cogr.keywords import NORMALISER, self_keyword
-from cogr.records import Entity, Item, Side, self_text
+from cogr.records import Side, self_text
 from cogr.snapshots import MIGRATION, Snapshot, open_snapshot
 from indexers.backends.checks import check_side
 from indexers.cache import fingerprint_hash
+from indexers.extra_fields import items_with_fields
 from indexers.rebuild import Carried, Job, read_set_aside
 from indexers.rebuilding import (
     Outcome,
@@ -207,28 +207,15 @@ def narrowed(whole: Job, parent: Snapshot, changes: Changes, *, all_fields: bool
     child = replace(whole, parent=parent.id, round=parent.manifest.round)
     if not _carries(whole, parent):
         _check_same_entities(whole, {*parent.ids()} - changes.deletes | changes.upserts.keys(), parent)
-        return replace(child, entities=_with_fields_of(parent, child.entities, changes)) if keeps else child
+        return replace(child, entities=items_with_fields(child.entities, parent, changes.upserts)) if keeps else child
     aside = read_set_aside(parent.store, parent.id)
     # Failures that may have passed are asked for again, as a rebuild would; lasting ones are in the cache.
     again = [e for e in whole.entities if e.id in aside and e.id not in changes.upserts] if aside else []
     without = frozenset({*changes.upserts, *changes.deletes, *(entity.id for entity in again)})
     kept_aside = {id_: reason for id_, reason in aside.items() if id_ not in without}
     carried = Carried(parent, without, kept_aside, _still_cut(parent, without), whole.entities if all_fields else None)
-    retried = _with_fields_of(parent, again, changes) if keeps else again
+    retried = items_with_fields(again, parent, changes.upserts) if keeps else again
     return replace(child, entities=[*changes.upserts.values(), *retried], carried=carried)
-
-
-def _with_fields_of(parent: Snapshot, entities: Sequence[Entity], changes: Changes) -> Sequence[Entity]:
-    """Items in id order, those that did not change with the parent's extra fields: the data set may be older than it."""
-    spool, rows = ItemsSpool(), parent.rows()
-    row = next(rows, None)
-    for item in in_id_order(entities):
-        while row is not None and row.id < item.id:
-            row = next(rows, None)
-        if isinstance(item, Item):
-            kept = row is not None and row.id == item.id and item.id not in changes.upserts
-            spool.add(replace(item, fields_json=row.fields_json) if kept and row else item)
-    return spool.items()
 
 
 def _check_written_alike(job: Job, parent: Snapshot) -> None:

@@ -16,6 +16,7 @@ from cogr.store import Store
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.mapping import index_name
 from tests.commands import Ended
+from tests.documents import examples
 from tests.indexers.conftest import ITEMS, Command, write_jsonl
 
 EXTRA: list[dict[str, Any]] = [
@@ -73,6 +74,13 @@ def test_a_rebuild_says_what_fields_it_found_and_a_search_shows_them(priced: Pat
     assert "fields" not in cogr_index("search", "lamp", "--keywords", "floor lamp", "--json").json["hits"][0]
 
 
+def test_the_documented_setting_works_as_it_is_written(priced: Path, cogr_index: Command) -> None:
+    (example,) = examples("publishing.md", 'toml title="cogr.toml"')
+    (priced / "cogr.toml").write_text(CONFIGURATION[: CONFIGURATION.index("[publish]")] + example)
+    ended = cogr_index("rebuild", "--side", "item", "--json").json
+    assert ended["fields"] == {"brand": "keyword", "in_stock": "boolean", "price": "double"}
+
+
 def test_a_price_alone_makes_another_snapshot_and_generates_nothing(priced: Path, cogr_index: Command) -> None:
     """Not the note of the last rebuild, not the same id: a price that changed is never passed over."""
     first = rebuilt(cogr_index)
@@ -82,6 +90,8 @@ def test_a_price_alone_makes_another_snapshot_and_generates_nothing(priced: Path
     assert (ended["generated"], ended["published"], ended["snapshot"] != first) == (0, True, True)
     assert prices(priced, ended["snapshot"]) == {"a": 799.0, "b": 349.5, "c": 59.0, "d": 1249.0}
     assert cogr_index("search", "x", "--keywords", "velvet sofa", "--json").json["hits"][0]["fields"]["price"] == 799.0
+    diff = cogr_index("diff", first, ended["snapshot"], "--json").json
+    assert (diff["changed"], diff["other_fields"], diff["entities"]) == (0, 1, [])
     # The one before has the prices of its day, and a rollback says so.
     back = cogr_index("rollback")
     assert f"{first} has added, brand, in_stock, price as of 20" in " ".join(back.err.split())

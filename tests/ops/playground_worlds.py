@@ -34,6 +34,8 @@ ITEMS = {
     "d": ("sofa", "velvet"),
     **{f"h{at}": ("hostile", "<i>italic</i>") for at in range(len(HOSTILE))},
 }
+FIELDS = {"a": {"brand": HOSTILE[0], "price": 899.5}, "b": {"in_stock": True}}
+"""The rest have none."""
 QUERIES = {"green sofa": ("sofa", "couch"), "velvet things": ("velvet",), "<b>bold</b> table": ("hostile", "table")}
 EARLIER = {**dict.fromkeys(ITEMS, ()), "a": ("sofa",), "c": ("table",)}
 
@@ -69,4 +71,6 @@ def two_rounds(workspace: Workspace) -> dict[str, str]:
 
 
 def _rows(sets: dict[str, tuple[str, ...]]) -> list[Row]:
-    return [Row(id_, TITLES[id_], words) for id_, words in sets.items()]
+    return [
+        Row(id_, TITLES[id_], words, json.dumps(FIELDS[id_]) if id_ in FIELDS else "") for id_, words in sets.items()
+    ]

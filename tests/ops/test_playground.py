@@ -22,7 +22,7 @@ from indexers.searching import search
 from ops.playground.snippets import snippets
 from ops.playground.views import ranks
 from tests.ops.expander_worlds import Running, freeze, running, wait_for
-from tests.ops.playground_worlds import HOSTILE, two_rounds, workspace
+from tests.ops.playground_worlds import FIELDS, HOSTILE, two_rounds, workspace
 
 
 class Page:
@@ -87,6 +87,8 @@ def test_a_search_is_what_the_search_command_finds(page: Page, folder: Path) -> 
     assert [(hit["id"], hit["score"], hit["matched"]) for hit in answer["hits"]] == [
         (hit.id, hit.score, dict(hit.matched)) for hit in expected.hits
     ]
+    assert {hit["id"]: hit["fields"] for hit in answer["hits"]} == {**FIELDS, "d": {}}
+    assert [hit["fields"] for hit in answer["hits"]] == [hit.fields for hit in expected.hits]
     df = {word["text"]: word["df"] for word in answer["keywords"]}
     assert df == {"green sofa": 0, "sofa": 3, "couch": 2}
 
@@ -181,6 +183,7 @@ def test_an_item_shows_its_keywords_and_the_queries_that_reach_it(page: Page) ->
         ("velvet", 2, False),
         ("velvet sofa green", 1, True),
     ]
+    assert told["fields"] == FIELDS["a"]
     reached = {query["text"]: (query["via"], query["relevant"]) for query in told["reached"]["queries"]}
     assert reached == {"green sofa": (["sofa", "couch"], True), "velvet things": (["velvet"], None)}
     absent = page.ask("item", id="new", pair=page.pair)

@@ -223,6 +223,18 @@ def test_hostile_texts_are_shown_as_texts(chromium: Any, shop: Running) -> None:
         assert "onerror=alert(2" in page.inner_text("#request")
 
 
+def test_fields_of_items_are_shown_as_texts(chromium: Any, shop: Running) -> None:
+    with opened(chromium, shop.url, "green sofa") as page:
+        page.wait_for_selector("#hits .extra")
+        assert sorted(page.locator("#hits .extra").all_inner_texts()) == [
+            f"brand {HOSTILE[0]} · price 899.5",
+            "in_stock true",
+        ]
+        page.locator("#hits .title", has_text="Velvet sofa").press("Enter")
+        page.wait_for_selector("#item[open]")
+        assert page.inner_text("#item .extra") == f"brand {HOSTILE[0]} · price 899.5"
+
+
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1200), ("dark", 360)])
 def test_it_is_accessible_and_fits(chromium: Any, shop: Running, scheme: str, width: int) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()

@@ -39,6 +39,8 @@ temperature = 0
 max_tokens = 16
 [rebuild]
 max_failure_share = 1.0
+[publish]
+fields = ["price"]
 [training]
 candidates = 2
 invented_queries = 5
@@ -79,7 +81,7 @@ def write_shop(folder: Path, items: int = 60) -> Path:
         name: [json.loads(line) for line in text.decode().splitlines()]
         for name, text in make_catalogue(0).files().items()
     }
-    files["items.jsonl"] = files["items.jsonl"][:items]
+    files["items.jsonl"] = [{**item, "price": number + 0.5} for number, item in enumerate(files["items.jsonl"][:items])]
     known = {item["id"] for item in files["items.jsonl"]}
     files["labels.jsonl"] = [label for label in files["labels.jsonl"] if label["item"] in known]
     asked = {label["query"] for label in files["labels.jsonl"]}

@@ -52,7 +52,12 @@ def test_sft_and_a_round_leave_models_snapshots_logs_and_figures(trained: Shop) 
     accepted = first.stage("accept-items")
     assert accepted is not None
     assert accepted.notes["realised"] >= 0
-    assert open_snapshot(store, first.items).manifest.parent == sft.items
+    items = open_snapshot(store, first.items)
+    assert items.manifest.parent == sft.items
+    # What is published after a round has the items' fields, too.
+    assert items.manifest.fields == {"price": "double"}
+    fields = {item.id: item.fields for item in trained.workspace().dataset.items}
+    assert {row.id: row.fields for row in items.rows()} == fields
 
 
 def test_a_trained_model_rebuilds_an_index_as_it_is(trained: Shop, tmp_path: Path) -> None:
