@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextvars
 import logging
 import os
+import re
 import socket
 import threading
 import time
@@ -42,7 +43,7 @@ class Holding(Record):
 
 def read_lease(store: Store, side: Side) -> Holding | None:
     """The lease of the latest term; None when nobody ever held one."""
-    names = store.list(_folder(side))
+    names = _names(store, side)
     while names:
         name = names.pop()
         try:
@@ -156,7 +157,7 @@ def acquire(store: Store, side: Side, doing: str, seconds: float, *, alone_here:
     now = time.time()
     holder = f"process {os.getpid()} on {socket.gethostname()} ({doing})"
     holding = Holding(
-        term=latest.term + 1 if latest else 1,
+        term=_last_term(store, side) + 1,
         holder=holder,
         host=socket.gethostname(),
         since=now,
@@ -193,6 +194,16 @@ def _refuse(held: Holding, doing: str, store: Store) -> None:
         f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(held.since))}; wait for it, or cogr-index cancel it. If it is "
         f"dead, this command works {held.seconds:g} s after its last sign of life."
     )
+
+
+def _last_term(store: Store, side: Side) -> int:
+    """By the names of the files: what a damaged one says counts for nothing, but its name is taken."""
+    return max((int(name[:-5]) for name in _names(store, side)), default=0)
+
+
+def _names(store: Store, side: Side) -> list[str]:
+    """Of the lease's files, oldest term first."""
+    return [name for name in store.list(_folder(side)) if re.fullmatch(r"\d{6}\.json", name)]
 
 
 def _folder(side: Side) -> str:
