@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cogr.errors import SnapshotError
 from cogr.item_fields import FieldType, fields_of
@@ -91,7 +91,7 @@ class Manifest(BaseModel):
     format: int = FORMAT
     id: str
     side: Side
-    round: int
+    round: int = Field(ge=0)
     content_hash: str
     file_sha256: str
     entities: int

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextvars
 import logging
 import os
+import re
 import socket
 import threading
 import time
@@ -89,7 +90,7 @@ def read_lease(store: Store, side: Side) -> Holding | None:
 
 
 def _latest(store: Store, right: Right) -> Holding | None:
-    names = store.list(right.folder)
+    names = _names(store, right)
     while names:
         name = names.pop()
         try:
@@ -234,7 +235,7 @@ def acquire(store: Store, right: Right, doing: str, seconds: float, *, alone_her
     now = time.time()
     holder = f"process {os.getpid()} on {socket.gethostname()} ({doing})"
     holding = Holding(
-        term=latest.term + 1 if latest else 1,
+        term=_last_term(store, right) + 1,
         holder=holder,
         host=socket.gethostname(),
         since=now,
@@ -271,3 +272,13 @@ def _refuse(held: Holding, right: Right, doing: str, store: Store) -> None:
         f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(held.since))}; {right.advice}. If it is "
         f"dead, this command works {held.seconds:g} s after its last sign of life."
     )
+
+
+def _last_term(store: Store, right: Right) -> int:
+    """By the names of the files: what a damaged one says counts for nothing, but its name is taken."""
+    return max((int(name[:-5]) for name in _names(store, right)), default=0)
+
+
+def _names(store: Store, right: Right) -> list[str]:
+    """Of the lease's files, oldest term first."""
+    return [name for name in store.list(right.folder) if re.fullmatch(r"\d{6}\.json", name)]

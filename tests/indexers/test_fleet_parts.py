@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import shutil
 import threading
 import time
 import uuid
@@ -35,6 +37,7 @@ from indexers.fleet.records import (
     Cancel,
     Done,
     End,
+    GivenUp,
     Run,
     RunFolder,
     entities_of,
@@ -51,6 +54,7 @@ from indexers.rebuild import Advance, make_plan
 from indexers.rebuilding import Wishes, make_job, means_of, run_rebuild
 from indexers.updating import UpdateWishes, run_update
 from indexers.workspace import Workspace
+from tests.damages import HARMS, damage, files_below
 from tests.indexers.fake_endpoint import FakeEndpoint
 from tests.indexers.fleet_worlds import write_shop
 
@@ -79,6 +83,16 @@ def test_one_of_two_coordinators_is_refused_and_takes_over_after_a_release(store
         first.check()
     with acquire(store, right_to_rebuild("item"), "rebuild", 30) as second:
         assert second.term == 2
+
+
+@pytest.mark.parametrize("how", HARMS)
+def test_a_damaged_lease_keeps_nobody_out(store: Store, how: str) -> None:
+    for number in range(10):
+        acquire(store, "item", "rebuild", 5.0, alone_here=True).release()
+        (name,) = store.list("fleet/item/lease")
+        if Path(store.url).is_dir():
+            damage(Path(store.url) / "fleet/item/lease" / name, how, random.Random(number))
+    acquire(store, "item", "rebuild", 5.0, alone_here=True).release()
 
 
 def test_a_silent_holder_is_replaced_and_notices(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -506,6 +520,50 @@ def test_answers_that_are_not_what_the_worker_said_are_asked_for_again(workspace
     coordinator(workspace, alone, station, []).work()
     assert station.spoiled == 2
     assert not make_plan(make_job(workspace, Wishes("item"))).missing
+
+
+@pytest.mark.parametrize("how", HARMS)
+@pytest.mark.parametrize("folder", ["shards", "done", "attempts"])
+def test_damaged_records_and_shards_are_written_again(workspace: Workspace, alone: Any, folder: str, how: str) -> None:
+    class Spoiling(Station):
+        spoiled = 0
+
+        def take(self, task: Any) -> str:
+            if folder == "shards":
+                self.spoil()
+            said = super().take(task)
+            if folder != "shards":
+                self.spoil()
+            return said
+
+        def spoil(self) -> None:
+            for path in sorted((Path(workspace.store.url) / "fleet").rglob(f"{folder}/*"))[:1]:
+                if self.spoiled < 2:
+                    self.spoiled += 1
+                    damage(path, how, random.Random(self.spoiled))
+
+    station = Spoiling(workspace, "one")
+    coordinator(workspace, alone, station, []).work()
+    assert station.spoiled == 2
+    assert not make_plan(make_job(workspace, Wishes("item"))).missing
+
+
+@pytest.mark.parametrize("how", HARMS)
+def test_whatever_is_damaged_of_an_earlier_run_it_can_be_looked_at_and_followed(
+    workspace: Workspace, alone: Any, how: str
+) -> None:
+    for number in range(8):
+        run, folder = begin(workspace)
+        Station(workspace, "here").take(task(run, shard="0001-00000-20"))
+        folder.write(GivenUp(shard="0001-00001-1", why="it fell", set_aside={"x": "it fell"}), "given_up/0001-00001-1")
+        folder.write(End(state="finished", at=0.0), "end")
+        draw = random.Random(f"{how} {number}")
+        damage(draw.choice(list(files_below(Path(workspace.store.url) / "fleet/item/runs" / run.id))), how, draw)
+        overview(workspace.store, "item", 1.0)
+        shutil.rmtree(Path(workspace.store.url) / "cache", ignore_errors=True)
+        coordinator(workspace, alone, Station(workspace, "one"), []).work()
+        assert not make_plan(make_job(workspace, Wishes("item"))).missing
+        shutil.rmtree(Path(workspace.store.url) / "cache")
 
 
 def test_failures_for_the_time_being_are_passed_on_and_tried_again_later(workspace: Workspace, alone: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,7 @@ from indexers.generators.statistical import Statistical
 from indexers.generators.statistical.artefact import Artefact, exact_cut_run
 from indexers.generators.statistical.fitting import fit
 from indexers.generators.statistical.item_keywords import writable
+from tests.damages import damage, files_below
 from tests.indexers.statistical_worlds import f1, retrieved, shop, small
 
 
@@ -106,6 +108,20 @@ def test_a_store_keeps_what_was_fitted(dataset: Dataset, tmp_path: Path) -> None
     assert manifest.stat().st_mtime_ns == written
     queries = dataset.all_queries()
     assert again.artefact.query_keywords(queries) == first.artefact.query_keywords(queries)
+
+
+def test_a_damaged_artefact_is_fitted_again(
+    dataset: Dataset, artefact: Artefact, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    Statistical(dataset, store=Store(tmp_path)).artefact  # noqa: B018
+    files = list(files_below(tmp_path / "statistical"))
+    damaged = random.Random(0).sample(files, 3)
+    for file, how in zip(damaged, ("flipped", "cut", "empty"), strict=True):
+        damage(file, how, random.Random(0))
+        again = Statistical(dataset, store=Store(tmp_path))
+        assert again.artefact.facts == artefact.facts
+        assert "It is fitted again" in caplog.text
+        caplog.clear()
 
 
 def test_a_new_or_changed_item_gets_known_phrases(dataset: Dataset, artefact: Artefact) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from cogr.errors import GeneratorError, MissingExtraError
+from cogr.errors import GeneratorError, MissingExtraError, SnapshotError
 from cogr.keywords import NORMALISER
 from cogr.records import Dataset, Item, Query, Side
 from cogr.store import Store
@@ -17,6 +18,8 @@ from indexers.generators.base import Answer, Completion, GeneratorBase, Options,
 
 if TYPE_CHECKING:
     from indexers.generators.statistical.artefact import Artefact
+
+log = logging.getLogger(__name__)
 
 VERSION = 3
 """Of the method: any change of what an equal data set is fitted to needs a new one."""
@@ -83,18 +86,20 @@ class Statistical(GeneratorBase):
 
     @cached_property
     def artefact(self) -> Artefact:
-        """What was fitted; for `exact_cut_run`, and for the figures in its `facts`.
+        """What was fitted; for `exact_cut_run`, and for the figures in its `facts`. A damaged one is fitted again.
 
         Raises:
             GeneratorError: the data set has too few training queries with labels.
-            SnapshotError: the store's artefact is broken.
         """
         from indexers.generators.statistical.fitting import fit
         from indexers.generators.statistical.storage import MANIFEST, open_artefact, save
 
         store = self._folder()
         if store is not None and store.exists(MANIFEST):
-            return open_artefact(store)
+            try:
+                return open_artefact(store)
+            except SnapshotError as error:
+                log.warning("It is fitted again: %s", error)
         artefact = fit(self._dataset, **self.options.model_dump())
         if store is not None:
             save(artefact, store)
