@@ -15,7 +15,7 @@ from indexers.backends.opensearch import publish
 from indexers.backends.opensearch.indexes import read_index
 from indexers.backends.opensearch.mapping import index_name, index_settings, mapping, meta_of
 from indexers.backends.opensearch.roles import NAMES, role
-from indexers.history import remember
+from indexers.history import begin, settle
 from indexers.pruning import prune
 from tests.indexers.backend_worlds import SHOP, SHOPPERS, frozen
 from tests.indexers.conftest import Command
@@ -37,8 +37,9 @@ def test_catalogues_never_touch_one_another(opensearch: OpenSearchSettings, tmp_
             for snapshot in (old, new, queries):
                 backend.push(snapshot)
                 backend.verify(snapshot, [])
+            begin(store, backend.catalogue, {}, {"item": old.id, "query": queries.id})
             backend.publish({"item": old.id, "query": queries.id})
-            remember(store, backend.catalogue, backend.serving())
+            settle(store, backend.catalogue, backend.serving())
             catalogues.append((backend, store, old, new, queries))
         for backend, store, old, new, queries in catalogues:
             others = [other for other in catalogues if other[0] is not backend]

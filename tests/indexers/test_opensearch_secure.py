@@ -121,7 +121,7 @@ def test_a_merger_writes_keywords_into_the_products_alone(
     # It is let through to the last step; the distribution that the plugin runs on has no mustache to store a template with.
     with pytest.raises(ServiceError, match=r"unsupported lang \[mustache\]"):
         place.publish(snapshot.id, lambda _: None)
-    assert place.serving is None
+    assert place.serving() is None
     filled = team.call("GET", "/products-1/_doc/a-1", doing="reading it")["_source"]
     assert set(filled) == {"title", field_of("cogr_keywords", snapshot.id)}
     merger = Cluster(users["merger"])

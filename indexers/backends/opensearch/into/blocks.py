@@ -10,7 +10,7 @@ import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from cogr.errors import CogrError, LockedError
@@ -57,16 +57,13 @@ def writes_blocked(cluster: Cluster, target: Target, store: Store, catalogue: st
 
 
 def lift_left(cluster: Cluster, store: Store, say: Callable[[str], None]) -> None:
-    """Take back the blocks that dead processes have left on this cluster. What can't be is a warning."""
-    for name in store.list(_FOLDER):
-        catalogue = name.removesuffix(".json")
-        try:
-            with alone(store, catalogue, "lifting a write block", patience=0):
+    """Take back the blocks that dead processes have left on this cluster. What can't be is a warning: it is not what was asked for."""
+    try:
+        for name in store.list(_FOLDER):
+            with suppress(LockedError), alone(store, name.removesuffix(".json"), "lifting a write block", patience=0):
                 _lift_noted(cluster, store, f"{_FOLDER}/{name}", say)
-        except LockedError:
-            continue  # Its process lives.
-        except CogrError as error:
-            log.warning("A write block that a dead prune has left can't be lifted: %s", error)
+    except (CogrError, OSError, ValueError) as error:
+        log.warning("Write blocks that a dead prune may have left can't be lifted: %s", error)
 
 
 def _lift_noted(cluster: Cluster, store: Store, path: str, say: Callable[[str], None]) -> None:
