@@ -61,21 +61,22 @@ class ClusterIndex:
         path = f"/{','.join(self._aliases.values())}"
         params = {"ignore_unavailable": "true"}
 
-        async def ask() -> Mapping[str, Any]:
-            return _mapping(await self._request("GET", path, params, None))
+        async def ask() -> dict[str, Mapping[str, Any]]:
+            found = _mapping(await self._request("GET", path, params, None))
+            return {name: _mapping(index) for name, index in found.items()}
 
-        # Read outside of the guard: for an odd alias nobody leaves a cluster alone that answers.
+        # Indexes are read outside of the guard: for an odd one nobody leaves a cluster alone that answers as a cluster does.
         return self._read_pair(await self._guard.call(ask, self._seconds))
 
-    def _read_pair(self, answer: Mapping[str, Any]) -> Pair:
+    def _read_pair(self, answer: Mapping[str, Mapping[str, Any]]) -> Pair:
         sides: dict[SideName, Side] = {}
         for name, found in answer.items():
-            aliases = _mapping(_mapping(found).get("aliases", {}))
+            aliases = _mapping(found.get("aliases", {}))
             for side, alias in self._aliases.items():
                 if alias in aliases:
                     if side in sides:
                         raise RubbishError(f"the alias {alias} names several indexes")
-                    sides[side] = _read_side(name, _mapping(found))
+                    sides[side] = _read_side(name, found)
         return Pair(sides.get("item"), sides.get("query"))
 
     async def lookup(self, pair: Pair, text: str) -> tuple[str, ...] | None:

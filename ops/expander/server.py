@@ -18,7 +18,6 @@ from granian.constants import HTTPModes, Interfaces
 from granian.http import HTTP1Settings
 from granian.log import LogLevels
 from granian.server.embed import Server
-from granian.utils.proxies import wrap_asgi_with_proxy_headers
 
 from cogr.errors import ServiceError
 from cogr.serving_settings import ServingSettings
@@ -69,7 +68,7 @@ async def serve(
     """
     ended = asyncio.Event()
     server = Server(
-        wrap_asgi_with_proxy_headers(app, trusted_hosts="127.0.0.1"),
+        app,
         address=address[0],
         port=address[1],
         interface=Interfaces.ASGI,
