@@ -113,6 +113,7 @@ MINUTES = (
     "cogr-train sft",
     "cogr-train round",
     "cogr-train run ",
+    "cogr-train publish",
     "cogr-train report",
 )
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from indexers import reports
+
 PROGRAM = """
 import pathlib, sys, typer
 from cogr.errors import CheckFailedError, DataError, ServiceError
@@ -95,3 +97,27 @@ def test_the_next_command_works_where_the_environment_is_not_activated(tmp_path:
     done = run("show", environment={**os.environ, "PATH": "/usr/bin:/bin"}, folder=folder)
     assert done.stderr.splitlines()[-1] == f"Next: {program} search sofa"
     assert subprocess.run([program, "--help"], cwd=folder, capture_output=True, check=False).returncode == 0
+
+
+def test_progress_is_told_by_lines_where_nobody_watches(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(reports.time, "monotonic", lambda: now)
+    with reports.progress_bar("keywords of items", 1000) as advance:
+        for seconds in range(1, 101):
+            now = 100.0 + seconds
+            advance(10)
+    told = capsys.readouterr().err.splitlines()
+    assert told == [
+        "keywords of items: 50 of 1,000, 10.0 a second, 1:35 left",
+        "keywords of items: 350 of 1,000, 10.0 a second, 1:05 left",
+        "keywords of items: 650 of 1,000, 10.0 a second, 0:35 left",
+        "keywords of items: 950 of 1,000, 10.0 a second, 0:05 left",
+        "keywords of items: 1,000 in 1:40, 10.0 a second",
+    ]
+    with reports.progress_bar("training, item side", 2) as advance:
+        now += 50
+        advance(1)
+    assert capsys.readouterr().err.splitlines()[0] == "training, item side: 1 of 2, 50.0 s each, 0:50 left"
+    assert [reports.minutes(seconds) for seconds in (0, 59.7, 3725)] == ["0:00", "1:00", "1:02:05"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from indexers.workspace import Workspace
 from tests.trainers.conftest import Command
 from tests.trainers.report_worlds import Told
 from tests.trainers.shop import write_shop
+from trainers.training import waiting
 from trainers.training.contest import Contender, choose
 from trainers.training.driver import Driver
 from trainers.training.holdout import LEAST, by_hash, judged_by, with_dev
@@ -180,6 +182,19 @@ def test_without_the_extra_the_rounds_are_compared_alone(run: Run, monkeypatch: 
     again = run.driver.choice()
     assert again is not None
     assert again.chosen.name == "statistical"
+
+
+def test_a_stage_without_steps_is_heard_of_while_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "EVERY_SECONDS", 0.05)
+    said: list[str] = []
+    with waiting.waited_for(said.append, 1, "evaluate"):
+        time.sleep(0.3)
+    assert said
+    assert said[0] == "  evaluate of round 1: 0:00 so far"
+    heard = len(said)
+    with waiting.waited_for(said.append, 1, "train-item"):
+        time.sleep(0.2)
+    assert len(said) == heard, "what has steps tells them itself"
 
 
 @pytest.mark.slow

@@ -151,6 +151,18 @@ def test_item_text_is_never_markup_nor_control() -> None:
     assert len(safe("x" * 1000)) == 100
 
 
+def test_titles_among_keywords_are_counted_and_not_spelled() -> None:
+    hit = Hit("a", 1.0, "Steel Bookcase, Nordic", {"steel bookcase nordic": 1.0, "oak shelf": 0.5})
+    found = Answered(
+        "shelf", ["shelf", "oak shelf", "steel bookcase nordic", "ivo lamp"], "index", "i", "memory", 1, [hit]
+    )
+    out = Console(file=io.StringIO(), width=200, markup=False, emoji=False, highlight=False)
+    results(out, Ended([], CHOICE, [], [(found, {"a"})], frozenset({"steel bookcase nordic", "ivo lamp"})))
+    text = out.file.getvalue()  # type: ignore[attr-defined]
+    assert "keywords: oak shelf and the titles of 2 items\n" in text
+    assert "its title, oak shelf" in text
+
+
 def test_the_table_grows() -> None:
     rows = [Row("bm25", 0.1, 0.2, 0.15, 1.0), Row("extractive", 0.3, 0.4, 0.35, 2.0, keywords_per_item=8.0)]
     lines = printed(under_way(rows[:1], "extractive: items")).splitlines()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cogr.errors import DataError
+from cogr.keywords import self_keyword
 from cogr.records import Dataset
 from cogr.settings import load_settings
 from cogr.store import Store
@@ -85,7 +86,8 @@ class Demo:
             "searches": [answer.as_dict() for answer in answers],
         }
         relevant = [relevant_items(self.workspace.dataset, answer.query) for answer in answers]
-        ended = Ended(rows, choice, changed, list(zip(answers, relevant, strict=True)))
+        titles = frozenset(self_keyword(item.title) for item in self.workspace.dataset.items)
+        ended = Ended(rows, choice, changed, list(zip(answers, relevant, strict=True)), titles)
         console.emit(json_mode, payload, lambda out: results(out, ended))
 
     def _rows(self) -> tuple[list[Row], Choice]:

@@ -103,12 +103,14 @@ class Ended:
         choice: the pair that serves, and why.
         changed: example entities, `extractive` against what serves.
         searches: each answer with the ids that are relevant to it.
+        titles: the items' titles as keywords; a query may ask for an item by its own.
     """
 
     rows: Sequence[Row]
     choice: Choice
     changed: Sequence[Changed]
     searches: Sequence[tuple[Answered, Collection[str]]]
+    titles: Collection[str] = frozenset()
 
 
 def results(out: Console, ended: Ended) -> None:
@@ -124,32 +126,42 @@ def results(out: Console, ended: Ended) -> None:
     if ended.changed:
         out.print(Text.assemble("\n", ("Keywords gained and lost", "bold"), f", extractive -> {serving}"))
     for one in ended.changed:
-        _example(out, one)
+        _example(out, one, ended.titles)
     out.print(Text.assemble("\n", ("Searches", "bold"), f", {serving} serves"))
     for found, relevant in ended.searches:
-        _search(out, found, relevant)
+        _search(out, found, relevant, ended.titles)
         out.print()
 
 
-def _example(out: Console, one: Changed) -> None:
+def _listed(words: Sequence[str], titles: Collection[str]) -> str:
+    """Keywords for people: the first ones, and how many titles of items are among them instead of the titles."""
+    own = [word for word in words if word not in titles]
+    parts = [", ".join(map(safe, own[:_KEYWORDS_SHOWN]))] if own else []
+    parts += [f"{len(own) - _KEYWORDS_SHOWN} more"] if len(own) > _KEYWORDS_SHOWN else []
+    count = len(words) - len(own)
+    parts += [f"the title{'s' * (count > 1)} of {count} item{'s' * (count > 1)}"] if count else []
+    return " and ".join(parts) or "none"
+
+
+def _example(out: Console, one: Changed, titles: Collection[str]) -> None:
     out.print(Text(f"{one.side} {safe(one.text)}"))
     for sign, words, style in (("+", one.gained, "green"), ("-", one.lost, "red")):
         if words:
-            more = f" and {len(words) - _KEYWORDS_SHOWN} more" if len(words) > _KEYWORDS_SHOWN else ""
-            out.print(Text(f"  {sign} {', '.join(map(safe, words[:_KEYWORDS_SHOWN]))}{more}", style))
+            out.print(Text(f"  {sign} {_listed(words, titles)}", style))
 
 
-def _search(out: Console, found: Answered, relevant: Collection[str]) -> None:
+def _search(out: Console, found: Answered, relevant: Collection[str], titles: Collection[str]) -> None:
     text, *keywords = found.keywords
-    more = f" and {len(keywords) - _KEYWORDS_SHOWN} more" if len(keywords) > _KEYWORDS_SHOWN else ""
     out.print(Text.assemble(('"' + safe(found.query) + '"', "bold"), f" finds {found.total} items"))
-    out.print(Text(f"keywords: {', '.join(map(safe, keywords[:_KEYWORDS_SHOWN])) or 'none'}{more}"))
+    out.print(Text(f"keywords: {_listed(keywords, titles)}"))
     if not found.hits:
         return
     hits = Table("score", "item", "matched keyword", "relevant", box=None, padding=(0, 2, 0, 0))
     for hit in found.hits:
         words = sorted(hit.matched, key=lambda word: -hit.matched[word])[:_MATCHES_SHOWN]
-        matched = ", ".join("its own text" if word == text else safe(word) for word in words)
+        matched = ", ".join(
+            "the query's text" if word == text else "its title" if word in titles else safe(word) for word in words
+        )
         hits.add_row(f"{hit.score:.3f}", Text(safe(hit.text)), Text(matched), "yes" if hit.id in relevant else "no")
     out.print(hits)
 
