@@ -53,10 +53,12 @@ def learn_words(words: list[str]) -> None:
     follows = False
     for word in (word.removeprefix("--set=") for word in words):
         learn_address(word)
-        key, _, value = word.partition("=" if "=" in word else " ")
+        key, *rest = re.split(r"[=:\s]", word, maxsplit=1)
+        value = rest[0] if rest else ""
         named = "." in key and _SECRET_NAME.search(key) is not None
         if (follows and not word.startswith("-")) or (named and value):
             learn(value.strip() or word)
+            learn(value.strip().partition("=")[0])
         follows = named and not value
 
 

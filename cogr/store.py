@@ -52,6 +52,11 @@ class Store:
             self.fs, root = fsspec.core.url_to_fs(self._opened, use_listings_cache=False)
         except (ImportError, ValueError) as error:
             raise StorageError(f"The store {self.url} can't be opened ({error}); check the setting store.") from error
+        except _client_errors() as error:
+            # Some file systems connect at once.
+            raise ServiceError(
+                f"The store {self.url} can't be reached ({_first_line(error)}); run the same command again later."
+            ) from error
         self.root = root.rstrip("/")
         self.is_local = isinstance(self.fs, LocalFileSystem)
 
@@ -275,11 +280,16 @@ class Store:
             ) from error
 
 
-def _client_errors() -> tuple[type[BaseException], ...]:
+def _client_errors() -> tuple[type[Exception], ...]:
     """What the clients of object stores raise, of those that are loaded."""
-    bases = {"botocore.exceptions": ("BotoCoreError", "ClientError"), "aiohttp": ("ClientError",)}
+    bases = {
+        "botocore.exceptions": ("BotoCoreError", "ClientError"),
+        "aiohttp": ("ClientError",),
+        "ftplib": ("Error",),
+        "paramiko": ("SSHException",),
+    }
     loaded = [(sys.modules[module], names) for module, names in bases.items() if module in sys.modules]
-    return (OSError, *(getattr(module, name) for module, names in loaded for name in names))
+    return (OSError, EOFError, *(getattr(module, name) for module, names in loaded for name in names))
 
 
 def _first_line(error: BaseException) -> str:

@@ -42,6 +42,7 @@ def run(app: typer.Typer) -> NoReturn:
     A CogrError becomes its one sentence on standard error and its `exit_status`; a wrong option or argument exits
     with 2, Ctrl-C with 130. Anything else is a bug and keeps its traceback.
     """
+    logs.set_verbosity(False)
     learn_words(sys.argv[1:])
     try:
         status = app(standalone_mode=False)

@@ -8,19 +8,18 @@ from __future__ import annotations
 import asyncio
 import difflib
 import hmac
-import json
+import re
 from collections.abc import Sequence
 
 from fastapi import Request
 from pydantic import ValidationError
 
 from cogr.errors import SettingsError
-from cogr.printable import visible
 from cogr.serving_settings import ServingSettings
 from ops.expander.schema import Ask
 
-LONGEST_NAME = 20
-"""Characters of an unknown field's name that is repeated."""
+_NAME = re.compile(r"[A-Za-z_]{1,20}")
+"""A field's name that is repeated; anything else may be a query in the wrong place."""
 
 
 class RefusedError(Exception):
@@ -105,9 +104,9 @@ def _explain(error: ValidationError) -> str:
 
 
 def _unknown(field: str) -> str:
-    """A field that no request has; the nearest one that it may have. One as long as a query is not repeated."""
+    """A field that no request has, and the nearest one that it may have."""
     near = (*difflib.get_close_matches(field.lower(), Ask.model_fields, n=1), "query")[0]
-    shown = f"The field {json.dumps(visible(field, keep=''))}" if len(field) <= LONGEST_NAME else "A field of this name"
+    shown = f'The field "{field}"' if _NAME.fullmatch(field) else "A field"
     return f'{shown} is unknown; the nearest known one is "{near}".'
 
 

@@ -130,8 +130,31 @@ def test_bad_requests_are_refused_in_one_sentence(shop: Running, body: bytes, st
 
 
 def test_a_refusal_repeats_nothing_of_the_request(shop: Running) -> None:
-    for body in ('{"canary": 1}', '{"query": ["canary"]}', '{"query": "canary', '{"query": {"canary": 1}}'):
+    for body in (
+        '{"canary sofa": 1}',
+        '{"4711-canary": 1}',
+        '{"canary_that_is_long_enough": 1}',
+        '{"query": ["canary"]}',
+        '{"query": "canary',
+        '{"query": {"canary": 1}}',
+    ):
         assert "canary" not in shop.client.post("/expand", content=body).text
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ({"q": "sofa"}, 'The field "q" is unknown; the nearest known one is "query".'),
+        ({"Queries": ["sofa"]}, 'The field "Queries" is unknown; the nearest known one is "queries".'),
+        ({"query": "sofa", "size": 3}, 'The field "size" is unknown; the nearest known one is "query".'),
+        ({"green sofa": 1}, 'A field is unknown; the nearest known one is "query".'),
+    ],
+)
+def test_an_unknown_field_is_named_with_the_nearest_known_one(
+    shop: Running, body: dict[str, object], says: str
+) -> None:
+    answer = shop.client.post("/expand", json=body)
+    assert (answer.status_code, answer.json()) == (422, {"detail": says})
 
 
 def test_health_metrics_and_openapi(shop: Running) -> None:

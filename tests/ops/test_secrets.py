@@ -9,11 +9,14 @@ import base64
 import importlib
 import os
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 
+from cogr import printable
 from cogr.settings import secret_keys
 from tests.commands import Ended, run_here
 from tests.indexers.fake_endpoint import FakeEndpoint
@@ -37,6 +40,8 @@ class Shop:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capture: pytest.CaptureFixture[str]) -> None:
         self.folder, self._patch, self._capture = folder, monkeypatch, capture
+        # What other tests had as secrets is nothing to this one.
+        monkeypatch.setattr(printable, "_learned", set())
         workspace(folder)
         for variable in [variable for variable in os.environ if variable.startswith("COGR_")]:
             monkeypatch.delenv(variable)
@@ -129,3 +134,136 @@ def test_mistakes_on_the_command_line_show_none(shop: Shop) -> None:
     keys = ("opensearch.pasword={}", "opensearch.password.x={}", 'opensearch.password=["{}"]', "redis={}")
     for wrong in (key.format(CANARY) for key in keys):
         assert shop.run("cogr-index list", "--set", wrong).status == 2
+
+
+URLS = {
+    "opensearch.url": "https://{}@127.0.0.1:1",
+    "redis.url": "redis://{}@127.0.0.1:1/0",
+    "generator.openai.base_url": "http://{}@127.0.0.1:1/v1",
+    "training.rollouts.vllm_url": "http://{}@127.0.0.1:1",
+    "traces.endpoint": "http://{}@127.0.0.1:1",
+    "store": "ftp://{}@127.0.0.1:1/folder",
+}
+USERS = ("u:{}", ":{}", "u:{}/x", "u:x/{}", "u:{}#x", "u:x#{}", "u:{}?x", "u:x?{}", "u:{}@x", "u:x@{}", "u:[{}", "u/{}", "{} x", "u:%2F{}")  # fmt: skip
+EVERY = (
+    "cogr-index list --json",
+    "cogr-index inspect -v",
+    "cogr-index search sofa",
+    "cogr-index verify",
+    "cogr-index status --json",
+    "cogr-index rebuild --side item --dry-run --json",
+    "cogr-index rebuild --side item --generator openai --set generator.model=m --set generator.openai.retries=0",
+    "cogr-index rebuild --side item --generator extractive --workers celery --set fleet.patience_seconds=1 -v",
+    "cogr-index update --side item --since 2026-01-01",
+    "cogr-index publish item-r000-000000000000",
+    "cogr-index rollback",
+    "cogr-index prune --dry-run",
+    "cogr-index export out.jsonl",
+    "cogr-index import none.jsonl",
+    "cogr-train init",
+    "cogr-train status",
+    "cogr-train evaluate",
+    "cogr-ops wait --timeout 0",
+    "cogr-ops backlog -v",
+    "cogr-ops doctor --json",
+    "cogr-ops opensearch status",
+    "cogr-ops redis status --json",
+    "cogr-ops serve --host no.such.host.invalid",
+)
+QUICK = ("--set", "opensearch.timeout=1", "--set", "redis.timeout=1")
+NO_OPTIONS = ("doctor", "opensearch", "redis")
+
+
+def _options(line: str, *options: str) -> tuple[str, ...]:
+    return () if line.split()[1] in NO_OPTIONS else options
+
+
+@pytest.mark.parametrize("key", URLS)
+@pytest.mark.parametrize("where", ["file", "environment", "flag"])
+def test_a_password_in_a_url_is_shown_by_no_command_however_it_is_spelt(shop: Shop, key: str, where: str) -> None:
+    commands = ("cogr-index list -v", "cogr-ops wait --timeout 0", "cogr-ops doctor --json", "cogr-index list --json")
+    for at, user in enumerate(USERS):
+        url, flags = URLS[key].format(user.format(CANARY)), QUICK
+        lines = [*commands, *(("cogr-ops worker",) if refused(user) else ())]
+        line = lines[at % len(lines)]
+        with pytest.MonkeyPatch.context() as patch:
+            if where == "environment":
+                patch.setenv(f"COGR_{key.upper().replace('.', '__')}", url)
+            elif where == "flag":
+                flags = (*QUICK, "--set", f"{key}={url}")
+            else:
+                _write(shop, key, url)
+            ended = shop.run(line, *_options(line, *flags))
+            assert "Traceback" not in ended.err
+            assert ended.status in (0, 2, 3)
+
+
+def refused(user: str) -> bool:
+    """Whether a URL with this user can't be one, so that no command goes on with it."""
+    return any(sign in user for sign in "/#?[ ")
+
+
+def _write(shop: Shop, key: str, url: str) -> None:
+    table, _, name = key.rpartition(".")
+    head = f"[{table}]\n" if table else ""
+    data = '[dataset]\nloader = "jsonl"\npath = "data"\n'
+    line = f'{name} = "{url}"\n'
+    (shop.folder / "cogr.toml").write_text(f"{data}{head}{line}" if table else f"{line}{data}")
+
+
+@pytest.mark.parametrize("line", EVERY)
+def test_every_command_keeps_passwords_of_urls_well_formed_or_not(
+    shop: Shop, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for user in ("u:{}", "u:x/{}"):
+        for key in ("redis.url", "store", "generator.openai.base_url"):
+            monkeypatch.setenv(f"COGR_{key.upper().replace('.', '__')}", URLS[key].format(user.format(CANARY)))
+            ended = shop.run(line, *_options(line, *QUICK))
+            assert "Traceback" not in ended.err
+            assert ended.status in (0, 1, 2, 3)
+            monkeypatch.delenv(f"COGR_{key.upper().replace('.', '__')}")
+    monkeypatch.setenv("COGR_OPENSEARCH_URL", f"http://u:{CANARY}@127.0.0.1:1")
+    assert "Traceback" not in shop.run(line, *_options(line, *QUICK)).err
+    assert shop.files_are_clean() > 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--set", f"opensearch.password {CANARY}"),
+        ("--set", "opensearch.password", CANARY),
+        ("--set", "opensearch.password=", CANARY),
+        (f"--set=opensearch.password {CANARY}",),
+        (f"opensearch.password={CANARY}",),
+        ("--opensearch.password", CANARY),
+        (f"--opensearch.password={CANARY}",),
+        (f"--set-redis.url=redis://:{CANARY}@host",),
+        ("--set", f"opensearch.password:{CANARY}"),
+        ("--set", f"opensearch.password:{CANARY}=1"),
+        ("--set", f"{CANARY}"),
+        ("--backend", f"redis://:{CANARY}@host"),
+        ("-c", f"redis://:{CANARY}@host"),
+    ],
+)
+def test_a_mistyped_option_does_not_repeat_a_secret(shop: Shop, words: tuple[str, ...]) -> None:
+    for name in [name for name in os.environ if CANARY in os.environ[name]]:
+        os.environ.pop(name)
+    assert shop.run("cogr-index list", *words).status == 2
+
+
+def test_the_traceback_of_a_bug_has_no_secret(shop: Shop) -> None:
+    program = (
+        "import logging, typer; from cogr.settings import load_settings; from indexers import console\n"
+        "app = typer.Typer()\n"
+        "@app.command()\n"
+        "def bug():\n"
+        "    password = load_settings().opensearch.password.get_secret_value()\n"
+        "    logging.getLogger('library').warning('sent %s', password)\n"
+        "    raise ZeroDivisionError(password + '\\x1b[2J')\n"
+        "console.run(app)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=shop.folder)
+    clean([done.stdout, done.stderr])
+    assert done.returncode == 1
+    assert done.stderr.startswith("sent ...\n")
+    assert done.stderr.endswith("ZeroDivisionError: ...\\x1b[2J\n")
