@@ -7,6 +7,7 @@ Items are all that it takes. Empty cells are no values.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,11 @@ def read(folder: Path, builder: Builder) -> None:
     asked, judged = columns.queries, columns.labels
     if queries:
         sheet = _open(queries, builder, {"queries.id": asked.id, "queries.text": asked.text})
-        for place, record in _records(sheet, {asked.weight}, asked.updated):
+        for place, record in _records(sheet, asdict(asked).values(), {asked.weight}, asked.updated):
             add_query(builder, place, record)
     if labels:
         sheet = _open(labels, builder, {"labels.query": judged.query, "labels.item": judged.item})
-        for place, record in _records(sheet, {judged.grade}):
+        for place, record in _records(sheet, asdict(judged).values(), {judged.grade}):
             if not queries:
                 raise DataError(f"{folder} has no queries.csv: {QUERIES_ADVICE}.")
             add_label(builder, place, record)
@@ -51,10 +52,11 @@ def _read_items(folder: Path, builder: Builder) -> None:
         sheet.need(columns.title, "dataset.columns.title or .text")
     names = tuple(name for name in sheet.header if name)
     builder.has_fields(names, 0)
-    for place, record in _records(sheet, (), columns.updated):
+    wanted = columns.read() | {source for _, source in columns.sources(builder.options.fields)}
+    for place, record in _records(sheet, wanted, (), columns.updated):
         builder.has_fields(names)
-        # Without the column a title is no null, which jsonl would refuse, but blank, and counted.
-        add_item(builder, place, record if columns.title in record else {columns.title: "", **record})
+        record.setdefault(columns.title, "")  # an item without any text is blank, and counted
+        add_item(builder, place, record)
 
 
 def _open(path: Path, builder: Builder, needed: Mapping[str, str]) -> Sheet:
@@ -66,16 +68,17 @@ def _open(path: Path, builder: Builder, needed: Mapping[str, str]) -> Sheet:
     return sheet
 
 
-def _records(sheet: Sheet, numbers: Collection[str], updated: str = "") -> Iterator[tuple[Place, dict[str, Any]]]:
-    """Rows by column; cells without text are left out. Ids lose the white space around them, as every cell does."""
+def _records(
+    sheet: Sheet, wanted: Collection[str], numbers: Collection[str] = (), updated: str = ""
+) -> Iterator[tuple[Place, dict[str, Any]]]:
+    """The wanted columns, row by row; cells without text are left out, and the others lose the white space around them."""
+    read = [(name, at) for at, name in enumerate(sheet.header) if name and name in wanted]
     for place, row in sheet.rows():
-        record: dict[str, Any] = {
-            name: cell for name, text in zip(sheet.header, row, strict=True) if (cell := text.strip()) and name
-        }
+        record: dict[str, Any] = {name: cell for name, at in read if (cell := row[at].strip())}
         for name in numbers:
             if name in record:
                 record[name] = parse_number(record[name], name, place)
-        if record.get(updated, "").isdecimal():
+        if updated in record and record[updated].isdecimal():
             record[updated] = int(record[updated])  # seconds since 1970
         yield place, record
 
