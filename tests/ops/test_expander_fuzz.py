@@ -14,7 +14,7 @@ import schemathesis
 from hypothesis import HealthCheck, given, settings
 from schemathesis.checks import not_a_server_error
 
-from cogr.keywords import normalise
+from cogr.keywords import self_keyword
 from tests.indexers.hostile_texts import hostile
 from tests.ops.broken_servers import broken
 from tests.ops.expander_worlds import Running, running, serve_pair, wait_for, workspace
@@ -48,7 +48,7 @@ def test_no_request_of_the_openapi_is_a_server_error(shop: Running) -> None:
 
 
 def expanded(expander: Running, seed: int, count: int) -> None:
-    """Hostile queries in batches: each is its own keyword in its own clause, as it is after normalising."""
+    """Hostile queries in batches: each is its own keyword in its own clause, as an own text is spelled."""
     texts = list(hostile(seed, count))
     for start in range(0, count, 50):
         batch = texts[start : start + 50]
@@ -56,7 +56,7 @@ def expanded(expander: Running, seed: int, count: int) -> None:
         # A batch of long ones may be over the limit of a body.
         assert answer.status_code in (200, 413)
         for text, one in zip(batch, answer.json().get("answers", ()), strict=False):
-            own = normalise(text)
+            own = self_keyword(text)
             assert one["keywords"][:1] == ([own] if own else [])
             queries = [part["match"]["keywords"]["query"] for part in one["clause"].get("bool", {}).get("should", ())]
             assert queries == one["keywords"]

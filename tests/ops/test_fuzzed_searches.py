@@ -13,7 +13,7 @@ from itertools import islice
 import httpx
 import pytest
 
-from cogr.keywords import normalise
+from cogr.keywords import self_keyword
 from cogr.mirror import Mirror
 from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Row, open_snapshot
@@ -48,7 +48,7 @@ class Shop:
         headers = {"content-type": "application/x-ndjson"}
         found = self.opensearch.post("/_msearch/template", content=body, headers=headers).json()["responses"]
         for text, one, response in zip(texts, expanded["answers"], found, strict=True):
-            own = normalise(text)
+            own = self_keyword(text)
             assert one["keywords"][:1] == ([own] if own else []), text
             assert response["status"] == 200, text
             assert response["hits"]["total"]["value"] == self.mirror.count(one["keywords"]), text
@@ -68,7 +68,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory, opensearch: OpenSearchSetting
     patient = ("serving.deadline=60", "serving.index_timeout=60", "serving.max_query_chars=20000")
     cluster = (f"opensearch.url={opensearch.url}", f"opensearch.prefix={prefix}", "serving.max_body_bytes=10000000")
     opened = workspace(tmp_path_factory.mktemp("fuzz"), *cluster, *patient)
-    texts = dict.fromkeys(word for text in hostile(1, KNOWN) if (word := normalise(text)))
+    texts = dict.fromkeys(word for text in hostile(1, KNOWN) if (word := self_keyword(text)))
     items = [Row(f"i{number}", f"Item {number}", (word,)) for number, word in enumerate(texts)]
     queries = [Row(f"h{number}", word, ("sofa",)) for number, word in enumerate(texts) if number % 2]
     item, _ = serve_pair(opened, [*ITEMS, *items], [*QUERIES, *queries])
