@@ -66,15 +66,26 @@ def test_a_broken_beginning_can_be_written_again_and_its_rounds_stay(copied: Sho
     assert len(create(copied.workspace()).state().finished) == 2
 
 
-@pytest.mark.parametrize("output", ["runs/../../precious", "../../precious", "runs/main/models/..", "item-r001-x"])
-def test_a_state_that_names_something_else_is_refused(copied: Shop, output: str) -> None:
-    run = run_of(copied)
-    state = run.state()
-    name = state.rounds[1].model("item") if output.startswith("runs") else state.rounds[1].items
+def rename(run: Run, name: str, output: str) -> None:
+    """Have the state say that something else was written."""
     path = "runs/main/state.json"
     run.store.write(path, run.store.read(path).replace(name.encode(), output.encode()))
-    with pytest.raises(TrainingError, match="no model or snapshot of this store"):
+
+
+@pytest.mark.parametrize("output", ["runs/../../precious", "runs/main/models/.."])
+def test_a_state_that_names_a_model_elsewhere_is_refused(copied: Shop, output: str) -> None:
+    run = run_of(copied)
+    rename(run, run.state().rounds[1].model("item"), output)
+    with pytest.raises(TrainingError, match="no model of this store"):
         run.state()
+
+
+@pytest.mark.parametrize("output", ["../../precious", "item-r001-x", "/etc"])
+def test_a_state_that_names_no_snapshot_goes_back(copied: Shop, output: str) -> None:
+    driver = copied.driver()
+    rename(driver.run, driver.run.state().rounds[1].items, output)
+    driver.sft()
+    assert any("has no snapshot" in said and "Going back to round 1, accept-items" in said for said in copied.said)
 
 
 def test_broken_targets_are_made_again_while_they_are_needed(copied: Shop) -> None:

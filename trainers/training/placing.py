@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 from cogr.errors import TrainingError
-from cogr.snapshots import ID
 from cogr.store import Store
 from trainers.training.state import Round, StageRecord, State
 
@@ -37,24 +36,13 @@ def _round(store: Store, runs: list[str], round_: Round) -> Round:
 def _stage(store: Store, runs: list[str], record: StageRecord) -> StageRecord:
     output = record.output
     if not output.startswith("runs/"):
-        _check(record)
-        return record
+        return record  # A snapshot, a model's name, or nothing: whoever opens it looks.
     found = _MODEL.fullmatch(output)
     if found is None:
-        raise _strange(record)
+        raise TrainingError(
+            f"The run's state says that {record.name} wrote {output!r}, which is no model of this store; restore the state."
+        )
     if store.exists(output):
         return record
     moved = (f"runs/{run}/{found[1]}" for run in runs)
     return record.model_copy(update={"output": next(filter(store.exists, moved), output)})
-
-
-def _check(record: StageRecord) -> None:
-    """All but the first stage, whose output may be any model's name, write models below `runs/`, snapshots, or nothing."""
-    if record.name != "targets" and record.output and not ID.fullmatch(record.output):
-        raise _strange(record)
-
-
-def _strange(record: StageRecord) -> TrainingError:
-    return TrainingError(
-        f"The run's state says that {record.name} wrote {record.output!r}, which is no model or snapshot of this store; restore it."
-    )
