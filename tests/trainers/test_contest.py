@@ -228,6 +228,6 @@ def test_a_run_needs_no_init_and_says_how_far_it_is_what_is_best_and_what_serves
     assert cogr_train("publish", "sft", "--no-gate", *asked, "--json").json["serves"] == "sft"
     assert note not in cogr_train("evaluate", *asked, "--split", "dev").err
     assert cogr_train("status", *asked, "--json").json["best_on_dev"] == "statistical"
-    more = cogr_train("round", *asked)
+    more = cogr_train("run", "--rounds", "1", *asked)
     assert "Serves now: sft." in more.out
     assert f"Next: cogr-train publish -c {config}" in more.err

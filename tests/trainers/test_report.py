@@ -89,6 +89,25 @@ def test_figures_of_the_page_are_those_of_the_run(tmp_path: Path) -> None:
     assert sum(item.words.values()) == len(words)
 
 
+def test_it_opens_with_bm25_and_statistical_beside_the_trained_pairs(tmp_path: Path) -> None:
+    workspace, run = whole_run(tmp_path)
+    facts = gather(workspace, run)
+    assert facts.rivals is not None
+    assert facts.rivals.statistical is not None
+    assert facts.choice is not None
+    page = Page(render(facts))
+    text = " ".join(page.text.split())
+    rivals = {"bm25": facts.rivals.bm25["test"], "statistical": facts.rivals.statistical.figures["test"]}
+    opening = text[: text.index("Retrieval F1 after each stage")]
+    for name, figures in rivals.items():
+        shown = " ".join(f"{figures[measure]:.3f}" for measure in ("p", "r", "f1", "f1_se"))
+        assert f"{name} {shown}" in opening
+    assert f"What should serve is {facts.choice.chosen.name}: F1 0." in opening
+    assert opening.index("What it is compared with") < opening.index("test F1")
+    # And once more among the rounds.
+    assert text.count(f"{rivals['bm25']['p']:.3f} {rivals['bm25']['r']:.3f} {rivals['bm25']['f1']:.3f}") == 2
+
+
 def test_the_file_needs_nothing_and_runs_nothing(told: Page) -> None:
     assert "script" not in told.tags
     assert [value for name, value in told.attributes if name in ("src", "href", "xlink:href", "action")] == ["data:,"]
