@@ -206,6 +206,7 @@ class Store:
     def _replacing_local(self, path: str) -> Iterator[IO[bytes]]:
         target = Path(self.full(path))
         target.parent.mkdir(parents=True, exist_ok=True)
+        require_file(target)
         temporary = target.parent / f".tmp-{uuid.uuid4().hex}"
         try:
             with temporary.open("wb") as file:
@@ -294,6 +295,12 @@ def _client_errors() -> tuple[type[Exception], ...]:
 
 def _first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+def require_file(path: Path) -> None:
+    """Raises StorageError where something is that a file must not replace: a device such as /dev/null, a pipe, a folder."""
+    if path.exists() and not path.is_file():
+        raise StorageError(f"Can't write to {path}: it is no file; name another.")
 
 
 def _remove_unless_written(file: Path) -> bool:

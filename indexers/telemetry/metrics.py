@@ -27,7 +27,7 @@ from prometheus_client import (
 )
 
 from cogr.errors import SettingsError
-from cogr.store import storage_errors
+from cogr.store import require_file, storage_errors
 from cogr.telemetry_settings import MetricsSettings
 
 REGISTRY = CollectorRegistry()
@@ -183,4 +183,6 @@ def write(settings: MetricsSettings) -> None:
     path = Path(settings.file)
     with storage_errors(settings.file):
         path.parent.mkdir(parents=True, exist_ok=True)
+        # It is replaced by a rename.
+        require_file(path)
         write_to_textfile(str(path), REGISTRY)

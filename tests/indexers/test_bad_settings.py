@@ -207,4 +207,12 @@ def test_folders_and_files_in_one_anothers_place_are_one_sentence(shop: Path, co
     refused(cogr_index("list", "--set", "opensearch.ca_file=folder", *cluster), "opensearch.ca_file")
     refused(cogr_index("rebuild", "--side", "item", "--set", "dataset.path=file"), "file")
     wrote = cogr_index("rebuild", "--side", "item", "--generator", "extractive", "--set", "metrics.file=folder")
-    assert (wrote.status, wrote.sentence) == (2, "Can't write to folder: it is a folder; name a file.")
+    assert (wrote.status, wrote.sentence) == (2, "Can't write to folder: it is no file; name another.")
+
+
+def test_a_device_or_a_pipe_is_not_replaced_by_a_file(shop: Path, cogr_index: Command) -> None:
+    os.mkfifo(shop / "pipe")
+    wrote = cogr_index("rebuild", "--side", "item", "--generator", "extractive", "--set", "metrics.file=pipe")
+    assert (wrote.status, wrote.sentence) == (2, "Can't write to pipe: it is no file; name another.")
+    refused(cogr_index("export", "pipe"), "it is no file; name another.")
+    assert (shop / "pipe").is_fifo()

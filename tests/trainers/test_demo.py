@@ -141,10 +141,10 @@ def test_item_text_is_never_markup_nor_control() -> None:
     changed = Changed("item", "i", "[i]Title \x1b", ["[red]new"], ["old\x1b"], [])
     results(out, Ended([], CHOICE, [changed], [(found, {"a"})]))
     text = out.file.getvalue()  # type: ignore[attr-defined]
-    assert "[red]Sofa[/red]  [31m :smile: [link=http://x]" in text
+    assert r"[red]Sofa[/red] \x1b[31m :smile: [link=http://x]" in text
     assert '"[u]sofa" finds 1 items' in text
     assert "[b]sofa" in text
-    assert "item [i]Title  \n  + [red]new\n  - old \n" in text
+    assert "item [i]Title \\x1b\n  + [red]new\n  - old\\x1b\n" in text
     assert "extractive -> statistical" in text
     assert "statistical serves: the best pair on dev, F1 0.700 on 32 dev queries." in text
     assert "\x1b" not in text
