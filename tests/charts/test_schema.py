@@ -19,7 +19,7 @@ from tests.charts.conftest import CHART, ROOT
 SCHEMA = json.loads((CHART / "values.schema.json").read_text("utf-8"))
 FREE = {
     # What Kubernetes itself defines, and maps of names of one's own.
-    "strings", "objects", "requests", "limits", "affinity", "parentRefs", "extraEnv", "extraObjects", "global", "accidents", "field_types",
+    "strings", "objects", "requests", "limits", "affinity", "parentRefs", "extraEnv", "extraObjects", "global", "accidents", "field_types", "fields",
 }  # fmt: skip
 
 TYPES = {str: "string", bool: "bool", int: "int", float: "float", list: "list", dict: "object"}
