@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from trainers.training.contest import Contender, choose
 from trainers.training.driver import Driver
 from trainers.training.holdout import LEAST, by_hash, judged_by, with_dev
 from trainers.training.launching import Launcher
-from trainers.training.rivals import known_rivals
+from trainers.training.rivals import Rivals, known_rivals
 from trainers.training.runs import create
 
 GATED = ("training.gate.on=true", "dataset.dev_share=0")
@@ -158,6 +159,13 @@ def test_rivals_are_measured_once_and_again_where_their_snapshots_are_gone(run: 
     run.driver.choice()
     run.driver.choice()
     assert run.said.count("measuring bm25 and statistical beside the rounds") == 1
+    # What no other data will mend is not tried again.
+    other = replace(known_rivals(run.told.run) or Rivals(), statistical=None, left_out={"statistical": "too few"})
+    kept = run.told.workspace.store.read(f"{run.told.run.path}/rivals.json")
+    run.told.workspace.store.write_json(f"{run.told.run.path}/rivals.json", asdict(other))
+    run.driver.choice()
+    assert known_rivals(run.told.run) == other
+    run.told.workspace.store.write(f"{run.told.run.path}/rivals.json", kept)
     beside = known_rivals(run.told.run)
     assert beside is not None
     assert beside.statistical is not None

@@ -1,6 +1,6 @@
 """The driver of a run: checks, locks, starts one process a stage, and goes on where a run was stopped.
 
-It holds no model and no data in memory for the stages: each reads the run folder anew and replaces the state when it is done.
+It holds no model and nothing in memory for the stages: each reads the run folder anew and replaces the state when it is done.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ Measured once a run, on the queries that nothing is trained on, and kept in its 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
 from typing import Any
 
 from cogr.errors import GeneratorError, MissingExtraError, SnapshotError
@@ -33,11 +34,13 @@ class Rivals:
         bm25: split -> figures of BM25.
         statistical: the pair of that generator; None where it is left out.
         left_out: name -> why there are no figures.
+        extra_missing: that is because the extra `statistical` was not installed.
     """
 
     bm25: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     statistical: Contender | None = None
     left_out: Mapping[str, str] = field(default_factory=dict)
+    extra_missing: bool = False
 
 
 def known_rivals(run: Run) -> Rivals | None:
@@ -47,39 +50,37 @@ def known_rivals(run: Run) -> Rivals | None:
         return None
     kept = run.store.read_json(path)
     pair = kept["statistical"]
-    return Rivals(kept["bm25"], None if pair is None else Contender(**pair), kept["left_out"])
+    return Rivals(**{**kept, "statistical": None if pair is None else Contender(**pair)})
 
 
 def rivals(workspace: Workspace, run: Run, say: Say) -> Rivals:
-    """The rivals of a run, measured now where they are not known.
+    """The rivals of a run, measured now where they are not known, and where the extra was missing and is not any more.
 
     Args:
         workspace: with the run's own data and dev split.
     """
     known = known_rivals(run)
-    if known is not None and not known.left_out and _is_there(workspace, known.statistical):
+    if known is not None and not (known.extra_missing and _installed()) and _is_there(workspace, known.statistical):
         return known
-    left_out: dict[str, str] = {}
-    bm25: dict[str, Mapping[str, Any]] = {}
-    statistical = None
-    if known is None:
-        say("measuring bm25 and statistical beside the rounds")
-    try:
-        bm25 = _bm25(workspace)
-        statistical = _statistical(workspace)
-    except (MissingExtraError, GeneratorError) as error:
-        left_out = dict.fromkeys(("bm25", STATISTICAL) if not bm25 else (STATISTICAL,), str(error))
-        if known is None:
-            say(f"{' and '.join(left_out)}: not measured. {error}")
-    found = Rivals(bm25, statistical, left_out)
-    _keep(run, found)
+    say("measuring bm25 and statistical beside the rounds")
+    found = _measured(workspace, say)
+    run.store.write_json(f"{run.path}/rivals.json", asdict(found))
     return found
 
 
-def _keep(run: Run, found: Rivals) -> None:
-    pair = None if found.statistical is None else vars(found.statistical)
-    kept = {"bm25": found.bm25, "statistical": pair, "left_out": found.left_out}
-    run.store.write_json(f"{run.path}/rivals.json", kept)
+def _measured(workspace: Workspace, say: Say) -> Rivals:
+    bm25: dict[str, Mapping[str, Any]] = {}
+    try:
+        bm25 = _bm25(workspace)
+        return Rivals(bm25, _statistical(workspace))
+    except (MissingExtraError, GeneratorError) as error:
+        left_out = dict.fromkeys([STATISTICAL] if bm25 else ["bm25", STATISTICAL], str(error))
+        say(f"{' and '.join(left_out)}: not measured. {error}")
+        return Rivals(bm25, None, left_out, isinstance(error, MissingExtraError))
+
+
+def _installed() -> bool:
+    return all(find_spec(package) for package in ("bm25s", "lightgbm"))
 
 
 def _is_there(workspace: Workspace, pair: Contender | None) -> bool:
