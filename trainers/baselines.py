@@ -37,8 +37,11 @@ class Baseline:
     cutoff: int | None = None
 
 
-def bm25(dataset: Dataset, split: Split) -> Baseline:
+def bm25(dataset: Dataset, split: Split, cutoff: int | None = None) -> Baseline:
     """BM25 (bm25s, English stems), its sets cut at the number of items that maximises macro F1 on the training queries.
+
+    Args:
+        cutoff: that number, where it is known already.
 
     Raises DataError when the split or the training split is empty, MissingExtraError without the extra `statistical`.
     """
@@ -48,8 +51,9 @@ def bm25(dataset: Dataset, split: Split) -> Baseline:
     def rank(queries: Sequence[Query]) -> dict[str, list[str]]:
         return {query.id: [item.id for item, _ in lexical.rank(query.text, LONGEST)] for query in queries}
 
-    relevant = {query.id: dataset.relevant[query.id] for query in train}
-    cutoff = sweep_cutoff(rank(train), relevant, {query.id: query.weight for query in train}).k
+    if cutoff is None:
+        relevant = {query.id: dataset.relevant[query.id] for query in train}
+        cutoff = sweep_cutoff(rank(train), relevant, {query.id: query.weight for query in train}).k
     rankings = rank(asked)
     return Baseline("bm25", {id_: ids[:cutoff] for id_, ids in rankings.items()}, rankings, cutoff)
 

@@ -25,14 +25,14 @@ def _row(dataset: Dataset, split: Split, make: Callable[[], baselines.Baseline])
     return {**row, "cutoff": found.cutoff, "sets": cut}
 
 
-def bm25_row(dataset: Dataset, split: Split) -> dict[str, Any]:
+def bm25_row(dataset: Dataset, split: Split, cutoff: int | None = None) -> dict[str, Any]:
     """BM25 over titles and texts: rank metrics of its whole rankings, P, R and F1 of their best items.
 
-    How many, one number for all queries, is what maximises F1 on the training queries.
+    How many, one number for all queries, is what maximises F1 on the training queries; `cutoff`, where it is known already.
 
     Raises DataError when the split or the training split is empty, MissingExtraError without the extra `statistical`.
     """
-    return _row(dataset, split, lambda: baselines.bm25(dataset, split))
+    return _row(dataset, split, lambda: baselines.bm25(dataset, split, cutoff))
 
 
 def exact_cut_row(workspace: Workspace, split: Split) -> dict[str, Any]:

@@ -86,7 +86,13 @@ def test_the_exact_cut_has_a_cutoff_for_each_query(dataset: Dataset) -> None:
 
 def test_an_empty_split_is_refused(dataset: Dataset) -> None:
     with pytest.raises(DataError, match="dev"):
-        bm25(dataset, "dev")
+        bm25(replace(dataset, queries={**dataset.queries, "dev": ()}), "dev")
+
+
+def test_a_cutoff_that_is_known_is_taken(dataset: Dataset) -> None:
+    found = bm25(dataset, "dev")
+    assert bm25(dataset, "dev", found.cutoff) == found
+    assert bm25(dataset, "dev", 3).runs == {id_: ids[:3] for id_, ids in found.rankings.items()}
 
 
 @pytest.mark.slow

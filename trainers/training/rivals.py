@@ -98,8 +98,13 @@ def _splits(workspace: Workspace) -> list[Split]:
 
 
 def _bm25(workspace: Workspace) -> dict[str, Mapping[str, Any]]:
-    sizes = workspace.dataset.queries
-    return {split: {**bm25_row(workspace.dataset, split), "queries": len(sizes[split])} for split in _splits(workspace)}
+    found: dict[str, Mapping[str, Any]] = {}
+    cutoff = None
+    for split in _splits(workspace):
+        row = bm25_row(workspace.dataset, split, cutoff)
+        cutoff = row["cutoff"]
+        found[split] = {**row, "queries": len(workspace.dataset.queries[split])}
+    return found
 
 
 def _statistical(workspace: Workspace) -> Contender:
