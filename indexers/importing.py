@@ -122,7 +122,7 @@ def _extra(record: dict[str, Any], place: Place) -> str:
         fields = parse_json(fields, place)
     if not isinstance(fields, dict):
         raise DataError(f"{place}: 'fields' is no object; write one, such as {{\"price\": 9.5}}, or leave it out.")
-    return fields_as_json(fields, fields, place)
+    return fields_as_json(fields, ((name, name) for name in fields), place)
 
 
 def _given(record: dict[str, Any], place: Place) -> list[str]:

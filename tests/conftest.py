@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 import uuid
 from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 
+from cogr import printable
 from cogr.errors import CogrError
 from cogr.fleet_settings import RedisSettings
 from cogr.settings import OpenSearchSettings
@@ -27,6 +30,18 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 def _no_width() -> None:
     """Tables are as wide as for a pipe; pytest-xdist names the width of its terminal to the processes of tests."""
     os.environ.pop("COLUMNS", None)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _activated() -> None:
+    """The environment's programs are on the PATH, as a user has them: next-step lines name them without a folder."""
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process remembers the secrets of its settings to mask them; a test's are not the next one's."""
+    monkeypatch.setattr(printable, "_learned", set())
 
 
 def _node(version: str, *, security: bool = False) -> Iterator[OpenSearchSettings]:

@@ -89,7 +89,7 @@ def raw_line(line: bytes) -> Callable[[Path], None]:
         (raw_line(b"{no json"), "items.jsonl, line 5"),
         (raw_line(b'{"id": "x", "title": "\\ud800"}'), "items.jsonl, line 5"),
         (raw_line(b'{"id": "x", "title": "\xff"}'), "items.jsonl, line 5"),
-        (data_with([*ITEMS, ITEMS[0]]), "'a'"),
+        (data_with([*ITEMS, {**ITEMS[0], "title": "another"}]), "'a'"),
         (data_with(labels=[*LABELS, {"query": "q1", "item": "zz", "grade": 1}]), "zz"),
         (data_with(labels=[{"query": "q1", "item": "a", "grade": 0}]), "relevant"),
     ],

@@ -88,11 +88,11 @@ def test_one_of_two_coordinators_is_refused_and_takes_over_after_a_release(store
 @pytest.mark.parametrize("how", HARMS)
 def test_a_damaged_lease_keeps_nobody_out(store: Store, how: str) -> None:
     for number in range(10):
-        acquire(store, "item", "rebuild", 5.0, alone_here=True).release()
+        acquire(store, right_to_rebuild("item"), "rebuild", 5.0, alone_here=True).release()
         (name,) = store.list("fleet/item/lease")
         if Path(store.url).is_dir():
             damage(Path(store.url) / "fleet/item/lease" / name, how, random.Random(number))
-    acquire(store, "item", "rebuild", 5.0, alone_here=True).release()
+    acquire(store, right_to_rebuild("item"), "rebuild", 5.0, alone_here=True).release()
 
 
 def test_a_silent_holder_is_replaced_and_notices(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

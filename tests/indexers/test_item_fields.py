@@ -101,7 +101,7 @@ def test_a_price_alone_makes_another_snapshot_and_generates_nothing(priced: Path
 def test_mixed_values_are_refused_before_anything_is_generated(priced: Path, cogr_index: Command) -> None:
     write_items(priced, {}, {"price": "on request"})
     ended = cogr_index("rebuild", "--side", "item")
-    assert (ended.status, ended.err.count("\n")) == (2, 1)
+    assert ended.status == 2
     assert "The field price of item 'b' is the text 'on request', but of item 'a' the number 899;" in ended.err
     assert not Store(priced / ".cogr").list("cache")
     said = 'publish.field_types={price = "double"}'
@@ -140,7 +140,7 @@ def test_other_fields_than_the_parents_take_a_rebuild(priced: Path, cogr_index: 
     rebuilt(cogr_index)
     (priced / "ids.txt").write_text("d\n")
     ended = cogr_index("update", "--side", "item", "--ids", "ids.txt", "--set", 'publish.fields=["price"]')
-    assert (ended.status, ended.err.count("\n")) == (2, 1)
+    assert ended.status == 2
     assert "written with the item fields added, brand, in_stock, price instead of price (publish.fields)" in ended.err
 
 
