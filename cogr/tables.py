@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,17 @@ def sound(value: Any) -> Any:
         _check_text(value.get_secret_value(), _CONTROLS | set("\t\n\r"))
     if isinstance(value, str):
         _check_text(value, _CONTROLS)
+    for inner in _members(value):
+        sound(inner)
     if isinstance(value, int) and abs(value) > _LARGEST:
         raise ValueError(f"input should be at most {_LARGEST}")
     return value
+
+
+def _members(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return (*value.keys(), *value.values())
+    return value if isinstance(value, tuple) else ()
 
 
 def usable_path(value: str | None) -> str | None:

@@ -28,7 +28,7 @@ from indexers.fleet.records import Record
 
 log = logging.getLogger(__name__)
 
-CATALOGUE_SECONDS = 5.0
+CATALOGUE_SECONDS = 10.0
 """How long who switches a catalogue may be silent: what is held so takes seconds, and nobody should wait for the dead."""
 PATIENCE = 300.0
 """Seconds to wait for one who switches a catalogue and is alive."""

@@ -15,6 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from schemathesis.checks import not_a_server_error
 
 from cogr.keywords import self_keyword
+from cogr.telemetry_settings import LogSettings
+from indexers.telemetry.logs import PACKAGES, configure
 from tests.indexers.hostile_texts import hostile
 from tests.ops.broken_servers import broken
 from tests.ops.expander_worlds import Running, running, serve_pair, wait_for, workspace
@@ -81,7 +83,9 @@ CANARY = "zebra-canary-5417"
 
 def test_secrets_and_queries_stay_inside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Everything fails while the most is logged; no secret and no query is in log, answers of refusals, or metrics."""
-    caplog.set_level(logging.DEBUG)
+    configure(LogSettings())  # A command of another test may have left JSON logs, which go no further.
+    for name in ("", *PACKAGES):
+        caplog.set_level(logging.DEBUG, name or None)
     secret = "very-secret-4711"
     with broken("noise") as redis, broken("wrong json") as model:
         overrides = (

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from cogr.errors import SettingsError
 from cogr.fleet_settings import RedisSettings
+from cogr.keywords import NORMALISER
 from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Row, open_snapshot
 from indexers.backends.opensearch.client import Cluster
@@ -52,7 +53,7 @@ def test_an_answer_is_cached_under_its_pair(tmp_path: Path, valkey: RedisSetting
         first = wait_for(lambda: (found := expander.expand("green couch"))["source"] != "none" and found)
         again = wait_for(lambda: (found := expander.expand("green couch"))["source"] == "cache" and found)
         assert first["keywords"] == again["keywords"] == ["green couch", "sofa", "couch"]
-        assert f"{prefix}:expand:{ids[0]}:{ids[1]}:cogr-1:green couch" in keys(valkey, prefix)
+        assert f"{prefix}:expand:{ids[0]}:{ids[1]}:{NORMALISER}:green couch" in keys(valkey, prefix)
         many = expander.client.post("/expand", json={"queries": ["green couch", "reading light"]}).json()
         assert [answer["source"] for answer in many["answers"]] == ["cache", "index"]
 
@@ -71,7 +72,7 @@ def test_keys_hide_queries_when_told(tmp_path: Path, valkey: RedisSettings, pref
 def test_rubbish_in_the_cache_is_no_answer(tmp_path: Path, valkey: RedisSettings, prefix: str, rubbish: bytes) -> None:
     opened = with_valkey(tmp_path, valkey, prefix)
     ids = serve_pair(opened)
-    redis.Redis.from_url(str(valkey.url)).set(f"{prefix}:expand:{ids[0]}:{ids[1]}:cogr-1:green couch", rubbish)
+    redis.Redis.from_url(str(valkey.url)).set(f"{prefix}:expand:{ids[0]}:{ids[1]}:{NORMALISER}:green couch", rubbish)
     with running(opened) as expander:
         answer = wait_for(lambda: (found := expander.expand("green couch"))["source"] != "none" and found)
         assert answer["source"] == "index"
@@ -84,7 +85,7 @@ def test_what_others_cached_is_normalised_and_no_more_than_the_budget(
     ids = serve_pair(opened)
     budget = open_snapshot(opened.store, ids[1]).manifest.k_max
     words = [" SOFA. ", "\u202esofa", "", "?!", "green couch", *(f"word {number}" for number in range(2000))]
-    key = f"{prefix}:expand:{ids[0]}:{ids[1]}:cogr-1:green couch"
+    key = f"{prefix}:expand:{ids[0]}:{ids[1]}:{NORMALISER}:green couch"
     redis.Redis.from_url(str(valkey.url)).set(key, json.dumps(words))
     with running(opened) as expander:
         wait_for(lambda: expander.parts.follower.pair.matches)

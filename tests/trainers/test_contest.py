@@ -18,6 +18,7 @@ from tests.trainers.shop import write_shop
 from trainers.training import waiting
 from trainers.training.contest import Contender, choose
 from trainers.training.driver import Driver
+from trainers.training.forking import Forker
 from trainers.training.holdout import LEAST, by_hash, judged_by, with_dev
 from trainers.training.launching import Launcher
 from trainers.training.rivals import Rivals, known_rivals
@@ -209,8 +210,10 @@ def test_a_stage_without_steps_is_heard_of_while_it_lasts(monkeypatch: pytest.Mo
 @pytest.mark.model
 @pytest.mark.timeout(600)
 def test_a_run_needs_no_init_and_says_how_far_it_is_what_is_best_and_what_serves(
-    tmp_path: Path, cogr_train: Command
+    tmp_path: Path, cogr_train: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Stages are forked from a process that writes where standard error was when it was started: not in another test.
+    monkeypatch.setattr("trainers.training.launching._FORKER", Forker())
     config = without_dev(tmp_path)
     asked = ("-c", config, *(part for setting in GATED for part in ("--set", setting)))
     ended = cogr_train("run", "--rounds", "1", *asked)
