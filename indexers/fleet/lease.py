@@ -28,7 +28,7 @@ from indexers.fleet.records import Record
 
 log = logging.getLogger(__name__)
 
-CATALOGUE_SECONDS = 10.0
+CATALOGUE_SECONDS = 5.0
 """How long who switches a catalogue may be silent: what is held so takes seconds, and nobody should wait for the dead."""
 PATIENCE = 300.0
 """Seconds to wait for one who switches a catalogue and is alive."""
@@ -90,18 +90,16 @@ def read_lease(store: Store, side: Side) -> Holding | None:
 
 
 def _latest(store: Store, right: Right) -> Holding | None:
-    names = _names(store, right)
-    while names:
-        name = names.pop()
+    """The lease of the latest term, which its name says: what is in a damaged file counts for nothing."""
+    while names := _names(store, right):
+        term = int(names[-1].removesuffix(".json"))
         try:
-            return Holding.model_validate_json(store.read(f"{right.folder}/{name}"))
+            return Holding.model_validate_json(store.read(right.path(term))).model_copy(update={"term": term})
         except FileNotFoundError:
-            continue
+            continue  # A later holder has removed it meanwhile.
         except ValidationError:
             # Created by a holder that died before its first byte came through: nobody holds it.
-            return Holding(
-                term=int(name.split(".")[0]), holder="", host="", since=0, renewed=0, seconds=0, released=True
-            )
+            return Holding(term=term, holder="", host="", since=0, renewed=0, seconds=0, released=True)
     return None
 
 
@@ -232,10 +230,12 @@ def acquire(store: Store, right: Right, doing: str, seconds: float, *, alone_her
     latest = _latest(store, right)
     if latest is not None and not latest.released and not (alone_here and latest.host == socket.gethostname()):
         _wait_for_silence(store, right, latest, doing)
+    # The term after the one that was looked at: of two who looked at once, one finds that its file is there.
+    term = latest.term + 1 if latest else 1
     now = time.time()
     holder = f"process {os.getpid()} on {socket.gethostname()} ({doing})"
     holding = Holding(
-        term=_last_term(store, right) + 1,
+        term=term,
         holder=holder,
         host=socket.gethostname(),
         since=now,
@@ -272,11 +272,6 @@ def _refuse(held: Holding, right: Right, doing: str, store: Store) -> None:
         f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(held.since))}; {right.advice}. If it is "
         f"dead, this command works {held.seconds:g} s after its last sign of life."
     )
-
-
-def _last_term(store: Store, right: Right) -> int:
-    """By the names of the files: what a damaged one says counts for nothing, but its name is taken."""
-    return max((int(name[:-5]) for name in _names(store, right)), default=0)
 
 
 def _names(store: Store, right: Right) -> list[str]:
