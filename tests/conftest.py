@@ -14,6 +14,7 @@ from cogr import printable
 from cogr.errors import CogrError
 from cogr.fleet_settings import RedisSettings
 from cogr.settings import OpenSearchSettings
+from indexers.telemetry import traces
 from ops.servers import valkey as valkey_servers
 from ops.servers.opensearch import Wanted, connection, reap_orphans, start, stop
 
@@ -42,6 +43,13 @@ def _activated() -> None:
 def _nothing_learned(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process remembers the secrets of its settings to mask them; a test's are not the next one's."""
     monkeypatch.setattr(printable, "_learned", set())
+
+
+@pytest.fixture(autouse=True)
+def _traced_alone() -> Iterator[None]:
+    """Traces that a test's command began to send, to a collector that may not be there, end with the test."""
+    yield
+    traces.stop()
 
 
 def _node(version: str, *, security: bool = False) -> Iterator[OpenSearchSettings]:
