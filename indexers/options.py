@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 ConfigOption = Annotated[
     Path | None,
-    typer.Option("-c", "--config", help="Configuration file; ./cogr.toml by default.", show_default=False),
+    # Whether it can be read is said by who reads it, in our words.
+    typer.Option(
+        "-c", "--config", help="Configuration file; ./cogr.toml by default.", show_default=False, readable=False
+    ),
 ]
 SetOption = Annotated[
     list[str] | None,
