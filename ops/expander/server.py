@@ -3,12 +3,14 @@
 It speaks HTTP/1.1 alone and takes a request that offers another protocol as if it had not (RFC 9110, section 7.8): Java's HttpClient
 offers HTTP/2 with each request, curl by --http2. A head that takes too long and a connection that says nothing are closed, and no
 more connections are accepted than there are descriptors for: the kernel keeps the others until one is over. The body's time is the
-door's business.
+door's business. It ends in bounded time: Granian waits for connections without end, and now and then for one that it forgot
+to tell that it ends.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import resource
 import socket
 from collections.abc import Callable
@@ -22,10 +24,14 @@ from granian.server.embed import Server
 from cogr.errors import ServiceError
 from cogr.serving_settings import ServingSettings
 
+log = logging.getLogger(__name__)
+
 HEAD_BYTES = 16_384
 """Largest head; over it 431."""
 CONNECTIONS = 10_000
 """Most connections at once, where there are descriptors for so many."""
+GRACE = 10.0
+"""Seconds that connections under way have once it is told to end; beyond them they are cut."""
 _DESCRIPTORS = 65_536
 _WAITING = 2048
 """Connections that the kernel keeps for later."""
@@ -66,12 +72,17 @@ async def serve(
     Raises:
         ServiceError: it ended by itself; the log says why.
     """
-    ended = asyncio.Event()
-    server = Server(
+    async with app.router.lifespan_context(app):
+        await _serve(_server(app, address, settings), address, begun)
+
+
+def _server(app: FastAPI, address: tuple[str, int], settings: ServingSettings) -> Server:
+    return Server(
         app,
         address=address[0],
         port=address[1],
-        interface=Interfaces.ASGI,
+        # The application's life is the caller's: it closes even where the server does not end by itself.
+        interface=Interfaces.ASGINL,
         http=HTTPModes.http1,
         websockets=False,
         backlog=_WAITING,
@@ -83,17 +94,25 @@ async def serve(
         log_dictconfig=_LOG,
     )
 
-    def end() -> None:
-        ended.set()
-        server.stop()  # type: ignore[no-untyped-call]
 
+async def _serve(server: Server, address: tuple[str, int], begun: Callable[[Callable[[], None]], None]) -> None:
+    ended = asyncio.Event()
     serving = asyncio.create_task(server.serve())
     while not serving.done() and not await _listens(address):
         await asyncio.sleep(0.01)
-    begun(end)
-    await serving
+    begun(ended.set)
+    ending = asyncio.create_task(ended.wait())
+    await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
     if not ended.is_set():
+        ending.cancel()
+        await serving
         raise ServiceError("The HTTP server ended by itself; the lines above say why.")
+    server.stop()  # type: ignore[no-untyped-call]
+    await asyncio.wait({serving}, timeout=GRACE)
+    if not serving.done():
+        log.warning("Connections were still open %g s after the end was asked for; they are cut.", GRACE)
+        serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
 
 
 async def _listens(address: tuple[str, int]) -> bool:

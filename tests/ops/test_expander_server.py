@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from ops.expander.server import HEAD_BYTES
+from ops.expander.server import GRACE, HEAD_BYTES
 from tests.ops.expander_worlds import Running, is_ready, running, wait_for, workspace
 
 BODY = b'{"query": "Green sofa"}'
@@ -219,6 +219,15 @@ def test_what_is_under_way_is_answered_before_it_ends(tmp_path: Path, told: sign
         said, _ = said_until_closed(connection)
         assert said.split()[1] == b"200"
         assert process.wait(30) == status
+
+
+@pytest.mark.slow
+def test_a_request_that_never_comes_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    with served(tmp_path, "--set", "serving.read_timeout=60") as (process, url), connected(url) as connection:
+        connection.sendall(HALF_BODY)
+        assert httpx.get(f"{url}/healthz").status_code == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(GRACE + 20) == 0
 
 
 @pytest.mark.slow
