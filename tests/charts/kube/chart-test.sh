@@ -11,10 +11,11 @@ trap '"$here/cluster.sh" down; rm -rf "$work"' EXIT
 "$here/cluster.sh" up >/dev/null
 
 . "$here/counting.sh"
-same() { [ "$1" = "$2" ]; }
+same() { [ "$1" = "$2" ] || { echo "wanted '$1', found '$2'"; return 1; }; }
 fails() { ! "$@"; }
-revision_of() { helm history "$2" -n "$1" --max 1 -o yaml | sed -n 's/^.*revision: //p'; }  # NAMESPACE RELEASE
-status_of() { helm status "$2" -n "$1" --revision "$3" -o json | "${PYTHON:-python3}" -c 'import json, sys; print(json.load(sys.stdin)["info"]["status"])'; }  # NAMESPACE RELEASE REVISION
+field() { "${PYTHON:-python3}" -c 'import json, sys; found = json.load(sys.stdin); [found := found[key] for key in sys.argv[1].split(".")]; print(found)' "$1"; }
+revision_of() { helm status "$2" -n "$1" -o json | field version; }  # NAMESPACE RELEASE
+status_of() { helm status "$2" -n "$1" --revision "$3" -o json | field info.status; }  # NAMESPACE RELEASE REVISION
 # The store's claim stays, as values say.
 kinds=all,cm,secret,sa,netpol,pdb,ingress,httproute,scaledobject,triggerauthentication,servicemonitor,podmonitor,prometheusrule
 nothing_left() { local left; left=$(kubectl get "$kinds" -n "$1" -l "app.kubernetes.io/instance=$2" -o name); echo "$left"; [ -z "$left" ]; }
