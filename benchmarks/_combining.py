@@ -65,7 +65,11 @@ def by_signal(text: str, clause: Any, boost: float, factor: float) -> Body:
     """(c) Keywords find; words, keywords and the team's own signal rank."""
     found = {"bool": {"filter": [clause], "should": [words(text), weighted(clause, boost)]}}
     signal = {"field": SIGNAL, "modifier": "log1p", "factor": factor, "missing": 0}
-    return {"query": {"function_score": {"query": found, "field_value_factor": signal, "boost_mode": "sum"}}}
+    return {
+        "query": {
+            "function_score": {"query": found, "field_value_factor": signal, "boost_mode": "sum"}
+        }
+    }
 
 
 def text_and_vectors(text: str, vector: Any, nearness: float) -> Body:

@@ -15,7 +15,17 @@ from typing import Any
 from pydantic_core import to_json
 from uvloop import run
 
-__all__ = ["Connection", "Load", "ask", "connect", "for_seconds", "in_turns", "request_bytes", "run", "send"]
+__all__ = [
+    "Connection",
+    "Load",
+    "ask",
+    "connect",
+    "for_seconds",
+    "in_turns",
+    "request_bytes",
+    "run",
+    "send",
+]
 
 
 @dataclass
@@ -49,7 +59,9 @@ def request_bytes(path: str, body: Any) -> bytes:
     return head.encode() + content
 
 
-async def send(port: int, requests: Iterator[bytes], connections: int, more: Callable[[], bool]) -> Load:
+async def send(
+    port: int, requests: Iterator[bytes], connections: int, more: Callable[[], bool]
+) -> Load:
     """Send requests while `more` says so and there are some."""
     load = Load()
     started = time.perf_counter()
@@ -58,7 +70,9 @@ async def send(port: int, requests: Iterator[bytes], connections: int, more: Cal
     return load
 
 
-async def _connection(port: int, requests: Iterator[bytes], more: Callable[[], bool], load: Load) -> None:
+async def _connection(
+    port: int, requests: Iterator[bytes], more: Callable[[], bool], load: Load
+) -> None:
     connection = await connect(port)
     while more() and (request := next(requests, None)) is not None:
         started = time.perf_counter()

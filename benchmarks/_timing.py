@@ -43,7 +43,9 @@ class Row:
         return {name: value / self.value for name, value in self.alternatives.items()}
 
 
-def microseconds(function: Callable[..., object], arguments: Iterable[tuple[Any, ...]], repeats: int) -> float:
+def microseconds(
+    function: Callable[..., object], arguments: Iterable[tuple[Any, ...]], repeats: int
+) -> float:
     """Median over the arguments of the median time of one call, after a call that is not counted."""
     medians = []
     for args in arguments:
@@ -52,7 +54,9 @@ def microseconds(function: Callable[..., object], arguments: Iterable[tuple[Any,
     return median(medians) / 1e3
 
 
-def first_call_microseconds(function: Callable[..., object], arguments: Iterable[tuple[Any, ...]]) -> float:
+def first_call_microseconds(
+    function: Callable[..., object], arguments: Iterable[tuple[Any, ...]]
+) -> float:
     """Median over the arguments of the time of their one and first call."""
     return median(_once(function, args) for args in arguments) / 1e3
 
@@ -70,10 +74,16 @@ def report(rows: Iterable[Row], *, as_json: bool) -> None:
         print(json.dumps({"rows": found}, indent=1))
         return
     for row in rows:
-        target = "" if row.target is None else f"target {row.target:g}: {'met' if row.ok else 'MISSED'}"
+        target = (
+            "" if row.target is None else f"target {row.target:g}: {'met' if row.ok else 'MISSED'}"
+        )
         cold = "" if row.cold is None else f"cold {row.cold:.1f}"
-        others = ", ".join(f"{name} {row.alternatives[name]:.1f} ({ratio:.1f}x)" for name, ratio in row.ratios.items())
+        others = ", ".join(
+            f"{name} {row.alternatives[name]:.1f} ({ratio:.1f}x)"
+            for name, ratio in row.ratios.items()
+        )
         notes = ", ".join(f"{name} {value}" for name, value in row.notes.items())
         print(
-            f"{row.name:44} {row.value:10.2f} {row.unit:3} {target:22} {cold:14} {others}  {notes}".rstrip(), flush=True
+            f"{row.name:44} {row.value:10.2f} {row.unit:3} {target:22} {cold:14} {others}  {notes}".rstrip(),
+            flush=True,
         )

@@ -20,7 +20,13 @@ from cogr.settings import OpenSearchSettings
 from indexers.text import Analyser
 from ops.servers import opensearch
 from ops.servers.account import service_account
-from ops.servers.distribution import HOME_VARIABLE, fetch_with_maven, find_distribution, unpack, variant
+from ops.servers.distribution import (
+    HOME_VARIABLE,
+    fetch_with_maven,
+    find_distribution,
+    unpack,
+    variant,
+)
 from ops.servers.folders import servers_folder
 
 VERSION = "3.5.0"
@@ -45,10 +51,15 @@ def node() -> Iterator[OpenSearchSettings]:
 
     def add_plugin(home: Path) -> None:
         artifact = f"org.opensearch.plugin:opensearch-knn:{VERSION}.0:zip"
-        unpack(fetch_with_maven(artifact, home.parent, "the k-NN plugin", say), home / "plugins" / "opensearch-knn")
+        unpack(
+            fetch_with_maven(artifact, home.parent, "the k-NN plugin", say),
+            home / "plugins" / "opensearch-knn",
+        )
 
     os.environ[HOME_VARIABLE] = str(variant(base, "knn", add_plugin, servers).home)
-    wanted = opensearch.Wanted(name=f"bench-knn-{os.getpid()}", port=0, heap="1g", bound_to_caller=True)
+    wanted = opensearch.Wanted(
+        name=f"bench-knn-{os.getpid()}", port=0, heap="1g", bound_to_caller=True
+    )
     state = opensearch.start(wanted).state
     try:
         yield opensearch.connection(state)
@@ -65,7 +76,9 @@ class Lsa:
 
         self._analyser = Analyser()
         stems = [self._analyser.stems(f"{item.title} {item.text}") for item in items]
-        self._columns = {stem: at for at, stem in enumerate(sorted({stem for some in stems for stem in some}))}
+        self._columns = {
+            stem: at for at, stem in enumerate(sorted({stem for some in stems for stem in some}))
+        }
         counts = self._counts(stems)
         frequency = np.bincount(counts.indices, minlength=len(self._columns))
         self._weights = np.log(1 + len(items) / frequency)
@@ -84,14 +97,20 @@ class Lsa:
     def _counts(self, texts: Sequence[Sequence[str]]) -> Any:
         from scipy.sparse import csr_matrix
 
-        known = [[self._columns[stem] for stem in stems if stem in self._columns] for stems in texts]
+        known = [
+            [self._columns[stem] for stem in stems if stem in self._columns] for stems in texts
+        ]
         indptr = np.cumsum([0, *map(len, known)])
         indices = np.array([column for some in known for column in some], np.int32)
-        found = csr_matrix((np.ones(len(indices)), indices, indptr), shape=(len(texts), len(self._columns)))
+        found = csr_matrix(
+            (np.ones(len(indices)), indices, indptr), shape=(len(texts), len(self._columns))
+        )
         found.sum_duplicates()
         return found
 
 
 def _unit(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.divide(vectors, lengths, out=np.full_like(vectors, DIMENSIONS**-0.5), where=lengths > 0)
+    return np.divide(
+        vectors, lengths, out=np.full_like(vectors, DIMENSIONS**-0.5), where=lengths > 0
+    )

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from cogr.mirror import Mirror
+from cogr.matching.mirror import Mirror
 from cogr.snapshots import SCHEMA, Manifest, Snapshot
 from cogr.store import Store
 
@@ -36,7 +36,9 @@ class Vocabulary:
 
     def query(self, rng: np.random.Generator) -> list[str]:
         """The distinct ones of fifteen drawn keywords."""
-        return [self.word(number) for number in dict.fromkeys(self.draw(rng, KEYWORDS_EACH).tolist())]
+        return [
+            self.word(number) for number in dict.fromkeys(self.draw(rng, KEYWORDS_EACH).tolist())
+        ]
 
     def queries_near(self, mirror: Mirror, retrieved: int, count: int) -> list[list[str]]:
         """Of 1,000 queries, those whose retrieved sets come nearest to a size."""
@@ -55,11 +57,15 @@ def write_world(folder: Path, entities: int, vocabulary: Vocabulary) -> Snapshot
     rng = np.random.default_rng(0)
     with pq.ParquetWriter(path, SCHEMA, compression="zstd") as writer:
         for start in range(0, entities, _BATCH):
-            writer.write_table(_rows(range(start, min(start + _BATCH, entities)), words, vocabulary, rng))
+            writer.write_table(
+                _rows(range(start, min(start + _BATCH, entities)), words, vocabulary, rng)
+            )
     return snapshot
 
 
-def _rows(numbers: range, words: pa.Array, vocabulary: Vocabulary, rng: np.random.Generator) -> pa.Table:
+def _rows(
+    numbers: range, words: pa.Array, vocabulary: Vocabulary, rng: np.random.Generator
+) -> pa.Table:
     codes = vocabulary.draw(rng, len(numbers) * KEYWORDS_EACH)
     offsets = np.arange(0, len(codes) + 1, KEYWORDS_EACH, dtype=np.int32)
     titles = [f"the title of item {number * 7919 % 9_999_991}" for number in numbers]
@@ -70,7 +76,8 @@ def _rows(numbers: range, words: pa.Array, vocabulary: Vocabulary, rng: np.rando
         pa.ListArray.from_arrays(pa.array(offsets), words.take(pa.array(codes))),
     ]
     return pa.Table.from_arrays(
-        [column.cast(type_) for column, type_ in zip(columns, SCHEMA.types, strict=True)], schema=SCHEMA
+        [column.cast(type_) for column, type_ in zip(columns, SCHEMA.types, strict=True)],
+        schema=SCHEMA,
     )
 
 

@@ -30,9 +30,9 @@ from cogr.settings import OpenSearchSettings, load_settings
 from cogr.snapshots import open_snapshot
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.search import query_body
-from indexers.merging import Place
-from indexers.publishing import query_keywords
-from indexers.rebuilding import Wishes, run_rebuild
+from indexers.build.run import Wishes, run_rebuild
+from indexers.release.external import Place
+from indexers.release.push import query_keywords
 from indexers.workspace import Workspace
 from ops.servers.opensearch import Wanted, connection, start, stop
 from trainers.demo import CATALOGUE
@@ -90,11 +90,15 @@ class Shop:
         relevant = {query.id: dataset.relevant[query.id] for query in dataset.queries[split]}
         return ranked(run, relevant, cutoffs=(10, DEPTH), grades=grades_of(dataset)).means
 
-    def tuned(self, body: Callable[..., combining.Body], *grids: Sequence[float]) -> tuple[tuple[float, ...], Run]:
+    def tuned(
+        self, body: Callable[..., combining.Body], *grids: Sequence[float]
+    ) -> tuple[tuple[float, ...], Run]:
         """The weights that are best on dev, and the test queries' results with them."""
 
         def quality(weights: tuple[float, ...]) -> float:
-            return self.figures(self.run("dev", lambda query: body(query, *weights)), "dev")[CHOSEN_BY]
+            return self.figures(self.run("dev", lambda query: body(query, *weights)), "dev")[
+                CHOSEN_BY
+            ]
 
         best = max(itertools.product(*grids), key=quality)
         return best, self.run("test", lambda query: body(query, *best))
@@ -137,7 +141,11 @@ def rebuilt(workspace: Workspace, side: Any) -> str:
 def fill(cluster: Cluster, index: str, workspace: Workspace, lsa: Lsa | None) -> None:
     """A team's index: English words, a signal (in how many training queries an item is relevant), vectors."""
     words = {"type": "text", "analyzer": "english"}
-    properties: dict[str, Any] = {"title": words, "text": words, combining.SIGNAL: {"type": "float"}}
+    properties: dict[str, Any] = {
+        "title": words,
+        "text": words,
+        combining.SIGNAL: {"type": "float"},
+    }
     settings: dict[str, Any] = {"number_of_shards": 1, "number_of_replicas": 0}
     if lsa is not None:
         properties["embedding"] = MAPPING
@@ -147,15 +155,23 @@ def fill(cluster: Cluster, index: str, workspace: Workspace, lsa: Lsa | None) ->
     cluster.call("PUT", f"/{index}", body=body, doing="making the product index")
     dataset = workspace.dataset
     lines: list[dict[str, Any]] = []
-    signal = Counter(id_ for query in dataset.queries["train"] for id_ in dataset.relevant[query.id])
+    signal = Counter(
+        id_ for query in dataset.queries["train"] for id_ in dataset.relevant[query.id]
+    )
     for at, item in enumerate(dataset.items):
-        document: dict[str, Any] = {"title": item.title, "text": item.text, combining.SIGNAL: signal[item.id]}
+        document: dict[str, Any] = {
+            "title": item.title,
+            "text": item.text,
+            combining.SIGNAL: signal[item.id],
+        }
         if lsa is not None:
             document["embedding"] = lsa.items[at].tolist()
         lines += [{"index": {"_id": item.id}}, document]
         if len(lines) == 1000 or at == len(dataset.items) - 1:
             sent = "".join(json.dumps(line) + "\n" for line in lines)
-            if cluster.call("POST", f"/{index}/_bulk", body=sent, doing="writing products")["errors"]:
+            if cluster.call("POST", f"/{index}/_bulk", body=sent, doing="writing products")[
+                "errors"
+            ]:
                 raise SystemExit("The product index refuses documents.")
             lines.clear()
     cluster.call("POST", f"/{index}/_refresh", doing="refreshing")
@@ -179,7 +195,9 @@ def without_vectors(shop: Shop) -> Iterator[Row]:
     ]  # fmt: skip
     for name, body, grids in ways:
         yield measured(shop, name, body, grids)
-    fused = {id_: combining.reciprocal_rank_fusion([words[id_], keywords[id_]])[:DEPTH] for id_ in words}
+    fused = {
+        id_: combining.reciprocal_rank_fusion([words[id_], keywords[id_]])[:DEPTH] for id_ in words
+    }
     yield Row("fusion of text and keywords", {}, shop.figures(fused, "test"))
 
 
@@ -204,12 +222,20 @@ def with_vectors(shop: Shop) -> Iterator[Row]:
     ]
     runs = [shop.run("test", body) for body in bodies]
     yield Row("vectors alone", {}, shop.figures(runs[1], "test"))
-    for name, count in (("fusion of text and vectors", 2), ("(d) fusion of text, vectors and keywords", 3)):
-        fused = {id_: combining.reciprocal_rank_fusion([run[id_] for run in runs[:count]])[:DEPTH] for id_ in runs[0]}
+    for name, count in (
+        ("fusion of text and vectors", 2),
+        ("(d) fusion of text, vectors and keywords", 3),
+    ):
+        fused = {
+            id_: combining.reciprocal_rank_fusion([run[id_] for run in runs[:count]])[:DEPTH]
+            for id_ in runs[0]
+        }
         yield Row(name, {}, shop.figures(fused, "test"))
 
 
-def measured(shop: Shop, name: str, body: Callable[..., combining.Body], grids: Mapping[str, Sequence[float]]) -> Row:
+def measured(
+    shop: Shop, name: str, body: Callable[..., combining.Body], grids: Mapping[str, Sequence[float]]
+) -> Row:
     weights, run = shop.tuned(body, *grids.values())
     return Row(name, dict(zip(grids, weights, strict=True)), shop.figures(run, "test"))
 
@@ -234,7 +260,9 @@ def a_node(url: str | None, *, vectors: bool) -> Iterator[OpenSearchSettings]:
 def show(shop: Shop, rows: Iterable[Row]) -> None:
     """Print a table, each row as soon as it is there."""
     dataset = shop.workspace.dataset
-    sizes = ", ".join(f"{split} {len(dataset.queries[split])}" for split in ("train", "dev", "test"))
+    sizes = ", ".join(
+        f"{split} {len(dataset.queries[split])}" for split in ("train", "dev", "test")
+    )
     print(f"\n{dataset.name}: {len(dataset.items)} items; queries: {sizes}")
     print(f"{'':44}" + "".join(f"{name:>9}" for name in SHOWN) + "  weights, chosen on dev")
     for row in rows:
@@ -247,11 +275,14 @@ def show(shop: Shop, rows: Iterable[Row]) -> None:
 
 def main() -> None:
     """Run what is asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", nargs="*", choices=DATA, default=["sample", "nfcorpus"])
     parser.add_argument("--no-vectors", action="store_true")
     parser.add_argument(
-        "--url", help="a cluster (with the k-NN plugin, unless --no-vectors); one is started by default"
+        "--url",
+        help="a cluster (with the k-NN plugin, unless --no-vectors); one is started by default",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object instead of tables")
     asked = parser.parse_args()
@@ -265,7 +296,9 @@ def main() -> None:
                     found[data] = [asdict(row) for row in rows]
                 else:
                     show(shop, rows)
-                shop.cluster.call("DELETE", f"/{shop.index.removesuffix('products')}*", doing="cleaning up")
+                shop.cluster.call(
+                    "DELETE", f"/{shop.index.removesuffix('products')}*", doing="cleaning up"
+                )
     if asked.json:
         print(json.dumps(found))
 

@@ -50,7 +50,7 @@ from cogr_client.memory import SIZE, Memory
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.mapping import index_settings, mapping
 from indexers.backends.opensearch.search import query_body
-from indexers.publishing import publish, push_and_verify
+from indexers.release.push import publish, push_and_verify
 from indexers.workspace import Workspace
 
 CLAUSES = (5, 15, 30)
@@ -121,7 +121,9 @@ class World:
 def fill_text(cluster: Cluster, index: str, worlds: dict[str, World]) -> None:
     """The team's index: titles, texts, what it counts for facets, and a field for each kind of keywords."""
     keywords = mapping("item", cluster.version, {})["properties"]["keywords"]
-    fields = {name: {"type": "text"} for name in ("title", "text")} | {name: {"type": "keyword"} for name in FACETS}
+    fields = {name: {"type": "text"} for name in ("title", "text")} | {
+        name: {"type": "keyword"} for name in FACETS
+    }
     body = {
         "settings": index_settings(1),
         "mappings": {"properties": fields | dict.fromkeys(worlds, keywords)},
@@ -131,18 +133,33 @@ def fill_text(cluster: Cluster, index: str, worlds: dict[str, World]) -> None:
     items = {kind: world.rows() for kind, world in worlds.items()}
     words = next(iter(worlds.values()))
     for number in range(words.items):
-        document: dict[str, Any] = {"title": " ".join(words.words(TITLE)), "text": " ".join(words.words(TEXT))}
-        document |= {name: f"{name} {int(values * draw.random() ** 2)}" for name, values in FACETS.items()}
+        document: dict[str, Any] = {
+            "title": " ".join(words.words(TITLE)),
+            "text": " ".join(words.words(TEXT)),
+        }
+        document |= {
+            name: f"{name} {int(values * draw.random() ** 2)}" for name, values in FACETS.items()
+        }
         document |= {kind: next(rows).keywords for kind, rows in items.items()}
         lines += [json.dumps({"index": {"_id": f"item-{number:07d}"}}), json.dumps(document)]
         if len(lines) == 4000 or number == words.items - 1:
-            cluster.call("POST", f"/{index}/_bulk", body="\n".join(lines) + "\n", doing="writing texts")
+            cluster.call(
+                "POST", f"/{index}/_bulk", body="\n".join(lines) + "\n", doing="writing texts"
+            )
             lines.clear()
     cluster.call("POST", f"/{index}/_refresh", doing="refreshing")
-    cluster.call("POST", f"/{index}/_forcemerge", params={"max_num_segments": 1}, timeout=1800, doing="merging")
+    cluster.call(
+        "POST",
+        f"/{index}/_forcemerge",
+        params={"max_num_segments": 1},
+        timeout=1800,
+        doing="merging",
+    )
 
 
-def serve_pair(folder: Path, cluster: OpenSearchSettings, prefix: str, world: World, queries: list[Row]) -> None:
+def serve_pair(
+    folder: Path, cluster: OpenSearchSettings, prefix: str, world: World, queries: list[Row]
+) -> None:
     """Keywords of the same items, and of the queries, published."""
     lines = ['[dataset]\nloader = "jsonl"\npath = "data"', '[serving]\nlive = "none"']
     lines.append(f'[opensearch]\nurl = "{cluster.url}"\nprefix = "{prefix}"')
@@ -150,7 +167,9 @@ def serve_pair(folder: Path, cluster: OpenSearchSettings, prefix: str, world: Wo
     workspace = Workspace(load_settings(folder / "cogr.toml"))
     snapshots = [
         write_snapshot(workspace.store, "item", world.rows(), Provenance()),
-        write_snapshot(workspace.store, "query", sorted(queries, key=lambda row: row.id), Provenance()),
+        write_snapshot(
+            workspace.store, "query", sorted(queries, key=lambda row: row.id), Provenance()
+        ),
     ]
     for snapshot in snapshots:
         push_and_verify(workspace.backend, workspace.store, snapshot, 1)
@@ -210,11 +229,15 @@ async def ask_once(place: Place, queries: list[str]) -> None:
 
 async def search(place: Place, connections: Connections, path: str, query: dict[str, Any]) -> int:
     """Ask what is to be asked, with this query; the status."""
-    status, _ = await ask(connections[0], request_bytes(path, {"query": query, **ASKS[place.asked]}))
+    status, _ = await ask(
+        connections[0], request_bytes(path, {"query": query, **ASKS[place.asked]})
+    )
     return status
 
 
-async def load_of(way: Way, place: Place, queries: Iterator[str], clients: int, seconds: float) -> Load:
+async def load_of(
+    way: Way, place: Place, queries: Iterator[str], clients: int, seconds: float
+) -> Load:
     """Clients that go one of the ways over and over."""
     load, more = Load(), for_seconds(seconds)
 
@@ -233,18 +256,24 @@ async def load_of(way: Way, place: Place, queries: Iterator[str], clients: int, 
     return load
 
 
-def compare(place: Place, queries: list[str], clients: int, rounds: int, seconds: float) -> dict[str, float]:
+def compare(
+    place: Place, queries: list[str], clients: int, rounds: int, seconds: float
+) -> dict[str, float]:
     """Medians over rounds of p50 and p99 in milliseconds, of their ratios, and of searches a second; the first round warms up."""
     found: dict[str, list[float]] = {}
     ways = {"text": search_text, "expanded": expand_and_search, "remembered": search_remembered}
     asked = {name: cycle(queries) for name in ways}
     for counts, names in in_turns(ways, rounds):
-        loads = {name: run(load_of(ways[name], place, asked[name], clients, seconds)) for name in names}
+        loads = {
+            name: run(load_of(ways[name], place, asked[name], clients, seconds)) for name in names
+        }
         if not counts:
             continue
         for share in (0.5, 0.99):
             took = {name: 1000 * loads[name].percentile(share) for name in ways}
-            ratios = {f"{name}/text": took[name] / took["text"] for name in ("expanded", "remembered")}
+            ratios = {
+                f"{name}/text": took[name] / took["text"] for name in ("expanded", "remembered")
+            }
             for name, value in {**ratios, **took}.items():
                 found.setdefault(f"{name} p{100 * share:g}", []).append(value)
         for name in ways:
@@ -252,13 +281,21 @@ def compare(place: Place, queries: list[str], clients: int, rounds: int, seconds
     return {name: round(median(of), 2) for name, of in found.items()}
 
 
-def run_kind(kind: str, asked: argparse.Namespace, settings: OpenSearchSettings, prefix: str) -> None:
+def run_kind(
+    kind: str, asked: argparse.Namespace, settings: OpenSearchSettings, prefix: str
+) -> None:
     """Serve keywords of a kind beside the text index, compare, print."""
     world, port = World(asked.items, kind), free_port()
     queries = {clauses: world.queries(asked.queries, clauses) for clauses in asked.clauses}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        serve_pair(folder, settings, f"{prefix}-{kind}", world, [row for rows in queries.values() for row in rows])
+        serve_pair(
+            folder,
+            settings,
+            f"{prefix}-{kind}",
+            world,
+            [row for rows in queries.values() for row in rows],
+        )
         url = stack.enter_context(redis()).url
         # A busy machine may be late; the way with keywords is what is measured here.
         patient = ("serving.cache_timeout=5", "serving.deadline=5", "serving.index_timeout=5")
@@ -270,27 +307,43 @@ def run_kind(kind: str, asked: argparse.Namespace, settings: OpenSearchSettings,
             texts = [row.text for row in queries[clauses]]
             run(ask_once(place, texts))
             found = json.dumps(compare(place, texts, clients, asked.rounds, asked.seconds))
-            print(f"{clauses} {kind} keywords, {what}, {clients} at once: {found} (aim of the ratios: 1.2)", flush=True)
+            print(
+                f"{clauses} {kind} keywords, {what}, {clients} at once: {found} (aim of the ratios: 1.2)",
+                flush=True,
+            )
 
 
 def main() -> None:
     """Fill, then serve and compare each kind of keywords."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--items", type=int, default=300_000)
     parser.add_argument("--queries", type=int, default=SIZE, help="for each number of keywords")
     parser.add_argument(
-        "--hot", type=int, default=10_000, help="`serving.hot_queries`; with 0 the expander asks Redis each time"
+        "--hot",
+        type=int,
+        default=10_000,
+        help="`serving.hot_queries`; with 0 the expander asks Redis each time",
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4.0, help="of each load")
-    parser.add_argument("--keywords", choices=[*KINDS], nargs="+", default=[*KINDS], help="how common they are")
-    parser.add_argument("--clauses", type=int, nargs="+", default=CLAUSES, help="keywords of a query")
+    parser.add_argument(
+        "--keywords", choices=[*KINDS], nargs="+", default=[*KINDS], help="how common they are"
+    )
+    parser.add_argument(
+        "--clauses", type=int, nargs="+", default=CLAUSES, help="keywords of a query"
+    )
     parser.add_argument("--url", help="a cluster; a node is started by default")
     asked = parser.parse_args()
     prefix = f"bench-expanded-{os.getpid()}"
     with a_node(asked.url, vectors=False) as settings, closing(Cluster(settings)) as cluster:
         try:
-            fill_text(cluster, f"{prefix}-text", {kind: World(asked.items, kind) for kind in asked.keywords})
+            fill_text(
+                cluster,
+                f"{prefix}-text",
+                {kind: World(asked.items, kind) for kind in asked.keywords},
+            )
             for kind in asked.keywords:
                 run_kind(kind, asked, settings, prefix)
         finally:

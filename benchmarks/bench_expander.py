@@ -31,10 +31,10 @@ from pathlib import Path
 import psutil
 from _http_load import Load, for_seconds, in_turns, request_bytes, run, send
 
-from cogr.fleet_settings import RedisSettings
 from cogr.settings import load_settings
+from cogr.settings.fleet import RedisSettings
 from cogr.snapshots import Provenance, Row, write_snapshot
-from indexers.publishing import publish, push_and_verify
+from indexers.release.push import publish, push_and_verify
 from indexers.workspace import Workspace
 from ops.servers import valkey
 
@@ -67,7 +67,9 @@ uvicorn.run(app, port=int(sys.argv[2]), log_config=None, access_log=False)
 @contextmanager
 def redis() -> Iterator[RedisSettings]:
     """A Valkey of our own."""
-    state = valkey.start(valkey.Wanted(name=f"bench-{os.getpid()}", port=0, bound_to_caller=True)).state
+    state = valkey.start(
+        valkey.Wanted(name=f"bench-{os.getpid()}", port=0, bound_to_caller=True)
+    ).state
     try:
         yield valkey.connection(state)
     finally:
@@ -101,7 +103,10 @@ def wait_until_it_listens(port: int, process: subprocess.Popen[bytes]) -> None:
 
 
 def wait_for_the_model(port: int) -> None:
-    while b'"model":"openai"' not in urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=60).read():
+    while (
+        b'"model":"openai"'
+        not in urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=60).read()
+    ):
         time.sleep(0.1)
 
 
@@ -118,7 +123,9 @@ def expander(folder: Path, port: int, *overrides: str) -> list[str]:
 
 def make_shop(folder: Path) -> None:
     """A pair in the memory backend, in which one query is known."""
-    (folder / "cogr.toml").write_text('[dataset]\nloader = "jsonl"\npath = "data"\n[serving]\nlive = "none"\n')
+    (folder / "cogr.toml").write_text(
+        '[dataset]\nloader = "jsonl"\npath = "data"\n[serving]\nlive = "none"\n'
+    )
     workspace = Workspace(load_settings(folder / "cogr.toml"))
     snapshots = [
         write_snapshot(workspace.store, "item", [Row("a", "Velvet sofa", KEYWORDS)], Provenance()),
@@ -130,7 +137,9 @@ def make_shop(folder: Path) -> None:
 
 
 def shown(name: str, load: Load) -> str:
-    times = " ".join(f"p{100 * share:g} {1000 * load.percentile(share):.2f} ms" for share in (0.5, 0.99, 1.0))
+    times = " ".join(
+        f"p{100 * share:g} {1000 * load.percentile(share):.2f} ms" for share in (0.5, 0.99, 1.0)
+    )
     return f"{name:9} {load.rate:7.0f} requests/s  {times}  {load.statuses}"
 
 
@@ -147,9 +156,13 @@ def cached(folder: Path, rounds: int, seconds: float) -> None:
         with (
             server(["-c", BARE, url, str(ports["bare"])], ports["bare"], folder) as bare,
             server(
-                expander(folder, ports["expander"], *patient, "serving.hot_queries=0"), ports["expander"], folder
+                expander(folder, ports["expander"], *patient, "serving.hot_queries=0"),
+                ports["expander"],
+                folder,
             ) as asks,
-            server(expander(folder, ports["remembers"], *patient), ports["remembers"], folder) as remembers,
+            server(
+                expander(folder, ports["remembers"], *patient), ports["remembers"], folder
+            ) as remembers,
         ):
             processes = {"bare": bare, "expander": asks, "remembers": remembers}
             request = request_bytes("/expand", {"query": QUERY})
@@ -158,17 +171,26 @@ def cached(folder: Path, rounds: int, seconds: float) -> None:
                 loads, cpu = {}, {}
                 for name in names:
                     before = sum(processes[name].cpu_times()[:2])
-                    loads[name] = run(send(ports[name], repeat(request), CONNECTIONS, for_seconds(seconds)))
-                    cpu[name] = (sum(processes[name].cpu_times()[:2]) - before) / len(loads[name].latencies)
+                    loads[name] = run(
+                        send(ports[name], repeat(request), CONNECTIONS, for_seconds(seconds))
+                    )
+                    cpu[name] = (sum(processes[name].cpu_times()[:2]) - before) / len(
+                        loads[name].latencies
+                    )
                 if counts:
                     add_ratios(ratios, loads, cpu)
             print(answered(ports["expander"]))
     for name in ("expander", "remembers"):
-        found = {what: f"{statistics.median(ratios[name, what]):.2f}" for what in ("CPU", "p99", "throughput")}
+        found = {
+            what: f"{statistics.median(ratios[name, what]):.2f}"
+            for what in ("CPU", "p99", "throughput")
+        }
         print(f"cached, {name}: ratios {found} (targets: p99 <= 1.3, throughput >= 0.8)")
 
 
-def add_ratios(ratios: dict[tuple[str, str], list[float]], loads: dict[str, Load], cpu: dict[str, float]) -> None:
+def add_ratios(
+    ratios: dict[tuple[str, str], list[float]], loads: dict[str, Load], cpu: dict[str, float]
+) -> None:
     """Print a round's loads, and note what each took over the bare route; `cpu` is seconds a request."""
     for name, load in loads.items():
         of = {
@@ -190,48 +212,78 @@ def asleep_model() -> Iterator[int]:
 
 def asleep(folder: Path, seconds: float) -> None:
     """Unknown queries while the model sleeps."""
-    for name, breaker in (("breaker", ()), ("no breaker", ("serving.breaker_failures=1000000000",))):
+    for name, breaker in (
+        ("breaker", ()),
+        ("no breaker", ("serving.breaker_failures=1000000000",)),
+    ):
         port = free_port()
         with asleep_model() as model:
             endpoint = f"generator.openai.base_url=http://127.0.0.1:{model}/v1"
-            more = ("serving.live=openai", "serving.model=asleep", endpoint, "serving.deadline=0.15", *breaker)
+            more = (
+                "serving.live=openai",
+                "serving.model=asleep",
+                endpoint,
+                "serving.deadline=0.15",
+                *breaker,
+            )
             with server(expander(folder, port, *more), port, folder) as process:
                 wait_for_the_model(port)
                 numbers = count()
-                requests = (request_bytes("/expand", {"query": f"unknown {next(numbers)}"}) for _ in repeat(None))
+                requests = (
+                    request_bytes("/expand", {"query": f"unknown {next(numbers)}"})
+                    for _ in repeat(None)
+                )
                 load = run(send(port, requests, 4 * CONNECTIONS, for_seconds(seconds)))
                 cpu = 1e6 * sum(process.cpu_times()[:2]) / len(load.latencies)
-                print(f"{shown(name, load)}  {cpu:.0f} us of CPU a request, its start included", flush=True)
+                print(
+                    f"{shown(name, load)}  {cpu:.0f} us of CPU a request, its start included",
+                    flush=True,
+                )
                 print(answered(port))
                 failed = sum(times for status, times in load.statuses.items() if status != 200)
                 p99 = 1000 * load.percentile(0.99)
-                print(f"asleep, {name}: {failed} failed (target 0), p99 {p99:.0f} ms (target <= 170)")
+                print(
+                    f"asleep, {name}: {failed} failed (target 0), p99 {p99:.0f} ms (target <= 170)"
+                )
 
 
 def memory(folder: Path, queries: int, batch: int = 50) -> None:
     """Resident memory over distinct queries."""
     port = free_port()
-    with redis() as settings, server(expander(folder, port, f"redis.url={settings.url}"), port, folder) as process:
+    with (
+        redis() as settings,
+        server(expander(folder, port, f"redis.url={settings.url}"), port, folder) as process,
+    ):
         numbers = count()
         for part in range(11):
             requests = (
-                request_bytes("/expand", {"queries": [f"distinct query {number}" for number in islice(numbers, batch)]})
+                request_bytes(
+                    "/expand",
+                    {"queries": [f"distinct query {number}" for number in islice(numbers, batch)]},
+                )
                 for _ in range(queries // 10 // batch if part else 1)
             )
             run(send(port, requests, CONNECTIONS, lambda: True))
-            print(f"{part * queries // 10:8} queries  {process.memory_info().rss / 1e6:6.1f} MB", flush=True)
+            print(
+                f"{part * queries // 10:8} queries  {process.memory_info().rss / 1e6:6.1f} MB",
+                flush=True,
+            )
         print(answered(port))
 
 
 def answered(port: int) -> str:
     """How queries were answered, by the expander's own count."""
     page = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30).read().decode()
-    return "\n".join(re.findall(r"^cogr_expander_(?:queries|upstream_failures)_total.*$", page, re.MULTILINE))
+    return "\n".join(
+        re.findall(r"^cogr_expander_(?:queries|upstream_failures)_total.*$", page, re.MULTILINE)
+    )
 
 
 def main() -> None:
     """Run what is asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", nargs="*", default=["cached", "asleep", "memory"])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=5.0, help="of each load of cached")

@@ -29,15 +29,15 @@ from _timing import Row, report
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from cogr.fleet_settings import RedisSettings
+from cogr.settings.fleet import RedisSettings
+from indexers.build.plan import Advance, make_plan, rebuild
+from indexers.build.run import Wishes, make_job, run_rebuild
 from indexers.fleet.records import Done, open_run
 from indexers.fleet.station import Station
-from indexers.rebuild import Advance, make_plan, rebuild
-from indexers.rebuilding import Wishes, make_job, run_rebuild
 from indexers.workspace import Workspace
 from ops.servers import valkey
-from tests.indexers.fake_endpoint import FakeEndpoint
-from tests.indexers.fleet_worlds import Fleet, fleet_in, write_shop
+from tests.indexers.fleet.fleet_worlds import Fleet, fleet_in, write_shop
+from tests.indexers.generators.fake_endpoint import FakeEndpoint
 
 PARTS = ("workers", "engine", "memory")
 DELAY, AT_ONCE = 0.1, 4
@@ -53,21 +53,42 @@ def workers_over_one(entities: int) -> Row:
     try:
         with FakeEndpoint(delay=DELAY) as endpoint:
             rates, walls = zip(
-                *(_rate(valkey.connection(state), endpoint.url, n, entities) for n in (1, 2)), strict=True
+                *(_rate(valkey.connection(state), endpoint.url, n, entities) for n in (1, 2)),
+                strict=True,
             )
     finally:
         valkey.stop(state, remove=True)
-    notes = {"entities": entities, "one_per_second": round(rates[0], 1), "two_per_second": round(rates[1], 1)}
+    notes = {
+        "entities": entities,
+        "one_per_second": round(rates[0], 1),
+        "two_per_second": round(rates[1], 1),
+    }
     walls_said = {"wall_one": round(walls[0], 1), "wall_two": round(walls[1], 1)}
     # A row's target is the most that it may be: the share of the time that two workers need.
-    return Row("time of two workers over one", rates[0] / rates[1], "", target=1 / 1.9, notes=notes | walls_said)
+    return Row(
+        "time of two workers over one",
+        rates[0] / rates[1],
+        "",
+        target=1 / 1.9,
+        notes=notes | walls_said,
+    )
 
 
 def _rate(redis: RedisSettings, url: str, workers: int, entities: int) -> tuple[float, float]:
-    settings = {"generator.name": "openai", "generator.model": "fake", "generator.openai.base_url": url}
-    adapted = {"generator.openai.concurrency": str(AT_ONCE), "generator.openai.least_concurrency": str(AT_ONCE)}
+    settings = {
+        "generator.name": "openai",
+        "generator.model": "fake",
+        "generator.openai.base_url": url,
+    }
+    adapted = {
+        "generator.openai.concurrency": str(AT_ONCE),
+        "generator.openai.least_concurrency": str(AT_ONCE),
+    }
     shards = {"fleet.first_items": "40", "fleet.shard_seconds": "5", "fleet.poll_seconds": "0.2"}
-    with tempfile.TemporaryDirectory() as folder, fleet_in(Path(folder), redis, items=entities) as fleet:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        fleet_in(Path(folder), redis, items=entities) as fleet,
+    ):
         fleet.settings = settings | adapted | shards
         for _ in range(workers):
             fleet.worker()
@@ -82,7 +103,9 @@ def _between_first_and_last(fleet: Fleet) -> float:
     opened = open_run(fleet.store, "item")
     assert opened is not None
     folder = opened[0]
-    done = [record for name in folder.names("done") if (record := folder.read(Done, f"done/{name}"))]
+    done = [
+        record for name in folder.names("done") if (record := folder.read(Done, f"done/{name}"))
+    ]
     began = min(record.finished - record.seconds for record in done)
     return sum(record.items for record in done) / (max(record.finished for record in done) - began)
 
@@ -110,11 +133,23 @@ def over_the_engine(prompts: int, repeat: int) -> Row:
             generator._engine.generate(tokens[:4], generator._sampling, use_tqdm=False)
             bare, whole = [], []
             for _ in range(repeat):
-                bare.append(_seconds(lambda: generator._engine.generate(tokens, generator._sampling, use_tqdm=False)))
+                bare.append(
+                    _seconds(
+                        lambda: generator._engine.generate(
+                            tokens, generator._sampling, use_tqdm=False
+                        )
+                    )
+                )
                 workspace.store.remove("cache")
                 whole.append(_seconds(lambda: rebuild(job, make_plan(job))))
-    notes = {"prompts": prompts, "bare_seconds": round(median(bare), 1), "rebuild_seconds": round(median(whole), 1)}
-    return Row("rebuild over LLM.generate", median(whole) / median(bare), "", target=1.05, notes=notes)
+    notes = {
+        "prompts": prompts,
+        "bare_seconds": round(median(bare), 1),
+        "rebuild_seconds": round(median(whole), 1),
+    }
+    return Row(
+        "rebuild over LLM.generate", median(whole) / median(bare), "", target=1.05, notes=notes
+    )
 
 
 def _seconds(what: Any) -> float:
@@ -131,7 +166,10 @@ def memory(sizes: Sequence[int]) -> Iterator[Row]:
     peaks = []
     for size in sizes:
         ended = subprocess.run(
-            [sys.executable, __file__, "--coordinate", str(size)], check=True, capture_output=True, text=True
+            [sys.executable, __file__, "--coordinate", str(size)],
+            check=True,
+            capture_output=True,
+            text=True,
         )
         found = json.loads(ended.stdout)
         peaks.append(found["peak_mb"])
@@ -169,7 +207,9 @@ def coordinate(size: int) -> dict[str, Any]:
             "rebuild.flush_answers=100000",
             "rebuild.workers=celery",
         ]
-        workspace = Workspace.open(folder / "cogr.toml", [*quick, "redis.url=redis://127.0.0.1:1/0"])
+        workspace = Workspace.open(
+            folder / "cogr.toml", [*quick, "redis.url=redis://127.0.0.1:1/0"]
+        )
         broker: Any = InThread(workspace)
         session.Broker = lambda *_: broker  # type: ignore[assignment,misc]
         assert len(workspace.dataset.items) == size
@@ -198,14 +238,22 @@ def print_nothing(_: str) -> None:
 
 def _peak() -> float:
     """Peak resident memory of this process so far, MB (Linux)."""
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    line = next(
+        line
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if line.startswith("VmHWM")
+    )
     return round(int(line.split()[1]) / 1024, 1)
 
 
 def main() -> int:
     """Exit status 1 when a target was missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", default="workers,memory", help="comma-separated; engine takes minutes on a CPU")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--part", default="workers,memory", help="comma-separated; engine takes minutes on a CPU"
+    )
     parser.add_argument("--entities", type=int, default=1200)
     parser.add_argument("--prompts", type=int, default=96)
     parser.add_argument("--repeat", type=int, default=3)

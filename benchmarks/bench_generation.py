@@ -32,7 +32,7 @@ from cogr.datasets import load_dataset
 from cogr.keywords import parse
 from cogr.prompts import ITEM_TEMPLATES, Prompter, cut_by_estimate
 from cogr.settings import Sampling
-from indexers.generators.base import Request
+from indexers.generators.protocol import Request
 from indexers.generators.vllm_lm import VllmGenerator, VllmOptions, settle_environment
 from trainers.demo import CATALOGUE
 
@@ -66,7 +66,11 @@ LONG = Way(length=64)
 UNEVEN = {"stop": ["\n"]}
 
 IDEAS: dict[str, tuple[str, Way, Way]] = {
-    "prefix": ("prefixes cached", Way(engine={"enable_prefix_caching": False}, length=16), Way(length=16)),
+    "prefix": (
+        "prefixes cached",
+        Way(engine={"enable_prefix_caching": False}, length=16),
+        Way(length=16),
+    ),
     "blocks": (
         "prefixes cached in blocks of 32, not 128",
         Way(engine={"block_size": 128}, length=16),
@@ -81,7 +85,11 @@ IDEAS: dict[str, tuple[str, Way, Way]] = {
         Way(length=64, sampling=UNEVEN, at_once=4),
     ),
     "batch": ("all prompts at once, not 4", Way(at_once=4), Way()),
-    "order": ("the longest prompts first, 4 at once", Way(at_once=4), Way(order="longest", at_once=4)),
+    "order": (
+        "the longest prompts first, 4 at once",
+        Way(at_once=4),
+        Way(order="longest", at_once=4),
+    ),
 }
 """Name -> what it is, without it, with it."""
 
@@ -102,7 +110,9 @@ class _Tried(VllmGenerator):
     def turn(self, way: Way, requests: list[Request]) -> dict[str, float]:
         """Answer the requests in that way; what it took and what came out."""
         self._prepare(way, len(requests))
-        rounds = [requests] if way.refilled or way.at_once is None else _in_lots(requests, way.at_once)
+        rounds = (
+            [requests] if way.refilled or way.at_once is None else _in_lots(requests, way.at_once)
+        )
         began = time.perf_counter(), time.process_time()
         answers = [answer for lot in rounds for answer in self.generate(lot)]
         wall, cpu = time.perf_counter() - began[0], time.process_time() - began[1]
@@ -190,7 +200,9 @@ class Engines:
 @contextmanager
 def _engine(engine: Mapping[str, Any], items: int) -> Iterator[Connection]:
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=serve, args=(theirs, engine, items))
+    process = multiprocessing.get_context("spawn").Process(
+        target=serve, args=(theirs, engine, items)
+    )
     process.start()
     theirs.close()
     try:
@@ -211,22 +223,36 @@ def measured(ideas: list[str], engines: Engines, repeat: int) -> Iterator[Row]:
     for turn in range(repeat):
         for name, way in ways.items():
             turns[name].append(engines.turn(way))
-            print(f"turn {turn + 1} of {repeat}, {turns[name][-1]['cpu']:.1f} s: {name}", file=sys.stderr, flush=True)
-    found = {name: {key: median(turn[key] for turn in taken) for key in taken[0]} for name, taken in turns.items()}
+            print(
+                f"turn {turn + 1} of {repeat}, {turns[name][-1]['cpu']:.1f} s: {name}",
+                file=sys.stderr,
+                flush=True,
+            )
+    found = {
+        name: {key: median(turn[key] for turn in taken) for key in taken[0]}
+        for name, taken in turns.items()
+    }
     for idea in ideas:
         what, *both = IDEAS[idea]
         yield _row(f"{idea}: {what}", *(found[repr(way)] for way in both))
 
 
 def _row(name: str, off: Mapping[str, float], on: Mapping[str, float]) -> Row:
-    shown = {"tokens": "tokens an item", "keywords": "keywords an item", "empty": "empty", "wall": "wall seconds"}
+    shown = {
+        "tokens": "tokens an item",
+        "keywords": "keywords an item",
+        "empty": "empty",
+        "wall": "wall seconds",
+    }
     notes = {words: f"{off[key]:.1f} -> {on[key]:.1f}" for key, words in shown.items()}
     return Row(name, on["cpu"], "s", alternatives={"without": off["cpu"]}, notes=notes)
 
 
 def main() -> int:
     """Always exit status 0: these are comparisons, not targets."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--idea", choices=IDEAS, nargs="+", default=list(IDEAS))
     parser.add_argument("--items", type=int, default=12)
     parser.add_argument("--repeat", type=int, default=3)

@@ -69,7 +69,9 @@ TARGET_OVERHEAD, TARGET_REWARDS = 3.0, 1.0
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
@@ -82,14 +84,18 @@ def main() -> None:
 def after_sft(folder: Path, sizes: Sizes) -> Scene:
     """The sample shop with SFT done, as the GRPO stages of round 1 see it; both sides against the snapshots of SFT."""
     config = folder / "cogr.toml"
-    config.write_text(f'store = "store"\n[dataset]\nloader = "jsonl"\npath = {json.dumps(str(CATALOGUE))}\n')
+    config.write_text(
+        f'store = "store"\n[dataset]\nloader = "jsonl"\npath = {json.dumps(str(CATALOGUE))}\n'
+    )
     settings = {
         **SAMPLE_SETTINGS,
         **sizes.settings,
         "training.query.max_steps": sizes.steps,
         "training.item.max_steps": sizes.steps,
     }
-    overrides = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in settings.items()]
+    overrides = [
+        f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in settings.items()
+    ]
     workspace = Workspace.open(config, overrides)
     run = create(workspace)
     done = Driver(workspace, run, Launcher(config, overrides), lambda _: None).sft()
@@ -101,9 +107,18 @@ def rows(scene: Scene, sizes: Sizes) -> Iterator[Row]:
     """Overhead and share of rewards, for each side."""
     for side in ("query", "item"):
         ours, bare, shares = compare(scene, side, sizes)
-        notes = {"turns": sizes.turns, "steps": sizes.steps, "bare": f"{bare:.3f} s a step", "ours": f"{ours:.3f} s"}
+        notes = {
+            "turns": sizes.turns,
+            "steps": sizes.steps,
+            "bare": f"{bare:.3f} s a step",
+            "ours": f"{ours:.3f} s",
+        }
         yield Row(
-            f"overhead over a bare GRPOTrainer, {side}", 100 * (ours / bare - 1), "%", TARGET_OVERHEAD, notes=notes
+            f"overhead over a bare GRPOTrainer, {side}",
+            100 * (ours / bare - 1),
+            "%",
+            TARGET_OVERHEAD,
+            notes=notes,
         )
         yield Row(f"share of rewards in a step, {side}", 100 * shares, "%", TARGET_REWARDS)
 
@@ -122,7 +137,9 @@ def compare(scene: Scene, side: Side, sizes: Sizes) -> tuple[float, float, float
             times[name].append(timed(trainer))
             rewards += seconds()["reward"]
             whole += sum(seconds().values())
-    ours, bare = (sum(map(min, zip(*times[name], strict=True))) / sizes.steps for name in ("ours", "bare"))
+    ours, bare = (
+        sum(map(min, zip(*times[name], strict=True))) / sizes.steps for name in ("ours", "bare")
+    )
     return ours, bare, rewards / whole
 
 
@@ -156,7 +173,9 @@ def bare_trainer(job: Any) -> tuple[Any, Seconds]:
         model=load_model(job.base),
         reward_funcs=constant,
         args=arguments,
-        train_dataset=Dataset.from_list([{"prompt": rollout_prompt(prompt, tokenizer)} for prompt in job.prompts]),
+        train_dataset=Dataset.from_list(
+            [{"prompt": rollout_prompt(prompt, tokenizer)} for prompt in job.prompts]
+        ),
         processing_class=tokenizer,
     )
     silence(trainer)

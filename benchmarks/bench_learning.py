@@ -14,7 +14,7 @@ from statistics import mean
 
 from _timing import Row, report
 
-from trainers.demo.catalogue import write_catalogue
+from trainers.demo.shop import write_catalogue
 from trainers.training.sample import train_sample
 
 SEEDS = (0, 1, 2)
@@ -62,9 +62,15 @@ def rows(seeds: Sequence[int], more: Sequence[str]) -> Iterator[Row]:
         gains.append(found["round 2"][0] - found["sft"][0])
         notes = {name: round(f1, 4) for name, (f1, _) in found.items()}
         notes["seconds"] = round(sum(seconds for _, seconds in found.values()))
-        yield Row(f"seed {seed}: 1 - gain in test F1", 1 - gains[-1], "", 1 - LEAST_GAIN, notes=notes)
+        yield Row(
+            f"seed {seed}: 1 - gain in test F1", 1 - gains[-1], "", 1 - LEAST_GAIN, notes=notes
+        )
     yield Row(
-        "mean: 1 - gain in test F1", 1 - mean(gains), "", 1 - LEAST_MEAN_GAIN, notes={"gain": round(mean(gains), 4)}
+        "mean: 1 - gain in test F1",
+        1 - mean(gains),
+        "",
+        1 - LEAST_MEAN_GAIN,
+        notes={"gain": round(mean(gains), 4)},
     )
 
 

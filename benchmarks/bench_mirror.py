@@ -28,7 +28,7 @@ from _timing import Row, first_call_microseconds, microseconds, report
 from _worlds import Vocabulary, write_world
 from pyroaring import BitMap
 
-from cogr.mirror import Mirror
+from cogr.matching.mirror import Mirror
 from cogr.records import Query
 from cogr.rewards import World, f_measure, item_reward, query_reward
 
@@ -45,12 +45,14 @@ class Sizes:
     backends: tuple[str, ...]
 
 
-FULL = Sizes(Vocabulary(60_000), (43_000, 25_000), (1_000_000, 512_000), 13_500, 9, ("numpy", "numba"))
+FULL = Sizes(
+    Vocabulary(60_000), (43_000, 25_000), (1_000_000, 512_000), 13_500, 9, ("numpy", "numba")
+)
 QUICK = Sizes(Vocabulary(2_000), (1_000, 500), (4_000, 2_000), 300, 3, ("numpy",))
 
 _BUILD = """
 import json, resource, sys, time
-from cogr.mirror import Mirror
+from cogr.matching.mirror import Mirror
 from cogr.snapshots import Manifest, Snapshot
 from cogr.store import Store
 manifest, store, folder = Manifest.model_validate_json(sys.argv[1]), Store(sys.argv[2]), sys.argv[3]
@@ -64,7 +66,7 @@ print(json.dumps({"build": built - start, "save": time.perf_counter() - built, "
 
 _OPEN = """
 import json, resource, sys, time
-from cogr.mirror import Mirror
+from cogr.matching.mirror import Mirror
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 start = time.perf_counter()
 mirror = Mirror.open(sys.argv[1])
@@ -75,7 +77,9 @@ print(json.dumps({"open": time.perf_counter() - start, "peak": (resource.getrusa
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="small worlds; the figures mean nothing")
+    parser.add_argument(
+        "--quick", action="store_true", help="small worlds; the figures mean nothing"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     options = parser.parse_args()
     sizes = QUICK if options.quick else FULL
@@ -105,13 +109,13 @@ def import_row(repeats: int) -> Row:
 
     bare = median(seconds("") for _ in range(repeats))
     package = median(seconds("import cogr") for _ in range(repeats))
-    mirror = median(seconds("import cogr.mirror") for _ in range(repeats))
+    mirror = median(seconds("import cogr.matching.mirror") for _ in range(repeats))
     return Row(
         "import cogr, over bare python",
         package - bare,
         "s",
         0.3,
-        notes={"import cogr.mirror": f"{mirror - bare:.2f} s"},
+        notes={"import cogr.matching.mirror": f"{mirror - bare:.2f} s"},
     )
 
 
@@ -130,12 +134,20 @@ def build_rows(folder: Path, items: int, sizes: Sizes) -> Iterator[Row]:
         notes={"of processor": f"{built['cpu']:.1f} s", "save": f"{built['save']:.2f} s"},
     )
     yield Row(f"{name}: peak memory of the build", built["peak"], "MB", 1536)
-    yield Row(f"{name}: open, verify, one search", opened["open"], "s", 3, notes={"memory": f"{opened['peak']:.0f} MB"})
+    yield Row(
+        f"{name}: open, verify, one search",
+        opened["open"],
+        "s",
+        3,
+        notes={"memory": f"{opened['peak']:.0f} MB"},
+    )
 
 
 def child(program: str, *arguments: str) -> dict[str, float]:
     """Run a program in a fresh interpreter and read the JSON that it prints."""
-    done = subprocess.run([sys.executable, "-c", program, *arguments], check=True, stdout=subprocess.PIPE)
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], check=True, stdout=subprocess.PIPE
+    )
     found: dict[str, float] = json.loads(done.stdout)
     return found
 
@@ -150,16 +162,22 @@ def query_reward_row(folder: Path, items: int, retrieved: int, sizes: Sizes) -> 
     arguments = [(record.id, query) for record, query in zip(records, queries, strict=True)]
     world = World.of(mirror, records, ids)
     cold_world = World.of(Mirror.open(folder / "mirror"), records, ids)
-    cold = first_call_microseconds(lambda id_, query: query_reward(cold_world, id_, query), arguments)
+    cold = first_call_microseconds(
+        lambda id_, query: query_reward(cold_world, id_, query), arguments
+    )
     return Row(
         f"query reward, {items:,} items",
-        microseconds(lambda id_, query: query_reward(world, id_, query), arguments, sizes.repeats * 10),
+        microseconds(
+            lambda id_, query: query_reward(world, id_, query), arguments, sizes.repeats * 10
+        ),
         "us",
         15 if items < 100_000 else 120,
         cold,
         {
             "sets": microseconds(with_sets(mirror, queries, relevant), arguments, 3),
-            "numpy masks": microseconds(with_masks(mirror, queries, relevant), arguments, sizes.repeats),
+            "numpy masks": microseconds(
+                with_masks(mirror, queries, relevant), arguments, sizes.repeats
+            ),
         },
         {"retrieved": f"{median(mirror.count(query) for query in queries):,.0f} (median)"},
     )
@@ -204,10 +222,18 @@ def item_reward_row(sizes: Sizes, vocabulary: Vocabulary) -> Row:
     """
     rng = np.random.default_rng(3)
     names = [f"i{number:05}" for number in range(sizes.small[0])]
-    items = Mirror.from_sets(names, [vocabulary.query(rng) for _ in names], [f"item {name}" for name in names])
+    items = Mirror.from_sets(
+        names, [vocabulary.query(rng) for _ in names], [f"item {name}" for name in names]
+    )
     records = [Query(f"q{number:05}", f"query {number}") for number in range(sizes.queries)]
-    ids, sets, own = [r.id for r in records], [vocabulary.query(rng) for _ in records], [r.text for r in records]
-    relevant = {id_: [items.id_of(item) for item in rng.choice(len(items), 10).tolist()] for id_ in ids}
+    ids, sets, own = (
+        [r.id for r in records],
+        [vocabulary.query(rng) for _ in records],
+        [r.text for r in records],
+    )
+    relevant = {
+        id_: [items.id_of(item) for item in rng.choice(len(items), 10).tolist()] for id_ in ids
+    }
     world = World.of(items, records, relevant, query_mirror=Mirror.from_sets(ids, sets, own))
     cold_world = World.of(items, records, relevant, query_mirror=Mirror.from_sets(ids, sets, own))
     candidates = [*_few_affected(world, vocabulary, rng, 40)]
@@ -216,11 +242,19 @@ def item_reward_row(sizes: Sizes, vocabulary: Vocabulary) -> Row:
     _ = cold_world.reference
     return Row(
         f"item reward, {sizes.queries:,} queries{'' if vocabulary.shift else ', common keywords'}",
-        microseconds(lambda item, words: item_reward(world, item, words), candidates, sizes.repeats * 10),
+        microseconds(
+            lambda item, words: item_reward(world, item, words), candidates, sizes.repeats * 10
+        ),
         "us",
         10,
-        first_call_microseconds(lambda item, words: item_reward(cold_world, item, words), candidates),
-        {"recount": microseconds(lambda item, words: _recount(world, item, words), candidates[:2], 1)},
+        first_call_microseconds(
+            lambda item, words: item_reward(cold_world, item, words), candidates
+        ),
+        {
+            "recount": microseconds(
+                lambda item, words: _recount(world, item, words), candidates[:2], 1
+            )
+        },
         {
             "affected": f"{median(affected):.0f} (median), {max(affected)} at most",
             "queries that retrieve the item": f"{median(retrieving):,.0f}",
@@ -259,7 +293,9 @@ def _recount(world: World, item: str, words: list[str]) -> float:
         found.discard(state.dense)
         if number in candidate:
             found.add(state.dense)
-        total += f_measure(found.intersection_cardinality(relevant), len(found), len(relevant)) - before
+        total += (
+            f_measure(found.intersection_cardinality(relevant), len(found), len(relevant)) - before
+        )
     return total
 
 
@@ -271,8 +307,12 @@ def ranking_rows(folder: Path, items: int, retrieved: int, sizes: Sizes) -> Iter
     half = [(query,) for query in sizes.vocabulary.queries_near(mirror, retrieved, 10)]
     others = dict(_bm25s(mirror, sizes.backends)) if importlib.util.find_spec("bm25s") else {}
     for name, queries in (("usual queries", usual), ("half retrieved", half)):
-        cold = first_call_microseconds(Mirror.open(folder / "mirror").search, [(query, 100) for (query,) in queries])
-        alternatives = {key: microseconds(search, queries, sizes.repeats) for key, search in others.items()}
+        cold = first_call_microseconds(
+            Mirror.open(folder / "mirror").search, [(query, 100) for (query,) in queries]
+        )
+        alternatives = {
+            key: microseconds(search, queries, sizes.repeats) for key, search in others.items()
+        }
         yield Row(
             f"top 100 of {items:,}, {name}",
             microseconds(lambda query: mirror.search(query, 100), queries, sizes.repeats),
@@ -284,7 +324,9 @@ def ranking_rows(folder: Path, items: int, retrieved: int, sizes: Sizes) -> Iter
         )
 
 
-def _bm25s(mirror: Mirror, backends: tuple[str, ...]) -> Iterator[tuple[str, Callable[[list[str]], object]]]:
+def _bm25s(
+    mirror: Mirror, backends: tuple[str, ...]
+) -> Iterator[tuple[str, Callable[[list[str]], object]]]:
     """bm25s over the mirror's own keyword lists, one thread, with each of its backends that is installed."""
     import bm25s
     from bm25s.tokenization import Tokenized

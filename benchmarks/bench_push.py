@@ -41,7 +41,9 @@ def rows(items: int, seed: int = 0) -> Iterator[Row]:
     for number in range(items):
         drawn = np.searchsorted(cumulative, draw.random(2 * KEYWORDS))
         words = dict.fromkeys(f"keyword {int(word):05d}" for word in drawn)
-        yield Row(f"item-{number:07d}", f"Item number {number} of the benchmark", tuple(words)[:KEYWORDS])
+        yield Row(
+            f"item-{number:07d}", f"Item number {number} of the benchmark", tuple(words)[:KEYWORDS]
+        )
 
 
 def timed_push(cluster: Cluster, snapshot: Snapshot) -> float:
@@ -59,14 +61,22 @@ def timed_bare(cluster: Cluster, snapshot: Snapshot, url: str) -> float:
     settings = cluster.settings
     client = OpenSearch([url], timeout=settings.timeout, pool_maxsize=settings.bulk_threads + 1)
     meta = meta_of(snapshot.manifest)
-    body = {"settings": index_settings(settings.shards), "mappings": mapping(snapshot.side, cluster.version, meta)}
+    body = {
+        "settings": index_settings(settings.shards),
+        "mappings": mapping(snapshot.side, cluster.version, meta),
+    }
     client.indices.create(index=BARE, body=body)
     started = time.perf_counter()
     actions = (
-        {"_op_type": "create", "_index": BARE, "_id": id_, "_source": document} for id_, document in documents(snapshot)
+        {"_op_type": "create", "_index": BARE, "_id": id_, "_source": document}
+        for id_, document in documents(snapshot)
     )
     sent = parallel_bulk(
-        client, actions, thread_count=settings.bulk_threads, chunk_size=settings.bulk_documents, raise_on_error=True
+        client,
+        actions,
+        thread_count=settings.bulk_threads,
+        chunk_size=settings.bulk_documents,
+        raise_on_error=True,
     )
     written = sum(1 for _ in sent)
     client.indices.refresh(index=BARE)
@@ -79,9 +89,12 @@ def timed_bare(cluster: Cluster, snapshot: Snapshot, url: str) -> float:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
-        "--url", help="a node that may be loaded; indexes cogr-bench-* are made and removed. One is started by default"
+        "--url",
+        help="a node that may be loaded; indexes cogr-bench-* are made and removed. One is started by default",
     )
     parser.add_argument("--items", type=int, default=300_000)
     parser.add_argument("--repeat", type=int, default=3)
@@ -96,7 +109,15 @@ def node(url: str | None) -> Iterator[str]:
     if url:
         yield url
         return
-    started = start(Wanted(version="3.8.0", name=f"benchmark-{os.getpid()}", port=0, heap="1g", bound_to_caller=True))
+    started = start(
+        Wanted(
+            version="3.8.0",
+            name=f"benchmark-{os.getpid()}",
+            port=0,
+            heap="1g",
+            bound_to_caller=True,
+        )
+    )
     try:
         yield str(connection(started.state).url)
     finally:
@@ -112,9 +133,15 @@ def measure(url: str, items: int, repeat: int) -> None:
         for number in range(repeat):
             # Alternating, and the first of a pair is not always the same.
             for name in ("bare", "push") if number % 2 else ("push", "bare"):
-                seconds = timed_push(cluster, snapshot) if name == "push" else timed_bare(cluster, snapshot, url)
+                seconds = (
+                    timed_push(cluster, snapshot)
+                    if name == "push"
+                    else timed_bare(cluster, snapshot, url)
+                )
                 times[name].append(seconds)
-                print(f"{name}: {seconds:.2f} s, {items / seconds:,.0f} documents/s", file=sys.stderr)
+                print(
+                    f"{name}: {seconds:.2f} s, {items / seconds:,.0f} documents/s", file=sys.stderr
+                )
     push_s, bare_s = statistics.median(times["push"]), statistics.median(times["bare"])
     result = {
         "items": items,

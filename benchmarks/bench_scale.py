@@ -28,12 +28,12 @@ from typing import TypeVar
 import numpy as np
 from bench_push import node, timed_bare
 
-from indexers.backends.base import Backend
 from indexers.backends.mirrors import mirror_of
 from indexers.backends.opensearch import OpenSearchBackend
-from indexers.publishing import probes, publish, warm_up
-from indexers.rebuild import freeze, generate_missing, make_plan
-from indexers.rebuilding import Outcome, Wishes, make_job, run_rebuild
+from indexers.backends.protocol import Backend
+from indexers.build.plan import freeze, generate_missing, make_plan
+from indexers.build.run import Outcome, Wishes, make_job, run_rebuild
+from indexers.release.push import probes, publish, warm_up
 from indexers.workspace import Workspace
 
 SIZES = (10_000, 100_000, 1_000_000)
@@ -53,8 +53,15 @@ def write_catalogue(folder: Path, items: int) -> None:
     data.mkdir()
     with (data / "items.jsonl").open("w", encoding="utf-8") as file:
         for number in range(items):
-            words = [f"word{w}" for w in np.searchsorted(cumulative, draw.random(WORDS) * cumulative[-1]).tolist()]
-            item = {"id": f"item{number:08}", "title": " ".join(words[:6]), "text": " ".join(words[6:])}
+            words = [
+                f"word{w}"
+                for w in np.searchsorted(cumulative, draw.random(WORDS) * cumulative[-1]).tolist()
+            ]
+            item = {
+                "id": f"item{number:08}",
+                "title": " ".join(words[:6]),
+                "text": " ".join(words[6:]),
+            }
             file.write(json.dumps(item) + "\n")
     (folder / "cogr.toml").write_text(
         '[dataset]\nloader = "jsonl"\npath = "data"\n[generator]\nname = "scripted"\n[generator.scripted]\nwords = 15\n'
@@ -114,7 +121,9 @@ class Peak:
             self._sampler.join()
             self.resident = _megabytes("VmHWM")
         else:
-            self.resident = self.anonymous = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3, 1)
+            self.resident = self.anonymous = round(
+                resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3, 1
+            )
 
     def _sample(self) -> None:
         while True:
@@ -151,13 +160,21 @@ def measure(folder: Path, items: int, url: str | None) -> dict[str, dict[str, fl
     stages.run("verify", lambda: backend.verify(snapshot, queries))
     stages.run("warm up", lambda: warm_up(backend, store, [snapshot.id], QUERIES))
     stages.run("publish", lambda: publish(backend, store, [snapshot.id]))
-    stages.rows["push"] |= {"per_second": round(items / pushed.seconds), "index_mb": _index_mb(backend, snapshot.id)}
+    stages.rows["push"] |= {
+        "per_second": round(items / pushed.seconds),
+        "index_mb": _index_mb(backend, snapshot.id),
+    }
     if isinstance(backend, OpenSearchBackend):
         bare = timed_bare(backend.cluster, snapshot, str(url))
-        stages.rows["push"] |= {"bare_per_second": round(items / bare), "over_bare": round(bare / pushed.seconds, 3)}
+        stages.rows["push"] |= {
+            "bare_per_second": round(items / bare),
+            "over_bare": round(bare / pushed.seconds, 3),
+        }
     again = stages.run("rerun", lambda: _rerun(folder, url))
     if again.rebuilt.generated:
-        raise SystemExit(f"The rerun generated {again.rebuilt.generated} items, although nothing had changed.")
+        raise SystemExit(
+            f"The rerun generated {again.rebuilt.generated} items, although nothing had changed."
+        )
     if isinstance(backend, OpenSearchBackend):
         backend.cluster.call("DELETE", f"/{pushed.index}", doing="cleaning up")
     return stages.rows
@@ -165,13 +182,22 @@ def measure(folder: Path, items: int, url: str | None) -> dict[str, dict[str, fl
 
 def _workspace(folder: Path, url: str | None) -> Workspace:
     settings = [f"store={folder / 'store'}"]
-    settings += [f"opensearch.url={url}", f"opensearch.prefix={PREFIX}", "backend=opensearch"] if url else []
+    settings += (
+        [f"opensearch.url={url}", f"opensearch.prefix={PREFIX}", "backend=opensearch"]
+        if url
+        else []
+    )
     return Workspace.open(folder / "cogr.toml", settings)
 
 
 def _rerun(folder: Path, url: str | None) -> Outcome:
     """The whole command once more, from the file of items on."""
-    return run_rebuild(_workspace(folder, url), Wishes("item"), lambda *_: nullcontext(lambda _: None), lambda _: None)
+    return run_rebuild(
+        _workspace(folder, url),
+        Wishes("item"),
+        lambda *_: nullcontext(lambda _: None),
+        lambda _: None,
+    )
 
 
 def _index_mb(backend: Backend, snapshot: str) -> float:
@@ -182,7 +208,11 @@ def _index_mb(backend: Backend, snapshot: str) -> float:
 def table(sizes: dict[int, dict[str, dict[str, float]]]) -> Iterator[str]:
     """Lines: a stage in each, seconds, memory (anonymous of resident) and bytes by size, and how much longer an item takes in the largest than in the smallest."""
     smallest, largest = min(sizes), max(sizes)
-    yield f"{'stage':10}" + "".join(f"{f'{size:,} items':>42}" for size in sizes) + f"{'an item, largest/smallest':>28}"
+    yield (
+        f"{'stage':10}"
+        + "".join(f"{f'{size:,} items':>42}" for size in sizes)
+        + f"{'an item, largest/smallest':>28}"
+    )
     for stage in sizes[smallest]:
         cells = [rows[stage] for rows in sizes.values()]
         shown = "".join(
@@ -196,7 +226,9 @@ def table(sizes: dict[int, dict[str, dict[str, float]]]) -> Iterator[str]:
         total = sum(row["seconds"] for stage, row in rows.items() if stage != "rerun")
         bare = f", {push['over_bare']:.2f} of bare bulk" if "over_bare" in push else ""
         cpu = sum(row["cpu_seconds"] for row in rows.values())
-        anonymous, resident = (max(row[name] for row in rows.values()) for name in ("anon_mb", "peak_mb"))
+        anonymous, resident = (
+            max(row[name] for row in rows.values()) for name in ("anon_mb", "peak_mb")
+        )
         yield (
             f"{size:,} items: {total:.1f} s in all ({cpu:.1f} s of CPU with the rerun), peak {anonymous:.0f} MB anonymous of {resident:.0f} MB; push {push['per_second']:,} documents/s{bare}, "
             f"index {push['index_mb']:.0f} MB; rerun {rows['rerun']['seconds']:.1f} s"
@@ -204,20 +236,33 @@ def table(sizes: dict[int, dict[str, dict[str, float]]]) -> Iterator[str]:
 
 
 def _in_own_process(items: int, url: str | None) -> dict[str, dict[str, float]]:
-    command = [sys.executable, __file__, "--one", str(items), *(["--url", url] if url else ["--no-server"])]
+    command = [
+        sys.executable,
+        __file__,
+        "--one",
+        str(items),
+        *(["--url", url] if url else ["--no-server"]),
+    ]
     print(f"{items:,} items", file=sys.stderr, flush=True)
-    rows: dict[str, dict[str, float]] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+    rows: dict[str, dict[str, float]] = json.loads(
+        subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
+    )
     return rows
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--items", type=int, nargs="+", default=SIZES)
     parser.add_argument(
-        "--url", help="a node that may be loaded; indexes cogr-scale-* are made. One is started by default"
+        "--url",
+        help="a node that may be loaded; indexes cogr-scale-* are made. One is started by default",
     )
-    parser.add_argument("--no-server", action="store_true", help="the backend memory instead of OpenSearch")
+    parser.add_argument(
+        "--no-server", action="store_true", help="the backend memory instead of OpenSearch"
+    )
     parser.add_argument("--quick", action="store_true", help="200 and 400 items, no server")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)

@@ -38,7 +38,9 @@ def rows(name: str) -> Iterator[Row]:
     artefact = fit(dataset)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     keywords = artefact.facts["keywords"]
-    yield Row(f"{name}: fit", wall, "s", seconds, notes={"cpu": round(cpu, 1), "vocabulary": keywords})
+    yield Row(
+        f"{name}: fit", wall, "s", seconds, notes={"cpu": round(cpu, 1), "vocabulary": keywords}
+    )
     with tempfile.TemporaryDirectory() as folder:
         save(artefact, folder)
         wall = time.perf_counter()
@@ -55,8 +57,13 @@ def new_query(name: str, dataset: Dataset, artefact: Artefact) -> Row:
     wall, cpu = time.perf_counter(), time.process_time()
     for query in queries:
         artefact.query_keywords([query])
-    wall, cpu = (time.perf_counter() - wall) / len(queries), (time.process_time() - cpu) / len(queries)
-    return Row(f"{name}: a new query", wall * 1e3, "ms", QUERY_MS, notes={"cpu": round(cpu * 1e3, 1)})
+    wall, cpu = (
+        (time.perf_counter() - wall) / len(queries),
+        (time.process_time() - cpu) / len(queries),
+    )
+    return Row(
+        f"{name}: a new query", wall * 1e3, "ms", QUERY_MS, notes={"cpu": round(cpu * 1e3, 1)}
+    )
 
 
 def quality(name: str, dataset: Dataset, artefact: Artefact, least: float) -> Row:
@@ -68,7 +75,9 @@ def quality(name: str, dataset: Dataset, artefact: Artefact, least: float) -> Ro
     queries = dataset.queries["test"]
     found = artefact.query_keywords(queries)
     runs = {
-        query.id: frozenset().union(*(owners.get(word, ()) for word in {*keywords, self_keyword(query.text)}))
+        query.id: frozenset().union(
+            *(owners.get(word, ()) for word in {*keywords, self_keyword(query.text)})
+        )
         for query, keywords in zip(queries, found, strict=True)
     }
     relevant = {query.id: dataset.relevant[query.id] for query in queries}
@@ -92,7 +101,11 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     root = Path(os.environ.get("COGR_DATA_DIR", ""))
-    names = [name for name in arguments.names or TARGETS if os.environ.get("COGR_DATA_DIR") and (root / name).is_dir()]
+    names = [
+        name
+        for name in arguments.names or TARGETS
+        if os.environ.get("COGR_DATA_DIR") and (root / name).is_dir()
+    ]
     if not names:
         print("COGR_DATA_DIR has none of the data sets; see docs/datasets.md.")
         return

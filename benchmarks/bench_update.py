@@ -46,14 +46,18 @@ def timed(cluster: Cluster, snapshot: Snapshot, base: Snapshot | None) -> float:
     """Seconds of one push from nothing."""
     pushed = push(cluster, PREFIX, snapshot, base)
     if (pushed.written < snapshot.manifest.entities) != (base is not None):
-        raise SystemExit(f"{pushed.written} documents were written, which is not what was to be measured.")
+        raise SystemExit(
+            f"{pushed.written} documents were written, which is not what was to be measured."
+        )
     cluster.call("DELETE", f"/{pushed.index}", doing="cleaning up")
     return pushed.seconds
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--url", help="as of bench_push.py")
     parser.add_argument("--items", type=int, default=300_000)
     parser.add_argument("--share", type=float, default=0.01)
@@ -62,7 +66,9 @@ def main() -> None:
     with node(options.url) as url, tempfile.TemporaryDirectory() as folder:
         cluster, store = Cluster(OpenSearchSettings(url=url, prefix=PREFIX)), Store(folder)
         base = write_snapshot(store, "item", rows(options.items), Provenance())
-        snapshot = write_snapshot(store, "item", changed(options.items, options.share), Provenance(parent=base.id))
+        snapshot = write_snapshot(
+            store, "item", changed(options.items, options.share), Provenance(parent=base.id)
+        )
         index = push(cluster, PREFIX, base).index
         state = read_index(cluster, index)
         assert state is not None, "it was just pushed"

@@ -34,7 +34,11 @@ def schema() -> dict[str, Any]:
         "properties": {name: {"$ref": "#/$defs/secretKey"} for name in secrets},
     }
     whole["$defs"].update(settings_schema())
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Values of the chart cogr", **whole}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Values of the chart cogr",
+        **whole,
+    }
 
 
 def settings_schema() -> dict[str, Any]:
@@ -45,7 +49,9 @@ def settings_schema() -> dict[str, Any]:
         _strip(table)
     tables["Settings"]["required"] = ["dataset", "store"]
     # A relative folder would lie in the read-only image.
-    tables["Settings"]["properties"]["store"]["pattern"] = r"^(/|[a-z][a-z0-9+.-]*://)[^\x00-\x1f]+$"
+    tables["Settings"]["properties"]["store"]["pattern"] = (
+        r"^(/|[a-z][a-z0-9+.-]*://)[^\x00-\x1f]+$"
+    )
     return {f"settings.{name}": table for name, table in tables.items()}
 
 
@@ -62,7 +68,9 @@ def secret_settings(model: Any = Settings, prefix: str = "") -> list[str]:
 
 def _strip(table: dict[str, Any]) -> None:
     properties = table.get("properties", {})
-    for name in [name for name, value in properties.items() if '"password"' in json.dumps(value.get("anyOf"))]:
+    for name in [
+        name for name, value in properties.items() if '"password"' in json.dumps(value.get("anyOf"))
+    ]:
         del properties[name]
     for value in properties.values():
         value.pop("title", None)

@@ -1,6 +1,6 @@
 """What differs between two snapshots of one side, entity by entity. Streaming, and linear in their size.
 
-Pure data: what a difference means for an index is `indexers.backends`, what it means for people is `indexers.diffing`.
+Pure data: what a difference means for an index is `indexers.backends`, what it means for people is `indexers.exchange.diff`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from cogr.snapshots import Row, Snapshot
 
 _COLUMNS = ["id", "text", "keywords"]
 _STRINGS = pa.list_(pa.string())
-_SCHEMA = pa.schema([("id", pa.string()), ("text", pa.string()), ("keywords", _STRINGS), ("fields", pa.string())])
+_SCHEMA = pa.schema(
+    [("id", pa.string()), ("text", pa.string()), ("keywords", _STRINGS), ("fields", pa.string())]
+)
 _NONE = pa.RecordBatch.from_pydict({name: [] for name in _SCHEMA.names}, _SCHEMA)
 _Ints = npt.NDArray[np.integer[Any]]
 
@@ -49,7 +51,9 @@ def differences(before: Snapshot, after: Snapshot) -> Iterator[Difference]:
         SnapshotError: the snapshots are of two sides.
     """
     if before.side != after.side:
-        raise SnapshotError(f"{before.id} and {after.id} are of two sides; compare snapshots of one side.")
+        raise SnapshotError(
+            f"{before.id} and {after.id} are of two sides; compare snapshots of one side."
+        )
     # Decoding is most of the work, and leaves the interpreter to others.
     with ThreadPoolExecutor(2, "differences") as readers:
         old, new = _Window(before, readers), _Window(after, readers)
@@ -93,8 +97,12 @@ def _compare(old: pa.RecordBatch, new: pa.RecordBatch) -> Iterator[Difference]:
     places = at[known]
     same = np.zeros(len(new), dtype=bool)
     same[known] = _same_lists(old["keywords"], places, new["keywords"], known)
-    for name in [name for name in ("text", "fields") if name in {*old.schema.names, *new.schema.names}]:
-        alike = pc.equal(_texts(old, name).take(pa.array(places)), _texts(new, name).take(pa.array(known)))
+    for name in [
+        name for name in ("text", "fields") if name in {*old.schema.names, *new.schema.names}
+    ]:
+        alike = pc.equal(
+            _texts(old, name).take(pa.array(places)), _texts(new, name).take(pa.array(known))
+        )
         same[known] &= alike.to_numpy(zero_copy_only=False)
     gone = np.setdiff1d(np.arange(len(old)), places, assume_unique=True)
     changed = np.flatnonzero(~same)
@@ -112,7 +120,9 @@ def _texts(batch: pa.RecordBatch, name: str) -> pa.Array:
     return batch[name] if name in batch.schema.names else pa.repeat("", len(batch))
 
 
-def _same_lists(old: pa.ListArray, old_at: _Ints, new: pa.ListArray, new_at: _Ints) -> npt.NDArray[np.bool_]:
+def _same_lists(
+    old: pa.ListArray, old_at: _Ints, new: pa.ListArray, new_at: _Ints
+) -> npt.NDArray[np.bool_]:
     """Whether the lists at these places, ascending in both, are the same, pair by pair.
 
     Keywords are compared as numbers of the new batch's dictionary, without a copy of their texts.
@@ -156,5 +166,7 @@ def _rows(batch: pa.RecordBatch, places: Sequence[int | None]) -> Iterator[Row |
     """The rows at these places, None for none."""
     some = batch.take(pa.array(places, pa.int64()))
     columns = (some["id"], some["text"], some["keywords"].cast(_STRINGS), _texts(some, "fields"))
-    for id_, text, keywords, fields in zip(*(column.to_pylist() for column in columns), strict=True):
+    for id_, text, keywords, fields in zip(
+        *(column.to_pylist() for column in columns), strict=True
+    ):
         yield None if id_ is None else Row(id_, text, tuple(keywords), fields)

@@ -29,7 +29,9 @@ _ANY = frozenset(TYPES)
 
 
 def types_of(
-    items: Iterable[tuple[str, str]], names: Iterable[str], given: Mapping[str, FieldType] | None = None
+    items: Iterable[tuple[str, str]],
+    names: Iterable[str],
+    given: Mapping[str, FieldType] | None = None,
 ) -> dict[str, FieldType]:
     """The type of every field, by name.
 
@@ -55,7 +57,10 @@ def types_of(
                     example[name] = (id_, one)
                 open_[name] = left
                 seen.add(name)
-    derived = {name: next(t for t in TYPES if t in left) if name in seen else "keyword" for name, left in open_.items()}
+    derived = {
+        name: next(t for t in TYPES if t in left) if name in seen else "keyword"
+        for name, left in open_.items()
+    }
     return dict(sorted({**derived, **{name: given[name] for name in given}}.items()))
 
 
@@ -126,7 +131,11 @@ def _made(id_: str, name: str, value: Scalar, type_: FieldType) -> Scalar:
 def _boolean(value: Scalar) -> bool | None:
     if isinstance(value, bool):
         return value
-    return {"true": True, "false": False}.get(value.strip().lower()) if isinstance(value, str) else None
+    return (
+        {"true": True, "false": False}.get(value.strip().lower())
+        if isinstance(value, str)
+        else None
+    )
 
 
 def _long(value: Scalar) -> int | None:

@@ -119,7 +119,9 @@ def _first_loop(words: list[str]) -> tuple[int, int] | None:
     telling = [word for word in words if _has_letter(word)]
     if len(telling) - len(set(telling)) < 2:
         return None
-    lettered = list(accumulate((place if _has_letter(word) else -1 for place, word in enumerate(words)), max))
+    lettered = list(
+        accumulate((place if _has_letter(word) else -1 for place, word in enumerate(words)), max)
+    )
     for size in range(1, len(words) // 3 + 1):
         same = 0
         for place in range(len(words) - size):

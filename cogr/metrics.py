@@ -46,7 +46,10 @@ class Figures:
     @cached_property
     def means(self) -> dict[str, float]:
         """The weighted mean of each measure over the queries (macro average)."""
-        return {name: float(np.average(values, weights=self.weights)) for name, values in self.values.items()}
+        return {
+            name: float(np.average(values, weights=self.weights))
+            for name, values in self.values.items()
+        }
 
     @cached_property
     def standard_errors(self) -> dict[str, float]:
@@ -62,7 +65,9 @@ class Figures:
     def of(self, query: str) -> dict[str, float]:
         """The values of one query. Raises DataError when it is not among them."""
         if query not in self._at:
-            raise DataError(f"There are no figures of query {query!r}, only of {len(self.queries)} others.")
+            raise DataError(
+                f"There are no figures of query {query!r}, only of {len(self.queries)} others."
+            )
         return {name: float(values[self._at[query]]) for name, values in self.values.items()}
 
     @cached_property
@@ -71,7 +76,9 @@ class Figures:
 
 
 def full_set(
-    retrieved: Mapping[str, SetLike], relevant: Mapping[str, SetLike], weights: Mapping[str, float] | None = None
+    retrieved: Mapping[str, SetLike],
+    relevant: Mapping[str, SetLike],
+    weights: Mapping[str, float] | None = None,
 ) -> Figures:
     """P, R and F1 of whole retrieved sets (paper, eq. 1), for every query of `relevant`.
 
@@ -118,7 +125,9 @@ def ranked(
     for k in cutoffs:
         cut = {query: run.get(query, ())[:k] for query in relevant}
         values |= _at_cutoff(cut, binary, k)
-        values[f"nDCG@{k}"] = np.array([_ndcg(ids, gains.get(query, {}), k) for query, ids in cut.items()])
+        values[f"nDCG@{k}"] = np.array(
+            [_ndcg(ids, gains.get(query, {}), k) for query, ids in cut.items()]
+        )
     return _figures(relevant, values, weights)
 
 
@@ -133,7 +142,9 @@ def _at_cutoff(
     found: dict[tuple[str, str], float] = {}
     for row in ir_measures.iter_calc([SetP, SetR, SetF, RR @ k], binary, scored):
         found[names[row.measure], row.query_id] = row.value
-    return {name: np.array([found.get((name, query), 0.0) for query in run]) for name in names.values()}
+    return {
+        name: np.array([found.get((name, query), 0.0) for query in run]) for name in names.values()
+    }
 
 
 def _ndcg(ids: Sequence[str], gains: Mapping[str, float], k: int) -> float:
@@ -146,12 +157,16 @@ def _ndcg(ids: Sequence[str], gains: Mapping[str, float], k: int) -> float:
     return float(gained @ discounts[: len(ids)] / (np.array(ideal) @ discounts[: len(ideal)]))
 
 
-def judged_only(run: Mapping[str, Sequence[str]], judged: Mapping[str, Collection[str]]) -> dict[str, list[str]]:
+def judged_only(
+    run: Mapping[str, Sequence[str]], judged: Mapping[str, Collection[str]]
+) -> dict[str, list[str]]:
     """A run without the items that nobody judged for the query; order kept. For sets of ids as well as rankings.
 
     For data where only the top of some search was judged, so that an unjudged item is not known to be irrelevant.
     """
-    return {query: [id_ for id_ in ids if id_ in judged.get(query, ())] for query, ids in run.items()}
+    return {
+        query: [id_ for id_ in ids if id_ in judged.get(query, ())] for query, ids in run.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -180,7 +195,9 @@ def sweep_cutoff(
     """
     longest = max((len(run.get(query, ())) for query in relevant), default=0)
     if not longest:
-        raise DataError("A cutoff can't be chosen: no query has a ranking; check the run and the training split.")
+        raise DataError(
+            "A cutoff can't be chosen: no query has a ranking; check the run and the training split."
+        )
     shares = _weights(relevant, weights)
     shares = shares / shares.sum()
     curve = np.zeros(longest)
@@ -196,7 +213,9 @@ def sweep_cutoff(
 
 
 def _figures(
-    queries: Iterable[str], values: Mapping[str, NDArray[np.float64]], weights: Mapping[str, float] | None
+    queries: Iterable[str],
+    values: Mapping[str, NDArray[np.float64]],
+    weights: Mapping[str, float] | None,
 ) -> Figures:
     names = tuple(queries)
     if not names:

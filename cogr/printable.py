@@ -1,7 +1,7 @@
 """What a person may be shown of a text from elsewhere: no secret of the settings, and no character that steers a terminal.
 
 Texts of items, of servers and of libraries are untrusted. `masked` is applied where a sentence is made (`cogr.errors`) and,
-with `visible`, where text leaves the process (`indexers.console`, `indexers.telemetry.logs`): callers print what they have.
+with `visible`, where text leaves the process (`indexers.cli.console`, `indexers.telemetry.logs`): callers print what they have.
 """
 
 from __future__ import annotations
@@ -14,8 +14,12 @@ from urllib.parse import unquote, unquote_plus
 _ADDRESS = r"//(?:(?![,;]\s*[a-z][a-z0-9+.-]*://)\S)*@"
 _USER = re.compile(_ADDRESS, re.IGNORECASE)
 """From the slashes of a URL to the last @ before a space or before the next URL of a list: a password may have any of /?#@ in it."""
-_PARAMETER = re.compile(r"([?&][\w.-]*(?:key|token|pass|password|secret|sig|signature|auth|credential)=)[^&#\s]+", re.I)
-_SECRET_NAME = re.compile(r"pas+w|pass|pwd|secret|token|api_?key|hash_?key|credential", re.IGNORECASE)
+_PARAMETER = re.compile(
+    r"([?&][\w.-]*(?:key|token|pass|password|secret|sig|signature|auth|credential)=)[^&#\s]+", re.I
+)
+_SECRET_NAME = re.compile(
+    r"pas+w|pass|pwd|secret|token|api_?key|hash_?key|credential", re.IGNORECASE
+)
 _LEAST = 6
 """Shorter secrets are not looked for in texts: they would be found in ordinary words."""
 _JOINERS = "\u200c\u200d"
@@ -35,7 +39,12 @@ def masked(text: str) -> str:
 def learn(secret: str) -> None:
     """Never show this text again, as it is or as a URL, JSON or Python spells it. A secret of less than 6 characters is not kept."""
     for plain in {secret, unquote(secret), unquote_plus(secret)}:
-        spelled = (plain, json.dumps(plain)[1:-1], json.dumps(plain, ensure_ascii=False)[1:-1], repr(plain)[1:-1])
+        spelled = (
+            plain,
+            json.dumps(plain)[1:-1],
+            json.dumps(plain, ensure_ascii=False)[1:-1],
+            repr(plain)[1:-1],
+        )
         _learned.update(one for one in spelled if len(one) >= _LEAST)
 
 
@@ -72,7 +81,10 @@ def visible(text: str, *, keep: str = "\n\t") -> str:
         return text
     shown = []
     for at, character in enumerate(text):
-        steers = unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") and character not in keep
+        steers = (
+            unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")
+            and character not in keep
+        )
         joins = steers and character in _JOINERS and _stands(text, at - 1) and _stands(text, at + 1)
         shown.append(_escape(character) if steers and not joins else character)
     return "".join(shown)

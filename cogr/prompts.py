@@ -75,7 +75,9 @@ QUERY_TEMPLATES: dict[QueryVariant, Template] = {
 }
 ITEM_TEMPLATES: dict[ItemVariant, Template] = {
     "full": Template("item", ITEM_SYSTEM, ITEM_USER),
-    "title": Template("item", ITEM_SYSTEM, ITEM_USER.removesuffix("\nItem Description: {description}")),
+    "title": Template(
+        "item", ITEM_SYSTEM, ITEM_USER.removesuffix("\nItem Description: {description}")
+    ),
     "search": Template("item", ITEM_SYSTEM, ITEM_USER + _SEARCH),
 }
 
@@ -104,7 +106,9 @@ class ChatTokenizer(Protocol):
 
     chat_template: str | None
 
-    def apply_chat_template(self, conversation: list[dict[str, str]], **kwargs: object) -> object: ...
+    def apply_chat_template(
+        self, conversation: list[dict[str, str]], **kwargs: object
+    ) -> object: ...
 
 
 def render(prompt: Prompt, tokenizer: ChatTokenizer) -> str:
@@ -123,7 +127,9 @@ def render(prompt: Prompt, tokenizer: ChatTokenizer) -> str:
 def _spell(messages: list[dict[str, str]], tokenizer: ChatTokenizer) -> str:
     # Paper, section 4.3: keywords are generated without chain of thought; templates that know no such switch ignore it.
     return str(
-        tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, enable_thinking=False)
+        tokenizer.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
+        )
     )
 
 
@@ -159,7 +165,9 @@ def cut_by_tokenizer(tokenizer: OffsetTokenizer) -> Cut:
     def cut(text: str, tokens: int) -> str:
         # No vocabulary spends more than 16 characters on the average token; what is beyond need not be read.
         head = text[: 16 * tokens]
-        spans = tokenizer(head, add_special_tokens=False, return_offsets_mapping=True, verbose=False)["offset_mapping"]
+        spans = tokenizer(
+            head, add_special_tokens=False, return_offsets_mapping=True, verbose=False
+        )["offset_mapping"]
         if len(spans) <= tokens:
             return head if len(head) == len(text) else head.rstrip()
         return head[: spans[tokens - 1][1]].rstrip()

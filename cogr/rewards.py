@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
-from cogr.bitmaps import to_array
 from cogr.errors import DataError, SettingsError
 from cogr.keywords import over_budget, self_keyword
-from cogr.mirror import Mirror
+from cogr.matching.mirror import Mirror
+from cogr.matching.postings import to_array
 from cogr.records import Query
 
 
@@ -87,12 +87,18 @@ class World:
             SettingsError: beta or k_max out of range.
         """
         if not (beta > 0 and math.isfinite(beta * beta)) or k_max < 1:
-            raise SettingsError(f"A reward needs beta above 0 and k_max of 1 or more, but has {beta} and {k_max}.")
-        weights = {query.id: _checked_weight(query.weight, f"query {query.id!r}") for query in queries}
+            raise SettingsError(
+                f"A reward needs beta above 0 and k_max of 1 or more, but has {beta} and {k_max}."
+            )
+        weights = {
+            query.id: _checked_weight(query.weight, f"query {query.id!r}") for query in queries
+        }
         _check_sum(weights.values(), "queries")
         return cls(
             items=items,
-            relevant={query.id: items.bitmap_of_ids(relevant.get(query.id, ())) for query in queries},
+            relevant={
+                query.id: items.bitmap_of_ids(relevant.get(query.id, ())) for query in queries
+            },
             own={query.id: self_keyword(query.text) for query in queries},
             queries=query_mirror,
             k_max=k_max,
@@ -138,7 +144,9 @@ def query_reward(world: World, query_id: str, keywords: Sequence[str]) -> float:
     if world.item_weights is None:
         hits: float = retrieved.intersection_cardinality(relevant)
         return f_measure(hits, len(retrieved), len(relevant), world.beta)
-    return f_measure(world.mass(retrieved & relevant), world.mass(retrieved), world.mass(relevant), world.beta)
+    return f_measure(
+        world.mass(retrieved & relevant), world.mass(retrieved), world.mass(relevant), world.beta
+    )
 
 
 def item_reward(world: World, item_id: str, keywords: Sequence[str]) -> float:
@@ -163,7 +171,8 @@ def transposed_reward(world: World, item_id: str, keywords: Sequence[str]) -> fl
         return 0.0
     retrieved = reference.queries_of(item, keywords) & reference.members
     hits, found, wanted = (
-        reference.query_mass(queries) for queries in (retrieved & item.relevant, retrieved, item.relevant)
+        reference.query_mass(queries)
+        for queries in (retrieved & item.relevant, retrieved, item.relevant)
     )
     return f_measure(hits, found, wanted, world.beta)
 
@@ -202,7 +211,9 @@ class Reference:
         self._factor = 1 + world.beta**2
         zeros = bytes(8 * len(world.queries))
         # array and not numpy: reading one number costs a fifth, and numpy can look at the same memory.
-        self._tp, self._ret, self._rel, self._f, self._weight = (array("d", zeros) for _ in range(5))
+        self._tp, self._ret, self._rel, self._f, self._weight = (
+            array("d", zeros) for _ in range(5)
+        )
         self.members = BitMap()
         self._relevant: dict[int, BitMap] = {}
         self._items: dict[str, ItemState] = {}
@@ -222,7 +233,11 @@ class Reference:
         self._f[query] = self._f_of(query)
 
     def _f_of(self, query: int) -> float:
-        return self._factor * self._tp[query] / (self._ret[query] + self._rel[query]) if self._tp[query] else 0.0
+        return (
+            self._factor * self._tp[query] / (self._ret[query] + self._rel[query])
+            if self._tp[query]
+            else 0.0
+        )
 
     @property
     def objective(self) -> float:
@@ -263,7 +278,14 @@ class Reference:
         """Change of the weighted F of queries that the item joins (mass > 0) or leaves (mass < 0)."""
         if len(queries) > _FEW:
             return self._change_of_many(queries, item, mass)
-        tp, ret, rel, f, weight, factor = self._tp, self._ret, self._rel, self._f, self._weight, self._factor
+        tp, ret, rel, f, weight, factor = (
+            self._tp,
+            self._ret,
+            self._rel,
+            self._f,
+            self._weight,
+            self._factor,
+        )
         relevant = item.relevant
         total = 0.0
         for query in queries:
@@ -277,10 +299,13 @@ class Reference:
         for group, gain in ((queries & item.relevant, mass), (queries - item.relevant, 0.0)):
             at = to_array(group)
             tp, ret, rel, f, weight = (
-                np.frombuffer(values)[at] for values in (self._tp, self._ret, self._rel, self._f, self._weight)
+                np.frombuffer(values)[at]
+                for values in (self._tp, self._ret, self._rel, self._f, self._weight)
             )
             hits = tp + gain
-            new = np.divide(self._factor * hits, ret + mass + rel, out=np.zeros(len(at)), where=hits != 0)
+            new = np.divide(
+                self._factor * hits, ret + mass + rel, out=np.zeros(len(at)), where=hits != 0
+            )
             total += float(weight @ (new - f))
         return total
 
@@ -334,7 +359,9 @@ def _by_dense_id(weights: Mapping[str, float], items: Mirror) -> NDArray[np.floa
     missing = next((id_ for id_ in items.ids if id_ not in weights), None)
     if missing is not None:
         raise DataError(f"Item {missing!r} has no weight; give every item of {items} one.")
-    found = np.array([_checked_weight(weights[id_], f"item {id_!r}") for id_ in items.ids], np.float64)
+    found = np.array(
+        [_checked_weight(weights[id_], f"item {id_!r}") for id_ in items.ids], np.float64
+    )
     _check_sum(found.tolist(), "items")
     return found
 

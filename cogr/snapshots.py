@@ -37,7 +37,9 @@ SCHEMA = pa.schema(
         pa.field("id", pa.string(), nullable=False),
         pa.field("text", pa.string(), nullable=False),
         pa.field("self", pa.string(), nullable=False),
-        pa.field("keywords", pa.list_(pa.field("element", pa.string(), nullable=False)), nullable=False),
+        pa.field(
+            "keywords", pa.list_(pa.field("element", pa.string(), nullable=False)), nullable=False
+        ),
     ]
 )
 FIELDS = pa.field("fields", pa.string(), nullable=False)
@@ -48,7 +50,17 @@ MIGRATION = "run cogr-index rebuild --no-publish for --side item and for --side 
 ID = re.compile(r"(?:item|query)-r\d{3,}-[0-9a-f]{12}")
 """What a snapshot's id looks like: nothing else is looked for in a store, and nothing else is removed from one."""
 _ROWS = 16_384
-_COUNTED = ("id", "side", "round", "content_hash", "entities", "keywords", "vocabulary", "empty", "normaliser")
+_COUNTED = (
+    "id",
+    "side",
+    "round",
+    "content_hash",
+    "entities",
+    "keywords",
+    "vocabulary",
+    "empty",
+    "normaliser",
+)
 """What the rows alone decide of a manifest."""
 
 log = logging.getLogger(__name__)
@@ -157,7 +169,9 @@ class Snapshot:
     def path(self) -> str:
         return f"snapshots/{self.id}/keywords.parquet"
 
-    def batches(self, columns: Sequence[str] | None = None, *, encoded: bool = False) -> Iterator[pa.RecordBatch]:
+    def batches(
+        self, columns: Sequence[str] | None = None, *, encoded: bool = False
+    ) -> Iterator[pa.RecordBatch]:
         """The rows as Arrow batches in id order, streaming; all columns, or these alone.
 
         Args:
@@ -169,7 +183,9 @@ class Snapshot:
             # Arrow joins no two row groups, since each has a dictionary of its own.
             for group in range(rows.num_row_groups):
                 # Arrow's threads may still hold the file when the process ends, which aborts it.
-                yield from rows.iter_batches(_ROWS, row_groups=[group], columns=columns, use_threads=False)
+                yield from rows.iter_batches(
+                    _ROWS, row_groups=[group], columns=columns, use_threads=False
+                )
 
     def ids(self) -> SortedStrings:
         """The entities' ids, in a mapped file. Raises StorageError when the disk of temporary files is full."""
@@ -194,7 +210,9 @@ class Snapshot:
         for batch in self.batches() if numbers is None else self.sample(numbers):
             columns = (batch[name].to_pylist() for name in ("id", "text", "keywords"))
             cells = zip(*columns, self.fields_of(batch), batch["self"].to_pylist(), strict=True)
-            yield from (Row(id_, text, tuple(words), fields, own) for id_, text, words, fields, own in cells)
+            yield from (
+                Row(id_, text, tuple(words), fields, own) for id_, text, words, fields, own in cells
+            )
 
     def fields_of(self, batch: pa.RecordBatch) -> list[str]:
         """The extra fields of each row of a batch, as JSON objects; "" where there are none."""
@@ -206,7 +224,9 @@ class Snapshot:
         for batch in self.batches(encoded=True):
             end = start + len(batch)
             here = wanted[slice(*np.searchsorted(wanted, (start, end)))] - start
-            yield batch.take(pa.Array.from_buffers(pa.int64(), len(here), [None, pa.py_buffer(here)]))
+            yield batch.take(
+                pa.Array.from_buffers(pa.int64(), len(here), [None, pa.py_buffer(here)])
+            )
             start = end
 
     @cached_property
@@ -258,7 +278,13 @@ class _Counts:
             )
         self._last = row.id
         # Length-prefixed fields: two different row lists never give one byte string.
-        for part in (row.id, row.text, str(len(row.keywords)), *row.keywords, *([row.fields_json] * self._fields)):
+        for part in (
+            row.id,
+            row.text,
+            str(len(row.keywords)),
+            *row.keywords,
+            *([row.fields_json] * self._fields),
+        ):
             data = part.encode()
             self._sha.update(len(data).to_bytes(4, "little") + data)
         self.entities += 1
@@ -301,7 +327,9 @@ def write_snapshot(
     with tempfile.TemporaryFile() as file:
         with storage_errors(tempfile.gettempdir()):
             _write_rows(file, rows, counts, SCHEMA.append(FIELDS) if fields else SCHEMA)
-        manifest = _manifest(side, counts, file, provenance() if callable(provenance) else provenance, fields)
+        manifest = _manifest(
+            side, counts, file, provenance() if callable(provenance) else provenance, fields
+        )
         return _kept(store, manifest) or _frozen(store, manifest, file)
 
 
@@ -311,8 +339,12 @@ def _kept(store: Store, made: Manifest) -> Snapshot | None:
         return None
     try:
         known = open_snapshot(store, made.id)
-        if wrong := [name for name in _COUNTED if getattr(known.manifest, name) != getattr(made, name)]:
-            raise SnapshotError(f"The manifest of snapshot {made.id} has another {wrong[0]} than its rows.")
+        if wrong := [
+            name for name in _COUNTED if getattr(known.manifest, name) != getattr(made, name)
+        ]:
+            raise SnapshotError(
+                f"The manifest of snapshot {made.id} has another {wrong[0]} than its rows."
+            )
     except SnapshotError as error:
         log.warning("Snapshot %s was damaged, and is written again: %s", made.id, error)
         return None
@@ -342,7 +374,9 @@ def _mended(store: Store, made: Manifest) -> Manifest:
     return known.summed(file_sha256=made.file_sha256)
 
 
-def _write_rows(file: BufferedRandom, rows: Iterable[Row], counts: _Counts, schema: pa.Schema) -> None:
+def _write_rows(
+    file: BufferedRandom, rows: Iterable[Row], counts: _Counts, schema: pa.Schema
+) -> None:
     with pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for batch in _batched(rows):
             for row in batch:
@@ -373,7 +407,11 @@ def _table(rows: list[Row], schema: pa.Schema) -> pa.Table:
 
 
 def _manifest(
-    side: Side, counts: _Counts, file: BufferedRandom, provenance: Provenance, fields: Mapping[str, FieldType]
+    side: Side,
+    counts: _Counts,
+    file: BufferedRandom,
+    provenance: Provenance,
+    fields: Mapping[str, FieldType],
 ) -> Manifest:
     file.seek(0)
     return Manifest(
@@ -412,7 +450,9 @@ def list_snapshots(store: Store, side: Side | None = None) -> list[Manifest]:
             found.append(read_manifest(store, id_))
         except SnapshotError as error:
             log.info("%s", error)
-    return sorted((m for m in found if side is None or m.side == side), key=lambda m: (m.created, m.id))
+    return sorted(
+        (m for m in found if side is None or m.side == side), key=lambda m: (m.created, m.id)
+    )
 
 
 def damaged_snapshots(store: Store) -> dict[str, str]:
@@ -433,7 +473,11 @@ def damaged_snapshots(store: Store) -> dict[str, str]:
 
 def _folders(store: Store) -> list[str]:
     """Names of the folders that have a manifest."""
-    return [name for name in store.list("snapshots") if ID.fullmatch(name) and store.exists(_manifest_path(name))]
+    return [
+        name
+        for name in store.list("snapshots")
+        if ID.fullmatch(name) and store.exists(_manifest_path(name))
+    ]
 
 
 def read_manifest(store: Store, snapshot_id: str) -> Manifest:
@@ -441,7 +485,11 @@ def read_manifest(store: Store, snapshot_id: str) -> Manifest:
     path = _manifest_path(snapshot_id)
     if not ID.fullmatch(snapshot_id) or not store.exists(path):
         known = _folders(store)
-        have = f"it has {', '.join(known[-3:])}" if known else "it has none yet; run cogr-index rebuild"
+        have = (
+            f"it has {', '.join(known[-3:])}"
+            if known
+            else "it has none yet; run cogr-index rebuild"
+        )
         raise SnapshotError(f"The store {store.url} has no snapshot {snapshot_id!r}: {have}.")
     where = f"The manifest of snapshot {snapshot_id} in {store.url}"
     try:
@@ -452,8 +500,12 @@ def read_manifest(store: Store, snapshot_id: str) -> Manifest:
         raise SnapshotError(
             f"Snapshot {snapshot_id} has format {manifest.format}, this version reads {FORMAT}; rebuild it."
         )
-    if manifest.id != snapshot_id or manifest.id != _id_of(manifest.side, manifest.round, manifest.content_hash):
-        raise SnapshotError(f"{where} is of another one ({manifest.id!r}); rebuild it or restore it.")
+    if manifest.id != snapshot_id or manifest.id != _id_of(
+        manifest.side, manifest.round, manifest.content_hash
+    ):
+        raise SnapshotError(
+            f"{where} is of another one ({manifest.id!r}); rebuild it or restore it."
+        )
     if manifest.checksum and manifest.checksum != manifest.sum:
         raise SnapshotError(f"{where} is broken (its checksum differs); rebuild it or restore it.")
     return manifest
@@ -522,4 +574,6 @@ def check_normalisers(normalisers: Mapping[str, str]) -> None:
     """
     if len(set(normalisers.values())) > 1:
         spoken = " and ".join(f"{id_} ({normaliser})" for id_, normaliser in normalisers.items())
-        raise SnapshotError(f"{spoken} have different normalisers and can't be matched; {MIGRATION}.")
+        raise SnapshotError(
+            f"{spoken} have different normalisers and can't be matched; {MIGRATION}."
+        )

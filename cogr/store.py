@@ -51,7 +51,9 @@ class Store:
             # Others write at the same time: what an earlier listing said is of no use.
             self.fs, root = fsspec.core.url_to_fs(self._opened, use_listings_cache=False)
         except (ImportError, ValueError) as error:
-            raise StorageError(f"The store {self.url} can't be opened ({error}); check the setting store.") from error
+            raise StorageError(
+                f"The store {self.url} can't be opened ({error}); check the setting store."
+            ) from error
         except _client_errors() as error:
             # Some file systems connect at once.
             raise ServiceError(
@@ -74,7 +76,9 @@ class Store:
     def local(self, path: str) -> Path:
         """The path on the local disk. Raises StorageError when the store is not local."""
         if not self.is_local:
-            raise StorageError(f"{path} must lie on a local disk, but the store is {self.url}; set cache_dir.")
+            raise StorageError(
+                f"{path} must lie on a local disk, but the store is {self.url}; set cache_dir."
+            )
         return Path(self.full(path))
 
     def exists(self, path: str) -> bool:
@@ -106,7 +110,9 @@ class Store:
         try:
             return json.loads(self.read(path))
         except (ValueError, RecursionError) as error:
-            raise StorageError(f"The file {path} in {self.url} is damaged (it is no JSON); {remedy}.") from error
+            raise StorageError(
+                f"The file {path} in {self.url} is damaged (it is no JSON); {remedy}."
+            ) from error
 
     def list(self, path: str) -> list[str]:
         """Names in a folder, sorted; [] when it is not there. Unfinished temporary files are left out."""
@@ -223,7 +229,11 @@ class Store:
 
         A temporary file is locked while it is written; one that is not, and is some seconds old, is nobody's.
         """
-        left = [file for file in Path(self.full(path)).rglob(".tmp-*") if file.is_file()] if self.is_local else []
+        left = (
+            [file for file in Path(self.full(path)).rglob(".tmp-*") if file.is_file()]
+            if self.is_local
+            else []
+        )
         return sum(_remove_unless_written(file) for file in left)
 
     @contextlib.contextmanager
@@ -244,7 +254,9 @@ class Store:
                 ) from error
             file.truncate(0)
             started = time.strftime("%Y-%m-%d %H:%M:%S")
-            file.write(f"process {os.getpid()} on {socket.gethostname()} ({doing}, since {started})")
+            file.write(
+                f"process {os.getpid()} on {socket.gethostname()} ({doing}, since {started})"
+            )
             file.flush()
             yield
 
@@ -255,7 +267,9 @@ class Store:
             try:
                 yield
             except NotADirectoryError as error:
-                raise StorageError(f"The store {self.url} is no folder; point the setting store at one.") from error
+                raise StorageError(
+                    f"The store {self.url} is no folder; point the setting store at one."
+                ) from error
             return
         try:
             yield
@@ -289,8 +303,14 @@ def _client_errors() -> tuple[type[Exception], ...]:
         "ftplib": ("Error",),
         "paramiko": ("SSHException",),
     }
-    loaded = [(sys.modules[module], names) for module, names in bases.items() if module in sys.modules]
-    return (OSError, EOFError, *(getattr(module, name) for module, names in loaded for name in names))
+    loaded = [
+        (sys.modules[module], names) for module, names in bases.items() if module in sys.modules
+    ]
+    return (
+        OSError,
+        EOFError,
+        *(getattr(module, name) for module, names in loaded for name in names),
+    )
 
 
 def _first_line(error: BaseException) -> str:

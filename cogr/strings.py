@@ -25,7 +25,9 @@ def arrow_strings(texts: Iterable[str]) -> pa.Array:
     """An Arrow array of strings. Raises UnicodeEncodeError for a lone surrogate."""
     encoded = [text.encode() for text in texts]
     offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
-    return pa.LargeStringArray.from_buffers(len(encoded), pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded)))
+    return pa.LargeStringArray.from_buffers(
+        len(encoded), pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))
+    )
 
 
 def integers(array: pa.Array) -> NDArray[Any]:
@@ -38,7 +40,11 @@ def flat(strings: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     """Offsets, from 0, and UTF-8 of an Arrow string array without nulls."""
     strings = pa.concat_arrays([strings.cast(pa.large_string())])  # drops a slice's offset
     _, offsets, data = strings.buffers()
-    starts = np.frombuffer(offsets, np.int64)[: len(strings) + 1] if len(strings) else np.zeros(1, np.int64)
+    starts = (
+        np.frombuffer(offsets, np.int64)[: len(strings) + 1]
+        if len(strings)
+        else np.zeros(1, np.int64)
+    )
     return starts, np.frombuffer(data, np.uint8)[: starts[-1]] if data else np.zeros(0, np.uint8)
 
 
@@ -73,7 +79,9 @@ class Strings(Sequence[str]):
 
     def arrow(self) -> pa.Array:
         """The same as an Arrow array; no copy."""
-        return pa.LargeStringArray.from_buffers(len(self), pa.py_buffer(self.offsets), pa.py_buffer(self.data))
+        return pa.LargeStringArray.from_buffers(
+            len(self), pa.py_buffer(self.offsets), pa.py_buffer(self.data)
+        )
 
     def _bytes(self, at: int) -> bytes:
         return bytes(self._data[self._offsets[at] : self._offsets[at + 1]])

@@ -12,13 +12,13 @@ from PIL import Image
 
 from cogr.records import SIDES
 from cogr.settings import load_settings
-from indexers.console import note
-from indexers.publishing import publish
-from indexers.rebuilding import Wishes, run_rebuild
-from indexers.reports import progress_bar
+from indexers.build.run import Wishes, run_rebuild
+from indexers.cli.console import note
+from indexers.cli.reports import progress_bar
+from indexers.release.push import publish
 from indexers.workspace import Workspace
 from tests.browser import launched
-from tests.ops.expander_worlds import running, wait_for
+from tests.ops.expander.expander_worlds import running, wait_for
 from trainers.demo import CATALOGUE
 
 PICTURES = Path(__file__).parent / "pictures"
@@ -44,7 +44,9 @@ def _indexed(folder: Path) -> Workspace:
     workspace = Workspace(load_settings(file))
     for kind in ("extractive", "statistical"):
         wishes = [Wishes(side, kind, publish=False) for side in SIDES]
-        ids = [run_rebuild(workspace, wish, progress_bar, note).rebuilt.snapshot.id for wish in wishes]
+        ids = [
+            run_rebuild(workspace, wish, progress_bar, note).rebuilt.snapshot.id for wish in wishes
+        ]
     publish(workspace.backend, workspace.store, ids)
     return workspace
 
@@ -54,9 +56,17 @@ class _Camera:
         self._browser, self._url = browser, url
 
     def __call__(
-        self, name: str, width: int, height: int, scheme: str, click: str | None = None, awaited: str = "#baseline .hit"
+        self,
+        name: str,
+        width: int,
+        height: int,
+        scheme: str,
+        click: str | None = None,
+        awaited: str = "#baseline .hit",
     ) -> None:
-        context = self._browser.new_context(color_scheme=scheme, viewport={"width": width, "height": height})
+        context = self._browser.new_context(
+            color_scheme=scheme, viewport={"width": width, "height": height}
+        )
         page = context.new_page()
         page.goto(f"{self._url}?q={QUERY}")
         page.wait_for_selector("#baseline .hit")

@@ -22,7 +22,11 @@ from ops.cli import app as ops_app
 from trainers.cli import app as train_app
 
 HERE = Path(__file__).parent
-APPS: dict[str, typer.Typer] = {"cogr-index": index_app, "cogr-train": train_app, "cogr-ops": ops_app}
+APPS: dict[str, typer.Typer] = {
+    "cogr-index": index_app,
+    "cogr-train": train_app,
+    "cogr-ops": ops_app,
+}
 
 
 def commands_page() -> str:
@@ -65,7 +69,9 @@ def _names(parameter: Any) -> str:
 def _choices(parameter: Any) -> str:
     """What --help shows in brackets beside the option."""
     kind = parameter.type_descriptor.annotation
-    kinds = [one for one in (kind, *get_args(kind)) if isinstance(one, type) and issubclass(one, Enum)]
+    kinds = [
+        one for one in (kind, *get_args(kind)) if isinstance(one, type) and issubclass(one, Enum)
+    ]
     return f"[{', '.join(choice.value for choice in kinds[0])}]" if kinds else ""
 
 
@@ -95,7 +101,9 @@ def settings_page() -> str:
 
 
 def _table(model: type[BaseModel], prefix: str) -> Iterator[str]:
-    plain = {name: field for name, field in model.model_fields.items() if not _is_model(field.annotation)}
+    plain = {
+        name: field for name, field in model.model_fields.items() if not _is_model(field.annotation)
+    }
     if plain:
         if prefix:
             yield f"## [{prefix[:-1]}]\n\n{_text(model.__doc__ or '')}\n"

@@ -20,12 +20,12 @@ from cogr.records import Dataset, Entity, Side
 from cogr.settings import GeneratorSettings, Settings, load_settings
 from cogr.snapshots import Snapshot, check_normalisers, list_snapshots, open_snapshot, read_manifest
 from cogr.store import Store
+from indexers.build.proposals import SEPARATORS, search_results
 from indexers.generators.statistical.generator import LEAST_QUERIES, is_installed
-from indexers.proposals import SEPARATORS, search_results
 
 if TYPE_CHECKING:
-    from indexers.backends.base import Backend
-    from indexers.generators.base import Generator
+    from indexers.backends.protocol import Backend
+    from indexers.generators.protocol import Generator
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,9 @@ class Workspace:
         self._backend_name = backend or settings.backend_name
 
     @classmethod
-    def open(cls, config: Path | None, overrides: Sequence[str] | None, backend: str | None = None) -> Workspace:
+    def open(
+        cls, config: Path | None, overrides: Sequence[str] | None, backend: str | None = None
+    ) -> Workspace:
         """From a configuration file and `--set` values. Raises SettingsError."""
         more = [f"backend={backend}"] if backend else []
         return cls(load_settings(config, [*(overrides or []), *more]), backend)
@@ -98,9 +100,9 @@ class Workspace:
             from indexers.backends.memory import MemoryBackend
 
             return MemoryBackend(self.store)
-        from indexers import console
         from indexers.backends.opensearch import OpenSearchBackend
         from indexers.backends.opensearch.into.blocks import lift_left
+        from indexers.cli import console
 
         backend = OpenSearchBackend(self.settings.opensearch, self.store)
         lift_left(backend.cluster, self.store, console.note)
@@ -110,7 +112,10 @@ class Workspace:
         """The prompter of one side, for the generator of that name (the settings' one when None)."""
         prompts = self.settings.prompts
         return Prompter(
-            prompts.template(side), prompts.description_tokens, self._cut(side, name), SEPARATORS[prompts.search_from]
+            prompts.template(side),
+            prompts.description_tokens,
+            self._cut(side, name),
+            SEPARATORS[prompts.search_from],
         )
 
     def _cut(self, side: Side, name: str | None) -> Cut:
@@ -118,14 +123,16 @@ class Workspace:
         chosen = self.settings.generator.of(side)
         if (name or chosen.name) not in ("vllm", "transformers") or chosen.model is None:
             return cut_by_estimate
-        from indexers.generators.models import resolve_model, shared_tokenizer
+        from indexers.generators.model_folders import resolve_model, shared_tokenizer
 
         return cut_by_tokenizer(shared_tokenizer(resolve_model(chosen.model)))
 
     def generator_settings(self, side: Side, name: str | None = None) -> GeneratorSettings:
         """The generator's settings of one side, with `auto` decided. Raises MissingExtraError as `choice` does."""
         chosen = self.settings.generator.of(side)
-        return GeneratorSettings.model_validate({**chosen.model_dump(), "name": self.choice(side, name).name})
+        return GeneratorSettings.model_validate(
+            {**chosen.model_dump(), "name": self.choice(side, name).name}
+        )
 
     def choice(self, side: Side, name: str | None = None) -> Choice:
         """Which generator writes a side, and why. auto is `statistical` where enough training queries have labels, else `extractive`.
@@ -138,11 +145,17 @@ class Workspace:
         """
         wanted = name or self.settings.generator.of(side).name
         if wanted != "auto":
-            return Choice(wanted, "asked for by name" if name else f"generator.name of the {side} side")
-        labelled = sum(bool(self.dataset.relevant.get(query.id)) for query in self.dataset.queries.get("train", ()))
+            return Choice(
+                wanted, "asked for by name" if name else f"generator.name of the {side} side"
+            )
+        labelled = sum(
+            bool(self.dataset.relevant.get(query.id))
+            for query in self.dataset.queries.get("train", ())
+        )
         if labelled < LEAST_QUERIES:
             return Choice(
-                "extractive", f"auto: {labelled} training queries have labels, statistical needs {LEAST_QUERIES}"
+                "extractive",
+                f"auto: {labelled} training queries have labels, statistical needs {LEAST_QUERIES}",
             )
         if not is_installed():
             raise MissingExtraError(
@@ -164,17 +177,23 @@ class Workspace:
     def _vocabulary(self, chosen: GeneratorSettings) -> str | None:
         """The item snapshot that queries are written for: the one that serves, else the newest."""
         if chosen.name == "openai":
-            raise SettingsError("generator.constrained needs the generator vllm or transformers, not openai.")
+            raise SettingsError(
+                "generator.constrained needs the generator vllm or transformers, not openai."
+            )
         if chosen.name not in _CAN_BE_CONSTRAINED:
             return None
         serving = self.backend.serving().get("item")
         if serving is not None and read_manifest(self.store, serving).normaliser == NORMALISER:
             return serving
         newest = self.snapshot(None, "item").manifest
-        check_normalisers({newest.id: newest.normaliser, "the query side to be written": NORMALISER})
+        check_normalisers(
+            {newest.id: newest.normaliser, "the query side to be written": NORMALISER}
+        )
         return newest.id
 
-    def search_results(self, side: Side, entities: Sequence[Entity]) -> Callable[[Entity], Sequence[str]] | None:
+    def search_results(
+        self, side: Side, entities: Sequence[Entity]
+    ) -> Callable[[Entity], Sequence[str]] | None:
         """What the prompt variant `search` puts beside each of these entities; None where no prompt asks for it.
 
         Raises MissingExtraError, and GeneratorError where `statistical` can't learn from the labels.
@@ -188,7 +207,9 @@ class Workspace:
         """The snapshot that serves. Raises SnapshotError when there is none."""
         id_ = self.backend.serving().get(side)
         if id_ is None:
-            raise SnapshotError(f"No {side} snapshot serves yet: run cogr-index rebuild --side {side}.")
+            raise SnapshotError(
+                f"No {side} snapshot serves yet: run cogr-index rebuild --side {side}."
+            )
         return open_snapshot(self.store, id_)
 
     def known(self, id_: str) -> str:
@@ -200,10 +221,18 @@ class Workspace:
         ids = self.store.list("snapshots")
         if not id_ or id_ in ids:
             return id_
-        found = [one for one in ids if one.startswith(id_) and self.store.exists(f"snapshots/{one}/manifest.json")]
+        found = [
+            one
+            for one in ids
+            if one.startswith(id_) and self.store.exists(f"snapshots/{one}/manifest.json")
+        ]
         if len(found) > 1:
-            named = ", ".join(found[:_NAMED]) + (f" and {len(found) - _NAMED} more" if len(found) > _NAMED else "")
-            raise SnapshotError(f"{len(found)} snapshots begin with {id_!r}: {named}; write more of the id.")
+            named = ", ".join(found[:_NAMED]) + (
+                f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+            )
+            raise SnapshotError(
+                f"{len(found)} snapshots begin with {id_!r}: {named}; write more of the id."
+            )
         return found[0] if found else id_
 
     def snapshot(self, id_: str | None, side: Side) -> Snapshot:
@@ -218,7 +247,9 @@ class Workspace:
         return open_snapshot(self.store, known[-1].id)
 
 
-def generator_options(settings: GeneratorSettings, vocabulary: str | None = None, k_max: int = 30) -> dict[str, Any]:
+def generator_options(
+    settings: GeneratorSettings, vocabulary: str | None = None, k_max: int = 30
+) -> dict[str, Any]:
     """One kind's options, as its module takes them.
 
     Args:
@@ -250,7 +281,10 @@ def generator_options(settings: GeneratorSettings, vocabulary: str | None = None
 def _endpoint(settings: GeneratorSettings) -> dict[str, Any]:
     """The settings of the endpoint; what they leave open, the variables of OpenAI's own clients say."""
     own = dict(settings.openai)
-    named = {"base_url": os.environ.get("OPENAI_BASE_URL"), "api_key": os.environ.get("OPENAI_API_KEY")}
+    named = {
+        "base_url": os.environ.get("OPENAI_BASE_URL"),
+        "api_key": os.environ.get("OPENAI_API_KEY"),
+    }
     return own | {key: value for key, value in named.items() if value and own[key] is None}
 
 

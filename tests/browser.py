@@ -12,9 +12,16 @@ import pytest
 
 def launched() -> Iterator[Any]:
     """A browser, for a fixture to yield from; skips where the machine has none."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="NO PLAYWRIGHT: pip install playwright")
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="NO PLAYWRIGHT: pip install playwright"
+    )
     found = next(
-        (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+        (
+            path
+            for name in ("chromium", "chromium-browser", "google-chrome")
+            if (path := shutil.which(name))
+        ),
+        None,
     )
     if found is None:
         pytest.skip("NO CHROMIUM on the PATH: apt install chromium")

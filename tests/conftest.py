@@ -12,8 +12,8 @@ import pytest
 
 from cogr import printable
 from cogr.errors import CogrError
-from cogr.fleet_settings import RedisSettings
 from cogr.settings import OpenSearchSettings
+from cogr.settings.fleet import RedisSettings
 from indexers.telemetry import traces
 from ops.servers import valkey as valkey_servers
 from ops.servers.opensearch import Wanted, connection, reap_orphans, start, stop
@@ -23,7 +23,9 @@ from ops.servers.opensearch import Wanted, connection, reap_orphans, start, stop
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Reports go from process to process as UTF-8; tests of hostile texts log what can't be written in it."""
     report = yield
-    report.sections = [(name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections]
+    report.sections = [
+        (name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections
+    ]
     return report
 
 
@@ -55,7 +57,9 @@ def _traced_alone() -> Iterator[None]:
 def _node(version: str, *, security: bool = False) -> Iterator[OpenSearchSettings]:
     """Settings that reach a node of this session's own; it goes with the session, data included."""
     name = f"tests-{os.getpid()}-{version}"
-    wanted = Wanted(version=version, name=name, port=0, security=security, brief=True, bound_to_caller=True)
+    wanted = Wanted(
+        version=version, name=name, port=0, security=security, brief=True, bound_to_caller=True
+    )
     try:
         reap_orphans()
         started = start(wanted)
@@ -102,7 +106,9 @@ def s3(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
     import s3fs
 
     own = {"AWS_ENDPOINT_URL": s3_server, "AWS_DEFAULT_REGION": "us-east-1"}
-    for name, value in (own | {"AWS_ACCESS_KEY_ID": "tests", "AWS_SECRET_ACCESS_KEY": "tests"}).items():
+    for name, value in (
+        own | {"AWS_ACCESS_KEY_ID": "tests", "AWS_SECRET_ACCESS_KEY": "tests"}
+    ).items():
         monkeypatch.setenv(name, value)
     bucket = f"bucket-{uuid.uuid4().hex[:12]}"
     s3fs.S3FileSystem(use_listings_cache=False).mkdir(bucket)

@@ -23,13 +23,22 @@ MODULES = {"cogr-index": "indexers.cli", "cogr-train": "trainers.cli", "cogr-ops
 
 def blocks(language: str) -> list[tuple[str, str]]:
     return [
-        (page.name, text) for page in PAGES for kind, text in FENCE.findall(page.read_text("utf-8")) if kind == language
+        (page.name, text)
+        for page in PAGES
+        for kind, text in FENCE.findall(page.read_text("utf-8"))
+        if kind == language
     ]
 
 
 def console_lines() -> list[tuple[str, str]]:
-    lines = [(page, line.split("  #")[0].strip()) for page, text in blocks("console") for line in text.splitlines()]
-    return list(dict.fromkeys((page, line) for page, line in lines if line.split(" ")[0] in MODULES))
+    lines = [
+        (page, line.split("  #")[0].strip())
+        for page, text in blocks("console")
+        for line in text.splitlines()
+    ]
+    return list(
+        dict.fromkeys((page, line) for page, line in lines if line.split(" ")[0] in MODULES)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -43,11 +52,15 @@ def reference() -> ModuleType:
 
 
 def test_the_command_reference_is_what_the_commands_say(reference: ModuleType) -> None:
-    assert (ROOT / "docs/commands.md").read_text("utf-8") == reference.commands_page(), "run make docs"
+    assert (ROOT / "docs/commands.md").read_text("utf-8") == reference.commands_page(), (
+        "run make docs"
+    )
 
 
 def test_the_settings_reference_is_what_the_settings_are(reference: ModuleType) -> None:
-    assert (ROOT / "docs/settings.md").read_text("utf-8") == reference.settings_page(), "run make docs"
+    assert (ROOT / "docs/settings.md").read_text("utf-8") == reference.settings_page(), (
+        "run make docs"
+    )
 
 
 def test_every_setting_says_what_it_is(reference: ModuleType) -> None:
@@ -63,7 +76,9 @@ def test_every_configuration_in_the_docs_loads(page: str, text: str, tmp_path: P
     load_settings(tmp_path / "cogr.toml")
 
 
-@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.toml")), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "example", sorted((ROOT / "examples").glob("*.toml")), ids=lambda path: path.name
+)
 def test_every_example_loads(example: Path) -> None:
     load_settings(example)
 
@@ -76,7 +91,9 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 
 def test_every_page_is_in_the_navigation() -> None:
-    listed = set(re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE))
+    listed = set(
+        re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE)
+    )
     assert listed == {page.name for page in (ROOT / "docs").glob("*.md")}
 
 
@@ -93,9 +110,15 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     items = [{"_id": item.id, "title": item.title, "text": item.text} for item in sample.items]
     queries = [{"_id": query.id, "text": query.text} for query in sample.all_queries()]
     for name, records in (("corpus", items), ("queries", queries)):
-        (data / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+        (data / f"{name}.jsonl").write_text(
+            "".join(json.dumps(record) + "\n" for record in records)
+        )
     for split in ("train", "test"):
-        pairs = [(query.id, item) for query in sample.queries[split] for item in sorted(sample.relevant[query.id])]
+        pairs = [
+            (query.id, item)
+            for query in sample.queries[split]
+            for item in sorted(sample.relevant[query.id])
+        ]
         lines = ["query-id\tcorpus-id\tscore", *(f"{query}\t{item}\t1" for query, item in pairs)]
         (data / "qrels" / f"{split}.tsv").write_text("\n".join(lines) + "\n")
     (folder / "cogr.toml").write_text('[dataset]\nloader = "beir"\npath = "data"\n')
@@ -121,14 +144,19 @@ MINUTES = (
 def runs_anywhere(line: str) -> bool:
     """Commands that need a server, a trained run or minutes are tried by tests of their own."""
     unfit = ("<", "vllm", "--workers celery")
-    return not line.startswith((*MINUTES, "cogr-ops opensearch stop")) and not any(part in line for part in unfit)
+    return not line.startswith((*MINUTES, "cogr-ops opensearch stop")) and not any(
+        part in line for part in unfit
+    )
 
 
 @pytest.mark.slow
 def test_every_command_in_the_docs_runs(shop: Path) -> None:
     for side in ("item", "query"):
         run(shop, f"cogr-index rebuild --side {side}")
-    ids = {row["side"]: row["snapshot"] for row in json.loads(run(shop, "cogr-index list --json"))["snapshots"]}
+    ids = {
+        row["side"]: row["snapshot"]
+        for row in json.loads(run(shop, "cogr-index list --json"))["snapshots"]
+    }
     lines = [line for _, line in console_lines() if runs_anywhere(line)]
     assert len(lines) >= 8
     for line in lines:
@@ -140,7 +168,11 @@ def test_every_command_in_the_docs_runs(shop: Path) -> None:
 def run(folder: Path, line: str) -> str:
     name, *arguments = shlex.split(line)
     ended = subprocess.run(
-        [sys.executable, "-m", MODULES[name], *arguments], cwd=folder, capture_output=True, text=True, check=False
+        [sys.executable, "-m", MODULES[name], *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert ended.returncode == 0, f"{line}: {ended.stderr}"
     return ended.stdout

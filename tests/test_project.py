@@ -34,25 +34,34 @@ HEAVY = (
 )
 
 
-@pytest.mark.parametrize("module", ["cogr", "cogr.keywords", "cogr.mirror", "indexers.cli", "trainers.cli", "ops.cli"])
+@pytest.mark.parametrize(
+    "module",
+    ["cogr", "cogr.keywords", "cogr.matching.mirror", "indexers.cli", "trainers.cli", "ops.cli"],
+)
 def test_importing_loads_nothing_heavy(module: str) -> None:
     code = f"import sys, {module}; print([name for name in {HEAVY!r} if name in sys.modules])"
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
     assert ended.stdout.strip() == "[]"
 
 
 def functions(path: Path) -> list[tuple[str, int]]:
     nodes = ast.walk(ast.parse(path.read_text("utf-8")))
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
-    return [(f"{path.name}:{n.name}", (n.end_lineno or 0) - n.lineno + 1) for n in nodes if isinstance(n, kinds)]
+    return [
+        (f"{path.name}:{n.name}", (n.end_lineno or 0) - n.lineno + 1)
+        for n in nodes
+        if isinstance(n, kinds)
+    ]
 
 
 def test_functions_are_small() -> None:
     # In a process of its own: what other tests leave behind is not this one's business.
-    code = (
-        "import json; from tests.test_project import *; print(json.dumps([p for s in SOURCES for p in functions(s)]))"
+    code = "import json; from tests.test_project import *; print(json.dumps([p for s in SOURCES for p in functions(s)]))"
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     sizes = [(name, size) for name, size in json.loads(found.stdout)]
     assert statistics.quantiles([size for _, size in sizes], n=10)[-1] <= 35
     assert [name for name, size in sizes if size > 80] == []
@@ -62,7 +71,11 @@ def test_functions_are_small() -> None:
 def test_every_module_says_what_it_is_and_hides_no_error(path: Path) -> None:
     tree = ast.parse(path.read_text("utf-8"))
     assert not tree.body or ast.get_docstring(tree)
-    assert [node.lineno for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler) and node.type is None] == []
+    assert [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ExceptHandler) and node.type is None
+    ] == []
 
 
 RECORDING_UV = """#!/bin/sh
@@ -78,7 +91,9 @@ done
 """
 
 
-def set_up(folder: Path, *arguments: str, cpu_builds: str = "there", torch: str = "cpu") -> tuple[str, list[str]]:
+def set_up(
+    folder: Path, *arguments: str, cpu_builds: str = "there", torch: str = "cpu"
+) -> tuple[str, list[str]]:
     """What install.sh says, and the pins that it installs in the end, by name."""
     (folder / "uv-calls").unlink(missing_ok=True)
     environment = {
@@ -108,7 +123,9 @@ def bare_clone(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.skipif(platform.machine() != "x86_64" or sys.platform != "linux", reason="one build elsewhere")
+@pytest.mark.skipif(
+    platform.machine() != "x86_64" or sys.platform != "linux", reason="one build elsewhere"
+)
 def test_the_cpu_build_of_torch_is_asked_for_first(bare_clone: Path) -> None:
     said, pins = set_up(bare_clone)
     assert "torch" in pins

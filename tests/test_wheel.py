@@ -24,9 +24,16 @@ def uv() -> str:
 
 def run(*command: str | Path, cwd: Path) -> str:
     """Run outside the checkout, without its variables."""
-    kept = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    kept = {
+        key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")
+    }
     ended = subprocess.run(
-        [str(part) for part in command], cwd=cwd, env=kept, capture_output=True, text=True, check=False
+        [str(part) for part in command],
+        cwd=cwd,
+        env=kept,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
@@ -56,7 +63,9 @@ def test_the_line_of_the_readme_installs_from_a_clone_and_extras_come_later(tmp_
     run(sys.executable, "-m", "venv", tmp_path / "venv", cwd=tmp_path)
     python = tmp_path / "venv" / "bin" / "python"
     clone = tmp_path / "clone"
-    shutil.copytree(ROOT, clone, ignore=shutil.ignore_patterns(".*", "node_modules", "site", "dist"))
+    shutil.copytree(
+        ROOT, clone, ignore=shutil.ignore_patterns(".*", "node_modules", "site", "dist")
+    )
     run(python, "-m", "pip", "install", "--quiet", f".[{line[1]}]", cwd=clone)
     assert "ok       statistical" in run(python.parent / "cogr-ops", "doctor", cwd=tmp_path)
     # What errors say for a missing extra: nothing is fetched of cogr itself.

@@ -14,8 +14,8 @@ from cogr.errors import SnapshotError
 from cogr.metrics import full_set, judged_only, ranked
 from cogr.records import Dataset, Query, Split
 from cogr.snapshots import Snapshot, check_pair
-from indexers.backends.base import Backend
-from indexers.publishing import query_keywords
+from indexers.backends.protocol import Backend
+from indexers.release.push import query_keywords
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,10 @@ def retrieve(
                 f"Snapshot {query.id} lacks the query {asked.id!r}: rebuild the query side without --limit, on the same data."
             )
         words = query_keywords(asked.text, rows[asked.id].keywords, query.manifest.normaliser)
-        yield asked.id, [hit.id for hit in backend.retrieved(words, side="item", snapshot=item.id).hits]
+        yield (
+            asked.id,
+            [hit.id for hit in backend.retrieved(words, side="item", snapshot=item.id).hits],
+        )
 
 
 def ensure_pushed(backend: Backend, item: Snapshot) -> bool:
@@ -110,7 +113,9 @@ def measure(
     whole = full_set({query: frozenset(ids) for query, ids in sets.items()}, relevant, weights)
     judged = judged_only(sets, dataset.judged)
     known = full_set({query: frozenset(ids) for query, ids in judged.items()}, relevant, weights)
-    ranks = ranked(sets if rankings is None else rankings, relevant, grades=grades_of(dataset), weights=weights)
+    ranks = ranked(
+        sets if rankings is None else rankings, relevant, grades=grades_of(dataset), weights=weights
+    )
     return {
         **whole.means,
         "f1_se": whole.standard_errors["f1"],
@@ -119,7 +124,9 @@ def measure(
     }
 
 
-def evaluate(backend: Backend, dataset: Dataset, item: Snapshot, query: Snapshot, split: Split) -> Evaluation:
+def evaluate(
+    backend: Backend, dataset: Dataset, item: Snapshot, query: Snapshot, split: Split
+) -> Evaluation:
     """P, R and F1 of the full retrieved set, and rank metrics, on one split.
 
     Raises:

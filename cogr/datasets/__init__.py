@@ -21,7 +21,8 @@ from cogr.records import Dataset
 DATA_DIR_VARIABLE = "COGR_DATA_DIR"
 
 LOADERS: dict[str, Loader] = {
-    module.LOADER.name: module.LOADER for module in (jsonl, spreadsheets, parquet, beir, nfcorpus, msrd, chorus, wands)
+    module.LOADER.name: module.LOADER
+    for module in (jsonl, spreadsheets, parquet, beir, nfcorpus, msrd, chorus, wands)
 }
 """Every loader that reads a folder, by its name in the setting dataset.loader. Beside them: `ir_datasets:NAME`."""
 
@@ -89,8 +90,19 @@ def _find_loader(name: str) -> Loader:
 
 _OTHER_NAMES = {
     ("tsv", "txt", "tab", "spreadsheet"): "set dataset.loader to csv, which reads tabs too,",
-    ("xlsx", "xls", "excel", "ods", "sheet", "sheets"): "save the sheet as CSV and set dataset.loader to csv, one",
-    ("json", "ndjson", "jsonlines"): "write one JSON object a line and set dataset.loader to jsonl, one",
+    (
+        "xlsx",
+        "xls",
+        "excel",
+        "ods",
+        "sheet",
+        "sheets",
+    ): "save the sheet as CSV and set dataset.loader to csv, one",
+    (
+        "json",
+        "ndjson",
+        "jsonlines",
+    ): "write one JSON object a line and set dataset.loader to jsonl, one",
 }
 
 
@@ -99,7 +111,9 @@ def _columns(loader: str, chosen: Loader | None, columns: Columns | None) -> Col
         return Columns()
     if chosen is None or not chosen.own:
         own = ", ".join(one.name for one in LOADERS.values() if one.own)
-        raise SettingsError(f"The loader {loader} knows its own columns; remove dataset.columns, which is for {own}.")
+        raise SettingsError(
+            f"The loader {loader} knows its own columns; remove dataset.columns, which is for {own}."
+        )
     return columns
 
 

@@ -19,12 +19,16 @@ _COLUMNS = ("query-id", "corpus-id", "score")
 
 
 def read(folder: Path, builder: Builder) -> None:
-    for place, record in json_records(need(folder, "corpus.jsonl", "write one item a line, with _id, title and text")):
+    for place, record in json_records(
+        need(folder, "corpus.jsonl", "write one item a line, with _id, title and text")
+    ):
         add_item(builder, place, record, id_key="_id")
     found = {split: path for split in SPLITS if (path := find(folder / "qrels", f"{split}.tsv"))}
     queries = find(folder, "queries.jsonl")
     if found and queries is None:
-        need(folder, "queries.jsonl", "qrels need queries: write one query a line, with _id and text")
+        need(
+            folder, "queries.jsonl", "qrels need queries: write one query a line, with _id and text"
+        )
     for place, record in json_records(queries) if queries else ():
         builder.query(place, id_field(record, "_id", place), text_field(record, "text", place))
     for split, path in found.items():

@@ -1,7 +1,7 @@
 """From records to a data set: duplicates, unknown ids, binary labels, splits, notes and the hash.
 
 A loader feeds a `Builder` items first, then queries, then judgements; what a format looks like is the loader's business.
-Of items nothing is kept in memory but some numbers each (`cogr.items`); queries and judgements are.
+Of items nothing is kept in memory but some numbers each (`cogr.datasets.items`); queries and judgements are.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any
 from cogr.datasets.columns import Columns
 from cogr.datasets.fields import check_id, check_text, fields_as_json
 from cogr.datasets.item_table import ItemTable
+from cogr.datasets.items import in_id_order
 from cogr.datasets.markup import plain_text
 from cogr.datasets.reading import Place
 from cogr.datasets.sheets import nearest
 from cogr.errors import DataError, SettingsError
-from cogr.items import in_id_order
 from cogr.records import SPLITS, Dataset, Item, Query, Side, Split
 
 DEFAULT_TEST_SHARE = 0.1
@@ -58,7 +58,9 @@ class Options:
             raise SettingsError(f"dataset.threshold is {self.threshold}; set it to a finite grade.")
         for name, share in (("test_share", self.test_share), ("dev_share", self.dev_share)):
             if share is not None and not 0 <= share < 1:
-                raise SettingsError(f"dataset.{name} is {share}; set it to a share from 0 up to, not including, 1.")
+                raise SettingsError(
+                    f"dataset.{name} is {share}; set it to a share from 0 up to, not including, 1."
+                )
         if not 0 <= self.max_unknown_share <= 1:
             raise SettingsError(
                 f"dataset.max_unknown_share is {self.max_unknown_share}; set it to a share from 0 to 1."
@@ -74,10 +76,20 @@ def seeded_part(ids: Iterable[str], share: float, seed: int) -> frozenset[str]:
 
 
 def make_item(
-    place: Place, id: str, title: str, text: str, record: Mapping[str, Any], options: Options, notes: Counter[str]
+    place: Place,
+    id: str,
+    title: str,
+    text: str,
+    record: Mapping[str, Any],
+    options: Options,
+    notes: Counter[str],
 ) -> Item:
     """The item of a record: checked, without NUL characters and, where asked, HTML, which is noted. Raises DataError."""
-    fields = fields_as_json(record, options.columns.sources(options.fields), place) if options.fields else ""
+    fields = (
+        fields_as_json(record, options.columns.sources(options.fields), place)
+        if options.fields
+        else ""
+    )
     title = _without_nul(title, "title", place, notes)
     text = _without_nul(text, "text", place, notes)
     # Looking for two characters is what most texts cost.
@@ -172,18 +184,28 @@ class Builder:
     ) -> None:
         """Add a query, and when it last changed, where that is known. Raises DataError for a bad or repeated id, a blank text, a bad weight or an unknown split."""
         earlier = self._queries.get(id)
-        if earlier is not None and (earlier.text, earlier.weight) == (text, weight) and self._same_split(id, split):
+        if (
+            earlier is not None
+            and (earlier.text, earlier.weight) == (text, weight)
+            and self._same_split(id, split)
+        ):
             self.notes[REPEATED_QUERIES] += 1
             return
         if earlier is not None:
             raise DataError(
                 f"{place}: the query id {id!r} is already taken by {self._query_places[id]}; give each query its own id."
             )
-        query = Query(check_id(id, "id", place), _without_nul(text, "text", place, self.notes), weight)
+        query = Query(
+            check_id(id, "id", place), _without_nul(text, "text", place, self.notes), weight
+        )
         if not query.text.strip():
-            raise DataError(f"{place}: the query {id!r} has no text; write one or remove the query.")
+            raise DataError(
+                f"{place}: the query {id!r} has no text; write one or remove the query."
+            )
         if not (weight >= 0 and math.isfinite(weight)):
-            raise DataError(f"{place}: the weight {weight} of query {id!r} is below 0; write 0 or more.")
+            raise DataError(
+                f"{place}: the weight {weight} of query {id!r} is below 0; write 0 or more."
+            )
         self._queries[id] = query
         self._query_places[id] = place
         if updated is not None:
@@ -201,7 +223,9 @@ class Builder:
     def assign(self, place: Place, query_id: str, split: str) -> None:
         """Put a query into a split. Raises DataError when it is already in another one."""
         if split not in SPLITS:
-            raise DataError(f"{place}: the split {split!r} is unknown; write one of {', '.join(SPLITS)}.")
+            raise DataError(
+                f"{place}: the split {split!r} is unknown; write one of {', '.join(SPLITS)}."
+            )
         if query_id not in self._queries:
             return
         earlier, where = self._splits.setdefault(query_id, (split, place))
@@ -251,14 +275,22 @@ class Builder:
         self.notes[UNLABELLED] += len(unlabelled)
         judged = {id_: self._judged[id_] for id_ in splits}
         dataset = Dataset(self.name, items, queries, relevant, judged, "", +self.notes, unlabelled)
-        return replace(dataset, dataset_hash=content_hash(dataset), updated=self._times(), unread=self._unread())
+        return replace(
+            dataset,
+            dataset_hash=content_hash(dataset),
+            updated=self._times(),
+            unread=self._unread(),
+        )
 
     def _sources(self) -> Sequence[tuple[str, str]]:
         return self.options.columns.sources(self.options.fields)
 
     def _check_fields(self) -> None:
         """Refuse names of fields that no item has, where the loader tells which ones there are."""
-        asked = [*self.options.columns.renamed(), *(("publish.fields", source) for _, source in self._sources())]
+        asked = [
+            *self.options.columns.renamed(),
+            *(("publish.fields", source) for _, source in self._sources()),
+        ]
         for setting, name in asked if self._seen else ():
             if name not in self._seen:
                 shown = ", ".join(self._seen)
@@ -273,7 +305,10 @@ class Builder:
         return {name: count for name, count in self._seen.most_common() if name not in known}
 
     def _times(self) -> Mapping[Side, Mapping[str, datetime]]:
-        times: dict[Side, Mapping[str, datetime]] = {"item": self._items.times, "query": self._updated}
+        times: dict[Side, Mapping[str, datetime]] = {
+            "item": self._items.times,
+            "query": self._updated,
+        }
         return {side: known for side, known in times.items() if known}
 
     def _check_unknown(self) -> None:
@@ -299,7 +334,9 @@ class Builder:
         threshold = self.options.threshold
         found = {}
         for id_ in self._queries:
-            items = frozenset(item for item, grade in self._judged.get(id_, {}).items() if grade >= threshold)
+            items = frozenset(
+                item for item, grade in self._judged.get(id_, {}).items() if grade >= threshold
+            )
             if items:
                 found[id_] = items
         if not found and self._judgements:
@@ -309,10 +346,14 @@ class Builder:
             )
         return found
 
-    def _split(self, relevant: Mapping[str, frozenset[str]], fixed_share: float | None) -> dict[str, Split]:
+    def _split(
+        self, relevant: Mapping[str, frozenset[str]], fixed_share: float | None
+    ) -> dict[str, Split]:
         """Split by query id, for queries with a relevant item."""
         if (self._splits or fixed_share is not None) and self.options.test_share is not None:
-            raise SettingsError(f"The data set {self.name} has its own splits; remove dataset.test_share.")
+            raise SettingsError(
+                f"The data set {self.name} has its own splits; remove dataset.test_share."
+            )
         splits: dict[str, Split]
         if self._splits:
             splits = {id_: self._named_split(id_) for id_ in relevant}
@@ -322,7 +363,9 @@ class Builder:
             test = seeded_part(relevant, DEFAULT_TEST_SHARE if share is None else share, seed)
             splits = {id_: "test" if id_ in test else "train" for id_ in relevant}
         train = [id_ for id_, split in splits.items() if split == "train"]
-        return splits | dict.fromkeys(seeded_part(train, self.options.dev_share, self.options.seed), "dev")
+        return splits | dict.fromkeys(
+            seeded_part(train, self.options.dev_share, self.options.seed), "dev"
+        )
 
     def _named_split(self, id_: str) -> Split:
         if id_ not in self._splits:
@@ -349,7 +392,16 @@ def content_hash(dataset: Dataset) -> str:
     for split in SPLITS:
         for query in sorted(dataset.queries[split], key=lambda query: query.id):
             relevant = dataset.relevant[query.id]
-            add(("query", split, query.id, query.text, repr(float(query.weight)), str(len(relevant))))
+            add(
+                (
+                    "query",
+                    split,
+                    query.id,
+                    query.text,
+                    repr(float(query.weight)),
+                    str(len(relevant)),
+                )
+            )
             for item_id, grade in sorted(dataset.judged[query.id].items()):
                 add((item_id, repr(grade), "relevant" if item_id in relevant else ""))
     return sha.hexdigest()

@@ -1,6 +1,6 @@
 """Changes of one side: entities that are new or other than before, and ids that are gone. Read from a file, or told by a data set.
 
-What a change means for keywords and indexes is `indexers.updating`.
+What a change means for keywords and indexes is `indexers.build.update`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 
 from cogr.datasets.building import Options, content_hash, make_item
 from cogr.datasets.fields import check_id, id_field, number_field, text_field
+from cogr.datasets.items import Items, ItemsSpool, in_id_order
 from cogr.datasets.logs import QueryLog
 from cogr.datasets.reading import Place, json_records, lines
 from cogr.errors import DataError
-from cogr.items import Items, ItemsSpool, in_id_order
 from cogr.keywords import self_keyword
 from cogr.records import SPLITS, Dataset, Entity, Query, Side
 from cogr.strings import SortedStrings
@@ -47,13 +47,18 @@ class Changes:
         return replace(changed, dataset_hash=content_hash(changed))
 
     def _with_items(self, dataset: Dataset) -> Dataset:
-        relevant = {query: kept for query, ids in dataset.relevant.items() if (kept := ids - self.deletes)}
+        relevant = {
+            query: kept for query, ids in dataset.relevant.items() if (kept := ids - self.deletes)
+        }
         judged = {
             query: {item: grade for item, grade in grades.items() if item not in self.deletes}
             for query, grades in dataset.judged.items()
             if query in relevant
         }
-        queries = {split: [q for q in dataset.queries.get(split, ()) if q.id in relevant] for split in SPLITS}
+        queries = {
+            split: [q for q in dataset.queries.get(split, ()) if q.id in relevant]
+            for split in SPLITS
+        }
         bare = [query for query in dataset.all_queries() if query.id not in relevant]
         return replace(
             dataset,
@@ -78,13 +83,17 @@ class Changes:
     def _with_queries(self, dataset: Dataset) -> Dataset:
         upserts: Mapping[str, Any] = self.upserts
         queries = {
-            split: [upserts.get(q.id, q) for q in dataset.queries.get(split, ()) if q.id not in self.deletes]
+            split: [
+                upserts.get(q.id, q)
+                for q in dataset.queries.get(split, ())
+                if q.id not in self.deletes
+            ]
             for split in SPLITS
         }
         labelled = {query.id for some in queries.values() for query in some}
-        unlabelled = {query.id: query for query in dataset.unlabelled if query.id not in self.deletes} | {
-            id_: query for id_, query in upserts.items() if id_ not in labelled
-        }
+        unlabelled = {
+            query.id: query for query in dataset.unlabelled if query.id not in self.deletes
+        } | {id_: query for id_, query in upserts.items() if id_ not in labelled}
         return replace(
             dataset,
             queries=queries,
@@ -131,7 +140,9 @@ def _deleted(record: Mapping[str, Any], place: Place) -> bool:
     return deleted
 
 
-def _entity(record: Mapping[str, Any], id_: str, side: Side, place: Place, options: Options) -> Entity:
+def _entity(
+    record: Mapping[str, Any], id_: str, side: Side, place: Place, options: Options
+) -> Entity:
     """The entity as a loader would have it."""
     notes = Counter[str]()
     if side == "item":
@@ -149,10 +160,14 @@ def read_ids(path: Path) -> list[str]:
     if not path.is_file():
         raise DataError(f"The file of ids {path} is not there; write one id a line.")
     ids = ((number, line.strip()) for number, line in lines(path))
-    return list(dict.fromkeys(check_id(id_, "id", Place(path, number)) for number, id_ in ids if id_))
+    return list(
+        dict.fromkeys(check_id(id_, "id", Place(path, number)) for number, id_ in ids if id_)
+    )
 
 
-def changes_of_ids(dataset: Dataset, side: Side, ids: Collection[str], known: Collection[str]) -> Changes:
+def changes_of_ids(
+    dataset: Dataset, side: Side, ids: Collection[str], known: Collection[str]
+) -> Changes:
     """What the data set says of these ids: its own entities are upserts, ids that only `known` has are deletes.
 
     Raises:
@@ -186,7 +201,9 @@ def changes_since(dataset: Dataset, side: Side, since: datetime, known: SortedSt
     entities = dataset.entities(side)
     new, gone = _only_in_one((entity.id for entity in in_id_order(entities)), known)
     dated = {id_ for id_, time in updated.items() if time >= since}
-    return Changes(side, {one.id: one for one in entities if one.id in new or one.id in dated}, frozenset(gone))
+    return Changes(
+        side, {one.id: one for one in entities if one.id in new or one.id in dated}, frozenset(gone)
+    )
 
 
 def _only_in_one(one: Iterable[str], other: Iterable[str]) -> tuple[set[str], set[str]]:
@@ -232,10 +249,15 @@ class LogChanges:
 
     def counts(self) -> dict[str, int]:
         """The counts by name."""
-        return {name: getattr(self, name) for name in ("lines", "without", "queries", "known", "rare", "taken")}
+        return {
+            name: getattr(self, name)
+            for name in ("lines", "without", "queries", "known", "rare", "taken")
+        }
 
 
-def changes_of_log(log: QueryLog, min_count: int, known: Collection[str], saved: Collection[str]) -> LogChanges:
+def changes_of_log(
+    log: QueryLog, min_count: int, known: Collection[str], saved: Collection[str]
+) -> LogChanges:
     """Queries of a search log that became frequent.
 
     Spellings that are normalised to one text count together; the most frequent one is the query's text. The id comes from
@@ -248,9 +270,13 @@ def changes_of_log(log: QueryLog, min_count: int, known: Collection[str], saved:
     """
     spellings: dict[str, Counter[str]] = {}
     for searched in log.queries:
-        spellings.setdefault(self_keyword(searched.text), Counter())[searched.text] += searched.count
+        spellings.setdefault(self_keyword(searched.text), Counter())[searched.text] += (
+            searched.count
+        )
     blank = spellings.pop("", Counter())  # ??? and the like: nothing to write keywords for
-    frequent = {own: _logged(own, some) for own, some in spellings.items() if some.total() >= min_count}
+    frequent = {
+        own: _logged(own, some) for own, some in spellings.items() if some.total() >= min_count
+    }
     new = {own: query for own, query in frequent.items() if own not in known}
     had = sum(own in known for own in spellings)
     return LogChanges(

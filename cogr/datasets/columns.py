@@ -94,4 +94,6 @@ def _written(value: Any, name: str, place: Place) -> str:
         return ", ".join(part for one in value if (part := _written(one, name, place)))
     if isinstance(value, int | float) and not isinstance(value, bool):
         return "" if value != value else str(value)
-    raise DataError(f"{place}: {name!r} is no text, number or list of them; leave it out of dataset.columns.text.")
+    raise DataError(
+        f"{place}: {name!r} is no text, number or list of them; leave it out of dataset.columns.text."
+    )

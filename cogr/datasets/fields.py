@@ -39,7 +39,9 @@ def check_id(value: str, key: str, place: Place) -> str:
     if "\0" in value:
         raise DataError(f"{place}: {key!r} holds a NUL character; remove it.")
     if len(check_text(value, key, place).encode()) > MAX_ID_BYTES:
-        raise DataError(f"{place}: {key!r} is longer than {MAX_ID_BYTES} bytes, the most OpenSearch takes; shorten it.")
+        raise DataError(
+            f"{place}: {key!r} is longer than {MAX_ID_BYTES} bytes, the most OpenSearch takes; shorten it."
+        )
     return value
 
 
@@ -98,10 +100,14 @@ def time_field(record: Mapping[str, Any], key: str, place: Place) -> datetime | 
             return in_utc(datetime.fromisoformat(value))
         return datetime.fromtimestamp(number_field(record, key, place, 0.0), UTC)
     except (ValueError, OverflowError, OSError) as error:
-        raise DataError(f"{place}: {key!r} is {value!r}; write a time such as 2026-01-31T12:00:00Z.") from error
+        raise DataError(
+            f"{place}: {key!r} is {value!r}; write a time such as 2026-01-31T12:00:00Z."
+        ) from error
 
 
-def fields_as_json(record: Mapping[str, Any], sources: Iterable[tuple[str, str]], place: Place) -> str:
+def fields_as_json(
+    record: Mapping[str, Any], sources: Iterable[tuple[str, str]], place: Place
+) -> str:
     """Extra fields of a record as one JSON object, "" when it has none of them. `sources`: (name, name in the record).
 
     A field is a text, a number, true or false, or a list of these; times become ISO 8601. Null, and the NaN that pandas
@@ -127,7 +133,9 @@ def _scalar(value: Any, name: str, place: Place) -> Scalar | None:
         return value.isoformat()
     if isinstance(value, float | Decimal) and not math.isinf(value):
         return None if math.isnan(value) else float(value)
-    raise DataError(f"{place}: {name!r} is {_shown(value)}; write a text, a number, true or false, or a list of them.")
+    raise DataError(
+        f"{place}: {name!r} is {_shown(value)}; write a text, a number, true or false, or a list of them."
+    )
 
 
 def in_utc(time: datetime) -> datetime:

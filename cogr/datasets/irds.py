@@ -54,8 +54,14 @@ def _parts(name: str) -> Mapping[str, Any]:
     except ImportError as error:
         raise MissingExtraError(f"The loader {PREFIX}{name}", "datasets") from error
     known = _lookup(ir_datasets.load, name)
-    parts = {split: part for end, split in _SPLIT_NAMES.items() if (part := _lookup(ir_datasets.load, f"{name}/{end}"))}
-    labelled = {split: part for split, part in parts.items() if part.has_queries() and part.has_qrels()}
+    parts = {
+        split: part
+        for end, split in _SPLIT_NAMES.items()
+        if (part := _lookup(ir_datasets.load, f"{name}/{end}"))
+    }
+    labelled = {
+        split: part for split, part in parts.items() if part.has_queries() and part.has_qrels()
+    }
     if labelled:
         return labelled
     if known is None:

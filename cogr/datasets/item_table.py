@@ -11,9 +11,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from cogr.datasets.items import Items, ItemsSpool
 from cogr.datasets.reading import Place
 from cogr.errors import DataError
-from cogr.items import Items, ItemsSpool
 from cogr.records import Item
 from cogr.strings import StringIndex, Strings
 
@@ -54,7 +54,10 @@ class ItemTable:
         repeats = self._index.repeats()
         for repeated in repeats:
             first = self._index.find(self._items.ids[repeated])
-            if self._items[repeated] != self._items[first] or self._micros[repeated] != self._micros[first]:
+            if (
+                self._items[repeated] != self._items[first]
+                or self._micros[repeated] != self._micros[first]
+            ):
                 raise DataError(
                     f"{self._place(repeated)}: the item id {self._items[first].id!r} is already taken by "
                     f"{self._place(first)} and has other texts or fields there; give each item its own id."

@@ -31,7 +31,9 @@ def read(folder: Path, builder: Builder) -> None:
         add_label(builder, place, record)
 
 
-def add_item(builder: Builder, place: Place, record: Mapping[str, Any], id_key: str | None = None) -> None:
+def add_item(
+    builder: Builder, place: Place, record: Mapping[str, Any], id_key: str | None = None
+) -> None:
     """Add a record with an id, a title and a text, and perhaps when it was updated. Raises DataError when it has neither title nor text."""
     columns = builder.options.columns
     title, text = columns.title_and_text(record, place)
@@ -45,7 +47,10 @@ def add_query(builder: Builder, place: Place, record: Mapping[str, Any]) -> None
     split = text_field(record, columns.split, place) or None
     weight = number_field(record, columns.weight, place, default=1.0)
     id_ = id_field(record, columns.id, place)
-    text, updated = text_field(record, columns.text, place), time_field(record, columns.updated, place)
+    text, updated = (
+        text_field(record, columns.text, place),
+        time_field(record, columns.updated, place),
+    )
     builder.query(place, id_, text, weight, split, updated)
 
 
@@ -53,7 +58,9 @@ def add_label(builder: Builder, place: Place, record: Mapping[str, Any]) -> None
     """Add a record with a query's id, an item's id and perhaps a grade (1 without)."""
     columns = builder.options.columns.labels
     grade = number_field(record, columns.grade, place, default=1.0)
-    builder.judgement(place, id_field(record, columns.query, place), id_field(record, columns.item, place), grade)
+    builder.judgement(
+        place, id_field(record, columns.query, place), id_field(record, columns.item, place), grade
+    )
 
 
 LOADER = Loader("jsonl", read, own=True)

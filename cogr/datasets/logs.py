@@ -152,7 +152,9 @@ def sample(queries: Sequence[Searched], most: int, seed: int) -> list[Searched]:
     """
     if len(queries) <= most:
         return list(queries)
-    drawn = Counter(random.Random(seed).sample(queries, most, counts=[query.count for query in queries]))
+    drawn = Counter(
+        random.Random(seed).sample(queries, most, counts=[query.count for query in queries])
+    )
     return [Searched(query.text, count, query.clicked) for query, count in drawn.most_common()]
 
 
@@ -177,13 +179,21 @@ def _json_format(line: str) -> LogFormat:
         return LogFormat.jsonl  # whose reader says what is wrong
     inner = record.get("_source")
     keys = {*record, *(inner if isinstance(inner, dict) else ())}
-    return LogFormat.ubi if keys & {"user_query", "action_name"} and "query" not in keys else LogFormat.jsonl
+    return (
+        LogFormat.ubi
+        if keys & {"user_query", "action_name"} and "query" not in keys
+        else LogFormat.jsonl
+    )
 
 
 def _names_columns(line: str, options: LogOptions) -> bool:
     """Whether a line is a header with a column of queries beside others."""
     wanted = {options.column.casefold()} if options.column else {*QUERY_COLUMNS}
-    rows = ({name.strip(' "').casefold() for name in line.split(one)} for one in DELIMITERS if one in line)
+    rows = (
+        {name.strip(' "').casefold() for name in line.split(one)}
+        for one in DELIMITERS
+        if one in line
+    )
     return any(wanted & row for row in rows)
 
 
@@ -192,21 +202,29 @@ def _read_jsonl(path: Path, log: _Log, options: LogOptions) -> None:
     for place, record in json_records(path):
         log.lines += 1
         if query not in record:
-            raise DataError(f"{place}: the record has no {query!r}; give every record one, or name it with --column.")
-        log.add(text_field(record, query, place), _count(record, often, place), _clicked(record, place))
+            raise DataError(
+                f"{place}: the record has no {query!r}; give every record one, or name it with --column."
+            )
+        log.add(
+            text_field(record, query, place), _count(record, often, place), _clicked(record, place)
+        )
 
 
 def _count(record: Mapping[str, Any], key: str, place: Place) -> int:
     count = number_field(record, key, place, default=1.0)
     if count < 1 or count != int(count):
-        raise DataError(f"{place}: {key!r} is {record[key]!r}; write how often it was asked, 1 or more.")
+        raise DataError(
+            f"{place}: {key!r} is {record[key]!r}; write how often it was asked, 1 or more."
+        )
     return int(count)
 
 
 def _clicked(record: Mapping[str, Any], place: Place) -> list[str]:
     clicked = record.get("clicked", [])
     if not isinstance(clicked, list):
-        raise DataError(f"{place}: 'clicked' is no list; write the ids of the clicked items as a list.")
+        raise DataError(
+            f"{place}: 'clicked' is no list; write the ids of the clicked items as a list."
+        )
     return [id_field({"clicked": id_}, "clicked", place) for id_ in clicked]
 
 
@@ -215,7 +233,11 @@ def _read_csv(path: Path, log: _Log, options: LogOptions) -> None:
     query = _column(sheet, options.column, QUERY_COLUMNS)
     often = _column(sheet, options.count_column, COUNT_COLUMNS)
     if query is None or (often is None and options.count_column):
-        missing, flag = ("queries", "--column") if query is None else (repr(options.count_column), "--count-column")
+        missing, flag = (
+            ("queries", "--column")
+            if query is None
+            else (repr(options.count_column), "--count-column")
+        )
         shown = ", ".join(name for name in sheet.header if name)
         raise DataError(
             f"{path}, line 1: the header has no column of {missing}; name it with {flag} (there are: {shown:.300})."
@@ -241,7 +263,9 @@ def _read_text(path: Path, log: _Log, _: LogOptions) -> None:
 
 def _text_count(text: str, place: Place) -> int:
     if not text.strip().isdecimal():
-        raise DataError(f"{place}: {text!r} is no count; write how often the query was asked, in digits alone.")
+        raise DataError(
+            f"{place}: {text!r} is no count; write how often the query was asked, in digits alone."
+        )
     return int(text)
 
 

@@ -106,14 +106,21 @@ class _Reader(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         raw = self.get_starttag_text() or ""
         written = all(
-            (_NAME.match(name) and (value is not None or name in _BARE)) or name == "/" for name, value in attrs
+            (_NAME.match(name) and (value is not None or name in _BARE)) or name == "/"
+            for name, value in attrs
         )
         if _known(tag) and written:
             self._leave_out(tag)
-            self._unseen = self._unseen or (tag if tag in _UNSEEN and not raw.endswith("/>") else None)
+            self._unseen = self._unseen or (
+                tag if tag in _UNSEEN and not raw.endswith("/>") else None
+            )
         else:
             # "a <b and <p>c</p>": what the parser took for attributes may be a tag.
-            inner = _without_tags(raw[1:], self._depth + 1) if "<" in raw[1:] and self._depth < _DEEPEST else raw[1:]
+            inner = (
+                _without_tags(raw[1:], self._depth + 1)
+                if "<" in raw[1:] and self._depth < _DEEPEST
+                else raw[1:]
+            )
             self.handle_data(f"<{inner}")
             if inner != raw[1:]:
                 self._leave_out("span")

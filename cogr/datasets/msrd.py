@@ -27,7 +27,9 @@ def read(folder: Path, builder: Builder) -> None:
         id_, title = id_field(record, "id", place), text_field(record, "title", place)
         builder.item(place, id_, title, _text(record, place), record=record)
     columns = ("query_id", "query", "doc_id", "grade")
-    for place, (query_id, query, item, grade) in table(need(folder, "movies-judgments.tsv", FETCH), columns):
+    for place, (query_id, query, item, grade) in table(
+        need(folder, "movies-judgments.tsv", FETCH), columns
+    ):
         if not builder.has_query(query_id):
             builder.query(place, query_id, query)
         builder.judgement(place, query_id, item, parse_number(grade, "grade", place))

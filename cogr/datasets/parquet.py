@@ -49,7 +49,9 @@ def _names(columns: QueryColumns | LabelColumns) -> Collection[str]:
 
 
 def _records(
-    files: Sequence[Path], columns: Collection[str], tell: Callable[[Iterable[str], int], object] = lambda *_: None
+    files: Sequence[Path],
+    columns: Collection[str],
+    tell: Callable[[Iterable[str], int], object] = lambda *_: None,
 ) -> Iterator[tuple[Place, dict[str, Any]]]:
     """The named columns, row by row; all columns of each file are told before its rows."""
     # pyarrow is loaded only by those who read parquet.
@@ -68,9 +70,13 @@ def _records(
                         yield Place(path, number, "row"), record
         except pa.ArrowException as error:
             reason = str(error).splitlines()[0].rstrip(".")
-            raise DataError(f"{path} is no parquet file or damaged ({reason}); write it again.") from error
+            raise DataError(
+                f"{path} is no parquet file or damaged ({reason}); write it again."
+            ) from error
         except UnicodeDecodeError as error:
-            raise DataError(f"{path}: a text after row {number} is not UTF-8; write it again as UTF-8.") from error
+            raise DataError(
+                f"{path}: a text after row {number} is not UTF-8; write it again as UTF-8."
+            ) from error
 
 
 LOADER = Loader("parquet", read, own=True)

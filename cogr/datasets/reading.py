@@ -58,7 +58,11 @@ def open_bytes(path: Path) -> IO[bytes]:
         with path.open("rb") as file:
             packed = file.read(2) == _GZIP_MAGIC
         # GzipFile splits lines in Python; the buffer around it does it in C.
-        return io.BufferedReader(cast(io.RawIOBase, gzip.open(path, "rb")), 1 << 16) if packed else path.open("rb")
+        return (
+            io.BufferedReader(cast(io.RawIOBase, gzip.open(path, "rb")), 1 << 16)
+            if packed
+            else path.open("rb")
+        )
     except PermissionError as error:
         raise DataError(f"{path} can't be read: permission is denied; make it readable.") from error
 
@@ -82,7 +86,9 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
             f"{place}: the text is not UTF-8 (byte {error.start + 1}); convert the file to UTF-8."
         ) from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{path} is cut off or damaged after line {number} ({error}); fetch it again.") from error
+        raise DataError(
+            f"{path} is cut off or damaged after line {number} ({error}); fetch it again."
+        ) from error
 
 
 def json_records(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
@@ -105,7 +111,9 @@ def parse_json(text: str, place: Place) -> Any:
         raise DataError(f"{place}: the JSON is nested too deeply; write flat objects.") from error
     except ValueError as error:
         reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-        raise DataError(f"{place}: this is no JSON ({reason}); write one JSON object a line.") from error
+        raise DataError(
+            f"{place}: this is no JSON ({reason}); write one JSON object a line."
+        ) from error
 
 
 def _loads(text: str) -> Any:
@@ -136,7 +144,9 @@ QUOTED_TSV = Dialect(quoted=True)
 CSV = Dialect(delimiter=",", quoted=True)
 
 
-def table(path: Path, columns: Sequence[str], dialect: Dialect = TSV) -> Iterator[tuple[Place, list[str]]]:
+def table(
+    path: Path, columns: Sequence[str], dialect: Dialect = TSV
+) -> Iterator[tuple[Place, list[str]]]:
     """The named columns of a table with a header line, row by row, in the order of `columns`.
 
     Raises:
@@ -172,7 +182,9 @@ def split_rows(path: Path, dialect: Dialect = TSV) -> Iterator[tuple[Place, list
     except csv.Error as error:
         # In practice: a carriage return inside an unquoted field.
         place = Place(path, reader.line_num)
-        raise DataError(f"{place}: the row can't be read ({error}); end lines with \\n or \\r\\n alone.") from error
+        raise DataError(
+            f"{place}: the row can't be read ({error}); end lines with \\n or \\r\\n alone."
+        ) from error
 
 
 def check_columns(place: Place, row: Sequence[str], expected: int, dialect: Dialect = TSV) -> None:
@@ -195,15 +207,23 @@ def json_array(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
     try:
         array = json.loads(text)
     except json.JSONDecodeError as error:
-        raise DataError(f"{path}, line {error.lineno}: this is no JSON ({error.msg}); write one JSON array.") from error
+        raise DataError(
+            f"{path}, line {error.lineno}: this is no JSON ({error.msg}); write one JSON array."
+        ) from error
     except RecursionError as error:
-        raise DataError(f"{path}: the JSON is nested too deeply; write an array of flat objects.") from error
+        raise DataError(
+            f"{path}: the JSON is nested too deeply; write an array of flat objects."
+        ) from error
     if not isinstance(array, list):
-        raise DataError(f"{path}: the JSON is no array but {type(array).__name__}; write one JSON array of objects.")
+        raise DataError(
+            f"{path}: the JSON is no array but {type(array).__name__}; write one JSON array of objects."
+        )
     for number, value in enumerate(array, start=1):
         place = Place(path, number, "record")
         yield place, json_object(value, place)
 
 
 def _called(dialect: Dialect) -> str:
-    return {"\t": "tabs", ",": "commas", ";": "semicolons"}.get(dialect.delimiter, repr(dialect.delimiter))
+    return {"\t": "tabs", ",": "commas", ";": "semicolons"}.get(
+        dialect.delimiter, repr(dialect.delimiter)
+    )

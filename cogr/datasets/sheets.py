@@ -60,13 +60,17 @@ class Sheet:
         announced = first.lower().startswith("sep=") and len(first) == len("sep=;")
         choices = first[-1] if announced else DELIMITERS
         headers = {choice: _first_row(rest if announced else head, choice) for choice in choices}
-        delimiter = max(headers, key=lambda one: (len({*wanted} & {*headers[one]}), len(headers[one])))
+        delimiter = max(
+            headers, key=lambda one: (len({*wanted} & {*headers[one]}), len(headers[one]))
+        )
         header = headers[delimiter]
         if not any(header):
             raise DataError(f"{path} has no header line; name the columns in the first line.")
         twice = next((name for name in header if name and header.count(name) > 1), None)
         if twice is not None:
-            raise DataError(f"{path}, line 1: the header names {twice!r} twice; give each column its own name.")
+            raise DataError(
+                f"{path}, line 1: the header names {twice!r} twice; give each column its own name."
+            )
         return cls(path, encoding, delimiter, header, announced)
 
     def need(self, column: str, setting: str) -> None:
@@ -99,7 +103,9 @@ class Sheet:
                         check_columns(place, row, width, dialect)
                     yield place, row
             except csv.Error as error:
-                raise DataError(f"{Place(self.path, reader.line_num)}: the row can't be read ({error}).") from error
+                raise DataError(
+                    f"{Place(self.path, reader.line_num)}: the row can't be read ({error})."
+                ) from error
 
 
 def find_sheet(folder: Path, name: str) -> Path | None:
@@ -139,9 +145,13 @@ def _encoding(path: Path) -> str:
     if not bad:
         return "utf-8-sig"
     if good >= bad:
-        raise DataError(f"{path}, line {first}: the text is not UTF-8, as the rest of the file is; mend this line.")
+        raise DataError(
+            f"{path}, line {first}: the text is not UTF-8, as the rest of the file is; mend this line."
+        )
     if not western:
-        raise DataError(f"{path}, line {first}: the text is neither UTF-8 nor Windows-1252; save the file as UTF-8.")
+        raise DataError(
+            f"{path}, line {first}: the text is neither UTF-8 nor Windows-1252; save the file as UTF-8."
+        )
     return WESTERN
 
 
@@ -161,7 +171,9 @@ def _text(path: Path, encoding: str) -> Iterator[io.TextIOWrapper]:
         try:
             yield io.TextIOWrapper(file, encoding)
         except UnicodeDecodeError as error:
-            raise DataError(f"{path}: the text is no {encoding.upper()}; save the file as UTF-8.") from error
+            raise DataError(
+                f"{path}: the text is no {encoding.upper()}; save the file as UTF-8."
+            ) from error
 
 
 @contextmanager

@@ -24,7 +24,11 @@ WESTERN_FILES = "files read as Windows-1252"
 
 def read(folder: Path, builder: Builder) -> None:
     _read_items(folder, builder)
-    columns, queries, labels = builder.options.columns, find_sheet(folder, "queries"), find_sheet(folder, "labels")
+    columns, queries, labels = (
+        builder.options.columns,
+        find_sheet(folder, "queries"),
+        find_sheet(folder, "labels"),
+    )
     asked, judged = columns.queries, columns.labels
     if queries:
         sheet = _open(queries, builder, {"queries.id": asked.id, "queries.text": asked.text})

@@ -20,17 +20,25 @@ TEST_SHARE = 50 / 480
 
 
 def read(folder: Path, builder: Builder) -> None:
-    queries, products, labels = (need(folder, name, FETCH) for name in ("query.csv", "product.csv", "label.csv"))
+    queries, products, labels = (
+        need(folder, name, FETCH) for name in ("query.csv", "product.csv", "label.csv")
+    )
     fields = builder.options.fields
-    for place, row in table(products, ("product_id", "product_name", "product_description", *fields), QUOTED_TSV):
+    for place, row in table(
+        products, ("product_id", "product_name", "product_description", *fields), QUOTED_TSV
+    ):
         builder.item(place, row[0], row[1], row[2], record=dict(zip(fields, row[3:], strict=True)))
     rows = list(table(queries, ("query_id", "query"), QUOTED_TSV))
     test = seeded_part((id_ for _, (id_, _) in rows), TEST_SHARE, seed=0)
     for place, (id_, text) in rows:
         builder.query(place, id_, text, split="test" if id_ in test else "train")
-    for place, (query, item, label) in table(labels, ("query_id", "product_id", "label"), QUOTED_TSV):
+    for place, (query, item, label) in table(
+        labels, ("query_id", "product_id", "label"), QUOTED_TSV
+    ):
         if label not in GRADES:
-            raise DataError(f"{place}: the label {label!r} is unknown; write one of {', '.join(GRADES)}.")
+            raise DataError(
+                f"{place}: the label {label!r} is unknown; write one of {', '.join(GRADES)}."
+            )
         builder.judgement(place, query, item, GRADES[label])
 
 

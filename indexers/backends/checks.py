@@ -9,7 +9,7 @@ from typing import Any
 from cogr.errors import SnapshotError
 from cogr.records import Side
 from cogr.snapshots import Snapshot
-from indexers.backends.base import Mismatch
+from indexers.backends.protocol import Mismatch
 
 SAMPLE = 500
 """Entities that a verification compares field by field."""
@@ -25,7 +25,9 @@ def side_of(snapshot_id: str) -> Side:
 def check_side(snapshot_id: str, side: Side) -> None:
     """Refuse a snapshot of the other side. Raises SnapshotError."""
     if not snapshot_id.startswith(f"{side}-"):
-        raise SnapshotError(f"Snapshot {snapshot_id} is no snapshot of the side {side}; name one that is.")
+        raise SnapshotError(
+            f"Snapshot {snapshot_id} is no snapshot of the side {side}; name one that is."
+        )
 
 
 def sample(snapshot: Snapshot) -> frozenset[int]:
@@ -34,7 +36,9 @@ def sample(snapshot: Snapshot) -> frozenset[int]:
     return frozenset(random.Random(snapshot.id).sample(range(entities), min(SAMPLE, entities)))
 
 
-def mismatches(expected: Mapping[str, Mapping[str, Any]], found: Mapping[str, Mapping[str, Any]]) -> Iterator[Mismatch]:
+def mismatches(
+    expected: Mapping[str, Mapping[str, Any]], found: Mapping[str, Mapping[str, Any]]
+) -> Iterator[Mismatch]:
     """Compare documents by id, in id order."""
     for id_ in sorted(expected.keys() | found.keys()):
         if id_ not in found:

@@ -20,14 +20,14 @@ import pyarrow.compute as pc
 from cogr.errors import CheckFailedError, SnapshotError, StorageError
 from cogr.item_fields import fields_of
 from cogr.keywords import self_keyword
-from cogr.mirror import Mirror
+from cogr.matching.mirror import Mirror
 from cogr.records import SIDES, Side
 from cogr.snapshots import ID, SCHEMA, Row, Snapshot, check_normalisers, open_snapshot
 from cogr.store import Store
 from cogr.strings import Strings
-from indexers.backends.base import Hit, Listed, Mismatch, Pushed, SearchResult, Verified
 from indexers.backends.checks import check_side, mismatches, sample, side_of
 from indexers.backends.mirrors import mirror_folder, mirror_of
+from indexers.backends.protocol import Hit, Listed, Mismatch, Pushed, SearchResult, Verified
 
 _SERVING = "memory/serving.json"
 _NOTED = {"content_hash": str, "entities": int, "normaliser": str, "verified": bool}
@@ -76,7 +76,12 @@ class MemoryBackend:
         mirror_of(self._store, snapshot)
         if not known:
             self._write_note(snapshot, {**_essentials(snapshot), "verified": False})
-        return Pushed(mirror_folder(snapshot.id), entities, 0 if known else entities, time.perf_counter() - started)
+        return Pushed(
+            mirror_folder(snapshot.id),
+            entities,
+            0 if known else entities,
+            time.perf_counter() - started,
+        )
 
     def verify(self, snapshot: Snapshot, queries: Iterable[Sequence[str]]) -> Verified:
         """Compare the saved mirror with the snapshot and with a mirror newly built from it."""
@@ -89,15 +94,22 @@ class MemoryBackend:
         self._write_note(snapshot, note | {"verified": True})
         return verified
 
-    def compare(self, snapshot: Snapshot, rows: Sequence[Row], after: str, *, last: bool) -> Sequence[Mismatch]:
+    def compare(
+        self, snapshot: Snapshot, rows: Sequence[Row], after: str, *, last: bool
+    ) -> Sequence[Mismatch]:
         """Compare the saved mirror's keyword sets with the rows'."""
         self._pushed(snapshot.id)
         mirror = self._opened(snapshot.id).mirror
         places = range(len(mirror))
         start = bisect_right(places, after, key=mirror.id_of)
         end = len(mirror) if last else bisect_right(places, rows[-1].id, key=mirror.id_of)
-        found = {mirror.id_of(dense): {"keywords": mirror.keywords_of(dense)} for dense in range(start, end)}
-        return list(mismatches({row.id: {"keywords": _keywords_and_self(row)} for row in rows}, found))
+        found = {
+            mirror.id_of(dense): {"keywords": mirror.keywords_of(dense)}
+            for dense in range(start, end)
+        }
+        return list(
+            mismatches({row.id: {"keywords": _keywords_and_self(row)} for row in rows}, found)
+        )
 
     def identity(self, snapshot_id: str) -> str:
         """The hash of what was pushed."""
@@ -105,14 +117,18 @@ class MemoryBackend:
 
     def distrust(self, snapshot_id: str) -> None:
         """Take the mark of a passed verification back."""
-        self._store.write_json(_note_path(snapshot_id), self._pushed(snapshot_id) | {"verified": False})
+        self._store.write_json(
+            _note_path(snapshot_id), self._pushed(snapshot_id) | {"verified": False}
+        )
 
     def publish(self, snapshots: Mapping[Side, str]) -> Mapping[Side, str | None]:
         """Switch the given sides at once."""
         for side, id_ in snapshots.items():
             check_side(id_, side)
             if not self._pushed(id_)["verified"]:
-                raise CheckFailedError(f"The mirror of {id_} has not passed verification; run cogr-index verify {id_}.")
+                raise CheckFailedError(
+                    f"The mirror of {id_} has not passed verification; run cogr-index verify {id_}."
+                )
         before = self.serving()
         pair = {**before, **snapshots}
         check_normalisers({id_: self._pushed(id_)["normaliser"] for id_ in pair.values() if id_})
@@ -129,9 +145,16 @@ class MemoryBackend:
         """The id, when it is one of a pushed snapshot of this side; a damaged file may say anything."""
         if id_ is None:
             return None
-        if isinstance(id_, str) and ID.fullmatch(id_) and side_of(id_) == side and self._note(id_) is not None:
+        if (
+            isinstance(id_, str)
+            and ID.fullmatch(id_)
+            and side_of(id_) == side
+            and self._note(id_) is not None
+        ):
             return id_
-        self._warn(f"{_SERVING} says that {id_!r} serves, which is no pushed {side} snapshot; so none serves")
+        self._warn(
+            f"{_SERVING} says that {id_!r} serves, which is no pushed {side} snapshot; so none serves"
+        )
         return None
 
     def list(self) -> Sequence[Listed]:
@@ -167,16 +190,23 @@ class MemoryBackend:
                 opened.mirror.explain(distinct, entity) if explain else {},
                 fields_of(opened.fields[dense]) if opened.fields else {},
             )
-            for entity, score, dense in zip(ranking.ids, ranking.scores.tolist(), ranking.dense.tolist(), strict=True)
+            for entity, score, dense in zip(
+                ranking.ids, ranking.scores.tolist(), ranking.dense.tolist(), strict=True
+            )
         ]
         return SearchResult(ranking.total, hits, id_)
 
-    def retrieved(self, keywords: Sequence[str], *, side: Side = "item", snapshot: str | None = None) -> SearchResult:
+    def retrieved(
+        self, keywords: Sequence[str], *, side: Side = "item", snapshot: str | None = None
+    ) -> SearchResult:
         """The whole retrieved set with scores, without texts."""
         id_ = self._chosen(side, snapshot)
         mirror = self._opened(id_).mirror
         ranking = mirror.search(list(dict.fromkeys(keywords)), len(mirror))
-        hits = [Hit(entity, score) for entity, score in zip(ranking.ids, ranking.scores.tolist(), strict=True)]
+        hits = [
+            Hit(entity, score)
+            for entity, score in zip(ranking.ids, ranking.scores.tolist(), strict=True)
+        ]
         return SearchResult(ranking.total, hits, id_)
 
     def lookup(self, text: str, *, snapshot: str | None = None) -> Sequence[str] | None:
@@ -190,7 +220,9 @@ class MemoryBackend:
         """Forget a pushed snapshot and remove its mirror. Raises SnapshotError while it serves."""
         self._pushed(snapshot)
         if snapshot in self.serving().values():
-            raise SnapshotError(f"Snapshot {snapshot} serves; publish another one before deleting it.")
+            raise SnapshotError(
+                f"Snapshot {snapshot} serves; publish another one before deleting it."
+            )
         self._store.remove(_note_path(snapshot))
         self._store.remove(mirror_folder(snapshot))
         self._opened.cache_clear()
@@ -206,16 +238,26 @@ class MemoryBackend:
     def _open(self, snapshot_id: str) -> _Opened:
         snapshot = open_snapshot(self._store, snapshot_id)
         batches = snapshot.batches(_ANSWERS) if snapshot.side == "query" else ()
-        answers = pa.Table.from_batches(batches, pa.schema([SCHEMA.field(name) for name in _ANSWERS]))
+        answers = pa.Table.from_batches(
+            batches, pa.schema([SCHEMA.field(name) for name in _ANSWERS])
+        )
         normaliser = snapshot.manifest.normaliser
-        return _Opened(mirror_of(self._store, snapshot), snapshot.texts(), answers, normaliser, snapshot.fields())
+        return _Opened(
+            mirror_of(self._store, snapshot),
+            snapshot.texts(),
+            answers,
+            normaliser,
+            snapshot.fields(),
+        )
 
     def _chosen(self, side: Side, snapshot: str | None) -> str:
         """The snapshot to search: the named one, or the one that serves."""
         if snapshot is None:
             serving = self.serving()[side]
             if serving is None:
-                raise SnapshotError(f"No {side} snapshot serves in {self._store.url}; run cogr-index publish SNAPSHOT.")
+                raise SnapshotError(
+                    f"No {side} snapshot serves in {self._store.url}; run cogr-index publish SNAPSHOT."
+                )
             return serving
         check_side(snapshot, side)
         self._pushed(snapshot)
@@ -231,7 +273,9 @@ class MemoryBackend:
 
     def _note(self, snapshot_id: str) -> dict[str, Any] | None:
         note = self._read(_note_path(snapshot_id))
-        if note is None or (note.keys() >= _NOTED.keys() and all(type(note[key]) is _NOTED[key] for key in _NOTED)):
+        if note is None or (
+            note.keys() >= _NOTED.keys() and all(type(note[key]) is _NOTED[key] for key in _NOTED)
+        ):
             return note
         self._warn(f"{_note_path(snapshot_id)} is damaged; push the snapshot again")
         return None
@@ -263,7 +307,10 @@ class MemoryBackend:
         folder = mirror_folder(snapshot_id)
         if not self._store.is_local:
             return None
-        return sum(self._store.local(f"{folder}/{name}").stat().st_size for name in self._store.list(folder))
+        return sum(
+            self._store.local(f"{folder}/{name}").stat().st_size
+            for name in self._store.list(folder)
+        )
 
 
 def _note_path(snapshot_id: str) -> str:
@@ -272,7 +319,11 @@ def _note_path(snapshot_id: str) -> str:
 
 def _essentials(snapshot: Snapshot) -> dict[str, Any]:
     manifest = snapshot.manifest
-    return {"content_hash": manifest.content_hash, "entities": manifest.entities, "normaliser": manifest.normaliser}
+    return {
+        "content_hash": manifest.content_hash,
+        "entities": manifest.entities,
+        "normaliser": manifest.normaliser,
+    }
 
 
 def _compare(saved: Mirror, snapshot: Snapshot, queries: Iterable[Sequence[str]]) -> Verified:

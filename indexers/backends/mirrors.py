@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cogr.errors import SnapshotError
-from cogr.mirror import Mirror
+from cogr.matching.mirror import Mirror
 from cogr.snapshots import Snapshot
 from cogr.store import Store
 

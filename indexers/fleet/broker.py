@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from cogr.errors import MissingExtraError, ServiceError, SettingsError
-from cogr.fleet_settings import FleetSettings, RedisSettings
+from cogr.settings.fleet import FleetSettings, RedisSettings
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -58,7 +58,9 @@ def make_app(redis: RedisSettings, fleet: FleetSettings) -> Celery:
 def server_version(redis: RedisSettings) -> str:
     """The version of the broker. Raises ServiceError when it can't be reached or refuses."""
     app = make_app(redis, FleetSettings())
-    info = _call(app, redis, "be asked", lambda connection: connection.default_channel.client.info("server"))
+    info = _call(
+        app, redis, "be asked", lambda connection: connection.default_channel.client.info("server")
+    )
     return str(info.get("valkey_version") or info["redis_version"])
 
 
@@ -84,7 +86,9 @@ def _with_credentials(url: str, redis: RedisSettings) -> str:
 def printable(redis: RedisSettings) -> str:
     """Where the broker is, without user and password."""
     urls = (urlsplit(part.strip()) for part in (redis.url or "").split(";"))
-    return ";".join(urlunsplit(url._replace(netloc=url.netloc.rpartition("@")[2], query="")) for url in urls)
+    return ";".join(
+        urlunsplit(url._replace(netloc=url.netloc.rpartition("@")[2], query="")) for url in urls
+    )
 
 
 def _transport_options(redis: RedisSettings, fleet: FleetSettings) -> dict[str, Any]:
@@ -113,7 +117,11 @@ def _ssl_options(redis: RedisSettings) -> dict[str, Any] | bool:
     if not (redis.tls or (redis.url or "").startswith("rediss://")):
         return False
     options = {"ssl_cert_reqs": ssl.CERT_REQUIRED, "ssl_check_hostname": True}
-    files = {"ssl_ca_certs": redis.ca_file, "ssl_certfile": redis.cert_file, "ssl_keyfile": redis.key_file}
+    files = {
+        "ssl_ca_certs": redis.ca_file,
+        "ssl_certfile": redis.cert_file,
+        "ssl_keyfile": redis.key_file,
+    }
     return options | {name: path for name, path in files.items() if path}
 
 
@@ -142,11 +150,18 @@ class Broker:
 
     def waiting(self) -> int:
         """How many messages are in the queue, taken ones not counted. Raises ServiceError."""
-        return int(self._call("be asked", lambda connection: connection.default_channel.client.llen(self._queue)))
+        return int(
+            self._call(
+                "be asked", lambda connection: connection.default_channel.client.llen(self._queue)
+            )
+        )
 
     def purge(self) -> None:
         """Remove what waits in the queue. Raises ServiceError."""
-        self._call("be cleaned up", lambda connection: connection.default_channel.client.delete(self._queue))
+        self._call(
+            "be cleaned up",
+            lambda connection: connection.default_channel.client.delete(self._queue),
+        )
 
     def _call(self, doing: str, what: Callable[[Any], Any]) -> Any:
         return _call(self._app, self._redis, doing, what)

@@ -13,21 +13,21 @@ from dataclasses import dataclass
 
 from pyroaring import BitMap
 
-from cogr.bitmaps import to_array
 from cogr.errors import CheckFailedError, ServiceError, StorageError
-from cogr.fleet_settings import FleetSettings
-from indexers.cache import GenerationCache
+from cogr.matching.postings import to_array
+from cogr.settings.fleet import FleetSettings
+from indexers.build.cache import GenerationCache
+from indexers.build.lease import Lease
+from indexers.build.plan import Advance, Job, Plan
 from indexers.fleet.broker import Broker
 from indexers.fleet.gauges import Gauges
-from indexers.fleet.lease import Lease
 from indexers.fleet.ledger import Ended, Ledger, Shard
 from indexers.fleet.mending import Mender, intact
 from indexers.fleet.pace import Pace
 from indexers.fleet.records import Cancel, Done, End, Progress, Run, RunFolder, shard_name
 from indexers.fleet.shards import write_shard
 from indexers.fleet.station import Message
-from indexers.generators.base import Failure
-from indexers.rebuild import Advance, Job, Plan
+from indexers.generators.protocol import Failure
 from indexers.telemetry import logs, traces
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,9 @@ class Coordinator:
     def __init__(self, parts: Parts) -> None:
         self._p = parts
         self._settings = parts.settings
-        self._ledger = Ledger(parts.folder, parts.settings.lost_seconds, parts.settings.stuck_seconds)
+        self._ledger = Ledger(
+            parts.folder, parts.settings.lost_seconds, parts.settings.stuck_seconds
+        )
         self._pace = Pace(parts.settings.shard_seconds, parts.settings.first_items)
         self._mender = Mender(parts.job, parts.plan, parts.folder, parts.settings)
         self._cache = GenerationCache(parts.job.store, parts.job.generator.fingerprint)
@@ -118,7 +120,9 @@ class Coordinator:
         """Positions without an answer although nothing is under way any more."""
         entities, positions = self._p.plan.entities, to_array(asked)
         found = positions[to_array(self._cache.missing(self._p.plan.keys.take(positions)))]
-        return BitMap(position for position in found.tolist() if entities[position].id not in self.passing)
+        return BitMap(
+            position for position in found.tolist() if entities[position].id not in self.passing
+        )
 
     # What workers wrote
 
@@ -174,7 +178,9 @@ class Coordinator:
             self._mender.write_again(shard)
         if not ended.gone and state in ("declined", "away"):
             # What this worker or its service can't do now may be possible later, or elsewhere.
-            shard.not_before = time.monotonic() + min(_LONGEST_PAUSE, 0.5 * 2 ** min(len(self._setbacks), 10))
+            shard.not_before = time.monotonic() + min(
+                _LONGEST_PAUSE, 0.5 * 2 ** min(len(self._setbacks), 10)
+            )
         if self._mender.hopeless(shard):
             self._give_up(shard)
 
@@ -214,16 +220,27 @@ class Coordinator:
             shard = Shard(shard_name(self._p.lease.term, self._number, size), positions)
             shard.span = traces.begin("shard", shard=shard.name, entities=size)
             self._number += 1
-            write_shard(self._p.folder, shard.name, self._mender.requests(positions), shard.span.carrier)
+            write_shard(
+                self._p.folder, shard.name, self._mender.requests(positions), shard.span.carrier
+            )
             self._ledger.add(shard)
 
     def _send_all(self) -> None:
         now = time.monotonic()
-        unsent = [shard for shard in self._ledger.shards.values() if shard.sent is None and shard.living is None]
+        unsent = [
+            shard
+            for shard in self._ledger.shards.values()
+            if shard.sent is None and shard.living is None
+        ]
         try:
-            for shard in [shard for shard in unsent if shard.not_before <= now] + self._lost_messages(now):
+            for shard in [
+                shard for shard in unsent if shard.not_before <= now
+            ] + self._lost_messages(now):
                 message = Message(
-                    side=self._p.job.side, run=self._p.run.id, shard=shard.name, dead=tuple(shard.dead[-20:])
+                    side=self._p.job.side,
+                    run=self._p.run.id,
+                    shard=shard.name,
+                    dead=tuple(shard.dead[-20:]),
                 )
                 self._p.broker.send(message.model_dump(mode="json"))
                 shard.sent = now
@@ -249,7 +266,10 @@ class Coordinator:
         self._gauges.queue(messages)
         if not waiting or not messages:
             return waiting
-        taken = max((s.sent for s in self._ledger.shards.values() if s.living and s.sent is not None), default=0.0)
+        taken = max(
+            (s.sent for s in self._ledger.shards.values() if s.living and s.sent is not None),
+            default=0.0,
+        )
         return [shard for shard in waiting if shard.sent is not None and shard.sent < taken - grace]
 
     def _wait_for_broker(self, error: ServiceError) -> None:
@@ -267,8 +287,15 @@ class Coordinator:
         if (shown := self._answered + under_way) > self._shown:
             self._p.advance(shown - self._shown)
             self._shown, self._active = shown, time.monotonic()
-        self._gauges.look(list(self._ledger.shards.values()), len(self._todo), self._answered + under_way)
-        progress = Progress(term=self._p.lease.term, updated=time.time(), unplanned=len(self._todo), note=self._note())
+        self._gauges.look(
+            list(self._ledger.shards.values()), len(self._todo), self._answered + under_way
+        )
+        progress = Progress(
+            term=self._p.lease.term,
+            updated=time.time(),
+            unplanned=len(self._todo),
+            note=self._note(),
+        )
         was, self._written = self._written, progress
         if (
             was is None
@@ -294,7 +321,9 @@ class Coordinator:
 
     def _stop(self, cancel: Cancel) -> None:
         """End a cancelled run: nothing more is sent, workers finish their present answer, then all is over."""
-        self._p.say(f"Cancelled by {cancel.by}; waiting for {len(self._ledger.living)} workers to stop ...")
+        self._p.say(
+            f"Cancelled by {cancel.by}; waiting for {len(self._ledger.living)} workers to stop ..."
+        )
         try:
             self._p.broker.purge()
         except ServiceError as error:
@@ -305,7 +334,9 @@ class Coordinator:
             if not self._ledger.living:
                 break
             time.sleep(self._settings.poll_seconds)
-        self._p.folder.write(End(state="cancelled", at=time.time(), reason=f"cancelled by {cancel.by}"), "end")
+        self._p.folder.write(
+            End(state="cancelled", at=time.time(), reason=f"cancelled by {cancel.by}"), "end"
+        )
         raise CheckFailedError(
             f"The rebuild of {self._p.job.side}s was cancelled by {cancel.by}; what was generated is kept, and a new rebuild "
             "goes on from there."

@@ -7,16 +7,25 @@ from typing import Any
 
 from cogr.errors import GeneratorError
 from cogr.settings import GeneratorSettings
-from indexers.cache import fingerprint_hash
+from indexers.build.cache import fingerprint_hash
 from indexers.fleet.records import Run
-from indexers.generators.base import Generator
+from indexers.generators.protocol import Generator
 from indexers.generators.registry import make_generator
 from indexers.workspace import Workspace, generator_options
 
 READS_COLLECTION = ("extractive", "statistical")
 ONE_PER_PROCESS = {"vllm"}
 """Kinds whose memory is free again only when their process has ended."""
-_TOLD = {"name", "model", "adapter", "dtype", "max_model_len", "sampling", "scripted", "statistical"}
+_TOLD = {
+    "name",
+    "model",
+    "adapter",
+    "dtype",
+    "max_model_len",
+    "sampling",
+    "scripted",
+    "statistical",
+}
 _ELSEWHERE = {"endpoint"}
 """Of a fingerprint: where a generator finds what the run names, which is each worker's own affair."""
 
@@ -91,15 +100,21 @@ class Engines:
         dataset = self._workspace.dataset if settings.name in READS_COLLECTION else None
         # Which item snapshot queries are written for is the coordinator's choice; it is part of the fingerprint.
         vocabulary, k_max = run.fingerprint.get("vocabulary"), int(run.fingerprint.get("k_max", 30))
-        return make_generator(generator_options(settings, vocabulary, k_max), run.side, dataset, self._workspace.store)
+        return make_generator(
+            generator_options(settings, vocabulary, k_max), run.side, dataset, self._workspace.store
+        )
 
 
 def _deciding(fingerprint: Mapping[str, Any]) -> str:
     """Stands for all that decides what a generator writes, wherever it is."""
-    return fingerprint_hash({key: value for key, value in fingerprint.items() if key not in _ELSEWHERE})
+    return fingerprint_hash(
+        {key: value for key, value in fingerprint.items() if key not in _ELSEWHERE}
+    )
 
 
 def _difference(wanted: Mapping[str, Any], have: Mapping[str, Any]) -> str:
     keys = {*wanted, *have} - _ELSEWHERE
     differing = sorted(key for key in keys if str(wanted.get(key)) != str(have.get(key)))
-    return ", ".join(f"{key} is {have.get(key)!r} here and {wanted.get(key)!r} there" for key in differing)
+    return ", ".join(
+        f"{key} is {have.get(key)!r} here and {wanted.get(key)!r} there" for key in differing
+    )

@@ -76,7 +76,9 @@ class Ended:
     def told(self) -> str:
         """`why` for a log: of an unexpected error its class alone, since its text may quote an item."""
         return (
-            self.why.partition(": ")[0] + ": " + self.attempt.reason.partition(":")[0] if self._unexpected else self.why
+            self.why.partition(": ")[0] + ": " + self.attempt.reason.partition(":")[0]
+            if self._unexpected
+            else self.why
         )
 
     @property
@@ -146,7 +148,11 @@ class Ledger:
             if attempt is None or (attempt.state == "done"):
                 continue
             silent = not attempt.final and self._beats.still(id_, attempt.beat)
-            stuck = not attempt.final and self._progress.still(id_, (attempt.state, attempt.items)) and not silent
+            stuck = (
+                not attempt.final
+                and self._progress.still(id_, (attempt.state, attempt.items))
+                and not silent
+            )
             if attempt.final or silent or stuck:
                 shard.closed.add(id_)
                 shard.dead += [id_] if silent or stuck else []

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 
 from pyroaring import BitMap
 
-from cogr.bitmaps import to_bitmap
-from cogr.fleet_settings import FleetSettings
+from cogr.matching.postings import to_bitmap
+from cogr.settings.fleet import FleetSettings
 from cogr.store import Store
-from indexers.cache import GenerationCache
+from indexers.build.cache import GenerationCache
+from indexers.build.keys import Keys
+from indexers.build.plan import Job, Plan
 from indexers.fleet.ledger import Ledger, Shard
 from indexers.fleet.records import Done, GivenUp, RunFolder, shard_name
 from indexers.fleet.shards import Keyed, read_keys, write_shard
-from indexers.generators.base import Failure
-from indexers.keys import Keys
-from indexers.rebuild import Job, Plan
+from indexers.generators.protocol import Failure
 from indexers.telemetry import traces
 
 PARTS = 8
@@ -71,13 +71,18 @@ class Mender:
         size = max(1, -(-len(left) // PARTS))
         groups = [left[start : start + size] for start in range(0, len(left), size)]
         names = [shard_name(term, number + i, len(group)) for i, group in enumerate(groups)]
-        parts = [Shard(name, group, suspect=True) for name, group in zip(names, groups, strict=True)]
+        parts = [
+            Shard(name, group, suspect=True) for name, group in zip(names, groups, strict=True)
+        ]
         # First the word that it is given up: if this process dies now, its entities are simply planned again.
         self._folder.write(
-            GivenUp(shard=shard.name, why=shard.last_words, parts=tuple(names)), f"given_up/{shard.name}"
+            GivenUp(shard=shard.name, why=shard.last_words, parts=tuple(names)),
+            f"given_up/{shard.name}",
         )
         for part in parts:
-            part.span = traces.begin("shard", shard=part.name, entities=len(part.positions), part_of=shard.name)
+            part.span = traces.begin(
+                "shard", shard=part.name, entities=len(part.positions), part_of=shard.name
+            )
             write_shard(self._folder, part.name, self.requests(part.positions), part.span.carrier)
         return parts, len(shard.positions) - len(left)
 
@@ -90,14 +95,23 @@ class Mender:
         id_ = self._plan.entities[position].id
         reason = f"took down {shard.deaths} workers, the last time: {shard.last_words}"
         self._cache.add([(self._plan.keys[position], Failure(id_, reason))])
-        self._folder.write(GivenUp(shard=shard.name, why=reason, set_aside={id_: reason}), f"given_up/{shard.name}")
+        self._folder.write(
+            GivenUp(shard=shard.name, why=reason, set_aside={id_: reason}), f"given_up/{shard.name}"
+        )
 
     def adopt(self, ledger: Ledger, missing: BitMap) -> BitMap:
         """Take over the open shards that an earlier coordinator has left. Returns the positions that they cover."""
-        given_up = {name: self._folder.read(GivenUp, f"given_up/{name}") for name in self._folder.names("given_up")}
-        suspects = {part for record in given_up.values() if record is not None for part in record.parts}
+        given_up = {
+            name: self._folder.read(GivenUp, f"given_up/{name}")
+            for name in self._folder.names("given_up")
+        }
+        suspects = {
+            part for record in given_up.values() if record is not None for part in record.parts
+        }
         covered = BitMap()
-        for name in sorted({*self._folder.names("shards")} - {*self._folder.names("done")} - given_up.keys()):
+        for name in sorted(
+            {*self._folder.names("shards")} - {*self._folder.names("done")} - given_up.keys()
+        ):
             _, positions = self._plan.keys.find(Keys.of(read_keys(self._folder, name)))
             own = (to_bitmap(positions) & missing) - covered
             if own:
@@ -105,7 +119,9 @@ class Mender:
                 covered |= own
             else:
                 # Its worker died between the last answer and the result.
-                self._folder.write(GivenUp(shard=name, why="all of its answers are there"), f"given_up/{name}")
+                self._folder.write(
+                    GivenUp(shard=name, why="all of its answers are there"), f"given_up/{name}"
+                )
         return covered
 
 

@@ -17,5 +17,7 @@ def queue_of(side: Side, settings: GeneratorSettings) -> str:
     Args:
         settings: the generator's, with `auto` decided.
     """
-    digest = hashlib.sha256(f"{settings.model or ''}\0{settings.adapter or ''}".encode()).hexdigest()[:8]
+    digest = hashlib.sha256(
+        f"{settings.model or ''}\0{settings.adapter or ''}".encode()
+    ).hexdigest()[:8]
     return f"v{FORMAT}.{side}.{settings.name}.{digest}"

@@ -1,6 +1,6 @@
 """The files of a distributed rebuild: what each of them says, and where it lies. No decision is taken here.
 
-    fleet/<side>/lease/000001.json             who coordinates (indexers.fleet.lease)
+    fleet/<side>/lease/000001.json             who coordinates (indexers.build.lease)
     fleet/<side>/runs/<run>/run.json           what is rebuilt, by which generator
                             shards/<shard>.parquet      the requests of a shard (indexers.fleet.shards)
                             attempts/<shard>.<id>.json  one worker at one shard: written again with every heartbeat

@@ -8,16 +8,16 @@ from contextlib import contextmanager
 from typing import Any
 
 from cogr.records import Side
-from indexers.cache import fingerprint_hash
+from indexers.build.cache import fingerprint_hash
+from indexers.build.lease import Lease, hold, right_to_rebuild
+from indexers.build.plan import Advance, Job, Plan, Rebuilt, freeze
 from indexers.fleet.broker import Broker
 from indexers.fleet.coordinator import Coordinator, Parts
 from indexers.fleet.engines import told
-from indexers.fleet.lease import Lease, hold, right_to_rebuild
 from indexers.fleet.queues import queue_of
 from indexers.fleet.records import End, Run, RunFolder, identity_of, new_run_id, open_run, run_ids
 from indexers.fleet.summary import summarise
-from indexers.generators.base import Failure
-from indexers.rebuild import Advance, Job, Plan, Rebuilt, freeze
+from indexers.generators.protocol import Failure
 from indexers.telemetry import logs, traces
 from indexers.telemetry.stages import stage
 from indexers.workspace import Workspace
@@ -71,7 +71,7 @@ class Session:
         self._lease.check()
 
     def rebuild(self, job: Job, plan: Plan, advance: Advance) -> Rebuilt:
-        """As `indexers.rebuild.rebuild`, by workers. With nothing missing, no broker is asked.
+        """As `indexers.build.plan.rebuild`, by workers. With nothing missing, no broker is asked.
 
         Raises:
             CheckFailedError: the run was cancelled.
@@ -98,13 +98,25 @@ class Session:
         with stage("generate", job.side, run=run.id) as step:
             step.span.link(run.trace)
             broker = Broker(settings.redis, settings.fleet, run.queue)
-            parts = Parts(job, plan, self._folder, run, self._lease, broker, settings.fleet, self._say, advance)
+            parts = Parts(
+                job,
+                plan,
+                self._folder,
+                run,
+                self._lease,
+                broker,
+                settings.fleet,
+                self._say,
+                advance,
+            )
             coordinator = Coordinator(parts)
             coordinator.work()
             step.add(generated=len(plan.missing), passing_failures=len(coordinator.passing))
         return coordinator.passing
 
-    def _run(self, job: Job, plan: Plan, latest: tuple[RunFolder, Run] | None) -> tuple[RunFolder, Run]:
+    def _run(
+        self, job: Job, plan: Plan, latest: tuple[RunFolder, Run] | None
+    ) -> tuple[RunFolder, Run]:
         """The latest run, when it is under way and is the very same rebuild, or a new one."""
         settings = self._workspace.generator_settings(job.side, self._generator)
         fingerprint = fingerprint_hash(job.generator.fingerprint)
@@ -118,7 +130,9 @@ class Session:
             if latest[1].identity == identity and not latest[0].cancelled:
                 return latest
             reason = "cancelled" if latest[0].cancelled else "superseded"
-            latest[0].write(End(state=reason, at=time.time(), reason="another rebuild began"), "end")
+            latest[0].write(
+                End(state=reason, at=time.time(), reason="another rebuild began"), "end"
+            )
         run = Run(
             id=new_run_id(),
             side=job.side,

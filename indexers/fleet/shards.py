@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 
 from cogr.prompts import Prompt
 from cogr.records import Entity, Item, Query
+from indexers.build.keys import SIZE
+from indexers.build.tables import read_table
 from indexers.fleet.records import RunFolder
-from indexers.generators.base import Request
-from indexers.keys import SIZE
-from indexers.tables import read_table
+from indexers.generators.protocol import Request
 
 SCHEMA = pa.schema(
     [
@@ -36,7 +36,9 @@ Keyed = tuple[bytes, Request]
 _TRACE = ("traceparent", "tracestate")
 
 
-def write_shard(folder: RunFolder, shard: str, keyed: Sequence[Keyed], trace: Mapping[str, str] | None = None) -> None:
+def write_shard(
+    folder: RunFolder, shard: str, keyed: Sequence[Keyed], trace: Mapping[str, str] | None = None
+) -> None:
     """Write the requests of a shard, in their order.
 
     Args:
@@ -76,7 +78,9 @@ def read_trace(folder: RunFolder, shard: str) -> dict[str, str]:
     try:
         data = folder.store.read(_path(folder, shard))
         found = pq.read_schema(io.BytesIO(data)).metadata or {}
-        return {name: value.decode() for key, value in found.items() if (name := key.decode()) in _TRACE}
+        return {
+            name: value.decode() for key, value in found.items() if (name := key.decode()) in _TRACE
+        }
     except (*_NO_FILE, UnicodeDecodeError):
         return {}
 
@@ -85,7 +89,9 @@ def read_keys(folder: RunFolder, shard: str) -> list[bytes]:
     """The cache keys of a shard; [] when there is no such file, or a damaged one."""
     try:
         data = folder.store.read(_path(folder, shard))
-        keys: list[bytes] = read_table(io.BytesIO(data), pa.schema([SCHEMA.field("key")]))["key"].to_pylist()
+        keys: list[bytes] = read_table(io.BytesIO(data), pa.schema([SCHEMA.field("key")]))[
+            "key"
+        ].to_pylist()
     except _NO_FILE:
         return []
     # A key of another length is no key of ours.
@@ -98,7 +104,11 @@ def _request(row: dict[str, object]) -> Keyed:
     assert isinstance(id_, str)
     assert isinstance(text, str)
     title = row["title"]
-    entity: Entity = Query(id_, text, float(str(row["weight"]))) if title is None else Item(id_, str(title), text)
+    entity: Entity = (
+        Query(id_, text, float(str(row["weight"])))
+        if title is None
+        else Item(id_, str(title), text)
+    )
     prompt = Prompt(str(row["system"]), str(row["user"]), bool(row["cut"]))
     return key, Request(id_, entity, prompt)
 

@@ -20,13 +20,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from cogr.errors import CogrError, ServiceError
 from cogr.records import Side
 from cogr.settings import Settings
-from indexers.cache import GenerationCache, ReadCache, Segment
+from indexers.build.cache import GenerationCache, ReadCache, Segment
+from indexers.build.keys import Keys
 from indexers.fleet.engines import EngineHeldError, Engines
 from indexers.fleet.records import FORMAT, Run, RunFolder
 from indexers.fleet.shards import Keyed, read_shard, read_trace
 from indexers.fleet.work import Work, end_at_once
-from indexers.generators.base import Answer, Completion, Failure, Generator
-from indexers.keys import Keys
+from indexers.generators.protocol import Answer, Completion, Failure, Generator
 from indexers.telemetry import logs, metrics, traces
 from indexers.telemetry.answers import AnswerCounts
 from indexers.workspace import Workspace
@@ -94,7 +94,9 @@ class Station:
         folder = RunFolder(self._workspace.store, message.side, message.run)
         opened = folder.read(Run, "run")
         if opened is None:
-            return self._warned(f"no run {run} in {self._workspace.store.url}: does the coordinator use another store?")
+            return self._warned(
+                f"no run {run} in {self._workspace.store.url}: does the coordinator use another store?"
+            )
         if why := self._needless(folder, message):
             return f"{shard} of {run} is left alone: {why}"
         with logs.bound(side=message.side, run=message.run, shard=message.shard, worker=self._name):
@@ -106,8 +108,12 @@ class Station:
         busy, started = metrics.WORKER_BUSY.labels(side), time.monotonic()
         busy.set(1)
         try:
-            with traces.span("shard.generate", trace, side=side, shard=message.shard, worker=self._name) as span:
-                with Work(folder, message.shard, self._name, self._workspace.settings, self._abandon) as work:
+            with traces.span(
+                "shard.generate", trace, side=side, shard=message.shard, worker=self._name
+            ) as span:
+                with Work(
+                    folder, message.shard, self._name, self._workspace.settings, self._abandon
+                ) as work:
                     said = self._do(run, work)
                 span.set(run=run.id, outcome=work.state, items=work.items, tokens=work.tokens)
         finally:
@@ -119,7 +125,9 @@ class Station:
     def _refuse(self, task: Mapping[str, Any], reason: str) -> str:
         """Say so where the coordinator looks, whatever its version: side, run and shard are in every format."""
         side, run, shard = (task.get(key) for key in ("side", "run", "shard"))
-        if side in ("item", "query") and all(isinstance(name, str) and re.match(NAME, name) for name in (run, shard)):
+        if side in ("item", "query") and all(
+            isinstance(name, str) and re.match(NAME, name) for name in (run, shard)
+        ):
             folder = RunFolder(self._workspace.store, side, str(run))
             if self._workspace.store.exists(folder.path):
                 with Work(folder, str(shard), self._name, self._workspace.settings) as work:
@@ -153,7 +161,10 @@ class Station:
             generator = self.engines.get(run)
             keyed = read_shard(work.folder, work.shard)
             if keyed is None:
-                work.end("declined", f"there are no requests in {work.folder.path}/shards/{work.shard}.parquet")
+                work.end(
+                    "declined",
+                    f"there are no requests in {work.folder.path}/shards/{work.shard}.parquet",
+                )
                 return f"{work.shard}: no requests"
             work.begin()
             finished = self._generate(generator, self._cache_of(run), keyed, work)
@@ -169,7 +180,13 @@ class Station:
             log.exception("Shard %s failed", work.shard)
             work.end("failed", f"{type(error).__name__}: {error}".splitlines()[0][:500])
         else:
-            work.end(*(("done", "") if finished else ("stopped", "the worker or the rebuild was asked to stop")))
+            work.end(
+                *(
+                    ("done", "")
+                    if finished
+                    else ("stopped", "the worker or the rebuild was asked to stop")
+                )
+            )
         return work.summary()
 
     def _cache_of(self, run: Run) -> GenerationCache:
@@ -178,7 +195,9 @@ class Station:
             self._cache = run.fingerprint_hash, ReadCache(self._workspace.store, run.fingerprint)
         return self._cache[1]
 
-    def _generate(self, generator: Generator, cache: GenerationCache, keyed: list[Keyed], work: Work) -> bool:
+    def _generate(
+        self, generator: Generator, cache: GenerationCache, keyed: list[Keyed], work: Work
+    ) -> bool:
         """Answer what the cache lacks. Returns whether nothing is left to do."""
         missing = cache.missing(Keys.of(key for key, _ in keyed))
         keys = {keyed[i][1].id: keyed[i][0] for i in missing}
@@ -195,7 +214,9 @@ class Station:
             # Whatever ends the shard, what was answered is not asked for again.
             flusher.flush()
         if keys and not (work.unwanted.is_set() or self._stopping()):
-            raise RuntimeError(f"the generator left {len(keys)} requests unanswered, {min(keys)!r} among them")
+            raise RuntimeError(
+                f"the generator left {len(keys)} requests unanswered, {min(keys)!r} among them"
+            )
         if keys:
             return False
         work.done(flusher.segments, flusher.passing, len(keyed), time.monotonic() - started)

@@ -9,11 +9,22 @@ from typing import Any, Literal
 
 from cogr.records import Side
 from cogr.store import Store
-from indexers.fleet.lease import Holding, read_lease
+from indexers.build.lease import Holding, read_lease
 from indexers.fleet.pace import living_rate
-from indexers.fleet.records import Attempt, Done, GivenUp, Progress, Run, RunFolder, entities_of, open_run
+from indexers.fleet.records import (
+    Attempt,
+    Done,
+    GivenUp,
+    Progress,
+    Run,
+    RunFolder,
+    entities_of,
+    open_run,
+)
 
-State = Literal["running", "silent", "interrupted", "cancelling", "finished", "cancelled", "superseded"]
+State = Literal[
+    "running", "silent", "interrupted", "cancelling", "finished", "cancelled", "superseded"
+]
 """running: its coordinator lives. silent: its coordinator has not renewed its lease. interrupted: the coordinator ended
 before the rebuild did, and the same command goes on."""
 
@@ -104,7 +115,9 @@ class _Reading:
         self._end = folder.ended
         self._done = folder.names("done")
         self._given_up = [
-            record for name in folder.names("given_up") if (record := folder.read(GivenUp, f"given_up/{name}"))
+            record
+            for name in folder.names("given_up")
+            if (record := folder.read(GivenUp, f"given_up/{name}"))
         ]
         over = {*self._done, *(record.shard for record in self._given_up)}
         self._open = [name for name in folder.names("shards") if name not in over]
@@ -118,7 +131,9 @@ class _Reading:
         items, tokens = living_rate(living) if living else _past_rate(results)
         split = sum(entities_of(record.shard) for record in self._given_up if record.parts)
         kept = sum(entities_of(part) for record in self._given_up for part in record.parts)
-        aside = {id_: reason for record in self._given_up for id_, reason in record.set_aside.items()}
+        aside = {
+            id_: reason for record in self._given_up for id_, reason in record.set_aside.items()
+        }
         passing = {id_: reason for done in results for id_, reason in done.passing.items()}
         answered = sum(done.entities for done in results) + max(0, split - kept) + len(aside)
         answered += sum(min(attempt.items, attempt.entities) for attempt in living)
@@ -131,7 +146,8 @@ class _Reading:
             run=self._run.id,
             state=state,
             coordinator=self._lease.holder if self._lease else "",
-            note=(self._end.reason if self._end else "") or (self._progress.note if self._progress else ""),
+            note=(self._end.reason if self._end else "")
+            or (self._progress.note if self._progress else ""),
             entities=self._run.entities,
             to_generate=self._run.to_generate,
             answered=answered,
@@ -154,8 +170,14 @@ class _Reading:
         if self._end is not None:
             return []
         now = time.time()
-        fresh = (attempt for attempt in self._attempts if attempt.shard in self._open and not attempt.final)
-        by_shard = {attempt.shard: attempt for attempt in fresh if abs(now - attempt.updated) < self._lost}
+        fresh = (
+            attempt
+            for attempt in self._attempts
+            if attempt.shard in self._open and not attempt.final
+        )
+        by_shard = {
+            attempt.shard: attempt for attempt in fresh if abs(now - attempt.updated) < self._lost
+        }
         return sorted(by_shard.values(), key=lambda attempt: attempt.shard)
 
     def _state(self) -> State:
@@ -176,8 +198,19 @@ class _Reading:
         for attempt in sorted(self._attempts, key=lambda attempt: attempt.updated):
             if attempt.state in ("failed", "declined", "away"):
                 found.append(Trouble(attempt.shard, attempt.worker, attempt.state, attempt.reason))
-            elif not attempt.final and attempt.shard in {*given_up, *self._open} and now - attempt.updated > self._lost:
-                found.append(Trouble(attempt.shard, attempt.worker, "silent", f"fell silent while {attempt.state}"))
+            elif (
+                not attempt.final
+                and attempt.shard in {*given_up, *self._open}
+                and now - attempt.updated > self._lost
+            ):
+                found.append(
+                    Trouble(
+                        attempt.shard,
+                        attempt.worker,
+                        "silent",
+                        f"fell silent while {attempt.state}",
+                    )
+                )
         return tuple(found[-50:])
 
 
@@ -206,4 +239,6 @@ def _past_rate(results: list[Done]) -> tuple[float, float]:
     seconds = sum(done.seconds for done in latest)
     if seconds <= 0:
         return 0.0, 0.0
-    return sum(done.items for done in latest) / seconds, sum(done.tokens for done in latest) / seconds
+    return sum(done.items for done in latest) / seconds, sum(
+        done.tokens for done in latest
+    ) / seconds

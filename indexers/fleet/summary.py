@@ -16,7 +16,12 @@ def summarise(folder: RunFolder) -> dict[str, Any]:
     workers: dict[str, dict[str, float]] = {}
     for one in done:
         its = workers.setdefault(one.worker, {"shards": 0, "items": 0, "tokens": 0, "seconds": 0.0})
-        for name, value in (("shards", 1), ("items", one.items), ("tokens", one.tokens), ("seconds", one.seconds)):
+        for name, value in (
+            ("shards", 1),
+            ("items", one.items),
+            ("tokens", one.tokens),
+            ("seconds", one.seconds),
+        ):
             its[name] = round(its[name] + value, 3)
     return {
         "run": folder.run,

@@ -79,4 +79,7 @@ def _asked_to_stop() -> bool:
     """Whether this worker has got a signal to end (0 is a reason to end, too)."""
     from celery.worker import state
 
-    return any(asked is not None and asked is not False for asked in (state.should_stop, state.should_terminate))
+    return any(
+        asked is not None and asked is not False
+        for asked in (state.should_stop, state.should_terminate)
+    )

@@ -14,8 +14,15 @@ from typing import Any, Self
 
 from cogr.errors import ServiceError, StorageError
 from cogr.settings import Settings
-from indexers.cache import Segment
-from indexers.fleet.records import Attempt, AttemptState, Done, RunFolder, SegmentRecord, entities_of
+from indexers.build.cache import Segment
+from indexers.fleet.records import (
+    Attempt,
+    AttemptState,
+    Done,
+    RunFolder,
+    SegmentRecord,
+    entities_of,
+)
 from indexers.telemetry import traces
 
 log = logging.getLogger(__name__)
@@ -60,7 +67,9 @@ class Work:
         self._writing = threading.Lock()
         self._over = threading.Event()
         context = contextvars.copy_context()
-        self._thread = threading.Thread(target=context.run, args=(self._beat_for_ever,), name="heartbeat", daemon=True)
+        self._thread = threading.Thread(
+            target=context.run, args=(self._beat_for_ever,), name="heartbeat", daemon=True
+        )
 
     def __enter__(self) -> Self:
         self._write()
@@ -68,11 +77,19 @@ class Work:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         # Leaving without a word, as a SystemExit does, counts as a stop: the shard did nothing wrong.
         if not self._over.is_set():
-            self.end("stopped", "the worker ended" if error is None else f"the worker ended by {type(error).__name__}")
+            self.end(
+                "stopped",
+                "the worker ended"
+                if error is None
+                else f"the worker ended by {type(error).__name__}",
+            )
         self._thread.join()
 
     @property
@@ -84,7 +101,9 @@ class Work:
         """The engine is loaded; from here on, a death counts against the shard."""
         self._write(state="running")
 
-    def done(self, segments: Sequence[Segment], passing: Mapping[str, str], entities: int, seconds: float) -> None:
+    def done(
+        self, segments: Sequence[Segment], passing: Mapping[str, str], entities: int, seconds: float
+    ) -> None:
         """Leave the shard's result.
 
         Args:
@@ -102,7 +121,9 @@ class Work:
             tokens=self.tokens,
             seconds=round(seconds, 3),
             finished=time.time(),
-            segments=tuple(SegmentRecord(path=segment.path, sha256=segment.sha256) for segment in segments),
+            segments=tuple(
+                SegmentRecord(path=segment.path, sha256=segment.sha256) for segment in segments
+            ),
             passing=passing,
         )
         self.folder.write(record, f"done/{self.shard}")

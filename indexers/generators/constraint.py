@@ -99,7 +99,9 @@ class Vocabulary:
         GeneratorError: none of the keywords can be written.
     """
 
-    def __init__(self, keywords: Iterable[str], tokenizer: Any, ends: Iterable[int], limit: int) -> None:
+    def __init__(
+        self, keywords: Iterable[str], tokenizer: Any, ends: Iterable[int], limit: int
+    ) -> None:
         self._ends = np.array(sorted(ends), dtype=np.int32)
         self._limit = limit
         self.keywords, first, later = _spellings(list(dict.fromkeys(keywords)), tokenizer)
@@ -151,7 +153,11 @@ class Vocabulary:
         writing = self.start()
         for token in tokens:
             self.advance(writing, token)
-        return writing.written if self._keyword_at(writing.node, writing.used) is not None else writing.complete
+        return (
+            writing.written
+            if self._keyword_at(writing.node, writing.used) is not None
+            else writing.complete
+        )
 
     def _table(self, node: _Node) -> _Table:
         return self._later if node.later else self._first
@@ -183,7 +189,9 @@ class Vocabulary:
         return np.setdiff1d(tokens, spent) if spent else tokens
 
 
-def _spellings(keywords: list[str], tokenizer: Any) -> tuple[list[str], list[list[int]], list[list[int]]]:
+def _spellings(
+    keywords: list[str], tokenizer: Any
+) -> tuple[list[str], list[list[int]], list[list[int]]]:
     """The keywords that survive being written and read, and their token ids as the first of a list and as a later one."""
 
     if not keywords:
@@ -200,9 +208,15 @@ def _spellings(keywords: list[str], tokenizer: Any) -> tuple[list[str], list[lis
     read_listed = tokenizer.batch_decode(listed, skip_special_tokens=True)
     kept, spelled, later = [], [], []
     seen: tuple[set[tuple[int, ...]], set[tuple[int, ...]]] = (set(), set())
-    for keyword, own, more, one, two in zip(keywords, first, listed, read_first, read_listed, strict=True):
+    for keyword, own, more, one, two in zip(
+        keywords, first, listed, read_first, read_listed, strict=True
+    ):
         behind = more[len(before) :]
-        new = more[: len(before)] == before and tuple(own) not in seen[0] and tuple(behind) not in seen[1]
+        new = (
+            more[: len(before)] == before
+            and tuple(own) not in seen[0]
+            and tuple(behind) not in seen[1]
+        )
         if new and parse(one) == (keyword,) and parse(two) == tuple(dict.fromkeys(("a", keyword))):
             kept.append(keyword)
             spelled.append(own)
@@ -229,12 +243,16 @@ def constrained_logits(vocabulary: Vocabulary, prompt_length: int) -> Any:
                     if not writing.ended:
                         vocabulary.advance(writing, token)
             allowed = [vocabulary.allowed(writing) for writing in self._writings]
-            rows = torch.from_numpy(np.repeat(np.arange(len(allowed)), [tokens.size for tokens in allowed]))
+            rows = torch.from_numpy(
+                np.repeat(np.arange(len(allowed)), [tokens.size for tokens in allowed])
+            )
             tokens = torch.from_numpy(np.concatenate(allowed).astype(np.int64))
             masked = torch.full_like(scores, -torch.inf)
             masked[rows, tokens] = scores[rows, tokens]
             # What has ended is filled up by `generate` itself.
-            ended = torch.tensor([writing.ended for writing in self._writings], device=scores.device)
+            ended = torch.tensor(
+                [writing.ended for writing in self._writings], device=scores.device
+            )
             return torch.where(ended[:, None], scores, masked)
 
     return Constrained()

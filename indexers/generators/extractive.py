@@ -18,7 +18,7 @@ from pydantic import Field
 from cogr.errors import GeneratorError
 from cogr.records import Dataset, Item, Side
 from cogr.store import Store
-from indexers.generators.base import Answer, Completion, GeneratorBase, Options, Reads, Request
+from indexers.generators.protocol import Answer, Completion, GeneratorBase, Options, Reads, Request
 from indexers.text import Analyser, SurfaceForms
 
 Ints = NDArray[np.int64]
@@ -118,10 +118,14 @@ class Collection:
         single = stream != _GAP
         double = single[:-1] & single[1:]
         docs = np.concatenate([doc[single], doc[:-1][double]])
-        codes = np.concatenate([stream[single], (stream[:-1][double] + 1) * self._base + stream[1:][double]])
+        codes = np.concatenate(
+            [stream[single], (stream[:-1][double] + 1) * self._base + stream[1:][double]]
+        )
         order = np.lexsort((codes, docs))
         docs, codes = docs[order], codes[order]
-        first = np.flatnonzero(np.r_[True, (np.diff(docs) != 0) | (np.diff(codes) != 0)][: len(docs)])
+        first = np.flatnonzero(
+            np.r_[True, (np.diff(docs) != 0) | (np.diff(codes) != 0)][: len(docs)]
+        )
         return docs[first], codes[first], np.diff(np.r_[first, len(docs)])
 
     def _best(self, docs: Ints, phrases: Ints, counts: Ints) -> tuple[Ints, Ints]:
@@ -140,23 +144,33 @@ class Collection:
     def spell(self, phrase: int) -> str:
         """A phrase in the words that the collection uses most often."""
         first, second = divmod(int(self._codes[phrase]), self._base)
-        return self._surface.spell([self._stems[i] for i in ([first - 1, second] if first else [second])])
+        return self._surface.spell(
+            [self._stems[i] for i in ([first - 1, second] if first else [second])]
+        )
 
     def of_item(self, item: Item) -> Ints:
         """The keywords of an item, best first; an item that was not counted is judged by the counts of the others."""
         row = self._row_of.get(item.id)
         if row is not None and self._items[row] == item:
             return self._keywords[row]
-        known = [[self._stem_ids.get(s, _GAP) for s in self._analyser.stems(t)] for t in (item.title, item.text)]
+        known = [
+            [self._stem_ids.get(s, _GAP) for s in self._analyser.stems(t)]
+            for t in (item.title, item.text)
+        ]
         stream = np.array([*known[0], _GAP, *known[1], _GAP], dtype=np.int64)
         docs, codes, counts = self._phrases(stream, np.array([0, len(stream)]))
         at = np.searchsorted(self._codes, codes)
-        found = (at < len(self._codes)) & (self._codes[np.minimum(at, len(self._codes) - 1)] == codes)
+        found = (at < len(self._codes)) & (
+            self._codes[np.minimum(at, len(self._codes) - 1)] == codes
+        )
         return self._best(docs[found], at[found], counts[found])[1]
 
     def of_query(self, text: str) -> list[int]:
         """The keywords of a query: the item keywords that together best retrieve the items nearest to its words."""
-        stems = np.array(sorted({self._stem_ids[s] for s in self._analyser.stems(text) if s in self._stem_ids}), int)
+        stems = np.array(
+            sorted({self._stem_ids[s] for s in self._analyser.stems(text) if s in self._stem_ids}),
+            int,
+        )
         near = self._nearest(stems)
         return self._cover(near, stems) if len(near) else []
 
@@ -200,7 +214,9 @@ class Collection:
         phrases = np.unique(self._keywords.gather(target))
         first, second = np.divmod(self._codes[phrases], self._base)
         own = np.isin(first - 1, stems) | np.isin(second, stems)
-        candidates = _Candidates(phrases, [self._owners[p] for p in phrases.tolist()], np.where(own, _OWN_WORD, 1.0))
+        candidates = _Candidates(
+            phrases, [self._owners[p] for p in phrases.tolist()], np.where(own, _OWN_WORD, 1.0)
+        )
         best: list[int] = []
         best_f1 = 0.0
         for price in _PRICES:
@@ -209,7 +225,9 @@ class Collection:
                 best, best_f1 = chosen, f1
         return best
 
-    def _greedy(self, wanted: Mask, candidates: _Candidates, price: float) -> tuple[list[int], float]:
+    def _greedy(
+        self, wanted: Mask, candidates: _Candidates, price: float
+    ) -> tuple[list[int], float]:
         """Take keywords by 2 tp - price * retrieved over the items not covered yet, while one gains; with the set's F1."""
         worth = 2.0 * wanted - price
         covered = np.zeros(self.size, dtype=bool)
@@ -251,7 +269,9 @@ class Extractive(GeneratorBase):
         options: see `ExtractiveOptions`.
     """
 
-    def __init__(self, items: Sequence[Item], dataset_hash: str, options: ExtractiveOptions | None = None) -> None:
+    def __init__(
+        self, items: Sequence[Item], dataset_hash: str, options: ExtractiveOptions | None = None
+    ) -> None:
         self.options = options or ExtractiveOptions()
         self._items = items
         self._dataset_hash = dataset_hash
@@ -282,11 +302,20 @@ class Extractive(GeneratorBase):
                 found: Iterable[int] = self.collection.of_item(entity).tolist()
             else:
                 found = self.collection.of_query(entity.text)
-            yield Completion(request.id, ", ".join(self.collection.spell(phrase) for phrase in found))
+            yield Completion(
+                request.id, ", ".join(self.collection.spell(phrase) for phrase in found)
+            )
 
 
-def make(options: ExtractiveOptions, side: Side, dataset: Dataset | None, store: Store | None) -> Extractive:  # noqa: ARG001
+def make(  # the registry's signature
+    options: ExtractiveOptions,
+    side: Side,  # noqa: ARG001
+    dataset: Dataset | None,
+    store: Store | None,  # noqa: ARG001
+) -> Extractive:
     """The registry's entry. Raises GeneratorError without a data set."""
     if dataset is None:
-        raise GeneratorError("The generator extractive reads the whole collection; give it a data set.")
+        raise GeneratorError(
+            "The generator extractive reads the whole collection; give it a data set."
+        )
     return Extractive(dataset.items, dataset.dataset_hash, options)

@@ -20,11 +20,18 @@ from pydantic import Field, SecretStr, field_validator
 from cogr.errors import GeneratorError, MissingExtraError, ServiceError
 from cogr.records import Dataset, Side
 from cogr.settings import Sampling
+from cogr.settings.urls import check_url
 from cogr.store import Store
-from cogr.urls import check_url
-from indexers.generators.base import Answer, Completion, Failure, GeneratorBase, Options, Request
 from indexers.generators.openai_client import paced_http_client
 from indexers.generators.pacing import Gate, Limit
+from indexers.generators.protocol import (
+    Answer,
+    Completion,
+    Failure,
+    GeneratorBase,
+    Options,
+    Request,
+)
 from indexers.generators.request_forms import Form, forms_for, is_too_long, said_by
 
 log = logging.getLogger(__name__)
@@ -114,14 +121,19 @@ class OpenAIGenerator(GeneratorBase):
         with asyncio.Runner() as runner:
             yield from self._pump(runner.get_loop(), iter(requests))
 
-    def _pump(self, loop: asyncio.AbstractEventLoop, requests: Iterator[Request]) -> Iterator[Answer]:
+    def _pump(
+        self, loop: asyncio.AbstractEventLoop, requests: Iterator[Request]
+    ) -> Iterator[Answer]:
         """Keep `concurrency` requests under way; yield whatever is done. The loop runs only while we wait."""
         client = self.client()
         running: set[asyncio.Task[Answer]] = set()
         failed_in_a_row, reason = 0, ""
         try:
             while True:
-                while len(running) < self.options.concurrency and (request := next(requests, None)) is not None:
+                while (
+                    len(running) < self.options.concurrency
+                    and (request := next(requests, None)) is not None
+                ):
                     running.add(loop.create_task(self.ask(client, request)))
                 if not running:
                     return
@@ -167,7 +179,9 @@ class OpenAIGenerator(GeneratorBase):
         try:
             answer = await self._ask_in_a_form_it_takes(client, request)
         except openai.APITimeoutError:
-            return Failure(request.id, f"no answer within {self.options.timeout:g} s", lasting=False)
+            return Failure(
+                request.id, f"no answer within {self.options.timeout:g} s", lasting=False
+            )
         except openai.APIConnectionError as error:
             reason = said_by(error.__cause__ or error)
             raise ServiceError(
@@ -200,11 +214,19 @@ class OpenAIGenerator(GeneratorBase):
         if given_up > 0:
             without = " and ".join(form.without for form in self._forms[1 : given_up + 1])
             self._forms = forms
-            log.warning("%s does not take %s (%s); it is asked without from now on.", self._where, without, said)
+            log.warning(
+                "%s does not take %s (%s); it is asked without from now on.",
+                self._where,
+                without,
+                said,
+            )
 
     async def _ask_until_sound(self, client: Any, request: Request, form: Form) -> Answer:
         """Ask again for answers that are no completions; the library asks again for everything else that may pass."""
-        reason, body = "", form.body(self.options.model, request.prompt.messages, self.options.sampling)
+        reason, body = (
+            "",
+            form.body(self.options.model, request.prompt.messages, self.options.sampling),
+        )
         for _ in range(self.options.retries + 1):
             try:
                 return _completion(request.id, await client.chat.completions.create(**body))
@@ -234,7 +256,9 @@ class OpenAIGenerator(GeneratorBase):
         # The client library has tried again where it may pass.
         if status < 500 and status not in _PASSING:
             self._refused += 1
-            if not self._answered and (status not in (400, 422) or self._refused >= _REFUSED_AT_ONCE):
+            if not self._answered and (
+                status not in (400, 422) or self._refused >= _REFUSED_AT_ONCE
+            ):
                 raise GeneratorError(
                     f"{self._where} refuses what it is asked with {status} ({said}); change the settings generator.* accordingly."
                 ) from error
@@ -248,7 +272,9 @@ def _completion(id_: str, response: Any) -> Completion:
     choice = response.choices[0]
     tokens = response.usage.completion_tokens if response.usage else 0
     # A refusal or an answer of nothing has no content; the rebuild sets empty answers aside by itself.
-    return Completion(id_, str(choice.message.content or ""), int(tokens), choice.finish_reason == "length")
+    return Completion(
+        id_, str(choice.message.content or ""), int(tokens), choice.finish_reason == "length"
+    )
 
 
 async def _stop(client: Any, running: set[asyncio.Task[Answer]]) -> None:
@@ -261,7 +287,9 @@ async def _stop(client: Any, running: set[asyncio.Task[Answer]]) -> None:
 def without_credentials(url: str) -> str:
     """The URL without user, password, query and fragment, so that it may be printed and stored."""
     parts = urlsplit(url)
-    host = f"[{parts.hostname}]" if parts.hostname and ":" in parts.hostname else parts.hostname or ""
+    host = (
+        f"[{parts.hostname}]" if parts.hostname and ":" in parts.hostname else parts.hostname or ""
+    )
     port = f":{parts.port}" if parts.port else ""
     return urlunsplit((parts.scheme, host + port, parts.path.rstrip("/"), "", ""))
 

@@ -22,9 +22,13 @@ Outcome = Literal["answered", "limited", "unavailable", "timeout", "lost", "refu
 REQUESTS = metrics.counter(
     "cogr_endpoint_requests_total", "Requests to the generator's endpoint, retries too", "outcome"
 )
-SECONDS = metrics.histogram("cogr_endpoint_request_duration_seconds", "How long an answer of the endpoint took")
+SECONDS = metrics.histogram(
+    "cogr_endpoint_request_duration_seconds", "How long an answer of the endpoint took"
+)
 IN_FLIGHT = metrics.gauge("cogr_endpoint_requests_in_flight", "Requests under way now")
-LIMIT = metrics.gauge("cogr_endpoint_requests_limit", "Requests that may be under way at once, as adapted")
+LIMIT = metrics.gauge(
+    "cogr_endpoint_requests_limit", "Requests that may be under way at once, as adapted"
+)
 
 START = 8
 """Requests at once before anything is known of the endpoint."""
@@ -70,13 +74,19 @@ class Limit:
         if outcome != "answered":
             return
         took = now - started
-        self._latency = took if self._latency is None else _REMEMBERED * self._latency + (1 - _REMEMBERED) * took
+        self._latency = (
+            took
+            if self._latency is None
+            else _REMEMBERED * self._latency + (1 - _REMEMBERED) * took
+        )
         if self._latency > self.target:
             if news:
                 self._shrink(_EASE, now)
                 self._latency = None
         elif crowded:
-            self.limit = min(float(self.most), self.limit + (1.0 if self._eager else 1.0 / self.limit))
+            self.limit = min(
+                float(self.most), self.limit + (1.0 if self._eager else 1.0 / self.limit)
+            )
 
     def _shrink(self, factor: float, now: float) -> None:
         self.limit = max(float(self.least), self.limit * factor)

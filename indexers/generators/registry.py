@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from cogr.errors import GeneratorError
 from cogr.records import Dataset, Side
 from cogr.store import Store
-from indexers.generators.base import Generator, Options
+from indexers.generators.protocol import Generator, Options
 
 Maker = Callable[[Options, Side, Dataset | None, Store | None], Generator]
 
@@ -37,17 +37,28 @@ class Kind:
 
 
 KINDS: Mapping[str, Kind] = {
-    "extractive": Kind("extractive", "ExtractiveOptions", "phrases of the entity's own text; no model, no labels"),
-    "statistical": Kind("statistical", "StatisticalOptions", "a ranker learned from the labels, told as keywords"),
+    "extractive": Kind(
+        "extractive", "ExtractiveOptions", "phrases of the entity's own text; no model, no labels"
+    ),
+    "statistical": Kind(
+        "statistical", "StatisticalOptions", "a ranker learned from the labels, told as keywords"
+    ),
     "vllm": Kind("vllm_lm", "VllmOptions", "a language model by vLLM in this process"),
-    "openai": Kind("openai_api", "OpenAIOptions", "a language model behind an OpenAI-compatible endpoint"),
-    "transformers": Kind("transformers_lm", "TransformersOptions", "a language model by transformers in this process"),
+    "openai": Kind(
+        "openai_api", "OpenAIOptions", "a language model behind an OpenAI-compatible endpoint"
+    ),
+    "transformers": Kind(
+        "transformers_lm", "TransformersOptions", "a language model by transformers in this process"
+    ),
     "scripted": Kind("scripted", "ScriptedOptions", "answers from a file or a rule, for tests"),
 }
 
 
 def make_generator(
-    settings: Mapping[str, Any], side: Side, dataset: Dataset | None = None, store: Store | None = None
+    settings: Mapping[str, Any],
+    side: Side,
+    dataset: Dataset | None = None,
+    store: Store | None = None,
 ) -> Generator:
     """The generator that the settings describe.
 
@@ -70,7 +81,9 @@ def read_options(settings: Mapping[str, Any]) -> tuple[Options, Maker]:
     rest = {name: value for name, value in settings.items() if value is not None}
     name = rest.pop("kind", None)
     if name not in KINDS:
-        raise GeneratorError(f"There is no generator {name!r}{_nearest(str(name), KINDS)}; kinds: {', '.join(KINDS)}.")
+        raise GeneratorError(
+            f"There is no generator {name!r}{_nearest(str(name), KINDS)}; kinds: {', '.join(KINDS)}."
+        )
     options_class, maker = KINDS[name].load()
     try:
         return options_class.model_validate(rest), maker
@@ -83,15 +96,11 @@ def _sentence(kind: str, options: type[Options], error: ValidationError) -> str:
     where = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         known = options.model_fields
-        return (
-            f"The generator {kind} has no option {where}{_nearest(where, known)}; it has {', '.join(known) or 'none'}."
-        )
+        return f"The generator {kind} has no option {where}{_nearest(where, known)}; it has {', '.join(known) or 'none'}."
     if first["type"] == "missing":
         return f"The generator {kind} needs the option {where}; set it."
     message = first["msg"].removeprefix("Value error, ")
-    return (
-        f"The generator {kind} can't use its option {where or 'table'}: {message[:1].lower()}{message[1:].rstrip('.')}."
-    )
+    return f"The generator {kind} can't use its option {where or 'table'}: {message[:1].lower()}{message[1:].rstrip('.')}."
 
 
 def _nearest(word: str, known: Mapping[str, Any]) -> str:

@@ -11,13 +11,28 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from cogr.settings import Sampling
-from indexers.generators.models import first_line
+from indexers.generators.model_folders import first_line
 
 _SAID = 300
-_TOO_LONG = ("context length", "context_length", "maximum context", "too long", "too many tokens", "max_model_len")
+_TOO_LONG = (
+    "context length",
+    "context_length",
+    "maximum context",
+    "too long",
+    "too many tokens",
+    "max_model_len",
+)
 _EXTRA = ("top_k", "chat_template_kwargs", "enable_thinking")
 # Of servers that refuse what they don't know without naming it.
-_UNNAMED = ("unrecognized", "unknown", "unexpected", "unsupported", "not permitted", "extra", "additional propert")
+_UNNAMED = (
+    "unrecognized",
+    "unknown",
+    "unexpected",
+    "unsupported",
+    "not permitted",
+    "extra",
+    "additional propert",
+)
 
 
 @dataclass(frozen=True)
@@ -34,7 +49,9 @@ class Form:
     extra: bool
     without: str
 
-    def body(self, model: str, messages: Sequence[Mapping[str, str]], sampling: Sampling) -> dict[str, Any]:
+    def body(
+        self, model: str, messages: Sequence[Mapping[str, str]], sampling: Sampling
+    ) -> dict[str, Any]:
         """The arguments of openai's `chat.completions.create`."""
         body: dict[str, Any] = {
             "model": model,

@@ -21,7 +21,15 @@ from pydantic import Field
 from cogr.errors import GeneratorError, ServiceError
 from cogr.records import Dataset, Entity, Item, Side
 from cogr.store import Store
-from indexers.generators.base import Answer, Completion, Failure, GeneratorBase, Options, Reads, Request
+from indexers.generators.protocol import (
+    Answer,
+    Completion,
+    Failure,
+    GeneratorBase,
+    Options,
+    Reads,
+    Request,
+)
 
 Accident = Literal["kill", "error", "hang"]
 Rule = Literal["words", "rubbish", "empty"]
@@ -159,7 +167,9 @@ def read_script(path: Path) -> tuple[dict[str, str | Failure], str]:
         if line.strip():
             answer = _read_line(line, f"{path}, line {number}")
             if answer[0] in answers:
-                raise GeneratorError(f"{path}, line {number}: the id {answer[0]!r} was answered before; remove one.")
+                raise GeneratorError(
+                    f"{path}, line {number}: the id {answer[0]!r} was answered before; remove one."
+                )
             answers[answer[0]] = answer[1]
     return answers, hashlib.sha256(data).hexdigest()[:16]
 
@@ -168,13 +178,17 @@ def _read_line(line: bytes, where: str) -> tuple[str, str | Failure]:
     try:
         record = json.loads(line)
     except ValueError as error:
-        raise GeneratorError(f"{where}: this is no JSON ({error}); write one object a line.") from error
+        raise GeneratorError(
+            f"{where}: this is no JSON ({error}); write one object a line."
+        ) from error
     match record:
         case {"id": str(id_), "text": str(text)}:
             return id_, text
         case {"id": str(id_), "failure": str(reason)}:
             return id_, Failure(id_, reason, lasting=bool(record.get("lasting", True)))
-    raise GeneratorError(f'{where}: write {{"id": "...", "text": "..."}} or {{"id": "...", "failure": "..."}}.')
+    raise GeneratorError(
+        f'{where}: write {{"id": "...", "text": "..."}} or {{"id": "...", "failure": "..."}}.'
+    )
 
 
 def _words(entity: Entity, count: int) -> list[str]:
@@ -189,9 +203,16 @@ def _words(entity: Entity, count: int) -> list[str]:
 
 def _number(id_: str) -> int:
     """A number that depends on the id alone, the same in every process."""
-    return int.from_bytes(hashlib.blake2b(id_.encode("utf-8", "surrogatepass"), digest_size=6).digest(), "big")
+    return int.from_bytes(
+        hashlib.blake2b(id_.encode("utf-8", "surrogatepass"), digest_size=6).digest(), "big"
+    )
 
 
-def make(options: ScriptedOptions, side: Side, dataset: Dataset | None, store: Store | None) -> Scripted:  # noqa: ARG001
+def make(  # the registry's signature
+    options: ScriptedOptions,
+    side: Side,  # noqa: ARG001
+    dataset: Dataset | None,  # noqa: ARG001
+    store: Store | None,  # noqa: ARG001
+) -> Scripted:
     """The registry's entry."""
     return Scripted(options)

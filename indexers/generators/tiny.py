@@ -100,9 +100,13 @@ def tiny_adapter(model: Path, folder: Path, *, seed: int = 0, rank: int = 4) -> 
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM
 
-    config = LoraConfig(r=rank, target_modules=["q_proj", "v_proj"], init_lora_weights=False, task_type="CAUSAL_LM")
+    config = LoraConfig(
+        r=rank, target_modules=["q_proj", "v_proj"], init_lora_weights=False, task_type="CAUSAL_LM"
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        adapted = get_peft_model(AutoModelForCausalLM.from_pretrained(model, use_safetensors=True), config)
+        adapted = get_peft_model(
+            AutoModelForCausalLM.from_pretrained(model, use_safetensors=True), config
+        )
     adapted.save_pretrained(str(folder))
     return folder

@@ -15,9 +15,8 @@ from pydantic import Field
 from cogr.errors import GeneratorError
 from cogr.records import Dataset, Side
 from cogr.store import Store
-from indexers.generators.base import Answer, Completion, Request, batched
 from indexers.generators.constraint import Vocabulary, constrained_logits, known_keywords
-from indexers.generators.models import (
+from indexers.generators.model_folders import (
     DType,
     Encoded,
     LocalModelGenerator,
@@ -25,6 +24,7 @@ from indexers.generators.models import (
     first_line,
     without_bars,
 )
+from indexers.generators.protocol import Answer, Completion, Request, batched
 from indexers.telemetry import metrics, traces
 
 _WINDOW_BATCHES = 8
@@ -73,7 +73,11 @@ class TransformersGenerator(LocalModelGenerator[TransformersOptions]):
         padded = padded.to(self._model.device)
         prompt_length = padded["input_ids"].shape[1]
         new_tokens = min(self.options.sampling.max_tokens, self.context - prompt_length)
-        constraint = [] if self._vocabulary is None else [constrained_logits(self._vocabulary, prompt_length)]
+        constraint = (
+            []
+            if self._vocabulary is None
+            else [constrained_logits(self._vocabulary, prompt_length)]
+        )
         with torch.inference_mode():
             written = self._model.generate(
                 input_ids=padded["input_ids"],
@@ -96,20 +100,28 @@ class TransformersGenerator(LocalModelGenerator[TransformersOptions]):
     def _vocabulary(self) -> Vocabulary | None:
         if self._items is None:
             return None
-        return Vocabulary(known_keywords(self._items), self.tokenizer, self._stops, self.options.k_max)
+        return Vocabulary(
+            known_keywords(self._items), self.tokenizer, self._stops, self.options.k_max
+        )
 
     @cached_property
     def _stops(self) -> frozenset[int]:
         """Tokens that end a completion: the model's and the tokenizer's."""
         own = self._model.generation_config.eos_token_id
         listed = own if isinstance(own, list) else [own]
-        return frozenset(token for token in (*listed, self.tokenizer.eos_token_id) if token is not None)
+        return frozenset(
+            token for token in (*listed, self.tokenizer.eos_token_id) if token is not None
+        )
 
     def _generation_config(self, new_tokens: int) -> Any:
         from transformers import GenerationConfig
 
         sampling = self.options.sampling
-        drawing = {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k}
+        drawing = {
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "top_k": sampling.top_k,
+        }
         return GenerationConfig(
             max_new_tokens=new_tokens,
             do_sample=sampling.temperature > 0,
@@ -138,7 +150,13 @@ def load_causal_lm(folder: Any, options: LocalModelOptions) -> Any:
     from transformers import AutoModelForCausalLM, GenerationConfig
 
     without_bars()
-    device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    device = (
+        "cuda"
+        if torch.cuda.is_available()
+        else "mps"
+        if torch.backends.mps.is_available()
+        else "cpu"
+    )
     try:
         model = AutoModelForCausalLM.from_pretrained(
             folder,
@@ -152,7 +170,9 @@ def load_causal_lm(folder: Any, options: LocalModelOptions) -> Any:
 
             model = PeftModel.from_pretrained(model, str(options.adapter))
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise GeneratorError(f"The model {folder} can't be loaded ({first_line(error)}).") from error
+        raise GeneratorError(
+            f"The model {folder} can't be loaded ({first_line(error)})."
+        ) from error
     model.generation_config = GenerationConfig(eos_token_id=model.generation_config.eos_token_id)
     return model.to(device).eval()
 
@@ -164,7 +184,11 @@ def pick_dtype(dtype: DType, device: str) -> Any:
     if dtype != "auto":
         return getattr(torch, dtype)
     if device == "cuda":
-        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
+        return (
+            torch.bfloat16
+            if torch.cuda.is_bf16_supported(including_emulation=False)
+            else torch.float16
+        )
     capabilities = torch.cpu.get_capabilities() if device == "cpu" else {}
     has_bf16 = any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
     return torch.bfloat16 if has_bf16 else torch.float32

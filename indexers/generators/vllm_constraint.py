@@ -16,7 +16,7 @@ import numpy as np
 from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
 
 from indexers.generators.constraint import Vocabulary
-from indexers.generators.models import load_tokenizer
+from indexers.generators.model_folders import load_tokenizer
 
 if TYPE_CHECKING:
     from vllm import SamplingParams
@@ -25,9 +25,16 @@ ARGUMENT = "cogr_vocabulary"
 """Names the vocabulary's file among a request's `extra_args`."""
 
 
-def write_vocabulary(file: Path, keywords: Iterable[str], tokenizer: Path, ends: Iterable[int], k_max: int) -> None:
+def write_vocabulary(
+    file: Path, keywords: Iterable[str], tokenizer: Path, ends: Iterable[int], k_max: int
+) -> None:
     """Write what the engine needs to make the `Vocabulary`."""
-    said = {"keywords": list(keywords), "tokenizer": str(tokenizer), "ends": list(ends), "k_max": k_max}
+    said = {
+        "keywords": list(keywords),
+        "tokenizer": str(tokenizer),
+        "ends": list(ends),
+        "k_max": k_max,
+    }
     file.write_text(json.dumps(said), "utf-8")
 
 
@@ -35,7 +42,9 @@ def write_vocabulary(file: Path, keywords: Iterable[str], tokenizer: Path, ends:
 def read_vocabulary(file: str) -> Vocabulary:
     """The vocabulary of a file; made once in a process."""
     said = json.loads(Path(file).read_text("utf-8"))
-    return Vocabulary(said["keywords"], load_tokenizer(Path(said["tokenizer"])), said["ends"], said["k_max"])
+    return Vocabulary(
+        said["keywords"], load_tokenizer(Path(said["tokenizer"])), said["ends"], said["k_max"]
+    )
 
 
 class VocabularyProcessor(AdapterLogitsProcessor):  # type: ignore[misc]
@@ -68,7 +77,9 @@ class _Mask:
         self._seen = len(output_ids)
         if self._writing.ended:
             return logits
-        allowed = torch.from_numpy(self._vocabulary.allowed(self._writing).astype(np.int64)).to(logits.device)
+        allowed = torch.from_numpy(self._vocabulary.allowed(self._writing).astype(np.int64)).to(
+            logits.device
+        )
         masked = torch.full_like(logits, -torch.inf)
         masked[allowed] = logits[allowed]
         return masked

@@ -19,9 +19,15 @@ from pydantic import Field
 from cogr.errors import GeneratorError
 from cogr.records import Dataset, Side
 from cogr.store import Store
-from indexers.generators.base import Answer, Completion, Failure, Request
 from indexers.generators.constraint import known_keywords
-from indexers.generators.models import Encoded, LocalModelGenerator, LocalModelOptions, first_line, read_json
+from indexers.generators.model_folders import (
+    Encoded,
+    LocalModelGenerator,
+    LocalModelOptions,
+    first_line,
+    read_json,
+)
+from indexers.generators.protocol import Answer, Completion, Failure, Request
 from indexers.telemetry import metrics, traces
 
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
@@ -60,7 +66,9 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
             with traces.span("engine.load", kind=self.kind), metrics.ENGINE_LOAD_SECONDS.time():
                 return LLM(**self._engine_arguments())
         except (OSError, ValueError, KeyError, RuntimeError) as error:
-            raise GeneratorError(f"vLLM can't load the model {self.folder} ({first_line(error)}).") from error
+            raise GeneratorError(
+                f"vLLM can't load the model {self.folder} ({first_line(error)})."
+            ) from error
 
     def _engine_arguments(self) -> dict[str, Any]:
         options = self.options
@@ -84,9 +92,15 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
             # Whole blocks of a prompt's beginning are shared, and the instruction has some 40 tokens: vLLM's 128 share none.
             arguments["block_size"] = 32
         if options.vocabulary:
-            arguments["logits_processors"] = ["indexers.generators.vllm_constraint:VocabularyProcessor"]
+            arguments["logits_processors"] = [
+                "indexers.generators.vllm_constraint:VocabularyProcessor"
+            ]
         if options.adapter:
-            rank = int(read_json(options.adapter / "adapter_config.json", f"The adapter {options.adapter}")["r"])
+            rank = int(
+                read_json(
+                    options.adapter / "adapter_config.json", f"The adapter {options.adapter}"
+                )["r"]
+            )
             fits = min((known for known in _RANKS if known >= rank), default=rank)
             arguments |= {"enable_lora": True, "max_lora_rank": fits}
         return arguments
@@ -114,7 +128,9 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
         from indexers.generators.vllm_constraint import ARGUMENT, write_vocabulary
 
         file = Path(self._folder.name) / "vocabulary.json"
-        write_vocabulary(file, known_keywords(self._items), self.folder, self._stops(), self.options.k_max)
+        write_vocabulary(
+            file, known_keywords(self._items), self.folder, self._stops(), self.options.k_max
+        )
         return {ARGUMENT: str(file)}
 
     @cached_property
@@ -126,14 +142,18 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
         file = self.folder / "generation_config.json"
         own = read_json(file, "").get("eos_token_id") if file.is_file() else None
         listed = own if isinstance(own, list) else [own]
-        return sorted({token for token in (*listed, self.tokenizer.eos_token_id) if token is not None})
+        return sorted(
+            {token for token in (*listed, self.tokenizer.eos_token_id) if token is not None}
+        )
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
         """Answers as they are finished, not in the order of the requests."""
         source = iter(requests)
         under_way: dict[str, Encoded] = {}
         try:
-            while (new := list(islice(source, self.options.in_flight - len(under_way)))) or under_way:
+            while (
+                new := list(islice(source, self.options.in_flight - len(under_way)))
+            ) or under_way:
                 yield from self._begin(new, under_way)
                 yield from self._finished(under_way)
         finally:
@@ -151,7 +171,9 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
     def _add(self, id_: str, tokens: list[int]) -> None:
         from vllm.inputs import tokens_input
 
-        self._engine.llm_engine.add_request(id_, tokens_input(tokens), self._sampling, lora_request=self._adapter)
+        self._engine.llm_engine.add_request(
+            id_, tokens_input(tokens), self._sampling, lora_request=self._adapter
+        )
 
     def _finished(self, under_way: dict[str, Encoded]) -> Iterator[Completion]:
         """One step of the engine: a token for each prompt that it works on."""
@@ -174,7 +196,9 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
         if truncated and self._items is not None:
             from indexers.generators.vllm_constraint import read_vocabulary
 
-            whole = read_vocabulary(next(iter(self._sampling.extra_args.values()))).whole(written.token_ids)
+            whole = read_vocabulary(next(iter(self._sampling.extra_args.values()))).whole(
+                written.token_ids
+            )
             text = self.tokenizer.decode(written.token_ids[:whole], skip_special_tokens=True)
         return Completion(request.id, text, tokens=len(written.token_ids), truncated=truncated)
 

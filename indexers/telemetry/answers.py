@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cogr.records import Side
-from indexers.generators.base import Answer, Completion
+from indexers.generators.protocol import Answer, Completion
 from indexers.telemetry import metrics
 
 
@@ -12,7 +12,9 @@ class AnswerCounts:
 
     def __init__(self, side: Side) -> None:
         kinds = ("completion", "lasting_failure", "passing_failure")
-        self._completions, self._lasting, self._passing = (metrics.ANSWERS.labels(side, kind) for kind in kinds)
+        self._completions, self._lasting, self._passing = (
+            metrics.ANSWERS.labels(side, kind) for kind in kinds
+        )
         self._tokens = metrics.TOKENS.labels(side)
         self._flushes = metrics.FLUSHES.labels(side)
 

@@ -18,7 +18,7 @@ from types import MappingProxyType, TracebackType
 from typing import Any
 
 from cogr.printable import masked, one_line, visible
-from cogr.telemetry_settings import LogSettings
+from cogr.settings.telemetry import LogSettings
 
 PACKAGES = ("cogr", "indexers", "trainers", "ops")
 FIELDS = ("side", "run", "snapshot", "shard", "worker", "stage")
@@ -145,7 +145,10 @@ class _Json(_Discreet):
             **_trace(),
         }
         if record.exc_info and record.exc_info[0] is not None:
-            line |= {"error": _class(record.exc_info), "traceback": masked(self.formatException(record.exc_info))}
+            line |= {
+                "error": _class(record.exc_info),
+                "traceback": masked(self.formatException(record.exc_info)),
+            }
         return json.dumps(line, ensure_ascii=True, default=str)
 
 

@@ -27,8 +27,8 @@ from prometheus_client import (
 )
 
 from cogr.errors import SettingsError
+from cogr.settings.telemetry import MetricsSettings
 from cogr.store import require_file, storage_errors
-from cogr.telemetry_settings import MetricsSettings
 
 REGISTRY = CollectorRegistry()
 """Not the library's default one, which engines in the same process (vLLM) fill with theirs."""
@@ -57,55 +57,108 @@ def histogram(name: str, help_: str, *labels: str, buckets: tuple[float, ...] = 
 
 # Runs: rebuilds and updates, local or on workers.
 RUNS = counter("cogr_runs_total", "Rebuilds and updates that ended", "side", "command", "outcome")
-LAST_SUCCESS = gauge("cogr_last_success_timestamp_seconds", "When a run last ended well", "side", "command")
+LAST_SUCCESS = gauge(
+    "cogr_last_success_timestamp_seconds", "When a run last ended well", "side", "command"
+)
 STAGE_SECONDS = histogram(
     "cogr_stage_duration_seconds", "How long a stage of a run took", "side", "stage", buckets=LONG
 )
 ENTITIES = gauge("cogr_rebuild_entities", "Entities of the side", "side")
-TO_GENERATE = gauge("cogr_rebuild_entities_to_generate", "Entities that had no answer when the run began", "side")
-ANSWERED = gauge("cogr_rebuild_entities_answered", "Entities of those that have an answer or a reason now", "side")
-SET_ASIDE = gauge("cogr_rebuild_entities_set_aside", "Entities without keywords in the last snapshot", "side")
+TO_GENERATE = gauge(
+    "cogr_rebuild_entities_to_generate", "Entities that had no answer when the run began", "side"
+)
+ANSWERED = gauge(
+    "cogr_rebuild_entities_answered",
+    "Entities of those that have an answer or a reason now",
+    "side",
+)
+SET_ASIDE = gauge(
+    "cogr_rebuild_entities_set_aside", "Entities without keywords in the last snapshot", "side"
+)
 SNAPSHOT_KEYWORDS = gauge("cogr_rebuild_snapshot_keywords", "Keywords in the last snapshot", "side")
-SNAPSHOT_VOCABULARY = gauge("cogr_rebuild_snapshot_vocabulary", "Distinct keywords in the last snapshot", "side")
-SNAPSHOT_EMPTY = gauge("cogr_rebuild_snapshot_empty_sets", "Empty keyword sets in the last snapshot", "side")
-SNAPSHOT_CUT = gauge("cogr_rebuild_snapshot_cut_sets", "Sets cut to the budget in the last snapshot", "side")
+SNAPSHOT_VOCABULARY = gauge(
+    "cogr_rebuild_snapshot_vocabulary", "Distinct keywords in the last snapshot", "side"
+)
+SNAPSHOT_EMPTY = gauge(
+    "cogr_rebuild_snapshot_empty_sets", "Empty keyword sets in the last snapshot", "side"
+)
+SNAPSHOT_CUT = gauge(
+    "cogr_rebuild_snapshot_cut_sets", "Sets cut to the budget in the last snapshot", "side"
+)
 
 # The coordinator of a rebuild on workers.
 UNPLANNED = gauge("cogr_rebuild_entities_unplanned", "Entities that no shard holds yet", "side")
-SHARDS = gauge("cogr_rebuild_shards", "Shards of the run by state: waiting, running, done, given_up", "side", "state")
+SHARDS = gauge(
+    "cogr_rebuild_shards",
+    "Shards of the run by state: waiting, running, done, given_up",
+    "side",
+    "state",
+)
 WORKERS = gauge("cogr_rebuild_workers", "Workers at a shard", "side")
-QUEUE = gauge("cogr_rebuild_queue_messages", "Messages in the broker's queue when it was last asked", "side")
-ENTITY_RATE = gauge("cogr_rebuild_entities_per_second", "Entities a second of all workers together", "side")
-TOKEN_RATE = gauge("cogr_rebuild_tokens_per_second", "Tokens a second of all workers together", "side")
-SETBACKS = gauge("cogr_rebuild_setbacks", "Failed attempts in a row; at fleet.setbacks the run stops", "side")
-BROKER_UP = gauge("cogr_rebuild_broker_up", "1 when the broker answered the last call, else 0", "side")
-ATTEMPTS = counter("cogr_rebuild_attempts_total", "Workers' attempts at shards that ended", "side", "outcome")
+QUEUE = gauge(
+    "cogr_rebuild_queue_messages", "Messages in the broker's queue when it was last asked", "side"
+)
+ENTITY_RATE = gauge(
+    "cogr_rebuild_entities_per_second", "Entities a second of all workers together", "side"
+)
+TOKEN_RATE = gauge(
+    "cogr_rebuild_tokens_per_second", "Tokens a second of all workers together", "side"
+)
+SETBACKS = gauge(
+    "cogr_rebuild_setbacks", "Failed attempts in a row; at fleet.setbacks the run stops", "side"
+)
+BROKER_UP = gauge(
+    "cogr_rebuild_broker_up", "1 when the broker answered the last call, else 0", "side"
+)
+ATTEMPTS = counter(
+    "cogr_rebuild_attempts_total", "Workers' attempts at shards that ended", "side", "outcome"
+)
 
 # Whoever generates: a worker, or a local rebuild.
 ANSWERS = counter(
-    "cogr_answers_total", "Answers of the generator: completion, lasting or passing failure", "side", "outcome"
+    "cogr_answers_total",
+    "Answers of the generator: completion, lasting or passing failure",
+    "side",
+    "outcome",
 )
 TOKENS = counter("cogr_generated_tokens_total", "Tokens generated", "side")
-FLUSHES = counter("cogr_cache_segments_written_total", "Files of answers written into the generation cache", "side")
+FLUSHES = counter(
+    "cogr_cache_segments_written_total",
+    "Files of answers written into the generation cache",
+    "side",
+)
 
 # A worker.
-WORKER_SHARDS = counter("cogr_worker_shards_total", "Shards that this worker tried", "side", "outcome")
-WORKER_SHARD_SECONDS = histogram("cogr_worker_shard_duration_seconds", "How long a shard took", "side", buckets=LONG)
+WORKER_SHARDS = counter(
+    "cogr_worker_shards_total", "Shards that this worker tried", "side", "outcome"
+)
+WORKER_SHARD_SECONDS = histogram(
+    "cogr_worker_shard_duration_seconds", "How long a shard took", "side", buckets=LONG
+)
 WORKER_BUSY = gauge("cogr_worker_busy", "1 while this worker is at a shard, else 0", "side")
 ENGINE_LOAD_SECONDS = histogram(
     "cogr_worker_engine_load_duration_seconds", "How long an engine took to be ready", buckets=LONG
 )
-LAST_ANSWER = gauge("cogr_worker_last_answer_timestamp_seconds", "When this worker last got an answer", "side")
+LAST_ANSWER = gauge(
+    "cogr_worker_last_answer_timestamp_seconds", "When this worker last got an answer", "side"
+)
 
 # Publishing.
 PUSHED = counter("cogr_pushed_documents_total", "Documents written to the backend", "side")
 PUSH_RATE = gauge("cogr_push_documents_per_second", "Documents a second of the last push", "side")
 VERIFICATIONS = counter(
-    "cogr_verifications_total", "Comparisons of the backend with a snapshot: equal, different", "side", "outcome"
+    "cogr_verifications_total",
+    "Comparisons of the backend with a snapshot: equal, different",
+    "side",
+    "outcome",
 )
 GATE = counter("cogr_gate_verdicts_total", "Verdicts of the gate: passed, refused", "outcome")
-GATE_F1 = gauge("cogr_gate_f1", "F1 of the pair when the gate last looked: candidate, serving", "pair")
-GATE_UNREACHED = gauge("cogr_gate_unreached_share", "Share of items that no query reaches: candidate, serving", "pair")
+GATE_F1 = gauge(
+    "cogr_gate_f1", "F1 of the pair when the gate last looked: candidate, serving", "pair"
+)
+GATE_UNREACHED = gauge(
+    "cogr_gate_unreached_share", "Share of items that no query reaches: candidate, serving", "pair"
+)
 PUBLISHES = counter("cogr_publishes_total", "Switches of what serves: switched, failed", "outcome")
 
 

@@ -33,7 +33,12 @@ class Step:
 
     def as_dict(self) -> dict[str, Any]:
         """For the report."""
-        return {"stage": self.name, "seconds": round(self.seconds, 3), "outcome": self.outcome, **self.facts}
+        return {
+            "stage": self.name,
+            "seconds": round(self.seconds, 3),
+            "outcome": self.outcome,
+            **self.facts,
+        }
 
 
 _steps: ContextVar[list[Step] | None] = ContextVar("cogr_steps", default=None)

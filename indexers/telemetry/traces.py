@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from cogr.errors import CogrError, MissingExtraError
-from cogr.telemetry_settings import TracesSettings
+from cogr.settings.telemetry import TracesSettings
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -61,7 +61,9 @@ class Span:
             return
         from opentelemetry.trace import Status, StatusCode
 
-        self._inner.set_status(Status(StatusCode.ERROR, str(error) if isinstance(error, CogrError) else None))
+        self._inner.set_status(
+            Status(StatusCode.ERROR, str(error) if isinstance(error, CogrError) else None)
+        )
         self._inner.set_attribute("error.type", type(error).__name__)
 
     @property
@@ -95,7 +97,10 @@ def start(settings: TracesSettings, service: str) -> bool:
         return True
     if not _wanted(settings):
         return False
-    if any(importlib.util.find_spec(name) is None for name in ("opentelemetry", "requests")) or not _has_exporter():
+    if (
+        any(importlib.util.find_spec(name) is None for name in ("opentelemetry", "requests"))
+        or not _has_exporter()
+    ):
         raise MissingExtraError("Traces (traces.endpoint or OTEL_EXPORTER_OTLP_ENDPOINT)", "traces")
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import Resource
@@ -125,13 +130,19 @@ def flush() -> None:
 
 
 def _wanted(settings: TracesSettings) -> bool:
-    off = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or os.environ.get("OTEL_TRACES_EXPORTER") == "none"
+    off = (
+        os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
+        or os.environ.get("OTEL_TRACES_EXPORTER") == "none"
+    )
     return not off and bool(settings.endpoint or any(os.environ.get(name) for name in _ENDPOINTS))
 
 
 def _has_exporter() -> bool:
     try:
-        return importlib.util.find_spec("opentelemetry.exporter.otlp.proto.http.trace_exporter") is not None
+        return (
+            importlib.util.find_spec("opentelemetry.exporter.otlp.proto.http.trace_exporter")
+            is not None
+        )
     except ModuleNotFoundError:
         return False
 
@@ -154,7 +165,9 @@ def span(name: str, parent: Carrier | None = None, **attributes: Value | None) -
 
     made = begin(name, parent, **attributes)
     assert made._inner is not None
-    with use_span(made._inner, end_on_exit=True, record_exception=False, set_status_on_exception=False):
+    with use_span(
+        made._inner, end_on_exit=True, record_exception=False, set_status_on_exception=False
+    ):
         try:
             yield made
         except BaseException as error:
@@ -189,7 +202,10 @@ def present() -> dict[str, str]:
     context = get_current_span().get_span_context()
     if not context.is_valid:
         return {}
-    return {"trace_id": format_trace_id(context.trace_id), "span_id": format_span_id(context.span_id)}
+    return {
+        "trace_id": format_trace_id(context.trace_id),
+        "span_id": format_span_id(context.span_id),
+    }
 
 
 def _context(carrier: Carrier) -> Context:

@@ -26,7 +26,10 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
     401: {"model": Problem, "description": "The bearer token is missing or wrong"},
     408: {"model": Problem, "description": "The body took too long to arrive"},
     413: {"model": Problem, "description": "The body is too large"},
-    422: {"model": Problem, "description": "No valid request, too many queries, or too long a query"},
+    422: {
+        "model": Problem,
+        "description": "No valid request, too many queries, or too long a query",
+    },
     429: {"model": Problem, "description": "Too many requests of one client"},
 }
 _ROOT_HEADERS = {
@@ -150,13 +153,20 @@ def _add_refusals(app: FastAPI, parts: Parts) -> None:
     @app.exception_handler(RefusedError)
     async def refused(_: Request, error: RefusedError) -> Response:
         parts.metrics.refused.labels(str(error.status)).inc()
-        return Response(Problem(detail=error.detail).model_dump_json(), error.status, error.headers, media_type=_JSON)
+        return Response(
+            Problem(detail=error.detail).model_dump_json(),
+            error.status,
+            error.headers,
+            media_type=_JSON,
+        )
 
     @app.exception_handler(Exception)
     async def bug(_: Request, error: Exception) -> Response:
         parts.metrics.bugs.inc()
         log.error("Something unexpected; the request was answered with 500.", exc_info=error)
-        return Response(Problem(detail="Something went wrong here.").model_dump_json(), 500, media_type=_JSON)
+        return Response(
+            Problem(detail="Something went wrong here.").model_dump_json(), 500, media_type=_JSON
+        )
 
     @app.exception_handler(ClientDisconnect)
     async def gone(_: Request, __: ClientDisconnect) -> Response:

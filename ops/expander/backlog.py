@@ -13,13 +13,13 @@ from itertools import islice
 from cogr.errors import ServiceError, SettingsError, SnapshotError
 from cogr.keywords import cut_to_budget, parse
 from cogr.records import Query
-from indexers.generators.base import Completion, Generator, Request
+from indexers.generators.protocol import Completion, Generator, Request
 from indexers.workspace import Workspace
-from ops.expander.cache import Cache
+from ops.expander.follower import Pair
 from ops.expander.guard import AwayError, RubbishError
 from ops.expander.metrics import Metrics
-from ops.expander.pair import Pair
 from ops.expander.parts import make_index
+from ops.expander.redis_cache import Cache
 
 BATCH = 256
 """Queries that are generated, then written, together."""
@@ -44,12 +44,16 @@ def work_off(workspace: Workspace, limit: int | None = None, say: Say = lambda _
         ServiceError: Redis, the backend or the generator is away. What was answered stays.
     """
     if not workspace.settings.redis.url:
-        raise SettingsError("The backlog is in Redis, and redis.url is not set: set redis.url or COGR_REDIS__URL.")
+        raise SettingsError(
+            "The backlog is in Redis, and redis.url is not set: set redis.url or COGR_REDIS__URL."
+        )
     with workspace.generator("query") as generator:
         return asyncio.run(_work_off(workspace, generator, limit, say))
 
 
-async def _work_off(workspace: Workspace, generator: Generator, limit: int | None, say: Say) -> Worked:
+async def _work_off(
+    workspace: Workspace, generator: Generator, limit: int | None, say: Say
+) -> Worked:
     serving, metrics = workspace.settings.serving, Metrics()
     index, cache = make_index(workspace, metrics), Cache(workspace.settings.redis, serving, metrics)
     done = Worked()
@@ -59,14 +63,18 @@ async def _work_off(workspace: Workspace, generator: Generator, limit: int | Non
             raise SnapshotError(
                 "No pair of one round serves: run cogr-index publish with an item and a query snapshot."
             )
-        while (left := BATCH if limit is None else min(BATCH, limit - done.answered - done.without)) > 0:
+        while (
+            left := BATCH if limit is None else min(BATCH, limit - done.answered - done.without)
+        ) > 0:
             texts = await cache.owed(left)
             if not texts:
                 break
             await _answer(workspace, generator, cache, pair, texts, done)
             say(f"{done.answered} queries answered, {done.without} without keywords")
     except (AwayError, RubbishError) as error:
-        raise ServiceError(f"The backlog can't be worked off: {error}; run the same command again later.") from error
+        raise ServiceError(
+            f"The backlog can't be worked off: {error}; run the same command again later."
+        ) from error
     finally:
         await index.close()
         await cache.close()
@@ -74,17 +82,25 @@ async def _work_off(workspace: Workspace, generator: Generator, limit: int | Non
 
 
 async def _answer(
-    workspace: Workspace, generator: Generator, cache: Cache, pair: Pair, texts: Sequence[str], done: Worked
+    workspace: Workspace,
+    generator: Generator,
+    cache: Cache,
+    pair: Pair,
+    texts: Sequence[str],
+    done: Worked,
 ) -> None:
     prompter = workspace.prompter("query")
     queries = [Query(f"backlog {number}", text) for number, text in enumerate(texts)]
     requests = [Request(query.id, query, prompter(query)) for query in queries]
     text_of = {query.id: query.text for query in queries}
     # Generators are synchronous, and some run an event loop of their own.
-    answers = await asyncio.to_thread(lambda: list(islice(generator.generate(requests), len(requests))))
+    answers = await asyncio.to_thread(
+        lambda: list(islice(generator.generate(requests), len(requests)))
+    )
     found = {
         text_of[answer.id]: cut_to_budget(
-            (word for word in parse(answer.text) if word != text_of[answer.id]), workspace.settings.keywords.k_max
+            (word for word in parse(answer.text) if word != text_of[answer.id]),
+            workspace.settings.keywords.k_max,
         )
         for answer in answers
         if isinstance(answer, Completion)

@@ -15,7 +15,7 @@ from fastapi import Request
 from pydantic import ValidationError
 
 from cogr.errors import SettingsError
-from cogr.serving_settings import ServingSettings
+from cogr.settings.serving import ServingSettings
 from ops.expander.schema import Ask
 
 _NAME = re.compile(r"[A-Za-z_]{1,20}")
@@ -58,21 +58,34 @@ class Door:
         if self._token is None:
             return
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode("utf-8", "replace"), self._token):
-            raise RefusedError(401, "Send the header Authorization: Bearer TOKEN.", www_authenticate="Bearer")
+        if scheme.lower() != "bearer" or not hmac.compare_digest(
+            given.strip().encode("utf-8", "replace"), self._token
+        ):
+            raise RefusedError(
+                401, "Send the header Authorization: Bearer TOKEN.", www_authenticate="Bearer"
+            )
 
     async def _body(self, request: Request) -> bytes:
         """The body, read no further and no longer than the limits."""
-        most, seconds, parts, size = self._settings.max_body_bytes, self._settings.read_timeout, [], 0
+        most, seconds, parts, size = (
+            self._settings.max_body_bytes,
+            self._settings.read_timeout,
+            [],
+            0,
+        )
         try:
             async with asyncio.timeout(seconds):
                 async for part in request.stream():
                     size += len(part)
                     if size > most:
-                        raise RefusedError(413, f"A request body has at most {most} bytes.", connection="close")
+                        raise RefusedError(
+                            413, f"A request body has at most {most} bytes.", connection="close"
+                        )
                     parts.append(part)
         except TimeoutError:
-            raise RefusedError(408, f"A request body arrives within {seconds:g} seconds.", connection="close") from None
+            raise RefusedError(
+                408, f"A request body arrives within {seconds:g} seconds.", connection="close"
+            ) from None
         return b"".join(parts)
 
     def _queries(self, body: bytes) -> tuple[list[str], bool]:
@@ -90,7 +103,9 @@ class Door:
         if len(queries) > self._settings.max_batch:
             raise RefusedError(422, f"A request has at most {self._settings.max_batch} queries.")
         if any(len(query) > self._settings.max_query_chars for query in queries):
-            raise RefusedError(422, f"A query has at most {self._settings.max_query_chars} characters.")
+            raise RefusedError(
+                422, f"A query has at most {self._settings.max_query_chars} characters."
+            )
 
 
 def _explain(error: ValidationError) -> str:
@@ -99,7 +114,9 @@ def _explain(error: ValidationError) -> str:
         return "The body is no valid JSON."
     if first["type"] == "extra_forbidden":
         return _unknown(str(first["loc"][-1]))
-    where = ".".join(str(part) for part in first["loc"] if part in Ask.model_fields or isinstance(part, int))
+    where = ".".join(
+        str(part) for part in first["loc"] if part in Ask.model_fields or isinstance(part, int)
+    )
     return f"{where or 'the body'}: {first['msg']}."
 
 
@@ -129,4 +146,6 @@ class _Rate:
     async def check(self, client: str) -> None:
         if not await self._limiter.hit(self._most, client):
             seconds = max(1, self._most.get_expiry())
-            raise RefusedError(429, f"A client may send {self._most} requests.", retry_after=str(seconds))
+            raise RefusedError(
+                429, f"A client may send {self._most} requests.", retry_after=str(seconds)
+            )

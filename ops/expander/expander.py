@@ -18,15 +18,15 @@ from typing import Literal
 from cachetools import TTLCache
 
 from cogr.keywords import cut_to_budget, normalise, self_keyword
-from cogr.serving_settings import ServingSettings
+from cogr.settings.serving import ServingSettings
 from indexers.backends.opensearch.search import MAX_CLAUSES
-from indexers.publishing import with_self
-from ops.expander.cache import Cache
+from indexers.release.push import with_self
+from ops.expander.follower import Pair
 from ops.expander.guard import AwayError
-from ops.expander.index import QueryIndex
+from ops.expander.live_models import Models
 from ops.expander.metrics import Metrics
-from ops.expander.models import Models
-from ops.expander.pair import Pair
+from ops.expander.precomputed import QueryIndex
+from ops.expander.redis_cache import Cache
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +78,9 @@ class Expander:
     ) -> None:
         self._cache, self._index, self._models = cache, index, models
         self._settings, self._metrics, self._k_max = settings, metrics, k_max
-        self._hot: TTLCache[tuple[str, str], Expansion] = TTLCache(settings.hot_queries, settings.hot_seconds)
+        self._hot: TTLCache[tuple[str, str], Expansion] = TTLCache(
+            settings.hot_queries, settings.hot_seconds
+        )
         self._flights: dict[tuple[str, str], asyncio.Future[Expansion]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._under_way = 0
@@ -101,7 +103,9 @@ class Expander:
     def _remembered(self, pair: Pair, texts: Sequence[str]) -> list[Expansion]:
         """The answers, if this process has all of them."""
         name = pair.name
-        found = [expansion for text in texts if (expansion := self._hot.get((name, text))) is not None]
+        found = [
+            expansion for text in texts if (expansion := self._hot.get((name, text))) is not None
+        ]
         if len(found) < len(texts):
             return []
         self._metrics.remembered.inc(len(found))
@@ -136,7 +140,11 @@ class Expander:
         loop = asyncio.get_running_loop()
         ends = loop.time() + self._settings.deadline
         known = await self._cached(pair, [text for text in dict.fromkeys(texts) if text])
-        unknown = {text: self._flight(pair, text) for text in dict.fromkeys(texts) if text and text not in known}
+        unknown = {
+            text: self._flight(pair, text)
+            for text in dict.fromkeys(texts)
+            if text and text not in known
+        }
         waiting = {flight for flight in unknown.values() if isinstance(flight, asyncio.Future)}
         if waiting:
             await asyncio.wait(waiting, timeout=max(0.0, ends - loop.time()))
@@ -150,7 +158,11 @@ class Expander:
         except AwayError:
             return {}
         pairs = zip(texts, found, strict=True)
-        known = {text: _known(text, self._cut(pair, words), "cache") for text, words in pairs if words is not None}
+        known = {
+            text: _known(text, self._cut(pair, words), "cache")
+            for text, words in pairs
+            if words is not None
+        }
         for text, expansion in known.items():
             self._remember(pair, text, expansion)
         return known
@@ -190,7 +202,9 @@ class Expander:
         if self._cache is None:
             return
         try:
-            await (self._cache.owe([text]) if found is None else self._cache.write(pair, {text: found}))
+            await (
+                self._cache.owe([text]) if found is None else self._cache.write(pair, {text: found})
+            )
         except AwayError:
             log.info("An answer could not be kept.")
 

@@ -14,7 +14,7 @@ from typing import TypeVar
 from circuitbreaker import CircuitBreaker
 
 from cogr.errors import CogrError
-from cogr.serving_settings import ServingSettings
+from cogr.settings.serving import ServingSettings
 from ops.expander.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -38,11 +38,23 @@ class Guard:
     """
 
     def __init__(
-        self, name: str, settings: ServingSettings, metrics: Metrics, errors: tuple[type[Exception], ...] = ()
+        self,
+        name: str,
+        settings: ServingSettings,
+        metrics: Metrics,
+        errors: tuple[type[Exception], ...] = (),
     ) -> None:
         self.name = name
-        self._errors: tuple[type[Exception], ...] = (OSError, TimeoutError, ValueError, CogrError, *errors)
-        self._breaker = CircuitBreaker(settings.breaker_failures, settings.breaker_seconds, self._errors, name)
+        self._errors: tuple[type[Exception], ...] = (
+            OSError,
+            TimeoutError,
+            ValueError,
+            CogrError,
+            *errors,
+        )
+        self._breaker = CircuitBreaker(
+            settings.breaker_failures, settings.breaker_seconds, self._errors, name
+        )
         self._failures = metrics.failures
         metrics.open.labels(name).set_function(lambda: float(self.is_open))
 

@@ -30,7 +30,10 @@ class Metrics:
             registry=self.registry,
         )
         self.refused = Counter(
-            "cogr_expander_refused", "Requests refused, by HTTP status", ("status",), registry=self.registry
+            "cogr_expander_refused",
+            "Requests refused, by HTTP status",
+            ("status",),
+            registry=self.registry,
         )
         self.failures = Counter(
             "cogr_expander_upstream_failures",
@@ -44,16 +47,26 @@ class Metrics:
             ("upstream",),
             registry=self.registry,
         )
-        self.flights = Gauge("cogr_expander_flights", "Unknown queries being looked up now", registry=self.registry)
-        self.asked = Counter("cogr_expander_model_asked", "Queries that the model was asked", registry=self.registry)
+        self.flights = Gauge(
+            "cogr_expander_flights", "Unknown queries being looked up now", registry=self.registry
+        )
+        self.asked = Counter(
+            "cogr_expander_model_asked", "Queries that the model was asked", registry=self.registry
+        )
         self.owed = Counter(
-            "cogr_expander_backlog_added", "Unanswered queries put into the backlog", registry=self.registry
+            "cogr_expander_backlog_added",
+            "Unanswered queries put into the backlog",
+            registry=self.registry,
         )
         self.round = Gauge(
-            "cogr_expander_round", "Round of the pair that is followed; -1 for none", registry=self.registry
+            "cogr_expander_round",
+            "Round of the pair that is followed; -1 for none",
+            registry=self.registry,
         )
         self.followed = Gauge(
-            "cogr_expander_pair_seen_timestamp_seconds", "When the serving pair was last seen", registry=self.registry
+            "cogr_expander_pair_seen_timestamp_seconds",
+            "When the serving pair was last seen",
+            registry=self.registry,
         )
         self.unread = Counter(
             "cogr_expander_pair_unread",
@@ -62,7 +75,9 @@ class Metrics:
             registry=self.registry,
         )
         self.bugs = Counter(
-            "cogr_expander_bugs", "Errors that nobody expected; the log has their tracebacks", registry=self.registry
+            "cogr_expander_bugs",
+            "Errors that nobody expected; the log has their tracebacks",
+            registry=self.registry,
         )
 
     def page(self) -> bytes:

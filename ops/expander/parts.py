@@ -6,14 +6,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from cogr.serving_settings import ServingSettings
+from cogr.settings.serving import ServingSettings
 from indexers.workspace import Workspace
-from ops.expander.cache import Cache
 from ops.expander.expander import Expander
-from ops.expander.index import ClusterIndex, QueryIndex, StoreIndex
+from ops.expander.follower import Follower
+from ops.expander.live_models import Models
 from ops.expander.metrics import Metrics
-from ops.expander.models import Models
-from ops.expander.pair import Follower
+from ops.expander.precomputed import ClusterIndex, QueryIndex, StoreIndex
+from ops.expander.redis_cache import Cache
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pydantic_core import to_json
 
 from indexers.backends.opensearch.search import clause, query_body
 from ops.expander.expander import Expanded, Expansion
-from ops.expander.pair import Pair
+from ops.expander.follower import Pair
 
 
 class Ask(BaseModel):
@@ -33,15 +33,21 @@ class ExpansionAnswer(BaseModel):
 
     keywords: list[str] = Field(description="The normalised query first, then its keywords")
     source: Literal["cache", "index", "model", "none"]
-    reason: Literal["", "unknown", "deadline", "overloaded", "away", "empty"] = Field(description="Why, for none")
-    clause: dict[str, Any] = Field(description="The OpenSearch query: put it where a query clause goes")
+    reason: Literal["", "unknown", "deadline", "overloaded", "away", "empty"] = Field(
+        description="Why, for none"
+    )
+    clause: dict[str, Any] = Field(
+        description="The OpenSearch query: put it where a query clause goes"
+    )
 
 
 class OneAnswer(ExpansionAnswer):
     """The answer to one query."""
 
     snapshots: Snapshots
-    index: str | None = Field(description="The index to search, so that no rounds mix; null in the memory backend")
+    index: str | None = Field(
+        description="The index to search, so that no rounds mix; null in the memory backend"
+    )
 
 
 class ManyAnswers(BaseModel):
@@ -61,7 +67,11 @@ class Problem(BaseModel):
 def write(expanded: Expanded, *, many: bool) -> bytes:
     """The JSON of an answer."""
     answers = [_answer(expansion) for expansion in expanded.expansions]
-    body = b'"answers":[%b]' % b",".join(b"{%b}" % answer for answer in answers) if many else answers[0]
+    body = (
+        b'"answers":[%b]' % b",".join(b"{%b}" % answer for answer in answers)
+        if many
+        else answers[0]
+    )
     return b"{%b,%b}" % (body, _pair(expanded.pair))
 
 
@@ -86,5 +96,8 @@ def _answer(expansion: Expansion) -> bytes:
 
 
 def _pair(pair: Pair) -> bytes:
-    snapshots = {"item": pair.item and pair.item.snapshot, "query": pair.query and pair.query.snapshot}
+    snapshots = {
+        "item": pair.item and pair.item.snapshot,
+        "query": pair.query and pair.query.snapshot,
+    }
     return to_json({"snapshots": snapshots, "index": (pair.item and pair.item.index) or None})[1:-1]

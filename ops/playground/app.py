@@ -16,15 +16,23 @@ from cogr.errors import CogrError, SettingsError
 from cogr.keywords import self_keyword
 from indexers.backends.opensearch.mapping import alias_name, index_name
 from indexers.backends.opensearch.search import MAX_CLAUSES
-from indexers.publishing import query_keywords, with_self
+from indexers.release.push import query_keywords, with_self
 from indexers.workspace import Workspace
 from ops.expander.door import Door, RefusedError
-from ops.expander.pair import Pair
+from ops.expander.follower import Pair
 from ops.expander.parts import Parts
 from ops.playground import live, views
-from ops.playground.catalogue import Catalogue
+from ops.playground.dataset import Catalogue
 from ops.playground.listing import Listing
-from ops.playground.schema import Asked, BaselineAsk, ItemAsk, LiveAsk, QueriesAsk, SearchAsk, WorldAsk
+from ops.playground.schema import (
+    Asked,
+    BaselineAsk,
+    ItemAsk,
+    LiveAsk,
+    QueriesAsk,
+    SearchAsk,
+    WorldAsk,
+)
 from ops.playground.snippets import snippets
 from ops.playground.views import Search, Words
 from ops.playground.world import World, snapshots_of
@@ -56,12 +64,16 @@ def _create(workspace: Workspace, parts: Parts) -> FastAPI:
     door = Door(parts.settings)
 
     @app.middleware("http")
-    async def headers(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+    async def headers(
+        request: Request, call_next: Callable[[Request], Awaitable[Response]]
+    ) -> Response:
         response = await call_next(request)
         response.headers.update(_HEADERS)
         return response
 
-    def answer(path: str, model: type[Ask], give: Callable[[Ask, str], Awaitable[dict[str, Any]]]) -> None:
+    def answer(
+        path: str, model: type[Ask], give: Callable[[Ask, str], Awaitable[dict[str, Any]]]
+    ) -> None:
         @app.post(f"/api/{path}")
         async def route(request: Request) -> dict[str, Any]:
             asked = model.model_validate_json(await door.read(request))
@@ -85,7 +97,9 @@ def _refuse_in_sentences(app: FastAPI) -> None:
 
     @app.exception_handler(ValidationError)
     async def unknown(_: Request, __: ValidationError) -> Response:
-        return JSONResponse({"detail": "The page asked something unknown or too large; reload it."}, 422)
+        return JSONResponse(
+            {"detail": "The page asked something unknown or too large; reload it."}, 422
+        )
 
     @app.exception_handler(CogrError)
     async def failed(_: Request, error: CogrError) -> Response:
@@ -131,7 +145,9 @@ class Answers:
         answers = [
             {
                 **search.as_dict(ask.size, searches[1 - at] if len(searches) > 1 else None),
-                "requests": snippets(ask.query, search.words.keywords, self._index(ask.pairs[at]), expander, ask.size),
+                "requests": snippets(
+                    ask.query, search.words.keywords, self._index(ask.pairs[at]), expander, ask.size
+                ),
             }
             for at, search in enumerate(searches)
         ]
@@ -143,14 +159,18 @@ class Answers:
 
     async def baseline(self, ask: BaselineAsk, _: str) -> dict[str, Any]:
         """The same query by the words of the items' text."""
-        return await asyncio.to_thread(lambda: views.baseline(self._world.catalogue, ask.query, ask.cut, ask.size))
+        return await asyncio.to_thread(
+            lambda: views.baseline(self._world.catalogue, ask.query, ask.cut, ask.size)
+        )
 
     async def item(self, ask: ItemAsk, _: str) -> dict[str, Any]:
         """One item of a pair."""
 
         def find() -> dict[str, Any]:
             queries = self._world.opened(ask.pair.query) if ask.pair.query else None
-            return views.item(self._world.opened(ask.pair.item), queries, self._catalogue()[0], ask.id)
+            return views.item(
+                self._world.opened(ask.pair.item), queries, self._catalogue()[0], ask.id
+            )
 
         return await asyncio.to_thread(find)
 
@@ -170,7 +190,9 @@ class Answers:
         """Keywords of a query: those given, else the expander's for what serves, else the pair's own, stored or by its model."""
         if asked.keywords is not None:
             normaliser = await asyncio.to_thread(self._normaliser, asked.item)
-            return Words(with_self("", [self_keyword(text, normaliser) for text in asked.keywords]), "given")
+            return Words(
+                with_self("", [self_keyword(text, normaliser) for text in asked.keywords]), "given"
+            )
         pair = self._parts.follower.pair
         if _serves(pair, asked):
             found = (await self._parts.expander.expand([query], pair)).expansions[0]
@@ -186,7 +208,11 @@ class Answers:
     async def _written(self, text: str, asked: Asked) -> tuple[tuple[str, ...] | None, str]:
         if not text:
             return None, "empty"
-        opened = [await asyncio.to_thread(self._world.opened, id_) for id_ in (asked.item, asked.query) if id_]
+        opened = [
+            await asyncio.to_thread(self._world.opened, id_)
+            for id_ in (asked.item, asked.query)
+            if id_
+        ]
         item, query = opened[0].manifest, opened[1].manifest if asked.query else None
         return await self._writers.ask(item, query, text)
 
@@ -199,7 +225,9 @@ class Answers:
     def _index(self, asked: Asked) -> str:
         prefix = self._workspace.settings.opensearch.prefix
         return (
-            alias_name(prefix, "item") if _serves(self._parts.follower.pair, asked) else index_name(prefix, asked.item)
+            alias_name(prefix, "item")
+            if _serves(self._parts.follower.pair, asked)
+            else index_name(prefix, asked.item)
         )
 
     def _catalogue(self) -> tuple[Catalogue | None, str]:

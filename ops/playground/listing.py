@@ -15,8 +15,8 @@ from cogr.keywords import normalise
 from cogr.metrics import full_set
 from cogr.records import Query
 from indexers.backends.opensearch.search import MAX_CLAUSES
-from indexers.publishing import query_keywords
-from ops.playground.catalogue import Catalogue
+from indexers.release.push import query_keywords
+from ops.playground.dataset import Catalogue
 from ops.playground.schema import QueriesAsk
 from ops.playground.world import Opened, World
 
@@ -43,7 +43,12 @@ class Listing:
         test = [at for at, query in enumerate(queries) if catalogue.split_of(query) == "test"]
         over = test or range(len(queries))
         means = [sum(one[at] for at in over) / len(over) if over else None for one in figures]
-        return {"queries": rows, "total": len(places), "mean": means, "split": "test" if test else None}
+        return {
+            "queries": rows,
+            "total": len(places),
+            "mean": means,
+            "split": "test" if test else None,
+        }
 
     def _compute(self, item: str, query: str | None) -> F1:
         catalogue, items = self._world.catalogue, self._world.opened(item)
@@ -60,7 +65,9 @@ def _found(text: str, items: Opened, stored: Opened | None) -> BitMap:
     return items.mirror.retrieved(query_keywords(text, own or ())[:MAX_CLAUSES])
 
 
-def _key(ask: QueriesAsk, figures: Sequence[F1], queries: Sequence[Query]) -> Callable[[int], tuple[Any, ...]]:
+def _key(
+    ask: QueriesAsk, figures: Sequence[F1], queries: Sequence[Query]
+) -> Callable[[int], tuple[Any, ...]]:
     of = figures[min(ask.shown, len(figures) - 1)]
     beside = figures[1 - ask.shown] if len(figures) > 1 else of
     ways: dict[str, Callable[[int], float]] = {
@@ -75,4 +82,9 @@ def _key(ask: QueriesAsk, figures: Sequence[F1], queries: Sequence[Query]) -> Ca
 def _row(at: int, query: Query, figures: Sequence[F1], catalogue: Catalogue) -> dict[str, Any]:
     relevant = len(catalogue.dataset.relevant[query.id])
     figures_of_it = [of[at] for of in figures]
-    return {"text": query.text, "split": catalogue.split_of(query), "relevant": relevant, "f1": figures_of_it}
+    return {
+        "text": query.text,
+        "split": catalogue.split_of(query),
+        "relevant": relevant,
+        "f1": figures_of_it,
+    }

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from indexers.backends.opensearch import OpenSearchBackend
 
 
-def compare(backend: OpenSearchBackend, items: Opened, keywords: Sequence[str], size: int) -> dict[str, Any]:
+def compare(
+    backend: OpenSearchBackend, items: Opened, keywords: Sequence[str], size: int
+) -> dict[str, Any]:
     """Search the snapshot's own index.
 
     Raises:
@@ -27,4 +29,9 @@ def compare(backend: OpenSearchBackend, items: Opened, keywords: Sequence[str], 
     same = found.total == expected.total and [(hit.id, hit.score) for hit in found.hits] == list(
         zip(expected.ids, expected.scores.tolist(), strict=True)
     )
-    return {"same": same, "total": found.total, "expected": expected.total, "milliseconds": 1000 * seconds}
+    return {
+        "same": same,
+        "total": found.total,
+        "expected": expected.total,
+        "milliseconds": 1000 * seconds,
+    }

@@ -12,7 +12,9 @@ from indexers.backends.opensearch.search import search_body
 _JSON_TYPE = "Content-Type: application/json"
 
 
-def snippets(query: str, keywords: Sequence[str], index: str, expander: str, size: int) -> dict[str, str]:
+def snippets(
+    query: str, keywords: Sequence[str], index: str, expander: str, size: int
+) -> dict[str, str]:
     """The request in each language.
 
     Args:

@@ -11,7 +11,7 @@ from pyroaring import BitMap
 
 from cogr.errors import DataError
 from cogr.metrics import SetLike, full_set, ranked
-from ops.playground.catalogue import Catalogue
+from ops.playground.dataset import Catalogue
 from ops.playground.world import Opened
 
 _REACHING = 25
@@ -68,7 +68,9 @@ class Search:
                 "relevant": relevant and id_ in relevant,
                 "elsewhere": beside and beside.finds(id_),
             }
-            for id_, dense, score in zip(ranking.ids, ranking.dense.tolist(), ranking.scores.tolist(), strict=True)
+            for id_, dense, score in zip(
+                ranking.ids, ranking.dense.tolist(), ranking.scores.tolist(), strict=True
+            )
         ]
         return {
             "keywords": [{"text": word, "df": mirror.df(word)} for word in self.words.keywords],
@@ -109,12 +111,16 @@ def _figures(found: SetLike, relevant: SetLike) -> dict[str, float]:
     return full_set({"it": found}, {"it": relevant}).of("it")
 
 
-def ranks(ids: Sequence[str], relevant: frozenset[str], grades: Mapping[str, float]) -> dict[str, float | int | None]:
+def ranks(
+    ids: Sequence[str], relevant: frozenset[str], grades: Mapping[str, float]
+) -> dict[str, float | int | None]:
     """How good an order is, whatever its length: nDCG@10 (by grades, where these are whole numbers), MRR@10, and the
     rank of the first relevant item, counted from 1; None when it is not among the first `DEPTH`.
     """
     whole = bool(grades) and all(float(grade).is_integer() for grade in grades.values())
-    figures = ranked({"it": ids}, {"it": relevant}, cutoffs=(10,), grades={"it": grades} if whole else None).of("it")
+    figures = ranked(
+        {"it": ids}, {"it": relevant}, cutoffs=(10,), grades={"it": grades} if whole else None
+    ).of("it")
     first = next((rank for rank, id_ in enumerate(ids, 1) if id_ in relevant), None)
     return {"ndcg": figures["nDCG@10"], "mrr": figures["MRR@10"], "first": first}
 
@@ -128,18 +134,26 @@ def baseline(catalogue: Catalogue, query: str, cut: int, size: int) -> dict[str,
     relevant = catalogue.relevant(query)
     cut_off = frozenset(item.id for item, _ in best[:cut])
     hits = [
-        {"id": item.id, "title": item.title, "score": score, "relevant": relevant and item.id in relevant}
+        {
+            "id": item.id,
+            "title": item.title,
+            "score": score,
+            "relevant": relevant and item.id in relevant,
+        }
         for item, score in best[:size]
     ]
     return {
         "hits": hits,
         "cut": len(cut_off),
         "figures": relevant and _figures(cut_off, relevant),
-        "ranks": relevant and ranks([item.id for item, _ in best[:DEPTH]], relevant, catalogue.grades(query)),
+        "ranks": relevant
+        and ranks([item.id for item, _ in best[:DEPTH]], relevant, catalogue.grades(query)),
     }
 
 
-def item(items: Opened, queries: Opened | None, catalogue: Catalogue | None, id_: str) -> dict[str, Any]:
+def item(
+    items: Opened, queries: Opened | None, catalogue: Catalogue | None, id_: str
+) -> dict[str, Any]:
     """An item's text and keywords, and which queries reach it.
 
     Raises DataError when neither the snapshot nor the data set holds it.
@@ -156,12 +170,16 @@ def item(items: Opened, queries: Opened | None, catalogue: Catalogue | None, id_
         "text": record.text if record else "",
         "fields": {} if dense is None else items.fields(dense),
         "held": dense is not None,
-        "keywords": [{"text": word, "df": items.mirror.df(word), "own": word == own} for word in words],
+        "keywords": [
+            {"text": word, "df": items.mirror.df(word), "own": word == own} for word in words
+        ],
         "reached": None if queries is None else _reaching(queries, words, catalogue, id_),
     }
 
 
-def _reaching(queries: Opened, words: Sequence[str], catalogue: Catalogue | None, id_: str) -> dict[str, Any]:
+def _reaching(
+    queries: Opened, words: Sequence[str], catalogue: Catalogue | None, id_: str
+) -> dict[str, Any]:
     """The queries that have one of an item's keywords, those that have the rarest first."""
     ranking = queries.mirror.search(words, _REACHING)
     found = []

@@ -12,14 +12,14 @@ from pyroaring import BitMap
 
 from cogr.item_fields import fields_of
 from cogr.keywords import READABLE, self_keyword
-from cogr.mirror import Mirror
+from cogr.matching.mirror import Mirror
 from cogr.records import FieldValue
 from cogr.snapshots import Manifest, list_snapshots, open_snapshot
 from cogr.strings import Strings
 from indexers.backends.mirrors import mirror_of
 from indexers.workspace import Workspace
-from ops.expander.pair import Pair
-from ops.playground.catalogue import Catalogue
+from ops.expander.follower import Pair
+from ops.playground.dataset import Catalogue
 
 _OPEN = 8
 """Snapshots kept open: both sides of A and B, and of the two before."""
@@ -57,9 +57,17 @@ class Opened:
     def keywords_of(self, text: str) -> tuple[str, ...] | None:
         """The keyword set of the first entity by id with this text, without the text itself; None when there is none."""
         own, mirror = self_keyword(text, self.manifest.normaliser), self.mirror
-        same = (dense for dense in mirror.bitmap(own) if mirror.own_keyword(dense) == own) if own else iter(())
+        same = (
+            (dense for dense in mirror.bitmap(own) if mirror.own_keyword(dense) == own)
+            if own
+            else iter(())
+        )
         dense = next(same, None)
-        return None if dense is None else tuple(word for word in mirror.keywords_of(dense) if word != own)
+        return (
+            None
+            if dense is None
+            else tuple(word for word in mirror.keywords_of(dense) if word != own)
+        )
 
 
 @dataclass(frozen=True)
@@ -98,7 +106,12 @@ class World:
 
     def _open(self, id_: str) -> Opened:
         snapshot = open_snapshot(self.workspace.store, id_)
-        return Opened(snapshot.manifest, mirror_of(self.workspace.store, snapshot), snapshot.texts(), snapshot.fields())
+        return Opened(
+            snapshot.manifest,
+            mirror_of(self.workspace.store, snapshot),
+            snapshot.texts(),
+            snapshot.fields(),
+        )
 
     @property
     def catalogue(self) -> Catalogue:
@@ -115,7 +128,10 @@ class World:
         usable = [one for one in list_snapshots(self.workspace.store) if one.normaliser in READABLE]
         newest = usable[::-1]
         items, queries = ([one for one in newest if one.side == side] for side in ("item", "query"))
-        pairs = [*_serving(serving, items, queries), *((item, _companion(item, queries)) for item in items)]
+        pairs = [
+            *_serving(serving, items, queries),
+            *((item, _companion(item, queries)) for item in items),
+        ]
         taken = {query.id for _, query in pairs if query}
         alone = ((_companion(query, items), query) for query in queries if query.id not in taken)
         pairs += [(item, query) for item, query in alone if item]

@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 
-from cogr.serving_settings import ServingSettings
+from cogr.settings.serving import ServingSettings
 from cogr.snapshots import Manifest
 from indexers.workspace import Workspace
+from ops.expander.follower import Pair, Side
 from ops.expander.guard import AwayError
+from ops.expander.live_models import Models
 from ops.expander.metrics import Metrics
-from ops.expander.models import Models
-from ops.expander.pair import Pair, Side
 
 _KEPT = 2
 
@@ -26,7 +26,9 @@ class Writers:
         self._workspace, self._settings = workspace, settings
         self._models: OrderedDict[Pair, Models] = OrderedDict()
 
-    async def ask(self, item: Manifest, query: Manifest | None, text: str) -> tuple[tuple[str, ...] | None, str]:
+    async def ask(
+        self, item: Manifest, query: Manifest | None, text: str
+    ) -> tuple[tuple[str, ...] | None, str]:
         """Keywords of a normalised text, or None and the expander's word for why there are none."""
         pair = Pair(_side(item), _side(query) if query else None)
         models = await self._of(pair)
@@ -44,7 +46,9 @@ class Writers:
         models = self._models.pop(pair, None)
         if models is None:
             settings = self._workspace.settings
-            models = Models(lambda: Workspace(settings), self._settings, Metrics(), settings.keywords.k_max)
+            models = Models(
+                lambda: Workspace(settings), self._settings, Metrics(), settings.keywords.k_max
+            )
             await models.follow(pair)
         self._models[pair] = models
         while len(self._models) > _KEPT:

@@ -52,7 +52,9 @@ class Account:
             return os.access(path, {"r": os.R_OK, "w": os.W_OK, "x": os.X_OK}[right])
         try:
             command, environment = ["test", f"-{right}", str(path)], {"PATH": os.defpath}
-            probe = subprocess.run(command, env=environment, check=False, cwd="/", **self.popen_arguments())
+            probe = subprocess.run(
+                command, env=environment, check=False, cwd="/", **self.popen_arguments()
+            )
         except PermissionError as error:
             raise UserError(
                 f"Servers don't run as root, and this process may not change to the user {self.name}; "

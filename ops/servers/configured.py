@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cogr.errors import CogrError
-from cogr.fleet_settings import RedisSettings
 from cogr.settings import DEFAULT_FILE, OpenSearchSettings, load_settings, table_of_environment
+from cogr.settings.fleet import RedisSettings
 
 
 @dataclass(frozen=True, slots=True)

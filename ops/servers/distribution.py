@@ -64,7 +64,9 @@ def find_distribution(version: str | None, default: str, servers: Path, say: Say
         return _from_home(Path(home).absolute(), version)
     version = version or default
     folder = servers / "distributions" / f"opensearch-{version}"
-    with locked(folder, lambda: say(f"Waiting for another process that unpacks OpenSearch {version} ...")):
+    with locked(
+        folder, lambda: say(f"Waiting for another process that unpacks OpenSearch {version} ...")
+    ):
         if not folder.exists():
             _fetch_distribution(version, folder, say)
     return Distribution(folder, version, folder.name)
@@ -85,7 +87,9 @@ def _from_home(home: Path, version: str | None) -> Distribution:
         raise SettingsError(
             f"{HOME_VARIABLE}={home} is OpenSearch {found}, but version {version} was asked for; unset it or leave --version out."
         )
-    return Distribution(home, found, f"opensearch-{found}-{hashlib.sha256(bytes(home)).hexdigest()[:8]}")
+    return Distribution(
+        home, found, f"opensearch-{found}-{hashlib.sha256(bytes(home)).hexdigest()[:8]}"
+    )
 
 
 def _fetch_distribution(version: str, folder: Path, say: Say) -> None:
@@ -117,10 +121,14 @@ def fetch_with_maven(artifact: str, into: Path, what: str, say: Say) -> Path:
     before = set(into.iterdir())
     command = [maven, "-q", "-B", "-C", "-Dstyle.color=never", *_local_repository(into)]
     command += ["dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={into}"]
-    done = subprocess.run(command, cwd=into, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+        command, cwd=into, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+    )
     fetched = [path for path in set(into.iterdir()) - before if path.is_file()]
     if done.returncode != 0 or len(fetched) != 1:
-        raise ServiceError(f"Maven could not fetch {what}: {maven_reason(done.stdout + done.stderr, done.returncode)}")
+        raise ServiceError(
+            f"Maven could not fetch {what}: {maven_reason(done.stdout + done.stderr, done.returncode)}"
+        )
     return fetched[0]
 
 
@@ -129,7 +137,9 @@ def _local_repository(into: Path) -> list[str]:
     home = Path(os.path.expanduser("~"))  # noqa: PTH111 (Path.home() raises without a home)
     repository = home / ".m2" / "repository"
     nearest = next((path for path in (repository, repository.parent, home) if path.exists()), home)
-    return [] if os.access(nearest, os.W_OK) else [f"-Dmaven.repo.local={into / 'm2' / 'repository'}"]
+    return (
+        [] if os.access(nearest, os.W_OK) else [f"-Dmaven.repo.local={into / 'm2' / 'repository'}"]
+    )
 
 
 def maven_reason(output: str, status: int) -> str:
@@ -138,7 +148,11 @@ def maven_reason(output: str, status: int) -> str:
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in output.splitlines()]
     errors = [line for line in lines if line.startswith("[ERROR]")]
     for line in (*errors, *reversed(lines)):
-        reason = re.sub(r"\(?https?://\S+|-> \[Help \d+\]", "", line.removeprefix("[ERROR]")).rstrip(". ").strip()
+        reason = (
+            re.sub(r"\(?https?://\S+|-> \[Help \d+\]", "", line.removeprefix("[ERROR]"))
+            .rstrip(". ")
+            .strip()
+        )
         if reason:
             return f"{reason[:400]}."
     return f"it ended with status {status} and said nothing."
@@ -162,7 +176,9 @@ def unpack(archive: Path, folder: Path) -> None:
         path.chmod(0o755)
 
 
-def variant(base: Distribution, change_name: str, change: Callable[[Path], None], servers: Path) -> Distribution:
+def variant(
+    base: Distribution, change_name: str, change: Callable[[Path], None], servers: Path
+) -> Distribution:
     """A changed copy of a distribution, made once: <servers>/distributions/<label>-<change_name>.
 
     Args:

@@ -40,14 +40,18 @@ def servers_folder(account: Account) -> Path:
         if _create(folder) is None and account.may("x", folder):
             return folder
     tried = ", ".join(str(cache) for cache in _default_caches())
-    raise StorageError(f"No folder for servers can be written (tried {tried}); set {CACHE_VARIABLE} to one that can.")
+    raise StorageError(
+        f"No folder for servers can be written (tried {tried}); set {CACHE_VARIABLE} to one that can."
+    )
 
 
 def _chosen(cache: Path, account: Account) -> Path:
     folder = cache / "servers"
     problem = _create(folder)
     if problem is not None:
-        raise SettingsError(f"{CACHE_VARIABLE}={cache} can't be written ({problem.strerror}); name another folder.")
+        raise SettingsError(
+            f"{CACHE_VARIABLE}={cache} can't be written ({problem.strerror}); name another folder."
+        )
     if not account.may("x", folder):
         raise SettingsError(
             f"{CACHE_VARIABLE}={cache} can't be entered by the user {account.name}, as whom servers run when started by "
@@ -92,7 +96,9 @@ def open_to_others() -> Iterator[None]:
 def instance_folder(servers: Path, name: str) -> Path:
     """The folder of one named server (not created). Raises UserError for a name that can't be a folder's."""
     if not NAME.fullmatch(name):
-        raise UserError(f"The server name {name!r} is not usable; use lower-case letters, digits, dots and dashes.")
+        raise UserError(
+            f"The server name {name!r} is not usable; use lower-case letters, digits, dots and dashes."
+        )
     return servers / "instances" / name
 
 

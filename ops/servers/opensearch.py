@@ -71,7 +71,9 @@ class Wanted:
 
     def __post_init__(self) -> None:
         if self.version is not None and not re.fullmatch(r"\d+\.\d+\.\d+", self.version):
-            raise UserError(f"{self.version!r} is no OpenSearch version; give one like {DEFAULT_VERSION} or 2.19.5.")
+            raise UserError(
+                f"{self.version!r} is no OpenSearch version; give one like {DEFAULT_VERSION} or 2.19.5."
+            )
         if not re.fullmatch(r"[1-9]\d*[mg]", self.heap):
             raise UserError(f"{self.heap!r} is no heap size; give one like 512m or 2g.")
         if self.security and self.version not in (None, SECURITY_VERSION):
@@ -223,7 +225,9 @@ def _wait_until_working(state: ServerState, deadline: float) -> None:
 
 def _try_index(cluster: Cluster, index: str) -> None:
     body = {"settings": {"number_of_shards": 1, "number_of_replicas": 0}}
-    cluster.call("GET", "/_cluster/health", doing="waiting for it", params={"wait_for_status": "yellow"})
+    cluster.call(
+        "GET", "/_cluster/health", doing="waiting for it", params={"wait_for_status": "yellow"}
+    )
     cluster.call("PUT", index, doing="trying an index", body=body, exists_ok=True)
     cluster.call("DELETE", index, doing="trying an index", missing_ok=True)
 
@@ -237,7 +241,10 @@ def connection(state: ServerState, **more: Any) -> OpenSearchSettings:
     values: dict[str, Any] = {"url": state.url}
     if state.credentials_file is not None:
         credentials = read_credentials(state.credentials_file)
-        values |= {key.removeprefix("COGR_OPENSEARCH__").lower(): value for key, value in credentials.items()}
+        values |= {
+            key.removeprefix("COGR_OPENSEARCH__").lower(): value
+            for key, value in credentials.items()
+        }
     return OpenSearchSettings.model_validate(values | more)
 
 

@@ -67,7 +67,12 @@ def _birth_by_ps(pid: int) -> str | None:
 
 
 def spawn(
-    command: Sequence[str], *, environment: Mapping[str, str], cwd: Path, log: Path, account: Account
+    command: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    cwd: Path,
+    log: Path,
+    account: Account,
 ) -> ProcessId:
     """Start a process that outlives the caller, its output appended to a log.
 
@@ -135,7 +140,9 @@ def end(process: ProcessId, patience: float = 30.0) -> bool:
             ) from error
         if _gone(process, seconds):
             return True
-    raise ServiceError(f"Process {process.pid} does not end, not even by SIGKILL; look at it with ps.")
+    raise ServiceError(
+        f"Process {process.pid} does not end, not even by SIGKILL; look at it with ps."
+    )
 
 
 def _gone(process: ProcessId, seconds: float) -> bool:
@@ -155,9 +162,15 @@ def last_words(log: Path, offset: int = 0) -> str:
             text = file.read().decode(errors="replace")
     except FileNotFoundError:
         return "it wrote no log."
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("at ")]
+    lines = [
+        line.strip()
+        for line in text.splitlines()
+        if line.strip() and not line.strip().startswith("at ")
+    ]
     telling = [
-        line for line in lines if any(word in line for word in ("Exception", "Error", "ERROR", "rror:", "FATAL"))
+        line
+        for line in lines
+        if any(word in line for word in ("Exception", "Error", "ERROR", "rror:", "FATAL"))
     ]
     chosen = (telling or lines or ["it wrote nothing."])[-1]
     return chosen[:300]

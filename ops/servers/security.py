@@ -38,15 +38,21 @@ def _add_plugin(version: str, say: Say) -> Callable[[Path], None]:
     def change(home: Path) -> None:
         plugin = home / "plugins" / SECURITY_PLUGIN
         artifact = f"org.opensearch.plugin:{SECURITY_PLUGIN}:{version}.0:zip"
-        archive = fetch_with_maven(artifact, home.parent, f"the security plugin of OpenSearch {version}", say)
+        archive = fetch_with_maven(
+            artifact, home.parent, f"the security plugin of OpenSearch {version}", say
+        )
         unpack(archive, plugin)
         # The plugin comes without this library and answers every request with 500 if it is not there.
-        jar = fetch_with_maven("org.apache.commons:commons-collections4:4.4", home.parent, "commons-collections4", say)
+        jar = fetch_with_maven(
+            "org.apache.commons:commons-collections4:4.4", home.parent, "commons-collections4", say
+        )
         shutil.copyfile(jar, plugin / jar.name)
         descriptor = plugin / "plugin-descriptor.properties"
         lines = descriptor.read_text(encoding="utf-8").splitlines()
         # It extends a module that Maven's distribution does not have, and works without it.
-        kept = ["extended.plugins=" if line.startswith("extended.plugins=") else line for line in lines]
+        kept = [
+            "extended.plugins=" if line.startswith("extended.plugins=") else line for line in lines
+        ]
         descriptor.write_text("\n".join(kept) + "\n", encoding="utf-8")
 
     return change
@@ -95,7 +101,9 @@ def _install(node: Node, kept: Path) -> None:
     config = scratch / "config"
     # The installer writes into these: they must not be links to the distribution's.
     shutil.rmtree(config)
-    shutil.copytree(node.distribution.home / "plugins" / SECURITY_PLUGIN / "config", config / SECURITY_PLUGIN)
+    shutil.copytree(
+        node.distribution.home / "plugins" / SECURITY_PLUGIN / "config", config / SECURITY_PLUGIN
+    )
     (config / "opensearch.yml").touch()
     password = secrets.token_urlsafe(18) + "-aA1"
     tool = scratch / "plugins" / SECURITY_PLUGIN / "tools" / "install_demo_configuration.sh"

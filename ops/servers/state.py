@@ -110,9 +110,14 @@ def states(servers: Path, kind: str, *, stopped: bool = False) -> list[ServerSta
         stopped: those that were stopped too, after all others.
     """
     folders = sorted((servers / "instances").glob(f"*/{STATE_FILE}"))
-    found = [state for path in folders if (state := _read_or_warn(path.parent)) and state.kind == kind]
+    found = [
+        state for path in folders if (state := _read_or_warn(path.parent)) and state.kind == kind
+    ]
     latest = sorted(found, key=lambda state: state.started, reverse=True)
-    return sorted((s for s in latest if stopped or s.stopped is None), key=lambda state: state.stopped is not None)
+    return sorted(
+        (s for s in latest if stopped or s.stopped is None),
+        key=lambda state: state.stopped is not None,
+    )
 
 
 def _read_or_warn(folder: Path) -> ServerState | None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cogr.errors import MissingExtraError, ServiceError, UserError
-from cogr.fleet_settings import RedisSettings
+from cogr.settings.fleet import RedisSettings
 from ops.servers import instances
 from ops.servers.account import Account
 from ops.servers.folders import require_free
@@ -103,7 +103,9 @@ def reap_orphans() -> None:
 def connection(state: ServerState) -> RedisSettings:
     """Settings that reach a server, its password included."""
     credentials = read_credentials(state.credentials_file) if state.credentials_file else {}
-    return RedisSettings.model_validate({"url": state.url, "password": credentials.get("COGR_REDIS__PASSWORD")})
+    return RedisSettings.model_validate(
+        {"url": state.url, "password": credentials.get("COGR_REDIS__PASSWORD")}
+    )
 
 
 def ask(redis: RedisSettings) -> str:
@@ -138,7 +140,9 @@ def find_program(servers: Path, account: Account) -> Program:
 
 def _usable(path: Path, servers: Path, account: Account) -> Program:
     """The program where the account can run it: a copy, when it lies in a folder that is closed to it."""
-    said = subprocess.run([str(path), "--version"], capture_output=True, text=True, check=False).stdout
+    said = subprocess.run(
+        [str(path), "--version"], capture_output=True, text=True, check=False
+    ).stdout
     version = match[1] if (match := _VERSION.search(said)) else "unknown"
     if account.may("x", path):
         return Program(path, version)
@@ -168,7 +172,12 @@ def _refuse_difference(state: ServerState, wanted: Wanted) -> None:
 
 def _launch(wanted: Wanted, place: Place) -> ServerState:
     """Write the configuration, start the process, and remember it."""
-    folder, servers, account, port = place.folder, place.servers, place.account, place.port or free_port()
+    folder, servers, account, port = (
+        place.folder,
+        place.servers,
+        place.account,
+        place.port or free_port(),
+    )
     require_free(servers, DATA_BYTES, f"Starting {wanted.server_name}")
     program = find_program(servers, account)
     data = (wanted.data or folder / "data").absolute()
@@ -207,7 +216,9 @@ def _credentials(folder: Path) -> Path:
     return path
 
 
-def _configure(folder: Path, wanted: Wanted, port: int, data: Path, account: Account, credentials: Path | None) -> Path:
+def _configure(
+    folder: Path, wanted: Wanted, port: int, data: Path, account: Account, credentials: Path | None
+) -> Path:
     """The server's configuration; a password is in it, so that it is in no process list."""
     lines = {
         "bind": "127.0.0.1",

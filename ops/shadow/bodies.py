@@ -34,7 +34,9 @@ class Body:
     def read(cls, path: Path) -> Body:
         """From a JSON file. Raises DataError."""
         if not path.is_file():
-            raise DataError(f"The request body {path} is not there; write the JSON of a search with {QUERY} in it.")
+            raise DataError(
+                f"The request body {path} is not there; write the JSON of a search with {QUERY} in it."
+            )
         text = "\n".join(line for _, line in lines(path))
         try:
             value = json.loads(text)
@@ -49,7 +51,9 @@ class Body:
         """Raises DataError for a body that would ask the same whatever the query is."""
         found = list(_strings(self.template))
         if keywords and not any(text == KEYWORDS or _CLAUSE.fullmatch(text) for text in found):
-            raise DataError(f'{self.source} has no "{{{{clause}}}}"; put it where the clause of the keywords belongs.')
+            raise DataError(
+                f'{self.source} has no "{{{{clause}}}}"; put it where the clause of the keywords belongs.'
+            )
         if not keywords and not any(QUERY in text for text in found):
             raise DataError(f"{self.source} has no {QUERY}; put it where the query's text belongs.")
 

@@ -55,12 +55,16 @@ def summary(done: Replayed) -> dict[str, Any]:
     """
     compared = done.compared
     if not compared:
-        raise ServiceError(f"None of {done.failed.total()} queries was answered; see the services' logs.")
+        raise ServiceError(
+            f"None of {done.failed.total()} queries was answered; see the services' logs."
+        )
     return {
         "searches": sum(one.searched.count for one in compared),
         "queries": len(compared),
         "failed": dict(done.failed),
-        "same": _mean(compared, lambda one: float(list(one.present.ids) == list(one.candidate.ids))),
+        "same": _mean(
+            compared, lambda one: float(list(one.present.ids) == list(one.candidate.ids))
+        ),
         "overlap": _mean(compared, lambda one: overlap(one.present.ids, one.candidate.ids)),
         "rbo": _mean(compared, lambda one: rank_biased_overlap(one.present.ids, one.candidate.ids)),
         "clicked": _clicked([one for one in compared if one.searched.clicked]),
@@ -96,7 +100,10 @@ def _mean(compared: Sequence[Compared], value: Callable[[Compared], float]) -> d
     values = np.array([value(one) for one in compared], np.float64)
     weights = np.array([one.searched.count for one in compared], np.float64)
     figures = Figures(tuple(one.searched.text for one in compared), {"mean": values}, weights)
-    return {"mean": round(figures.means["mean"], 6), "error": round(figures.standard_errors["mean"], 6)}
+    return {
+        "mean": round(figures.means["mean"], 6),
+        "error": round(figures.standard_errors["mean"], 6),
+    }
 
 
 def _clicked(compared: Sequence[Compared]) -> dict[str, Any] | None:
@@ -108,7 +115,9 @@ def _clicked(compared: Sequence[Compared]) -> dict[str, Any] | None:
         return len(set(answer.ids) & set(clicked)) / len(clicked)
 
     def gain(one: Compared) -> float:
-        return recall(one.candidate, one.searched.clicked) - recall(one.present, one.searched.clicked)
+        return recall(one.candidate, one.searched.clicked) - recall(
+            one.present, one.searched.clicked
+        )
 
     return {
         "queries": len(compared),

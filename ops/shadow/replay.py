@@ -96,24 +96,32 @@ class Reader:
     size: int
     id_field: str = "_id"
 
-    def search(self, index: str, body: Mapping[str, Any], whose: str, params: dict[str, Any]) -> list[str]:
+    def search(
+        self, index: str, body: Mapping[str, Any], whose: str, params: dict[str, Any]
+    ) -> list[str]:
         """Ids of the best hits. Raises FailedError, RefusedError, and UserError for a document without an id."""
         own = self.id_field == "_id"
         asked = {**body, "size": self.size, "_source": False if own else [self.id_field]}
         answer, refusal = self.cluster.try_once("POST", f"/{index}/_search", asked, params)
         if refusal is not None:
             if refusal.status in (400, 404):
-                raise RefusedError(f"{index} refuses {whose}: {refusal.kind}, {refusal.reason}; correct the request.")
+                raise RefusedError(
+                    f"{index} refuses {whose}: {refusal.kind}, {refusal.reason}; correct the request."
+                )
             error = service_error(refusal, self.cluster.url, f"searching {index}")
             raise FailedError(str(error), refusal.kind or f"status {refusal.status}")
         if answer["timed_out"] or answer["_shards"]["failed"]:
-            raise FailedError(f"The answer of {index} is not whole; see the cluster's health.", "not whole")
+            raise FailedError(
+                f"The answer of {index} is not whole; see the cluster's health.", "not whole"
+            )
         return [self._id(hit, index) for hit in answer["hits"]["hits"]]
 
     def _id(self, hit: Mapping[str, Any], index: str) -> str:
         value = hit["_id"] if self.id_field == "_id" else hit.get("_source", {}).get(self.id_field)
         if not isinstance(value, str | int):
-            raise UserError(f"A document of {index} has no {self.id_field!r}; name the items' id with --id-field.")
+            raise UserError(
+                f"A document of {index} has no {self.id_field!r}; name the items' id with --id-field."
+            )
         return str(value)
 
 
@@ -127,7 +135,9 @@ class Present:
 
     def ask(self, query: str) -> Answer:
         started = time.perf_counter()
-        ids = self.reader.search(self.index, self.body.fill(query), f"the query of {self.body.source}", {})
+        ids = self.reader.search(
+            self.index, self.body.fill(query), f"the query of {self.body.source}", {}
+        )
         return Answer(ids, time.perf_counter() - started)
 
 
@@ -142,15 +152,21 @@ class Expander:
 
     def __init__(self, url: str, token: str | None = None, patience: float = 10.0) -> None:
         self.url = url.rstrip("/")
-        headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {token}"} if token else {})
+        headers = {"content-type": "application/json"} | (
+            {"authorization": f"Bearer {token}"} if token else {}
+        )
         self._pool = urllib3.PoolManager(headers=headers, timeout=patience, retries=False)
 
     def expand(self, query: str) -> Mapping[str, Any]:
         """Keywords of a query. Raises FailedError, UserError."""
         try:
-            answer = self._pool.request("POST", f"{self.url}/expand", body=json.dumps({"query": query}))
+            answer = self._pool.request(
+                "POST", f"{self.url}/expand", body=json.dumps({"query": query})
+            )
         except urllib3.exceptions.LocationValueError as error:
-            raise UserError(f"--expander {self.url!r} is no URL; write it as http://localhost:8600.") from error
+            raise UserError(
+                f"--expander {self.url!r} is no URL; write it as http://localhost:8600."
+            ) from error
         except urllib3.exceptions.HTTPError as error:
             raise FailedError(
                 f"No expander answers at {self.url}; start one with cogr-ops serve, or name it with --expander.",
@@ -161,7 +177,9 @@ class Expander:
                 f"{self.url} refuses with status {answer.status}; check --expander and serving.token (COGR_SERVING__TOKEN)."
             )
         if answer.status != 200:
-            raise FailedError(f"The expander at {self.url} answers {answer.status}.", f"expander {answer.status}")
+            raise FailedError(
+                f"The expander at {self.url} answers {answer.status}.", f"expander {answer.status}"
+            )
         found: Mapping[str, Any] = answer.json()
         return found
 
@@ -215,7 +233,9 @@ def replay(
     done, in_a_row = Replayed(), 0
     for number, searched in _paced(queries, rate):
         try:
-            done.compared.append(_ask(searched, present, candidate, candidate_first=number % 2 == 1))
+            done.compared.append(
+                _ask(searched, present, candidate, candidate_first=number % 2 == 1)
+            )
             in_a_row = 0
         except (FailedError, RefusedError) as error:
             in_a_row += 1
@@ -226,7 +246,9 @@ def replay(
     return done
 
 
-def _ask(searched: Searched, present: Search, candidate: Search, *, candidate_first: bool) -> Compared:
+def _ask(
+    searched: Searched, present: Search, candidate: Search, *, candidate_first: bool
+) -> Compared:
     if candidate_first:
         new = candidate.ask(searched.text)
         return Compared(searched, present.ask(searched.text), new)

@@ -29,7 +29,9 @@ def helm() -> Helm:
     program = shutil.which("helm") or _fetched()
 
     def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([program, *arguments], capture_output=True, text=True, check=False, **options)
+        return subprocess.run(
+            [program, *arguments], capture_output=True, text=True, check=False, **options
+        )
 
     return run
 
@@ -41,7 +43,9 @@ def _fetched() -> str:
     if os.environ.get("CI", "").lower() not in ("1", "true"):
         pytest.skip(f"NO HELM: install it, or run {BINARIES.relative_to(ROOT)} helm")
     ended = subprocess.run([str(BINARIES), "helm"], capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, f"Helm can't be fetched for the tests of the chart: {ended.stderr}"
+    assert ended.returncode == 0, (
+        f"Helm can't be fetched for the tests of the chart: {ended.stderr}"
+    )
     return ended.stdout.strip() + "/helm"
 
 
@@ -54,7 +58,17 @@ def template(helm: Helm) -> Helm:
     ) -> subprocess.CompletedProcess[str]:
         files = ["--values", str(CHART / file)] if file else []
         given = json.dumps(values or {})
-        return helm("template", release, str(CHART), "--namespace", "search", *files, "--values", "-", input=given)
+        return helm(
+            "template",
+            release,
+            str(CHART),
+            "--namespace",
+            "search",
+            *files,
+            "--values",
+            "-",
+            input=given,
+        )
 
     return run
 
@@ -64,7 +78,9 @@ def render(template: Helm) -> Render:
     """The objects that values give; the cache makes a rendering cost once."""
     known: dict[str, list[Object]] = {}
 
-    def objects(values: Mapping[str, Any] | None = None, *, file: str = "", release: str = "shop") -> list[Object]:
+    def objects(
+        values: Mapping[str, Any] | None = None, *, file: str = "", release: str = "shop"
+    ) -> list[Object]:
         key = json.dumps([values, file, release], sort_keys=True)
         if key not in known:
             ended = template(values, file=file, release=release)
@@ -95,7 +111,10 @@ def containers(objects: list[Object]) -> list[tuple[str, Object]]:
     found = []
     for owner, pod in pods(objects):
         spec = pod["spec"]
-        found += [(f"{owner}: {one['name']}", one) for one in spec.get("initContainers", []) + spec["containers"]]
+        found += [
+            (f"{owner}: {one['name']}", one)
+            for one in spec.get("initContainers", []) + spec["containers"]
+        ]
     return found
 
 

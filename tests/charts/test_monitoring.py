@@ -18,7 +18,11 @@ from trainers.training.state import ROUND_STAGES, SFT_STAGES
 
 OPS = ROOT / "ops"
 BOARDS = sorted((OPS / "dashboards").glob("*.json"))
-RULES = [rule for group in yaml.safe_load((OPS / "alerts/cogr.yaml").read_text())["groups"] for rule in group["rules"]]
+RULES = [
+    rule
+    for group in yaml.safe_load((OPS / "alerts/cogr.yaml").read_text())["groups"]
+    for rule in group["rules"]
+]
 
 
 def exposed() -> set[str]:
@@ -26,13 +30,19 @@ def exposed() -> set[str]:
     names = set()
     for registry in (Metrics().registry, REGISTRY):
         for family in registry.collect():
-            endings = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"]}.get(family.type, [""])
+            endings = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"]}.get(
+                family.type, [""]
+            )
             names |= {family.name + ending for ending in endings}
     return names
 
 
 def expressions(board: Path) -> list[str]:
-    return [target["expr"] for panel in json.loads(board.read_text())["panels"] for target in panel["targets"]]
+    return [
+        target["expr"]
+        for panel in json.loads(board.read_text())["panels"]
+        for target in panel["targets"]
+    ]
 
 
 def named_metrics() -> set[str]:
@@ -42,7 +52,8 @@ def named_metrics() -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "expression", [rule["expr"] for rule in RULES] + [e for board in BOARDS for e in expressions(board)]
+    "expression",
+    [rule["expr"] for rule in RULES] + [e for board in BOARDS for e in expressions(board)],
 )
 def test_every_metric_is_one_that_is_exposed(expression: str) -> None:
     named = set(re.findall(r"\bcogr_\w+", expression))
@@ -61,18 +72,25 @@ def test_every_alert_has_a_firing_and_a_quiet_case() -> None:
     cases = yaml.safe_load((OPS / "alerts/cogr.test.yaml").read_text())["tests"]
     quiet = {case["alertname"] for test in cases for case in test.get("alert_rule_test", [])}
     firing = set(
-        re.findall(r'alertname="(\w+)"', json.dumps([t.get("promql_expr_test", []) for t in cases]).replace("\\", ""))
+        re.findall(
+            r'alertname="(\w+)"',
+            json.dumps([t.get("promql_expr_test", []) for t in cases]).replace("\\", ""),
+        )
     )
     assert quiet == firing == {rule["alert"] for rule in RULES}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arguments", [["check", "rules", "cogr.yaml"], ["test", "rules", "cogr.test.yaml"]])
+@pytest.mark.parametrize(
+    "arguments", [["check", "rules", "cogr.yaml"], ["test", "rules", "cogr.test.yaml"]]
+)
 def test_prometheus_agrees(arguments: list[str]) -> None:
     program = shutil.which("promtool")
     if program is None:
         pytest.skip("NO PROMTOOL: apt-get install prometheus")
-    ended = subprocess.run([program, *arguments], cwd=OPS / "alerts", capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [program, *arguments], cwd=OPS / "alerts", capture_output=True, text=True, check=False
+    )
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 

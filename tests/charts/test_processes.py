@@ -15,8 +15,8 @@ from typing import Any
 import httpx
 import pytest
 
-from cogr.fleet_settings import RedisSettings
 from cogr.settings import OpenSearchSettings
+from cogr.settings.fleet import RedisSettings
 from cogr.store import Store
 from indexers.fleet.status import Overview, overview
 from ops.servers.instances import free_port
@@ -24,12 +24,18 @@ from ops.servers.valkey import Wanted, start, stop
 from tests.charts.conftest import Render, merged
 from tests.charts.pods import BY_SIGTERM, Machine, Started, containers_of
 from tests.charts.test_monitoring import named_metrics
-from tests.indexers.fake_endpoint import FakeEndpoint, Misbehave
-from tests.indexers.fleet_worlds import write_shop
+from tests.indexers.fleet.fleet_worlds import write_shop
+from tests.indexers.generators.fake_endpoint import FakeEndpoint, Misbehave
 from tests.trainers import shop
 
 pytestmark = pytest.mark.slow
-QUICK = {"heartbeat_seconds": 1, "lost_seconds": 30, "lease_seconds": 30, "poll_seconds": 0.2, "first_items": 64}
+QUICK = {
+    "heartbeat_seconds": 1,
+    "lost_seconds": 30,
+    "lease_seconds": 30,
+    "poll_seconds": 0.2,
+    "first_items": 64,
+}
 ITEMS = 100
 AT_ONCE = 4
 UNANSWERABLE = "unanswerable"
@@ -65,7 +71,9 @@ def scraped(port: int) -> set[str]:
     return set(re.findall(r"^(cogr_\w+)", text, re.MULTILINE))
 
 
-def test_the_expander_answers_its_probes_and_the_test_hook_and_ends(render: Render, tmp_path: Path) -> None:
+def test_the_expander_answers_its_probes_and_the_test_hook_and_ends(
+    render: Render, tmp_path: Path
+) -> None:
     machine = Machine(tmp_path, render({**values_in(tmp_path), "worker": {"enabled": False}}))
     (container,) = containers_of(machine.objects, "Deployment", "-expander")
     (hook,) = containers_of(machine.objects, "Pod", "-test-expand")
@@ -73,7 +81,9 @@ def test_the_expander_answers_its_probes_and_the_test_hook_and_ends(render: Rend
         for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
             expander.until(lambda probe=probe: expander.probed(probe))  # type: ignore[misc]
         code, _, query = hook["args"][1:]
-        said = machine.finished({**hook, "args": ["-c", code, f"http://127.0.0.1:{port_of(expander)}/expand", query]})
+        said = machine.finished(
+            {**hook, "args": ["-c", code, f"http://127.0.0.1:{port_of(expander)}/expand", query]}
+        )
         assert json.loads(said)["keywords"] == [query]
         expander.terminate()
         # Uvicorn hands the signal on when it has closed down.
@@ -101,7 +111,12 @@ class Release:
     """A shop with its workers, jobs and expander, and an endpoint that demands the key of the Secret."""
 
     def __init__(
-        self, folder: Path, render: Render, redis: RedisSettings, opensearch: OpenSearchSettings, url: str
+        self,
+        folder: Path,
+        render: Render,
+        redis: RedisSettings,
+        opensearch: OpenSearchSettings,
+        url: str,
     ) -> None:
         prefix = f"chart-{uuid.uuid4().hex[:8]}"
         write_shop(folder, ITEMS)
@@ -112,13 +127,19 @@ class Release:
             folder,
             redis={"url": str(redis.url), "prefix": prefix},
             opensearch={"url": opensearch.url, "prefix": prefix},
-            generator={"name": "openai", "model": "shop", "openai": {"base_url": url, "concurrency": AT_ONCE}},
+            generator={
+                "name": "openai",
+                "model": "shop",
+                "openai": {"base_url": url, "concurrency": AT_ONCE},
+            },
             serving={"port": free_port(), "live": "openai", "deadline": 5},
             fleet=QUICK,
             rebuild={"flush_answers": 8, "flush_seconds": 0.5},
         )
         values |= {
-            "secretSettings": {"generator.openai.api_key": {"name": "credentials", "key": "endpoint"}},
+            "secretSettings": {
+                "generator.openai.api_key": {"name": "credentials", "key": "endpoint"}
+            },
             "worker": {"sides": ["item"]},
             "rebuild": {"item": {"enabled": True}, "query": {"enabled": True, "workers": "local"}},
             "update": {"item": {"enabled": True}},
@@ -143,7 +164,12 @@ class Release:
 
     def see_end_of(self, job: Started) -> None:
         job.until(lambda: "last scrape" in job.log.read_text())
-        port = int(job.log.read_text().partition("Metrics: ")[2].partition("/metrics")[0].rpartition(":")[2])
+        port = int(
+            job.log.read_text()
+            .partition("Metrics: ")[2]
+            .partition("/metrics")[0]
+            .rpartition(":")[2]
+        )
         self.saw(scraped(port))
         job.terminate()
         assert job.end(60) == 0, job.log.read_text()
@@ -193,7 +219,13 @@ def rebuild_on_workers_that_drain(release: Release) -> None:
             assert (run := release.run())
             assert (run.done, run.set_aside) == (0, {})
             with release.machine.running(container) as second:
-                second.until(lambda: release.saw(scraped(port_of(second))) and (run := release.run()) and run.done)
+                second.until(
+                    lambda: (
+                        release.saw(scraped(port_of(second)))
+                        and (run := release.run())
+                        and run.done
+                    )
+                )
                 release.saw(scraped(port_of(second)))
                 release.see_end_of(rebuild)
                 release.saw(scraped(port_of(second)))
@@ -205,10 +237,14 @@ def watch_the_expander(release: Release) -> None:
     with release.machine.running(container) as expander:
         expander.until(lambda: expander.probed("readinessProbe"))
         url = f"http://127.0.0.1:{port_of(expander)}/expand"
-        expander.until(lambda: httpx.post(url, json={"query": "word1"}, timeout=30).json()["source"] == "index")
+        expander.until(
+            lambda: httpx.post(url, json={"query": "word1"}, timeout=30).json()["source"] == "index"
+        )
         assert httpx.post(url, json={"query": "an unknown chair"}, timeout=30).json()["keywords"]
         assert httpx.post(url, json={"queries": 1}, timeout=30).status_code == 422
-        assert httpx.post(url, json={"query": UNANSWERABLE}, timeout=30).json()["keywords"] == [UNANSWERABLE]
+        assert httpx.post(url, json={"query": UNANSWERABLE}, timeout=30).json()["keywords"] == [
+            UNANSWERABLE
+        ]
         expander.until(lambda: fails_of_the_model(release, expander, url))
 
 

@@ -45,25 +45,32 @@ def test_the_readme_is_what_the_values_say() -> None:
     rows = {key: json.loads(default) for key, _, default, _ in found}
     values = flat(yaml.safe_load(text))
     assert {key: values.get(key) for key in rows} == rows, "run make chart-readme"
-    assert {key: TYPES[type(values[key])] for key in rows} == {key: kind for key, kind, _, _ in found}
+    assert {key: TYPES[type(values[key])] for key in rows} == {
+        key: kind for key, kind, _, _ in found
+    }
     inner = {key for key, value in values.items() if isinstance(value, dict) and value}
     described = {key for key in values if any(key.startswith(f"{row}.") for row in rows)}
     assert values.keys() - inner - described <= rows.keys(), "run make chart-readme"
     comments = re.findall(r"^ *# -- (.*(?:\n *# .*)*)", text, re.MULTILINE)
     wanted = [re.sub(r"\n *# ", " ", comment) for comment in comments]
-    assert sorted(wanted) == sorted(told.strip().replace("\\|", "|") for *_, told in found if told.strip()), (
-        "run make chart-readme"
-    )
+    assert sorted(wanted) == sorted(
+        told.strip().replace("\\|", "|") for *_, told in found if told.strip()
+    ), "run make chart-readme"
 
 
 def test_the_readme_has_the_versions_of_the_chart() -> None:
-    page, chart = (CHART / "README.md").read_text("utf-8"), yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8"))
+    page, chart = (
+        (CHART / "README.md").read_text("utf-8"),
+        yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8")),
+    )
     said = (
         f"![Version: {chart['version']}]",
         f"![AppVersion: {chart['appVersion']}]",
         f"Kubernetes: `{chart['kubeVersion']}`",
     )
-    assert [part for part in (*said, chart["description"]) if part not in page] == [], "run make chart-readme"
+    assert [part for part in (*said, chart["description"]) if part not in page] == [], (
+        "run make chart-readme"
+    )
 
 
 def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -81,7 +88,9 @@ def leaves(table: dict[str, Any], prefix: str = "") -> Iterator[str]:
     for name, value in table["properties"].items():
         reference = value.get("$ref")
         if reference:
-            yield from leaves(SCHEMA["$defs"][reference.removeprefix("#/$defs/")], f"{prefix}{name}.")
+            yield from leaves(
+                SCHEMA["$defs"][reference.removeprefix("#/$defs/")], f"{prefix}{name}."
+            )
         else:
             yield prefix + name
 

@@ -29,7 +29,12 @@ GPU = {"worker": {"resources": {"limits": {"nvidia.com/gpu": 1}}}}
 SECRETS = {
     "secretSettings": {
         name: {"name": "credentials", "key": name.rpartition(".")[2]}
-        for name in ("redis.password", "opensearch.password", "serving.token", "generator.openai.api_key")
+        for name in (
+            "redis.password",
+            "opensearch.password",
+            "serving.token",
+            "generator.openai.api_key",
+        )
     }
 }
 ALL = merged(
@@ -37,12 +42,29 @@ ALL = merged(
     SECRETS,
     {"worker": {"sides": ["item"], "keda": {"enabled": True}, "sharedMemory": "1Gi"}},
     {"rebuild": {side: {"enabled": True} for side in ("item", "query")}},
-    {"update": {"item": {"enabled": True}, "query": {"enabled": True, "sinceDays": 0, "idsFile": "/data/new.txt"}}},
-    {"training": {"enabled": True, "publish": True}, "vllm": {"enabled": True, "model": "m"}, "test": {"search": True}},
-    {"data": {"existingClaim": "data"}, "certificates": {"secretName": "ca"}, "preflight": {"enabled": True}},
+    {
+        "update": {
+            "item": {"enabled": True},
+            "query": {"enabled": True, "sinceDays": 0, "idsFile": "/data/new.txt"},
+        }
+    },
+    {
+        "training": {"enabled": True, "publish": True},
+        "vllm": {"enabled": True, "model": "m"},
+        "test": {"search": True},
+    },
+    {
+        "data": {"existingClaim": "data"},
+        "certificates": {"secretName": "ca"},
+        "preflight": {"enabled": True},
+    },
     {"expander": {"hpa": {"enabled": True}, "ingress": {"enabled": True, "hosts": ["a.example"]}}},
     {"expander": {"route": {"enabled": True, "parentRefs": [{"name": "gw"}]}}},
-    {"monitoring": {name: {"enabled": True} for name in ("serviceMonitor", "prometheusRule", "dashboards")}},
+    {
+        "monitoring": {
+            name: {"enabled": True} for name in ("serviceMonitor", "prometheusRule", "dashboards")
+        }
+    },
 )
 CASES = [*FILES, "ALL"]
 pytestmark = pytest.mark.slow
@@ -61,7 +83,9 @@ def settings_of(objects: list[Object], folder: Path) -> Settings:
     return load_settings(folder / "cogr.toml")
 
 
-def test_the_configuration_loads_and_says_what_the_values_say(objects: list[Object], tmp_path: Path) -> None:
+def test_the_configuration_loads_and_says_what_the_values_say(
+    objects: list[Object], tmp_path: Path
+) -> None:
     settings = settings_of(objects, tmp_path)
     assert settings.serving.host == "0.0.0.0"
     assert settings.store.startswith(("/var/lib/cogr", "s3://"))
@@ -135,7 +159,9 @@ def test_a_wrong_flag_would_be_noticed() -> None:
 
 
 def test_updates_say_since_when(render: Render, tmp_path: Path) -> None:
-    jobs = {name: container for name, container in containers(render(ALL)) if name.endswith(": update")}
+    jobs = {
+        name: container for name, container in containers(render(ALL)) if name.endswith(": update")
+    }
     item = parse(line_of(jobs["CronJob shop-cogr-update-item: update"], tmp_path))
     query = parse(line_of(jobs["CronJob shop-cogr-update-query: update"], tmp_path))
     assert len(str(item["since"])) == len("2026-01-31")
@@ -156,7 +182,10 @@ def test_secrets_are_references_and_go_where_they_are_read(render: Render) -> No
         references = [v for v in container["env"] if "secretKeyRef" in v.get("valueFrom", {})]
         secret[name] = {variable["name"] for variable in references}
         assert all(v["valueFrom"]["secretKeyRef"]["name"] == "credentials" for v in references)
-    assert secret["Deployment shop-cogr-worker: worker"] == {"COGR_REDIS__PASSWORD", "COGR_GENERATOR__OPENAI__API_KEY"}
+    assert secret["Deployment shop-cogr-worker: worker"] == {
+        "COGR_REDIS__PASSWORD",
+        "COGR_GENERATOR__OPENAI__API_KEY",
+    }
     assert "COGR_SERVING__TOKEN" in secret["Deployment shop-cogr-expander: expander"]
     assert secret["Deployment shop-cogr-vllm: vllm"] == {"VLLM_API_KEY"}
     rounds = next(value for name, value in secret.items() if name.endswith(": round"))
@@ -168,18 +197,27 @@ def test_every_secret_is_waited_for(objects: list[Object]) -> None:
     # What is optional would be left out, and the container start without it.
     for name, container in containers(objects):
         assert all(
-            "optional" not in reference for v in container["env"] for reference in v.get("valueFrom", {}).values()
+            "optional" not in reference
+            for v in container["env"]
+            for reference in v.get("valueFrom", {}).values()
         ), name
     for name, pod in pods(objects):
-        assert all("optional" not in volume.get("secret", {}) for volume in pod["spec"]["volumes"]), name
+        assert all(
+            "optional" not in volume.get("secret", {}) for volume in pod["spec"]["volumes"]
+        ), name
 
 
 def test_a_container_without_its_secret_names_the_setting(
-    render: Render, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    render: Render,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     settings_of(render(file="values-production.yaml"), tmp_path)
     sets = ("--set", "serving.port=0", "--set", f"store={tmp_path}")
-    ended = run_here(main, monkeypatch, capsys, "cogr-ops", "serve", "-c", tmp_path / "cogr.toml", *sets)
+    ended = run_here(
+        main, monkeypatch, capsys, "cogr-ops", "serve", "-c", tmp_path / "cogr.toml", *sets
+    )
     assert ended.status == 2
     assert "opensearch.password" in ended.sentence
 
@@ -229,18 +267,30 @@ def test_the_autoscaler_watches_the_queue_that_the_broker_has(
     render: Render, tmp_path: Path, generator: dict[str, Any]
 ) -> None:
     values = {"settings": {**URLS, "generator": generator}, "worker": {"keda": {"enabled": True}}}
-    values["settings"]["redis"] = {"url": "rediss://broker:6380/3", "username": "user", "prefix": "shop"}
+    values["settings"]["redis"] = {
+        "url": "rediss://broker:6380/3",
+        "username": "user",
+        "prefix": "shop",
+    }
     objects = render(merged(values, GPU))
     settings = settings_of(objects, tmp_path)
-    triggers = [trigger["metadata"] for trigger in one(objects, "ScaledObject", "-worker")["spec"]["triggers"]]
+    triggers = [
+        trigger["metadata"]
+        for trigger in one(objects, "ScaledObject", "-worker")["spec"]["triggers"]
+    ]
     expected = [f"shop:{queue_of(side, settings.generator.of(side))}" for side in ("item", "query")]  # type: ignore[arg-type]
     assert [trigger["listName"] for trigger in triggers] == expected
-    assert {(t["address"], t["databaseIndex"], t["enableTLS"]) for t in triggers} == {("broker:6380", "3", "true")}
+    assert {(t["address"], t["databaseIndex"], t["enableTLS"]) for t in triggers} == {
+        ("broker:6380", "3", "true")
+    }
 
 
 def test_sentinels_are_watched_as_sentinels(render: Render) -> None:
     redis = {"url": "sentinel://a:26379;sentinel://b:26379", "sentinel_master": "main"}
-    values = {"settings": {"redis": redis, "generator": {"name": "extractive"}}, "worker": {"keda": {"enabled": True}}}
+    values = {
+        "settings": {"redis": redis, "generator": {"name": "extractive"}},
+        "worker": {"keda": {"enabled": True}},
+    }
     trigger = one(render(values), "ScaledObject", "-worker")["spec"]["triggers"][0]
     assert trigger["type"] == "redis-sentinel"
     assert trigger["metadata"]["addresses"] == "a:26379,b:26379"
@@ -251,11 +301,18 @@ def test_who_scales_decides_the_replicas(render: Render) -> None:
     assert fixed["spec"]["replicas"] == 1
     scaled = render({"settings": URLS, "worker": {"hpa": {"enabled": True}}})
     assert "replicas" not in one(scaled, "Deployment", "-worker")["spec"]
-    assert one(scaled, "HorizontalPodAutoscaler", "-worker")["spec"]["scaleTargetRef"]["name"] == "shop-cogr-worker"
+    assert (
+        one(scaled, "HorizontalPodAutoscaler", "-worker")["spec"]["scaleTargetRef"]["name"]
+        == "shop-cogr-worker"
+    )
     by_queue = render(ALL)
     assert "replicas" not in one(by_queue, "Deployment", "-worker")["spec"]
     assert one(by_queue, "ScaledObject", "-worker")["spec"]["minReplicaCount"] == 0
-    assert [o for o in by_queue if o["kind"] == "HorizontalPodAutoscaler" and "worker" in o["metadata"]["name"]] == []
+    assert [
+        o
+        for o in by_queue
+        if o["kind"] == "HorizontalPodAutoscaler" and "worker" in o["metadata"]["name"]
+    ] == []
 
 
 def test_every_pod_is_restricted(objects: list[Object]) -> None:
@@ -283,21 +340,38 @@ def test_every_mount_has_its_volume(objects: list[Object]) -> None:
     for name, pod in pods(objects):
         spec = pod["spec"]
         volumes = {volume["name"] for volume in spec["volumes"]}
-        mounted = {m["name"] for c in spec.get("initContainers", []) + spec["containers"] for m in c["volumeMounts"]}
+        mounted = {
+            m["name"]
+            for c in spec.get("initContainers", []) + spec["containers"]
+            for m in c["volumeMounts"]
+        }
         assert mounted == volumes, name
 
 
-def test_the_network_policy_lets_through_what_the_configuration_names(objects: list[Object], tmp_path: Path) -> None:
+def test_the_network_policy_lets_through_what_the_configuration_names(
+    objects: list[Object], tmp_path: Path
+) -> None:
     settings = settings_of(objects, tmp_path)
-    policy = next(o for o in objects if o["kind"] == "NetworkPolicy" and "Egress" in o["spec"]["policyTypes"])
+    policy = next(
+        o for o in objects if o["kind"] == "NetworkPolicy" and "Egress" in o["spec"]["policyTypes"]
+    )
     ports = {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]}
     urls = [settings.opensearch.url, settings.redis.url, settings.generator.openai.base_url]
     assert {urlsplit(url).port for url in urls if url} | {53} <= ports
-    assert policy["spec"]["podSelector"]["matchLabels"].items() <= pods(objects)[0][1]["metadata"]["labels"].items()
+    assert (
+        policy["spec"]["podSelector"]["matchLabels"].items()
+        <= pods(objects)[0][1]["metadata"]["labels"].items()
+    )
 
 
 CANARY = "canary"
-INJECTED = [f"x\n{CANARY}: true", f"x}}, {CANARY}: {{a: b", f'x", {CANARY}: "x', f"x\n---\n{CANARY}: true", "x: y #"]
+INJECTED = [
+    f"x\n{CANARY}: true",
+    f"x}}, {CANARY}: {{a: b",
+    f'x", {CANARY}: "x',
+    f"x\n---\n{CANARY}: true",
+    "x: y #",
+]
 # What the templates themselves read; the schema alone keeps it whole.
 READ = {
     "settings.opensearch.url", "settings.redis.url", "settings.generator.openai.base_url", "settings.generator.name",
@@ -309,7 +383,9 @@ READ = {
 def injected(values: Any, text: str, path: str = "") -> Any:
     """The same values with a text in the place of each text."""
     if isinstance(values, dict):
-        return {key: injected(inner, text, f"{path}.{key}".lstrip(".")) for key, inner in values.items()}
+        return {
+            key: injected(inner, text, f"{path}.{key}".lstrip(".")) for key, inner in values.items()
+        }
     if isinstance(values, list):
         return [injected(inner, text, path) for inner in values]
     if not isinstance(values, str) or path in READ:
@@ -347,16 +423,22 @@ LINES = ("store", "line\nbreak")
 
 @pytest.mark.parametrize("password", ["plain", "a/b", "a#b", "a@b", "a?b", "%40", "line\nbreak"])
 @pytest.mark.parametrize(
-    "setting", ["opensearch.url", "redis.url", "generator.openai.base_url", "traces.endpoint", "store"]
+    "setting",
+    ["opensearch.url", "redis.url", "generator.openai.base_url", "traces.endpoint", "store"],
 )
-def test_a_url_with_a_password_is_refused_and_not_repeated(template: Helm, setting: str, password: str) -> None:
+def test_a_url_with_a_password_is_refused_and_not_repeated(
+    template: Helm, setting: str, password: str
+) -> None:
     *tables, name = setting.split(".")
     more: dict[str, Any] = {name: f"https://user:{password}@host:1/x"}
     for table in reversed(tables):
         more = {table: more}
     ended = template({"settings": merged(URLS, more)})
     assert ended.returncode != 0
-    assert f"settings.{setting} has a user or a password in its URL" in ended.stderr or (setting, password) == LINES
+    assert (
+        f"settings.{setting} has a user or a password in its URL" in ended.stderr
+        or (setting, password) == LINES
+    )
     assert password not in ended.stderr
 
 
@@ -368,7 +450,8 @@ def test_every_empty_folder_is_bounded(objects: list[Object]) -> None:
 
 def test_two_releases_share_a_namespace(render: Render) -> None:
     first, second = (
-        {(o["kind"], o["metadata"]["name"]) for o in render(ALL, release=release)} for release in ("one", "two")
+        {(o["kind"], o["metadata"]["name"]) for o in render(ALL, release=release)}
+        for release in ("one", "two")
     )
     assert first & second == set()
     services = [render(ALL, release=release) for release in ("one", "two")]
@@ -378,7 +461,11 @@ def test_two_releases_share_a_namespace(render: Render) -> None:
 
 def test_another_round_image_or_setting_is_another_job(render: Render) -> None:
     def name_of(*more: dict[str, Any]) -> str:
-        jobs = [o for o in render(merged(ALL, *more)) if o["kind"] == "Job" and "-round-" in o["metadata"]["name"]]
+        jobs = [
+            o
+            for o in render(merged(ALL, *more))
+            if o["kind"] == "Job" and "-round-" in o["metadata"]["name"]
+        ]
         assert len(jobs) == 1
         return str(jobs[0]["metadata"]["name"])
 
@@ -395,9 +482,9 @@ def test_another_round_image_or_setting_is_another_job(render: Render) -> None:
 
 def test_a_changed_configuration_starts_new_pods(render: Render) -> None:
     sums = {
-        one(render(merged(ALL, more)), "Deployment", "-worker")["spec"]["template"]["metadata"]["annotations"][
-            "checksum/config"
-        ]
+        one(render(merged(ALL, more)), "Deployment", "-worker")["spec"]["template"]["metadata"][
+            "annotations"
+        ]["checksum/config"]
         for more in ({}, {"settings": {"keywords": {"k_max": 20}}})
     }
     assert len(sums) == 2
@@ -447,8 +534,12 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("values", "sentence"), REFUSED, ids=[sentence[:40] for _, sentence in REFUSED])
-def test_what_can_not_work_is_refused(template: Helm, values: dict[str, Any], sentence: str) -> None:
+@pytest.mark.parametrize(
+    ("values", "sentence"), REFUSED, ids=[sentence[:40] for _, sentence in REFUSED]
+)
+def test_what_can_not_work_is_refused(
+    template: Helm, values: dict[str, Any], sentence: str
+) -> None:
     ended = template(values)
     assert ended.returncode != 0
     assert sentence in ended.stderr

@@ -14,7 +14,10 @@ from cogr.store import Store
 
 ROWS = st.dictionaries(
     st.sampled_from(["a", "b", "ba", "é", "z", "\uffff", "\U0001f6cb"]),
-    st.tuples(st.sampled_from(["sofa", "lamp", ""]), st.lists(st.sampled_from(["k1", "k2", "k3"]), unique=True)),
+    st.tuples(
+        st.sampled_from(["sofa", "lamp", ""]),
+        st.lists(st.sampled_from(["k1", "k2", "k3"]), unique=True),
+    ),
 )
 
 
@@ -24,9 +27,15 @@ def frozen(name: str, rows: dict[str, tuple[str, list[str]]], side: str = "item"
 
 
 @settings(deadline=None, max_examples=50)
-@given(before=ROWS, after=ROWS, batches=st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 3)))
+@given(
+    before=ROWS,
+    after=ROWS,
+    batches=st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 3)),
+)
 def test_differences_are_those_of_plain_dicts(
-    before: dict[str, tuple[str, list[str]]], after: dict[str, tuple[str, list[str]]], batches: tuple[int, int, int]
+    before: dict[str, tuple[str, list[str]]],
+    after: dict[str, tuple[str, list[str]]],
+    batches: tuple[int, int, int],
 ) -> None:
     """Whatever the sizes of batches are that they were written and are read in."""
     with pytest.MonkeyPatch.context() as patch:

@@ -15,7 +15,9 @@ from cogr.store import Store
 
 
 def type_of(*values: Any) -> FieldType:
-    return types_of(((f"i{n}", json.dumps({"f": value})) for n, value in enumerate(values)), ["f"])["f"]
+    return types_of(((f"i{n}", json.dumps({"f": value})) for n, value in enumerate(values)), ["f"])[
+        "f"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -40,14 +42,19 @@ def type_of(*values: Any) -> FieldType:
         ((20.0, "19"), "double"),
     ],
 )
-def test_a_field_has_the_first_type_that_every_value_fits(values: tuple[Any, ...], expected: FieldType) -> None:
+def test_a_field_has_the_first_type_that_every_value_fits(
+    values: tuple[Any, ...], expected: FieldType
+) -> None:
     assert type_of(*values) == expected
 
 
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ((9.5, "on request"), "The field f of item 'i1' is the text 'on request', but of item 'i0' the number 9.5; "),
+        (
+            (9.5, "on request"),
+            "The field f of item 'i1' is the text 'on request', but of item 'i0' the number 9.5; ",
+        ),
         ((1, True), "The field f of item 'i1' is true, but of item 'i0' the number 1; "),
         (("x", 1), "The field f of item 'i1' is the number 1, but of item 'i0' the text 'x'; "),
     ],
@@ -85,32 +92,49 @@ def test_values_get_their_types_own_form(type_: FieldType, value: Any, made: Any
         ("long", 1 << 63, "which is no whole number of 64 bits"),
         ("boolean", 1, "which is no true or false"),
         ("date", "31.1.2026", "which is no time such as 2026-01-31"),
-        ("keyword", "ü" * 20_000, "has 20,000 characters, but a text for filters has at most 32,766 bytes"),
+        (
+            "keyword",
+            "ü" * 20_000,
+            "has 20,000 characters, but a text for filters has at most 32,766 bytes",
+        ),
     ],
 )
-def test_what_does_not_fit_is_refused_with_item_and_field(type_: FieldType, value: Any, said: str) -> None:
-    with pytest.raises(DataError, match=f"The field f of item 'a' {said}|The field f of item 'a' .*{said}"):
+def test_what_does_not_fit_is_refused_with_item_and_field(
+    type_: FieldType, value: Any, said: str
+) -> None:
+    with pytest.raises(
+        DataError, match=f"The field f of item 'a' {said}|The field f of item 'a' .*{said}"
+    ):
         typed("a", json.dumps({"f": value}), {"f": type_})
 
 
 def test_types_that_are_said_are_taken() -> None:
     items = [("a", '{"zip":12345,"price":"9"}'), ("b", '{"zip":"01234"}')]
-    assert types_of(items, ["zip", "price"], {"zip": "keyword"}) == {"price": "long", "zip": "keyword"}
+    assert types_of(items, ["zip", "price"], {"zip": "keyword"}) == {
+        "price": "long",
+        "zip": "keyword",
+    }
     assert set(TYPES) == {"boolean", "long", "double", "date", "keyword"}
 
 
-@pytest.mark.parametrize("name", ["item_id", "keywords", "text", "_id", "a.b", "a,b", "a*", "", " a"])
+@pytest.mark.parametrize(
+    "name", ["item_id", "keywords", "text", "_id", "a.b", "a,b", "a*", "", " a"]
+)
 def test_names_that_an_index_can_not_have_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match="can't be the name of a field"):
         PublishSettings(fields=(name,))
 
 
-def test_a_type_of_a_field_that_is_not_published_is_refused(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_type_of_a_field_that_is_not_published_is_refused(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     given = 'publish.field_types={"price" = "double"}'
     with pytest.raises(SettingsError, match=r"names 'price', which is not in publish\.fields"):
         load_settings(None, [given], {"dataset": {"loader": "jsonl"}})
-    settings = load_settings(None, ['publish.fields=["price"]', given], {"dataset": {"loader": "jsonl"}})
+    settings = load_settings(
+        None, ['publish.fields=["price"]', given], {"dataset": {"loader": "jsonl"}}
+    )
     assert settings.publish.field_types == {"price": "double"}
 
 
@@ -126,7 +150,13 @@ def test_fields_are_part_of_what_a_snapshot_is(tmp_path: Any) -> None:
     assert len({bare.id, *(one.id for one in made)}) == 4
     assert bare.manifest.fields == {}
     # Pinned: a change of what is hashed is a new normaliser, or every pushed index is made anew.
-    assert bare.manifest.content_hash == "76f8d5790dd76625964d333c8bbc6358f39f9f8ee2b893917be3aded04bda550"
+    assert (
+        bare.manifest.content_hash
+        == "76f8d5790dd76625964d333c8bbc6358f39f9f8ee2b893917be3aded04bda550"
+    )
     opened = open_snapshot(store, made[0].id)
     assert list(opened.rows()) == priced
-    assert (opened.manifest.fields, next(opened.rows()).fields) == ({"price": "double"}, {"price": 9.5})
+    assert (opened.manifest.fields, next(opened.rows()).fields) == (
+        {"price": "double"},
+        {"price": 9.5},
+    )

@@ -250,7 +250,9 @@ def test_what_parse_wrote_it_reads_again(texts: list[str]) -> None:
     assert parse(", ".join(keywords)) == keywords
 
 
-@given(st.lists(st.text(st.characters(categories=["Ll", "Nd"]), min_size=1, max_size=12), max_size=12))
+@given(
+    st.lists(st.text(st.characters(categories=["Ll", "Nd"]), min_size=1, max_size=12), max_size=12)
+)
 def test_order_of_first_occurrence_is_kept(words: list[str]) -> None:
     assert parse(", ".join(words)) == tuple(dict.fromkeys(filter(None, map(normalise, words))))
 
@@ -275,7 +277,9 @@ _PIECES = (
 def fuzzed(rng: random.Random) -> str:
     """One completion as models or line noise write it."""
     if rng.random() < 0.3:
-        return rng.randbytes(rng.randrange(200)).decode("utf-8", rng.choice(("replace", "surrogateescape", "ignore")))
+        return rng.randbytes(rng.randrange(200)).decode(
+            "utf-8", rng.choice(("replace", "surrogateescape", "ignore"))
+        )
     if rng.random() < 0.1:
         return "".join(chr(rng.randrange(0x110000)) for _ in range(rng.randrange(40)))
     return "".join(rng.choices(_PIECES, k=rng.randrange(40)))

@@ -16,13 +16,19 @@ from cogr.metrics import full_set, judged_only, ranked, sweep_cutoff
 ITEMS = [f"i{number}" for number in range(12)]
 QUERIES = [f"q{number}" for number in range(5)]
 runs = st.dictionaries(st.sampled_from(QUERIES), st.lists(st.sampled_from(ITEMS), unique=True))
-labels = st.dictionaries(st.sampled_from(QUERIES), st.frozensets(st.sampled_from(ITEMS)), min_size=1)
+labels = st.dictionaries(
+    st.sampled_from(QUERIES), st.frozensets(st.sampled_from(ITEMS)), min_size=1
+)
 
 
 def prf(found: set[str], wanted: frozenset[str]) -> tuple[float, float, float]:
     precision = len(found & wanted) / len(found) if found else 0.0
     recall = len(found & wanted) / len(wanted) if wanted else 0.0
-    return precision, recall, 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+    return (
+        precision,
+        recall,
+        2 * precision * recall / (precision + recall) if precision + recall else 0.0,
+    )
 
 
 @given(runs, labels)
@@ -41,7 +47,9 @@ def test_full_set(run: dict[str, list[str]], relevant: dict[str, frozenset[str]]
 
 @settings(max_examples=40, deadline=None)
 @given(runs, labels)
-def test_ranked_equals_the_definitions(run: dict[str, list[str]], relevant: dict[str, frozenset[str]]) -> None:
+def test_ranked_equals_the_definitions(
+    run: dict[str, list[str]], relevant: dict[str, frozenset[str]]
+) -> None:
     figures = ranked(run, relevant, cutoffs=(3, 10))
     assert figures.queries == tuple(relevant)
     for query, wanted in relevant.items():
@@ -52,7 +60,9 @@ def test_ranked_equals_the_definitions(run: dict[str, list[str]], relevant: dict
             gained = sum(gain / math.log2(rank + 2) for rank, gain in enumerate(gains))
             reciprocal = 1 / (gains.index(True) + 1) if True in gains else 0.0
             found = figures.of(query)
-            assert (found[f"P@{k}"], found[f"R@{k}"], found[f"F1@{k}"]) == pytest.approx(prf(set(cut), wanted))
+            assert (found[f"P@{k}"], found[f"R@{k}"], found[f"F1@{k}"]) == pytest.approx(
+                prf(set(cut), wanted)
+            )
             assert found[f"MRR@{k}"] == pytest.approx(reciprocal)
             assert found[f"nDCG@{k}"] == pytest.approx(gained / ideal if ideal else 0.0)
 
@@ -72,12 +82,16 @@ def test_long_rankings_keep_their_order() -> None:
 
 def test_graded_ndcg() -> None:
     grades = {"q": {"a": 3.0, "b": 1.0, "c": 0.0}}
-    found = ranked({"q": ["b", "a"]}, {"q": ["a", "b"]}, cutoffs=[10], grades=grades).means["nDCG@10"]
+    found = ranked({"q": ["b", "a"]}, {"q": ["a", "b"]}, cutoffs=[10], grades=grades).means[
+        "nDCG@10"
+    ]
     assert found == pytest.approx((1 + 3 / math.log2(3)) / (3 + 1 / math.log2(3)))
 
 
 quarters = st.dictionaries(
-    st.sampled_from(QUERIES), st.dictionaries(st.sampled_from(ITEMS), st.integers(-2, 12)), min_size=1
+    st.sampled_from(QUERIES),
+    st.dictionaries(st.sampled_from(ITEMS), st.integers(-2, 12)),
+    min_size=1,
 )
 
 
@@ -89,17 +103,32 @@ def test_ndcg_of_fractional_grades_is_ir_measures_of_their_multiples(
     import ir_measures
     from ir_measures import nDCG
 
-    relevant = {query: frozenset(id_ for id_, grade in grades.items() if grade > 4) for query, grades in judged.items()}
-    fractions = {query: {id_: grade / 4 for id_, grade in grades.items()} for query, grades in judged.items()}
-    scored = {query: {id_: float(-rank) for rank, id_ in enumerate(ids)} for query, ids in run.items() if ids}
+    relevant = {
+        query: frozenset(id_ for id_, grade in grades.items() if grade > 4)
+        for query, grades in judged.items()
+    }
+    fractions = {
+        query: {id_: grade / 4 for id_, grade in grades.items()} for query, grades in judged.items()
+    }
+    scored = {
+        query: {id_: float(-rank) for rank, id_ in enumerate(ids)}
+        for query, ids in run.items()
+        if ids
+    }
     for k in (3, 10):
         expected = dict.fromkeys(judged, 0.0)
         # pytrec_eval dies of grades below 0; for nDCG they are 0.
-        qrels = {query: {id_: max(0, g) for id_, g in grades.items()} for query, grades in judged.items() if grades}
+        qrels = {
+            query: {id_: max(0, g) for id_, g in grades.items()}
+            for query, grades in judged.items()
+            if grades
+        }
         for row in ir_measures.iter_calc([nDCG @ k], qrels, scored) if qrels and scored else ():
             expected[row.query_id] = row.value
         found = ranked(run, relevant, cutoffs=[k], grades=fractions)
-        assert [found.of(query)[f"nDCG@{k}"] for query in judged] == pytest.approx(list(expected.values()))
+        assert [found.of(query)[f"nDCG@{k}"] for query in judged] == pytest.approx(
+            list(expected.values())
+        )
 
 
 def test_missing_queries_count_as_zero() -> None:
@@ -130,7 +159,9 @@ def test_judged_only() -> None:
 
 
 @given(runs.filter(lambda run: any(run.values())), labels)
-def test_sweep_equals_trying_every_cutoff(run: dict[str, list[str]], relevant: dict[str, frozenset[str]]) -> None:
+def test_sweep_equals_trying_every_cutoff(
+    run: dict[str, list[str]], relevant: dict[str, frozenset[str]]
+) -> None:
     longest = max(len(run.get(query, ())) for query in relevant)
     if not longest:
         with pytest.raises(DataError, match="no query has a ranking"):

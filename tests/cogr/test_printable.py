@@ -22,7 +22,10 @@ def nothing_learned(monkeypatch: pytest.MonkeyPatch) -> None:
         ("at https://u:pw@host:9200 (listing)", "at https://...@host:9200 (listing)"),
         ("http://u:p/w@host", "http://...@host"),
         ("http://u:p#w?x@y@host/v1", "http://...@host/v1"),
-        ("http://a:1,http://u:p,w@b:2;sentinel://:q@c", "http://a:1,http://...@b:2;sentinel://...@c"),
+        (
+            "http://a:1,http://u:p,w@b:2;sentinel://:q@c",
+            "http://a:1,http://...@b:2;sentinel://...@c",
+        ),
         ("https://host/v1?api_key=abc&x=1#top", "https://host/v1?api_key=...&x=1#top"),
         ("write to me@example.com", "write to me@example.com"),
     ],
@@ -57,13 +60,16 @@ def test_short_secrets_are_not_looked_for() -> None:
 )
 def test_secrets_of_a_command_line_are_learned_well_formed_or_not(words: list[str]) -> None:
     learn_words(words)
-    assert masked("Got unexpected extra argument (canary-1)") == "Got unexpected extra argument (...)"
+    assert (
+        masked("Got unexpected extra argument (canary-1)") == "Got unexpected extra argument (...)"
+    )
 
 
 def test_every_error_of_the_tree_is_masked_whoever_quotes_it() -> None:
     learn("canary-1")
     assert (
-        str(ServiceError("The server says canary-1 at http://u:p/w@host.")) == "The server says ... at http://...@host."
+        str(ServiceError("The server says canary-1 at http://u:p/w@host."))
+        == "The server says ... at http://...@host."
     )
 
 

@@ -39,7 +39,10 @@ def test_the_papers_query_prompt() -> None:
 def test_the_papers_item_prompt() -> None:
     prompt = Prompter(ITEM_TEMPLATES["full"])(SOFA)
     assert prompt.messages == [
-        {"role": "system", "content": "You extract search keywords from item titles and descriptions."},
+        {
+            "role": "system",
+            "content": "You extract search keywords from item titles and descriptions.",
+        },
         {
             "role": "user",
             "content": "List keywords for lexical search matching. "
@@ -73,9 +76,17 @@ def test_what_no_tokenizer_takes_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("side", "user", "said"),
     [
-        ("item", "Write keywords.", r"lacks the placeholder \{item\}; add it to prompts\.item_user"),
+        (
+            "item",
+            "Write keywords.",
+            r"lacks the placeholder \{item\}; add it to prompts\.item_user",
+        ),
         ("query", "Write keywords.", r"lacks the placeholder \{query\}"),
-        ("query", "{query} {description}", r"has the placeholder \{description\}, which only the other side has"),
+        (
+            "query",
+            "{query} {description}",
+            r"has the placeholder \{description\}, which only the other side has",
+        ),
         ("item", "{item} {query}", r"has the placeholder \{query\}"),
     ],
 )
@@ -88,7 +99,9 @@ def test_hashes_tell_templates_apart() -> None:
     hashes = {template.hash for template in (*QUERY_TEMPLATES.values(), *ITEM_TEMPLATES.values())}
     assert len(hashes) == 5
     assert Template("item", "", "{item}").hash != Template("item", " ", "{item}").hash
-    assert QUERY_TEMPLATES["plain"].hash == Template("query", *_texts(QUERY_TEMPLATES["plain"])).hash
+    assert (
+        QUERY_TEMPLATES["plain"].hash == Template("query", *_texts(QUERY_TEMPLATES["plain"])).hash
+    )
 
 
 def _texts(template: Template) -> tuple[str, str]:
@@ -116,7 +129,9 @@ def test_long_search_results_are_cut_and_say_so() -> None:
 def test_an_item_has_search_results_beside_its_description_each_with_its_budget() -> None:
     prompter = Prompter(ITEM_TEMPLATES["search"], 3, separator=", ")
     prompt = prompter(Item("1", "Sofa", "plush and warm"), ["couch", "settee", "divan"])
-    assert prompt.user.endswith("Item title: Sofa\nItem Description: plush and warm\nSearch results: couch, settee")
+    assert prompt.user.endswith(
+        "Item title: Sofa\nItem Description: plush and warm\nSearch results: couch, settee"
+    )
     assert prompt.cut
 
 
@@ -158,7 +173,9 @@ def test_a_cut_by_a_tokenizer() -> None:
     assert cut("one two three", 2) == "one two"
     assert cut("one two ", 2) == "one two "
     assert cut("one " * 100_000, 3) == "one one one"
-    assert Prompter(ITEM_TEMPLATES["full"], 2, cut)(SOFA).user.endswith("Item Description: Green, three")
+    assert Prompter(ITEM_TEMPLATES["full"], 2, cut)(SOFA).user.endswith(
+        "Item Description: Green, three"
+    )
 
 
 # chat templates -------------------------------------------------------------------------------------------------------
@@ -174,7 +191,11 @@ class Chat:
     def apply_chat_template(self, conversation: list[dict[str, str]], **kwargs: object) -> str:
         from jinja2 import TemplateError
 
-        assert kwargs == {"tokenize": False, "add_generation_prompt": True, "enable_thinking": False}
+        assert kwargs == {
+            "tokenize": False,
+            "add_generation_prompt": True,
+            "enable_thinking": False,
+        }
         if self.refuses_system and conversation[0]["role"] == "system":
             raise TemplateError("System role not supported")
         return "|".join(f"{message['role']}: {message['content']}" for message in conversation)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cogr.errors import DataError, SettingsError
-from cogr.mirror import Mirror
+from cogr.matching.mirror import Mirror
 from cogr.records import Query
 from cogr.rewards import (
     World,
@@ -46,7 +46,11 @@ class Plain:
     uncounted: dict[str, set[str]] = field(default_factory=dict)
 
     def retrieved(self, keywords: set[str]) -> set[str]:
-        return {item for item, words in self.items.items() if (words | {self.item_own[item]} - {""}) & keywords}
+        return {
+            item
+            for item, words in self.items.items()
+            if (words | {self.item_own[item]} - {""}) & keywords
+        }
 
     def f(self, found: set[str], wanted: set[str], mass: dict[str, float] | None) -> float:
         def weigh(ids: set[str]) -> float:
@@ -87,7 +91,11 @@ class Plain:
         if len(set(keywords)) > self.k_max:
             return 0.0
         words = set(keywords) | {self.item_own[item]} - {""}
-        found = {query for query in self.relevant if (self.queries[query] | {self.query_own[query]} - {""}) & words}
+        found = {
+            query
+            for query in self.relevant
+            if (self.queries[query] | {self.query_own[query]} - {""}) & words
+        }
         wanted = {query for query, items in self.relevant.items() if item in items}
         return self.f(found, wanted, self.query_weights)
 
@@ -95,9 +103,14 @@ class Plain:
         sets = {**self.queries, **self.uncounted}
         return World.of(
             Mirror.from_sets([*self.items], [*self.items.values()], [*self.item_own.values()]),
-            [Query(query, self.query_own[query], self.query_weights[query]) for query in self.relevant],
+            [
+                Query(query, self.query_own[query], self.query_weights[query])
+                for query in self.relevant
+            ],
             self.relevant,
-            query_mirror=Mirror.from_sets([*sets], [*sets.values()], [self.query_own.get(query, "") for query in sets]),
+            query_mirror=Mirror.from_sets(
+                [*sets], [*sets.values()], [self.query_own.get(query, "") for query in sets]
+            ),
             k_max=self.k_max,
             beta=self.beta,
             item_weights=self.item_weights,
@@ -159,12 +172,16 @@ def test_updates_equal_a_rebuild(plain: Plain, data: st.DataObject) -> None:
         assert close(world.reference.objective, plain.objective(), scale)
         for item in plain.items:
             candidate = data.draw(keyword_sets)
-            assert close(item_reward(world, item, candidate), plain.item_reward(item, candidate), scale)
+            assert close(
+                item_reward(world, item, candidate), plain.item_reward(item, candidate), scale
+            )
 
 
 def small_world(**how: object) -> World:
     """Three items, two queries that count and one that does not."""
-    items = Mirror.from_sets(["i1", "i2", "i3"], [["sofa"], ["couch"], ["lamp"]], ["red sofa", "", "lamp"])
+    items = Mirror.from_sets(
+        ["i1", "i2", "i3"], [["sofa"], ["couch"], ["lamp"]], ["red sofa", "", "lamp"]
+    )
     queries = Mirror.from_sets(
         ["q1", "q2", "held out"], [["sofa", "couch"], ["lamp"], ["lamp"]], ["divan", "light", ""]
     )
@@ -212,7 +229,10 @@ def test_many_affected_queries() -> None:
         item_own=dict.fromkeys(["i1", "i2", "i3"], ""),
         queries={id_: {"a" if at % 3 else "b", "c"} for at, id_ in enumerate(ids)},
         query_own=dict.fromkeys(ids, ""),
-        relevant={id_: {"i1", "i3"} if at % 2 else ({"i2"} if at % 5 else set()) for at, id_ in enumerate(ids)},
+        relevant={
+            id_: {"i1", "i3"} if at % 2 else ({"i2"} if at % 5 else set())
+            for at, id_ in enumerate(ids)
+        },
         query_weights={id_: 1 + at / 7 for at, id_ in enumerate(ids)},
         item_weights={"i1": 2.5, "i2": 1.0, "i3": 0.25},
         k_max=5,
@@ -221,16 +241,22 @@ def test_many_affected_queries() -> None:
     world = plain.world()
     for item in plain.items:
         for keywords in ([], ["a"], ["b"], ["c"], ["a", "b"]):
-            assert close(item_reward(world, item, keywords), plain.item_reward(item, keywords), 3000)
+            assert close(
+                item_reward(world, item, keywords), plain.item_reward(item, keywords), 3000
+            )
 
 
 def test_weights_whose_sum_is_no_number_raise() -> None:
     """Each is finite; a reward of such sums would be 0 or no number."""
     items = small_world().items
     huge = [Query("q1", "sofa", 1.2e308), Query("q2", "sofa", 1.2e308)]
-    with pytest.raises(DataError, match="weights of the queries add up to more than a number can hold"):
+    with pytest.raises(
+        DataError, match="weights of the queries add up to more than a number can hold"
+    ):
         World.of(items, huge, {})
-    with pytest.raises(DataError, match="weights of the items add up to more than a number can hold"):
+    with pytest.raises(
+        DataError, match="weights of the items add up to more than a number can hold"
+    ):
         World.of(items, [Query("q1", "sofa")], {}, item_weights=dict.fromkeys(items.ids, 1.2e308))
     with pytest.raises(SettingsError, match="beta above 0"):
         World.of(items, [Query("q1", "sofa")], {}, beta=1e200)
@@ -268,6 +294,13 @@ def test_load_reward(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "my_rewards", sys.modules[__name__])
     assert load_reward("my_rewards:precision_reward")(small_world(), "q1", ["sofa", "lamp"]) == 0.5
     assert load_reward("cogr.rewards:query_reward") is query_reward
-    for path in ("query_reward", "cogr.rewards", ":x", "no_such_module:x", "cogr.rewards:nothing", "cogr.rewards:_FEW"):
+    for path in (
+        "query_reward",
+        "cogr.rewards",
+        ":x",
+        "no_such_module:x",
+        "cogr.rewards:nothing",
+        "cogr.rewards:_FEW",
+    ):
         with pytest.raises(SettingsError, match=f"reward {path!r}"):
             load_reward(path)

@@ -11,12 +11,25 @@ from hypothesis import strategies as st
 
 from cogr import snapshots
 from cogr.errors import SnapshotError
-from cogr.snapshots import Provenance, Row, check_pair, list_snapshots, open_snapshot, write_snapshot
+from cogr.snapshots import (
+    Provenance,
+    Row,
+    check_pair,
+    list_snapshots,
+    open_snapshot,
+    write_snapshot,
+)
 from cogr.store import Store
 
-ROWS = [Row("a", "Velvet Sofa", ("sofa", "velvet")), Row("b", "", ()), Row("c", "沙发", ("couch", "沙发 绿色"))]
+ROWS = [
+    Row("a", "Velvet Sofa", ("sofa", "velvet")),
+    Row("b", "", ()),
+    Row("c", "沙发", ("couch", "沙发 绿色")),
+]
 words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
-row_lists = st.dictionaries(words, st.tuples(words, st.lists(words, unique=True, max_size=5)), max_size=8)
+row_lists = st.dictionaries(
+    words, st.tuples(words, st.lists(words, unique=True, max_size=5)), max_size=8
+)
 
 
 @pytest.fixture
@@ -25,26 +38,44 @@ def store(tmp_path: Path) -> Store:
 
 
 def test_written_rows_are_read_back_with_their_counts(store: Store) -> None:
-    snapshot = open_snapshot(store, write_snapshot(store, "item", ROWS, Provenance(k_max=5, round=2)).id)
+    snapshot = open_snapshot(
+        store, write_snapshot(store, "item", ROWS, Provenance(k_max=5, round=2)).id
+    )
     assert list(snapshot.rows()) == ROWS
     manifest = snapshot.manifest
-    assert (manifest.entities, manifest.keywords, manifest.vocabulary, manifest.empty) == (3, 4, 4, 1)
+    assert (manifest.entities, manifest.keywords, manifest.vocabulary, manifest.empty) == (
+        3,
+        4,
+        4,
+        1,
+    )
     assert manifest.id == f"item-r002-{manifest.content_hash[:12]}"
-    assert [batch["self"].to_pylist() for batch in snapshot.batches()] == [["velvet sofa", "", "沙发"]]
+    assert [batch["self"].to_pylist() for batch in snapshot.batches()] == [
+        ["velvet sofa", "", "沙发"]
+    ]
 
 
 def test_some_rows_alone_are_read_in_order(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshots, "_ROWS", 8)
-    rows = [Row(f"i{number:02}", f"text {number}", ("sofa", f"w{number}")[: number % 3]) for number in range(50)]
+    rows = [
+        Row(f"i{number:02}", f"text {number}", ("sofa", f"w{number}")[: number % 3])
+        for number in range(50)
+    ]
     snapshot = write_snapshot(store, "item", rows, Provenance())
     for numbers in ({31, 0, 49, 7, 8, 9}, {20}, set[int](), set(range(50))):
         assert list(snapshot.rows(numbers)) == [rows[number] for number in sorted(numbers)]
-    assert [batch["self"].to_pylist() for batch in snapshot.sample([9, 49]) if len(batch)] == [["text 9"], ["text 49"]]
+    assert [batch["self"].to_pylist() for batch in snapshot.sample([9, 49]) if len(batch)] == [
+        ["text 9"],
+        ["text 49"],
+    ]
 
 
 def test_a_memory_store_works_as_well() -> None:
     store = Store("memory://snapshots-test")
-    assert list(open_snapshot(store, write_snapshot(store, "query", ROWS, Provenance()).id).rows()) == ROWS
+    assert (
+        list(open_snapshot(store, write_snapshot(store, "query", ROWS, Provenance()).id).rows())
+        == ROWS
+    )
 
 
 @settings(max_examples=40, deadline=None)
@@ -109,7 +140,12 @@ def test_other_normalisers_never_meet(store: Store) -> None:
         open_snapshot(store, query.id)
 
 
-def test_the_vocabulary_is_counted_in_parts_too(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [Row(f"i{number:03}", "", (f"k{number % 7}", f"m{number % 11}", "all")) for number in range(100)]
+def test_the_vocabulary_is_counted_in_parts_too(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [
+        Row(f"i{number:03}", "", (f"k{number % 7}", f"m{number % 11}", "all"))
+        for number in range(100)
+    ]
     monkeypatch.setattr(snapshots._Distinct, "_AT_ONCE", 8)
     assert write_snapshot(store, "item", rows, Provenance()).manifest.vocabulary == 7 + 11 + 1

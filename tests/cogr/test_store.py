@@ -61,7 +61,9 @@ def test_what_another_process_did_is_seen_at_once(store: Store) -> None:
     assert store.list("a") == []
 
 
-def test_what_was_created_although_the_answer_was_lost_is_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_created_although_the_answer_was_lost_is_ours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A client that asks again after a lost answer is told that the file is there: it is the one who made it."""
     store = Store("memory://lost-answers")
     put = store.fs.pipe_file
@@ -76,12 +78,16 @@ def test_what_was_created_although_the_answer_was_lost_is_ours(monkeypatch: pyte
 
 
 @pytest.mark.slow
-def test_an_object_store_that_is_not_as_it_should_be_is_one_sentence(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_object_store_that_is_not_as_it_should_be_is_one_sentence(
+    s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(StorageError, match="no such bucket"):
         Store(f"{s3}-other").write("x", b"1")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     away = Store(s3)
-    away.fs = type(away.fs)(skip_instance_cache=True, config_kwargs={"retries": {"max_attempts": 0}})
+    away.fs = type(away.fs)(
+        skip_instance_cache=True, config_kwargs={"retries": {"max_attempts": 0}}
+    )
     away.fs.retries = 1
     with pytest.raises(ServiceError, match="can't be reached"):
         away.read("x")
@@ -155,13 +161,17 @@ def test_an_unknown_scheme_is_one_sentence() -> None:
         Store("nosuch://bucket")
 
 
-def test_a_sweep_removes_what_a_killed_process_left_and_not_what_is_being_written(tmp_path: Path) -> None:
+def test_a_sweep_removes_what_a_killed_process_left_and_not_what_is_being_written(
+    tmp_path: Path,
+) -> None:
     code = (
         "import os, sys; from cogr.store import Store\n"
         f"with Store({str(tmp_path)!r}).replacing('a/x') as file:\n"
         "    file.write(b'half'); file.flush(); print('written', flush=True); sys.stdin.read()"
     )
-    writer = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    writer = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     assert writer.stdout is not None
     writer.stdout.readline()
     (temporary,) = (tmp_path / "a").glob(".tmp-*")

@@ -9,10 +9,10 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from cogr.mirror import Mirror
+from cogr.matching.mirror import Mirror
 from cogr.records import Side
 from cogr.snapshots import Snapshot
-from indexers.rebuilding import Wishes, run_rebuild
+from indexers.build.run import Wishes, run_rebuild
 from indexers.workspace import Workspace
 from tests.drills.reader import TOP
 
@@ -41,7 +41,10 @@ class Catalogue:
         self._draw = random.Random(1)
         self._items: dict[str, Item] = {}
         (folder / "data").mkdir()
-        queries = [{"id": f"q{n}", "text": f"word{n}", "split": "train" if n < 8 else "test"} for n in range(WORDS)]
+        queries = [
+            {"id": f"q{n}", "text": f"word{n}", "split": "train" if n < 8 else "test"}
+            for n in range(WORDS)
+        ]
         labels = [{"query": f"q{n % WORDS}", "item": f"i{n}", "grade": 1} for n in range(items)]
         self._write("queries", queries)
         self._write("labels", labels)
@@ -67,14 +70,19 @@ class Catalogue:
         self.edition += 1
         labelled = [id_ for id_ in self._items if id_[0] == "i"]
         gone = [id_ for id_ in self._items if id_[0] == "n"][:20]
-        changed = [self._item(id_, int(id_[1:])) for id_ in self._draw.sample(labelled, int(CHANGED * len(labelled)))]
+        changed = [
+            self._item(id_, int(id_[1:]))
+            for id_ in self._draw.sample(labelled, int(CHANGED * len(labelled)))
+        ]
         new = [self._item(f"n{self.edition * 100 + n}", n) for n in range(20)]
         for item in (*changed, *new):
             self._items[item["id"]] = item
         for id_ in gone:
             del self._items[id_]
         self._save()
-        return self._write("changes", [*changed, *new, *({"id": id_, "deleted": True} for id_ in gone)])
+        return self._write(
+            "changes", [*changed, *new, *({"id": id_, "deleted": True} for id_ in gone)]
+        )
 
     def _save(self) -> None:
         self._write("items", self._items.values())
@@ -89,15 +97,24 @@ class Catalogue:
     def calm(self, side: Side = "item") -> Snapshot:
         """The present edition, rebuilt in this process in a store of its own where nothing happens to it."""
         settings = {**self._settings, "store": str(self.folder / "calm")}
-        workspace = Workspace.open(self.folder / "cogr.toml", [f"{key}={value}" for key, value in settings.items()])
+        workspace = Workspace.open(
+            self.folder / "cogr.toml", [f"{key}={value}" for key, value in settings.items()]
+        )
         outcome = run_rebuild(
-            workspace, Wishes(side, push=False), lambda *_: nullcontext(lambda _: None), lambda _: None
+            workspace,
+            Wishes(side, push=False),
+            lambda *_: nullcontext(lambda _: None),
+            lambda _: None,
         )
         return outcome.rebuilt.snapshot
 
     def asked(self) -> list[list[str]]:
         """Queries that tell this edition from the one before, and some that both answer."""
-        editions = [[f"edition{edition}", "word3"] for edition in (self.edition - 1, self.edition) if edition >= 0]
+        editions = [
+            [f"edition{edition}", "word3"]
+            for edition in (self.edition - 1, self.edition)
+            if edition >= 0
+        ]
         return [*editions, [f"edition{self.edition}of3"], *QUERIES]
 
 
@@ -106,5 +123,6 @@ def answers(snapshot: Snapshot, queries: Iterable[list[str]]) -> list[Any]:
     mirror = Mirror.build(snapshot)
     found = (mirror.search(words, TOP) for words in queries)
     return [
-        [one.total, [[id_, score] for id_, score in zip(one.ids, one.scores.tolist(), strict=True)]] for one in found
+        [one.total, [[id_, score] for id_, score in zip(one.ids, one.scores.tolist(), strict=True)]]
+        for one in found
     ]

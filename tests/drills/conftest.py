@@ -21,7 +21,9 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Faults that the suite tries one by one are lines of the table too."""
     if report.when == "call" and "fault" in report.keywords and "drill" not in report.keywords:
         name = report.nodeid.rpartition("::")[2].removeprefix("test_").replace("_", " ")
-        TABLE.add("one by one", name, "nothing lost" if report.passed else f"{report.outcome.upper()}")
+        TABLE.add(
+            "one by one", name, "nothing lost" if report.passed else f"{report.outcome.upper()}"
+        )
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -22,7 +22,7 @@ from cogr.snapshots import Snapshot, open_snapshot
 from cogr.store import Store
 from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.opensearch.indexes import read_index
-from indexers.fleet.lease import read_lease
+from indexers.build.lease import read_lease
 from indexers.fleet.status import overview
 from tests.drills.catalogue import Catalogue, answers
 from tests.drills.nursery import Child, Nursery
@@ -100,7 +100,10 @@ class Fire:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         for child in self._children:
             child.kill()
@@ -153,7 +156,9 @@ class Fire:
         if what == "worker":
             self.kills[what] += self._draw.choice(self._workers).kill()
         elif what == "coordinator":
-            self.kills[what] += self._command is not None and self._command.poll() is None and self._command.kill()
+            self.kills[what] += (
+                self._command is not None and self._command.poll() is None and self._command.kill()
+            )
         elif what == "valkey":
             self.kills[what] += self._broker.die()
         elif what == "opensearch":
@@ -162,7 +167,9 @@ class Fire:
             self._broker.call("FLUSHALL")
             self.other["FLUSHALL"] += 1
         else:
-            self.other["SIGTERM of a worker"] += self._draw.choice(self._workers).send(signal.SIGTERM)
+            self.other["SIGTERM of a worker"] += self._draw.choice(self._workers).send(
+                signal.SIGTERM
+            )
 
     def run(self, arguments: Sequence[str], most: int, pause: float) -> dict[str, Any]:
         """A command to its good end; killed around at random moments, until there were `most` kills and it is left in peace."""
@@ -187,7 +194,9 @@ class Fire:
         self._expect(self._serving)
         url = str(self._settings.url)
         arguments = [url, f"{self.prefix}-items", str(self._folder)]
-        self.reader = self._nursery.start("tests.drills.reader", arguments, self._folder / "reader.log")
+        self.reader = self._nursery.start(
+            "tests.drills.reader", arguments, self._folder / "reader.log"
+        )
         self._children.append(self.reader)
 
     def next_edition(self, kind: str, most: int, pause: float) -> None:
@@ -239,7 +248,9 @@ class Fire:
         with self.store.lock("rebuild-item", "the drill"):
             pass
         lease = read_lease(self.store, "item")
-        assert lease is None or lease.released or lease.seconds <= float(QUICK["fleet.lease_seconds"])
+        assert (
+            lease is None or lease.released or lease.seconds <= float(QUICK["fleet.lease_seconds"])
+        )
         run = overview(self.store, "item", float(QUICK["fleet.lost_seconds"]))
         assert run is None or (run.state, dict(run.set_aside)) == ("finished", {})
         assert self.seen().get("wrong", 0) == 0, self.seen()
@@ -248,9 +259,17 @@ class Fire:
     def _check_indexes(self, backend: OpenSearchBackend, mine: Snapshot) -> None:
         names = backend.cluster.call("GET", f"/{self.prefix}-*", doing="looking at all indexes")
         states = [read_index(backend.cluster, name) for name in names]
-        unfinished = [state.name for state in states if state is not None and not (state.complete and state.verified)]
+        unfinished = [
+            state.name
+            for state in states
+            if state is not None and not (state.complete and state.verified)
+        ]
         assert unfinished == []
-        aliased = [state.snapshot for state in states if state is not None and f"{self.prefix}-items" in state.aliases]
+        aliased = [
+            state.snapshot
+            for state in states
+            if state is not None and f"{self.prefix}-items" in state.aliases
+        ]
         assert aliased == [mine.id]
         assert backend.verify(mine, self.catalogue.asked()).documents == mine.manifest.entities
 
@@ -274,8 +293,16 @@ class Fire:
         return [
             *rows,
             ("kills in all", f"{sum(self.kills.values())} in {seconds / 60:.1f} minutes"),
-            ("editions", f"{cycles}: all byte-identical to the undisturbed ones, all indexes verified"),
-            ("command ends", ", ".join(f"{count} with status {status}" for status, count in self.statuses.items())),
+            (
+                "editions",
+                f"{cycles}: all byte-identical to the undisturbed ones, all indexes verified",
+            ),
+            (
+                "command ends",
+                ", ".join(
+                    f"{count} with status {status}" for status, count in self.statuses.items()
+                ),
+            ),
             (
                 "searches",
                 f"{seen.get('right', 0)} right, {seen.get('wrong', 0)} wrong, {seen.get('unreachable', 0)} unreachable, "

@@ -34,15 +34,15 @@ IMPORTED = (
     "indexers.cli",
     "indexers.fleet.session",
     "indexers.fleet.tasks",
-    "indexers.gate",
+    "indexers.release.gate",
     "indexers.generators.scripted",
-    "indexers.rebuilding",
-    "indexers.reports",
-    "indexers.updating",
+    "indexers.build.run",
+    "indexers.cli.reports",
+    "indexers.build.update",
     "kombu.transport.redis",
     "opensearchpy",
     "ops.cli",
-    "ops.worker",
+    "ops.cli.worker",
     "pyarrow.compute",
     "pyarrow.parquet",
     "rich.progress",
@@ -57,7 +57,12 @@ class Nursery:
     """Starts commands, says how they ended. Ends with everything that it has started."""
 
     def __enter__(self) -> Self:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+        environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+            "PYTHONUNBUFFERED": "1",
+        }
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.drills.nursery"],
             stdin=subprocess.PIPE,
@@ -70,7 +75,10 @@ class Nursery:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         for child in self._children:
             child.kill()
@@ -80,7 +88,9 @@ class Nursery:
 
     def start(self, module: str, arguments: Sequence[str], log: Path) -> Child:
         """Run `python -m module arguments`; its standard output goes to `log`.out, the rest to `log`."""
-        child = Child(self, int(self.ask(start=module, arguments=list(arguments), log=str(log))), log)
+        child = Child(
+            self, int(self.ask(start=module, arguments=list(arguments), log=str(log))), log
+        )
         self._children.append(child)
         return child
 
@@ -151,7 +161,10 @@ def _become(module: str, arguments: list[str], log: str) -> None:
     """Take on the command line and the files of a process of its own, which ends when the nursery does."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
     sys.argv = [module, *arguments]
-    with open(log, "a", encoding="utf-8") as errors, open(f"{log}.out", "w", encoding="utf-8") as out:  # noqa: PTH123
+    with (
+        Path(log).open("a", encoding="utf-8") as errors,
+        Path(f"{log}.out").open("w", encoding="utf-8") as out,
+    ):
         os.dup2(out.fileno(), 1)
         os.dup2(errors.fileno(), 2)
     with open(os.devnull) as nothing:  # noqa: PTH123

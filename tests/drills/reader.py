@@ -55,12 +55,16 @@ class Reader:
             "sort": [{"_score": "desc"}, {"item_id": "asc"}],
         }
         try:
-            status, answer = self._post(f"/{self._alias}/_search?search_type=dfs_query_then_fetch", body)
+            status, answer = self._post(
+                f"/{self._alias}/_search?search_type=dfs_query_then_fetch", body
+            )
         except (OSError, http.client.HTTPException):
             self.counts["unreachable"] += 1
             self._connection = None
             return
-        if status in (429, 500, 502, 503) or (status == 200 and (answer["timed_out"] or answer["_shards"]["failed"])):
+        if status in (429, 500, 502, 503) or (
+            status == 200 and (answer["timed_out"] or answer["_shards"]["failed"])
+        ):
             self.counts["refused"] += 1
             return
         now = time.monotonic()
@@ -75,11 +79,15 @@ class Reader:
         self._judge(expected, number, got)
 
     def _judge(self, expected: dict[str, Any], number: int, got: list[Any]) -> None:
-        fitting = [place for place, answers in enumerate(expected["answers"]) if answers[number] == got]
+        fitting = [
+            place for place, answers in enumerate(expected["answers"]) if answers[number] == got
+        ]
         if not fitting:
             self._is_wrong(f"{expected['queries'][number]} in cycle {expected['cycle']}: {got}")
         elif self._latest == (expected["cycle"], "new") and 1 not in fitting:
-            self._is_wrong(f"{expected['queries'][number]}: the old snapshot's answer came after the new one's")
+            self._is_wrong(
+                f"{expected['queries'][number]}: the old snapshot's answer came after the new one's"
+            )
         else:
             self.counts["right"] += 1
             if fitting == [1]:
@@ -92,12 +100,18 @@ class Reader:
     def _post(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
         if self._connection is None:
             self._connection = http.client.HTTPConnection(self._netloc, timeout=20)
-        self._connection.request("POST", path, json.dumps(body), {"content-type": "application/json"})
+        self._connection.request(
+            "POST", path, json.dumps(body), {"content-type": "application/json"}
+        )
         response = self._connection.getresponse()
         return response.status, json.loads(response.read())
 
     def _write(self) -> None:
-        seen = {**self.counts, "longest_away": round(self.longest_away, 2), "wrong_answers": self.wrong}
+        seen = {
+            **self.counts,
+            "longest_away": round(self.longest_away, 2),
+            "wrong_answers": self.wrong,
+        }
         unfinished = self._folder / "seen.json.new"
         unfinished.write_text(json.dumps(seen))
         unfinished.replace(self._folder / "seen.json")

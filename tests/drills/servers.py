@@ -12,8 +12,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from cogr.errors import CogrError
-from cogr.fleet_settings import FleetSettings, RedisSettings
 from cogr.settings import OpenSearchSettings
+from cogr.settings.fleet import FleetSettings, RedisSettings
 from indexers.fleet.broker import make_app
 from ops.servers import opensearch, valkey
 from ops.servers.state import ServerState

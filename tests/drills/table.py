@@ -15,8 +15,15 @@ class Table:
 
     def lines(self) -> list[str]:
         """The table for a terminal."""
-        widths = [max(len(row[column]) for row in self.rows) for column in (0, 1)] if self.rows else [0, 0]
-        return [f"{drill:{widths[0]}}  {what:{widths[1]}}  {result}" for drill, what, result in self.rows]
+        widths = (
+            [max(len(row[column]) for row in self.rows) for column in (0, 1)]
+            if self.rows
+            else [0, 0]
+        )
+        return [
+            f"{drill:{widths[0]}}  {what:{widths[1]}}  {result}"
+            for drill, what, result in self.rows
+        ]
 
 
 TABLE = Table()

@@ -28,7 +28,7 @@ from ops.servers import opensearch, valkey
 from ops.servers.instances import free_port
 from ops.servers.state import ServerState
 from tests.drills.table import Table
-from tests.ops.expander_worlds import ITEMS, is_ready, serve_pair, wait_for, workspace
+from tests.ops.expander.expander_worlds import ITEMS, is_ready, serve_pair, wait_for, workspace
 
 AWAY = float(os.environ.get("DRILL_AWAY", "60"))
 """Seconds for which each upstream is away."""
@@ -71,14 +71,18 @@ class Answers:
 
     def used_after(self, moment: float, source: str) -> float | None:
         """Seconds from a moment to the next answer of this source; None before there is one."""
-        return next((when - moment for when, of in self.sources if when > moment and of == source), None)
+        return next(
+            (when - moment for when, of in self.sources if when > moment and of == source), None
+        )
 
 
 @contextmanager
 def server_of(kind: str) -> Iterator[tuple[str, Callable[[], None], Callable[[], None]]]:
     """A Redis or an OpenSearch of the drill's own: its address, how to kill it, how to start it on its old port."""
     module = valkey if kind == "redis" else opensearch
-    wanted = module.Wanted(name=f"tests-{os.getpid()}-expander-{kind}", port=0, bound_to_caller=True)
+    wanted = module.Wanted(
+        name=f"tests-{os.getpid()}-expander-{kind}", port=0, bound_to_caller=True
+    )
     states: list[ServerState] = [module.start(wanted).state]
     url = str(states[0].url)
     again = replace(wanted, port=urlsplit(url).port)
@@ -124,7 +128,9 @@ def expander(folder: Path, *sets: str) -> Iterator[str]:
     """`cogr-ops serve` in a process of its own, ready; its address."""
     port = free_port()
     given = [part for one in (*sets, f"serving.port={port}") for part in ("--set", one)]
-    process = subprocess.Popen([sys.executable, "-m", "ops.cli", "serve", "-c", str(folder / "cogr.toml"), *given])
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ops.cli", "serve", "-c", str(folder / "cogr.toml"), *given]
+    )
     try:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=20) as client:
             wait_for(lambda: is_ready(client), 120)
@@ -148,7 +154,9 @@ async def load(url: str, answers: Answers, ended: Callable[[], bool], pause: flo
     numbers = count()
 
     def query(number: int) -> str:
-        return (KNOWN[0], KNOWN[number // 3 % len(KNOWN)], f"unknown query {time.monotonic_ns()}")[number % 3]
+        return (KNOWN[0], KNOWN[number // 3 % len(KNOWN)], f"unknown query {time.monotonic_ns()}")[
+            number % 3
+        ]
 
     async def go_on(client: httpx.AsyncClient) -> None:
         while not ended():
@@ -176,9 +184,15 @@ async def killed_in_turn(url: str, upstreams: list[Upstream], table: Table) -> A
         # The start returns when the server answers; the expander may be quicker.
         await asyncio.to_thread(upstream.start)
         there, gave_up = time.monotonic(), time.monotonic() + 60
-        while (used := answers.used_after(there, upstream.source)) is None and time.monotonic() < gave_up:
+        while (
+            used := answers.used_after(there, upstream.source)
+        ) is None and time.monotonic() < gave_up:
             await asyncio.sleep(0.05)
-        table.add("expander", f"{upstream.name} killed for {AWAY:g} s", f"used again after {used or 60:.1f} s")
+        table.add(
+            "expander",
+            f"{upstream.name} killed for {AWAY:g} s",
+            f"used again after {used or 60:.1f} s",
+        )
         assert used is not None
         assert used <= BACK, upstream.name
     done.set()
@@ -199,7 +213,11 @@ def test_each_upstream_dies_and_comes_back(tmp_path: Path, drill_table: Table) -
         )
         # A busy machine may be late; what is killed here refuses at once.
         patient = ("serving.deadline=1", "serving.cache_timeout=0.5")
-        endpoint = ("serving.live=openai", "serving.model=any", f"generator.openai.base_url={model_url}")
+        endpoint = (
+            "serving.live=openai",
+            "serving.model=any",
+            f"generator.openai.base_url={model_url}",
+        )
         queries = [Row(f"q{number:04}", text, ("sofa",)) for number, text in enumerate(KNOWN)]
         serve_pair(workspace(tmp_path, *sets), ITEMS, queries)
         url = stack.enter_context(expander(tmp_path, *sets, *patient, *endpoint))
@@ -209,5 +227,9 @@ def test_each_upstream_dies_and_comes_back(tmp_path: Path, drill_table: Table) -
             Upstream("the model", answering[0], answering[1], "model"),
         ]
         answers = asyncio.run(killed_in_turn(url, upstreams, drill_table))
-    drill_table.add("expander", f"{answers.statuses.total()} queries meanwhile", f"statuses {dict(answers.statuses)}")
+    drill_table.add(
+        "expander",
+        f"{answers.statuses.total()} queries meanwhile",
+        f"statuses {dict(answers.statuses)}",
+    )
     assert set(answers.statuses) == {200}

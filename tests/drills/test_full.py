@@ -50,7 +50,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "small"
     folder.mkdir()
     mounted = os.geteuid() == 0 and subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)],
+        capture_output=True,
+        check=False,
     )
     if not mounted or mounted.returncode:
         pytest.skip("only root can make a small disk")
@@ -67,7 +69,9 @@ def test_the_disk_of_coordinator_and_workers(
     drill_table: Table,
 ) -> None:
     more = {"store": str(small_disk / "store")}
-    with Fire(tmp_path, nursery, broker, opensearch, items=300, weights={}, workers=2, more=more) as fire:
+    with Fire(
+        tmp_path, nursery, broker, opensearch, items=300, weights={}, workers=2, more=more
+    ) as fire:
         fire.first()
         fire.accepted.add(2)
         ballast = small_disk / "ballast"
@@ -109,7 +113,9 @@ def test_the_disk_of_opensearch(
     roomy = full | {f"{watermarks}.watermark.{name}": f"{size}b" for name, size in LEVELS.items()}
 
     def settle(values: dict[str, object]) -> None:
-        cluster.call("PUT", "/_cluster/settings", body={"transient": values}, doing="moving the watermarks")
+        cluster.call(
+            "PUT", "/_cluster/settings", body={"transient": values}, doing="moving the watermarks"
+        )
 
     with Fire(tmp_path, nursery, broker, node.settings, items=300, weights={}, workers=2) as fire:
         fire.first()
@@ -117,7 +123,10 @@ def test_the_disk_of_opensearch(
         deadline = time.monotonic() + 300
         # Frozen indexes are read-only as they are; what the cluster does is to create no new ones.
         blocked = "/_cluster/settings?flat_settings=true"
-        while "cluster.blocks.create_index" not in cluster.call("GET", blocked, doing="looking")["persistent"]:
+        while (
+            "cluster.blocks.create_index"
+            not in cluster.call("GET", blocked, doing="looking")["persistent"]
+        ):
             assert time.monotonic() < deadline, "the cluster did not notice"
             time.sleep(0.5)
         said = under(fire, 40, lambda: settle(roomy))

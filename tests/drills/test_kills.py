@@ -46,7 +46,9 @@ def test_a_thousand_kills_lose_nothing(
     tmp_path: Path, nursery: Nursery, broker: Broker, node: Node, drill_table: Table
 ) -> None:
     draw = random.Random(SEED)
-    with Fire(tmp_path, nursery, broker, node.settings, items=2500, weights=WEIGHTS, node=node, seed=SEED) as fire:
+    with Fire(
+        tmp_path, nursery, broker, node.settings, items=2500, weights=WEIGHTS, node=node, seed=SEED
+    ) as fire:
         fire.first()
         started = time.monotonic()
         # Updates are short: three to each rebuild.
@@ -55,7 +57,11 @@ def test_a_thousand_kills_lose_nothing(
             if left <= 0:
                 break
             # On a slow machine kills may come faster than work is done: after so many, an edition is let through.
-            fire.next_edition(kind, min(left, draw.randint(5, 30) if kind == "rebuild" else draw.randint(3, 15)), 0.8)
+            fire.next_edition(
+                kind,
+                min(left, draw.randint(5, 30) if kind == "rebuild" else draw.randint(3, 15)),
+                0.8,
+            )
             print(f"{kind}: {dict(fire.kills)} in {time.monotonic() - started:.0f} s", flush=True)
         for what, result in fire.report(time.monotonic() - started):
             drill_table.add("random kills", what, result)

@@ -15,11 +15,15 @@ ALLOWED = 150
 
 @pytest.mark.drill
 @pytest.mark.timeout(1800)
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="anonymous memory is told by /proc")
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="anonymous memory is told by /proc"
+)
 def test_ten_times_the_items_take_little_more_memory() -> None:
     script = Path(__file__).parents[2] / "benchmarks" / "bench_scale.py"
     asked = [sys.executable, str(script), "--no-server", "--items", "10000", "100000", "--json"]
     found = json.loads(subprocess.check_output(asked, text=True))
-    few, many = (max(stage["anon_mb"] for stage in found[size].values()) for size in ("10000", "100000"))
+    few, many = (
+        max(stage["anon_mb"] for stage in found[size].values()) for size in ("10000", "100000")
+    )
     print(f"10,000 items: {few:.0f} MB, 100,000: {many:.0f} MB")
     assert many < few + ALLOWED

@@ -20,7 +20,7 @@ from tests.drills.nursery import Nursery
 from tests.drills.servers import Broker
 from tests.drills.table import Table
 from tests.drills.toxiproxy import Link, Toxiproxy, bandwidth, latency, resets, silence, toxiproxy
-from tests.indexers.fake_endpoint import FakeEndpoint
+from tests.indexers.generators.fake_endpoint import FakeEndpoint
 
 CUT = float(os.environ.get("DRILL_CUT", "60"))
 """Seconds for which a pair is parted; also for which connections are reset."""
@@ -37,7 +37,11 @@ HARMS: dict[str, tuple[Harm, float | None]] = {
 }
 """What is done, and for how long: None is to the end."""
 
-ENDPOINT = {"generator.name": "openai", "generator.model": "fake", "generator.openai.api_key": "none"}
+ENDPOINT = {
+    "generator.name": "openai",
+    "generator.model": "fake",
+    "generator.openai.api_key": "none",
+}
 QUICK = {"redis.timeout": "5", "opensearch.timeout": "10", "generator.openai.timeout": "10"}
 
 
@@ -53,12 +57,17 @@ def endpoint() -> Iterator[FakeEndpoint]:
         yield endpoint
 
 
-KEYS = {"broker": "redis.url", "OpenSearch": "opensearch.url", "endpoint": "generator.openai.base_url"}
+KEYS = {
+    "broker": "redis.url",
+    "OpenSearch": "opensearch.url",
+    "endpoint": "generator.openai.base_url",
+}
 
 
 @pytest.mark.parametrize("what", HARMS)
 @pytest.mark.parametrize(
-    "pair", ["coordinator - broker", "worker - broker", "coordinator - OpenSearch", "worker - endpoint"]
+    "pair",
+    ["coordinator - broker", "worker - broker", "coordinator - OpenSearch", "worker - endpoint"],
 )
 def test_a_rebuild_over_a_bad_network(
     tmp_path: Path,
@@ -72,11 +81,17 @@ def test_a_rebuild_over_a_bad_network(
     what: str,
 ) -> None:
     (who, target), (harm, seconds) = pair.split(" - "), HARMS[what]
-    urls = {"broker": str(broker.redis.url), "OpenSearch": str(opensearch.url), "endpoint": endpoint.url}
+    urls = {
+        "broker": str(broker.redis.url),
+        "OpenSearch": str(opensearch.url),
+        "endpoint": endpoint.url,
+    }
     link = proxies.link(urls[target])
     more = QUICK | (ENDPOINT | {KEYS[target]: endpoint.url} if target == "endpoint" else {})
     own = {who: {KEYS[target]: link.url}}
-    with Fire(tmp_path, nursery, broker, opensearch, items=150, weights={}, workers=2, own=own, more=more) as fire:
+    with Fire(
+        tmp_path, nursery, broker, opensearch, items=150, weights={}, workers=2, own=own, more=more
+    ) as fire:
         fire.first()
         started = time.monotonic()
         with ExitStack() as stack:

@@ -37,9 +37,13 @@ def program() -> Path:
         return built
     go = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
     if go is None:
-        pytest.skip("NO TOXIPROXY: put toxiproxy-server on the PATH, or install Go, which builds it")
+        pytest.skip(
+            "NO TOXIPROXY: put toxiproxy-server on the PATH, or install Go, which builds it"
+        )
     environment = {**os.environ, "GOPATH": str(folder), "GOFLAGS": "-modcacherw"}
-    done = subprocess.run([go, "install", MODULE], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [go, "install", MODULE], env=environment, capture_output=True, text=True, check=False
+    )
     shutil.rmtree(folder / "pkg", ignore_errors=True)
     if done.returncode:
         pytest.skip(f"NO TOXIPROXY: go install {MODULE}: {done.stderr[-300:]}")
@@ -115,7 +119,12 @@ class Toxiproxy:
         self._number += 1
         parts = urlsplit(url)
         upstream = f"{parts.hostname}:{parts.port}"
-        body = {"name": f"link{self._number}", "listen": "127.0.0.1:0", "upstream": upstream, "enabled": True}
+        body = {
+            "name": f"link{self._number}",
+            "listen": "127.0.0.1:0",
+            "upstream": upstream,
+            "enabled": True,
+        }
         made = _call(self._control, "POST", "/proxies", body)
         return Link(self._control, made["name"], urlunsplit(parts._replace(netloc=made["listen"])))
 
@@ -146,7 +155,9 @@ def toxiproxy(log: Path) -> Iterator[Toxiproxy]:
 
 def _call(control: str, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(control + path, data, {"content-type": "application/json"}, method=method)
+    request = urllib.request.Request(
+        control + path, data, {"content-type": "application/json"}, method=method
+    )
     with urllib.request.urlopen(request, timeout=30) as answer:
         said = answer.read()
     return json.loads(said) if said else None

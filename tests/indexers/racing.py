@@ -15,7 +15,7 @@ from tests.commands import Ended
 _WORKER = """
 import contextlib, io, json, sys, time, traceback
 from indexers import cli
-import indexers.pruning, indexers.backends.memory, indexers.backends.opensearch, indexers.history
+import indexers.release.prune, indexers.backends.memory, indexers.backends.opensearch, indexers.release.history
 
 print("ready", flush=True)
 for line in sys.stdin:
@@ -44,7 +44,9 @@ class Racers:
     def __init__(self, count: int, folder: Path) -> None:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         command = [sys.executable, "-c", _WORKER]
-        self.processes = [subprocess.Popen(command, cwd=folder, text=True, **pipes) for _ in range(count)]  # type: ignore[call-overload]
+        self.processes = [
+            subprocess.Popen(command, cwd=folder, text=True, **pipes) for _ in range(count)
+        ]  # type: ignore[call-overload]
         for process in self.processes:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"

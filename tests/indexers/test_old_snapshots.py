@@ -14,10 +14,10 @@ from cogr.settings import OpenSearchSettings, load_settings
 from cogr.snapshots import Provenance, Row, open_snapshot, write_snapshot
 from cogr.store import Store
 from indexers.workspace import Workspace
-from ops.expander.pair import Pair
+from ops.expander.follower import Pair
 from ops.playground.world import World
+from tests.indexers.backends.opensearch_worlds import backend_of
 from tests.indexers.conftest import Command, write_jsonl
-from tests.indexers.opensearch_worlds import backend_of
 
 OLD = Path(__file__).parent / "cogr1"
 ITEM, QUERY = "item-r000-fa472ce984fa", "query-r000-34904a7c12d1"
@@ -33,7 +33,9 @@ def old_shop(shop: Path, cogr_index: Command) -> Path:
     """A shop whose serving pair was written by the version before."""
     shutil.copytree(OLD, shop / ".cogr")
     write_jsonl(shop / "data" / "items.jsonl", ITEMS)
-    write_jsonl(shop / "data" / "queries.jsonl", [{"id": "q1", "text": "chairs, oak", "split": "test"}])
+    write_jsonl(
+        shop / "data" / "queries.jsonl", [{"id": "q1", "text": "chairs, oak", "split": "test"}]
+    )
     write_jsonl(shop / "data" / "labels.jsonl", [{"query": "q1", "item": "a", "grade": 1}])
     for id_ in (ITEM, QUERY):
         assert cogr_index("push", id_).status == 0
@@ -43,7 +45,9 @@ def old_shop(shop: Path, cogr_index: Command) -> Path:
 
 def rebuilt(cogr_index: Command) -> dict[str, str]:
     """Both sides, by this version, pushed and not published."""
-    made = {s: cogr_index("rebuild", "--side", s, "--no-publish", "--json") for s in ("item", "query")}
+    made = {
+        s: cogr_index("rebuild", "--side", s, "--no-publish", "--json") for s in ("item", "query")
+    }
     assert all(ended.status == 0 for ended in made.values()), made
     return {side: ended.json["snapshot"] for side, ended in made.items()}
 
@@ -54,13 +58,19 @@ def found(cogr_index: Command, text: str) -> tuple[str, list[str]]:
 
 
 def test_an_old_pair_serves_as_it_did(old_shop: Path, cogr_index: Command) -> None:
-    assert cogr_index("search", "Sofa; velvet, green", "--json").json["keywords"][0] == "sofa; velvet, green"
+    assert (
+        cogr_index("search", "Sofa; velvet, green", "--json").json["keywords"][0]
+        == "sofa; velvet, green"
+    )
     assert found(cogr_index, "Sofa; velvet, green")[1] == ["c"]
     assert found(cogr_index, "chairs, oak") == ("index", ["a"])
     assert cogr_index("verify").status == 0
     assert ITEM in cogr_index("list", "--json").out
     assert cogr_index("export", "old.jsonl", "--side", "item").status == 0
-    assert json.loads((old_shop / "old.jsonl").read_text().splitlines()[0])["self"] == "oak chair, blue"
+    assert (
+        json.loads((old_shop / "old.jsonl").read_text().splitlines()[0])["self"]
+        == "oak chair, blue"
+    )
     assert cogr_index("inspect").status == 0
 
 
@@ -68,10 +78,16 @@ def test_the_way_to_the_new_version_and_back(old_shop: Path, cogr_index: Command
     new = rebuilt(cogr_index)
     assert {*new.values()}.isdisjoint({ITEM, QUERY})
     assert cogr_index("publish", new["item"], new["query"], "--no-gate").status == 0
-    assert cogr_index("search", "Sofa; velvet, green", "--json").json["keywords"][0] == "sofa velvet green"
+    assert (
+        cogr_index("search", "Sofa; velvet, green", "--json").json["keywords"][0]
+        == "sofa velvet green"
+    )
     assert found(cogr_index, "sofa, velvet green")[1] == ["c"]
     assert cogr_index("rollback").status == 0
-    assert cogr_index("search", "Sofa; velvet, green", "--json").json["keywords"][0] == "sofa; velvet, green"
+    assert (
+        cogr_index("search", "Sofa; velvet, green", "--json").json["keywords"][0]
+        == "sofa; velvet, green"
+    )
 
 
 def test_a_difference_from_an_old_snapshot_compares_keywords_and_no_results(
@@ -84,19 +100,28 @@ def test_a_difference_from_an_old_snapshot_compares_keywords_and_no_results(
 
 
 @pytest.mark.parametrize("gate", ["--gate", "--no-gate"])
-def test_one_new_side_never_serves_beside_an_old_one(old_shop: Path, cogr_index: Command, gate: str) -> None:
+def test_one_new_side_never_serves_beside_an_old_one(
+    old_shop: Path, cogr_index: Command, gate: str
+) -> None:
     new = rebuilt(cogr_index)
     for id_ in new.values():
         ended = cogr_index("publish", id_, gate)
         assert ended.status == 2
-        assert "different normalisers and can't be matched; run cogr-index rebuild --no-publish" in ended.err
+        assert (
+            "different normalisers and can't be matched; run cogr-index rebuild --no-publish"
+            in ended.err
+        )
     assert cogr_index("search", "chairs, oak", "--json").json["snapshot"] == ITEM
 
 
-def test_an_update_of_an_old_snapshot_is_refused_before_anything_is_done(old_shop: Path, cogr_index: Command) -> None:
+def test_an_update_of_an_old_snapshot_is_refused_before_anything_is_done(
+    old_shop: Path, cogr_index: Command
+) -> None:
     log = old_shop / "log.txt"
     log.write_text("blue chairs\n" * 10)
-    ended = cogr_index("update", "--side", "query", "--from-log", log, "--save", "data/queries.jsonl")
+    ended = cogr_index(
+        "update", "--side", "query", "--from-log", log, "--save", "data/queries.jsonl"
+    )
     assert ended.status == 2
     assert f"normaliser cogr-1 and this version writes {NORMALISER}" in ended.err
     assert "--side item and for --side query" in ended.err
@@ -107,14 +132,26 @@ def test_equal_rows_of_two_versions_are_two_snapshots(tmp_path: Path) -> None:
     shutil.copytree(OLD, tmp_path / "store")
     store = Store(tmp_path / "store")
     old = open_snapshot(store, ITEM)
-    new = write_snapshot(store, "item", [Row(row.id, row.text, row.keywords) for row in old.rows()], Provenance())
+    new = write_snapshot(
+        store, "item", [Row(row.id, row.text, row.keywords) for row in old.rows()], Provenance()
+    )
     assert new.id != old.id
     assert (old.manifest.normaliser, new.manifest.normaliser) == ("cogr-1", NORMALISER)
-    assert [row.self_keyword for row in old.rows()] == ["oak chair, blue", "oak table", "sofa; velvet, green"]
-    assert [row.self_keyword for row in new.rows()] == ["oak chair blue", "oak table", "sofa velvet green"]
+    assert [row.self_keyword for row in old.rows()] == [
+        "oak chair, blue",
+        "oak table",
+        "sofa; velvet, green",
+    ]
+    assert [row.self_keyword for row in new.rows()] == [
+        "oak chair blue",
+        "oak table",
+        "sofa velvet green",
+    ]
 
 
-def test_the_playground_shows_old_pairs_apart_from_new_ones(old_shop: Path, cogr_index: Command) -> None:
+def test_the_playground_shows_old_pairs_apart_from_new_ones(
+    old_shop: Path, cogr_index: Command
+) -> None:
     new = rebuilt(cogr_index)
     world = World(Workspace(load_settings(old_shop / "cogr.toml")))
     pairs = {(c.item.id, c.query and c.query.id) for c in world.choices(Pair())}

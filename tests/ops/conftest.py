@@ -14,11 +14,13 @@ from ops.cli import main
 from ops.servers import instances
 from ops.servers.state import read_state
 from tests.commands import Command, Ended, run_here
-from tests.ops.client_worlds import ClientWorld, client_world
+from tests.ops.clients.client_worlds import ClientWorld, client_world
 
 
 @pytest.fixture(scope="session")
-def world(tmp_path_factory: pytest.TempPathFactory, opensearch: OpenSearchSettings) -> Iterator[ClientWorld]:
+def world(
+    tmp_path_factory: pytest.TempPathFactory, opensearch: OpenSearchSettings
+) -> Iterator[ClientWorld]:
     """What the clients' tests search."""
     with client_world(tmp_path_factory.mktemp("client"), opensearch) as made:
         yield made
@@ -35,7 +37,9 @@ def cache() -> Iterator[Path]:
                 instances.stop(server)
 
 
-def alone(cache: Path, monkeypatch: pytest.MonkeyPatch, capture: pytest.CaptureFixture[str], group: str) -> Command:
+def alone(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, capture: pytest.CaptureFixture[str], group: str
+) -> Command:
     """Runs `cogr-ops GROUP` in this process, in an environment with this cache and the keywords, and no other variable of ours."""
 
     def run(*arguments: str, **variables: str) -> Ended:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ops.cli import main
-from ops.doctor import EXTRAS, Finding, core_is_broken, examine
+from ops.cli.doctor import EXTRAS, Finding, core_is_broken, examine
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -44,7 +44,9 @@ def test_every_extra_is_looked_for() -> None:
 
 
 def test_each_extra_is_looked_for_by_all_that_it_declares() -> None:
-    declared = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
+        "optional-dependencies"
+    ]
     imported = defaultdict(set)
     for module, distributions in packages_distributions().items():
         for name in distributions:
@@ -104,7 +106,9 @@ def test_a_broken_configuration_and_a_cluster_that_is_away_are_findings_not_fail
     monkeypatch.setenv("OMP_NUM_THREADS", "1000")
     assert doctor(monkeypatch) == 0
     assert "dataset.loadr is unknown" in capsys.readouterr().out
-    (elsewhere / "cogr.toml").write_text("[dataset]\nloader = 'beir'\n[opensearch]\nurl = 'http://127.0.0.1:9'\n")
+    (elsewhere / "cogr.toml").write_text(
+        "[dataset]\nloader = 'beir'\n[opensearch]\nurl = 'http://127.0.0.1:9'\n"
+    )
     named = by_name(examine())
     assert named["configuration"].state == "ok"
     assert named["opensearch"].state == "missing"

@@ -14,11 +14,19 @@ import httpx
 import pytest
 
 from cogr.keywords import self_keyword
-from cogr.mirror import Mirror
+from cogr.matching.mirror import Mirror
 from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Row, open_snapshot
 from tests.indexers.hostile_texts import hostile
-from tests.ops.expander_worlds import ITEMS, QUERIES, Running, running, serve_pair, wait_for, workspace
+from tests.ops.expander.expander_worlds import (
+    ITEMS,
+    QUERIES,
+    Running,
+    running,
+    serve_pair,
+    wait_for,
+    workspace,
+)
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 BATCH, AT_ONCE = 50, 4
@@ -46,7 +54,9 @@ class Shop:
             lines += [{"index": expanded["index"]}, {"id": self.template, "params": params}]
         body = "".join(json.dumps(line) + "\n" for line in lines)
         headers = {"content-type": "application/x-ndjson"}
-        found = self.opensearch.post("/_msearch/template", content=body, headers=headers).json()["responses"]
+        found = self.opensearch.post("/_msearch/template", content=body, headers=headers).json()[
+            "responses"
+        ]
         for text, one, response in zip(texts, expanded["answers"], found, strict=True):
             own = self_keyword(text)
             assert one["keywords"][:1] == ([own] if own else []), text
@@ -63,17 +73,28 @@ def batches(texts: Iterable[str]) -> Iterator[tuple[str, ...]]:
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory, opensearch: OpenSearchSettings) -> Iterator[Shop]:
+def shop(
+    tmp_path_factory: pytest.TempPathFactory, opensearch: OpenSearchSettings
+) -> Iterator[Shop]:
     prefix = f"fuzz{os.getpid()}"
     patient = ("serving.deadline=60", "serving.index_timeout=60", "serving.max_query_chars=20000")
-    cluster = (f"opensearch.url={opensearch.url}", f"opensearch.prefix={prefix}", "serving.max_body_bytes=10000000")
+    cluster = (
+        f"opensearch.url={opensearch.url}",
+        f"opensearch.prefix={prefix}",
+        "serving.max_body_bytes=10000000",
+    )
     opened = workspace(tmp_path_factory.mktemp("fuzz"), *cluster, *patient)
     texts = dict.fromkeys(word for text in hostile(1, KNOWN) if (word := self_keyword(text)))
     items = [Row(f"i{number}", f"Item {number}", (word,)) for number, word in enumerate(texts)]
-    queries = [Row(f"h{number}", word, ("sofa",)) for number, word in enumerate(texts) if number % 2]
+    queries = [
+        Row(f"h{number}", word, ("sofa",)) for number, word in enumerate(texts) if number % 2
+    ]
     item, _ = serve_pair(opened, [*ITEMS, *items], [*QUERIES, *queries])
     mirror = Mirror.build(open_snapshot(opened.store, item))
-    with running(opened) as expander, httpx.Client(base_url=str(opensearch.url), timeout=120) as client:
+    with (
+        running(opened) as expander,
+        httpx.Client(base_url=str(opensearch.url), timeout=120) as client,
+    ):
         wait_for(lambda: expander.parts.follower.pair.matches)
         yield Shop(expander, client, f"{prefix}-search", mirror)
 
@@ -90,7 +111,10 @@ def test_hostile_queries_find_what_the_mirror_says(shop: Shop) -> None:
 @pytest.mark.timeout(0)
 def test_a_million_hostile_queries(shop: Shop) -> None:
     """DRILL_FUZZ: how many. DRILL_FUZZ_SECONDS: ends earlier."""
-    wanted, ends = int(os.environ.get("DRILL_FUZZ", 1_000_000)), float(os.environ.get("DRILL_FUZZ_SECONDS", "inf"))
+    wanted, ends = (
+        int(os.environ.get("DRILL_FUZZ", 1_000_000)),
+        float(os.environ.get("DRILL_FUZZ_SECONDS", "inf")),
+    )
     started, asked, found = time.monotonic(), 0, 0
     rest = batches(hostile(3, wanted))
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -98,4 +122,6 @@ def test_a_million_hostile_queries(shop: Shop) -> None:
             found += sum(pool.map(shop.search, some))
             asked += sum(map(len, some))
     assert shop.expander.metric("cogr_expander_bugs_total") == 0
-    print(f"{asked:,} hostile queries, {found:,} found something, {time.monotonic() - started:.0f} s")
+    print(
+        f"{asked:,} hostile queries, {found:,} found something, {time.monotonic() - started:.0f} s"
+    )

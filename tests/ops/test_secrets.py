@@ -19,9 +19,9 @@ from aiohttp import web
 from cogr import printable
 from cogr.settings import secret_keys
 from tests.commands import Ended, run_here
-from tests.indexers.fake_endpoint import FakeEndpoint
+from tests.indexers.generators.fake_endpoint import FakeEndpoint
 from tests.ops.broken_servers import broken
-from tests.ops.expander_worlds import workspace
+from tests.ops.expander.expander_worlds import workspace
 
 pytestmark = pytest.mark.slow
 CANARY = "canary-4711-feathers"
@@ -30,7 +30,10 @@ MODULES = {"cogr-index": "indexers.cli", "cogr-train": "trainers.cli", "cogr-ops
 
 def clean(texts: list[str]) -> None:
     """No text holds the canary, as it is or as basic authentication spells it."""
-    spelled = [base64.b64encode(f"{user}:{CANARY}".encode()).decode().rstrip("=")[6:-6] for user in ("cogr", "u", "")]
+    spelled = [
+        base64.b64encode(f"{user}:{CANARY}".encode()).decode().rstrip("=")[6:-6]
+        for user in ("cogr", "u", "")
+    ]
     for text in texts:
         assert not [one for one in (CANARY, *spelled) if one in text], text
 
@@ -38,7 +41,9 @@ def clean(texts: list[str]) -> None:
 class Shop:
     """A shop in which every secret is the canary, and commands in it."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capture: pytest.CaptureFixture[str]) -> None:
+    def __init__(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, capture: pytest.CaptureFixture[str]
+    ) -> None:
         self.folder, self._patch, self._capture = folder, monkeypatch, capture
         # What other tests had as secrets is nothing to this one.
         monkeypatch.setattr(printable, "_learned", set())
@@ -60,18 +65,27 @@ class Shop:
 
     def files_are_clean(self) -> int:
         """How many files there are beside the configuration; all of them clean."""
-        files = [path for path in self.folder.rglob("*") if path.is_file() and path.name != "cogr.toml"]
+        files = [
+            path for path in self.folder.rglob("*") if path.is_file() and path.name != "cogr.toml"
+        ]
         clean([path.read_bytes().decode("utf-8", "replace") for path in files])
         return len(files)
 
 
 @pytest.fixture
-def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shop:
+def shop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Shop:
     return Shop(tmp_path, monkeypatch, capsys)
 
 
 def test_all_secrets_are_known() -> None:
-    assert {"opensearch.password", "redis.password", "generator.openai.api_key", "serving.token"} <= set(secret_keys())
+    assert {
+        "opensearch.password",
+        "redis.password",
+        "generator.openai.api_key",
+        "serving.token",
+    } <= set(secret_keys())
 
 
 def test_plans_and_work_show_none(shop: Shop) -> None:
@@ -95,16 +109,33 @@ def test_services_that_are_away_show_none(shop: Shop, fault: str) -> None:
     with broken(fault) as port:
         there = (
             *("--set", f"opensearch.url=http://127.0.0.1:{port}", "--set", "opensearch.timeout=2"),
-            *("--set", f"redis.url=redis://u:{CANARY}@127.0.0.1:{port}/0", "--set", "redis.timeout=1"),
-            *("--set", f"generator.openai.base_url=http://127.0.0.1:{port}/v1", "--set", "generator.openai.retries=0"),
+            *(
+                "--set",
+                f"redis.url=redis://u:{CANARY}@127.0.0.1:{port}/0",
+                "--set",
+                "redis.timeout=1",
+            ),
+            *(
+                "--set",
+                f"generator.openai.base_url=http://127.0.0.1:{port}/v1",
+                "--set",
+                "generator.openai.retries=0",
+            ),
         )
-        for line in ("cogr-index list --json", "cogr-index search sofa -v", "cogr-index verify", "cogr-ops backlog -v"):
+        for line in (
+            "cogr-index list --json",
+            "cogr-index search sofa -v",
+            "cogr-index verify",
+            "cogr-ops backlog -v",
+        ):
             assert shop.run(line, *there).status != 0
 
 
 def test_an_endpoint_that_repeats_what_it_was_sent_shows_none(shop: Shop) -> None:
     def echo(_: int, __: dict[str, object]) -> web.Response:
-        return web.json_response({"error": {"message": f"Incorrect API key provided: {CANARY}"}}, status=401)
+        return web.json_response(
+            {"error": {"message": f"Incorrect API key provided: {CANARY}"}}, status=401
+        )
 
     with FakeEndpoint(echo) as endpoint:
         ended = shop.run(
@@ -131,7 +162,12 @@ def test_mistakes_in_the_configuration_show_none(shop: Shop, written: str) -> No
 
 
 def test_mistakes_on_the_command_line_show_none(shop: Shop) -> None:
-    keys = ("opensearch.pasword={}", "opensearch.password.x={}", 'opensearch.password=["{}"]', "redis={}")
+    keys = (
+        "opensearch.pasword={}",
+        "opensearch.password.x={}",
+        'opensearch.password=["{}"]',
+        "redis={}",
+    )
     for wrong in (key.format(CANARY) for key in keys):
         assert shop.run("cogr-index list", "--set", wrong).status == 2
 
@@ -180,8 +216,15 @@ def _options(line: str, *options: str) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("key", URLS)
 @pytest.mark.parametrize("where", ["file", "environment", "flag"])
-def test_a_password_in_a_url_is_shown_by_no_command_however_it_is_spelt(shop: Shop, key: str, where: str) -> None:
-    commands = ("cogr-index list -v", "cogr-ops wait --timeout 0", "cogr-ops doctor --json", "cogr-index list --json")
+def test_a_password_in_a_url_is_shown_by_no_command_however_it_is_spelt(
+    shop: Shop, key: str, where: str
+) -> None:
+    commands = (
+        "cogr-index list -v",
+        "cogr-ops wait --timeout 0",
+        "cogr-ops doctor --json",
+        "cogr-index list --json",
+    )
     for at, user in enumerate(USERS):
         url, flags = URLS[key].format(user.format(CANARY)), QUICK
         lines = [*commands, *(("cogr-ops worker",) if refused(user) else ())]
@@ -217,7 +260,9 @@ def test_every_command_keeps_passwords_of_urls_well_formed_or_not(
 ) -> None:
     for user in ("u:{}", "u:x/{}"):
         for key in ("redis.url", "store", "generator.openai.base_url"):
-            monkeypatch.setenv(f"COGR_{key.upper().replace('.', '__')}", URLS[key].format(user.format(CANARY)))
+            monkeypatch.setenv(
+                f"COGR_{key.upper().replace('.', '__')}", URLS[key].format(user.format(CANARY))
+            )
             ended = shop.run(line, *_options(line, *QUICK))
             assert "Traceback" not in ended.err
             assert ended.status in (0, 1, 2, 3)
@@ -262,7 +307,13 @@ def test_the_traceback_of_a_bug_has_no_secret(shop: Shop) -> None:
         "    raise ZeroDivisionError(password + '\\x1b[2J')\n"
         "console.run(app)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=shop.folder)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=shop.folder,
+    )
     clean([done.stdout, done.stderr])
     assert done.returncode == 1
     assert done.stderr.startswith("sent ...\n")

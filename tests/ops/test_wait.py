@@ -22,14 +22,22 @@ def configured(tmp_path: Path) -> Path:
 
 
 def wait(
-    monkeypatch: pytest.MonkeyPatch, capture: pytest.CaptureFixture[str], file: Path, *sets: str, timeout: int
+    monkeypatch: pytest.MonkeyPatch,
+    capture: pytest.CaptureFixture[str],
+    file: Path,
+    *sets: str,
+    timeout: int,
 ) -> Ended:
     given = [part for one in sets for part in ("--set", one)]
-    return run_here(main, monkeypatch, capture, "cogr-ops", "wait", "--timeout", timeout, "-c", file, *given)
+    return run_here(
+        main, monkeypatch, capture, "cogr-ops", "wait", "--timeout", timeout, "-c", file, *given
+    )
 
 
 @pytest.mark.parametrize("fault", ["absent", "error", "web page"])
-@pytest.mark.parametrize(("name", "setting"), [("OpenSearch", "opensearch.url=http"), ("Redis", "redis.url=redis")])
+@pytest.mark.parametrize(
+    ("name", "setting"), [("OpenSearch", "opensearch.url=http"), ("Redis", "redis.url=redis")]
+)
 def test_it_says_for_what_it_waits(
     name: str,
     setting: str,

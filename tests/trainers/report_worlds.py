@@ -31,16 +31,25 @@ class Told:
     """A shop with a run whose rounds are written down here."""
 
     def __init__(self, folder: Path, *overrides: str) -> None:
-        self.config = folder / "cogr.toml" if (folder / "cogr.toml").exists() else write_shop(folder)
+        self.config = (
+            folder / "cogr.toml" if (folder / "cogr.toml").exists() else write_shop(folder)
+        )
         self.workspace = with_dev(Workspace.open(self.config, overrides))
         self.run = create(self.workspace)
         self.state = State()
 
-    def add(self, number: int, verdict: Verdict = "accepted", *, steps: int = 6, hostile: bool = False) -> Round:
+    def add(
+        self, number: int, verdict: Verdict = "accepted", *, steps: int = 6, hostile: bool = False
+    ) -> Round:
         """A finished round with other keywords than the one before."""
         pair = {side: self.snapshot(side, number, hostile=hostile) for side in SIDES}
         stages = [
-            StageRecord(name=name, output=self._output(name, number, pair), seconds=1.5, notes=self._notes(name, pair))
+            StageRecord(
+                name=name,
+                output=self._output(name, number, pair),
+                seconds=1.5,
+                notes=self._notes(name, pair),
+            )
             for name in (ROUND_STAGES if number else SFT_STAGES)
         ]
         for side in SIDES:
@@ -54,19 +63,28 @@ class Told:
     def snapshot(self, side: Side, number: int, *, hostile: bool = False) -> Snapshot:
         """The words of each entity's text, other ones in each round; texts and keywords that attack, where asked."""
         rows = []
-        for at, entity in enumerate(sorted(self.workspace.dataset.entities(side), key=lambda entity: entity.id)):
+        for at, entity in enumerate(
+            sorted(self.workspace.dataset.entities(side), key=lambda entity: entity.id)
+        ):
             words = dict.fromkeys(self_text(entity).casefold().replace(",", "").split())
             kept = tuple(list(words)[number % 2 :]) + (f"round {number}",) * (at % 3 == 0)
             bad = HOSTILE[at % len(HOSTILE)] if hostile else ""
             rows.append(
-                Row(entity.id, bad or self_text(entity), (*kept, f"{bad.strip().casefold()} {number}") if bad else kept)
+                Row(
+                    entity.id,
+                    bad or self_text(entity),
+                    (*kept, f"{bad.strip().casefold()} {number}") if bad else kept,
+                )
             )
         return write_snapshot(self.workspace.store, side, rows, Provenance(round=number))
 
     def log(self, number: int, side: Side, steps: int) -> None:
         """Step figures as `steplog` writes them."""
         folder = self.run.folder("logs")
-        lines = [json.dumps(sft_step(step) if number == 0 else grpo_step(step)) for step in range(1, steps + 1)]
+        lines = [
+            json.dumps(sft_step(step) if number == 0 else grpo_step(step))
+            for step in range(1, steps + 1)
+        ]
         (folder / f"r{number:03d}-{side}.jsonl").write_text("\n".join(lines) + "\n")
 
     def _output(self, name: str, number: int, pair: Mapping[Side, Snapshot]) -> str:
@@ -99,9 +117,20 @@ def sft_step(step: int) -> Mapping[str, Any]:
 
 
 def grpo_step(step: int) -> Mapping[str, Any]:
-    shares = {"equal_groups": 0.1, "over_budget": 0.0, "unfinished": 0.2, "empty": 0.0, "one_list": 0.1}
+    shares = {
+        "equal_groups": 0.1,
+        "over_budget": 0.0,
+        "unfinished": 0.2,
+        "empty": 0.0,
+        "one_list": 0.1,
+    }
     means = {"reward": 0.1 * step, "reward_std": 0.2, "keywords": 3.0, "new_keywords": 0.4}
-    return {"step": step, **means, **shares, "seconds": {"rollout": 1.0, "reward": 0.1, "update": 2.0}}
+    return {
+        "step": step,
+        **means,
+        **shares,
+        "seconds": {"rollout": 1.0, "reward": 0.1, "update": 2.0},
+    }
 
 
 def whole_run(folder: Path, *, hostile: bool = False) -> tuple[Workspace, Run]:

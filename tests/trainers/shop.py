@@ -11,7 +11,7 @@ from pathlib import Path
 from cogr.rewards import World, query_reward
 from cogr.snapshots import Provenance, Row, Snapshot, open_snapshot, write_snapshot
 from indexers.workspace import Workspace
-from trainers.demo.catalogue import make_catalogue
+from trainers.demo.shop import make_catalogue
 from trainers.training.driver import Driver
 from trainers.training.launching import Launcher
 from trainers.training.runs import create, open_run
@@ -81,13 +81,17 @@ def write_shop(folder: Path, items: int = 60) -> Path:
         name: [json.loads(line) for line in text.decode().splitlines()]
         for name, text in make_catalogue(0).files().items()
     }
-    files["items.jsonl"] = [{**item, "price": number + 0.5} for number, item in enumerate(files["items.jsonl"][:items])]
+    files["items.jsonl"] = [
+        {**item, "price": number + 0.5} for number, item in enumerate(files["items.jsonl"][:items])
+    ]
     known = {item["id"] for item in files["items.jsonl"]}
     files["labels.jsonl"] = [label for label in files["labels.jsonl"] if label["item"] in known]
     asked = {label["query"] for label in files["labels.jsonl"]}
     files["queries.jsonl"] = [query for query in files["queries.jsonl"] if query["id"] in asked]
     for name, rows in files.items():
-        (data / name).write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
+        (data / name).write_text(
+            "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8"
+        )
     (folder / "cogr.toml").write_text(CONFIG)
     return folder / "cogr.toml"
 
@@ -105,7 +109,9 @@ class Shop:
     def driver(self, run: str = "main", *overrides: str) -> Driver:
         workspace = self.workspace(*overrides)
         create(workspace, run)
-        return Driver(workspace, open_run(workspace, run), Launcher(self.config, overrides), self.said.append)
+        return Driver(
+            workspace, open_run(workspace, run), Launcher(self.config, overrides), self.said.append
+        )
 
 
 def whole(shop: Shop, run: str = "main", *overrides: str) -> tuple[Round, ...]:
@@ -113,7 +119,9 @@ def whole(shop: Shop, run: str = "main", *overrides: str) -> tuple[Round, ...]:
     opened = open_run(shop.workspace(*overrides), run)
     rounds = opened.state().finished
     for round_ in rounds:
-        assert [stage.name for stage in round_.stages] == list(ROUND_STAGES if round_.number else SFT_STAGES)
+        assert [stage.name for stage in round_.stages] == list(
+            ROUND_STAGES if round_.number else SFT_STAGES
+        )
         for side in ("query", "item"):
             check_model(opened, round_.model(side))
         for id_ in (round_.items, round_.queries):
@@ -143,13 +151,20 @@ def failing_reward(world: object, id_: str, keywords: object) -> float:
 def perfect_pair(workspace: Workspace) -> tuple[Snapshot, Snapshot]:
     """An item and a query snapshot with F1 of 1: every query has one keyword, and its relevant items have it too."""
     dataset = workspace.dataset
-    queries = sorted((query for split in dataset.queries.values() for query in split), key=lambda query: query.id)
+    queries = sorted(
+        (query for split in dataset.queries.values() for query in split), key=lambda query: query.id
+    )
     found: dict[str, list[str]] = {item.id: [] for item in dataset.items}
     for query in queries:
         for id_ in sorted(dataset.relevant[query.id]):
             found[id_].append(f"asked by {query.id}".lower())
     provenance = Provenance(dataset_hash=dataset.dataset_hash)
-    items = (Row(item.id, item.title, tuple(found[item.id])) for item in sorted(dataset.items, key=lambda one: one.id))
+    items = (
+        Row(item.id, item.title, tuple(found[item.id]))
+        for item in sorted(dataset.items, key=lambda one: one.id)
+    )
     asked = (Row(query.id, query.text, (f"asked by {query.id}".lower(),)) for query in queries)
     store = workspace.store
-    return write_snapshot(store, "item", items, provenance), write_snapshot(store, "query", asked, provenance)
+    return write_snapshot(store, "item", items, provenance), write_snapshot(
+        store, "query", asked, provenance
+    )

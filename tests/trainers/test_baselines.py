@@ -13,9 +13,8 @@ from cogr.errors import DataError
 from cogr.metrics import full_set
 from cogr.records import Dataset
 from indexers.generators.statistical.fitting import fit
-from indexers.lexical import Lexical
-from trainers.baselines import Baseline, bm25, exact_cut
-from trainers.comparison import bm25_row
+from indexers.text import Lexical
+from trainers.baselines import Baseline, bm25, bm25_row, exact_cut
 from trainers.evaluation import grades_of, measure
 
 SHOP = Path(__file__).parents[2] / "trainers" / "demo" / "data"
@@ -28,14 +27,22 @@ def dataset() -> Dataset:
 
 def f1(dataset: Dataset, baseline: Baseline) -> float:
     relevant = {query: dataset.relevant[query] for query in baseline.runs}
-    return full_set({query: frozenset(ids) for query, ids in baseline.runs.items()}, relevant).means["f1"]
+    return full_set(
+        {query: frozenset(ids) for query, ids in baseline.runs.items()}, relevant
+    ).means["f1"]
 
 
 def test_the_cutoff_is_the_best_one_for_the_training_queries(dataset: Dataset) -> None:
     found = bm25(dataset, "test")
     lexical = Lexical(dataset.items)
-    train = {query.id: [item.id for item, _ in lexical.rank(query.text, 400)] for query in dataset.queries["train"]}
-    by_cutoff = {k: f1(dataset, Baseline("", {id_: ids[:k] for id_, ids in train.items()}, {})) for k in range(1, 60)}
+    train = {
+        query.id: [item.id for item, _ in lexical.rank(query.text, 400)]
+        for query in dataset.queries["train"]
+    }
+    by_cutoff = {
+        k: f1(dataset, Baseline("", {id_: ids[:k] for id_, ids in train.items()}, {}))
+        for k in range(1, 60)
+    }
     assert found.cutoff == max(by_cutoff, key=lambda k: by_cutoff[k])
     assert all(len(ids) <= found.cutoff for ids in found.runs.values())
     assert found.runs.keys() == {query.id for query in dataset.queries["test"]}
@@ -51,26 +58,40 @@ def test_rank_metrics_see_bm25s_whole_rankings_and_sets_its_best_items(dataset: 
         name: whole[name] for name in ("r@100", "ndcg@100", "mrr@100")
     }
     assert row["r@100"] > cut["r@100"]
-    assert {name: row[name] for name in ("p", "r", "f1")} == {name: cut[name] for name in ("p", "r", "f1")}
+    assert {name: row[name] for name in ("p", "r", "f1")} == {
+        name: cut[name] for name in ("p", "r", "f1")
+    }
     assert row["sets"].startswith(f"the best {found.cutoff} items of each ranking")
 
 
 @pytest.mark.parametrize("grades", [(3.0, 1.0), (1.0, 0.25)])
-def test_ndcg_takes_the_labels_grades_where_there_are_any(dataset: Dataset, grades: tuple[float, float]) -> None:
+def test_ndcg_takes_the_labels_grades_where_there_are_any(
+    dataset: Dataset, grades: tuple[float, float]
+) -> None:
     """Figures of ir_measures; fractional grades in fourths, since it takes whole ones."""
     import ir_measures
     from ir_measures import nDCG
 
     queries = dataset.queries["test"]
-    judged = {q.id: {i: grades[at % 2] for at, i in enumerate(sorted(dataset.relevant[q.id]))} for q in queries}
+    judged = {
+        q.id: {i: grades[at % 2] for at, i in enumerate(sorted(dataset.relevant[q.id]))}
+        for q in queries
+    }
     found = bm25(dataset, "test").rankings
-    scored = {id_: {item: float(-rank) for rank, item in enumerate(ids)} for id_, ids in found.items()}
+    scored = {
+        id_: {item: float(-rank) for rank, item in enumerate(ids)} for id_, ids in found.items()
+    }
     for shown in (dataset, replace(dataset, judged=judged)):
-        whole = {id_: {item: int(4 * grade) for item, grade in own.items()} for id_, own in shown.judged.items()}
+        whole = {
+            id_: {item: int(4 * grade) for item, grade in own.items()}
+            for id_, own in shown.judged.items()
+        }
         asked = {query.id: whole[query.id] for query in queries}
         expected = ir_measures.calc_aggregate([nDCG @ 10, nDCG @ 100], asked, scored)
         figures = measure(shown, queries, found)
-        assert (figures["ndcg@10"], figures["ndcg@100"]) == pytest.approx((expected[nDCG @ 10], expected[nDCG @ 100]))
+        assert (figures["ndcg@10"], figures["ndcg@100"]) == pytest.approx(
+            (expected[nDCG @ 10], expected[nDCG @ 100])
+        )
     assert grades_of(dataset) is None
     assert grades_of(replace(dataset, judged=judged)) is judged
 
@@ -96,7 +117,9 @@ def test_a_cutoff_that_is_known_is_taken(dataset: Dataset) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "cutoff", "expected"), [("nfcorpus", 17, 0.1532), ("chorus", 15, 0.4219)])
+@pytest.mark.parametrize(
+    ("name", "cutoff", "expected"), [("nfcorpus", 17, 0.1532), ("chorus", 15, 0.4219)]
+)
 def test_reference_figures(name: str, cutoff: int, expected: float) -> None:
     root = os.environ.get("COGR_DATA_DIR")
     if root is None or not (Path(root) / name).is_dir():

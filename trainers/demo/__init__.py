@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Literal
 
 CATALOGUE = Path(__file__).parent / "data"
-"""The bundled catalogue: what `trainers.demo.catalogue.make_catalogue(0)` makes."""
+"""The bundled catalogue: what `trainers.demo.shop.make_catalogue(0)` makes."""
 
 
 def run_demo(
-    backend: Literal["memory", "opensearch"], out: Path, json_mode: bool = False, more: Sequence[str] = ()
+    backend: Literal["memory", "opensearch"],
+    out: Path,
+    json_mode: bool = False,
+    more: Sequence[str] = (),
 ) -> None:
     """Run the demo and print what it found. See `trainers.demo.run.Demo` for the steps.
 

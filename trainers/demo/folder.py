@@ -54,7 +54,10 @@ class Folder:
             url: of the OpenSearch that was started for the demo.
         """
         here = self.config.resolve().parent
-        own = {"dataset.path": json.dumps(str(here / "shop")), "store": json.dumps(str(here / "store"))}
+        own = {
+            "dataset.path": json.dumps(str(here / "shop")),
+            "store": json.dumps(str(here / "store")),
+        }
         if url is not None:
             own["opensearch.url"] = json.dumps(url)
         return [f"{key}={value}" for key, value in {**self.values, **own}.items()]
@@ -82,7 +85,9 @@ def lay_out(out: Path, backend: str, more: Sequence[str] = ()) -> Folder:
     values = {**_OWN, "backend": json.dumps(backend), **sample, **dict(map(_value, more))}
     with storage_errors(str(out)):
         if config.exists() and not config.read_text("utf-8", errors="replace").startswith(MARK):
-            raise UserError(f"{config} was not written by the demo; name another folder with --out.")
+            raise UserError(
+                f"{config} was not written by the demo; name another folder with --out."
+            )
         (out / "shop").mkdir(parents=True, exist_ok=True)
         for file in sorted(CATALOGUE.glob("*.jsonl")):
             shutil.copyfile(file, out / "shop" / file.name)
@@ -94,7 +99,9 @@ def _value(override: str) -> tuple[str, str]:
     """One `--set` value as TOML has it: as it is where it parses, else as a string."""
     key, equals, text = override.partition("=")
     if not equals or not key.strip():
-        raise SettingsError(f"--set {override!r} is not of the form key=value, such as training.query.max_steps=5.")
+        raise SettingsError(
+            f"--set {override!r} is not of the form key=value, such as training.query.max_steps=5."
+        )
     try:
         tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
@@ -104,7 +111,9 @@ def _value(override: str) -> tuple[str, str]:
 
 def as_toml(values: Mapping[str, str]) -> str:
     """Dotted keys as a TOML file: plain keys, then a table for each first part."""
-    tables = sorted((key.partition(".") for key in values if "." in key), key=lambda parts: parts[0])
+    tables = sorted(
+        (key.partition(".") for key in values if "." in key), key=lambda parts: parts[0]
+    )
     lines = [f"{key} = {value}" for key, value in values.items() if "." not in key]
     for name, inner in groupby(tables, key=lambda parts: parts[0]):
         lines += ["", f"[{name}]", *(f"{key} = {values[f'{name}.{key}']}" for _, _, key in inner)]

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from cogr.training_settings import TrainingSettings
+from cogr.settings.training import TrainingSettings
 from trainers.training.runs import Run
 from trainers.training.state import Round, StageName
 

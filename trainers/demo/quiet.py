@@ -19,7 +19,10 @@ def stages_write_to(log: Path) -> Iterator[None]:
     """
     sys.stderr.flush()
     ours, kept = sys.stderr, os.dup(2)
-    with log.open("wb") as file, os.fdopen(kept, "w", encoding="utf-8", errors="backslashreplace", buffering=1) as out:
+    with (
+        log.open("wb") as file,
+        os.fdopen(kept, "w", encoding="utf-8", errors="backslashreplace", buffering=1) as out,
+    ):
         os.dup2(file.fileno(), 2)
         sys.stderr = out
         try:

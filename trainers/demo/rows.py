@@ -12,11 +12,11 @@ from typing import Any
 
 from cogr.records import Dataset, Side, Split
 from cogr.snapshots import open_snapshot
-from indexers.rebuild import Rebuilt
-from indexers.rebuilding import ProgressBar, Wishes, run_rebuild
+from indexers.build.plan import Rebuilt
+from indexers.build.run import ProgressBar, Wishes, run_rebuild
 from indexers.release import release
 from indexers.workspace import Workspace
-from trainers import comparison
+from trainers import baselines as comparison
 from trainers.evaluation import evaluate
 from trainers.training.contest import Contender
 from trainers.training.publishing import publish_pair, publish_round
@@ -132,4 +132,6 @@ def serving_row(workspace: Workspace, chosen: Contender) -> Row:
 def _rebuild(workspace: Workspace, name: str, side: Side, bar: ProgressBar, say: Say) -> Rebuilt:
     say(f"{name}: {'items' if side == 'item' else 'queries'}")
     # The two sides are switched as a pair below, so neither is published alone.
-    return run_rebuild(workspace, Wishes(side, generator=name, publish=False), bar, lambda _: None).rebuilt
+    return run_rebuild(
+        workspace, Wishes(side, generator=name, publish=False), bar, lambda _: None
+    ).rebuilt

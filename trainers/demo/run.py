@@ -15,8 +15,8 @@ from cogr.keywords import self_keyword
 from cogr.records import Dataset
 from cogr.settings import load_settings
 from cogr.store import Store
-from indexers import console
-from indexers.searching import search
+from indexers.cli import console
+from indexers.exchange.search import search
 from indexers.workspace import Workspace
 from trainers.demo.folder import Folder, lay_out
 from trainers.demo.rows import SPLIT, Row, bm25_row, generator_row, serving_row
@@ -35,7 +35,9 @@ SEARCHES = ("metal bookshelf", "armchair small", "wicker workstation", "Sofa rus
 HITS = 3
 
 
-def run(backend: Literal["memory", "opensearch"], out: Path, json_mode: bool, more: Sequence[str] = ()) -> None:
+def run(
+    backend: Literal["memory", "opensearch"], out: Path, json_mode: bool, more: Sequence[str] = ()
+) -> None:
     """The whole demo. Raises UserError and ServiceError; what was generated and trained stays in the folder."""
     folder = lay_out(out, backend, more)
     if backend == "memory":
@@ -55,7 +57,9 @@ def _workspace(folder: Folder, url: str | None = None) -> Workspace:
     Every round that is built upon is to serve for a while, also after an untrained row with better figures: so the gate is
     off here, until the best pair takes over. Between rounds, in the run, it is as the settings say.
     """
-    return Workspace(load_settings(folder.config, [*folder.overrides(url), "training.gate.on=false"]))
+    return Workspace(
+        load_settings(folder.config, [*folder.overrides(url), "training.gate.on=false"])
+    )
 
 
 class Demo:
@@ -76,7 +80,9 @@ class Demo:
         answers = [search(self.workspace, text, size=HITS) for text in SEARCHES]
         texts = next(row for row in rows if row.name == "extractive")
         changed = example_entities(self.workspace, texts, rows[-1])
-        write_report(self.workspace, Run(self.workspace.store, DEFAULT_RUN), report_file(self.folder))
+        write_report(
+            self.workspace, Run(self.workspace.store, DEFAULT_RUN), report_file(self.folder)
+        )
         summary = self._write_summary(rows, choice)
         payload = {
             **summary,
@@ -121,4 +127,6 @@ def relevant_items(dataset: Dataset, text: str) -> frozenset[str]:
     for query in dataset.require(SPLIT):
         if query.text == text:
             return dataset.relevant[query.id]
-    raise DataError(f"The sample shop has no {SPLIT} query {text!r}; write the catalogue again (docs/demo.md).")
+    raise DataError(
+        f"The sample shop has no {SPLIT} query {text!r}; write the catalogue again (docs/demo.md)."
+    )

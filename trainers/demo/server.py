@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from cogr.errors import ServiceError, UserError
-from indexers.console import INTERRUPTED
+from indexers.cli.console import INTERRUPTED
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,10 @@ def _cogr_ops(*arguments: str) -> dict[str, str]:
             f"cogr-ops opensearch {arguments[0]} ended with status {ended.returncode}, for the reason above; "
             "mend that, or set COGR_OPENSEARCH_URL to a server of yours."
         )
-        raise ServiceError(sentence) if ended.returncode == ServiceError.exit_status else UserError(sentence)
+        raise (
+            ServiceError(sentence)
+            if ended.returncode == ServiceError.exit_status
+            else UserError(sentence)
+        )
     answer: dict[str, str] = json.loads(ended.stdout)
     return answer

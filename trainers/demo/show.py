@@ -16,9 +16,9 @@ from rich.table import Table
 from rich.text import Text
 
 from cogr.printable import visible
-from indexers import console
-from indexers.rebuild import Advance
-from indexers.searching import Answered
+from indexers.build.plan import Advance
+from indexers.cli import console
+from indexers.exchange.search import Answered
 from trainers.demo.rows import Row
 from trainers.report.changes import Changed
 from trainers.training.contest import Choice
@@ -124,7 +124,9 @@ def results(out: Console, ended: Ended) -> None:
     serving = ended.choice.chosen.name
     out.print(f"{serving} serves: the best pair on dev, {ended.choice.reason()}.")
     if ended.changed:
-        out.print(Text.assemble("\n", ("Keywords gained and lost", "bold"), f", extractive -> {serving}"))
+        out.print(
+            Text.assemble("\n", ("Keywords gained and lost", "bold"), f", extractive -> {serving}")
+        )
     for one in ended.changed:
         _example(out, one, ended.titles)
     out.print(Text.assemble("\n", ("Searches", "bold"), f", {serving} serves"))
@@ -150,7 +152,9 @@ def _example(out: Console, one: Changed, titles: Collection[str]) -> None:
             out.print(Text(f"  {sign} {_listed(words, titles)}", style))
 
 
-def _search(out: Console, found: Answered, relevant: Collection[str], titles: Collection[str]) -> None:
+def _search(
+    out: Console, found: Answered, relevant: Collection[str], titles: Collection[str]
+) -> None:
     text, *keywords = found.keywords
     out.print(Text.assemble(('"' + safe(found.query) + '"', "bold"), f" finds {found.total} items"))
     out.print(Text(f"keywords: {_listed(keywords, titles)}"))
@@ -160,9 +164,15 @@ def _search(out: Console, found: Answered, relevant: Collection[str], titles: Co
     for hit in found.hits:
         words = sorted(hit.matched, key=lambda word: -hit.matched[word])[:_MATCHES_SHOWN]
         matched = ", ".join(
-            "the query's text" if word == text else "its title" if word in titles else safe(word) for word in words
+            "the query's text" if word == text else "its title" if word in titles else safe(word)
+            for word in words
         )
-        hits.add_row(f"{hit.score:.3f}", Text(safe(hit.text)), Text(matched), "yes" if hit.id in relevant else "no")
+        hits.add_row(
+            f"{hit.score:.3f}",
+            Text(safe(hit.text)),
+            Text(matched),
+            "yes" if hit.id in relevant else "no",
+        )
     out.print(hits)
 
 
@@ -177,7 +187,9 @@ def next_steps(config: Path, summary: Path, report: Path, *, server_stopped: boo
     console.note(f"\nThe figures are in {summary}, the configuration is {config}.")
     console.note(f"The report of the training is {report}: open it in a browser.")
     if server_stopped:
-        console.note("OpenSearch is stopped again and keeps the indexes: cogr-ops opensearch start brings it back.")
+        console.note(
+            "OpenSearch is stopped again and keeps the indexes: cogr-ops opensearch start brings it back."
+        )
     console.next_command(f'cogr-index search -c {config} "metal bookshelf"')
     console.next_command(f"cogr-train round -c {config}")
     console.next_command(f"cogr-train evaluate -c {config} --split test --baselines")

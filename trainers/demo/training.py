@@ -6,7 +6,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 from cogr.snapshots import open_snapshot
-from indexers import console
+from indexers.cli import console
 from indexers.workspace import Workspace
 from trainers.demo.folder import Folder
 from trainers.demo.following import followed, stage_under_way
@@ -61,7 +61,9 @@ def best_pair(workspace: Workspace, progress: Progress) -> Choice:
 def example_entities(workspace: Workspace, before: Row, after: Row) -> list[Changed]:
     """Five entities whose keywords differ between two rows."""
     pairs = ((before.items, after.items), (before.queries, after.queries))
-    opened = [(open_snapshot(workspace.store, a), open_snapshot(workspace.store, b)) for a, b in pairs]
+    opened = [
+        (open_snapshot(workspace.store, a), open_snapshot(workspace.store, b)) for a, b in pairs
+    ]
     items, queries = (difference(a, b) for a, b in opened)
     return examples(items, queries)
 

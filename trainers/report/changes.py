@@ -74,7 +74,9 @@ def difference(before: Snapshot, after: Snapshot) -> Difference:
     return Difference(gained, lost, changed, after.manifest.entities)
 
 
-def _changed(side: Side, id_: str, text: str, had: Collection[str], has: Collection[str]) -> Changed:
+def _changed(
+    side: Side, id_: str, text: str, had: Collection[str], has: Collection[str]
+) -> Changed:
     return Changed(
         side,
         id_,

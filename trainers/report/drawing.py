@@ -76,13 +76,18 @@ class _Canvas:
         self.root = ET.Element("svg", {"viewBox": box, "role": "img", "aria-label": title})
 
     def add(self, shape: str, style: str, tip: str = "", **where: float | str) -> ET.Element:
-        named = {name.replace("_", "-"): f"{v:.2f}" if isinstance(v, float) else str(v) for name, v in where.items()}
+        named = {
+            name.replace("_", "-"): f"{v:.2f}" if isinstance(v, float) else str(v)
+            for name, v in where.items()
+        }
         made = ET.SubElement(self.root, shape, {"class": style, **named})
         if tip:
             ET.SubElement(made, "title").text = tip
         return made
 
-    def text(self, x: float, y: float, text: str, style: str = "", anchor: str = "middle", **where: str) -> None:
+    def text(
+        self, x: float, y: float, text: str, style: str = "", anchor: str = "middle", **where: str
+    ) -> None:
         self.add("text", style, x=x, y=y, text_anchor=anchor, **where).text = text
 
     def __str__(self) -> str:
@@ -98,7 +103,9 @@ class _Frame:
         self.left, self.right, self.top, self.bottom = _LEFT, WIDTH - _RIGHT, _TOP, HEIGHT - _BOTTOM
         for value, label in y.ticks:
             at = self.y(value)
-            canvas.add("line", "zero" if value == 0 else "grid", x1=self.left, x2=self.right, y1=at, y2=at)
+            canvas.add(
+                "line", "zero" if value == 0 else "grid", x1=self.left, x2=self.right, y1=at, y2=at
+            )
             canvas.text(self.left - 6, at + 4, label, "tick", "end")
         for value, label in x.ticks:
             canvas.text(self.x(value), self.bottom + 17, label, "tick")
@@ -115,14 +122,19 @@ class _Frame:
         width = _LETTER * len(text)
         sides = [(x + 8, y - 7), (x - 8 - width, y - 7), (x + 8, y + 15), (x - 8 - width, y + 15)]
         boxes = [(left, base - 10, left + width, base + 2) for left, base in sides]
-        free = [box for box in boxes if box[0] >= self.left and box[2] <= self.right and not self._taken(box)]
+        free = [
+            box
+            for box in boxes
+            if box[0] >= self.left and box[2] <= self.right and not self._taken(box)
+        ]
         chosen = free[0] if free else boxes[0]
         self._full.append(chosen)
         self.canvas.text(chosen[0], chosen[3] - 2, text, "note strong", "start")
 
     def _taken(self, box: _Box) -> bool:
         return any(
-            box[0] < right and left < box[2] and box[1] < base and top < box[3] for left, top, right, base in self._full
+            box[0] < right and left < box[2] and box[1] < base and top < box[3]
+            for left, top, right, base in self._full
         )
 
     def x(self, value: float) -> float:
@@ -136,7 +148,9 @@ def _between(value: float, low: float, high: float, start: float, end: float) ->
     return start + (value - low) / (high - low) * (end - start)
 
 
-def line_chart(title: str, x: Axis, y: Axis, series: Sequence[Series], rules: Sequence[tuple[float, str]] = ()) -> str:
+def line_chart(
+    title: str, x: Axis, y: Axis, series: Sequence[Series], rules: Sequence[tuple[float, str]] = ()
+) -> str:
     """Lines over two axes.
 
     Args:
@@ -160,8 +174,14 @@ def line_chart(title: str, x: Axis, y: Axis, series: Sequence[Series], rules: Se
 def _line(frame: _Frame, series: Series) -> None:
     places = [(frame.x(x), frame.y(y)) for x, y in series.points]
     if series.spread and not series.whiskers:
-        above = [(frame.x(x), frame.y(y + s)) for (x, y), s in zip(series.points, series.spread, strict=True)]
-        below = [(frame.x(x), frame.y(y - s)) for (x, y), s in zip(series.points, series.spread, strict=True)]
+        above = [
+            (frame.x(x), frame.y(y + s))
+            for (x, y), s in zip(series.points, series.spread, strict=True)
+        ]
+        below = [
+            (frame.x(x), frame.y(y - s))
+            for (x, y), s in zip(series.points, series.spread, strict=True)
+        ]
         frame.canvas.add("path", f"band {series.tone}", d=_path([*above, *reversed(below)]) + "Z")
     if len(places) > 1:
         frame.canvas.add("path", f"line {series.tone}", d=_path(places))
@@ -177,7 +197,9 @@ def _marks(frame: _Frame, series: Series) -> None:
         if series.marks or len(series.points) == 1:
             ring = " ring" if at in series.hollow else ""
             tip = ", ".join(part for part in (series.name, label, spell(y)) if part)
-            _SHAPES.get(series.tone, _circle)(frame.canvas, across, down, f"mark {series.tone}{ring}", tip)
+            _SHAPES.get(series.tone, _circle)(
+                frame.canvas, across, down, f"mark {series.tone}{ring}", tip
+            )
         if label:
             frame.label(across, down, label)
 
@@ -191,7 +213,9 @@ def _square(canvas: _Canvas, x: float, y: float, style: str, tip: str) -> None:
 
 
 def _triangle(canvas: _Canvas, x: float, y: float, style: str, tip: str) -> None:
-    canvas.add("path", style, tip, d=_path([(x, y - 4.8), (x + 4.6, y + 3.6), (x - 4.6, y + 3.6)]) + "Z")
+    canvas.add(
+        "path", style, tip, d=_path([(x, y - 4.8), (x + 4.6, y + 3.6), (x - 4.6, y + 3.6)]) + "Z"
+    )
 
 
 # Lines are told apart by their marks too, not by colour alone.
@@ -227,11 +251,18 @@ def bar_chart(title: str, name: str, groups: Sequence[str], bars: Sequence[Bars]
             size = {"width": width - 2, "height": max(0.5, ends[1] - ends[0])}
             canvas.add("rect", f"bar {one.tone}", tip, x=left + 1, y=ends[0], **size)
             if len(groups) * len(bars) <= _BAR_LABELS:
-                canvas.text(left + width / 2, ends[1] + 12 if value < 0 else ends[0] - 4, spell_short(value), "value")
+                canvas.text(
+                    left + width / 2,
+                    ends[1] + 12 if value < 0 else ends[0] - 4,
+                    spell_short(value),
+                    "value",
+                )
     return str(canvas)
 
 
-def row_chart(title: str, name: str, tones: Sequence[tuple[str, str]], rows: Sequence[StackedRow], x: Axis) -> str:
+def row_chart(
+    title: str, name: str, tones: Sequence[tuple[str, str]], rows: Sequence[StackedRow], x: Axis
+) -> str:
     """Horizontal bars, each stacked from parts.
 
     Args:
@@ -253,9 +284,19 @@ def row_chart(title: str, name: str, tones: Sequence[tuple[str, str]], rows: Seq
         for part in row.parts:
             borders.append(borders[-1] + part)
         places = [_between(border, x.low, x.high, left, right) for border in borders]
-        for (tone_name, tone), part, (start, end) in zip(tones, row.parts, pairwise(places), strict=True):
+        for (tone_name, tone), part, (start, end) in zip(
+            tones, row.parts, pairwise(places), strict=True
+        ):
             if part > 0:
                 tip = f"{row.label}, {tone_name}: {spell(part)}"
-                canvas.add("rect", f"bar {tone}", tip, x=start, y=top + 4, width=end - start, height=_ROW - 8)
+                canvas.add(
+                    "rect",
+                    f"bar {tone}",
+                    tip,
+                    x=start,
+                    y=top + 4,
+                    width=end - start,
+                    height=_ROW - 8,
+                )
         canvas.text(WIDTH - _ROW_NOTE + 8, top + 17, row.note, "value", "start")
     return str(canvas)

@@ -147,7 +147,8 @@ def gather(workspace: Workspace, run: Run, say: Callable[[str], None] = lambda _
         rounds=state.finished,
         under_way=_under_way(state),
         pairs=sorted(
-            [*_middles(workspace, opened, frozen, state), *whole], key=lambda p: (p.round, p.verdict is not None)
+            [*_middles(workspace, opened, frozen, state), *whole],
+            key=lambda p: (p.round, p.verdict is not None),
         ),
         logs=list(_logs(run, state)),
         vocabularies=[one for round_ in state.finished for one in _vocabularies(opened, round_)],
@@ -192,10 +193,14 @@ def _figures(round_: Round) -> Mapping[str, Figures]:
 
 def built_on(state: State, round_: Round) -> Round:
     """The round that a later one was built on: the last accepted one before it."""
-    return next(r for r in reversed(state.finished) if r.number < round_.number and r.verdict == "accepted")
+    return next(
+        r for r in reversed(state.finished) if r.number < round_.number and r.verdict == "accepted"
+    )
 
 
-def _middles(workspace: Workspace, opened: _Opened, frozen: Mapping[str, Any], state: State) -> Iterator[Pair]:
+def _middles(
+    workspace: Workspace, opened: _Opened, frozen: Mapping[str, Any], state: State
+) -> Iterator[Pair]:
     """The new queries of each round on the items of the round before: what the query side alone brought."""
     if workspace.dataset.dataset_hash != frozen["dataset_hash"]:
         return
@@ -226,28 +231,37 @@ def _steps(run: Run, round_: Round, stage: StageRecord, side: Side) -> list[Mapp
         return []
     steps: list[Mapping[str, Any]] = []
     for line in run.store.read(path).decode(errors="replace").splitlines():
-        with contextlib.suppress(ValueError):  # The last line of a stage that was killed may be torn.
+        with contextlib.suppress(
+            ValueError
+        ):  # The last line of a stage that was killed may be torn.
             step = json.loads(line)
             steps += [step] if isinstance(step, dict) else []
     return steps
 
 
 def _vocabularies(opened: _Opened, round_: Round) -> Iterator[Vocabulary]:
-    counts = {side: Counter(w for row in opened(round_, side).rows() for w in row.keywords) for side in SIDES}
+    counts = {
+        side: Counter(w for row in opened(round_, side).rows() for w in row.keywords)
+        for side in SIDES
+    }
     shared = len(counts["item"].keys() & counts["query"].keys())
     for side in SIDES:
         words: Counter[int] = Counter()
         for keyword, times in counts[side].items():
             words[len(keyword.split())] += times
         entities = opened(round_, side).manifest.entities
-        yield Vocabulary(round_.number, side, entities, words.total(), len(counts[side]), shared, words)
+        yield Vocabulary(
+            round_.number, side, entities, words.total(), len(counts[side]), shared, words
+        )
 
 
 def _movements(opened: _Opened, state: State) -> Iterator[Movement]:
     for round_ in state.finished[1:]:
         before = built_on(state, round_)
         for side in SIDES:
-            yield Movement(round_.number, side, difference(opened(before, side), opened(round_, side)))
+            yield Movement(
+                round_.number, side, difference(opened(before, side), opened(round_, side))
+            )
 
 
 def _overall(opened: _Opened, first: Round, last: Round) -> Mapping[Side, Difference] | None:

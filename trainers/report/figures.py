@@ -49,7 +49,11 @@ def f1_figure(facts: Facts) -> Figure:
     series = []
     for split in reversed(facts.splits):
         places = [(float(at), pair.figures[split]["f1"]) for at, pair in enumerate(pairs)]
-        errors = [pair.figures[split].get("f1_se", 0.0) for pair in pairs] if split == facts.split else []
+        errors = (
+            [pair.figures[split].get("f1_se", 0.0) for pair in pairs]
+            if split == facts.split
+            else []
+        )
         series.append(Series(split, split, places, errors, hollow=rejected, whiskers=True))
     values = [y for one in series for _, y in one.points]
     middles = any(pair.verdict is None for pair in pairs)
@@ -60,7 +64,12 @@ def f1_figure(facts: Facts) -> Figure:
         note += " Rings: rounds that are not built upon."
     return Figure(
         "F1 after each stage",
-        line_chart("F1 after each stage", Axis.of_names("stage", names, 7), Axis.over("F1", [*values, 0.5]), series),
+        line_chart(
+            "F1 after each stage",
+            Axis.of_names("stage", names, 7),
+            Axis.over("F1", [*values, 0.5]),
+            series,
+        ),
         [(split, split) for split in facts.splits],
         note,
     )
@@ -78,7 +87,12 @@ def precision_recall_figure(facts: Facts) -> Figure:
     axes = Axis.over("recall", [0, 1]), Axis.over("precision", [0, 1])
     title = "Precision and recall of each round"
     note = "Thin lines join points of equal F1. Points are in the order of the rounds."
-    return Figure(title, line_chart(title, *axes, [*lines, *paths]), [(split, split) for split in facts.splits], note)
+    return Figure(
+        title,
+        line_chart(title, *axes, [*lines, *paths]),
+        [(split, split) for split in facts.splits],
+        note,
+    )
 
 
 def _equal_f1(f1: float) -> Series:
@@ -107,9 +121,14 @@ def reward_figure(facts: Facts, side: Side) -> Figure | None:
     tone = side
     title = f"Reward of the {side} side"
     y = Axis.over("reward", values)
-    svg = line_chart(title, _step_axis(means), y, [Series("reward", tone, means, spread, marks=False)], rules)
+    svg = line_chart(
+        title, _step_axis(means), y, [Series("reward", tone, means, spread, marks=False)], rules
+    )
     return Figure(
-        title, svg, [("mean of a step", tone)], "Band: one standard deviation over the completions of a step."
+        title,
+        svg,
+        [("mean of a step", tone)],
+        "Band: one standard deviation over the completions of a step.",
     )
 
 
@@ -129,7 +148,10 @@ def shares_figure(facts: Facts, side: Side) -> Figure | None:
 
 def list_figure(facts: Facts) -> Figure | None:
     """How long the lists are that GRPO draws."""
-    series = [Series(SIDE_NAMES[side], side, _over_steps(facts, side, "keywords"), marks=False) for side in SIDES]
+    series = [
+        Series(SIDE_NAMES[side], side, _over_steps(facts, side, "keywords"), marks=False)
+        for side in SIDES
+    ]
     series = [one for one in series if one.points]
     if not series:
         return None
@@ -137,7 +159,9 @@ def list_figure(facts: Facts) -> Figure | None:
     y = Axis.over("keywords", [value for one in series for _, value in one.points])
     longest = max((one.points for one in series), key=len)
     svg = line_chart(title, _step_axis(longest), y, series)
-    return Figure(title, svg, [(one.name, one.tone) for one in series], "Steps are counted over all rounds.")
+    return Figure(
+        title, svg, [(one.name, one.tone) for one in series], "Steps are counted over all rounds."
+    )
 
 
 def loss_figure(facts: Facts) -> Figure | None:
@@ -146,7 +170,9 @@ def loss_figure(facts: Facts) -> Figure | None:
     for log in facts.logs:
         if log.round == 0 and log.steps:
             losses = thin([step["loss"] for step in log.steps], _MOST_POINTS)
-            places = [((at + 1) * len(log.steps) / len(losses), loss) for at, loss in enumerate(losses)]
+            places = [
+                ((at + 1) * len(log.steps) / len(losses), loss) for at, loss in enumerate(losses)
+            ]
             series.append(Series(SIDE_NAMES[log.side], log.side, places, marks=False))
     if not series:
         return None
@@ -179,7 +205,10 @@ def _rules(facts: Facts, side: Side) -> list[tuple[float, str]]:
 def _step_axis(points: Sequence[tuple[float, float]]) -> Axis:
     axis = Axis.over("step", [0.0, *(x for x, _ in points)])
     return Axis(
-        axis.name, 0.0, max(1.0, max(x for x, _ in points)), [tick for tick in axis.ticks if tick[0] <= points[-1][0]]
+        axis.name,
+        0.0,
+        max(1.0, max(x for x, _ in points)),
+        [tick for tick in axis.ticks if tick[0] <= points[-1][0]],
     )
 
 
@@ -189,7 +218,8 @@ def _step_axis(points: Sequence[tuple[float, float]]) -> Axis:
 def words_figure(facts: Facts, side: Side) -> Figure:
     """How long keywords are, in words, round by round."""
     tones = [
-        (f"{n} word{'s' * (n > 1)}" if n < _LONGEST else f"{n} or more", f"step{n}") for n in range(1, _LONGEST + 1)
+        (f"{n} word{'s' * (n > 1)}" if n < _LONGEST else f"{n} or more", f"step{n}")
+        for n in range(1, _LONGEST + 1)
     ]
     rows = []
     for one in facts.vocabularies:
@@ -197,7 +227,11 @@ def words_figure(facts: Facts, side: Side) -> Figure:
             total = max(1, one.keywords)
             parts = [one.words.get(n, 0) / total for n in range(1, _LONGEST)]
             mean = sum(n * times for n, times in one.words.items()) / total
-            rows.append(StackedRow(round_name(one.round), [*parts, max(0.0, 1 - sum(parts))], f"{mean:.2f} words"))
+            rows.append(
+                StackedRow(
+                    round_name(one.round), [*parts, max(0.0, 1 - sum(parts))], f"{mean:.2f} words"
+                )
+            )
     title = f"Length of keywords, {SIDE_NAMES[side]}"
     svg = row_chart(title, "share of all keywords", tones, rows, Axis.over("", [0, 1]))
     return Figure(
@@ -221,14 +255,18 @@ def vocabulary_figure(facts: Facts) -> Figure:
     title = "Vocabulary"
     axes = Axis.of_names("round", names), Axis.over("distinct keywords", values)
     note = "Both: keywords that items and queries have in common; only these can match."
-    return Figure(title, line_chart(title, *axes, lines), [(one.name, one.tone) for one in lines], note)
+    return Figure(
+        title, line_chart(title, *axes, lines), [(one.name, one.tone) for one in lines], note
+    )
 
 
 def size_figure(facts: Facts) -> Figure:
     """Mean size of the keyword sets of both sides."""
     names, lines = [pair.name for pair in facts.whole], []
     for side in SIDES:
-        means = [one.keywords / max(1, one.entities) for one in facts.vocabularies if one.side == side]
+        means = [
+            one.keywords / max(1, one.entities) for one in facts.vocabularies if one.side == side
+        ]
         lines.append(Series(SIDE_NAMES[side], side, list(enumerate(means))))
     title = "Size of keyword sets"
     axes = (
@@ -248,10 +286,17 @@ def movement_figure(facts: Facts, side: Side) -> Figure | None:
     title = f"Keywords gained and lost, {SIDE_NAMES[side]}"
     bars = [Bars("gained", "gained", gained), Bars("lost", "lost", lost)]
     groups = [round_name(one.round) for one in found]
-    svg = bar_chart(title, "round", groups, bars, Axis.over("keywords of all entities", [*gained, *lost]))
-    shares = ", ".join(f"{len(one.difference.changed) / max(1, one.difference.entities):.0%}" for one in found)
+    svg = bar_chart(
+        title, "round", groups, bars, Axis.over("keywords of all entities", [*gained, *lost])
+    )
+    shares = ", ".join(
+        f"{len(one.difference.changed) / max(1, one.difference.entities):.0%}" for one in found
+    )
     return Figure(
-        title, svg, [(one.name, one.tone) for one in bars], f"Share of {SIDE_NAMES[side]} that changed: {shares}."
+        title,
+        svg,
+        [(one.name, one.tone) for one in bars],
+        f"Share of {SIDE_NAMES[side]} that changed: {shares}.",
     )
 
 
@@ -260,11 +305,17 @@ def movement_figure(facts: Facts, side: Side) -> Figure | None:
 
 def acceptance_figure(facts: Facts) -> Figure | None:
     """What moving the items was to bring, and brought."""
-    kinds = (("promised", "promised", "c"), ("all_at_once", "all at once", "b"), ("realised", "realised", "gained"))
+    kinds = (
+        ("promised", "promised", "c"),
+        ("all_at_once", "all at once", "b"),
+        ("realised", "realised", "gained"),
+    )
     found = acceptance(facts)
     if not found:
         return None
-    bars = [Bars(name, tone, [float(notes[key]) for _, notes in found]) for key, name, tone in kinds]
+    bars = [
+        Bars(name, tone, [float(notes[key]) for _, notes in found]) for key, name, tone in kinds
+    ]
     title = "What new item keywords bring"
     axis = Axis.over("change of training F1", [value for one in bars for value in one.values])
     svg = bar_chart(title, "round", [round_name(number) for number, _ in found], bars, axis)
@@ -304,12 +355,25 @@ def time_figure(facts: Facts) -> Figure:
 
 def _split_note(facts: Facts) -> str:
     """How GRPO steps spend their time, over all rounds."""
-    stages = [stage for r in facts.rounds if r.number for stage in r.stages if stage.name.startswith("train-")]
-    totals = {key: sum(stage.notes["seconds"][key] for stage in stages) for key in ("rollout", "reward", "update")}
+    stages = [
+        stage
+        for r in facts.rounds
+        if r.number
+        for stage in r.stages
+        if stage.name.startswith("train-")
+    ]
+    totals = {
+        key: sum(stage.notes["seconds"][key] for stage in stages)
+        for key in ("rollout", "reward", "update")
+    }
     whole = sum(totals.values())
     if not whole:
         return ""
-    return "Of the GRPO steps: " + ", ".join(f"{key} {value / whole:.1%}" for key, value in totals.items()) + "."
+    return (
+        "Of the GRPO steps: "
+        + ", ".join(f"{key} {value / whole:.1%}" for key, value in totals.items())
+        + "."
+    )
 
 
 def duration(seconds: float) -> str:

@@ -35,7 +35,9 @@ def check_extra() -> None:
         raise MissingExtraError("The report", "report") from error
 
 
-def write_report(workspace: Workspace, run: Run, file: Path, say: Callable[[str], None] = lambda _: None) -> int:
+def write_report(
+    workspace: Workspace, run: Run, file: Path, say: Callable[[str], None] = lambda _: None
+) -> int:
     """Write a run's report, replacing the file atomically; returns its size in bytes.
 
     Raises:
@@ -76,7 +78,11 @@ def clean(text: str) -> str:
 
 
 def _content(facts: Facts) -> Mapping[str, Any]:
-    by_side = [partial(maker, side=side) for maker in (draw.reward_figure, draw.shares_figure) for side in SIDES]
+    by_side = [
+        partial(maker, side=side)
+        for maker in (draw.reward_figure, draw.shares_figure)
+        for side in SIDES
+    ]
     return {
         "facts": facts,
         "tiles": _tiles(facts),
@@ -108,7 +114,10 @@ def _beside(facts: Facts) -> list[tuple[str, Mapping[str, Any]]]:
     found = facts.rivals
     if found is None:
         return []
-    pairs = [("bm25", found.bm25), (STATISTICAL, found.statistical.figures if found.statistical else {})]
+    pairs = [
+        ("bm25", found.bm25),
+        (STATISTICAL, found.statistical.figures if found.statistical else {}),
+    ]
     return [(name, figures) for name, figures in pairs if figures]
 
 
@@ -127,7 +136,10 @@ def _compared(facts: Facts) -> list[Mapping[str, Any]]:
 
 def _tiles(facts: Facts) -> list[tuple[str, str, str]]:
     """(name, figure, what stands beside it) of the last round that is built upon."""
-    first, last = facts.whole[0].figures[facts.split], _pair_of(facts, facts.base.number).figures[facts.split]
+    first, last = (
+        facts.whole[0].figures[facts.split],
+        _pair_of(facts, facts.base.number).figures[facts.split],
+    )
     item, query = (_vocabulary_of(facts, side) for side in ("item", "query"))
     gain = f"{last['f1'] - first['f1']:+.3f} over SFT" if facts.base.number else "after SFT"
     seconds = sum(stage.seconds for round_ in facts.rounds for stage in round_.stages)
@@ -150,7 +162,9 @@ def _pair_of(facts: Facts, number: int) -> Pair:
 
 
 def _vocabulary_of(facts: Facts, side: str) -> Vocabulary:
-    return next(one for one in facts.vocabularies if one.side == side and one.round == facts.base.number)
+    return next(
+        one for one in facts.vocabularies if one.side == side and one.round == facts.base.number
+    )
 
 
 def _mean(vocabulary: Vocabulary) -> float:

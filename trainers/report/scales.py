@@ -25,7 +25,9 @@ class Axis:
     ticks: Sequence[Tick]
 
     @classmethod
-    def over(cls, name: str, values: Iterable[float], *, zero: bool = True, wanted: int = 6) -> Axis:
+    def over(
+        cls, name: str, values: Iterable[float], *, zero: bool = True, wanted: int = 6
+    ) -> Axis:
         """An axis that holds all values, with round ticks; with 0 on it where `zero`."""
         known = list(values) or [0.0, 1.0]
         low, high = min(known), max(known)

@@ -55,7 +55,11 @@ def accept(train: World, candidates: Candidates, practice: World | None = None) 
     order = sorted(candidates, key=lambda id_: (-gains[id_], id_))
     taken: dict[str, Sequence[str]] = {}
     for _ in range(_PASSES):
-        now = {id_: words for id_ in order if (words := growing.take(id_, candidates[id_], taken.get(id_))) is not None}
+        now = {
+            id_: words
+            for id_ in order
+            if (words := growing.take(id_, candidates[id_], taken.get(id_))) is not None
+        }
         taken.update(now)
         if not now:
             break
@@ -75,7 +79,9 @@ class _Growing:
         self.train = Reference(train)
         self._all = [self.train] if practice is None else [self.train, Reference(practice)]
 
-    def take(self, id_: str, sets: Sequence[Sequence[str]], held: Sequence[str] | None) -> Sequence[str] | None:
+    def take(
+        self, id_: str, sets: Sequence[Sequence[str]], held: Sequence[str] | None
+    ) -> Sequence[str] | None:
         """Move an item to the best of its sets; None when it stays. What it took before must be bettered, not equalled."""
         least = 0.0 if held is None else _NOISE
         best: tuple[float, Sequence[str]] | None = None

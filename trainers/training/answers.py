@@ -11,7 +11,13 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-_OWN_SCALES = ("final_logit_softcapping", "logit_scale", "output_multiplier", "lm_head_multiplier", "logits_scaling")
+_OWN_SCALES = (
+    "final_logit_softcapping",
+    "logit_scale",
+    "output_multiplier",
+    "lm_head_multiplier",
+    "logits_scaling",
+)
 
 _TOKENS_AT_ONCE = 32_768
 """Of the vocabulary: as TRL has it."""
@@ -29,7 +35,9 @@ def project_answers_only(model: Any, temperature: float = 1.0) -> None:
     import torch
 
     base = model.get_base_model() if hasattr(model, "get_base_model") else model
-    if torch.cuda.is_available() or any(getattr(base.config, name, None) is not None for name in _OWN_SCALES):
+    if torch.cuda.is_available() or any(
+        getattr(base.config, name, None) is not None for name in _OWN_SCALES
+    ):
         return
     whole = base.forward
 
@@ -37,7 +45,9 @@ def project_answers_only(model: Any, temperature: float = 1.0) -> None:
     def forward(*args: Any, fused_lm_head: bool = False, labels: Any = None, **asked: Any) -> Any:
         if fused_lm_head and labels is not None and not args:
             return _scored(base, asked, labels, temperature)
-        return whole(*args, **({"fused_lm_head": True} if fused_lm_head else {}), labels=labels, **asked)
+        return whole(
+            *args, **({"fused_lm_head": True} if fused_lm_head else {}), labels=labels, **asked
+        )
 
     base.forward = forward
 
@@ -55,5 +65,7 @@ def _scored(model: Any, asked: Mapping[str, Any], labels: Any, temperature: floa
         hidden[mask], head.weight, head.bias, following[mask], temperature, _TOKENS_AT_ONCE, None, 1.0,
         ("entropy", "is_top1"),
     )  # fmt: skip
-    logs, entropy, is_top1 = (x.new_zeros(mask.shape).masked_scatter(mask, x) for x in found if x is not None)
+    logs, entropy, is_top1 = (
+        x.new_zeros(mask.shape).masked_scatter(mask, x) for x in found if x is not None
+    )
     return FusedCausalLMOutput(log_probs=logs, entropy=entropy, is_top1=is_top1, label_mask=mask)

@@ -1,4 +1,4 @@
-"""Index builds inside a run: `indexers.rebuild` with the round's model, beside whatever serves. Nothing is published here."""
+"""Index builds inside a run: `indexers.build.plan` with the round's model, beside whatever serves. Nothing is published here."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from cogr.prompts import Prompt
 from cogr.records import Entity, Query, Side
 from cogr.settings import GeneratorSettings
 from cogr.snapshots import Snapshot
-from indexers.generators.base import Answer, Completion, Request
+from indexers.build.plan import Job, make_plan, rebuild
+from indexers.build.proposals import proposals
+from indexers.cli.reports import progress_bar
+from indexers.generators.protocol import Answer, Completion, Request
 from indexers.generators.registry import make_generator
-from indexers.proposals import proposals
-from indexers.rebuild import Job, make_plan, rebuild
-from indexers.reports import progress_bar
 from indexers.workspace import Workspace, generator_options
 from trainers.training.prompting import keywords_of, own_keyword, prompts_of
 
@@ -45,7 +45,9 @@ def build_snapshot(
     settings = workspace.settings
     chosen = list(workspace.dataset.entities(side) if entities is None else entities)
     own = _settings(workspace, side, model, generator)
-    options = generator_options(own, vocabulary if own.constrained else None, settings.keywords.k_max)
+    options = generator_options(
+        own, vocabulary if own.constrained else None, settings.keywords.k_max
+    )
     with make_generator(options, side, workspace.dataset, workspace.store) as writer:
         job = Job(
             side=side,
@@ -68,13 +70,17 @@ def build_snapshot(
             return rebuild(job, plan, advance).snapshot
 
 
-def _settings(workspace: Workspace, side: Side, model: str | None, generator: str) -> GeneratorSettings:
+def _settings(
+    workspace: Workspace, side: Side, model: str | None, generator: str
+) -> GeneratorSettings:
     own = workspace.settings.generator.of(side)
     if model is None:
         return own.model_copy(update={"name": generator})
     folder = workspace.store.local(model)
     kind = workspace.settings.training.index_by if generator == "self" else generator
-    return own.model_copy(update={"name": kind, "model": str(folder) if folder.is_dir() else model, "adapter": None})
+    return own.model_copy(
+        update={"name": kind, "model": str(folder) if folder.is_dir() else model, "adapter": None}
+    )
 
 
 def draw_sets(
@@ -83,7 +89,8 @@ def draw_sets(
     """More keyword sets of every entity, drawn at temperature 1: entity id -> distinct sets within the budget."""
     entities = list(workspace.dataset.entities(side))
     requests = [
-        Request(e.id, e, prompt) for e, prompt in zip(entities, prompts_of(workspace, side, entities), strict=True)
+        Request(e.id, e, prompt)
+        for e, prompt in zip(entities, prompts_of(workspace, side, entities), strict=True)
     ]
     own = {entity.id: own_keyword(entity) for entity in entities}
     found: dict[str, dict[tuple[str, ...], None]] = {entity.id: {} for entity in entities}
@@ -109,19 +116,27 @@ def _usable(answer: Answer, own: Mapping[str, str], k_max: int) -> tuple[str, ..
     return () if over_budget(words, k_max) else words
 
 
-def statistical_targets(workspace: Workspace, queries: Sequence[Query], budget: int) -> dict[str, tuple[str, ...]]:
+def statistical_targets(
+    workspace: Workspace, queries: Sequence[Query], budget: int
+) -> dict[str, tuple[str, ...]]:
     """The keywords that `statistical` writes for each query, out of fold for training queries: what is reachable for an unseen one.
 
     Queries for which it writes none are left out.
     """
     prompt = Prompt("", "")
     with workspace.generator("query", "statistical") as writer:
-        answers = [a for a in writer.generate(Request(q.id, q, prompt) for q in queries) if isinstance(a, Completion)]
+        answers = [
+            a
+            for a in writer.generate(Request(q.id, q, prompt) for q in queries)
+            if isinstance(a, Completion)
+        ]
     found = {answer.id: parse(answer.text)[:budget] for answer in answers}
     return {id_: tuple(words) for id_, words in found.items() if words}
 
 
-def proposal_targets(workspace: Workspace, queries: Sequence[Query], budget: int) -> dict[str, tuple[str, ...]]:
+def proposal_targets(
+    workspace: Workspace, queries: Sequence[Query], budget: int
+) -> dict[str, tuple[str, ...]]:
     """Of the candidates that each query's prompt shows a random half, one at least, in the prompt's order.
 
     A model that has learned this copies well and chooses blindly, each set about as likely as any other: what GRPO explores from.
@@ -132,5 +147,7 @@ def proposal_targets(workspace: Workspace, queries: Sequence[Query], budget: int
         words = [word for word, _ in shown[query.id]]
         if words:
             draw = random.Random(f"{workspace.settings.training.seed} {query.id}")
-            found[query.id] = tuple([word for word in words if draw.random() < 0.5][:budget] or [draw.choice(words)])
+            found[query.id] = tuple(
+                [word for word in words if draw.random() < 0.5][:budget] or [draw.choice(words)]
+            )
     return found

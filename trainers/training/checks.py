@@ -24,7 +24,12 @@ def check_settings(workspace: Workspace) -> None:
         MissingExtraError: torch, transformers or trl is not installed.
     """
     training, k_max = workspace.settings.training, workspace.settings.keywords.k_max
-    for package in ("torch", "transformers", "trl", *(("tensorboard",) if training.tensorboard else ())):
+    for package in (
+        "torch",
+        "transformers",
+        "trl",
+        *(("tensorboard",) if training.tensorboard else ()),
+    ):
         if importlib.util.find_spec(package) is None:
             raise MissingExtraError("Training", "train")
     if not workspace.store.is_local:
@@ -52,7 +57,10 @@ def check_settings(workspace: Workspace) -> None:
 
 def _check_proposals(settings: Settings) -> None:
     prompts = settings.prompts
-    shown = "{search_results}" in prompts.template("query").user and prompts.search_from == "statistical"
+    shown = (
+        "{search_results}" in prompts.template("query").user
+        and prompts.search_from == "statistical"
+    )
     if settings.training.sft.queries_from == "proposals" and not shown:
         raise SettingsError(
             'training.sft.queries_from is "proposals", but query prompts show no keywords; set prompts.query_variant to '

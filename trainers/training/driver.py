@@ -12,10 +12,17 @@ from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 
-from cogr.errors import CheckFailedError, CogrError, ServiceError, SnapshotError, TrainingError, UserError
+from cogr.errors import (
+    CheckFailedError,
+    CogrError,
+    ServiceError,
+    SnapshotError,
+    TrainingError,
+    UserError,
+)
 from cogr.records import SIDES
 from cogr.snapshots import open_snapshot
-from indexers.console import INTERRUPTED
+from indexers.cli.console import INTERRUPTED
 from indexers.telemetry import metrics, traces
 from indexers.telemetry.stages import stage as told
 from indexers.workspace import Workspace
@@ -80,7 +87,9 @@ class Driver:
         with self._locked("cogr-train round"):
             state = self._checked_state()
             if not state.finished:
-                raise TrainingError(f"The run {self.run.name} has no trained models yet: run cogr-train sft.")
+                raise TrainingError(
+                    f"The run {self.run.name} has no trained models yet: run cogr-train sft."
+                )
             if publish is False and state.rounds[-1].publishing == "asked":
                 state = state.with_publishing(None)
             if not state.unpublished:
@@ -94,7 +103,9 @@ class Driver:
 
         Rivals are measured when they are asked for first.
         """
-        if not self.workspace.settings.training.gate.on or not self.workspace.dataset.queries.get("dev"):
+        if not self.workspace.settings.training.gate.on or not self.workspace.dataset.queries.get(
+            "dev"
+        ):
             return None
         beside = rivals(self.workspace, self.run, self._say)
         return choose(contenders(self.run.state(), beside.statistical))
@@ -115,7 +126,13 @@ class Driver:
 
     def _serve(self, chosen: Contender, *, gate: bool = True) -> Contender:
         pair, known = to_serve(self.workspace, chosen), known_rivals(self.run)
-        publish_pair(self.workspace, pair, self._say, gate=gate, stand_in=known.statistical if known else None)
+        publish_pair(
+            self.workspace,
+            pair,
+            self._say,
+            gate=gate,
+            stand_in=known.statistical if known else None,
+        )
         return pair
 
     def _named(self, name: str | None) -> Contender:
@@ -129,7 +146,9 @@ class Driver:
                 )
             return found.chosen
         known = {one.name.removeprefix("round "): one for one in map(of_round, state.finished)}
-        if name == STATISTICAL and (pair := rivals(self.workspace, self.run, self._say).statistical):
+        if name == STATISTICAL and (
+            pair := rivals(self.workspace, self.run, self._say).statistical
+        ):
             return pair
         if name.removeprefix("round ") not in known:
             raise TrainingError(
@@ -156,7 +175,10 @@ class Driver:
     @contextmanager
     def _locked(self, doing: str) -> Iterator[None]:
         metrics.serve(self.workspace.settings.metrics)
-        with self.run.store.lock(f"run-{self.run.name}", doing), traces.span(doing, run=self.run.name):
+        with (
+            self.run.store.lock(f"run-{self.run.name}", doing),
+            traces.span(doing, run=self.run.name),
+        ):
             self.run.check(self.workspace)
             self.run.store.sweep()
             yield
@@ -171,7 +193,10 @@ class Driver:
             self._say(f"round {current.number}, {stage}")
             side = next((known for known in SIDES if known in stage), "pair")
             try:
-                with told(stage, side, round=current.number), waited_for(self._say, current.number, stage):
+                with (
+                    told(stage, side, round=current.number),
+                    waited_for(self._say, current.number, stage),
+                ):
                     self._do(stage)
             except KeyboardInterrupt:
                 self._say(

@@ -30,11 +30,15 @@ def die_with(parent: int) -> None:
         os._exit(1)
 
 
-def start(arguments: Sequence[str], stdin: int | None = None, stdout: int = 2) -> subprocess.Popen[str]:
+def start(
+    arguments: Sequence[str], stdin: int | None = None, stdout: int = 2
+) -> subprocess.Popen[str]:
     """A Python process that is killed when this one ends. Its standard output is this one's standard error."""
     parent = os.getpid()
     command = [sys.executable, *arguments]
-    return subprocess.Popen(command, text=True, preexec_fn=lambda: die_with(parent), stdin=stdin, stdout=stdout)
+    return subprocess.Popen(
+        command, text=True, preexec_fn=lambda: die_with(parent), stdin=stdin, stdout=stdout
+    )
 
 
 class Forker:
@@ -71,7 +75,10 @@ def _request(arguments: Sequence[str]) -> dict[str, Any]:
 
 def serve(stage: Callable[[list[str]], int]) -> None:
     """Fork a stage for each line of standard input; write its exit status when it has ended. Ends with its input."""
-    requests, answers = os.fdopen(os.dup(0), encoding="utf-8"), os.fdopen(os.dup(1), "w", encoding="utf-8")
+    requests, answers = (
+        os.fdopen(os.dup(0), encoding="utf-8"),
+        os.fdopen(os.dup(1), "w", encoding="utf-8"),
+    )
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.dup2(2, 1)

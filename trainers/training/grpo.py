@@ -14,7 +14,7 @@ from typing import Any
 from cogr.errors import TrainingError
 from cogr.prompts import Prompt
 from cogr.rewards import World, load_reward
-from cogr.training_settings import GrpoSettings, RolloutSettings, TrainingSettings
+from cogr.settings.training import GrpoSettings, RolloutSettings, TrainingSettings
 from trainers.training.answers import project_answers_only
 from trainers.training.options import Batch, grpo_batch, lora_config, number_formats, quiet, silence
 from trainers.training.prompting import rollout_prompt
@@ -69,7 +69,13 @@ def prepare_grpo(job: GrpoJob, say: Say) -> Prepared:
     from datasets import Dataset
     from trl import GRPOTrainer
 
-    batch = grpo_batch(job.side, len(job.ids), job.settings.rollouts.generations, job.settings.processes, job.halvings)
+    batch = grpo_batch(
+        job.side,
+        len(job.ids),
+        job.settings.rollouts.generations,
+        job.settings.processes,
+        job.halvings,
+    )
     if batch.prompts < job.side.prompts_per_step:
         say(
             f"prompts_per_step is {job.side.prompts_per_step}, but there are {batch.prompts}: every step takes them all"
@@ -120,7 +126,9 @@ def run_grpo(job: GrpoJob, say: Say) -> Trained:
 
 def _scorer(job: GrpoJob, tokenizer: Any, model: Any) -> Scorer:
     declared = model.generation_config.eos_token_id
-    ends = {tokenizer.eos_token_id, *(declared if isinstance(declared, list) else [declared])} - {None}
+    ends = {tokenizer.eos_token_id, *(declared if isinstance(declared, list) else [declared])} - {
+        None
+    }
     return Scorer(
         job.world,
         load_reward(job.side.reward),

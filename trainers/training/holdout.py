@@ -33,7 +33,9 @@ def with_dev(workspace: Workspace) -> Workspace:
 
 def by_hash(ids: Iterable[str], share: float) -> frozenset[str]:
     """A share of ids, rounded down: those whose sha256 comes first."""
-    ordered = sorted(ids, key=lambda id_: hashlib.sha256(id_.encode("utf-8", "surrogatepass")).digest())
+    ordered = sorted(
+        ids, key=lambda id_: hashlib.sha256(id_.encode("utf-8", "surrogatepass")).digest()
+    )
     return frozenset(ordered[: math.floor(len(ordered) * share + 1e-9)])
 
 

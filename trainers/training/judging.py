@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cogr.training_settings import GateSettings
+from cogr.settings.training import GateSettings
 from trainers.training.scene import Scene
 from trainers.training.state import Round, StageRecord, Verdict
 
@@ -20,7 +20,10 @@ def verdict(gate: GateSettings, scene: Scene, evaluation: StageRecord) -> tuple[
         return "accepted", "no dev split to judge by" if gate.on and now is None else ""
     if now >= before - gate.tolerance:
         return "accepted", f"dev F1 {before:.4f} -> {now:.4f}"
-    return "rejected", f"dev F1 {before:.4f} -> {now:.4f}, which loses more than the tolerance of {gate.tolerance:g}"
+    return (
+        "rejected",
+        f"dev F1 {before:.4f} -> {now:.4f}, which loses more than the tolerance of {gate.tolerance:g}",
+    )
 
 
 def _evaluation_of(round_: Round | None) -> StageRecord | None:

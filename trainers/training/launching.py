@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cogr.training_settings import TrainingSettings
+from cogr.settings.training import TrainingSettings
 from trainers.training.forking import Forker, start
 
 MODULE = "trainers.training.stage"
@@ -43,11 +43,20 @@ class Launcher:
         overrides = [part for override in self.overrides for part in ("--set", override)]
         return [*config, *overrides, "--run", run, "--halvings", str(halvings)]
 
-    def start(self, run: str, settings: TrainingSettings, *, trains: bool, halvings: int = 0) -> int:
+    def start(
+        self, run: str, settings: TrainingSettings, *, trains: bool, halvings: int = 0
+    ) -> int:
         """Do the run's next stage in a process of its own and wait for it; its exit status, negative for a signal."""
         arguments = self.arguments(run, halvings)
         if settings.processes > 1 and trains:
-            launch = ["-m", "accelerate.commands.launch", "--num_processes", str(settings.processes), "-m", MODULE]
+            launch = [
+                "-m",
+                "accelerate.commands.launch",
+                "--num_processes",
+                str(settings.processes),
+                "-m",
+                MODULE,
+            ]
             return _interpreter([*launch, *arguments])
         if can_fork(settings):
             return _FORKER.run(arguments)
@@ -57,7 +66,11 @@ class Launcher:
 def can_fork(settings: TrainingSettings) -> bool:
     """Whether stages may be forked from a process with everything imported."""
     own_engine = settings.rollouts.by == "transformers" and settings.index_by == "transformers"
-    return sys.platform.startswith("linux") and own_engine and not any(device.exists() for device in _GPU_DEVICES)
+    return (
+        sys.platform.startswith("linux")
+        and own_engine
+        and not any(device.exists() for device in _GPU_DEVICES)
+    )
 
 
 def _interpreter(arguments: Sequence[str]) -> int:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from cogr.errors import TrainingError
-from cogr.training_settings import GrpoSettings, SftSettings, TrainingSettings
-from indexers.generators.models import LocalModelOptions, context_length, without_bars
+from cogr.settings.training import GrpoSettings, SftSettings, TrainingSettings
+from indexers.generators.model_folders import LocalModelOptions, context_length, without_bars
 
 
 def hide_vllm() -> None:
@@ -24,7 +24,9 @@ def hide_vllm() -> None:
 def is_out_of_memory(error: BaseException) -> bool:
     """True for the errors by which Python and torch say that memory, of GPU or machine, is used up."""
     text = str(error).lower()
-    return isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text
+    return (
+        isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text
+    )
 
 
 def number_formats(settings: TrainingSettings) -> dict[str, Any]:
@@ -32,7 +34,9 @@ def number_formats(settings: TrainingSettings) -> dict[str, Any]:
     import torch
 
     gpu = torch.cuda.is_available()
-    wanted = settings.dtype == "bfloat16" or (settings.dtype == "auto" and gpu and torch.cuda.is_bf16_supported())
+    wanted = settings.dtype == "bfloat16" or (
+        settings.dtype == "auto" and gpu and torch.cuda.is_bf16_supported()
+    )
     return {
         "bf16": wanted,
         "use_cpu": not gpu,
@@ -74,7 +78,10 @@ def lora_config(settings: TrainingSettings) -> Any:
     from peft import LoraConfig
 
     return LoraConfig(
-        r=settings.lora.rank, lora_alpha=settings.lora.alpha, target_modules="all-linear", task_type="CAUSAL_LM"
+        r=settings.lora.rank,
+        lora_alpha=settings.lora.alpha,
+        target_modules="all-linear",
+        task_type="CAUSAL_LM",
     )
 
 
@@ -103,7 +110,9 @@ class Batch:
     accumulate: int
 
 
-def grpo_batch(side: GrpoSettings, entities: int, generations: int, processes: int, halvings: int = 0) -> Batch:
+def grpo_batch(
+    side: GrpoSettings, entities: int, generations: int, processes: int, halvings: int = 0
+) -> Batch:
     """How a step is shared out.
 
     With fewer entities than prompts_per_step every step takes them all, in the largest micro batch that divides them.
@@ -117,7 +126,11 @@ def grpo_batch(side: GrpoSettings, entities: int, generations: int, processes: i
         )
     prompts = min(side.prompts_per_step, entities)
     completions = prompts * generations
-    good = [size for size in range(1, completions // processes + 1) if completions % (size * processes) == 0]
+    good = [
+        size
+        for size in range(1, completions // processes + 1)
+        if completions % (size * processes) == 0
+    ]
     if not good:
         raise TrainingError(
             f"{completions} completions a step can't be shared by {processes} processes; "
@@ -125,7 +138,10 @@ def grpo_batch(side: GrpoSettings, entities: int, generations: int, processes: i
         )
     micro = min(side.micro_batch, completions // processes)
     if micro not in good and prompts == side.prompts_per_step:
-        below, above = max(size for size in good if size < micro), min(size for size in good if size > micro)
+        below, above = (
+            max(size for size in good if size < micro),
+            min(size for size in good if size > micro),
+        )
         raise TrainingError(
             f"micro_batch is {side.micro_batch}, which does not divide the {completions} completions of a step "
             f"(prompts_per_step x generations) on {processes} processes; the nearest that do are {below} and {above}."

@@ -8,7 +8,7 @@ from typing import Any
 from cogr.keywords import parse, self_keyword
 from cogr.prompts import Prompt
 from cogr.records import Entity, Side, self_text
-from indexers.generators.models import encode
+from indexers.generators.model_folders import encode
 from indexers.workspace import Workspace
 
 
@@ -38,7 +38,9 @@ def sft_example(
 ) -> Mapping[str, list[int]] | None:
     """Token ids of prompt and answer, and a mask that is 1 on the answer, end included. None when it is too long."""
     asked = encode(prompt, tokenizer)
-    answer = tokenizer(spell(keywords), add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id]
+    answer = tokenizer(spell(keywords), add_special_tokens=False)["input_ids"] + [
+        tokenizer.eos_token_id
+    ]
     if len(asked) + len(answer) > context:
         return None
     return {"input_ids": asked + answer, "completion_mask": [0] * len(asked) + [1] * len(answer)}

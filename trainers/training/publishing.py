@@ -7,8 +7,8 @@ from collections.abc import Callable
 from cogr.errors import CheckFailedError, SnapshotError
 from cogr.snapshots import Snapshot, open_snapshot
 from indexers.backends.memory import MemoryBackend
-from indexers.publishing import push_and_verify
 from indexers.release import release
+from indexers.release.push import push_and_verify
 from indexers.workspace import Workspace
 from trainers.evaluation import ensure_pushed, evaluate
 from trainers.training.contest import STATISTICAL, Contender, of_round
@@ -30,7 +30,12 @@ def publish_round(workspace: Workspace, done: Round, say: Say) -> None:
 
 
 def publish_pair(
-    workspace: Workspace, pair: Contender, say: Say, *, gate: bool = True, stand_in: Contender | None = None
+    workspace: Workspace,
+    pair: Contender,
+    say: Say,
+    *,
+    gate: bool = True,
+    stand_in: Contender | None = None,
 ) -> None:
     """Push both snapshots of a pair, verify them, and let it serve.
 
@@ -49,7 +54,13 @@ def publish_pair(
     if gate:
         _check_against_serving(workspace, pair, say, stand_in)
     for snapshot in snapshots:
-        push_and_verify(workspace.backend, workspace.store, snapshot, workspace.settings.rebuild.verify_queries, say)
+        push_and_verify(
+            workspace.backend,
+            workspace.store,
+            snapshot,
+            workspace.settings.rebuild.verify_queries,
+            say,
+        )
     release(workspace, [snapshot.id for snapshot in snapshots], gate=False, say=say)
     say(f"{pair.name} serves: {pair.items}, {pair.queries}")
 
@@ -70,11 +81,19 @@ def _check_set_aside(workspace: Workspace, pair: Contender, snapshot: Snapshot) 
         )
 
 
-def _check_against_serving(workspace: Workspace, pair: Contender, say: Say, stand_in: Contender | None) -> None:
+def _check_against_serving(
+    workspace: Workspace, pair: Contender, say: Say, stand_in: Contender | None
+) -> None:
     """Refuse a pair whose dev F1 is below that of the pair that serves, by more than the gate's tolerance."""
     gate, now = workspace.settings.training.gate, pair.dev_f1
     items, queries = (workspace.backend.serving()[side] for side in ("item", "query"))
-    if not gate.on or now is None or not items or not queries or (items, queries) == (pair.items, pair.queries):
+    if (
+        not gate.on
+        or now is None
+        or not items
+        or not queries
+        or (items, queries) == (pair.items, pair.queries)
+    ):
         return
     try:
         before = _dev_f1_of(workspace, items, queries, stand_in)
@@ -88,7 +107,9 @@ def _check_against_serving(workspace: Workspace, pair: Contender, say: Say, stan
         )
 
 
-def _dev_f1_of(workspace: Workspace, items: str, queries: str, stand_in: Contender | None) -> float | None:
+def _dev_f1_of(
+    workspace: Workspace, items: str, queries: str, stand_in: Contender | None
+) -> float | None:
     """Measured in memory, whatever serves: the figures are equal. None where the pair knows the dev labels and nothing stands in."""
     item, query = open_snapshot(workspace.store, items), open_snapshot(workspace.store, queries)
     if knows_dev(workspace, item, query):

@@ -15,7 +15,7 @@ from cogr.records import SIDES, Side, Split
 from cogr.snapshots import open_snapshot
 from indexers.backends.memory import MemoryBackend
 from indexers.workspace import Workspace
-from trainers.comparison import bm25_row
+from trainers.baselines import bm25_row
 from trainers.evaluation import evaluate
 from trainers.training.building import build_snapshot
 from trainers.training.contest import STATISTICAL, Contender
@@ -60,7 +60,11 @@ def rivals(workspace: Workspace, run: Run, say: Say) -> Rivals:
         workspace: with the run's own data and dev split.
     """
     known = known_rivals(run)
-    if known is not None and not (known.extra_missing and _installed()) and _is_there(workspace, known.statistical):
+    if (
+        known is not None
+        and not (known.extra_missing and _installed())
+        and _is_there(workspace, known.statistical)
+    ):
         return known
     say("measuring bm25 and statistical beside the rounds")
     found = _measured(workspace, say)
@@ -113,7 +117,8 @@ def _statistical(workspace: Workspace) -> Contender:
     backend = MemoryBackend(workspace.store)
     backend.push(items)
     figures: dict[str, Mapping[str, Any]] = {
-        split: evaluate(backend, workspace.dataset, items, queries, split).as_dict() for split in _splits(workspace)
+        split: evaluate(backend, workspace.dataset, items, queries, split).as_dict()
+        for split in _splits(workspace)
     }
     return Contender(STATISTICAL, items.id, queries.id, figures)
 

@@ -54,7 +54,9 @@ _ONCE = {"training.gate.dev_share": 0.0}
 
 def frozen_settings(settings: Settings) -> dict[str, Any]:
     """What a run may not change: dotted key -> value, of the tables that decide what is learned."""
-    values = settings.model_dump(mode="json", include={"dataset", "keywords", "prompts", "training"})
+    values = settings.model_dump(
+        mode="json", include={"dataset", "keywords", "prompts", "training"}
+    )
     values["generator"] = settings.model_dump(mode="json")["generator"]
     own = {
         "generator": {
@@ -120,7 +122,10 @@ class Run:
                 )
             return State()
         if state is None:
-            log.warning("The state of run %s is broken or gone: it goes on from before its last stage.", self.name)
+            log.warning(
+                "The state of run %s is broken or gone: it goes on from before its last stage.",
+                self.name,
+            )
         return located(self.store, self.name, state or before or State())
 
     def _read(self, name: str) -> State | None:
@@ -150,7 +155,9 @@ class Run:
     def check(self, workspace: Workspace) -> None:
         """Refuse to go on with other data, other settings or another version. Raises TrainingError."""
         if not self.exists:
-            raise TrainingError(f"There is no run {self.name} in {self.store.url}: begin one with cogr-train init.")
+            raise TrainingError(
+                f"There is no run {self.name} in {self.store.url}: begin one with cogr-train init."
+            )
         frozen = self.frozen()
         if frozen["format"] != FORMAT or frozen["normaliser"] != NORMALISER:
             raise TrainingError(
@@ -209,9 +216,13 @@ def branch(workspace: Workspace, name: str, new: str) -> Run:
     """A new run with the settings as they are now, on the finished rounds of another. Raises TrainingError."""
     parent, run = open_run(workspace, name), _named(workspace.store, new)
     if run.exists:
-        raise TrainingError(f"There is a run {new} already; give the branch another name, or go on with --run {new}.")
+        raise TrainingError(
+            f"There is a run {new} already; give the branch another name, or go on with --run {new}."
+        )
     if parent.frozen()["dataset_hash"] != with_dev(workspace).dataset.dataset_hash:
-        raise TrainingError(f"The run {name} was begun on other data; a branch needs the same, so begin a new run.")
+        raise TrainingError(
+            f"The run {name} was begun on other data; a branch needs the same, so begin a new run."
+        )
     run.save(State(rounds=parent.state().finished))
     _write(run, workspace, name)
     return run
@@ -233,5 +244,7 @@ def _write(run: Run, workspace: Workspace, parent: str | None) -> None:
 
 def _named(store: Store, name: str) -> Run:
     if not _NAME.fullmatch(name):
-        raise TrainingError(f"{name!r} is no name of a run; use lower-case letters, digits, - and _.")
+        raise TrainingError(
+            f"{name!r} is no name of a run; use lower-case letters, digits, - and _."
+        )
     return Run(store, name)

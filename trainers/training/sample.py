@@ -72,12 +72,19 @@ class Step:
 
 def sample_overrides(more: Sequence[str] = ()) -> tuple[str, ...]:
     """`--set` values of the sample's settings, with others after them."""
-    own = (f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in SAMPLE_SETTINGS.items())
+    own = (
+        f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in SAMPLE_SETTINGS.items()
+    )
     return (*own, *more)
 
 
 def train_sample(
-    config: Path, say: Callable[[str], None], *, rounds: int = 2, overrides: Sequence[str] = (), run: str = DEFAULT_RUN
+    config: Path,
+    say: Callable[[str], None],
+    *,
+    rounds: int = 2,
+    overrides: Sequence[str] = (),
+    run: str = DEFAULT_RUN,
 ) -> Iterator[Step]:
     """SFT and rounds on the shop of a configuration, one step after another as they finish.
 

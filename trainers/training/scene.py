@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from cogr.mirror import Mirror
+from cogr.matching.mirror import Mirror
 from cogr.records import Query, Side
 from cogr.rewards import World
+from cogr.settings.training import TrainingSettings
 from cogr.snapshots import Snapshot, open_snapshot
-from cogr.training_settings import TrainingSettings
 from indexers.backends.mirrors import mirror_of
 from indexers.workspace import Workspace
 from trainers.training.runs import Run
@@ -80,7 +80,9 @@ class Scene:
         if not self.settings.invented_queries:
             return Invented((), {})
         weight = self.settings.invented_weight
-        return WordModel(self.workspace.dataset).invent(self.settings.invented_queries, self.settings.seed, weight)
+        return WordModel(self.workspace.dataset).invent(
+            self.settings.invented_queries, self.settings.seed, weight
+        )
 
     @property
     def practice(self) -> Sequence[Query]:

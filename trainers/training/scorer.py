@@ -76,7 +76,11 @@ class Scorer:
         self._too_many = tuple(f"keyword {number}" for number in range(world.k_max + 1))
 
     def __call__(
-        self, completions: Sequence[Any], completion_ids: Sequence[Sequence[int]], entity: Sequence[str], **_: object
+        self,
+        completions: Sequence[Any],
+        completion_ids: Sequence[Sequence[int]],
+        entity: Sequence[str],
+        **_: object,
     ) -> list[float]:
         """One reward a completion, in order. TRL calls this once a step on every process."""
         tally = self.tally = Tally(started=time.perf_counter())
@@ -102,7 +106,9 @@ class Scorer:
             # A reward of the user's own may raise anything; what it was given is worth more than its type.
             raise self._failed(id_, text, scored, f"{type(error).__name__}: {error}") from error
         if not isinstance(reward, int | float) or not math.isfinite(reward):
-            raise self._failed(id_, text, scored, f"it returned {reward!r}, which is no finite number")
+            raise self._failed(
+                id_, text, scored, f"it returned {reward!r}, which is no finite number"
+            )
         return float(reward) - self._price * len(keywords)
 
     def _failed(self, id_: str, text: str, keywords: Sequence[str], reason: str) -> TrainingError:
@@ -128,4 +134,8 @@ def commonest_share(sets: Sequence[tuple[str, tuple[str, ...]]]) -> float:
 
 def _text(completion: Any) -> str:
     """TRL gives plain text for plain prompts and messages for chat prompts."""
-    return completion if isinstance(completion, str) else "".join(str(m.get("content") or "") for m in completion)
+    return (
+        completion
+        if isinstance(completion, str)
+        else "".join(str(m.get("content") or "") for m in completion)
+    )

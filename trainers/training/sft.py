@@ -10,7 +10,7 @@ from typing import Any
 
 from cogr.errors import DataError
 from cogr.prompts import Prompt
-from cogr.training_settings import TrainingSettings
+from cogr.settings.training import TrainingSettings
 from trainers.training.answers import project_answers_only
 from trainers.training.options import (
     context_of,
@@ -91,7 +91,10 @@ def run_sft(job: SftJob) -> Trained:
 
 def _examples(job: SftJob, tokenizer: Any) -> tuple[list[Mapping[str, list[int]]], int]:
     context = context_of(job.base)
-    made = [sft_example(p, words, tokenizer, context) for p, words in zip(job.prompts, job.targets, strict=True)]
+    made = [
+        sft_example(p, words, tokenizer, context)
+        for p, words in zip(job.prompts, job.targets, strict=True)
+    ]
     kept = [example for example in made if example is not None]
     if not kept:
         raise DataError(

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from cogr.errors import CogrError, LockedError
 from cogr.store import Store, storage_errors
-from indexers import console
-from indexers.options import set_verbosity
+from indexers.cli import console
+from indexers.cli.options import set_verbosity
 from indexers.telemetry import logs
 from indexers.workspace import Workspace
 from trainers.training.forking import die_with
@@ -73,7 +73,10 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 
 def do_next(workspace: Workspace, run: Run, halvings: int) -> None:
     """Do the stage that is next and put it into the state."""
-    if workspace.settings.training.rollouts.by == "transformers" and workspace.settings.training.index_by != "vllm":
+    if (
+        workspace.settings.training.rollouts.by == "transformers"
+        and workspace.settings.training.index_by != "vllm"
+    ):
         hide_vllm()
     state = run.state()
     scene = Scene.of(with_dev(workspace), run, state, console.note, halvings)
@@ -84,9 +87,16 @@ def do_next(workspace: Workspace, run: Run, halvings: int) -> None:
     if os.environ.get("RANK", "0") != "0":
         return
     record = StageRecord(
-        name=name, output=wrote.output, seconds=round(time.monotonic() - started, 2), notes=wrote.notes
+        name=name,
+        output=wrote.output,
+        seconds=round(time.monotonic() - started, 2),
+        notes=wrote.notes,
     )
-    judged = verdict(workspace.settings.training.gate, scene, record) if name == scene.round.plan[-1] else (None, "")
+    judged = (
+        verdict(workspace.settings.training.gate, scene, record)
+        if name == scene.round.plan[-1]
+        else (None, "")
+    )
     run.save(state.with_stage(record, *judged))
 
 

@@ -85,10 +85,16 @@ def as_dict(run: Run, done: Round) -> dict[str, Any]:
 def next_stage(run: Run) -> str:
     """What the next command does first."""
     unfinished = run.state().unfinished
-    return f"round {unfinished.number}, {unfinished.next_stage}" if unfinished else f"round {len(run.state().rounds)}"
+    return (
+        f"round {unfinished.number}, {unfinished.next_stage}"
+        if unfinished
+        else f"round {len(run.state().rounds)}"
+    )
 
 
-def show(out: Console, run: Run, choice: Choice | None = None, standing: Standing | None = None) -> None:
+def show(
+    out: Console, run: Run, choice: Choice | None = None, standing: Standing | None = None
+) -> None:
     """The run's rounds as a table, beside bm25 and `statistical` where they are measured, and what is best and serves."""
     columns = ("round", "split", "p", "r", "f1", "keywords an item", "seconds", "")
     table = Table(*columns, title=f"run {run.name}", title_justify="left")
@@ -96,7 +102,9 @@ def show(out: Console, run: Run, choice: Choice | None = None, standing: Standin
         _add(table, name, figures, "", _marks(name, choice, standing))
     for row in rows(run):
         name, seconds = round_name(row["round"]), f"{row['seconds']:.0f}"
-        verdict = f"{row['verdict']}: {row['reason']}" if row["verdict"] == "rejected" else row["verdict"]
+        verdict = (
+            f"{row['verdict']}: {row['reason']}" if row["verdict"] == "rejected" else row["verdict"]
+        )
         if row["figures"]:
             _add(table, name, row["figures"], seconds, [verdict, *_marks(name, choice, standing)])
         else:
@@ -115,16 +123,28 @@ def _marks(name: str, choice: Choice | None, standing: Standing | None) -> list[
     return [mark for mark, has in (("best on dev", best), ("serves", serves)) if has]
 
 
-def _add(table: Table, name: str, figures: Mapping[str, Any], seconds: str, marks: Sequence[str]) -> None:
+def _add(
+    table: Table, name: str, figures: Mapping[str, Any], seconds: str, marks: Sequence[str]
+) -> None:
     """A row for each split."""
     for split, found in figures.items():
         cells = [f"{found[measure]:.4f}" for measure in ("p", "r", "f1")]
         keywords = found.get("keywords_per_item")
-        table.add_row(name, split, *cells, "" if keywords is None else f"{keywords:.1f}", seconds, ", ".join(marks))
+        table.add_row(
+            name,
+            split,
+            *cells,
+            "" if keywords is None else f"{keywords:.1f}",
+            seconds,
+            ", ".join(marks),
+        )
 
 
 def _rival_figures(run: Run) -> dict[str, Mapping[str, Any]]:
     found = known_rivals(run)
     if found is None:
         return {}
-    return {"bm25": found.bm25, **({} if found.statistical is None else {STATISTICAL: found.statistical.figures})}
+    return {
+        "bm25": found.bm25,
+        **({} if found.statistical is None else {STATISTICAL: found.statistical.figures}),
+    }

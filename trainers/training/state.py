@@ -10,7 +10,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-StageName = Literal["targets", "train-item", "train-query", "index-item", "index-query", "accept-items", "evaluate"]
+StageName = Literal[
+    "targets", "train-item", "train-query", "index-item", "index-query", "accept-items", "evaluate"
+]
 
 Verdict = Literal["accepted", "rejected"]
 
@@ -133,7 +135,9 @@ class State(_Record):
     @property
     def base(self) -> Round | None:
         """The last finished round that is built upon."""
-        return next((round_ for round_ in reversed(self.finished) if round_.verdict == "accepted"), None)
+        return next(
+            (round_ for round_ in reversed(self.finished) if round_.verdict == "accepted"), None
+        )
 
     @property
     def rounds_done(self) -> int:
@@ -143,7 +147,9 @@ class State(_Record):
     @property
     def unpublished(self) -> bool:
         """Whether the last round is finished and still to be published."""
-        return self.unfinished is None and bool(self.rounds) and self.rounds[-1].publishing == "asked"
+        return (
+            self.unfinished is None and bool(self.rounds) and self.rounds[-1].publishing == "asked"
+        )
 
     def begun(self) -> State:
         """With a round under way: the unfinished one, or a new one."""
@@ -151,9 +157,13 @@ class State(_Record):
             return self
         return self.model_copy(update={"rounds": (*self.rounds, Round(number=len(self.rounds)))})
 
-    def with_stage(self, stage: StageRecord, verdict: Verdict | None = None, reason: str = "") -> State:
+    def with_stage(
+        self, stage: StageRecord, verdict: Verdict | None = None, reason: str = ""
+    ) -> State:
         """With one more stage of the round under way finished."""
-        return self._with_last(stages=(*self.rounds[-1].stages, stage), verdict=verdict, reason=reason)
+        return self._with_last(
+            stages=(*self.rounds[-1].stages, stage), verdict=verdict, reason=reason
+        )
 
     def with_publishing(self, publishing: Publishing | None) -> State:
         """With another word on the publishing of the last round."""
@@ -167,5 +177,7 @@ class State(_Record):
         """Before a stage of a round: it and all that came after it is to be done again, publishing too where it was asked for."""
         kept = self.rounds[number]
         at = [record.name for record in kept.stages].index(stage)
-        again = Round(number=number, stages=kept.stages[:at], publishing="asked" if kept.publishing else None)
+        again = Round(
+            number=number, stages=kept.stages[:at], publishing="asked" if kept.publishing else None
+        )
         return self.model_copy(update={"rounds": (*self.rounds[:number], again)})

@@ -20,9 +20,9 @@ import numpy as np
 from transformers import TrainerCallback, TrainerState
 
 from cogr.errors import TrainingError
-from cogr.training_settings import WatchSettings
-from indexers.rebuild import Advance
-from indexers.reports import progress_bar
+from cogr.settings.training import WatchSettings
+from indexers.build.plan import Advance
+from indexers.cli.reports import progress_bar
 from trainers.training.scorer import Scorer
 from trainers.training.watch import Watch, step_shares
 
@@ -106,7 +106,14 @@ class SftLog(_StepLog):
     def on_step_begin(self, *_: Any, **__: Any) -> None:
         self._began = time.perf_counter()
 
-    def on_log(self, _args: Any, state: TrainerState, *_: Any, logs: dict[str, Any] | None = None, **__: Any) -> None:
+    def on_log(
+        self,
+        _args: Any,
+        state: TrainerState,
+        *_: Any,
+        logs: dict[str, Any] | None = None,
+        **__: Any,
+    ) -> None:
         if not logs or "loss" not in logs:
             return
         self.check_loss(logs, state.global_step)
@@ -164,7 +171,14 @@ class GrpoLog(_StepLog):
     def on_step_end(self, *_: Any, **__: Any) -> None:
         self._ended = time.perf_counter()
 
-    def on_log(self, _args: Any, state: TrainerState, *_: Any, logs: dict[str, Any] | None = None, **__: Any) -> None:
+    def on_log(
+        self,
+        _args: Any,
+        state: TrainerState,
+        *_: Any,
+        logs: dict[str, Any] | None = None,
+        **__: Any,
+    ) -> None:
         if not logs or "loss" not in logs:
             return
         self.check_loss(logs, state.global_step)
@@ -185,7 +199,11 @@ class GrpoLog(_StepLog):
                 **{name: round(value, 6) for name, value in shares.items()},
                 "tokens_per_second": round(tally.tokens / max(times["rollout"], 1e-9), 1),
                 "seconds": {name: round(seconds, 5) for name, seconds in times.items()},
-                **{name: logs[name] for name in ("loss", "grad_norm", "learning_rate", "entropy") if name in logs},
+                **{
+                    name: logs[name]
+                    for name in ("loss", "grad_norm", "learning_rate", "entropy")
+                    if name in logs
+                },
                 "collapsing": self._watch.see(state.global_step, shares),
             }
         )

@@ -12,8 +12,8 @@ from typing import Any
 
 from cogr.errors import TrainingError
 from cogr.records import Dataset
-from cogr.training_settings import TinySettings
-from indexers.generators.models import without_bars
+from cogr.settings.training import TinySettings
+from indexers.generators.model_folders import without_bars
 
 PAD, END, WRITE = "<|pad|>", "<|end|>", "<|keywords|>"
 _LONGEST_WORD = 64
@@ -71,7 +71,10 @@ def tiny_tokenizer(texts: Iterable[str], settings: TinySettings) -> Any:
     splitter = pre_tokenizers.Sequence([pre_tokenizers.ByteLevel(add_prefix_space=True), cut])
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     words = Counter(
-        word for text in texts for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)) if len(word) > 1
+        word
+        for text in texts
+        for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text))
+        if len(word) > 1
     )
     known = [PAD, END, WRITE, *sorted(alphabet)]
     frequent = sorted((-count, word) for word, count in words.items() if count > 1)
@@ -79,10 +82,17 @@ def tiny_tokenizer(texts: Iterable[str], settings: TinySettings) -> Any:
     vocabulary = {token: number for number, token in enumerate(known)}
     tokenizer = Tokenizer(
         models.WordPiece(
-            vocabulary, unk_token=PAD, continuing_subword_prefix="", max_input_chars_per_word=_LONGEST_WORD
+            vocabulary,
+            unk_token=PAD,
+            continuing_subword_prefix="",
+            max_input_chars_per_word=_LONGEST_WORD,
         )
     )
-    tokenizer.normalizer, tokenizer.pre_tokenizer, tokenizer.decoder = normalizer, splitter, decoders.ByteLevel()
+    tokenizer.normalizer, tokenizer.pre_tokenizer, tokenizer.decoder = (
+        normalizer,
+        splitter,
+        decoders.ByteLevel(),
+    )
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         eos_token=END,

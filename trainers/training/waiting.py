@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from indexers.reports import minutes
+from indexers.cli.reports import minutes
 from trainers.training.state import StageName
 
 EVERY_SECONDS = 30.0

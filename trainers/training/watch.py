@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 import numpy as np
 
 from cogr.errors import CheckFailedError
-from cogr.training_settings import WatchSettings
+from cogr.settings.training import WatchSettings
 from trainers.training.scorer import Tally, commonest_share
 
 Say = Callable[[str], None]
@@ -59,9 +59,13 @@ class Watch:
     def see(self, step: int, shares: Mapping[str, float]) -> list[str]:
         """Look at one step's figures; the collapses that have lasted long enough to be named."""
         for name, what in _COLLAPSES.items():
-            self._lasting[name] = self._lasting[name] + 1 if shares[name] >= self._settings.share else 0
+            self._lasting[name] = (
+                self._lasting[name] + 1 if shares[name] >= self._settings.share else 0
+            )
             if self._lasting[name] == self._settings.steps:
-                self._say(f"step {step}: the policy is collapsing, {what} for {self._settings.steps} steps")
+                self._say(
+                    f"step {step}: the policy is collapsing, {what} for {self._settings.steps} steps"
+                )
         return [name for name, steps in self._lasting.items() if steps >= self._settings.steps]
 
     def stop(self, step: int) -> None:

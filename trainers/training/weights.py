@@ -16,9 +16,15 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from cogr.errors import GeneratorError, StorageError, TrainingError
+from cogr.settings.training import TrainingSettings
 from cogr.store import storage_errors
-from cogr.training_settings import TrainingSettings
-from indexers.generators.models import digest, first_line, load_tokenizer, read_json, resolve_model
+from indexers.generators.model_folders import (
+    digest,
+    first_line,
+    load_tokenizer,
+    read_json,
+    resolve_model,
+)
 from trainers.training.options import is_out_of_memory
 from trainers.training.runs import Run
 
@@ -33,17 +39,25 @@ def load_model(folder: Path) -> Any:
 
     try:
         return AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.float32, use_safetensors=True, trust_remote_code=False, local_files_only=True
+            folder,
+            dtype=torch.float32,
+            use_safetensors=True,
+            trust_remote_code=False,
+            local_files_only=True,
         )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         if is_out_of_memory(error):
             raise
-        raise GeneratorError(f"The model {folder} can't be loaded ({first_line(error)}).") from error
+        raise GeneratorError(
+            f"The model {folder} can't be loaded ({first_line(error)})."
+        ) from error
 
 
 def trainable_tokenizer(folder: Path, settings: TrainingSettings) -> Any:
     """The tokenizer of a model folder, checked for what training needs. Raises GeneratorError, TrainingError."""
-    declared = read_json(folder / "tokenizer_config.json", f"The model folder {folder}").get("pad_token")
+    declared = read_json(folder / "tokenizer_config.json", f"The model folder {folder}").get(
+        "pad_token"
+    )
     tokenizer = load_tokenizer(folder)
     if not declared:
         raise TrainingError(
@@ -51,7 +65,9 @@ def trainable_tokenizer(folder: Path, settings: TrainingSettings) -> Any:
             "(a token that no text contains, not the end of text, which training has to see)."
         )
     if tokenizer.eos_token_id is None:
-        raise TrainingError(f"The tokenizer of {folder} has no end-of-text token; add eos_token to its configuration.")
+        raise TrainingError(
+            f"The tokenizer of {folder} has no end-of-text token; add eos_token to its configuration."
+        )
     if not tokenizer.chat_template and not settings.plain_prompts:
         raise TrainingError(
             f"The tokenizer of {folder} has no chat template; use an instruct model, or set training.plain_prompts."
@@ -81,7 +97,9 @@ def save_model(run: Run, name: str, write: Callable[[Path], None], card: Mapping
             for left in temporary.glob("*.bin"):
                 left.unlink()
             (temporary / "README.md").write_text(_card(name, card), "utf-8")
-            sums = {file.name: _sha256(file) for file in sorted(temporary.iterdir()) if file.is_file()}
+            sums = {
+                file.name: _sha256(file) for file in sorted(temporary.iterdir()) if file.is_file()
+            }
             folder = parent / f"{name}-{digest(temporary)}"
             (temporary / _SUMS).write_text(json.dumps(sums, indent=1))
             temporary.chmod(0o755)
@@ -110,11 +128,17 @@ def check_model(run: Run, path: str) -> None:
     try:
         sums = _SUMMED.validate_json((folder / _SUMS).read_bytes())
         here = {file.name for file in folder.iterdir()} - {_SUMS}
-        wrong = sorted(here ^ sums.keys()) or [name for name, sha in sums.items() if _sha256(folder / name) != sha]
+        wrong = sorted(here ^ sums.keys()) or [
+            name for name, sha in sums.items() if _sha256(folder / name) != sha
+        ]
     except (OSError, ValueError) as error:
-        raise TrainingError(f"The checkpoint {folder} is missing or incomplete ({first_line(error)}).") from error
+        raise TrainingError(
+            f"The checkpoint {folder} is missing or incomplete ({first_line(error)})."
+        ) from error
     if wrong:
-        raise TrainingError(f"The checkpoint {folder} is broken: {wrong[0]} does not match its sha256.")
+        raise TrainingError(
+            f"The checkpoint {folder} is broken: {wrong[0]} does not match its sha256."
+        )
 
 
 def base_folder(run: Run, output: str) -> Path:

@@ -71,7 +71,9 @@ class WordModel:
             shared.update({word: math.comb(count, 2) for word, count in counts.items()})
         by_chance = pairs / max(1, math.comb(len(self._items), 2))
         found = {
-            word: math.log((shared[word] + _SMOOTHING) / (by_chance * math.comb(df, 2) + _SMOOTHING))
+            word: math.log(
+                (shared[word] + _SMOOTHING) / (by_chance * math.comb(df, 2) + _SMOOTHING)
+            )
             for word, df in self._df.items()
         }
         return {word: weight for word, weight in found.items() if weight > _LEAST_WEIGHT}
@@ -85,7 +87,9 @@ class WordModel:
         draw = random.Random(f"{seed} {item_id}")
         known = [word for word in self._items[item_id] if word in self.weights]
         said: list[str] = []
-        for pair in sorted(combinations(known, 2), key=lambda pair: -self.weights[pair[0]] - self.weights[pair[1]]):
+        for pair in sorted(
+            combinations(known, 2), key=lambda pair: -self.weights[pair[0]] - self.weights[pair[1]]
+        ):
             said.append(self._spell(pair))
             if draw.random() < _SIBLING_SHARE:
                 said.append(self._spell(self._sibling(word, draw) for word in pair))
@@ -105,7 +109,10 @@ class WordModel:
             close = {to: share for to, share in row.items() if share >= _SIBLING_CLOSE * best}
             for one, other in product(close, repeat=2):
                 found[one][other] += close[one] * close[other]
-        return {word: {to: s for to, s in row.items() if 2 * s >= row[word]} for word, row in found.items()}
+        return {
+            word: {to: s for to, s in row.items() if 2 * s >= row[word]}
+            for word, row in found.items()
+        }
 
     def _spell(self, words: Iterable[str]) -> str:
         return join_words(sorted(words, key=lambda word: (self.weights[word], word)))
@@ -129,8 +136,13 @@ class WordModel:
     def _excess(self, ids: Iterable[str]) -> dict[str, float]:
         """How much more often the words that matter occur in these items than in all."""
         chosen = list(ids)
-        counts = Counter(word for id_ in chosen for word in self._items[id_] if word in self.weights)
-        shares = {word: count / len(chosen) - self._df[word] / len(self._items) for word, count in counts.items()}
+        counts = Counter(
+            word for id_ in chosen for word in self._items[id_] if word in self.weights
+        )
+        shares = {
+            word: count / len(chosen) - self._df[word] / len(self._items)
+            for word, count in counts.items()
+        }
         return {word: share for word, share in shares.items() if share > 0}
 
     def items_of(self, words: Iterable[str]) -> frozenset[str]:
@@ -138,7 +150,11 @@ class WordModel:
         scores: dict[str, float] | None = None
         for word in words:
             own = self._close_items.get(word, {})
-            scores = own if scores is None else {id_: scores[id_] * own[id_] for id_ in scores.keys() & own.keys()}
+            scores = (
+                own
+                if scores is None
+                else {id_: scores[id_] * own[id_] for id_ in scores.keys() & own.keys()}
+            )
         return frozenset(id_ for id_, score in (scores or {}).items() if score >= _CLOSE)
 
     @cached_property
@@ -173,7 +189,11 @@ class WordModel:
         for _ in range(_TRIES * count if len(words) > 1 else 0):
             pair = draw.sample(words, 2)
             items = self.items_of(pair)
-            if len(queries) == count or frozenset(pair) in asked or not _FEWEST_ITEMS <= len(items) <= most:
+            if (
+                len(queries) == count
+                or frozenset(pair) in asked
+                or not _FEWEST_ITEMS <= len(items) <= most
+            ):
                 continue
             asked.add(frozenset(pair))
             query = Query(f"invented-{len(queries):05}", " ".join(pair), weight)
@@ -185,4 +205,6 @@ class WordModel:
 def _shares(values: Mapping[str, float]) -> dict[str, float]:
     total = sum(values.values()) or 1.0
     # Rare leftovers only cost time.
-    return defaultdict(float, {key: value / total for key, value in values.items() if value / total > 1e-4})
+    return defaultdict(
+        float, {key: value / total for key, value in values.items() if value / total > 1e-4}
+    )

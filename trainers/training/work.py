@@ -15,9 +15,14 @@ from pydantic import BaseModel, ValidationError
 from cogr.errors import DataError, SettingsError, TrainingError
 from cogr.records import Entity, Side
 from cogr.rewards import World
+from cogr.settings.training import ItemsFrom, TrainingSettings
 from cogr.snapshots import Provenance, Snapshot, write_snapshot
-from cogr.training_settings import ItemsFrom, TrainingSettings
-from trainers.training.building import build_snapshot, draw_sets, proposal_targets, statistical_targets
+from trainers.training.building import (
+    build_snapshot,
+    draw_sets,
+    proposal_targets,
+    statistical_targets,
+)
 from trainers.training.runs import Run
 from trainers.training.scene import Scene
 from trainers.training.state import StageName
@@ -77,7 +82,9 @@ def write_targets(scene: Scene) -> Wrote:
     elif sft.queries_from == "proposals":
         queries = proposal_targets(scene.workspace, scene.practice, sft.query_keywords)
     else:
-        queries = query_targets(items, {**scene.relevant, **scene.invented.relevant}, sft.query_keywords)
+        queries = query_targets(
+            items, {**scene.relevant, **scene.invented.relevant}, sft.query_keywords
+        )
     if not queries.keys() & scene.relevant.keys():
         raise DataError(
             f"The first item keywords ({source}) give no training query a target; look at its relevant items' texts, "
@@ -87,25 +94,38 @@ def write_targets(scene: Scene) -> Wrote:
         rows = ({"id": id_, "keywords": found} for id_, found in targets.items())
         lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         scene.workspace.store.write(f"{scene.run.path}/sft/{side}.jsonl", lines.encode())
-    notes = {"items_from": source, "queries_from": sft.queries_from, "items": len(items), "queries": len(queries)}
+    notes = {
+        "items_from": source,
+        "queries_from": sft.queries_from,
+        "items": len(items),
+        "queries": len(queries),
+    }
     return Wrote(base, {**notes, "snapshot": snapshot})
 
 
-def _first_sets(scene: Scene, source: ItemsFrom, base: str) -> tuple[Mapping[str, Sequence[str]], str]:
+def _first_sets(
+    scene: Scene, source: ItemsFrom, base: str
+) -> tuple[Mapping[str, Sequence[str]], str]:
     """S_i of algorithm 1, line 2, and the snapshot that holds them; "" for `labels`, which has none."""
     dataset, budget = scene.workspace.dataset, scene.settings.sft.item_keywords
     if source == "labels":
         words = WordModel(dataset)
-        return {item.id: words.keywords(item.id, budget, scene.settings.seed) for item in dataset.items}, ""
+        return {
+            item.id: words.keywords(item.id, budget, scene.settings.seed) for item in dataset.items
+        }, ""
     built = build_snapshot(
-        scene.workspace, "item", round_=0, model=base if source == "self" else None, generator=source
+        scene.workspace,
+        "item",
+        round_=0,
+        model=base if source == "self" else None,
+        generator=source,
     )
     return {row.id: row.keywords for row in built.rows()}, built.id
 
 
 def base_model(scene: Scene) -> str:
     """The model that both sides start from: made, for tiny; else its name, found and checked."""
-    from indexers.generators.models import resolve_model
+    from indexers.generators.model_folders import resolve_model
     from trainers.training.tiny import texts_of, tiny_model
     from trainers.training.weights import save_model, trainable_tokenizer
 
@@ -148,7 +168,9 @@ def read_targets(run: Run, side: Side) -> dict[str, list[str]]:
     try:
         rows = [_Target.model_validate_json(line) for line in run.store.read(path).splitlines()]
     except (OSError, ValidationError) as error:
-        raise TrainingError(f"The targets {path} in {run.store.url} are missing or broken.") from error
+        raise TrainingError(
+            f"The targets {path} in {run.store.url} are missing or broken."
+        ) from error
     return {row.id: row.keywords for row in rows}
 
 
@@ -194,7 +216,13 @@ def grpo_job(scene: Scene, side: Side) -> GrpoJob:
 def _save(scene: Scene, side: Side, trained: Any) -> Wrote:
     from trainers.training.weights import save_model
 
-    against = "" if not scene.round.number else scene.before.items if side == "query" else scene.round.queries
+    against = (
+        ""
+        if not scene.round.number
+        else scene.before.items
+        if side == "query"
+        else scene.round.queries
+    )
     card = {
         "side": side,
         "round": scene.round.number,
@@ -214,8 +242,14 @@ def index(scene: Scene, side: Side) -> Wrote:
     if side == "item" and not scene.round.number and scene.settings.sft.first_items == "source":
         first = scene.snapshot(_notes(scene, "targets")["snapshot"])
         return Wrote(first.id, _counts(first))
-    vocabulary = None if side == "item" else scene.before.items if scene.round.number else scene.round.items
-    parent = None if scene.base is None else (scene.base.queries if side == "query" else scene.base.items)
+    vocabulary = (
+        None if side == "item" else scene.before.items if scene.round.number else scene.round.items
+    )
+    parent = (
+        None
+        if scene.base is None
+        else (scene.base.queries if side == "query" else scene.base.items)
+    )
 
     def build(entities: Sequence[Entity] | None = None) -> Snapshot:
         return build_snapshot(
@@ -229,7 +263,11 @@ def index(scene: Scene, side: Side) -> Wrote:
             vocabulary=vocabulary,
         )
 
-    practice = build(scene.practice) if side == "query" and scene.round.number and scene.invented.queries else None
+    practice = (
+        build(scene.practice)
+        if side == "query" and scene.round.number and scene.invented.queries
+        else None
+    )
     built = build()
     notes = _counts(built)
     return Wrote(built.id, {**notes, "practice": practice.id} if practice else notes)
@@ -248,7 +286,11 @@ def accept_items(scene: Scene) -> Wrote:
     old, new = scene.snapshot(scene.before.items), scene.snapshot(scene.round.output("index-item"))
     items = scene.mirror(old.id)
     train = scene.world(items, scene.mirror(scene.round.queries), practice=False)
-    practice = scene.world(items, scene.mirror(scene.round.practice), practice=True) if scene.invented.queries else None
+    practice = (
+        scene.world(items, scene.mirror(scene.round.practice), practice=True)
+        if scene.invented.queries
+        else None
+    )
     candidates = _candidates(scene, old, new)
     chosen = accept(train, candidates, practice)
     everything = scene.settings.accept == "all"
@@ -262,7 +304,9 @@ def accept_items(scene: Scene) -> Wrote:
         "realised": _mean(chosen.at_once if everything else chosen.realised, train),
     }
     kept = old.by_id
-    rows = (replace(row, keywords=tuple(taken.get(row.id, kept[row.id].keywords))) for row in new.rows())
+    rows = (
+        replace(row, keywords=tuple(taken.get(row.id, kept[row.id].keywords))) for row in new.rows()
+    )
     provenance = _accepted_provenance(old, new, notes)
     written = write_snapshot(scene.workspace.store, "item", rows, provenance, new.manifest.fields)
     return Wrote(written.id, {**notes, **_counts(written)})
@@ -273,11 +317,16 @@ def _candidates(scene: Scene, old: Snapshot, new: Snapshot) -> dict[str, list[Se
     sets: dict[str, list[Sequence[str]]] = {row.id: [row.keywords] for row in new.rows()}
     if scene.settings.candidates and scene.settings.accept == "pays":
         model, seed = scene.round.model("item"), scene.settings.seed + scene.round.number
-        drawn = draw_sets(scene.workspace, "item", model, scene.settings.index_by, scene.settings.candidates, seed)
+        drawn = draw_sets(
+            scene.workspace, "item", model, scene.settings.index_by, scene.settings.candidates, seed
+        )
         for id_, more in drawn.items():
             sets[id_] += more
     kept = old.by_id
-    different = {id_: [words for words in found if words != kept[id_].keywords] for id_, found in sets.items()}
+    different = {
+        id_: [words for words in found if words != kept[id_].keywords]
+        for id_, found in sets.items()
+    }
     return {id_: found for id_, found in different.items() if found}
 
 
@@ -322,13 +371,19 @@ def evaluate_round(scene: Scene) -> Wrote:
     backend = MemoryBackend(store)
     backend.push(items)
     splits = [split for split in SPLITS if dataset.queries.get(split)]
-    return Wrote("", {split: evaluate(backend, dataset, items, queries, split).as_dict() for split in splits})
+    return Wrote(
+        "", {split: evaluate(backend, dataset, items, queries, split).as_dict() for split in splits}
+    )
 
 
 WORK: Mapping[StageName, Callable[[Scene], Wrote]] = {
     "targets": write_targets,
-    "train-item": lambda scene: train_grpo(scene, "item") if scene.round.number else train_sft(scene, "item"),
-    "train-query": lambda scene: train_grpo(scene, "query") if scene.round.number else train_sft(scene, "query"),
+    "train-item": lambda scene: (
+        train_grpo(scene, "item") if scene.round.number else train_sft(scene, "item")
+    ),
+    "train-query": lambda scene: (
+        train_grpo(scene, "query") if scene.round.number else train_sft(scene, "query")
+    ),
     "index-item": lambda scene: index(scene, "item"),
     "index-query": lambda scene: index(scene, "query"),
     "accept-items": accept_items,

@@ -10,13 +10,14 @@ from cogr.records import Side
 from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Row, Snapshot, open_snapshot
 from cogr.store import Store
-from indexers.backends.base import Listed, Mismatch, Pushed, SearchResult, Verified
 from indexers.backends.checks import check_side
 from indexers.backends.mirrors import mirror_of
-from indexers.backends.opensearch import compare, publish, push, search, template, verify
+from indexers.backends.opensearch import aliases as publish
+from indexers.backends.opensearch import compare, push, search, template, verify
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import mark
 from indexers.backends.opensearch.mapping import IndexState, alias_name
+from indexers.backends.protocol import Listed, Mismatch, Pushed, SearchResult, Verified
 
 
 class OpenSearchBackend:
@@ -40,16 +41,22 @@ class OpenSearchBackend:
     def push(self, snapshot: Snapshot) -> Pushed:
         """See `push.push`. Where the parent is pushed, and was normalised alike, only the difference is written."""
         parent = snapshot.manifest.parent
-        base = open_snapshot(self._store, parent) if parent in self._store.list("snapshots") else None
+        base = (
+            open_snapshot(self._store, parent) if parent in self._store.list("snapshots") else None
+        )
         if base is not None and base.manifest.normaliser != snapshot.manifest.normaliser:
             base = None
         return push.push(self.cluster, self.prefix, snapshot, base)
 
     def verify(self, snapshot: Snapshot, queries: Iterable[Sequence[str]]) -> Verified:
         """See `verify.verify`."""
-        return verify.verify(self.cluster, self.prefix, snapshot, mirror_of(self._store, snapshot), queries)
+        return verify.verify(
+            self.cluster, self.prefix, snapshot, mirror_of(self._store, snapshot), queries
+        )
 
-    def compare(self, snapshot: Snapshot, rows: Sequence[Row], after: str, *, last: bool) -> Sequence[Mismatch]:
+    def compare(
+        self, snapshot: Snapshot, rows: Sequence[Row], after: str, *, last: bool
+    ) -> Sequence[Mismatch]:
         """See `compare.compare`."""
         index = publish.complete_index(self.cluster, self.prefix, snapshot.id).name
         return compare.compare(self.cluster, index, snapshot.side, rows, after, last=last)
@@ -60,7 +67,11 @@ class OpenSearchBackend:
 
     def distrust(self, snapshot_id: str) -> None:
         """Take the mark of a passed verification back."""
-        mark(self.cluster, publish.pushed_index(self.cluster, self.prefix, snapshot_id), verified=False)
+        mark(
+            self.cluster,
+            publish.pushed_index(self.cluster, self.prefix, snapshot_id),
+            verified=False,
+        )
 
     def publish(self, snapshots: Mapping[Side, str]) -> Mapping[Side, str | None]:
         """See `publish.publish`. Before the switch, the stored search template is put in place."""
@@ -90,7 +101,9 @@ class OpenSearchBackend:
         found = search.top(self.cluster, state.name, side, keywords, size, explain)
         return SearchResult(found.total, found.hits, state.snapshot)
 
-    def retrieved(self, keywords: Sequence[str], *, side: Side = "item", snapshot: str | None = None) -> SearchResult:
+    def retrieved(
+        self, keywords: Sequence[str], *, side: Side = "item", snapshot: str | None = None
+    ) -> SearchResult:
         """The whole retrieved set with scores, without texts."""
         state = self._index(side, snapshot)
         found = search.everything(self.cluster, state.name, side, keywords)
@@ -99,7 +112,9 @@ class OpenSearchBackend:
     def lookup(self, text: str, *, snapshot: str | None = None) -> Sequence[str] | None:
         """Precomputed keywords of a query text; None when the query side does not hold it."""
         state = self._index("query", snapshot)
-        return search.lookup(self.cluster, state.name, self_keyword(text, str(state.meta["normaliser"])))
+        return search.lookup(
+            self.cluster, state.name, self_keyword(text, str(state.meta["normaliser"]))
+        )
 
     def delete(self, snapshot: str) -> None:
         """See `publish.delete`."""

@@ -15,8 +15,8 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import urlsplit
 
-from cogr.bm25 import BM25
 from cogr.errors import MissingExtraError, ServiceError, SettingsError
+from cogr.matching.bm25 import BM25
 from cogr.settings import OpenSearchSettings
 from indexers.backends.opensearch.errors import Refusal, refusal_of, service_error
 
@@ -125,7 +125,12 @@ class Cluster:
         raise AssertionError("unreachable: the last try returns or raises")
 
     def try_once(
-        self, method: str, path: str, body: Any, params: dict[str, Any] | None = None, timeout: float | None = None
+        self,
+        method: str,
+        path: str,
+        body: Any,
+        params: dict[str, Any] | None = None,
+        timeout: float | None = None,
     ) -> tuple[Any, Refusal | None]:
         """One request without a second try: the answer, or why there is none."""
         from opensearchpy.exceptions import OpenSearchException
@@ -133,7 +138,10 @@ class Cluster:
         params = dict(params or {})
         params["request_timeout"] = timeout or self.settings.timeout
         try:
-            answer, refusal = self._transport.perform_request(method, path, params=params, body=body), None
+            answer, refusal = (
+                self._transport.perform_request(method, path, params=params, body=body),
+                None,
+            )
         except (OpenSearchException, AttributeError) as error:
             # The latter: the library takes the JSON of a refusal for an object.
             answer, refusal = None, refusal_of(error)
@@ -187,7 +195,10 @@ def connect_async(settings: OpenSearchSettings) -> Any:
 
     urls = _urls(settings)
     return AsyncOpenSearch(
-        _hosts(urls), http_auth=_auth(settings, for_async=True), **_patience(len(urls)), **_tls(settings, urls)
+        _hosts(urls),
+        http_auth=_auth(settings, for_async=True),
+        **_patience(len(urls)),
+        **_tls(settings, urls),
     )
 
 
@@ -214,7 +225,12 @@ def _hosts(urls: Collection[str]) -> list[dict[str, Any]]:
         parts = urlsplit(url)
         port = parts.port or (443 if parts.scheme == "https" else 80)
         hosts.append(
-            {"host": parts.hostname, "port": port, "use_ssl": parts.scheme == "https", "url_prefix": parts.path}
+            {
+                "host": parts.hostname,
+                "port": port,
+                "use_ssl": parts.scheme == "https",
+                "url_prefix": parts.path,
+            }
         )
     return hosts
 
@@ -224,7 +240,11 @@ def _tls(settings: OpenSearchSettings, urls: Collection[str]) -> dict[str, Any]:
         return {}
     if settings.ca_file:
         _check_ca(settings.ca_file)
-    return {"verify_certs": settings.verify_certs, "ssl_show_warn": False, "ca_certs": settings.ca_file or None}
+    return {
+        "verify_certs": settings.verify_certs,
+        "ssl_show_warn": False,
+        "ca_certs": settings.ca_file or None,
+    }
 
 
 def _check_ca(path: str) -> None:
@@ -242,7 +262,9 @@ def _auth(settings: OpenSearchSettings, *, for_async: bool = False) -> Any:
     if settings.aws_region:
         return _sigv4(settings.aws_region, for_async=for_async)
     if (settings.username is None) != (settings.password is None):
-        raise SettingsError("opensearch.username and opensearch.password go together; set both or none.")
+        raise SettingsError(
+            "opensearch.username and opensearch.password go together; set both or none."
+        )
     if settings.username is None or settings.password is None:
         return None
     return (settings.username, settings.password.get_secret_value())

@@ -1,7 +1,7 @@
 """The documents of an index in id order, compared with a snapshot's rows piece by piece.
 
 Each piece is one search over a range of ids and owes nothing to the one before, so that a comparison can stop and go on
-anywhere. Which rows make a piece, and what becomes of the differences, is `indexers.verifying`.
+anywhere. Which rows make a piece, and what becomes of the differences, is `indexers.release.verify`.
 """
 
 from __future__ import annotations
@@ -11,20 +11,25 @@ from typing import Any
 
 from cogr.records import Side
 from cogr.snapshots import Row
-from indexers.backends.base import Mismatch
 from indexers.backends.checks import mismatches
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.mapping import document, id_field
 from indexers.backends.opensearch.search import checked
+from indexers.backends.protocol import Mismatch
 
 PAGE = 2_000
 """Documents of one answer."""
 
 
-def compare(cluster: Cluster, index: str, side: Side, rows: Sequence[Row], after: str, *, last: bool) -> list[Mismatch]:
+def compare(
+    cluster: Cluster, index: str, side: Side, rows: Sequence[Row], after: str, *, last: bool
+) -> list[Mismatch]:
     """See `Backend.compare`. A document is known by its `_id`; one whose id field says otherwise differs in that field."""
     expected = {
-        row.id: document(side, row.id, row.text, row.self_keyword, list(row.keywords), row.fields_json) for row in rows
+        row.id: document(
+            side, row.id, row.text, row.self_keyword, list(row.keywords), row.fields_json
+        )
+        for row in rows
     }
     bounds = {"gt": after} if after else {}
     if not last:
@@ -49,7 +54,9 @@ def _documents(
     }
     doing = f"reading documents of {index}"
     while True:
-        answer = checked(cluster.call("POST", f"/{index}/_search", body=body, doing=doing), cluster.url, index)
+        answer = checked(
+            cluster.call("POST", f"/{index}/_search", body=body, doing=doing), cluster.url, index
+        )
         hits = answer["hits"]["hits"]
         for hit in hits:
             yield hit["_id"], hit["_source"]

@@ -19,8 +19,22 @@ from cogr.differences import differences
 from cogr.errors import CheckFailedError, ServiceError
 from cogr.snapshots import Snapshot
 from indexers.backends.opensearch.client import Cluster
-from indexers.backends.opensearch.indexes import check_count, drop_deleted, merge, merging_apart, read_index, refresh
-from indexers.backends.opensearch.mapping import DRAFT, LAYOUT, IndexState, document, index_name, meta_of
+from indexers.backends.opensearch.indexes import (
+    check_count,
+    drop_deleted,
+    merge,
+    merging_apart,
+    read_index,
+    refresh,
+)
+from indexers.backends.opensearch.mapping import (
+    DRAFT,
+    LAYOUT,
+    IndexState,
+    document,
+    index_name,
+    meta_of,
+)
 from indexers.backends.opensearch.writer import Document, change_documents
 
 LARGEST_SHARE = 0.5
@@ -32,7 +46,9 @@ _READY_SECONDS = 120.0
 _log = logging.getLogger(__name__)
 
 
-def copy_and_change(cluster: Cluster, prefix: str, base: Snapshot, snapshot: Snapshot) -> int | None:
+def copy_and_change(
+    cluster: Cluster, prefix: str, base: Snapshot, snapshot: Snapshot
+) -> int | None:
     """Make the snapshot's index out of its parent's. It is then merged and frozen, and not yet marked.
 
     Returns:
@@ -46,7 +62,11 @@ def copy_and_change(cluster: Cluster, prefix: str, base: Snapshot, snapshot: Sna
     draft = f"{name}{DRAFT}"
     # Of a push that died, after its second clone even.
     _remove(cluster, draft)
-    if read_index(cluster, name) is not None or not _fit(cluster, source, base, snapshot) or source is None:
+    if (
+        read_index(cluster, name) is not None
+        or not _fit(cluster, source, base, snapshot)
+        or source is None
+    ):
         return None
     try:
         written = _change_clone(cluster, source.name, draft, base, snapshot)
@@ -58,7 +78,10 @@ def copy_and_change(cluster: Cluster, prefix: str, base: Snapshot, snapshot: Sna
         return written if _finish(cluster, draft, name, snapshot) else None
     except _TooMuchError:
         _log.info(
-            "no push by difference: more than %.0f%% of %s differs from %s", 100 * LARGEST_SHARE, snapshot.id, base.id
+            "no push by difference: more than %.0f%% of %s differs from %s",
+            100 * LARGEST_SHARE,
+            snapshot.id,
+            base.id,
         )
         return None
     finally:
@@ -69,7 +92,8 @@ def _fit(cluster: Cluster, state: IndexState | None, base: Snapshot, snapshot: S
     """True when the parent's index is whole, verified, frozen, and made as this one would be made."""
     return (
         state is not None
-        and (state.snapshot, state.meta.get("content_hash")) == (base.id, base.manifest.content_hash)
+        and (state.snapshot, state.meta.get("content_hash"))
+        == (base.id, base.manifest.content_hash)
         and (state.complete and state.verified and state.write_blocked)
         and (state.meta.get("layout"), state.shards) == (LAYOUT, cluster.settings.shards)
         and state.meta.get("fields", {}) == snapshot.manifest.fields
@@ -80,7 +104,9 @@ class _TooMuchError(Exception):
     """More than LARGEST_SHARE of the entities differ."""
 
 
-def _change_clone(cluster: Cluster, source: str, draft: str, base: Snapshot, snapshot: Snapshot) -> int | None:
+def _change_clone(
+    cluster: Cluster, source: str, draft: str, base: Snapshot, snapshot: Snapshot
+) -> int | None:
     """Clone an index, change the clone and name it; the number of changes, None when the cluster does not clone."""
     changes, naming = _changes(base, snapshot), {"_meta": meta_of(snapshot.manifest)}
     with ThreadPoolExecutor(1, "changes") as reader:
@@ -102,7 +128,9 @@ def _changes(base: Snapshot, snapshot: Snapshot) -> Iterator[tuple[str, Document
             difference.id,
             None
             if row is None
-            else document(snapshot.side, row.id, row.text, row.self_keyword, row.keywords, row.fields_json),
+            else document(
+                snapshot.side, row.id, row.text, row.self_keyword, row.keywords, row.fields_json
+            ),
         )
 
 

@@ -87,7 +87,9 @@ def _answered(status: int, info: Any, fallback: str) -> Refusal:
     body = info.get("error") if isinstance(info, Mapping) else None
     if not isinstance(body, Mapping):
         # A cluster's own answer is empty, or has one of these; any other is somebody else's, and nothing to be shown.
-        its_own = not fallback or (isinstance(info, Mapping) and not info.keys().isdisjoint(_ITS_OWN))
+        its_own = not fallback or (
+            isinstance(info, Mapping) and not info.keys().isdisjoint(_ITS_OWN)
+        )
         if its_own:
             return Refusal(status, "", str(body or fallback)[:_LONGEST])
         return Refusal(status, "" if status in _PROXIES else "no_json")
@@ -123,20 +125,32 @@ def _sentence(refusal: Refusal) -> tuple[str, str]:
         return by_kind
     match refusal.status:
         case 401:
-            return "does not accept the credentials", "check opensearch.username and opensearch.password"
+            return (
+                "does not accept the credentials",
+                "check opensearch.username and opensearch.password",
+            )
         case 403:
             return (
                 f"does not allow this to the user: {refusal.reason or 'forbidden'}",
                 "grant the privileges listed in docs/opensearch.md, then run the same command again",
             )
         case 404:
-            return f"does not have it: {refusal.reason}", "it was removed meanwhile; run the same command again"
+            return (
+                f"does not have it: {refusal.reason}",
+                "it was removed meanwhile; run the same command again",
+            )
         case 413:
             return "finds the request too large", "lower opensearch.bulk_documents"
         case 429:
-            return "is overloaded and kept refusing", f"wait or lower opensearch.bulk_threads; {_AGAIN}"
+            return (
+                "is overloaded and kept refusing",
+                f"wait or lower opensearch.bulk_threads; {_AGAIN}",
+            )
         case 502 | 503 | 504:
-            return f"is not available (status {refusal.status})", f"see the cluster's health; {_AGAIN}"
+            return (
+                f"is not available (status {refusal.status})",
+                f"see the cluster's health; {_AGAIN}",
+            )
     return f"refuses with status {refusal.status}: {refusal.kind} {refusal.reason}".rstrip(
         ": "
     ), "see the cluster's log"
@@ -145,11 +159,20 @@ def _sentence(refusal: Refusal) -> tuple[str, str]:
 def _by_kind(refusal: Refusal) -> tuple[str, str] | None:
     match refusal.kind:
         case "connection":
-            return "can't be reached", f"check that it runs and that opensearch.url is right; {_AGAIN}"
+            return (
+                "can't be reached",
+                f"check that it runs and that opensearch.url is right; {_AGAIN}",
+            )
         case "timeout":
-            return "did not answer in time", f"see the cluster's load or raise opensearch.timeout; {_AGAIN}"
+            return (
+                "did not answer in time",
+                f"see the cluster's load or raise opensearch.timeout; {_AGAIN}",
+            )
         case "tls" if any(sign in refusal.reason.replace(" ", "_").upper() for sign in _PLAIN_HTTP):
-            return "speaks no TLS", "write http:// in opensearch.url, or name the port that speaks TLS"
+            return (
+                "speaks no TLS",
+                "write http:// in opensearch.url, or name the port that speaks TLS",
+            )
         case "tls" if "CERTIFICATE" not in refusal.reason.upper():
             return (
                 f"can't be spoken to by TLS: {refusal.reason}",
@@ -165,7 +188,9 @@ def _by_kind(refusal: Refusal) -> tuple[str, str] | None:
                 f"answers as no OpenSearch does{f' (status {refusal.status})' if refusal.status else ''}",
                 "check that opensearch.url is a cluster and not a web page",
             )
-        case "cluster_block_exception" if "flood" in refusal.reason or "read-only" in refusal.reason:
+        case "cluster_block_exception" if (
+            "flood" in refusal.reason or "read-only" in refusal.reason
+        ):
             return f"is read-only: {refusal.reason}", f"free disk space or lift the block; {_AGAIN}"
         case "index_create_block_exception":
             # What a cluster says when no node is below the high watermark of its disk.
@@ -176,7 +201,13 @@ def _by_kind(refusal: Refusal) -> tuple[str, str] | None:
         case "cluster_block_exception":
             return f"is blocked: {refusal.reason}", f"lift the block; {_AGAIN}"
         case "index_not_found_exception":
-            return f"does not have it: {refusal.reason}", "it was removed meanwhile; push the snapshot again"
+            return (
+                f"does not have it: {refusal.reason}",
+                "it was removed meanwhile; push the snapshot again",
+            )
         case "invalid_alias_name_exception" | "invalid_index_name_exception":
-            return f"refuses the name: {refusal.reason}", "choose another opensearch.prefix or remove what has the name"
+            return (
+                f"refuses the name: {refusal.reason}",
+                "choose another opensearch.prefix or remove what has the name",
+            )
     return None

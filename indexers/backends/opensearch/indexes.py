@@ -33,7 +33,9 @@ def read_index(cluster: Cluster, name: str) -> IndexState | None:
 def mark(cluster: Cluster, state: IndexState, **marks: bool) -> None:
     """Set `complete` or `verified` in the index's `_meta`."""
     body = {"_meta": {**state.meta, **marks}}
-    cluster.call("PUT", f"/{state.name}/_mapping", body=body, doing=f"marking the index {state.name}")
+    cluster.call(
+        "PUT", f"/{state.name}/_mapping", body=body, doing=f"marking the index {state.name}"
+    )
 
 
 def check_count(cluster: Cluster, name: str, snapshot: Snapshot) -> None:
@@ -82,7 +84,11 @@ def merging_apart(cluster: Cluster, name: str, shards: int) -> dict[str, Any]:
     found = stats(cluster, name, "store,docs")
     live, deleted = found["docs"]["count"], found["docs"]["deleted"]
     size = live / max(1, live + deleted) * found["store"]["size_in_bytes"] / shards
-    return {_THREADS: SEGMENTS, _LEFT_DELETED: 0, _LARGEST: f"{max(_SMALL_SEGMENT, int(1.1 * size / SEGMENTS))}b"}
+    return {
+        _THREADS: SEGMENTS,
+        _LEFT_DELETED: 0,
+        _LARGEST: f"{max(_SMALL_SEGMENT, int(1.1 * size / SEGMENTS))}b",
+    }
 
 
 _THREADS = "merge.scheduler.max_thread_count"
@@ -115,9 +121,13 @@ def _force_merge(cluster: Cluster, name: str, params: dict[str, Any]) -> None:
 
 def stats(cluster: Cluster, name: str, metric: str) -> dict[str, Any]:
     """Primaries' statistics of one index, refused when a shard did not answer."""
-    answer = cluster.call("GET", f"/{name}/_stats/{metric}", doing=f"reading the statistics of {name}")
+    answer = cluster.call(
+        "GET", f"/{name}/_stats/{metric}", doing=f"reading the statistics of {name}"
+    )
     shards = answer["_shards"]
     if shards["failed"] or not answer["indices"]:
-        raise ServiceError(f"{shards['failed']} shards of {name} at {cluster.url} gave no statistics; try again later.")
+        raise ServiceError(
+            f"{shards['failed']} shards of {name} at {cluster.url} gave no statistics; try again later."
+        )
     primaries: dict[str, Any] = answer["indices"][name]["primaries"]
     return primaries

@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cogr.bm25 import DEFAULT
 from cogr.errors import ServiceError
 from cogr.item_fields import fields_of
+from cogr.matching.bm25 import DEFAULT
 from cogr.records import Side
 from cogr.snapshots import Manifest, Snapshot
 from indexers.backends.checks import side_of
@@ -45,7 +45,12 @@ def mapping(side: Side, version: Version, meta: Mapping[str, Any]) -> dict[str, 
     unread = {"type": "keyword", "index": False, "doc_values": False}
     properties: dict[str, Any] = {
         id_field(side): {"type": "keyword"},
-        "keywords": {"type": "keyword", "norms": True, "index_options": "freqs", "similarity": SIMILARITY},
+        "keywords": {
+            "type": "keyword",
+            "norms": True,
+            "index_options": "freqs",
+            "similarity": SIMILARITY,
+        },
         "text": unread,
         **{name: {"type": type_} for name, type_ in meta.get("fields", {}).items()},
     }
@@ -87,7 +92,9 @@ def meta_of(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def documents(snapshot: Snapshot, numbers: Collection[int] | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
+def documents(
+    snapshot: Snapshot, numbers: Collection[int] | None = None
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """(id, document) of every entity in id order, streaming; or of the rows of these numbers alone.
 
     `keywords` is S ∪ {self}: S in generation order, then the own text's keyword unless S has it. A query's document keeps
@@ -99,7 +106,9 @@ def documents(snapshot: Snapshot, numbers: Collection[int] | None = None) -> Ite
             yield id_, document(snapshot.side, id_, text, own, words, fields)
 
 
-def document(side: Side, id_: str, text: str, own: str, words: Sequence[str], fields_json: str = "") -> dict[str, Any]:
+def document(
+    side: Side, id_: str, text: str, own: str, words: Sequence[str], fields_json: str = ""
+) -> dict[str, Any]:
     """One entity's document: its id, its text, its own text as a keyword, its keyword set, its extra fields."""
     keywords = [*words, own] if own and own not in words else words
     made = {f"{side}_id": id_, "keywords": keywords, "text": text, **fields_of(fields_json)}
@@ -172,12 +181,19 @@ def check_scored(state: IndexState, version: Version) -> None:
     similarity = state.settings.get("similarity", {}).get(SIMILARITY, {})
     reasons = {
         "it has no field keywords of type keyword": field.get("type") != "keyword",
-        "its keywords have no norms, so that long keyword sets are not weighed down": field.get("norms") is not True,
+        "its keywords have no norms, so that long keyword sets are not weighed down": field.get(
+            "norms"
+        )
+        is not True,
         "its keywords do not store frequencies": field.get("index_options", "docs") == "docs",
         "its keywords are not scored (use_similarity is not set)": version.has_use_similarity
         and field.get("use_similarity") is not True,
-        f"its similarity is not BM25 with k1 {DEFAULT.k1} and b {DEFAULT.b}": field.get("similarity") != SIMILARITY
-        or (float(similarity.get("k1", -1)), float(similarity.get("b", -1))) != (DEFAULT.k1, DEFAULT.b),
+        f"its similarity is not BM25 with k1 {DEFAULT.k1} and b {DEFAULT.b}": field.get(
+            "similarity"
+        )
+        != SIMILARITY
+        or (float(similarity.get("k1", -1)), float(similarity.get("b", -1)))
+        != (DEFAULT.k1, DEFAULT.b),
     }
     for reason, holds in reasons.items():
         if holds:

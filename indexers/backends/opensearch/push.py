@@ -12,11 +12,18 @@ from typing import Any
 
 from cogr.errors import ServiceError
 from cogr.snapshots import Snapshot
-from indexers.backends.base import Pushed
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.copying import copy_and_change
 from indexers.backends.opensearch.errors import IndexGoneError
-from indexers.backends.opensearch.indexes import LEASE_SECONDS, check_count, mark, merge, read_index, refresh, stats
+from indexers.backends.opensearch.indexes import (
+    LEASE_SECONDS,
+    check_count,
+    mark,
+    merge,
+    read_index,
+    refresh,
+    stats,
+)
 from indexers.backends.opensearch.mapping import (
     IndexState,
     check_scored,
@@ -27,6 +34,7 @@ from indexers.backends.opensearch.mapping import (
     meta_of,
 )
 from indexers.backends.opensearch.writer import write_documents
+from indexers.backends.protocol import Pushed
 
 REPLICA_SECONDS = 1800.0
 """Longest wait for replicas to be copied."""
@@ -55,7 +63,9 @@ def push(cluster: Cluster, prefix: str, snapshot: Snapshot, base: Snapshot | Non
         merge(cluster, state.name, state.shards, LEASE_SECONDS)
         check_count(cluster, state.name, snapshot)
         if not state.write_blocked:
-            cluster.call("PUT", f"/{state.name}/_block/write", doing=f"freezing the index {state.name}")
+            cluster.call(
+                "PUT", f"/{state.name}/_block/write", doing=f"freezing the index {state.name}"
+            )
             check_count(cluster, state.name, snapshot)
     _set_replicas(cluster, state)
     if not state.complete:
@@ -68,17 +78,23 @@ def _open_index(cluster: Cluster, prefix: str, snapshot: Snapshot) -> IndexState
     name, meta = index_name(prefix, snapshot.id), meta_of(snapshot.manifest)
     state = read_index(cluster, name)
     if state is not None and _is_stale(cluster, state, meta):
-        cluster.call("DELETE", f"/{name}", doing=f"removing the stale index {name}", missing_ok=True)
+        cluster.call(
+            "DELETE", f"/{name}", doing=f"removing the stale index {name}", missing_ok=True
+        )
         state = None
     if state is None:
         body = {
             "settings": index_settings(cluster.settings.shards),
             "mappings": mapping(snapshot.side, cluster.version, meta),
         }
-        cluster.call("PUT", f"/{name}", body=body, doing=f"creating the index {name}", exists_ok=True)
+        cluster.call(
+            "PUT", f"/{name}", body=body, doing=f"creating the index {name}", exists_ok=True
+        )
         state = read_index(cluster, name)
     if state is None:
-        raise ServiceError(f"The index {name} vanished from {cluster.url} as it was created; push the snapshot again.")
+        raise ServiceError(
+            f"The index {name} vanished from {cluster.url} as it was created; push the snapshot again."
+        )
     check_scored(state, cluster.version)
     return state
 
@@ -124,7 +140,12 @@ def _check_still_ours(cluster: Cluster, state: IndexState) -> None:
     if now is not None and now.uuid == state.uuid:
         return
     if now is not None and not now.snapshot:
-        cluster.call("DELETE", f"/{state.name}", doing=f"removing what took the place of {state.name}", missing_ok=True)
+        cluster.call(
+            "DELETE",
+            f"/{state.name}",
+            doing=f"removing what took the place of {state.name}",
+            missing_ok=True,
+        )
     raise ServiceError(
         f"The index {state.name} at {cluster.url} was removed while it was written; run the same command again."
     )
@@ -135,10 +156,14 @@ def _set_replicas(cluster: Cluster, state: IndexState) -> None:
     wanted, name = cluster.settings.replicas, state.name
     if state.replicas != wanted:
         body = {"index": {"number_of_replicas": wanted}}
-        cluster.call("PUT", f"/{name}/_settings", body=body, doing=f"adding replicas to the index {name}")
+        cluster.call(
+            "PUT", f"/{name}/_settings", body=body, doing=f"adding replicas to the index {name}"
+        )
     deadline = time.monotonic() + REPLICA_SECONDS
     while wanted and not state.complete:
-        health = cluster.call("GET", f"/_cluster/health/{name}", doing=f"waiting for the replicas of {name}")
+        health = cluster.call(
+            "GET", f"/_cluster/health/{name}", doing=f"waiting for the replicas of {name}"
+        )
         if health["status"] == "green" or health["number_of_data_nodes"] <= wanted:
             return
         if time.monotonic() > deadline:

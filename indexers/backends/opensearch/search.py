@@ -14,9 +14,9 @@ import numpy as np
 
 from cogr.errors import ServiceError, UserError
 from cogr.records import Side
-from indexers.backends.base import Hit
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.mapping import id_field
+from indexers.backends.protocol import Hit
 
 KEYWORDS = "keywords"
 """The field of our own indexes that holds keywords."""
@@ -58,7 +58,12 @@ def query_body(keywords: Sequence[str], field: str = KEYWORDS) -> dict[str, Any]
         )
     if not distinct:
         return {"match_none": {}}
-    return {"bool": {"should": [clause(keyword, field) for keyword in distinct], "minimum_should_match": 1}}
+    return {
+        "bool": {
+            "should": [clause(keyword, field) for keyword in distinct],
+            "minimum_should_match": 1,
+        }
+    }
 
 
 def clause(keyword: str, field: str = KEYWORDS, **more: str) -> dict[str, Any]:
@@ -76,7 +81,9 @@ def search_body(side: Side, keywords: Sequence[str], size: int) -> dict[str, Any
     }
 
 
-def top(cluster: Cluster, index: str, side: Side, keywords: Sequence[str], size: int, explain: bool) -> Found:
+def top(
+    cluster: Cluster, index: str, side: Side, keywords: Sequence[str], size: int, explain: bool
+) -> Found:
     """The best `size` hits with their texts, and with `explain` each keyword's part of the score.
 
     Raises:
@@ -84,15 +91,25 @@ def top(cluster: Cluster, index: str, side: Side, keywords: Sequence[str], size:
         ServiceError: the cluster can't be reached, refuses, or gives only part of an answer.
     """
     if size > PAGE:
-        raise UserError(f"A search gives at most {PAGE} hits, but {size} were asked for; give a smaller size.")
+        raise UserError(
+            f"A search gives at most {PAGE} hits, but {size} were asked for; give a smaller size."
+        )
     if not keywords:
         return Found(0, ())
-    body = {**search_body(side, keywords, size), "_source": {"excludes": _UNSHOWN}, "explain": explain}
+    body = {
+        **search_body(side, keywords, size),
+        "_source": {"excludes": _UNSHOWN},
+        "explain": explain,
+    }
     doing = f"searching {index}"
     answer = checked(
-        cluster.call("POST", f"/{index}/_search", body=body, params=_EXACT, doing=doing), cluster.url, index
+        cluster.call("POST", f"/{index}/_search", body=body, params=_EXACT, doing=doing),
+        cluster.url,
+        index,
     )
-    return Found(answer["hits"]["total"]["value"], [_hit(hit, keywords) for hit in answer["hits"]["hits"]])
+    return Found(
+        answer["hits"]["total"]["value"], [_hit(hit, keywords) for hit in answer["hits"]["hits"]]
+    )
 
 
 def everything(cluster: Cluster, index: str, side: Side, keywords: Sequence[str]) -> Found:
@@ -102,7 +119,9 @@ def everything(cluster: Cluster, index: str, side: Side, keywords: Sequence[str]
     body = {**search_body(side, keywords, PAGE), "_source": False}
     doing = f"searching {index}"
     first = checked(
-        cluster.call("POST", f"/{index}/_search", body=body, params=_EXACT, doing=doing), cluster.url, index
+        cluster.call("POST", f"/{index}/_search", body=body, params=_EXACT, doing=doing),
+        cluster.url,
+        index,
     )
     total, hits = first["hits"]["total"]["value"], first["hits"]["hits"]
     if total > len(hits):
@@ -112,7 +131,9 @@ def everything(cluster: Cluster, index: str, side: Side, keywords: Sequence[str]
             f"{index} at {cluster.url} gave {len(hits)} hits of {total}; it changed meanwhile, search again."
         )
     scores = float32s([hit["sort"][0] for hit in hits])
-    return Found(total, [Hit(hit["sort"][1], score) for hit, score in zip(hits, scores, strict=True)])
+    return Found(
+        total, [Hit(hit["sort"][1], score) for hit, score in zip(hits, scores, strict=True)]
+    )
 
 
 def lookup(cluster: Cluster, index: str, own: str) -> tuple[str, ...] | None:
@@ -121,14 +142,21 @@ def lookup(cluster: Cluster, index: str, own: str) -> tuple[str, ...] | None:
         return None
     body = lookup_body(own)
     doing = f"looking up a query in {index}"
-    answer = checked(cluster.call("POST", f"/{index}/_search", body=body, doing=doing), cluster.url, index)
+    answer = checked(
+        cluster.call("POST", f"/{index}/_search", body=body, doing=doing), cluster.url, index
+    )
     hits = answer["hits"]["hits"]
     return tuple(hits[0]["_source"]["generated"]) if hits else None
 
 
 def lookup_body(own: str) -> dict[str, Any]:
     """The request for the keyword set of a query whose text is the keyword `own`; of several the first by id."""
-    return {"size": 1, "query": {"term": {"self": own}}, "sort": [{"query_id": "asc"}], "_source": ["generated"]}
+    return {
+        "size": 1,
+        "query": {"term": {"self": own}},
+        "sort": [{"query_id": "asc"}],
+        "_source": ["generated"],
+    }
 
 
 def checked(answer: Mapping[str, Any], url: str, index: str) -> Mapping[str, Any]:
@@ -152,15 +180,17 @@ def checked(answer: Mapping[str, Any], url: str, index: str) -> Mapping[str, Any
 
 def _pages(cluster: Cluster, index: str, body: Mapping[str, Any]) -> Iterator[Sequence[Any]]:
     doing = f"paging through {index}"
-    pit = cluster.call("POST", f"/{index}/_search/point_in_time", params={"keep_alive": _KEEP_ALIVE}, doing=doing)[
-        "pit_id"
-    ]
+    pit = cluster.call(
+        "POST", f"/{index}/_search/point_in_time", params={"keep_alive": _KEEP_ALIVE}, doing=doing
+    )["pit_id"]
     try:
         after: dict[str, Any] = {}
         while True:
             request = {**body, **after, "pit": {"id": pit, "keep_alive": _KEEP_ALIVE}}
             answer = checked(
-                cluster.call("POST", "/_search", body=request, params=_EXACT, doing=doing), cluster.url, index
+                cluster.call("POST", "/_search", body=request, params=_EXACT, doing=doing),
+                cluster.url,
+                index,
             )
             hits = answer["hits"]["hits"]
             yield hits
@@ -168,7 +198,9 @@ def _pages(cluster: Cluster, index: str, body: Mapping[str, Any]) -> Iterator[Se
                 return
             after = {"search_after": hits[-1]["sort"]}
     finally:
-        cluster.call("DELETE", "/_search/point_in_time", body={"pit_id": [pit]}, doing=doing, missing_ok=True)
+        cluster.call(
+            "DELETE", "/_search/point_in_time", body={"pit_id": [pit]}, doing=doing, missing_ok=True
+        )
 
 
 def _hit(hit: Mapping[str, Any], keywords: Sequence[str]) -> Hit:
@@ -176,7 +208,13 @@ def _hit(hit: Mapping[str, Any], keywords: Sequence[str]) -> Hit:
     matched = [keyword for keyword in dict.fromkeys(keywords) if keyword in parts]
     score, *matched_parts = float32s([hit["sort"][0], *(parts[keyword] for keyword in matched)])
     fields = dict(hit["_source"])
-    return Hit(hit["sort"][1], score, fields.pop("text"), dict(zip(matched, matched_parts, strict=True)), fields)
+    return Hit(
+        hit["sort"][1],
+        score,
+        fields.pop("text"),
+        dict(zip(matched, matched_parts, strict=True)),
+        fields,
+    )
 
 
 def float32s(printed: Sequence[float]) -> list[float]:

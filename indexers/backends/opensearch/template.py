@@ -20,7 +20,17 @@ from indexers.backends.opensearch.search import KEYWORDS, clause
 log = logging.getLogger(__name__)
 
 PARAMETERS = (
-    *("keywords", "size", "from", "search_after", "filters", "post_filter", "sort", "aggs", "fields"),
+    *(
+        "keywords",
+        "size",
+        "from",
+        "search_after",
+        "filters",
+        "post_filter",
+        "sort",
+        "aggs",
+        "fields",
+    ),
     *("highlight", "explain"),
 )
 """Names of the parameters."""
@@ -48,7 +58,11 @@ def template_name(prefix: str) -> str:
     return f"{prefix}-search"
 
 
-def source(field: str = KEYWORDS, id_field: str | None = "item_id", shown: Sequence[str] = ("item_id", "text")) -> str:
+def source(
+    field: str = KEYWORDS,
+    id_field: str | None = "item_id",
+    shown: Sequence[str] = ("item_id", "text"),
+) -> str:
     """The mustache source; it takes PARAMETERS, of which keywords is required.
 
     A parameter by a name of `_MISNAMED` makes a body that OpenSearch refuses with that name: nothing is passed over in silence.
@@ -73,7 +87,11 @@ def source(field: str = KEYWORDS, id_field: str | None = "item_id", shown: Seque
         "aggs": _structure("aggs", "{}"),
     }
     body = ", ".join(f'"{name}": {value}' for name, value in parts.items())
-    after = "{{#search_after.0}}, " + f'"search_after": {_structure("search_after")}' + "{{/search_after.0}}"
+    after = (
+        "{{#search_after.0}}, "
+        + f'"search_after": {_structure("search_after")}'
+        + "{{/search_after.0}}"
+    )
     highlight = {"encoder": "html", "fields": {field: {"type": "plain", "number_of_fragments": 0}}}
     marked = "{{#highlight}}, " + f'"highlight": {json.dumps(highlight)}' + "{{/highlight}}"
     return f"{{{body}, {_given_back(shown)}{after}{marked}{_refusals()}}}"

@@ -12,22 +12,26 @@ from typing import Any
 import numpy as np
 
 from cogr.errors import CheckFailedError
-from cogr.mirror import Mirror
+from cogr.matching.mirror import Mirror
 from cogr.records import Side
 from cogr.snapshots import Snapshot
-from indexers.backends.base import Verified
 from indexers.backends.checks import sample
+from indexers.backends.opensearch.aliases import complete_index
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import check_count, mark
 from indexers.backends.opensearch.mapping import IndexState, documents
-from indexers.backends.opensearch.publish import complete_index
 from indexers.backends.opensearch.search import everything
+from indexers.backends.protocol import Verified
 
 _MGET = 100
 
 
 def verify(
-    cluster: Cluster, prefix: str, snapshot: Snapshot, mirror: Mirror, queries: Iterable[Sequence[str]]
+    cluster: Cluster,
+    prefix: str,
+    snapshot: Snapshot,
+    mirror: Mirror,
+    queries: Iterable[Sequence[str]],
 ) -> Verified:
     """Compare a pushed snapshot with what it must be, and mark its index as verified, or as not.
 
@@ -42,7 +46,9 @@ def verify(
     """
     state = complete_index(cluster, prefix, snapshot.id)
     try:
-        verified = _compare(cluster, state, snapshot, mirror.scored_by(cluster.version.bm25), queries)
+        verified = _compare(
+            cluster, state, snapshot, mirror.scored_by(cluster.version.bm25), queries
+        )
     except CheckFailedError:
         if state.verified:
             mark(cluster, state, verified=False)
@@ -53,7 +59,11 @@ def verify(
 
 
 def _compare(
-    cluster: Cluster, state: IndexState, snapshot: Snapshot, mirror: Mirror, queries: Iterable[Sequence[str]]
+    cluster: Cluster,
+    state: IndexState,
+    snapshot: Snapshot,
+    mirror: Mirror,
+    queries: Iterable[Sequence[str]],
 ) -> Verified:
     index = state.name
     check_count(cluster, index, snapshot)
@@ -77,9 +87,13 @@ def _check_documents(cluster: Cluster, index: str, snapshot: Snapshot) -> int:
     return len(chosen)
 
 
-def _check_document(index: str, id_: str, expected: dict[str, Any], found: dict[str, Any] | None) -> None:
+def _check_document(
+    index: str, id_: str, expected: dict[str, Any], found: dict[str, Any] | None
+) -> None:
     if found is None:
-        raise CheckFailedError(f"The document {id_!r} of the snapshot is not in the index {index}; {_REPAIR}.")
+        raise CheckFailedError(
+            f"The document {id_!r} of the snapshot is not in the index {index}; {_REPAIR}."
+        )
     for field in sorted(expected.keys() | found.keys()):
         if expected.get(field) != found.get(field):
             raise CheckFailedError(
@@ -91,7 +105,9 @@ def _check_document(index: str, id_: str, expected: dict[str, Any], found: dict[
 _REPAIR = "delete it and push the snapshot again"
 
 
-def _check_parity(cluster: Cluster, index: str, side: Side, mirror: Mirror, keywords: Sequence[str]) -> int:
+def _check_parity(
+    cluster: Cluster, index: str, side: Side, mirror: Mirror, keywords: Sequence[str]
+) -> int:
     """Compare the whole retrieved set of one keyword list; the number of scores compared."""
     found = everything(cluster, index, side, keywords)
     distinct = list(dict.fromkeys(keywords))

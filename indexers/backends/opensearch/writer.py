@@ -42,16 +42,25 @@ def write_documents(cluster: Cluster, index: str, documents: Iterable[tuple[str,
         DataError: an id longer than OpenSearch takes.
         ServiceError: the cluster went away or refuses. What was written stays; the same call goes on.
     """
-    return _send_all(cluster, index, (_entry("create", id_, document) for id_, document in documents))
+    return _send_all(
+        cluster, index, (_entry("create", id_, document) for id_, document in documents)
+    )
 
 
-def change_documents(cluster: Cluster, index: str, changes: Iterable[tuple[str, Document | None]]) -> int:
+def change_documents(
+    cluster: Cluster, index: str, changes: Iterable[tuple[str, Document | None]]
+) -> int:
     """Replace or create documents, or remove them where the document is None. Returns how many were given.
 
     Repeating it changes nothing more. Memory and errors as of `write_documents`.
     """
     return _send_all(
-        cluster, index, (_entry("delete" if document is None else "index", id_, document) for id_, document in changes)
+        cluster,
+        index,
+        (
+            _entry("delete" if document is None else "index", id_, document)
+            for id_, document in changes
+        ),
     )
 
 
@@ -69,7 +78,9 @@ class Seen:
     routing: str | None = None
 
 
-def merge_into_documents(cluster: Cluster, index: str, changes: Iterable[tuple[Seen, Document]]) -> int:
+def merge_into_documents(
+    cluster: Cluster, index: str, changes: Iterable[tuple[Seen, Document]]
+) -> int:
     """Set some fields of documents, each only if it is still as it was seen. Returns how many were.
 
     One that somebody has changed or removed meanwhile is left as it is; no other field is ever written. Memory and errors as of `write_documents`.
@@ -147,20 +158,26 @@ class _Sender:
         written = 0
         params = {"filter_path": "errors,items.*.status,items.*.error.type,items.*.error.reason"}
         for attempt in range(RETRIES + 1):
-            answer, refusal = self._cluster.try_once("POST", f"/{self._index}/_bulk", b"".join(chunk), params)
+            answer, refusal = self._cluster.try_once(
+                "POST", f"/{self._index}/_bulk", b"".join(chunk), params
+            )
             if refusal is None:
                 new, chunk, refusal = _sort_out(chunk, answer)
                 written += new
             if refusal is None:
                 return written
             if attempt == RETRIES or not refusal.is_passing:
-                raise service_error(refusal, self._cluster.url, f"writing to the index {self._index}")
+                raise service_error(
+                    refusal, self._cluster.url, f"writing to the index {self._index}"
+                )
             if self.stop.wait(wait_before(attempt, self._draw)):
                 raise ServiceError(f"Writing to the index {self._index} was given up.")
         raise AssertionError("unreachable: the last try returns or raises")
 
 
-def _sort_out(chunk: list[bytes], answer: Mapping[str, Any]) -> tuple[int, list[bytes], Refusal | None]:
+def _sort_out(
+    chunk: list[bytes], answer: Mapping[str, Any]
+) -> tuple[int, list[bytes], Refusal | None]:
     """What came of each document: the number written, the entries to send again, and why (the worst reason)."""
     if not answer["errors"]:
         return len(chunk), [], None

@@ -10,9 +10,9 @@ from itertools import chain, pairwise
 
 import numpy as np
 
-from cogr.distil import Distilled, distil, exact_cut
 from cogr.keywords import self_keyword
 from cogr.records import Item, Query
+from indexers.generators.statistical.distillation import Distilled, distil, exact_cut
 from indexers.generators.statistical.features import Evidence, candidates
 from indexers.generators.statistical.item_keywords import PHRASE_WORDS, PHRASES, ItemKeywords
 from indexers.generators.statistical.matrices import Csr, Floats, Ints
@@ -28,7 +28,9 @@ EXPECTATIONS = (1.0, 3.0, 10.0, 0.3)
 
 def item_digest(item: Item) -> str:
     """Names an item's text, so that a changed item is not answered with what it was."""
-    return blake2b(f"{item.title}\0{item.text}".encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    return blake2b(
+        f"{item.title}\0{item.text}".encode("utf-8", "surrogatepass"), digest_size=8
+    ).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,9 @@ class Artefact:
 
     def _with_labels(self, items: Ints, p: Floats, row: int) -> tuple[Ints, Floats]:
         """The mean of p and the labels of a training query, over the items of either."""
-        labelled = self.relevance.indices[self.relevance.indptr[row] : self.relevance.indptr[row + 1]]
+        labelled = self.relevance.indices[
+            self.relevance.indptr[row] : self.relevance.indptr[row + 1]
+        ]
         union = np.union1d(items, labelled)
         mean = np.zeros(union.size, dtype=np.float32)
         mean[np.searchsorted(union, items)] += p / 2
@@ -125,8 +129,12 @@ class Artefact:
     def query_keywords(self, queries: Sequence[Query]) -> list[list[str]]:
         """S_q for each query: at most 30 keywords, none of them the query's own text."""
         scored = self.probabilities(queries)
-        found = [self._distil(query, items, p) for query, (items, p) in zip(queries, scored, strict=True)]
-        return [[self.keywords.keywords[number] for number in distilled.keywords] for distilled in found]
+        found = [
+            self._distil(query, items, p) for query, (items, p) in zip(queries, scored, strict=True)
+        ]
+        return [
+            [self.keywords.keywords[number] for number in distilled.keywords] for distilled in found
+        ]
 
     def proposals(self, queries: Sequence[Query], size: int) -> list[list[tuple[str, float]]]:
         """S_q and runners-up of each query, `size` at most, each with the mean p of its owners.
@@ -140,7 +148,12 @@ class Artefact:
             dense = np.zeros(self.index.n_items)
             dense[items] = p
             owners = self.keywords.writable.owners
-            found.append([(self.keywords.keywords[n], round(float(dense[owners(n)].mean()), 4)) for n in numbers])
+            found.append(
+                [
+                    (self.keywords.keywords[n], round(float(dense[owners(n)].mean()), 4))
+                    for n in numbers
+                ]
+            )
         return found
 
     def _distil(self, query: Query, items: Ints, p: Floats, share: float = 1.0) -> Distilled:
@@ -165,10 +178,18 @@ class Artefact:
             return self.keywords.of(number)
         stems = self.index.analyser.stems(item_text(item))
         owners = np.diff(self.keywords.writable.keyword_starts)
-        known = {self._phrases[phrase] for phrase in phrases(stems, PHRASE_WORDS) if phrase in self._phrases}
+        known = {
+            self._phrases[phrase]
+            for phrase in phrases(stems, PHRASE_WORDS)
+            if phrase in self._phrases
+        }
         ordered = sorted(known, key=lambda keyword: (owners[keyword], keyword))
         title = self_keyword(item.title)
-        return [word for word in (self.keywords.keywords[keyword] for keyword in ordered) if word != title][:PHRASES]
+        return [
+            word
+            for word in (self.keywords.keywords[keyword] for keyword in ordered)
+            if word != title
+        ][:PHRASES]
 
 
 def exact_cut_run(artefact: Artefact, queries: Sequence[Query]) -> dict[str, list[str]]:

@@ -48,7 +48,15 @@ QUERY_FEATURES = ("most_similar", "most_overlap", "terms", "best_share", "tenth"
 ITEM_FEATURES = ("popularity", "length")
 FEATURES = PAIR_FEATURES + QUERY_FEATURES + ITEM_FEATURES
 
-CANDIDATES = ("bm25", "feedback", "profile", "vote_grams", "vote_bm25", "vote_feedback", "vote_term")
+CANDIDATES = (
+    "bm25",
+    "feedback",
+    "profile",
+    "vote_grams",
+    "vote_bm25",
+    "vote_feedback",
+    "vote_term",
+)
 """Pair features whose best items become candidates."""
 
 DEPTH = 40
@@ -98,7 +106,10 @@ def candidates(evidence: Evidence, batch: QueryBatch) -> Pairs:
     """Features of the candidates of each query: the best `DEPTH` items by each of `CANDIDATES`."""
     size = max(1, BATCH_CELLS // max(evidence.index.n_items, 1))
     starts = range(0, batch.size, size)
-    parts = [_candidates(evidence, batch.rows(np.arange(at, min(at + size, batch.size)))) for at in starts]
+    parts = [
+        _candidates(evidence, batch.rows(np.arange(at, min(at + size, batch.size))))
+        for at in starts
+    ]
     return Pairs(
         np.concatenate([part.x for part in parts]),
         np.concatenate([part.query + at for part, at in zip(parts, starts, strict=True)]),

@@ -24,7 +24,9 @@ MAX_TRAINED = 3000
 """Training queries that models are trained on, drawn at random; all of them vote."""
 
 
-def fit(dataset: Dataset, *, language: str = "english", seed: int = 0, anchors: bool = True) -> Artefact:
+def fit(
+    dataset: Dataset, *, language: str = "english", seed: int = 0, anchors: bool = True
+) -> Artefact:
     """Fit ranker and item keywords on the training queries of a data set.
 
     Args:
@@ -46,8 +48,14 @@ def fit(dataset: Dataset, *, language: str = "english", seed: int = 0, anchors: 
     evidence = Evidence.of(index, texts, relevance)
     pairs = candidates(evidence, evidence.voters.queries.rows(trained))
     ranker, p, f1 = fit_ranker(pairs, trained, relevance, seed)
-    anchored = item_anchors(texts, _anchor_strength(pairs, p, trained, relevance)) if anchors else [[]] * len(words)
-    keywords = assemble(anchored, item_phrases(words, analyser), [item.title for item in dataset.items])
+    anchored = (
+        item_anchors(texts, _anchor_strength(pairs, p, trained, relevance))
+        if anchors
+        else [[]] * len(words)
+    )
+    keywords = assemble(
+        anchored, item_phrases(words, analyser), [item.title for item in dataset.items]
+    )
     facts = {
         "dataset": dataset.dataset_hash,
         "normaliser": NORMALISER,
@@ -74,7 +82,10 @@ def fit(dataset: Dataset, *, language: str = "english", seed: int = 0, anchors: 
 def _relevance(dataset: Dataset) -> Csr:
     queries = dataset.queries.get("train", ())
     numbers = {item.id: number for number, item in enumerate(dataset.items)}
-    rows = [sorted(numbers[i] for i in dataset.relevant.get(query.id, ()) if i in numbers) for query in queries]
+    rows = [
+        sorted(numbers[i] for i in dataset.relevant.get(query.id, ()) if i in numbers)
+        for query in queries
+    ]
     judged = sum(bool(row) for row in rows)
     if judged < LEAST_QUERIES:
         raise GeneratorError(
@@ -84,7 +95,8 @@ def _relevance(dataset: Dataset) -> Csr:
     starts = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
     columns = np.array([item for row in rows for item in row], dtype=np.int32)
     return sp.csr_matrix(
-        (np.ones(columns.size, dtype=np.float32), columns, starts), shape=(len(rows), len(dataset.items))
+        (np.ones(columns.size, dtype=np.float32), columns, starts),
+        shape=(len(rows), len(dataset.items)),
     )
 
 

@@ -14,7 +14,15 @@ from cogr.errors import GeneratorError, MissingExtraError, SnapshotError
 from cogr.keywords import NORMALISER
 from cogr.records import Dataset, Item, Query, Side
 from cogr.store import Store
-from indexers.generators.base import Answer, Completion, GeneratorBase, Options, Reads, Request, batched
+from indexers.generators.protocol import (
+    Answer,
+    Completion,
+    GeneratorBase,
+    Options,
+    Reads,
+    Request,
+    batched,
+)
 
 if TYPE_CHECKING:
     from indexers.generators.statistical.artefact import Artefact
@@ -65,7 +73,12 @@ class Statistical(GeneratorBase):
         store: where the artefact is kept; None keeps it in memory only.
     """
 
-    def __init__(self, dataset: Dataset, options: StatisticalOptions | None = None, store: Store | None = None) -> None:
+    def __init__(
+        self,
+        dataset: Dataset,
+        options: StatisticalOptions | None = None,
+        store: Store | None = None,
+    ) -> None:
         self.options = options or StatisticalOptions()
         self._dataset, self._store = dataset, store
 
@@ -118,7 +131,9 @@ class Statistical(GeneratorBase):
             found = iter(self.artefact.query_keywords(queries))
             for request in batch:
                 entity = request.entity
-                keywords = self.artefact.item_keywords(entity) if isinstance(entity, Item) else next(found)
+                keywords = (
+                    self.artefact.item_keywords(entity) if isinstance(entity, Item) else next(found)
+                )
                 yield Completion(request.id, ", ".join(keywords))
 
 

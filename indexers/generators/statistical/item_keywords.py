@@ -14,8 +14,8 @@ from itertools import chain
 
 import numpy as np
 
-from cogr.distil import Ownership
 from cogr.keywords import loops, normalise, parse, self_keyword
+from indexers.generators.statistical.distillation import Ownership
 from indexers.generators.statistical.matrices import Csr, Ints, counts_of, scale_columns, with_data
 from indexers.text import Analyser, SurfaceForms, phrases
 
@@ -61,7 +61,9 @@ class ItemKeywords:
     @cached_property
     def writable(self) -> Ownership:
         """Who owns which keyword that a completion can write: `parse` would drop or tear the others."""
-        can = np.fromiter((writable(keyword) for keyword in self.keywords), dtype=bool, count=len(self.keywords))
+        can = np.fromiter(
+            (writable(keyword) for keyword in self.keywords), dtype=bool, count=len(self.keywords)
+        )
         kept = can[self.owned]
         return Ownership(self.items[kept], self.owned[kept], self.n_items, len(self.keywords))
 
@@ -112,7 +114,9 @@ def item_phrases(words: Sequence[Sequence[str]], analyser: Analyser) -> list[lis
     idf = np.where(usable, np.log(max(len(words), 1) / np.maximum(df, 1)), 0).astype(np.float32)
     scores = scale_columns(with_data(counts, 1 + np.log(counts.data)), idf)
     known = list(ids)
-    return [[_spelled(forms, known[column]) for column in row] for row in best_columns(scores, PHRASES)]
+    return [
+        [_spelled(forms, known[column]) for column in row] for row in best_columns(scores, PHRASES)
+    ]
 
 
 def _spelled(forms: SurfaceForms, phrase: tuple[str, ...]) -> str:
@@ -138,11 +142,15 @@ def item_anchors(queries: Sequence[str], strength: Csr) -> list[list[str]]:
     return [[texts[query] for query in row] for row in best_columns(by_item, ANCHORS)]
 
 
-def assemble(anchors: Iterable[Sequence[str]], own: Iterable[Sequence[str]], titles: Sequence[str]) -> ItemKeywords:
+def assemble(
+    anchors: Iterable[Sequence[str]], own: Iterable[Sequence[str]], titles: Sequence[str]
+) -> ItemKeywords:
     """One vocabulary over anchors, phrases and titles. An item's title is not repeated among its keywords."""
     ids: dict[str, int] = {}
     items, owned, kinds = [], [], []
-    for item, (anchored, spelled, title) in enumerate(zip(anchors, own, map(self_keyword, titles), strict=True)):
+    for item, (anchored, spelled, title) in enumerate(
+        zip(anchors, own, map(self_keyword, titles), strict=True)
+    ):
         taken = {"", title}
         pairs = chain(((k, ANCHOR) for k in anchored), ((k, PHRASE) for k in spelled))
         for keyword, kind in pairs:
@@ -156,5 +164,9 @@ def assemble(anchors: Iterable[Sequence[str]], own: Iterable[Sequence[str]], tit
             owned.append(ids.setdefault(title, len(ids)))
             kinds.append(TITLE)
     return ItemKeywords(
-        list(ids), np.array(items, np.int64), np.array(owned, np.int64), np.array(kinds, np.int64), len(titles)
+        list(ids),
+        np.array(items, np.int64),
+        np.array(owned, np.int64),
+        np.array(kinds, np.int64),
+        len(titles),
     )

@@ -20,15 +20,21 @@ def counts_of(rows: Sequence[Sequence[int]], width: int) -> Csr:
     """How often each column id occurs in each row."""
     starts = np.zeros(len(rows) + 1, dtype=np.int32)
     np.cumsum([len(row) for row in rows], out=starts[1:])
-    columns = np.fromiter((column for row in rows for column in row), dtype=np.int32, count=int(starts[-1]))
-    matrix = sp.csr_matrix((np.ones(columns.size, dtype=np.float32), columns, starts), shape=(len(rows), width))
+    columns = np.fromiter(
+        (column for row in rows for column in row), dtype=np.int32, count=int(starts[-1])
+    )
+    matrix = sp.csr_matrix(
+        (np.ones(columns.size, dtype=np.float32), columns, starts), shape=(len(rows), width)
+    )
     matrix.sum_duplicates()
     return matrix
 
 
 def with_data(matrix: Csr, data: Any) -> Csr:
     """The same places with other values. The places are shared, so that neither matrix may be sorted in place."""
-    twin = copy(matrix)  # scipy's constructor checks what is known to hold here, and takes ten times as long
+    twin = copy(
+        matrix
+    )  # scipy's constructor checks what is known to hold here, and takes ten times as long
     twin.data = np.asarray(data, dtype=np.float32)
     return twin
 
@@ -57,7 +63,9 @@ def row_sums(matrix: Csr) -> Floats:
 
 def unit_rows(matrix: Csr) -> Csr:
     """Rows scaled to length 1; empty rows stay."""
-    squares = np.bincount(row_of(matrix), matrix.data.astype(np.float64) ** 2, minlength=matrix.shape[0])
+    squares = np.bincount(
+        row_of(matrix), matrix.data.astype(np.float64) ** 2, minlength=matrix.shape[0]
+    )
     return scale_rows(matrix, 1 / np.maximum(np.sqrt(squares), 1e-12))
 
 
@@ -71,13 +79,16 @@ def top_rows(scores: Csr, k: int) -> Csr:
     for row in range(scores.shape[0]):
         first, end = starts[row], starts[row + 1]
         if end - first > k:
-            kept.append(first + np.argpartition(scores.data[first:end], end - first - k)[end - first - k :])
+            kept.append(
+                first + np.argpartition(scores.data[first:end], end - first - k)[end - first - k :]
+            )
         else:
             kept.append(np.arange(first, end))
     places = np.concatenate(kept) if kept else np.zeros(0, dtype=np.int64)
     sizes = np.minimum(np.diff(starts), k)
     matrix = sp.csr_matrix(
-        (scores.data[places], scores.indices[places], np.concatenate([[0], np.cumsum(sizes)])), shape=scores.shape
+        (scores.data[places], scores.indices[places], np.concatenate([[0], np.cumsum(sizes)])),
+        shape=scores.shape,
     )
     matrix.eliminate_zeros()
     matrix.sort_indices()

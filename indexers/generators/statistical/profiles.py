@@ -89,5 +89,7 @@ class Profiles:
         learned = with_data(learned, np.maximum(learned.data - self.background[learned.indices], 0))
         learned = scale_rows(unit_rows(top_rows(learned, PROFILE_WORDS)), others / (others + 1))
         shape = (term.size, self.index.idf.size)
-        itself = sp.csr_matrix((self.index.df[term] > 0, term, np.arange(term.size + 1)), shape=shape, dtype=np.float32)
+        itself = sp.csr_matrix(
+            (self.index.df[term] > 0, term, np.arange(term.size + 1)), shape=shape, dtype=np.float32
+        )
         return unit_rows(learned + itself)

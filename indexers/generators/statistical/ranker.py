@@ -14,7 +14,7 @@ from typing import Any
 import lightgbm
 import numpy as np
 
-from cogr.distil import exact_cut
+from indexers.generators.statistical.distillation import exact_cut
 from indexers.generators.statistical.features import FEATURES, Pairs
 from indexers.generators.statistical.generator import FOLDS
 from indexers.generators.statistical.matrices import Csr, Floats, Ints, row_sums
@@ -63,11 +63,15 @@ class Ranker:
             seen = folds == fold
             for rows, share in ((seen, 1.0), (folds == -1, 1 / len(self.models))):
                 if rows.any():
-                    logits[rows] += share * model.predict(pairs.x[rows], raw_score=True, num_threads=1)
+                    logits[rows] += share * model.predict(
+                        pairs.x[rows], raw_score=True, num_threads=1
+                    )
         return (1 / (1 + np.exp(-logits))).astype(np.float32)
 
 
-def fit_ranker(pairs: Pairs, trained: Ints, relevance: Csr, seed: int) -> tuple[Ranker, Floats, float]:
+def fit_ranker(
+    pairs: Pairs, trained: Ints, relevance: Csr, seed: int
+) -> tuple[Ranker, Floats, float]:
     """Cross-fit a ranker. Returns it, the out-of-fold p of each pair, and the macro F1 of the exact cuts by these p.
 
     Args:
@@ -84,7 +88,9 @@ def fit_ranker(pairs: Pairs, trained: Ints, relevance: Csr, seed: int) -> tuple[
     with ThreadPoolExecutor(2) as pool:
         models = list(
             pool.map(
-                lambda fold: _train(pairs, labels, weights * (folds[pairs.query] != fold), trained.size, seed),
+                lambda fold: _train(
+                    pairs, labels, weights * (folds[pairs.query] != fold), trained.size, seed
+                ),
                 range(FOLDS),
             )
         )
@@ -98,7 +104,9 @@ def fit_ranker(pairs: Pairs, trained: Ints, relevance: Csr, seed: int) -> tuple[
 
 def _weights(labels: Floats, relevant: Floats, query: Ints, rng: np.random.Generator) -> Floats:
     """Weight of each pair: 1/sqrt(relevant + 5) of its query; 0 for those thinned out, the others in proportion more."""
-    weights = 1 / np.sqrt(relevant[query] + 5) if relevant.size >= FEW_QUERIES else np.ones(labels.size)
+    weights = (
+        1 / np.sqrt(relevant[query] + 5) if relevant.size >= FEW_QUERIES else np.ones(labels.size)
+    )
     negatives = labels == 0
     share = min(1.0, max(MAX_ROWS - (~negatives).sum(), MAX_ROWS / 10) / max(negatives.sum(), 1))
     kept = ~negatives | (rng.random(labels.size) < share)
@@ -111,7 +119,9 @@ def _train(pairs: Pairs, labels: Floats, weights: Floats, queries: int, seed: in
     rows = weights > 0
     settings = dict(FEW if queries < FEW_QUERIES else MANY)
     rounds = int(settings.pop("rounds"))
-    data = lightgbm.Dataset(pairs.x[rows], labels[rows], weight=weights[rows], feature_name=list(FEATURES))
+    data = lightgbm.Dataset(
+        pairs.x[rows], labels[rows], weight=weights[rows], feature_name=list(FEATURES)
+    )
     return lightgbm.train({**MODEL, **settings, "seed": seed}, data, rounds)
 
 

@@ -23,12 +23,12 @@ from cogr.errors import SnapshotError, StorageError
 from cogr.keywords import NORMALISER
 from cogr.records import Query
 from cogr.store import Store, storage_errors
+from indexers.build.tables import read_table
 from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.item_keywords import ItemKeywords
 from indexers.generators.statistical.matrices import Csr
 from indexers.generators.statistical.ranker import Ranker
 from indexers.generators.statistical.text_index import GRAM_BITS, TextIndex
-from indexers.tables import read_table
 from indexers.text import Analyser
 
 FORMAT = 2
@@ -51,7 +51,9 @@ def save(artefact: Artefact, folder: str | Path | Store) -> str:
         digests[path] = hashlib.sha256(data).hexdigest()
     facts = dict(artefact.facts)
     content = _content_hash(facts, digests)
-    store.write_json(MANIFEST, {"format": FORMAT, "hash": content, "facts": facts, "files": digests})
+    store.write_json(
+        MANIFEST, {"format": FORMAT, "hash": content, "facts": facts, "files": digests}
+    )
     return content
 
 
@@ -77,10 +79,16 @@ def open_artefact(folder: str | Path | Store) -> Artefact:
     )
     parts = [_array(files[f"owned.{part}.npy"]) for part in ("items", "keywords", "kinds")]
     owned = ItemKeywords(keywords, parts[0], parts[1], parts[2], n)
-    models = [lightgbm.Booster(model_str=files[path].decode()) for path in sorted(files) if path.startswith("model.")]
+    models = [
+        lightgbm.Booster(model_str=files[path].decode())
+        for path in sorted(files)
+        if path.startswith("model.")
+    ]
     ranker = Ranker(models, _array(files["folds.npy"]), float(facts["multiplier"]))
     relevance = _matrix(files, "relevance", (len(queries), n))
-    artefact = Artefact(index, queries, relevance, ranker, owned, items["id"], items["digest"], facts)
+    artefact = Artefact(
+        index, queries, relevance, ranker, owned, items["id"], items["digest"], facts
+    )
     artefact.prepare()
     return artefact
 
@@ -89,7 +97,9 @@ def _files(artefact: Artefact) -> dict[str, bytes]:
     index, owned = artefact.index, artefact.keywords
     return {
         "items.parquet": _parquet(id=artefact.item_ids, digest=artefact.digests),
-        "queries.parquet": _parquet(id=[q.id for q in artefact.queries], text=[q.text for q in artefact.queries]),
+        "queries.parquet": _parquet(
+            id=[q.id for q in artefact.queries], text=[q.text for q in artefact.queries]
+        ),
         "keywords.parquet": _parquet(keyword=owned.keywords),
         "vocabulary.parquet": _parquet(term=list(index.vocabulary)),
         **_csr("counts", index.counts),
@@ -108,7 +118,9 @@ def _files(artefact: Artefact) -> dict[str, bytes]:
 
 
 def _parquet(**columns: Sequence[str]) -> bytes:
-    table = pa.table({name: pa.array(list(values), pa.string()) for name, values in columns.items()})
+    table = pa.table(
+        {name: pa.array(list(values), pa.string()) for name, values in columns.items()}
+    )
     buffer = io.BytesIO()
     pq.write_table(table, buffer, compression="zstd")
     return buffer.getvalue()
@@ -133,12 +145,18 @@ def _array(data: bytes) -> Any:
 
 def _csr(name: str, matrix: Csr) -> dict[str, bytes]:
     """A matrix of small counts: counts up to 65,535 are exact, which no text within reach exceeds."""
-    parts = {"starts": matrix.indptr, "columns": matrix.indices, "values": np.minimum(matrix.data, 65535).astype("u2")}
+    parts = {
+        "starts": matrix.indptr,
+        "columns": matrix.indices,
+        "values": np.minimum(matrix.data, 65535).astype("u2"),
+    }
     return {f"{name}.{part}.npy": _npy(array) for part, array in parts.items()}
 
 
 def _matrix(files: Mapping[str, bytes], name: str, shape: tuple[int, int]) -> Csr:
-    values, columns, starts = (_array(files[f"{name}.{part}.npy"]) for part in ("values", "columns", "starts"))
+    values, columns, starts = (
+        _array(files[f"{name}.{part}.npy"]) for part in ("values", "columns", "starts")
+    )
     return sp.csr_matrix((values.astype(np.float32), columns, starts), shape=shape)
 
 
@@ -149,7 +167,10 @@ def _content_hash(facts: Mapping[str, Any], digests: Mapping[str, str]) -> str:
 
 def _read(store: Store) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Facts and verified files."""
-    where, remedy = f"The statistical artefact in {store.url}", "delete it and run again, it is then fitted anew"
+    where, remedy = (
+        f"The statistical artefact in {store.url}",
+        "delete it and run again, it is then fitted anew",
+    )
     try:
         manifest = store.read_json(MANIFEST)
         if manifest["format"] != FORMAT or manifest["facts"]["normaliser"] != NORMALISER:
@@ -159,7 +180,9 @@ def _read(store: Store) -> tuple[dict[str, Any], dict[str, bytes]]:
             raise SnapshotError(f"{where} is broken: {MANIFEST} was altered; {remedy}.")
         files = {path: store.read(path) for path in digests}
     except FileNotFoundError as error:
-        raise SnapshotError(f"{where} is missing or unfinished ({Path(str(error)).name}); {remedy}.") from error
+        raise SnapshotError(
+            f"{where} is missing or unfinished ({Path(str(error)).name}); {remedy}."
+        ) from error
     except (StorageError, ValueError, KeyError, TypeError, AttributeError, OSError) as error:
         raise SnapshotError(f"{where} is broken: {MANIFEST} can't be read; {remedy}.") from error
     for path, data in files.items():

@@ -81,24 +81,45 @@ class TextIndex:
 
     @classmethod
     def fit(
-        cls, analyser: Analyser, words: Sequence[Sequence[str]], items: Sequence[Item], queries: Sequence[str]
+        cls,
+        analyser: Analyser,
+        words: Sequence[Sequence[str]],
+        items: Sequence[Item],
+        queries: Sequence[str],
     ) -> TextIndex:
         """Index items, whose texts have these words (`analyser.words`). The vocabulary is theirs and the queries'."""
         vocabulary: dict[str, int] = {}
-        rows = [[vocabulary.setdefault(term, len(vocabulary)) for term in analyser.terms_of(item)] for item in words]
+        rows = [
+            [vocabulary.setdefault(term, len(vocabulary)) for term in analyser.terms_of(item)]
+            for item in words
+        ]
         for query in queries:
             for term in analyser.terms(query):
                 vocabulary.setdefault(term, len(vocabulary))
         width = max(len(vocabulary), 1)
-        titles = [[vocabulary[t] for t in analyser.terms(item.title) if t in vocabulary] for item in items]
+        titles = [
+            [vocabulary[t] for t in analyser.terms(item.title) if t in vocabulary] for item in items
+        ]
         texts = [item_text(item) for item in items]
-        return cls(analyser, vocabulary, counts_of(rows, width), binary(counts_of(titles, width)), char_grams(texts))
+        return cls(
+            analyser,
+            vocabulary,
+            counts_of(rows, width),
+            binary(counts_of(titles, width)),
+            char_grams(texts),
+        )
 
     def batch(self, texts: Sequence[str], own: Sequence[int] | None = None) -> QueryBatch:
         """Queries as matrices; `own` are their rows among the training queries, when they are training queries."""
         known = self.vocabulary
-        rows = [[known[term] for term in self.analyser.terms(text) if term in known] for text in texts]
-        ids = np.full(len(texts), -1, dtype=np.int64) if own is None else np.asarray(own, dtype=np.int64)
+        rows = [
+            [known[term] for term in self.analyser.terms(text) if term in known] for text in texts
+        ]
+        ids = (
+            np.full(len(texts), -1, dtype=np.int64)
+            if own is None
+            else np.asarray(own, dtype=np.int64)
+        )
         return QueryBatch(binary(counts_of(rows, self.counts.shape[1])), char_grams(texts), ids)
 
     @property
@@ -141,7 +162,9 @@ class TextIndex:
     @cached_property
     def tfidf(self) -> Csr:
         """(1 + ln tf) idf, rows of length 1, (n, vocabulary)."""
-        return unit_rows(scale_columns(with_data(self.counts, 1 + np.log(self.counts.data)), self.idf))
+        return unit_rows(
+            scale_columns(with_data(self.counts, 1 + np.log(self.counts.data)), self.idf)
+        )
 
     @cached_property
     def tfidf_by_term(self) -> Csr:
@@ -158,7 +181,10 @@ class TextIndex:
 
 def char_grams(texts: Sequence[str]) -> Csr:
     """0/1 hashed character 4-grams of the first 400 characters of every text, normalised and between spaces."""
-    codes = [np.frombuffer(f" {normalise(text[:GRAM_CHARS])} ".encode("utf-32-le"), dtype=np.uint32) for text in texts]
+    codes = [
+        np.frombuffer(f" {normalise(text[:GRAM_CHARS])} ".encode("utf-32-le"), dtype=np.uint32)
+        for text in texts
+    ]
     hashes = [_gram_buckets(code.astype(np.uint64)) for code in codes]
     starts = np.concatenate([[0], np.cumsum([part.size for part in hashes])]).astype(np.int32)
     buckets = np.concatenate(hashes) if hashes else np.zeros(0, dtype=np.int32)

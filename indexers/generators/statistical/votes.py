@@ -49,7 +49,9 @@ class Voters:
     @cached_property
     def by_item(self) -> Csr:
         """Relevance by item, each training query scaled by 1 / sqrt of the number of its relevant items."""
-        return scale_rows(self.relevance, 1 / np.sqrt(np.maximum(row_sums(self.relevance), 1))).T.tocsr()
+        return scale_rows(
+            self.relevance, 1 / np.sqrt(np.maximum(row_sums(self.relevance), 1))
+        ).T.tocsr()
 
     def similar(self, terms: Csr, own: Ints) -> Csr:
         """Cosine of the queries' idf vectors with those of training queries, (b, training queries)."""
@@ -83,4 +85,6 @@ class Voters:
 
 def _without_own(similarity: Csr, own: Ints) -> Csr:
     """Similarity to training queries, 0 to oneself."""
-    return with_data(similarity, np.where(similarity.indices == own[row_of(similarity)], 0, similarity.data))
+    return with_data(
+        similarity, np.where(similarity.indices == own[row_of(similarity)], 0, similarity.data)
+    )

@@ -18,7 +18,7 @@ from cogr.store import Store
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import read_index
 from indexers.backends.opensearch.into.target import Target
-from indexers.fleet.lease import alone
+from indexers.build.lease import alone
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,9 @@ class Block:
 
 
 @contextmanager
-def writes_blocked(cluster: Cluster, target: Target, store: Store, catalogue: str) -> Iterator[Block]:
+def writes_blocked(
+    cluster: Cluster, target: Target, store: Store, catalogue: str
+) -> Iterator[Block]:
     """No writes to the target's index for the time of the block, nor after it where `Block.stays` is set.
 
     SIGTERM in between ends the process as Ctrl-C does: the index takes writes again first. An index that was blocked before stays so.
@@ -60,7 +62,10 @@ def lift_left(cluster: Cluster, store: Store, say: Callable[[str], None]) -> Non
     """Take back the blocks that dead processes have left on this cluster. What can't be is a warning: it is not what was asked for."""
     try:
         for name in store.list(_FOLDER):
-            with suppress(LockedError), alone(store, name.removesuffix(".json"), "lifting a write block", patience=0):
+            with (
+                suppress(LockedError),
+                alone(store, name.removesuffix(".json"), "lifting a write block", patience=0),
+            ):
                 _lift_noted(cluster, store, f"{_FOLDER}/{name}", say)
     except (CogrError, OSError, ValueError) as error:
         log.warning("Write blocks that a dead prune may have left can't be lifted: %s", error)
@@ -76,13 +81,17 @@ def _lift_noted(cluster: Cluster, store: Store, path: str, say: Callable[[str], 
     # An alias that has moved on says that the copy was whole: the old index is for its owners to remove.
     if state is not None and note["alias"] in state.aliases:
         _lift(cluster, state.name)
-        say(f"{state.name} takes writes again: a prune that died had left it blocked. Run that command again.")
+        say(
+            f"{state.name} takes writes again: a prune that died had left it blocked. Run that command again."
+        )
     store.remove(path)
 
 
 def _lift(cluster: Cluster, index: str) -> None:
     body = {"index": {"blocks.write": None}}
-    cluster.call("PUT", f"/{index}/_settings", body=body, doing=f"letting {index} take writes again")
+    cluster.call(
+        "PUT", f"/{index}/_settings", body=body, doing=f"letting {index} take writes again"
+    )
 
 
 @contextmanager

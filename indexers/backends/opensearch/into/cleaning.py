@@ -25,7 +25,12 @@ _NOT_COPIED = ("uuid", "creation_date", "provided_name", "version", "blocks", "r
 
 
 def move_without(
-    cluster: Cluster, target: Target, dropped: Collection[str], to: str, store: Store, catalogue: str
+    cluster: Cluster,
+    target: Target,
+    dropped: Collection[str],
+    to: str,
+    store: Store,
+    catalogue: str,
 ) -> int:
     """Copy the index to a new one without these fields, and let the alias name that; the number of documents.
 
@@ -55,7 +60,12 @@ def move_without(
             {"remove": {"index": old, "alias": target.name, "must_exist": True}},
             {"add": {"index": to, "alias": target.name, **_alias_options(target)}},
         ]
-        cluster.call("POST", "/_aliases", body={"actions": actions}, doing=f"switching the alias {target.name}")
+        cluster.call(
+            "POST",
+            "/_aliases",
+            body={"actions": actions},
+            doing=f"switching the alias {target.name}",
+        )
         block.stays = True
     return documents
 
@@ -63,16 +73,26 @@ def move_without(
 def _written_up_to(cluster: Cluster, index: str) -> int:
     """The number of a write before which none is missing in a copy that begins now, whatever the shard."""
     params = {"level": "shards"}
-    answer = cluster.call("GET", f"/{index}/_stats/docs", params=params, doing=f"looking at the writes to {index}")
+    answer = cluster.call(
+        "GET", f"/{index}/_stats/docs", params=params, doing=f"looking at the writes to {index}"
+    )
     copies = [copy for shard in answer["indices"][index]["shards"].values() for copy in shard]
-    return min(int(copy["seq_no"]["local_checkpoint"]) for copy in copies if copy["routing"]["primary"])
+    return min(
+        int(copy["seq_no"]["local_checkpoint"]) for copy in copies if copy["routing"]["primary"]
+    )
 
 
 def _map_what_is_new(cluster: Cluster, old: str, to: str, dropped: Collection[str]) -> None:
     """Fields that the old index has got while it was copied are the same kind of field in the copy."""
     state = read_index(cluster, old)
-    fields = {name: one for name, one in state.properties.items() if name not in dropped} if state else {}
-    cluster.call("PUT", f"/{to}/_mapping", body={"properties": fields}, doing=f"adding fields to {to}")
+    fields = (
+        {name: one for name, one in state.properties.items() if name not in dropped}
+        if state
+        else {}
+    )
+    cluster.call(
+        "PUT", f"/{to}/_mapping", body={"properties": fields}, doing=f"adding fields to {to}"
+    )
 
 
 def _without_gone(cluster: Cluster, old: str, to: str) -> int:
@@ -85,9 +105,16 @@ def _without_gone(cluster: Cluster, old: str, to: str) -> int:
             gone = set(batch) - ids_there(cluster, old, batch)
             query = {"query": {"ids": {"values": sorted(gone)}}}
             if gone:
-                cluster.call("POST", f"/{to}/_delete_by_query", body=query, doing=f"removing documents from {to}")
+                cluster.call(
+                    "POST",
+                    f"/{to}/_delete_by_query",
+                    body=query,
+                    doing=f"removing documents from {to}",
+                )
     if (found := count(cluster, to, everything)) != documents:
-        raise CheckFailedError(f"{to} has {found} documents, {old} {documents}; remove {to} and try again.")
+        raise CheckFailedError(
+            f"{to} has {found} documents, {old} {documents}; remove {to} and try again."
+        )
     return documents
 
 
@@ -99,12 +126,22 @@ def _make(cluster: Cluster, target: Target, dropped: Collection[str], to: str) -
     there = read_index(cluster, to)
     if there is None:
         mappings = {**target.state.mappings}
-        mappings["properties"] = {name: one for name, one in target.state.properties.items() if name not in dropped}
-        settings = {key: value for key, value in target.state.settings.items() if key not in _NOT_COPIED}
+        mappings["properties"] = {
+            name: one for name, one in target.state.properties.items() if name not in dropped
+        }
+        settings = {
+            key: value for key, value in target.state.settings.items() if key not in _NOT_COPIED
+        }
         body = {"settings": {"index": settings}, "mappings": mappings}
         cluster.call("PUT", f"/{to}", body=body, doing=f"creating the index {to}", exists_ok=True)
-    elif there.aliases or set(dropped) & set(there.properties) or not set(there.properties) >= _kept(target, dropped):
-        raise UserError(f"The index {to} is there and is no copy of {target.index} without old fields; name another.")
+    elif (
+        there.aliases
+        or set(dropped) & set(there.properties)
+        or not set(there.properties) >= _kept(target, dropped)
+    ):
+        raise UserError(
+            f"The index {to} is there and is no copy of {target.index} without old fields; name another."
+        )
 
 
 def _kept(target: Target, dropped: Collection[str]) -> set[str]:
@@ -112,20 +149,32 @@ def _kept(target: Target, dropped: Collection[str]) -> set[str]:
 
 
 def _copy(
-    cluster: Cluster, old: str, to: str, dropped: Collection[str], query: Mapping[str, Any] | None = None
+    cluster: Cluster,
+    old: str,
+    to: str,
+    dropped: Collection[str],
+    query: Mapping[str, Any] | None = None,
 ) -> None:
     """Copy by the cluster's own reindex, everything or what a query finds, over whatever is there already.
 
     A reindex reads what a search sees, so the last writes are made visible first.
     """
     refresh(cluster, old)
-    source = {"index": old, "_source": {"excludes": sorted(dropped)}, **({"query": query} if query else {})}
+    source = {
+        "index": old,
+        "_source": {"excludes": sorted(dropped)},
+        **({"query": query} if query else {}),
+    }
     body = {"source": source, "dest": {"index": to}}
     doing = f"copying {old} to {to}"
-    task = cluster.call("POST", "/_reindex", body=body, params={"wait_for_completion": "false"}, doing=doing)["task"]
+    task = cluster.call(
+        "POST", "/_reindex", body=body, params={"wait_for_completion": "false"}, doing=doing
+    )["task"]
     while not (answer := cluster.call("GET", f"/_tasks/{task}", doing=doing))["completed"]:
         time.sleep(_LOOK_EVERY)
     failures = answer.get("response", {}).get("failures") or answer.get("error")
     if failures:
-        raise ServiceError(f"{doing[0].upper()}{doing[1:]} at {cluster.url} failed: {str(failures)[:300]}.")
+        raise ServiceError(
+            f"{doing[0].upper()}{doing[1:]} at {cluster.url} failed: {str(failures)[:300]}."
+        )
     refresh(cluster, to)

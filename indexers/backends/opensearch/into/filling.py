@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any
 
 from cogr.errors import CheckFailedError
-from cogr.mirror import Mirror
+from cogr.matching.mirror import Mirror
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import refresh
 from indexers.backends.opensearch.into.target import Target
@@ -75,7 +75,9 @@ def fill(cluster: Cluster, target: Target, name: str, mirror: Mirror) -> Filled:
         done.sweeps += 1
         refresh(cluster, target.index)
         sweep = _Sweep(done.sweeps <= CHECKED_SWEEPS)
-        written = merge_into_documents(cluster, target.index, _changes(cluster, target.index, name, mirror, sweep))
+        written = merge_into_documents(
+            cluster, target.index, _changes(cluster, target.index, name, mirror, sweep)
+        )
         done.written += written
         done.conflicts += sweep.known - written
         if not sweep.known:
@@ -88,11 +90,15 @@ def fill(cluster: Cluster, target: Target, name: str, mirror: Mirror) -> Filled:
     done.unknown, done.first_unknown = sweep.unknown_count, sweep.unknown
     with_field = count(cluster, target.index, {"exists": {"field": name}})
     done.absent = max(0, len(mirror) - with_field - sweep.bare)
-    done.first_absent = list(islice(_absent(cluster, target.index, mirror), SHOWN)) if done.absent else []
+    done.first_absent = (
+        list(islice(_absent(cluster, target.index, mirror), SHOWN)) if done.absent else []
+    )
     return done
 
 
-def _changes(cluster: Cluster, index: str, name: str, mirror: Mirror, sweep: _Sweep) -> Iterator[tuple[Seen, Document]]:
+def _changes(
+    cluster: Cluster, index: str, name: str, mirror: Mirror, sweep: _Sweep
+) -> Iterator[tuple[Seen, Document]]:
     for hit in scroll(cluster, index, {"bool": {"must_not": {"exists": {"field": name}}}}):
         id_ = hit["_id"]
         place = mirror.ids.find(id_)
@@ -109,9 +115,17 @@ def _changes(cluster: Cluster, index: str, name: str, mirror: Mirror, sweep: _Sw
 
 def scroll(cluster: Cluster, index: str, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Every hit of a query, as of one moment, with the number of its last change."""
-    body = {"size": _PAGE, "query": query, "sort": ["_doc"], "_source": False, "seq_no_primary_term": True}
+    body = {
+        "size": _PAGE,
+        "query": query,
+        "sort": ["_doc"],
+        "_source": False,
+        "seq_no_primary_term": True,
+    }
     doing = f"reading the documents of {index}"
-    answer = cluster.call("POST", f"/{index}/_search", body=body, params={"scroll": _KEEP_ALIVE}, doing=doing)
+    answer = cluster.call(
+        "POST", f"/{index}/_search", body=body, params={"scroll": _KEEP_ALIVE}, doing=doing
+    )
     try:
         while hits := answer["hits"]["hits"]:
             yield from hits
@@ -126,7 +140,9 @@ def scroll(cluster: Cluster, index: str, query: dict[str, Any]) -> Iterator[dict
 def count(cluster: Cluster, index: str, query: dict[str, Any]) -> int:
     """How many documents a query finds, after a refresh."""
     refresh(cluster, index)
-    answer = cluster.call("POST", f"/{index}/_count", body={"query": query}, doing=f"counting documents of {index}")
+    answer = cluster.call(
+        "POST", f"/{index}/_count", body={"query": query}, doing=f"counting documents of {index}"
+    )
     return int(answer["count"])
 
 
@@ -141,11 +157,15 @@ def _absent(cluster: Cluster, index: str, mirror: Mirror) -> Iterator[str]:
 def ids_there(cluster: Cluster, index: str, ids: Sequence[str]) -> set[str]:
     """Those of some ids that the index has a document of."""
     query = {"size": len(ids), "query": {"ids": {"values": list(ids)}}, "_source": False}
-    answer = cluster.call("POST", f"/{index}/_search", body=query, doing=f"looking for documents of {index}")
+    answer = cluster.call(
+        "POST", f"/{index}/_search", body=query, doing=f"looking for documents of {index}"
+    )
     return {hit["_id"] for hit in answer["hits"]["hits"]}
 
 
-def check_values(cluster: Cluster, target: Target, name: str, mirror: Mirror, places: frozenset[int]) -> int:
+def check_values(
+    cluster: Cluster, target: Target, name: str, mirror: Mirror, places: frozenset[int]
+) -> int:
     """Compare the field of some documents with the snapshot; the number that were there to compare.
 
     Raises:
@@ -155,7 +175,9 @@ def check_values(cluster: Cluster, target: Target, name: str, mirror: Mirror, pl
     ids = (mirror.id_of(place) for place in sorted(places))
     while batch := list(islice(ids, 100)):
         query = {"size": len(batch), "query": {"ids": {"values": batch}}, "_source": [name]}
-        answer = cluster.call("POST", f"/{target.index}/_search", body=query, doing=f"reading {target.index}")
+        answer = cluster.call(
+            "POST", f"/{target.index}/_search", body=query, doing=f"reading {target.index}"
+        )
         for hit in answer["hits"]["hits"]:
             found, expected = hit["_source"].get(name), list(mirror.keywords_of(hit["_id"]))
             if found is not None and found != expected:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cogr.bm25 import DEFAULT
 from cogr.errors import UserError
+from cogr.matching.bm25 import DEFAULT
 from indexers.backends.checks import check_side
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.mapping import IndexState
@@ -66,15 +66,23 @@ def open_target(cluster: Cluster, name: str, field: str) -> Target:
             or the field's name is none.
     """
     if not _FIELD.fullmatch(field):
-        raise UserError(f"--field {field!r} is no name of a field; use small letters, digits and underscores.")
-    found = cluster.call("GET", f"/{name}", doing=f"looking at the index {name}", missing_ok=True) or {}
+        raise UserError(
+            f"--field {field!r} is no name of a field; use small letters, digits and underscores."
+        )
+    found = (
+        cluster.call("GET", f"/{name}", doing=f"looking at the index {name}", missing_ok=True) or {}
+    )
     if len(found) != 1:
         names = ", ".join(sorted(found)) or "nothing"
-        raise UserError(f"{name} names {names} at {cluster.url}; give --into one index, or an alias of one.")
+        raise UserError(
+            f"{name} names {names} at {cluster.url}; give --into one index, or an alias of one."
+        )
     ((index, answer),) = found.items()
     state = IndexState.read(index, answer)
     if state.snapshot:
-        raise UserError(f"The index {index} is one of cogr's own; give --into the index that holds your products.")
+        raise UserError(
+            f"The index {index} is one of cogr's own; give --into the index that holds your products."
+        )
     _check_similarity(state)
     return Target(name, field, state)
 
@@ -99,5 +107,10 @@ def add_field(cluster: Cluster, target: Target, snapshot_id: str) -> str:
     if cluster.version.has_use_similarity:
         mapping["use_similarity"] = True
     body = {"properties": {name: mapping}}
-    cluster.call("PUT", f"/{target.index}/_mapping", body=body, doing=f"adding the field {name} to {target.index}")
+    cluster.call(
+        "PUT",
+        f"/{target.index}/_mapping",
+        body=body,
+        doing=f"adding the field {name} to {target.index}",
+    )
     return name

@@ -21,12 +21,16 @@ def template_name(prefix: str, target: Target) -> str:
 def switch(cluster: Cluster, template: str, name: str) -> None:
     """Let searches by the template use a field."""
     body = {"script": {"lang": "mustache", "source": source(name, id_field=None, shown=())}}
-    cluster.call("PUT", f"/_scripts/{template}", body=body, doing=f"storing the search template {template}")
+    cluster.call(
+        "PUT", f"/_scripts/{template}", body=body, doing=f"storing the search template {template}"
+    )
 
 
 def switched_to(cluster: Cluster, template: str, target: Target) -> str | None:
     """The snapshot whose field the template names; None when there is no template yet."""
-    answer = cluster.call("GET", f"/_scripts/{template}", doing=f"reading the template {template}", missing_ok=True)
+    answer = cluster.call(
+        "GET", f"/_scripts/{template}", doing=f"reading the template {template}", missing_ok=True
+    )
     stored = answer["script"]["source"] if answer else ""
     named = (snapshot_of(target.field, word) for word in re.findall(r"\w+", stored))
     return next(filter(None, named), None)

@@ -43,16 +43,22 @@ class Expansion:
     def read(cls, answer: Mapping[str, Any], shared: Mapping[str, Any]) -> Expansion:
         """From the expander's words; `shared` holds what is said once for several queries."""
         named = {name: answer[name] for name in ("source", "reason", "clause")}
-        return cls(tuple(answer["keywords"]), **named, index=shared["index"], snapshots=shared["snapshots"])
+        return cls(
+            tuple(answer["keywords"]), **named, index=shared["index"], snapshots=shared["snapshots"]
+        )
 
     @classmethod
     def bare(cls, query: str) -> Expansion:
         """Without an expander: near enough to its normalisation for plain words."""
-        text = " ".join(_SEPARATORS.sub(" ", unicodedata.normalize("NFKC", query).casefold()).split())
+        text = " ".join(
+            _SEPARATORS.sub(" ", unicodedata.normalize("NFKC", query).casefold()).split()
+        )
         if not text:
             return cls((), "none", "no expander", {"match_none": {}})
         should = [{"match": {"keywords": {"query": text}}}]
-        return cls((text,), "none", "no expander", {"bool": {"should": should, "minimum_should_match": 1}})
+        return cls(
+            (text,), "none", "no expander", {"bool": {"should": should, "minimum_should_match": 1}}
+        )
 
 
 @dataclass(frozen=True)
@@ -89,6 +95,8 @@ class Found:
             if answer["timed_out"] or answer["_shards"]["failed"]:
                 raise SearchError("OpenSearch gave only a part of the answer; search again")
             hits = [Hit.read(hit) for hit in answer["hits"]["hits"]]
-            return cls(answer["hits"]["total"]["value"], hits, answer.get("aggregations", {}), expansion)
+            return cls(
+                answer["hits"]["total"]["value"], hits, answer.get("aggregations", {}), expansion
+            )
         except (KeyError, TypeError, IndexError) as error:
             raise SearchError(f"OpenSearch's answer is none: {error!r}") from error

@@ -23,7 +23,12 @@ class Client:
     """
 
     def __init__(
-        self, expander: str, opensearch: str | None = None, *, verify: bool | str = True, **access: Unpack[Access]
+        self,
+        expander: str,
+        opensearch: str | None = None,
+        *,
+        verify: bool | str = True,
+        **access: Unpack[Access],
     ) -> None:
         self._talks = Talks(expander, opensearch, **access)
         self._http = httpx.Client(verify=verify)
@@ -32,7 +37,10 @@ class Client:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -71,7 +79,12 @@ class AsyncClient:
     """The client for asyncio. Use it in an `async with` block or close it. Arguments, methods and errors as of `Client`."""
 
     def __init__(
-        self, expander: str, opensearch: str | None = None, *, verify: bool | str = True, **access: Unpack[Access]
+        self,
+        expander: str,
+        opensearch: str | None = None,
+        *,
+        verify: bool | str = True,
+        **access: Unpack[Access],
     ) -> None:
         self._talks = Talks(expander, opensearch, **access)
         self._http = httpx.AsyncClient(verify=verify)
@@ -80,7 +93,10 @@ class AsyncClient:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         await self.aclose()
 

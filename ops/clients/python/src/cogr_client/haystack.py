@@ -57,9 +57,15 @@ class CogrRetriever:
             return _documents(await client.search(query, **self._options(top_k)))
 
     def _addresses(self) -> dict[str, Any]:
-        own = {name: getattr(self, name) for name in ("expander", "opensearch", "prefix", "patience")}
+        own = {
+            name: getattr(self, name) for name in ("expander", "opensearch", "prefix", "patience")
+        }
         token = self.token.resolve_value() if self.token else None
-        auth = (self.username, self.password.resolve_value()) if self.username and self.password else None
+        auth = (
+            (self.username, self.password.resolve_value())
+            if self.username and self.password
+            else None
+        )
         return {**own, "token": token, "auth": auth}
 
     def _options(self, top_k: int | None) -> dict[str, Any]:

@@ -119,7 +119,9 @@ class Talks:
             answer = yield self._search(self.opensearch, expansion, options)
         return _found(answer, expansion)
 
-    def _search(self, opensearch: str, expansion: Expansion, options: SearchOptions) -> dict[str, Any]:
+    def _search(
+        self, opensearch: str, expansion: Expansion, options: SearchOptions
+    ) -> dict[str, Any]:
         params = {"keywords": list(expansion.keywords), "explain": True, **options}
         return {
             "url": f"{opensearch.rstrip('/')}/{expansion.index or f'{self.prefix}-items'}/_search/template",
@@ -149,7 +151,9 @@ def _said(answer: Answer) -> Any:
     if isinstance(answer, httpx.RequestError) or answer.status_code == 429:
         return None
     if answer.is_client_error:
-        raise RefusedError(f"The expander refuses with status {answer.status_code}: {answer.text[:500]}")
+        raise RefusedError(
+            f"The expander refuses with status {answer.status_code}: {answer.text[:500]}"
+        )
     return _json(answer) if answer.status_code == 200 else None
 
 
@@ -157,7 +161,9 @@ def _found(answer: Answer, expansion: Expansion) -> Found:
     if isinstance(answer, httpx.RequestError):
         raise SearchError(f"OpenSearch can't be reached: {answer}") from answer
     if answer.status_code != 200:
-        raise SearchError(f"OpenSearch refuses with status {answer.status_code}: {answer.text[:500]}")
+        raise SearchError(
+            f"OpenSearch refuses with status {answer.status_code}: {answer.text[:500]}"
+        )
     return Found.read(_json(answer), expansion)
 
 

@@ -1,0 +1,219 @@
+"""What a data set looks like: counts, spreads, duplicates, overlaps, and whether it suits CoGR.
+
+Computes a `Report` and prints nothing; `cogr-index inspect` prints it. Named like the standard library's module, and no
+relation of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from cogr.datasets.building import BLANK_ITEMS, HTML, REPEATED_ITEMS, UNKNOWN_ITEMS, UNKNOWN_QUERIES
+from cogr.keywords import self_keyword
+from cogr.records import SPLITS, Dataset, Query
+
+ENOUGH_TRAINING_QUERIES = 100
+"""Below this, training has too little to learn from."""
+_NAMED = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How a number is spread over records; all 0 when there are none. `p95` is the 95th percentile."""
+
+    mean: float = 0.0
+    median: float = 0.0
+    p95: float = 0.0
+    max: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Lengths of one kind of text, in characters and in words (split at white space). Empty texts count as 0."""
+
+    characters: Spread
+    words: Spread
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicates:
+    """Records that repeat an earlier record's text: titles and queries normalised as keywords, texts without case."""
+
+    titles: int
+    texts: int
+    queries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What `inspect_dataset` found.
+
+    Attributes:
+        name: the loader's name.
+        dataset_hash: as in manifests.
+        items: number of items.
+        queries: queries by split.
+        relevant_per_query: by split, relevant items per query; splits without queries are left out.
+        lengths: of "titles", "texts" and "queries".
+        duplicates: records that repeat an earlier one.
+        overlap: test queries whose normalised text is also a training query.
+        untitled_items: items without a title; they are matched by their keywords alone.
+        textless_items: items without a text besides the title.
+        never_relevant: items that no query has as relevant.
+        judgements: judgements of the queries above, of known items.
+        pointing_nowhere: judgements of unknown items or queries, which were left out.
+        notes: what the loader left out or mended, such as HTML or repeated rows, and how often.
+        unread: fields of the items that nothing reads, and how many items have each.
+        suits: True when the data suits CoGR.
+        advice: one sentence on that, with what to do instead.
+    """
+
+    name: str
+    dataset_hash: str
+    items: int
+    queries: Mapping[str, int]
+    relevant_per_query: Mapping[str, Spread]
+    lengths: Mapping[str, Lengths]
+    duplicates: Duplicates
+    overlap: int
+    untitled_items: int
+    textless_items: int
+    never_relevant: int
+    judgements: int
+    pointing_nowhere: int
+    notes: Mapping[str, int]
+    unread: Mapping[str, int]
+    suits: bool
+    advice: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report in types that JSON knows."""
+        return asdict(self)
+
+
+def inspect_dataset(dataset: Dataset) -> Report:
+    """Count and measure a data set. Linear in its size; keeps a 16-byte digest of each text."""
+    queries = {split: dataset.queries.get(split, ()) for split in SPLITS}
+    every = dataset.all_queries()
+    relevant: dict[str, Spread] = {
+        split: spread(_relevant_counts(dataset, some)) for split, some in queries.items() if some
+    }
+    suits, advice = _advise(dataset)
+    found = frozenset[str]().union(*dataset.relevant.values())
+    return Report(
+        name=dataset.name,
+        dataset_hash=dataset.dataset_hash,
+        items=len(dataset.items),
+        queries={split: len(some) for split, some in queries.items()},
+        relevant_per_query=relevant,
+        lengths={
+            "titles": _lengths(item.title for item in dataset.items),
+            "texts": _lengths(item.text for item in dataset.items),
+            "queries": _lengths(query.text for query in every),
+        },
+        duplicates=Duplicates(
+            titles=_repeats(self_keyword(item.title) for item in dataset.items),
+            texts=_repeats(" ".join(item.text.casefold().split()) for item in dataset.items),
+            queries=_repeats(self_keyword(query.text) for query in every),
+        ),
+        overlap=_overlap(queries["train"], queries["test"]),
+        untitled_items=sum(not item.title.strip() for item in dataset.items),
+        textless_items=sum(not item.text.strip() for item in dataset.items),
+        never_relevant=len(dataset.items) - len(found),
+        judgements=sum(map(len, dataset.judged.values())),
+        pointing_nowhere=dataset.notes.get(UNKNOWN_ITEMS, 0)
+        + dataset.notes.get(UNKNOWN_QUERIES, 0),
+        notes=dict(dataset.notes),
+        unread=dict(dataset.unread),
+        suits=suits,
+        advice=advice,
+    )
+
+
+def remarks(dataset: Dataset) -> list[str]:
+    """What somebody who indexes this data should know of it, a sentence each."""
+    found = []
+    if dataset.unread:
+        names = [f"{name} ({count:,})" for name, count in [*dataset.unread.items()][:_NAMED]]
+        more = f" and {len(dataset.unread) - _NAMED} more" if len(dataset.unread) > _NAMED else ""
+        found.append(
+            f"Not read of the items: {', '.join(names)}{more}. Name in dataset.columns.text what describes an item, and in "
+            "publish.fields what goes into the index."
+        )
+    for note in (HTML, REPEATED_ITEMS, BLANK_ITEMS):
+        if count := dataset.notes.get(note):
+            found.append(f"{count:,} {note}.")
+    return found
+
+
+def spread(numbers: Sequence[int]) -> Spread:
+    """Mean, median, 95th percentile and maximum."""
+    if not numbers:
+        return Spread()
+    mean, p95 = float(np.mean(numbers)), float(np.percentile(numbers, 95))
+    return Spread(mean, float(statistics.median(numbers)), p95, max(numbers))
+
+
+def _relevant_counts(dataset: Dataset, queries: Sequence[Query]) -> list[int]:
+    return [len(dataset.relevant[query.id]) for query in queries]
+
+
+def _lengths(texts: Iterable[str]) -> Lengths:
+    sizes = [(len(text), len(text.split())) for text in texts]
+    return Lengths(
+        spread([characters for characters, _ in sizes]), spread([words for _, words in sizes])
+    )
+
+
+def _repeats(texts: Iterable[str]) -> int:
+    """Texts that are equal to an earlier one; empty ones don't count."""
+    seen: set[bytes] = set()
+    repeats = 0
+    for text in texts:
+        if text:
+            digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
+            repeats += digest in seen
+            seen.add(digest)
+    return repeats
+
+
+def _overlap(train: Sequence[Query], test: Sequence[Query]) -> int:
+    known = {self_keyword(query.text) for query in train}
+    return sum(self_keyword(query.text) in known for query in test)
+
+
+def _advise(dataset: Dataset) -> tuple[bool, str]:
+    """Whether the data suits CoGR, and one sentence that says so (paper, section 3.1: many relevant items a query)."""
+    train = dataset.queries.get("train", ())
+    counts = _relevant_counts(dataset, train)
+    if not dataset.all_queries():
+        return False, (
+            "This is a catalogue without labelled queries, so there is nothing to train or evaluate on: "
+            "index it with the generator extractive or with an untrained LLM, and collect labels, e.g. from clicks."
+        )
+    if not train:
+        return False, (
+            "No query is in the train split, so there is nothing to train on: "
+            "evaluate generators that need no labels, or put labelled queries into train."
+        )
+    median = statistics.median(counts)
+    if median <= 1:
+        return False, (
+            f"The median training query has {median:g} relevant item, but CoGR learns from sets of many: keep a ranker "
+            "(BM25 or dense retrieval) for such known-item search, or label more of what is relevant."
+        )
+    if len(train) < ENOUGH_TRAINING_QUERIES:
+        return False, (
+            f"With {len(train)} training queries there is too little to train on (about {ENOUGH_TRAINING_QUERIES} are "
+            "needed): use the generator statistical, which gets by with fewer, or extractive, and label more queries."
+        )
+    return True, (
+        f"The data suits CoGR: {len(train):,} training queries have {statistics.mean(counts):.1f} relevant items each on "
+        f"average (median {median:g})."
+    )

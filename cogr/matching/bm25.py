@@ -1,0 +1,114 @@
+"""BM25 as Lucene computes it, bit for bit: small pure functions, one per formula.
+
+A keyword is one term and a keyword set has each term once, so tf is 1 throughout. Everything is float32 unless said; the
+order of operations is Lucene's (`BM25Similarity.java`, `SmallFloat.java`), because the last bits depend on it. Nothing
+here knows of postings or mirrors.
+
+    idf   = ln(1 + (N - n + 0.5) / (n + 0.5))                  in float64, then cast
+    inv   = 1 / (k1 * ((1 - b) + (b * L) / avgdl))             L: the stored, rounded length
+    w     = boost * idf                                        2.x: (boost * (1 + k1)) * idf
+    part  = w - w / (1 + tf * inv)
+    score = sum of the parts in float64, cast to float32 once
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Flavour = Literal["3.x", "2.x"]
+
+
+@dataclass(frozen=True, slots=True)
+class BM25:
+    """Which BM25.
+
+    Attributes:
+        k1: saturation of the term frequency.
+        b: share of the length normalisation.
+        flavour: "3.x" for OpenSearch 3 (BM25Similarity); "2.x" keeps the factor (k1 + 1) (LegacyBM25Similarity).
+        norms: False when the field has `norms: false`: every length counts as 1, avgdl stays the real mean.
+    """
+
+    k1: float = 1.2
+    b: float = 0.75
+    flavour: Flavour = "3.x"
+    norms: bool = True
+
+
+DEFAULT = BM25()
+"""What the toolkit's own mapping asks of OpenSearch 3."""
+
+
+def int_to_byte4(length: int) -> int:
+    """Lucene's one-byte code of a field length: exact up to 40, then four significant bits (`SmallFloat.intToByte4`)."""
+    return length if length < _EXACT else _EXACT + _to_int4(length - _EXACT)
+
+
+def byte4_to_int(code: int) -> int:
+    """The length that a code stands for (`SmallFloat.byte4ToInt`)."""
+    return code if code < _EXACT else _EXACT + _from_int4(code - _EXACT)
+
+
+def _to_int4(value: int) -> int:
+    shift = value.bit_length() - 4
+    return value if shift < 0 else ((value >> shift) & 7) | ((shift + 1) << 3)
+
+
+def _from_int4(code: int) -> int:
+    bits, shift = code & 7, (code >> 3) - 1
+    return bits if shift < 0 else (bits | 8) << shift
+
+
+_EXACT = 255 - _to_int4(
+    2**31 - 1
+)  # 24: the codes that the four-bit scheme leaves free stand for themselves
+
+LENGTHS: NDArray[np.int64] = np.array([byte4_to_int(code) for code in range(256)])
+"""Stored length of each of the 256 codes, ascending."""
+
+
+def length_codes(lengths: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """`int_to_byte4` of many lengths: the code of the largest stored length that is not above."""
+    return (np.searchsorted(LENGTHS, lengths, side="right") - 1).astype(np.uint8)
+
+
+def mean_length(total: int, entities: int) -> np.float32:
+    """avgdl = float32(sum of lengths / N); 0 for an empty index."""
+    return np.float32(total / entities) if entities else np.float32(0)
+
+
+def idf(entities: int, df: int) -> np.float32:
+    """ln(1 + (N - n + 0.5) / (n + 0.5)) in float64, then cast. `entities`: N, with at least one keyword; `df`: n."""
+    return np.float32(math.log(1 + (entities - df + 0.5) / (df + 0.5)))
+
+
+def norm_table(bm25: BM25, avgdl: np.float32) -> NDArray[np.float32]:
+    """inv of each of the 256 length codes, float32, shape (256,)."""
+    one, k1, b = np.float32(1), np.float32(bm25.k1), np.float32(bm25.b)
+    stored = LENGTHS.astype(np.float32) if bm25.norms else np.ones(256, np.float32)
+    with np.errstate(divide="ignore"):  # b = 1 and a length of 0, which no entity that scores has
+        return one / (k1 * ((one - b) + (b * stored) / avgdl))
+
+
+def weight(bm25: BM25, idf: np.float32, boost: int = 1) -> np.float32:
+    """w = boost * idf; in 2.x (boost * (1 + k1)) * idf. `boost`: how often the query says the keyword."""
+    factor = np.float32(boost)
+    if bm25.flavour == "2.x":
+        factor = factor * (np.float32(1) + np.float32(bm25.k1))
+    return factor * idf
+
+
+def term_scores(weights: NDArray[np.float32], norms: NDArray[np.float32]) -> NDArray[np.float32]:
+    """w - w / (1 + tf * inv) with tf = 1, shape (weights, norms). Not idf * tf / (tf + K): the last bits differ."""
+    weight = weights[:, None]
+    return weight - weight / (np.float32(1) + norms)
+
+
+def total_score(parts: NDArray[np.float32]) -> np.float32:
+    """The parts of one entity summed in float64, then one cast."""
+    return np.float32(parts.astype(np.float64).sum())

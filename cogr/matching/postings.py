@@ -1,0 +1,277 @@
+"""Between pyroaring and numpy, through the buffers that pyroaring reads and writes fastest.
+
+The arrays of an inverted index over keyword sets, and how they are built: vectorised, batch by batch, outside of memory.
+
+Entities and keywords are numbered by rank in code-point order. What is asked of the arrays is `cogr.matching.mirror`; how they are
+kept is `cogr.matching.mirrorfile`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyroaring import BitMap
+
+from cogr.errors import DataError
+from cogr.matching import bm25
+from cogr.spool import Spool, scratch
+from cogr.strings import SortedStrings, Strings, StringsSpool, integers
+
+
+def to_bitmap(numbers: NDArray[np.uint32]) -> BitMap:
+    """A bitmap of numbers. pyroaring reads the standard library's arrays ten times faster than numpy's."""
+    return BitMap(array("I", numbers.tobytes()))
+
+
+def to_array(bitmap: BitMap) -> NDArray[np.uint32]:
+    """The numbers of a bitmap, ascending."""
+    return np.frombuffer(bitmap.to_array(), np.uint32)
+
+
+_AT_ONCE = 1 << 18
+"""Words that are merged in one go, about: some 100 bytes each."""
+
+
+@dataclass(frozen=True)
+class Postings:
+    """An inverted index and its forward side, as flat arrays. Below, n entities, v keywords, p pairs of both.
+
+    Attributes:
+        ids: the entities' ids; an entity's dense id is its rank.
+        terms: the vocabulary; a keyword's number is its rank.
+        starts: int64, (v + 1,): keyword t has entities[starts[t] : starts[t + 1]].
+        entities: uint32, (p,): dense ids, ascending within a keyword.
+        set_starts: int64, (n + 1,): entity e has set_terms[set_starts[e] : set_starts[e + 1]].
+        set_terms: uint32, (p,): keyword numbers, in generation order, the own text last unless it was generated.
+        own: int32, (n,): number of the own text as a keyword, -1 for none.
+        length_codes: uint8, (n,): Lucene's code of the number of keywords.
+    """
+
+    ids: SortedStrings
+    terms: SortedStrings
+    starts: NDArray[np.int64]
+    entities: NDArray[np.uint32]
+    set_starts: NDArray[np.int64]
+    set_terms: NDArray[np.uint32]
+    own: NDArray[np.int32]
+    length_codes: NDArray[np.uint8]
+
+    def entities_of(self, term: int) -> NDArray[np.uint32]:
+        """Dense ids of the entities that have a keyword, ascending."""
+        return self.entities[self.starts[term] : self.starts[term + 1]]
+
+    def set_of(self, entity: int) -> NDArray[np.uint32]:
+        """Keyword numbers of an entity."""
+        return self.set_terms[self.set_starts[entity] : self.set_starts[entity + 1]]
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Where one batch lies in the spools: its entities, its pairs, and its run of words."""
+
+    entities: slice
+    pairs: slice
+    run: slice
+
+
+class PostingsBuilder:
+    """Collects batches and turns them into `Postings`. All but one batch, or one range of the vocabulary, lies in `cogr.spool`.
+
+    Raises StorageError when the disk of temporary files is full.
+    """
+
+    def __init__(self) -> None:
+        self._ids, self._runs = StringsSpool(), StringsSpool()
+        self._codes, self._lengths, self._own = Spool(), Spool(), Spool()
+        self._batches: list[_Batch] = []
+
+    def add(
+        self, ids: pa.Array, keywords: pa.Array, counts: NDArray[np.int64], own: pa.Array
+    ) -> None:
+        """One batch, as Arrow strings.
+
+        Args:
+            ids: of the entities, ascending.
+            keywords: of all entities, one after the other; repeats within one are dropped.
+            counts: how many of them belong to each entity.
+            own: own texts as keywords, "" for none.
+        """
+        rows = len(ids)
+        run, codes = _encode(pa.concat_arrays([keywords, own]))
+        # The own text goes behind its entity's keywords.
+        row_of = np.repeat(np.arange(rows), counts + 1)
+        is_own = np.zeros(len(codes), bool)
+        is_own[np.cumsum(counts + 1) - 1] = True
+        ordered = np.empty(len(codes), np.int32)
+        ordered[~is_own], ordered[is_own] = codes[: len(codes) - rows], codes[len(codes) - rows :]
+        kept = _first_occurrences(row_of, ordered)
+        self._ids.append(ids)
+        self._runs.append(run)
+        self._codes.append(ordered[kept])
+        self._lengths.append(np.bincount(row_of[kept], minlength=rows))
+        self._own.append(ordered[is_own])
+        self._batches.append(self._next(rows, int(kept.sum()), len(run)))
+
+    def _next(self, entities: int, pairs: int, words: int) -> _Batch:
+        last = self._batches[-1] if self._batches else _Batch(slice(0), slice(0), slice(0))
+        return _Batch(
+            slice(last.entities.stop, last.entities.stop + entities),
+            slice(last.pairs.stop, last.pairs.stop + pairs),
+            slice(last.run.stop, last.run.stop + words),
+        )
+
+    def finish(self) -> Postings:
+        """The postings of everything added. Raises DataError when ids are not ascending or repeat."""
+        ids = self._ids.sorted_strings()
+        _check_ascending(ids.arrow())
+        terms, numbers = _merge_runs(self._runs.strings(), [batch.run for batch in self._batches])
+        pairs = _Pairs(
+            self._batches, self._codes.array(np.int32), self._lengths.array(np.int64), numbers
+        )
+        own_codes = self._own.array(np.int32)
+        set_terms, own, length_codes = Spool(), Spool(), Spool()
+        for batch in self._batches:
+            number = numbers[batch.run]
+            set_terms.append(number[pairs.codes[batch.pairs]])
+            own.append(np.append(number, -1).astype(np.int32)[own_codes[batch.entities]])
+            length_codes.append(bm25.length_codes(pairs.lengths[batch.entities]))
+        starts, entities = pairs.inverted(len(terms))
+        return Postings(
+            ids=ids,
+            terms=terms,
+            starts=starts,
+            entities=entities,
+            set_starts=_starts(pairs.lengths),
+            set_terms=set_terms.array(np.uint32),
+            own=own.array(np.int32),
+            length_codes=length_codes.array(np.uint8),
+        )
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """All pairs of entities and keywords, batch by batch.
+
+    Attributes:
+        codes: int32, (p,): keyword of each pair by its place in its batch's run.
+        lengths: int64, (n,): pairs of each entity.
+        numbers: uint32: keyword number of every word of every run, ascending within a run.
+    """
+
+    batches: Sequence[_Batch]
+    codes: NDArray[np.int32]
+    lengths: NDArray[np.int64]
+    numbers: NDArray[np.uint32]
+
+    def inverted(self, vocabulary: int) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
+        """Starts and dense ids by keyword: each batch puts its entities behind those of the batches before it."""
+        counts = scratch(vocabulary, np.int64)
+        for batch in self.batches:
+            counts[self.numbers[batch.run]] += self._sizes(batch)
+        starts, entities = _starts(counts), scratch(len(self.codes), np.uint32)
+        free = counts
+        free[:] = starts[:-1]
+        for batch in self.batches:
+            number, sizes = self.numbers[batch.run], self._sizes(batch)
+            places = np.repeat(free[number] - (np.cumsum(sizes) - sizes), sizes)
+            places += np.arange(len(places))
+            entities[places] = self._entities_by_keyword(batch)
+            free[number] += sizes
+        return starts, entities
+
+    def _sizes(self, batch: _Batch) -> NDArray[np.int64]:
+        """Entities of each word of a batch's run."""
+        return np.bincount(self.codes[batch.pairs], minlength=batch.run.stop - batch.run.start)
+
+    def _entities_by_keyword(self, batch: _Batch) -> NDArray[np.uint32]:
+        """Dense ids by keyword, then ascending: one sort of (keyword, entity) packed into 64 bits."""
+        pairs = self.codes[batch.pairs].astype(np.uint64)
+        pairs <<= np.uint64(32)
+        dense = np.arange(batch.entities.start, batch.entities.stop, dtype=np.uint32)
+        pairs |= np.repeat(dense, self.lengths[batch.entities])
+        pairs.sort()
+        return pairs.astype(np.uint32)
+
+
+def _encode(words: pa.Array) -> tuple[pa.Array, NDArray[np.int32]]:
+    """The distinct words without "", ascending, and the number of each word, -1 for ""."""
+    encoded = words.dictionary_encode()
+    order = pc.sort_indices(encoded.dictionary)
+    distinct = encoded.dictionary.take(order)
+    rank = np.empty(len(order), np.int32)
+    rank[integers(order)] = np.arange(len(order))
+    # "" is the first word, if any.
+    blank = int(len(distinct) > 0 and not distinct[0].as_py())
+    return distinct[blank:], rank[integers(encoded.indices)] - np.int32(blank)
+
+
+def _first_occurrences(rows: NDArray[np.int64], codes: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Which codes to keep: not those below 0, nor those that their row said before. Rows ascend."""
+    kept = codes >= 0
+    # Sorted by (code, position), a repeat follows its first occurrence.
+    pairs = codes[kept].astype(np.uint64)
+    pairs <<= np.uint64(32)
+    pairs |= np.flatnonzero(kept).astype(np.uint64)
+    pairs.sort()
+    at = pairs.astype(np.uint32)
+    repeats = (codes[at[1:]] == codes[at[:-1]]) & (rows[at[1:]] == rows[at[:-1]])
+    kept[at[1:][repeats]] = False
+    return kept
+
+
+def _merge_runs(words: Strings, runs: Sequence[slice]) -> tuple[SortedStrings, NDArray[np.uint32]]:
+    """One sorted vocabulary of all runs, and the number of each of their words. Range by range of the alphabet."""
+    numbers, terms, count = scratch(len(words), np.uint32), StringsSpool(), 0
+    arrow = words.arrow()
+    for parts in _ranges(words, runs):
+        merged = pa.concat_arrays([arrow[part] for part in parts]).dictionary_encode()
+        order = pc.sort_indices(merged.dictionary)
+        rank = np.empty(len(order), np.uint32)
+        rank[integers(order)] = np.arange(count, count + len(order))
+        found = rank[integers(merged.indices)]
+        for part, own in zip(
+            parts,
+            np.split(found, np.cumsum([part.stop - part.start for part in parts])[:-1]),
+            strict=True,
+        ):
+            numbers[part] = own
+        terms.append(merged.dictionary.take(order))
+        count += len(order)
+    return terms.sorted_strings(), numbers
+
+
+def _ranges(words: Strings, runs: Sequence[slice]) -> Iterator[list[slice]]:
+    """The alphabet in ranges, each as a part of every run, with about `_AT_ONCE` words in all."""
+    pieces = -(-len(words) // _AT_ONCE)
+    sample = sorted(words[:: max(1, _AT_ONCE // 64)])
+    bounds = sorted({sample[len(sample) * piece // pieces] for piece in range(1, pieces)})
+    starts = [run.start for run in runs]
+    for bound in bounds:
+        ends = [
+            bisect_left(words, bound, start, run.stop)
+            for start, run in zip(starts, runs, strict=True)
+        ]
+        yield [*map(slice, starts, ends)]
+        starts = ends
+    if runs:
+        yield [slice(start, run.stop) for start, run in zip(starts, runs, strict=True)]
+
+
+def _starts(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    starts = scratch(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=starts[1:])
+    return starts
+
+
+def _check_ascending(ids: pa.Array) -> None:
+    if len(ids) > 1 and not pc.all(pc.less(ids[:-1], ids[1:])).as_py():
+        first, second = next(pair for pair in pairwise(ids.to_pylist()) if pair[0] >= pair[1])
+        raise DataError(f"Ids must be ascending without repeats, but {second!r} follows {first!r}.")

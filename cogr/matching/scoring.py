@@ -1,0 +1,205 @@
+"""Scores and order of a retrieved set, equal to the server's bit for bit. The formulas are in `cogr.matching.bm25`.
+
+`Scorer.scores` scores everything; `Scorer.best` finds the top k without it and gives the same bits (a test holds them
+together).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pyroaring import BitMap
+
+from cogr.matching import bm25 as formulas
+from cogr.matching.bm25 import BM25
+from cogr.matching.postings import Postings, to_array, to_bitmap
+
+# Below the k-th best partial sum by more than a float32's last bit: such an entity can't even tie after the cast.
+_SAFELY_BELOW = 1 - 2.0**-21
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A query's keywords, those that can add most first: the one order in which parts are summed.
+
+    Attributes:
+        terms: keyword numbers.
+        tables: float64, (terms, 256): what a keyword adds to an entity's score, by the entity's length code.
+        most: float64, (terms + 1,): the most that the keywords from this one on can add; 0 at the end.
+        postings: int64, (terms + 1,): the postings from this one on.
+    """
+
+    terms: list[int]
+    tables: NDArray[np.float64]
+    most: NDArray[np.float64]
+    postings: NDArray[np.int64]
+
+
+class Scorer:
+    """BM25 over the postings of one index.
+
+    Args:
+        postings: the index.
+        bm25: parameters and flavour.
+    """
+
+    def __init__(self, postings: Postings, bm25: BM25) -> None:
+        self._postings = postings
+        self._bm25 = bm25
+        counts = np.bincount(postings.length_codes, minlength=256)
+        self.entities = int(counts[1:].sum())
+        """N: entities with at least one keyword."""
+        self._codes = np.flatnonzero(counts)
+        avgdl = formulas.mean_length(len(postings.entities), self.entities)
+        self._norms = (
+            formulas.norm_table(bm25, avgdl) if self.entities else np.zeros(256, np.float32)
+        )
+        self._scratch = threading.local()
+
+    def parts(self, boosts: Mapping[int, int], entity: int) -> NDArray[np.float32]:
+        """What each keyword adds to the score of an entity that has it; `boosts`: keyword number -> times said."""
+        return self._tables(list(boosts.items()))[:, self._postings.length_codes[entity]]
+
+    def scores(
+        self, boosts: Mapping[int, int], entities: NDArray[np.uint32]
+    ) -> NDArray[np.float32]:
+        """Scores of `entities`, which must be the whole set that the keywords of `boosts` retrieve."""
+        plan = self._plan(boosts)
+        with self._sums() as sums:
+            for term, table in zip(plan.terms, plan.tables, strict=True):
+                self._add(sums, table, self._postings.entities_of(term))
+            at = entities.astype(np.intp)
+            found = sums.take(at).astype(np.float32)
+            sums[at] = 0
+        return found
+
+    def best(
+        self, boosts: Mapping[int, int], bitmaps: Mapping[int, BitMap], size: int
+    ) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
+        """The top `size` by score, then dense id, as (dense ids, scores); exact.
+
+        MaxScore (Turtle and Flood 1995), a keyword at a time: rare keywords first, and once those still to come can't lift
+        a newcomer into the top k, only entities already met are looked at.
+
+        Args:
+            boosts: keyword number -> how often the query says it.
+            bitmaps: keyword number -> the entities that have it.
+            size: k.
+        """
+        if size <= 0:
+            return np.zeros(0, np.uint32), np.zeros(0, np.float32)
+        plan = self._plan(boosts)
+        met, race = BitMap(), _Race(size, plan)
+        with self._sums() as sums:
+            for at, (term, table) in enumerate(zip(plan.terms, plan.tables, strict=True), start=1):
+                if race.closed:
+                    self._add(sums, table, to_array(bitmaps[term] & race.candidates))
+                else:
+                    self._add(sums, table, self._postings.entities_of(term))
+                    met |= bitmaps[term]
+                    race.candidates = met
+                race.narrow(sums, at)
+            dense = to_array(race.candidates)
+            scores = sums.take(dense).astype(np.float32)
+            sums[to_array(met).astype(np.intp)] = 0
+        best = top(scores, size)
+        return dense[best], scores[best]
+
+    def _plan(self, boosts: Mapping[int, int]) -> _Plan:
+        tables = self._tables(list(boosts.items())).astype(np.float64)
+        most = tables[:, self._codes].max(axis=1, initial=0.0)
+        terms = np.fromiter(boosts, np.int64, len(boosts))
+        order = np.lexsort((terms, -most))
+        sizes = (self._postings.starts[terms + 1] - self._postings.starts[terms])[order]
+        return _Plan(
+            terms[order].tolist(), tables[order], _from_here_on(most[order]), _from_here_on(sizes)
+        )
+
+    def _tables(self, boosts: list[tuple[int, int]]) -> NDArray[np.float32]:
+        starts = self._postings.starts
+        weights = [
+            formulas.weight(
+                self._bm25, formulas.idf(self.entities, int(starts[term + 1] - starts[term])), boost
+            )
+            for term, boost in boosts
+        ]
+        return formulas.term_scores(np.array(weights, np.float32), self._norms)
+
+    def _add(
+        self, sums: NDArray[np.float64], table: NDArray[np.float64], entities: NDArray[np.uint32]
+    ) -> None:
+        # numpy is twice as fast with indices of its own width, and add.at (no index repeats) with one pass over the sums.
+        at = entities.astype(np.intp)
+        np.add.at(sums, at, table.take(self._postings.length_codes.take(at)))
+
+    @contextmanager
+    def _sums(self) -> Iterator[NDArray[np.float64]]:
+        """One float64 an entity, all zero; who uses it leaves it so. One a thread, as clearing what was touched costs
+        less than a new one. After an error it is thrown away."""
+        sums: NDArray[np.float64] | None = self._scratch.__dict__.pop("sums", None)
+        sums = np.zeros(len(self._postings.ids)) if sums is None else sums
+        yield sums
+        self._scratch.sums = sums
+
+
+def _from_here_on(values: NDArray[Any]) -> NDArray[Any]:
+    return np.append(np.cumsum(values[::-1])[::-1], values.dtype.type(0))
+
+
+class _Race:
+    """Who can still be among the best k, while keywords are added in the order of a plan.
+
+    Attributes:
+        candidates: those who can, of all entities met so far.
+        closed: nobody else can.
+    """
+
+    def __init__(self, size: int, plan: _Plan) -> None:
+        self.candidates = BitMap()
+        self.closed = False
+        self._size = size
+        self._plan = plan
+        self._bar, self._met = 0.0, 0
+
+    def narrow(self, sums: NDArray[np.float64], at: int) -> None:
+        """Drop who can't win any more, after the first `at` keywords; nothing happens where a look would not pay."""
+        if not self._worth_a_look(at):
+            return
+        dense = to_array(self.candidates)
+        partial = sums.take(dense)
+        # Sums only grow: the best k so far are above the last bar.
+        leaders = partial[partial >= self._bar]
+        kth = len(leaders) - self._size
+        self._bar, self._met = float(np.partition(leaders, kth)[kth]) * _SAFELY_BELOW, len(dense)
+        to_come = float(self._plan.most[at])
+        if self.closed or to_come < self._bar:
+            self.closed = True
+            possible = partial + to_come >= self._bar
+            if not possible.all():
+                self.candidates = to_bitmap(dense[possible])
+
+    def _worth_a_look(self, at: int) -> bool:
+        now = len(self.candidates)
+        if not self._size <= now < self._plan.postings[at]:
+            return False
+        return self.closed or now >= 2 * self._met or self._plan.most[at] < 1.25 * self._bar
+
+
+def top(scores: NDArray[np.float32], size: int) -> NDArray[np.int64]:
+    """Positions of the `size` best scores, best first; equal scores in order of position."""
+    if size <= 0:
+        return np.zeros(0, np.int64)
+    if size < len(scores):
+        last = np.partition(scores, len(scores) - size)[len(scores) - size]
+        above = np.flatnonzero(scores > last)
+        ties = np.flatnonzero(scores == last)[: size - len(above)]
+        best = np.sort(np.concatenate((above, ties)))
+    else:
+        best = np.arange(len(scores))
+    return best[np.argsort(-scores[best], kind="stable")]

@@ -1,0 +1,54 @@
+"""Settings: what the fields of a data set of one's own are called (`cogr.datasets.columns`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from cogr.settings.table import Table
+
+
+class QueryColumnSettings(Table):
+    """Names of a query's fields."""
+
+    id: str = Field("id", min_length=1, description="Field or column of a query's id")
+    text: str = Field("text", min_length=1, description="Of its text")
+    weight: str = Field("weight", description="Of its weight, if there is one")
+    split: str = Field("split", description="Of its split, if there is one")
+    updated: str = Field(
+        "updated", description="Of when it last changed, if there is one; empty to not read it"
+    )
+
+
+class LabelColumnSettings(Table):
+    """Names of a judgement's fields."""
+
+    query: str = Field("query", min_length=1, description="Field or column of the query's id")
+    item: str = Field("item", min_length=1, description="Of the item's id")
+    grade: str = Field("grade", description="Of the grade, if there is one")
+
+
+class ColumnSettings(Table):
+    """What the fields of the files are called, for the loaders jsonl, csv and parquet."""
+
+    id: str = Field("id", min_length=1, description="Field or column of an item's id")
+    title: str = Field("title", min_length=1, description="Of its title")
+    text: tuple[str, ...] = Field(
+        ("text",), min_length=1, description="Of its text; several are joined, a line each"
+    )
+    updated: str = Field(
+        "updated", description="Of when it last changed, if there is one; empty to not read it"
+    )
+    fields: dict[str, str] = Field(
+        default_factory=dict,
+        description="Names in the data of fields in publish.fields, where they are called otherwise",
+    )
+    queries: QueryColumnSettings = Field(default_factory=QueryColumnSettings)
+    labels: LabelColumnSettings = Field(default_factory=LabelColumnSettings)
+
+    @field_validator("text", mode="before")
+    @classmethod
+    def _one(cls, text: Any) -> Any:
+        """One name needs no list."""
+        return (text,) if isinstance(text, str) and not text.lstrip().startswith("[") else text

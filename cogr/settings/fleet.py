@@ -1,0 +1,128 @@
+"""Settings of distributed rebuilds: the broker and the fleet of workers. What they do is in `indexers.fleet`."""
+
+from __future__ import annotations
+
+import re
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+
+from cogr.settings.table import LONGEST, Table, usable_path
+from cogr.settings.urls import check_url
+
+_SCHEMES = ("redis", "rediss", "sentinel")
+
+
+class RedisSettings(Table):
+    """Redis or Valkey, the broker between the coordinator and its workers. Nothing but task messages goes through it."""
+
+    url: str | None = Field(
+        None,
+        description="redis://host:6379/0; rediss:// for TLS; sentinel://a:26379;sentinel://b:26379 with sentinel_master",
+    )
+    username: str | None = Field(None, description="User of an access control list")
+    password: SecretStr | None = Field(None, description="Of the server; never printed")
+    prefix: str = Field(
+        "cogr", pattern=r"^[a-z0-9][a-z0-9_-]*$", description="All keys begin with it"
+    )
+    sentinel_master: str | None = Field(
+        None, description="Name of the master that the sentinels watch"
+    )
+    sentinel_password: SecretStr | None = Field(
+        None, description="Of the sentinels themselves; never printed"
+    )
+    tls: bool = Field(False, description="TLS for sentinel:// too; rediss:// always has it")
+    ca_file: str | None = Field(
+        None, description="CA certificates of the server, PEM; the system's by default"
+    )
+    cert_file: str | None = Field(None, description="Client certificate, PEM")
+    key_file: str | None = Field(None, description="Key of the client certificate, PEM")
+    timeout: float = Field(
+        10.0, gt=0, le=LONGEST, description="Seconds to wait for a connection or an answer"
+    )
+
+    _are_paths = field_validator("ca_file", "cert_file", "key_file")(usable_path)
+
+    @field_validator("url")
+    @classmethod
+    def _known_scheme(cls, url: str | None) -> str | None:
+        for part in url.split(";") if url else ():
+            if "cluster" in part.partition("://")[0]:
+                raise ValueError(
+                    "Celery has no broker on Redis Cluster; name one server (redis://), or sentinels (sentinel://)"
+                )
+            parts = check_url(
+                part.strip(), _SCHEMES, "redis://host:6379/0, rediss:// or sentinel://", host=False
+            )
+            if not re.fullmatch(r"/?\d*", parts.path):
+                raise ValueError(
+                    "after its host is no number of a database; write it as redis://host:6379/0"
+                )
+        return url
+
+    @model_validator(mode="after")
+    def _sentinels_have_a_master(self) -> RedisSettings:
+        if self.url and self.url.startswith("sentinel://") and not self.sentinel_master:
+            raise ValueError("redis.url names sentinels, but redis.sentinel_master is not set")
+        return self
+
+
+class FleetSettings(Table):
+    """How a rebuild is spread over workers."""
+
+    shard_seconds: float = Field(
+        180.0, gt=0, le=LONGEST, description="How long a worker should have to do with one shard"
+    )
+    first_items: int = Field(64, ge=1, description="Entities of a shard before any rate is known")
+    heartbeat_seconds: float = Field(
+        5.0, gt=0, le=LONGEST, description="A worker writes so often where it is"
+    )
+    lost_seconds: float = Field(
+        45.0, gt=0, le=LONGEST, description="A worker that was silent for so long counts as dead"
+    )
+    stuck_seconds: float = Field(
+        1800.0,
+        gt=0,
+        le=LONGEST,
+        description="A worker that lives but has brought no answer for so long gives its shard up and ends",
+    )
+    lease_seconds: float = Field(
+        30.0,
+        gt=0,
+        le=LONGEST,
+        description="A coordinator that was silent for so long may be replaced",
+    )
+    poll_seconds: float = Field(
+        1.0,
+        gt=0,
+        le=LONGEST,
+        description="The coordinator looks so often at what the workers wrote",
+    )
+    attempts: int = Field(
+        3,
+        ge=2,
+        description="Workers that one entity, alone in its shard, may take down before it is set aside",
+    )
+    setbacks: int = Field(
+        20,
+        ge=1,
+        description="Attempts in a row that may fail, with no answer in between, before the rebuild stops",
+    )
+    patience_seconds: float = Field(
+        600.0, gt=0, le=LONGEST, description="Wait so long for a broker that is away"
+    )
+    visibility_seconds: float = Field(
+        6 * 3600.0,
+        ge=1,
+        le=LONGEST,
+        description="Celery delivers an unacknowledged message again after so long",
+    )
+
+    @model_validator(mode="after")
+    def _patient_enough(self) -> FleetSettings:
+        if self.lost_seconds < 3 * self.heartbeat_seconds:
+            raise ValueError(
+                "fleet.lost_seconds must be at least three times fleet.heartbeat_seconds"
+            )
+        if self.stuck_seconds < self.lost_seconds:
+            raise ValueError("fleet.stuck_seconds must not be less than fleet.lost_seconds")
+        return self

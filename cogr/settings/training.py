@@ -1,0 +1,240 @@
+"""The settings of training: the tables under `[training]`. Defaults are the paper's where it names a value.
+
+The paper's names are verl's; docs/training.md says which of ours each one is. What checks them against a data set, a
+tokenizer or the number of processes is `trainers.training`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from cogr.settings.table import Table
+from cogr.settings.urls import http_url
+
+ItemsFrom = Literal["auto", "self", "labels", "extractive", "statistical"]
+QueriesFrom = Literal["items", "statistical", "proposals"]
+FirstItems = Literal["model", "source"]
+Rollouts = Literal["transformers", "vllm-colocate", "vllm-server"]
+
+
+class TinySettings(Table):
+    """The model `tiny`: a Llama with a tokenizer of its own, trained on the catalogue."""
+
+    hidden: int = Field(96, ge=16, description="Width; must be divisible by heads")
+    layers: int = Field(2, ge=1, description="Decoder layers")
+    heads: int = Field(4, ge=1, description="Attention heads")
+    vocabulary: int = Field(1500, ge=300, description="Tokens of the tokenizer, bytes included")
+    context: int = Field(512, ge=64, description="Tokens of prompt and completion together")
+    spread: float = Field(
+        0.1,
+        gt=0,
+        description="Standard deviation of the first weights; the usual 0.02 does not learn to copy at this size",
+    )
+
+
+class SftSettings(Table):
+    """Supervised fine-tuning: the paper's phase 1, algorithm 1."""
+
+    items_from: ItemsFrom = Field(
+        "auto",
+        description="Who writes the first item keywords: self (the model, as in the paper); labels (pairs of words that "
+        "relevant items share), extractive or statistical for a model that can't write any; auto is labels for tiny, else self",
+    )
+    queries_from: QueriesFrom = Field(
+        "items",
+        description="What a query learns to write: items (the most frequent keywords of its relevant items, algorithm 1), "
+        "statistical (what that generator, which has not seen its labels, writes for it) or proposals (a random half of the "
+        "candidates that its prompt shows: SFT teaches to copy, the rounds teach what to choose)",
+    )
+    first_items: FirstItems = Field(
+        "model",
+        description="Item snapshot of round 0: written by the fine-tuned model, or by source, who wrote its targets; then "
+        "the model's own sets come in as they pay",
+    )
+    item_keywords: int = Field(10, ge=1, description="M: keywords an item (paper, section 4.3)")
+    query_keywords: int = Field(
+        15, ge=1, description="N: most frequent keywords of a query's relevant items (section 4.3)"
+    )
+    item_epochs: float = Field(2.0, gt=0, description="Passes over the items")
+    query_epochs: float = Field(2.0, gt=0, description="Passes over the training queries")
+    learning_rate: float = Field(
+        1e-5, gt=0, description="Peak learning rate; linear decay after a tenth of warm-up"
+    )
+    batch_size: int = Field(32, ge=1, description="Examples an optimizer step, over all processes")
+    micro_batch: int = Field(8, ge=1, description="Examples a device computes at once")
+
+
+class GrpoSettings(Table):
+    """GRPO of one side: the paper's phase 2."""
+
+    learning_rate: float = Field(1e-6, gt=0, description="Constant learning rate (verl: optim.lr)")
+    epochs: float = Field(1.0, gt=0, description="Passes over the side's entities a round")
+    max_steps: int | None = Field(
+        None, ge=1, description="Steps a round at most, instead of epochs"
+    )
+    prompts_per_step: int = Field(
+        256, ge=1, description="Entities an optimizer step (verl: train_batch_size)"
+    )
+    micro_batch: int = Field(
+        32,
+        ge=1,
+        description="Completions a device computes at once (verl: ppo_micro_batch_size_per_gpu)",
+    )
+    keyword_price: float = Field(
+        0.0,
+        ge=0,
+        description="Taken from the reward for each keyword, so that those that do nothing go; 0 in the paper",
+    )
+    reward: str = Field(description="module:function of the reward; see docs/training.md")
+
+
+class QueryGrpoSettings(GrpoSettings):
+    """GRPO of the query side."""
+
+    epochs: float = Field(
+        10.0, gt=0, description="Passes over the training queries a round (section 4.3)"
+    )
+    prompts_per_step: int = Field(
+        512, ge=1, description="Queries an optimizer step (verl: train_batch_size)"
+    )
+    micro_batch: int = Field(
+        64,
+        ge=1,
+        description="Completions a device computes at once (verl: ppo_micro_batch_size_per_gpu)",
+    )
+    reward: str = Field(
+        "cogr.rewards:query_reward", description="module:function of the reward (eq. 2)"
+    )
+
+
+class ItemGrpoSettings(GrpoSettings):
+    """GRPO of the item side."""
+
+    epochs: float = Field(5.0, gt=0, description="Passes over the items a round (section 4.3)")
+    reward: str = Field(
+        "cogr.rewards:item_reward", description="module:function of the reward (eq. 3)"
+    )
+
+
+class LoraSettings(Table):
+    """Low-rank adapters instead of all weights; merged into the weights when a stage ends."""
+
+    rank: int = Field(0, ge=0, description="Rank; 0 trains all weights, as the paper does")
+    alpha: int = Field(32, ge=1, description="Scale, divided by the rank")
+
+
+class RolloutSettings(Table):
+    """How completions are drawn during GRPO. Temperature only: any truncation would bias the importance ratio."""
+
+    by: Rollouts = Field(
+        "transformers",
+        description="transformers; vllm-colocate (same GPUs) or vllm-server (trl vllm-serve elsewhere)",
+    )
+    generations: int = Field(8, ge=1, description="Completions a prompt (verl: rollout.n)")
+    temperature: float = Field(1.0, gt=0, description="Temperature (paper, table of decoding)")
+    max_tokens: int = Field(512, ge=1, description="Longest completion (verl: max_response_length)")
+    unfinished_is_over_budget: bool = Field(
+        True,
+        description="A completion cut at max_tokens is scored as over the budget; off in the paper",
+    )
+    vllm_url: str | None = Field(None, description="Address of the server, for vllm-server")
+    vllm_gpu_share: float = Field(
+        0.3, gt=0, le=1, description="Share of GPU memory for vllm-colocate"
+    )
+
+    _is_url = field_validator("vllm_url")(http_url)
+
+
+class GateSettings(Table):
+    """When a round is built upon, and by which queries that is judged."""
+
+    on: bool = Field(
+        True,
+        description="A round that loses more dev F1 than the tolerance is recorded, not built upon",
+    )
+    dev_share: float = Field(
+        0.2,
+        ge=0,
+        lt=1,
+        description="Share of the training queries that is set apart as dev, by the hash of their ids, where the data have no "
+        "dev split and the gate is on; with fewer than 10 queries nothing is judged",
+    )
+    tolerance: float = Field(
+        0.01, ge=0, description="Dev F1 that a round may lose against the last one built upon"
+    )
+
+
+class WatchSettings(Table):
+    """The collapse watch: empty lists, one list for all, always over budget, all rewards equal."""
+
+    share: float = Field(
+        0.95,
+        gt=0,
+        le=1,
+        description="Share of completions (groups, for equal rewards) that is a collapse",
+    )
+    steps: int = Field(
+        10, ge=1, le=20, description="Steps in a row after which a collapse is named"
+    )
+    patience: int = Field(30, ge=1, description="Steps in a row after which the stage stops")
+
+
+class TrainingSettings(Table):
+    """The training loop: SFT, then rounds of GRPO on both sides in turn."""
+
+    model: str = Field(
+        "tiny",
+        description="What both sides start from: a folder, a Hugging Face name, smollm2, or tiny",
+    )
+    seed: int = Field(0, ge=0, description="Seed of first weights, data order and rollouts")
+    dtype: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto",
+        description="What is computed in; auto is bfloat16 on GPUs that have it. Weights are kept in float32",
+    )
+    f_beta: float = Field(
+        1.0, gt=0, description="Beta of the rewards' F measure; above 1 favours recall"
+    )
+    plain_prompts: bool = Field(
+        False, description="Train a model without a chat template on plain text prompts"
+    )
+    gradient_checkpointing: bool = Field(False, description="Less memory for a third more time")
+    tensorboard: bool = Field(
+        False, description="Write the step figures as TensorBoard events too, beside the jsonl"
+    )
+    processes: int = Field(
+        1, ge=1, description="Processes of one training stage, one GPU each, by accelerate"
+    )
+    accept: Literal["pays", "all"] = Field(
+        "pays",
+        description="New item sets of a round: only those that still pay, with counts updated as it goes, or all",
+    )
+    candidates: int = Field(
+        0,
+        ge=0,
+        description="More sets drawn for each item at temperature 1 that acceptance may choose from; 0: the index build's alone",
+    )
+    index_by: Literal["transformers", "vllm"] = Field(
+        "transformers", description="Generator of the index builds"
+    )
+    invented_queries: int = Field(
+        0,
+        ge=0,
+        description="Queries of two known words, with the items that word translations learned from the labels give them, "
+        "to practise on besides; for few labels and a model without word knowledge, not in the paper",
+    )
+    invented_weight: float = Field(
+        0.3,
+        gt=0,
+        description="Weight of an invented query in the item rewards, where a training query has its own, usually 1; in query "
+        "GRPO a training query comes up 1 / invented_weight times as often",
+    )
+    sft: SftSettings = Field(default_factory=SftSettings)
+    query: QueryGrpoSettings = Field(default_factory=QueryGrpoSettings)
+    item: ItemGrpoSettings = Field(default_factory=ItemGrpoSettings)
+    rollouts: RolloutSettings = Field(default_factory=RolloutSettings)
+    lora: LoraSettings = Field(default_factory=LoraSettings)
+    tiny: TinySettings = Field(default_factory=TinySettings)
+    gate: GateSettings = Field(default_factory=GateSettings)
+    watch: WatchSettings = Field(default_factory=WatchSettings)

@@ -1,0 +1,194 @@
+"""The one protocol of a search backend. `memory` is the mirror itself; `opensearch` is a cluster.
+
+Every backend gives the same retrieved sets, the same scores (bit for bit) and the same order; only OpenSearch 2.x multiplies
+every score by (k1 + 1). Keywords handed in are normalised already; repeated ones count once. What backends raise: SnapshotError
+for what is not pushed or does not serve, CheckFailedError for what differs, ServiceError for a cluster that is away or refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from cogr.records import FieldValue, Side
+from cogr.snapshots import Row, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One retrieved entity. `score` is a float32 value; `matched` maps each matching keyword to its part of the score.
+
+    `fields` are an item's extra fields, as the snapshot has them.
+    """
+
+    id: str
+    score: float
+    text: str = ""
+    matched: Mapping[str, float] = field(default_factory=dict)
+    fields: Mapping[str, FieldValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """`total` is the size of the whole retrieved set; `hits` are its best, score descending, then id."""
+
+    total: int
+    hits: Sequence[Hit]
+    snapshot: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """What a push did: the index it wrote, documents in it, documents written by this call, seconds."""
+
+    index: str
+    documents: int
+    written: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What a verification compared. It raises CheckFailedError instead of returning when anything differs."""
+
+    index: str
+    documents: int
+    sampled: int
+    queries: int
+    scores: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """One entity that a backend does not hold as the snapshot says.
+
+    Attributes:
+        kind: `missing` in the backend, `extra` there, or `different`.
+        field: the first field that differs, "" unless the kind is `different`.
+        found: what the backend has there, spelled; shortened.
+        expected: what the snapshot says.
+    """
+
+    id: str
+    kind: Literal["missing", "extra", "different"]
+    field: str = ""
+    found: str = ""
+    expected: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One pushed snapshot: its id, side, documents, bytes (or None), whether it serves now."""
+
+    snapshot: str
+    side: Side
+    documents: int
+    bytes: int | None
+    serving: bool
+    complete: bool
+
+
+class Backend(Protocol):
+    """Where snapshots are pushed to and searched.
+
+    Attributes:
+        name: the setting `backend` that chooses it.
+        catalogue: names what it serves among all that snapshots of one store are published to, in names of files.
+    """
+
+    name: str
+    catalogue: str
+
+    def push(self, snapshot: Snapshot) -> Pushed:
+        """Write the snapshot beside what serves. Idempotent; goes on after an interruption. Serves nothing yet."""
+        ...
+
+    def verify(self, snapshot: Snapshot, queries: Iterable[Sequence[str]]) -> Verified:
+        """Compare what was pushed with the snapshot: count, a sample of documents, live results for keyword lists.
+
+        Only what passed its last verification can be published. Raises CheckFailedError with the first difference.
+        """
+        ...
+
+    def compare(
+        self, snapshot: Snapshot, rows: Sequence[Row], after: str, *, last: bool
+    ) -> Sequence[Mismatch]:
+        """What differs between rows of a snapshot and what is held of it from `after` on, up to the last of these rows.
+
+        Args:
+            rows: some rows in a row, in id order.
+            after: the id before the first of them; "" at the beginning.
+            last: these are the snapshot's last rows: what is held behind them is extra.
+
+        Raises:
+            SnapshotError: it is not pushed, or half-written.
+        """
+        ...
+
+    def identity(self, snapshot_id: str) -> str:
+        """Names what is held of a snapshot: if it is removed and pushed again, the name is another. Raises SnapshotError."""
+        ...
+
+    def distrust(self, snapshot_id: str) -> None:
+        """Take the mark of a passed verification back: it is not published before it passes again."""
+        ...
+
+    def publish(self, snapshots: Mapping[Side, str]) -> Mapping[Side, str | None]:
+        """Switch what serves, for all given sides by one atomic call; returns what served before. Rollback is the same.
+
+        Raises:
+            SnapshotError: not pushed, half-written, of the wrong side, or of another normaliser than the other side.
+            CheckFailedError: not verified.
+        """
+        ...
+
+    def serving(self) -> Mapping[Side, str | None]:
+        """The snapshot that serves each side, or None."""
+        ...
+
+    def list(self) -> Sequence[Listed]:
+        """Every pushed snapshot, by side and id."""
+        ...
+
+    def search(
+        self,
+        keywords: Sequence[str],
+        *,
+        side: Side = "item",
+        size: int = 10,
+        snapshot: str | None = None,
+        explain: bool = False,
+    ) -> SearchResult:
+        """The best entities whose keywords ∪ {self} meet `keywords`, with their texts.
+
+        Args:
+            snapshot: the one to search; None means the one that serves.
+            explain: fill in `Hit.matched`.
+        """
+        ...
+
+    def retrieved(
+        self, keywords: Sequence[str], *, side: Side = "item", snapshot: str | None = None
+    ) -> SearchResult:
+        """The whole retrieved set with scores, without texts; paged where the backend pages."""
+        ...
+
+    def lookup(self, text: str, *, snapshot: str | None = None) -> Sequence[str] | None:
+        """Precomputed keywords of a query text, in generation order and without the text itself; None when there are none.
+
+        The text is normalised here. Of several queries that are normalised to one text, the first by id answers.
+        """
+        ...
+
+    def delete(self, snapshot: str) -> None:
+        """Remove a pushed snapshot. Refused while it serves."""
+        ...
+
+    def sweep(self, *, dry_run: bool) -> Sequence[str]:
+        """Remove what pushes that died have left behind; its names. What may belong to a push under way stays."""
+        ...
+
+    def close(self) -> None:
+        """Let go of connections and files."""
+        ...

@@ -1,0 +1,1 @@
+"""From entities to a frozen snapshot: plan, generate what the cache lacks, assemble; one at a time a side."""

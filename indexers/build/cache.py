@@ -1,0 +1,255 @@
+"""The generation cache: what a generator once wrote, keyed by everything that decided it.
+
+It is a folder of write-once Parquet segments per generator fingerprint. A segment appears whole or not at all, so the cache
+is also what makes a rebuild resumable: the work that is left is a set difference over keys. It knows nothing of snapshots.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from pyroaring import BitMap
+
+from cogr.errors import StorageError
+from cogr.matching.postings import to_bitmap
+from cogr.store import Store
+from cogr.strings import StringsSpool, integers
+from indexers.build.keys import SIZE, Keys
+from indexers.build.tables import read_table
+from indexers.generators.protocol import Answer, Completion, Failure
+
+log = logging.getLogger(__name__)
+
+SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.binary(), nullable=False),
+        pa.field("text", pa.string()),
+        pa.field("failure", pa.string()),
+        pa.field("tokens", pa.int32(), nullable=False),
+        pa.field("truncated", pa.bool_(), nullable=False),
+    ]
+)
+
+
+def fingerprint_hash(fingerprint: Mapping[str, object]) -> str:
+    """16 hex digits that name a generator with all that decides its output."""
+    text = json.dumps(fingerprint, sort_keys=True, ensure_ascii=False, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One file of the cache: its path in the store and the sha256 of its bytes."""
+
+    path: str
+    sha256: str
+
+
+class Cached:
+    """Answers by position of the keys that were asked for, in a temporary file: in memory are 9 bytes a key.
+
+    Args:
+        keys: what was asked for.
+        segments: tables of the cache, without lone surrogates; of several answers to one key the first one counts.
+    """
+
+    def __init__(self, keys: Keys, segments: Iterator[pa.Table]) -> None:
+        self._rows = np.zeros(len(keys), np.uint32)
+        self._tokens = np.zeros(len(keys), np.int32)
+        self._kinds = np.zeros(len(keys), np.uint8)
+        spool, count = StringsSpool(), 0
+        for table in segments:
+            rows, positions = _once(*keys.find(_keys(table)), self._kinds)
+            part = table.take(
+                pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(rows)])
+            )
+            spool.append(pc.coalesce(part["failure"], part["text"]).combine_chunks())
+            self._rows[positions] = np.arange(count, count + len(rows))
+            self._tokens[positions] = integers(part["tokens"].combine_chunks())
+            self._kinds[positions] = _kinds(part)
+            count += len(rows)
+        self._texts = spool.strings()
+
+    def answers(self, ids: Sequence[str], start: int) -> list[Answer | None]:
+        """Answers of the positions start .. start + len(ids), given the ids that they belong to; None where there is none."""
+        part = slice(start, start + len(ids))
+        columns = (column[part].tolist() for column in (self._kinds, self._rows, self._tokens))
+        return [self._answer(id_, *values) for id_, *values in zip(ids, *columns, strict=True)]
+
+    def _answer(self, id_: str, kind: int, row: int, tokens: int) -> Answer | None:
+        if kind == _FAILURE:
+            return Failure(id_, self._texts[row])
+        return Completion(id_, self._texts[row], tokens, kind == _TRUNCATED) if kind else None
+
+
+_SUM = 16
+"""Hex digits of a segment's sha256 in its name. Segments of earlier versions have none there."""
+_WHOLE, _TRUNCATED, _FAILURE = 1, 2, 3
+"""Kinds of answers; 0 is none."""
+
+
+def _kinds(table: pa.Table) -> NDArray[np.uint8]:
+    truncated, failed = (
+        integers(column.combine_chunks().cast(pa.uint8()))
+        for column in (table["truncated"], pc.is_valid(table["failure"]))
+    )
+    return np.where(failed, _FAILURE, np.where(truncated, _TRUNCATED, _WHOLE)).astype(np.uint8)
+
+
+def _once(
+    rows: NDArray[np.int64], positions: NDArray[np.uint32], known: NDArray[np.uint8]
+) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
+    """The first row of each position that is not known yet."""
+    new = known[positions] == 0
+    positions, first = np.unique(positions[new], return_index=True)
+    return rows[new][first], positions
+
+
+def _keys(table: pa.Table) -> Keys:
+    """The keys of a segment."""
+    keys = table["key"].combine_chunks()
+    return Keys(
+        memoryview(keys.buffers()[1])[keys.offset * SIZE : (keys.offset + len(keys)) * SIZE]
+    )
+
+
+def _table(name: str, data: bytes, columns: Sequence[str]) -> pa.Table:
+    """Columns of a segment. Raises ArrowException when it is not what was written."""
+    sum_ = name.removesuffix(".parquet").partition("-")[2]
+    if sum_ and not hashlib.sha256(data).hexdigest().startswith(sum_):
+        raise pa.ArrowInvalid("its sha256 is not the one in its name")
+    table = read_table(
+        pa.BufferReader(data), pa.schema([SCHEMA.field(column) for column in columns])
+    )
+    return table.set_column(0, "key", table["key"].cast(pa.binary(SIZE)))
+
+
+class GenerationCache:
+    """The segments of one generator fingerprint.
+
+    Args:
+        store: where the cache lies.
+        fingerprint: the generator's; equal fingerprints share their answers.
+    """
+
+    def __init__(self, store: Store, fingerprint: Mapping[str, object]) -> None:
+        self._store = store
+        self._folder = f"cache/{fingerprint_hash(fingerprint)}"
+
+    def add(self, keyed: Sequence[tuple[bytes, Answer]]) -> Segment | None:
+        """Write one segment with completions and lasting failures; None when there are none.
+
+        Its name stands for its keys and its content: writing the same again replaces it harmlessly.
+        """
+        kept = sorted(
+            ((key, a) for key, a in keyed if isinstance(a, Completion) or a.lasting),
+            key=lambda pair: pair[0],
+        )
+        if not kept:
+            return None
+        name = hashlib.blake2b(b"".join(key for key, _ in kept), digest_size=16).hexdigest()
+        table = pa.Table.from_pydict(
+            {
+                "key": [key for key, _ in kept],
+                "text": [a.text if isinstance(a, Completion) else None for _, a in kept],
+                "failure": [a.reason if isinstance(a, Failure) else None for _, a in kept],
+                "tokens": [a.tokens if isinstance(a, Completion) else 0 for _, a in kept],
+                "truncated": [isinstance(a, Completion) and a.truncated for _, a in kept],
+            },
+            schema=SCHEMA,
+        )
+        buffer = io.BytesIO()
+        pq.write_table(table, buffer, compression="zstd")
+        data = buffer.getvalue()
+        sha = hashlib.sha256(data).hexdigest()
+        path = f"{self._folder}/{name}-{sha[:_SUM]}.parquet"
+        self._store.write(path, data)
+        return Segment(path, sha)
+
+    @property
+    def state(self) -> str:
+        """Stands for the cache's files as they are now."""
+        return self._store.state(self._folder)
+
+    def load(self, keys: Keys) -> Cached:
+        """The answers to the keys, copied out of all segments once."""
+        return Cached(
+            keys,
+            (
+                table
+                for name in self._names()
+                if (table := self._read(name, SCHEMA.names)) is not None
+            ),
+        )
+
+    def missing(self, keys: Keys) -> BitMap:
+        """Positions of the keys that have no answer yet. Reads keys only, one segment after the other."""
+        known = np.zeros(len(keys), bool)
+        for name in self._names():
+            _, positions = keys.find(self._keys_of(name))
+            known[positions] = True
+        return to_bitmap(np.flatnonzero(~known).astype(np.uint32))
+
+    def _names(self) -> list[str]:
+        return [name for name in self._store.list(self._folder) if name.endswith(".parquet")]
+
+    def _keys_of(self, name: str) -> Keys:
+        table = self._read(name, ["key"])
+        return Keys(b"") if table is None else _keys(table)
+
+    def _read(self, name: str, columns: Sequence[str]) -> pa.Table | None:
+        """Columns of a segment, read whole; None when it is damaged: it is removed, and its entities are generated again."""
+        path = f"{self._folder}/{name}"
+        try:
+            data = self._store.read(path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StorageError(
+                f"The cache file {path} in {self._store.url} can't be read ({error.strerror or error}); make it readable, or "
+                "remove it, and its entities are generated again."
+            ) from error
+        try:
+            return _table(name, data, columns)
+        except (pa.ArrowException, OSError) as error:
+            why = str(error).splitlines()[0]
+            log.warning(
+                "The cache file %s is damaged (%s): removed; its entities are generated again.",
+                path,
+                why,
+            )
+            self._store.remove(path)
+            return None
+
+
+class ReadCache(GenerationCache):
+    """As `GenerationCache`, for whoever asks again and again what is missing, as a worker does for every shard.
+
+    The keys of every segment are read once in this object's life, and kept: 16 bytes an answer. A segment's name stands for
+    its keys, so what is remembered never grows stale.
+    """
+
+    def __init__(self, store: Store, fingerprint: Mapping[str, object]) -> None:
+        super().__init__(store, fingerprint)
+        self._known: dict[str, Keys] = {}
+
+    def _names(self) -> list[str]:
+        names = super()._names()
+        for gone in self._known.keys() - set(names):
+            del self._known[gone]
+        return names
+
+    def _keys_of(self, name: str) -> Keys:
+        if name not in self._known:
+            self._known[name] = super()._keys_of(name)
+        return self._known[name]

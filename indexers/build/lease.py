@@ -1,0 +1,313 @@
+"""Who rebuilds a side, who switches a catalogue: one at a time, by write-once files, on any store.
+
+Nothing here depends on clocks that agree. Each holder has a term. To take over, the next term's file is created, which only one can do; a holder that finds a later
+term than its own has lost and stops. A holder counts up `beat`; whoever wants its place watches that count.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import os
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from pydantic import ValidationError
+
+from cogr.errors import LockedError, ServiceError, StorageError
+from cogr.records import Side
+from cogr.store import Store
+from indexers.fleet.records import Record
+
+log = logging.getLogger(__name__)
+
+CATALOGUE_SECONDS = 5.0
+"""How long who switches a catalogue may be silent: what is held so takes seconds, and nobody should wait for the dead."""
+PATIENCE = 300.0
+"""Seconds to wait for one who switches a catalogue and is alive."""
+_LOOK_EVERY = 0.05
+
+
+@dataclass(frozen=True)
+class Right:
+    """What one at a time may do on a store.
+
+    Attributes:
+        folder: where its lease files lie.
+        lock: name of its lock on a local store.
+        spoken: what the holder does, for messages, such as "the rebuild of items".
+        advice: what somebody who is refused can do.
+        limit: what decides how long the holder may be silent.
+    """
+
+    folder: str
+    lock: str
+    spoken: str
+    advice: str
+    limit: str
+
+    def path(self, term: int) -> str:
+        """Where the lease file of a term lies."""
+        return f"{self.folder}/{term:06d}.json"
+
+
+def right_to_rebuild(side: Side) -> Right:
+    """To rebuild or update a side of a store."""
+    advice = "wait for it, or cogr-index cancel it"
+    return Right(
+        f"fleet/{side}/lease",
+        f"rebuild-{side}",
+        f"the rebuild of {side}s",
+        advice,
+        "fleet.lease_seconds ",
+    )
+
+
+def right_to_switch(catalogue: str) -> Right:
+    """To switch what serves by a catalogue, to prune it and to write its history."""
+    return Right(
+        f"leases/{catalogue}",
+        f"switch-{catalogue}",
+        f"the catalogue {catalogue}",
+        "wait for it, or end it",
+        "",
+    )
+
+
+class Holding(Record):
+    """The content of a lease file. `seconds` is how long its holder may be silent."""
+
+    term: int
+    holder: str
+    host: str
+    since: float
+    renewed: float
+    seconds: float
+    beat: int = 0
+    released: bool = False
+
+
+def read_lease(store: Store, side: Side) -> Holding | None:
+    """The lease of a side's rebuild, of the latest term; None when nobody ever held one."""
+    return _latest(store, right_to_rebuild(side))
+
+
+def _latest(store: Store, right: Right) -> Holding | None:
+    """The lease of the latest term, which its name says: what is in a damaged file counts for nothing."""
+    while names := _names(store, right):
+        term = int(names[-1].removesuffix(".json"))
+        try:
+            return Holding.model_validate_json(store.read(right.path(term))).model_copy(
+                update={"term": term}
+            )
+        except FileNotFoundError:
+            continue  # A later holder has removed it meanwhile.
+        except ValidationError:
+            # Created by a holder that died before its first byte came through: nobody holds it.
+            return Holding(
+                term=term, holder="", host="", since=0, renewed=0, seconds=0, released=True
+            )
+    return None
+
+
+class Lease:
+    """Held from `acquire` to `release`; a thread renews it.
+
+    Attributes:
+        term: grows with every holder.
+    """
+
+    def __init__(self, store: Store, right: Right, holding: Holding) -> None:
+        self._store = store
+        self._right = right
+        self._holding = holding
+        self._lost = threading.Event()
+        self._ending = threading.Event()
+        context = contextvars.copy_context()
+        self._thread = threading.Thread(
+            target=context.run, args=(self._renew_for_ever,), name="lease", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def term(self) -> int:
+        return self._holding.term
+
+    def check(self) -> None:
+        """Raise LockedError when another process has taken over."""
+        if self._lost.is_set() or not self._is_latest():
+            self._lost.set()
+            raise LockedError(
+                f"Another process has taken over {self._right.spoken} in {self._store.url}, since this one was silent for "
+                f"more than {self._right.limit}({self._holding.seconds:g} s); this one ends, nothing is lost."
+            )
+
+    def release(self) -> None:
+        """Let the next one in at once."""
+        self._ending.set()
+        self._thread.join()
+        if not self._lost.is_set():
+            self._write(released=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+    def _renew_for_ever(self) -> None:
+        while not self._ending.wait(self._holding.seconds / 4):
+            try:
+                if not self._is_latest():
+                    self._lost.set()
+                    return
+                self._write()
+            except (OSError, StorageError, ServiceError) as error:
+                log.warning("The lease can't be renewed: %s", error)
+
+    def _is_latest(self) -> bool:
+        latest = _latest(self._store, self._right)
+        return latest is None or latest.term <= self.term
+
+    def _write(self, *, released: bool = False) -> None:
+        update = {"renewed": time.time(), "beat": self._holding.beat + 1, "released": released}
+        self._holding = self._holding.model_copy(update=update)
+        self._store.write(self._right.path(self.term), self._holding.model_dump_json().encode())
+
+
+@contextmanager
+def hold(store: Store, right: Right, doing: str, seconds: float) -> Iterator[Lease]:
+    """Be the only one, on any host, who has this right on this store for the time of the block.
+
+    On a local store a lock comes first, so that a holder of this host that died is replaced at once.
+
+    Raises:
+        LockedError: somebody else is at it; the message says who.
+    """
+    local = store.is_local
+    with (
+        store.lock(right.lock, doing) if local else nullcontext(),
+        acquire(store, right, doing, seconds, alone_here=local) as lease,
+    ):
+        yield lease
+
+
+@contextmanager
+def alone(
+    store: Store,
+    catalogue: str,
+    doing: str,
+    say: Callable[[str], None] = log.info,
+    patience: float | None = None,
+) -> Iterator[Lease]:
+    """Be the only one who switches this catalogue, prunes it or writes its history, for the time of the block.
+
+    Args:
+        doing: what the holder does, for those who wait.
+        say: is told once who is waited for.
+        patience: seconds to wait for a holder that lives; PATIENCE by default. One of this host that died is not waited for,
+            one of another host for some seconds (CATALOGUE_SECONDS, twice at most).
+
+    Raises:
+        LockedError: it did not end meanwhile; the message says who.
+    """
+    right, deadline = (
+        right_to_switch(catalogue),
+        time.monotonic() + (PATIENCE if patience is None else patience),
+    )
+    with ExitStack() as stack:
+        lease, told = None, False
+        while lease is None:
+            try:
+                lease = stack.enter_context(hold(store, right, doing, CATALOGUE_SECONDS))
+            except LockedError as refused:
+                if time.monotonic() > deadline:
+                    raise
+                if not told:
+                    say(f"Waiting: {str(refused).partition(' is refused: ')[2]}")
+                told = True
+                time.sleep(_LOOK_EVERY)
+        yield lease
+
+
+def acquire(
+    store: Store, right: Right, doing: str, seconds: float, *, alone_here: bool = False
+) -> Lease:
+    """Become the holder of a right.
+
+    Args:
+        doing: what the holder does, for messages.
+        seconds: how long the holder may be silent before it can be replaced.
+        alone_here: no other process of this host can be the holder (a lock says so): one of this host is dead.
+
+    Raises:
+        LockedError: somebody else holds it and is alive.
+    """
+    latest = _latest(store, right)
+    if (
+        latest is not None
+        and not latest.released
+        and not (alone_here and latest.host == socket.gethostname())
+    ):
+        _wait_for_silence(store, right, latest, doing)
+    # The term after the one that was looked at: of two who looked at once, one finds that its file is there.
+    term = latest.term + 1 if latest else 1
+    now = time.time()
+    holder = f"process {os.getpid()} on {socket.gethostname()} ({doing})"
+    holding = Holding(
+        term=term,
+        holder=holder,
+        host=socket.gethostname(),
+        since=now,
+        renewed=now,
+        seconds=seconds,
+    )
+    if not store.create(right.path(holding.term), holding.model_dump_json().encode()):
+        raise LockedError(
+            f"{doing} is refused: another one was faster for {right.spoken} in {store.url}; wait for it."
+        )
+    for name in store.list(right.folder):
+        if name < f"{holding.term:06d}":
+            store.remove(f"{right.folder}/{name}")
+    return Lease(store, right, holding)
+
+
+def _wait_for_silence(store: Store, right: Right, seen: Holding, doing: str) -> None:
+    """Return when the holder has been silent for its time, by this process's own clock; raise LockedError when it lives."""
+    age = time.time() - seen.renewed
+    if 0 <= age < seen.seconds:
+        _refuse(seen, right, doing, store)
+    # Its clock or ours may be wrong: what counts is whether it still writes.
+    deadline = time.monotonic() + seen.seconds
+    while time.monotonic() < deadline:
+        time.sleep(seen.seconds / 10)
+        now = _latest(store, right)
+        if now is None or now.released:
+            return
+        if (now.term, now.beat) != (seen.term, seen.beat):
+            _refuse(now, right, doing, store)
+
+
+def _refuse(held: Holding, right: Right, doing: str, store: Store) -> None:
+    raise LockedError(
+        f"{doing} is refused: {held.holder} holds {right.spoken} in {store.url} since "
+        f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(held.since))}; {right.advice}. If it is "
+        f"dead, this command works {held.seconds:g} s after its last sign of life."
+    )
+
+
+def _names(store: Store, right: Right) -> list[str]:
+    """Of the lease's files, oldest term first."""
+    return [name for name in store.list(right.folder) if re.fullmatch(r"\d{6}\.json", name)]

@@ -1,0 +1,147 @@
+"""What the prompt variant `search` shows beside an entity: what a retriever of ours proposes (paper, section 5.5).
+
+Two sources: titles of the best items by BM25, and keywords by the ranker of `statistical`. How they are put into a prompt
+is `cogr.prompts`; which source is the settings' choice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, cast
+
+from cogr.keywords import self_keyword
+from cogr.prompts import Prompt
+from cogr.records import Dataset, Entity, Item, Query, Side, self_text
+from cogr.settings import Settings
+from cogr.store import Store
+from indexers.generators.protocol import Completion, Generator, batched
+
+if TYPE_CHECKING:
+    from indexers.generators.statistical.generator import Statistical
+
+Proposal = tuple[str, float]
+"""A title or keyword, and how sure its source is of it, 0 to 1."""
+
+SEPARATORS = {"bm25": "; ", "statistical": ", "}
+"""Titles are long, and stand apart; keywords look in the prompt as they do in an answer."""
+
+_VERSION = 1
+_BATCH = 64
+_SEGMENT = 2048
+
+
+class Sources(Protocol):
+    """Of a workspace, what proposals are made from."""
+
+    settings: Settings
+
+    @property
+    def dataset(self) -> Dataset: ...
+
+    @property
+    def store(self) -> Store: ...
+
+    def generator(self, side: Side, name: str | None = None) -> Generator: ...
+
+
+def search_results(
+    sources: Sources, entities: Sequence[Entity]
+) -> Callable[[Entity], Sequence[str]]:
+    """Entity -> the texts that its prompt shows, for these entities, found beforehand.
+
+    Raises MissingExtraError without the extra `statistical`, GeneratorError where nothing can be learned from the labels.
+    """
+    scored = sources.settings.prompts.search_scores
+    spelled = {
+        id_: [_spell(*proposal, scored=scored) for proposal in own]
+        for id_, own in proposals(sources, entities).items()
+    }
+    return lambda entity: spelled[entity.id]
+
+
+def proposals(sources: Sources, entities: Sequence[Entity]) -> Mapping[str, list[Proposal]]:
+    """Entity id -> what the settings' source proposes for it, best first. Raises as `search_results` does."""
+    settings = sources.settings.prompts
+    if settings.search_from == "bm25":
+        return by_bm25(sources.dataset.items, entities, settings.search_results)
+    with sources.generator("query", "statistical") as generator:
+        return by_statistical(
+            cast("Statistical", generator), entities, settings.search_results, sources.store
+        )
+
+
+def _spell(text: str, sure: float, *, scored: bool) -> str:
+    return f"{text} ({min(9, int(10 * sure))})" if scored else text
+
+
+def by_bm25(
+    items: Sequence[Item], entities: Sequence[Entity], size: int
+) -> Mapping[str, list[Proposal]]:
+    """Titles of the best items for a query's text or an item's title, never its own; sure is relative to the best score.
+
+    Titles are spelled as the keywords that they are, so that what a model copies finds their items."""
+    from indexers.text import Lexical
+
+    lexical = Lexical(items)
+    found: dict[str, list[Proposal]] = {}
+    for entity in entities:
+        ranked = lexical.rank(self_text(entity), size + 1)
+        own = entity.id if isinstance(entity, Item) else None
+        others = [(self_keyword(item.title), score) for item, score in ranked if item.id != own][
+            :size
+        ]
+        found[entity.id] = [(title, score / others[0][1]) for title, score in others]
+    return found
+
+
+def by_statistical(
+    generator: Statistical, entities: Sequence[Entity], size: int, store: Store
+) -> Mapping[str, list[Proposal]]:
+    """Keywords by `statistical`, those that it would choose itself first; sure is the mean probability of their owners.
+
+    A training query's are out of fold. An item's are its keywords. What was found is kept in the store, as generated
+    keywords are, because a query takes some milliseconds.
+    """
+    from indexers.build.cache import GenerationCache
+    from indexers.build.keys import Keys, request_key
+
+    cache = GenerationCache(
+        store, {**generator.fingerprint, "proposals": size, "version of proposals": _VERSION}
+    )
+    # The id and the text decide; there is no prompt yet.
+    keys = Keys.of(request_key(e.id, Prompt("", _text(e)), "entity") for e in entities)
+    for missing in batched(cache.missing(keys), _SEGMENT):
+        made = _propose(generator, [entities[i] for i in missing], size)
+        cache.add(
+            [
+                (keys[i], Completion(entities[i].id, json.dumps(own)))
+                for i, own in zip(missing, made, strict=True)
+            ]
+        )
+    answers = cache.load(keys).answers([entity.id for entity in entities], 0)
+    return {
+        a.id: [(text, sure) for text, sure in json.loads(a.text)]
+        for a in answers
+        if isinstance(a, Completion)
+    }
+
+
+def _text(entity: Entity) -> str:
+    return f"{entity.title}\0{entity.text}" if isinstance(entity, Item) else entity.text
+
+
+def _propose(generator: Statistical, entities: Sequence[Entity], size: int) -> list[list[Proposal]]:
+    found: list[list[Proposal]] = []
+    for batch in batched(entities, _BATCH):
+        queries = iter(
+            generator.artefact.proposals([e for e in batch if isinstance(e, Query)], size)
+        )
+        for entity in batch:
+            if isinstance(entity, Item):
+                found.append(
+                    [(word, 1.0) for word in generator.artefact.item_keywords(entity)[:size]]
+                )
+            else:
+                found.append(next(queries))
+    return found

@@ -1,0 +1,149 @@
+"""`report.json`: what a rebuild or an update was asked, did and came to, for programs. Written when it ends, well or not.
+
+It lies in the run's folder in the store: fleet/<side>/runs/<run>/ for a rebuild on workers, rebuilds/<side>/<run>/ for a
+local one. It also counts the run in the metrics and is its span.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from cogr import __version__
+from cogr.errors import CheckFailedError, CogrError, LockedError, ServiceError, StorageError
+from cogr.records import Side
+from cogr.store import Store
+from indexers.telemetry import logs, metrics, traces
+from indexers.telemetry.stages import Step, recording
+
+log = logging.getLogger(__name__)
+
+FORMAT = 1
+KEPT = 20
+"""Folders of local runs that are kept."""
+_REASONS = 20
+
+
+class Place(Protocol):
+    """Where a run's files lie and what its fleet did; see `indexers.build.run.Means`."""
+
+    @property
+    def folder(self) -> str | None: ...
+
+    def summary(self) -> Mapping[str, Any]: ...
+
+
+class RunReport:
+    """The report while the run is under way.
+
+    Attributes:
+        result: what the command prints, once it is known.
+        set_aside: id -> reason of the snapshot's entities without keywords.
+    """
+
+    def __init__(self, store: Store, command: str, side: Side, place: Place) -> None:
+        self._store = store
+        self._command = command
+        self._side = side
+        self._place = place
+        self._id = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:6]}"
+        self._started = time.time()
+        self._clock = time.monotonic()
+        self.steps: list[Step] = []
+        self.outcome, self.reason = "finished", ""
+        self.result: Mapping[str, Any] = {}
+        self.set_aside: Mapping[str, str] = {}
+
+    @property
+    def folder(self) -> str:
+        """The run's folder in the store."""
+        return self._place.folder or f"rebuilds/{self._side}/{self._id}"
+
+    @property
+    def run(self) -> str:
+        """The run's id."""
+        return self.folder.rsplit("/", 1)[1]
+
+    @property
+    def path(self) -> str:
+        """Where the report will be, as an address."""
+        return f"{self._store.url.rstrip('/')}/{self.folder}/report.json"
+
+    def fail(self, error: BaseException) -> None:
+        """How the run ended, if not well."""
+        self.outcome = outcome_of(error)
+        self.reason = str(error) if isinstance(error, CogrError) else type(error).__name__
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report."""
+        return {
+            "format": FORMAT,
+            "command": self._command,
+            "side": self._side,
+            "run": self.run,
+            "outcome": self.outcome,
+            "reason": self.reason,
+            "started": _spelled(self._started),
+            "ended": _spelled(time.time()),
+            "seconds": round(time.monotonic() - self._clock, 3),
+            "host": socket.gethostname(),
+            "version": __version__,
+            "stages": [step.as_dict() for step in self.steps],
+            "fleet": dict(self._place.summary()),
+            "set_aside_reasons": dict(Counter(self.set_aside.values()).most_common(_REASONS)),
+            "result": dict(self.result),
+        }
+
+    def write(self) -> None:
+        """Write it, and forget old ones. A store that takes no report is a warning: the run itself is over."""
+        try:
+            self._store.write_json(f"{self.folder}/report.json", self.as_dict())
+            for old in self._store.list(f"rebuilds/{self._side}")[:-KEPT]:
+                self._store.remove(f"rebuilds/{self._side}/{old}")
+        except (StorageError, ServiceError, OSError) as error:
+            log.warning("The report of run %s can't be written: %s", self.run, error)
+
+
+@contextmanager
+def reported(store: Store, command: str, side: Side, place: Place) -> Iterator[RunReport]:
+    """Report on the block, whatever becomes of it."""
+    report = RunReport(store, command, side, place)
+    with (
+        logs.bound(side=side),
+        recording() as report.steps,
+        traces.span(command, side=side) as span,
+    ):
+        try:
+            yield report
+            metrics.LAST_SUCCESS.labels(side, command).set_to_current_time()
+        except BaseException as error:
+            report.fail(error)
+            raise
+        finally:
+            metrics.RUNS.labels(side, command, report.outcome).inc()
+            span.set(run=report.run, outcome=report.outcome)
+            with logs.bound(run=report.run, snapshot=report.result.get("snapshot")):
+                log.info("%s of %ss: %s, see %s", command, side, report.outcome, report.path)
+            report.write()
+
+
+def outcome_of(error: BaseException) -> str:
+    """One of few words for how a run ended, for metrics and reports."""
+    kinds: tuple[tuple[type[BaseException], str], ...] = (
+        (CheckFailedError, "refused"),
+        (ServiceError, "service_away"),
+        (LockedError, "lost_lease"),
+        (CogrError, "user_error"),
+        (Exception, "bug"),
+    )
+    return next((word for kind, word in kinds if isinstance(error, kind)), "interrupted")
+
+
+def _spelled(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

@@ -1,0 +1,320 @@
+"""`cogr-index rebuild` from settings to a published snapshot: lock, plan, generate, freeze, push, verify, switch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol
+
+from cogr.datasets.inspection import remarks
+from cogr.errors import CheckFailedError
+from cogr.records import Side
+from indexers.build.empty_sets import empty_sets
+from indexers.build.lease import Lease, hold, right_to_rebuild
+from indexers.build.plan import Advance, Job, Plan, Rebuilt, make_plan, rebuild
+from indexers.build.report import RunReport, reported
+from indexers.release import release
+from indexers.release.push import push_and_verify
+from indexers.telemetry import logs, metrics
+from indexers.telemetry.stages import stage
+from indexers.workspace import Workspace
+
+Say = Callable[[str], None]
+Workers = Literal["local", "celery"]
+ProgressBar = Callable[[str, int], AbstractContextManager[Advance]]
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the command line asked for.
+
+    Attributes:
+        limit: only the first entities of the source; such a snapshot is kept, and not pushed.
+        push: write the snapshot to the backend.
+        publish: switch what serves to it.
+        workers: instead of the settings' rebuild.workers.
+    """
+
+    side: Side
+    generator: str | None = None
+    limit: int | None = None
+    push: bool = True
+    publish: bool = True
+    workers: Workers | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a rebuild came to.
+
+    Attributes:
+        report: where its report lies.
+        why: why this generator wrote.
+        prompted: whether it was given prompts; others read the entities themselves.
+        empty: entities without keywords, the first ones or all, see `empty_sets`.
+    """
+
+    rebuilt: Rebuilt
+    index: str | None
+    published: bool
+    report: str | None = None
+    why: str = ""
+    prompted: bool = True
+    empty: Sequence[Mapping[str, str]] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """For --json."""
+        rebuilt = self.rebuilt
+        return {
+            "snapshot": rebuilt.snapshot.id,
+            "side": rebuilt.snapshot.side,
+            "items": rebuilt.snapshot.manifest.entities,
+            "failures": len(rebuilt.set_aside),
+            "seconds": round(rebuilt.seconds, 3),
+            "generated": rebuilt.generated,
+            "keywords": rebuilt.snapshot.manifest.keywords,
+            "vocabulary": rebuilt.snapshot.manifest.vocabulary,
+            "empty": rebuilt.snapshot.manifest.empty,
+            "empty_sets": list(self.empty),
+            "cut_prompts": rebuilt.cut_prompts,
+            "cut_to_budget": rebuilt.cut_to_budget,
+            "generator": rebuilt.snapshot.manifest.generator,
+            "fields": dict(rebuilt.snapshot.manifest.fields),
+            "why": self.why,
+            "prompted": self.prompted,
+            "parse": rebuilt.parse_stats.as_dict(),
+            "index": self.index,
+            "published": self.published,
+            "report": self.report,
+        }
+
+
+def make_job(workspace: Workspace, wishes: Wishes) -> Job:
+    """The job that the settings and the command line describe; opens the generator."""
+    entities = workspace.dataset.entities(wishes.side)
+    chosen = entities if wishes.limit is None else entities[: wishes.limit]
+    settings = workspace.settings
+    return Job(
+        side=wishes.side,
+        entities=chosen,
+        generator=workspace.generator(wishes.side, wishes.generator),
+        prompter=workspace.prompter(wishes.side, wishes.generator),
+        store=workspace.store,
+        dataset_hash=workspace.dataset.dataset_hash,
+        k_max=settings.keywords.k_max,
+        parent=workspace.backend.serving().get(wishes.side) if wishes.push else None,
+        search_results=workspace.search_results(wishes.side, chosen),
+        why=workspace.choice(wishes.side, wishes.generator).why,
+        flush_answers=settings.rebuild.flush_answers,
+        flush_seconds=settings.rebuild.flush_seconds,
+        fields=settings.publish.fields,
+        field_types=settings.publish.field_types,
+    )
+
+
+def plan_rebuild(workspace: Workspace, wishes: Wishes) -> Mapping[str, Any]:
+    """What `rebuild` would do now, for --dry-run. Generates nothing, writes nothing."""
+    job = make_job(workspace, wishes)
+    with job.generator:
+        plan = make_plan(job)
+        return {
+            "side": job.side,
+            "items": len(plan.entities),
+            "prompts": len(plan.entities),
+            "cached": len(plan.entities) - len(plan.missing),
+            "to_generate": len(plan.missing),
+            "cut_prompts": plan.cut_prompts,
+            "prompted": job.generator.reads == "prompt",
+            "generator": dict(job.generator.fingerprint),
+            "why": job.why,
+            "workers": wishes.workers or workspace.settings.rebuild.workers,
+            "store": workspace.store.url,
+            "backend": workspace.backend.name,
+            "push": pushes(wishes),
+            "publish": pushes(wishes) and wishes.publish,
+        }
+
+
+def pushes(wishes: Wishes) -> bool:
+    """A part of a side is never pushed: it would take the place of the whole one."""
+    return wishes.push and wishes.limit is None
+
+
+def run_rebuild(workspace: Workspace, wishes: Wishes, bar: ProgressBar, say: Say) -> Outcome:
+    """Rebuild one side and, where asked, push, verify and publish it.
+
+    Raises:
+        LockedError: another rebuild of this side is under way in this store.
+        CheckFailedError: too many entities were set aside, or what was pushed differs; nothing was switched.
+        ServiceError: a service went away; the same command goes on.
+    """
+    metrics.serve(workspace.settings.metrics)
+    asked = means_of(workspace, wishes, "rebuild", say)
+    with asked as means, reported(workspace.store, "rebuild", wishes.side, means) as report:
+        with stage("load", wishes.side):
+            job = make_job(workspace, wishes)
+        say(written_by(job))
+        for remark in remarks(workspace.dataset) if wishes.side == "item" else ():
+            say(remark)
+        with job.generator:
+            rebuilt = generate(job, planned(job), bar, means)
+        outcome = hand_over(
+            workspace, rebuilt, say, push=pushes(wishes), publish=wishes.publish, means=means
+        )
+        outcome = finished(report, described(outcome, job))
+    metrics.write(workspace.settings.metrics)
+    return outcome
+
+
+def written_by(job: Job) -> str:
+    """A line on who writes a job's keywords, and why."""
+    whose = "queries" if job.side == "query" else "items"
+    return f"keywords of {whose} by {job.generator.fingerprint.get('kind')} ({job.why})"
+
+
+def planned(job: Job) -> Plan:
+    """The plan of a job, as a stage of its own."""
+    with stage("plan", job.side) as step:
+        plan = make_plan(job)
+        step.add(
+            entities=len(plan.entities), to_generate=len(plan.missing), cut_prompts=plan.cut_prompts
+        )
+    return plan
+
+
+def described(outcome: Outcome, job: Job) -> Outcome:
+    """The outcome with what its job says of the generator, and with the first entities without keywords."""
+    prompted = job.generator.reads == "prompt"
+    return replace(
+        outcome, why=job.why, prompted=prompted, empty=empty_sets(outcome.rebuilt.snapshot)
+    )
+
+
+def finished(report: RunReport, outcome: Outcome) -> Outcome:
+    """The outcome with the place of its report, which gets the outcome."""
+    outcome = replace(outcome, report=report.path)
+    report.result, report.set_aside = outcome.as_dict(), outcome.rebuilt.set_aside
+    return outcome
+
+
+class Means(Protocol):
+    """Where the generating is done."""
+
+    def rebuild(self, job: Job, plan: Plan, advance: Advance) -> Rebuilt: ...
+
+    def check(self) -> None:
+        """Raise LockedError when this process may not go on."""
+        ...
+
+    @property
+    def folder(self) -> str | None:
+        """The run's folder in the store, where it has one of its own by now."""
+        ...
+
+    def summary(self) -> Mapping[str, Any]:
+        """What workers did, for the run's report."""
+        ...
+
+
+class InProcess:
+    """In this process.
+
+    Args:
+        lease: of a rebuild or an update that no other one may meet; None where somebody else sees to that.
+    """
+
+    def __init__(self, lease: Lease | None = None) -> None:
+        self._lease = lease
+
+    def rebuild(self, job: Job, plan: Plan, advance: Advance) -> Rebuilt:
+        return rebuild(job, plan, advance)
+
+    def check(self) -> None:
+        if self._lease is not None:
+            self._lease.check()
+
+    @property
+    def folder(self) -> str | None:
+        """There are no files of workers."""
+        return None
+
+    def summary(self) -> Mapping[str, Any]:
+        """There are no workers."""
+        return {}
+
+
+IN_PROCESS = InProcess()
+
+
+@contextmanager
+def means_of(workspace: Workspace, wishes: Wishes, command: str, say: Say) -> Iterator[Means]:
+    """Where the generating is to be done, while nobody else rebuilds or updates this side of the store.
+
+    Raises:
+        LockedError: somebody does.
+    """
+    if (wishes.workers or workspace.settings.rebuild.workers) == "celery":
+        from indexers.fleet.session import coordinate
+
+        with coordinate(workspace, wishes.side, wishes.generator, say, command) as session:
+            yield session
+    else:
+        doing, seconds = f"{command} --side {wishes.side}", workspace.settings.fleet.lease_seconds
+        with hold(workspace.store, right_to_rebuild(wishes.side), doing, seconds) as lease:
+            yield InProcess(lease)
+
+
+def hand_over(
+    workspace: Workspace,
+    rebuilt: Rebuilt,
+    say: Say,
+    *,
+    push: bool,
+    publish: bool,
+    means: Means = IN_PROCESS,
+) -> Outcome:
+    """What comes after the keywords: push, verify, switch, as far as asked.
+
+    Raises:
+        CheckFailedError: too many entities were set aside, what was pushed differs, or the gate says no; nothing was switched.
+    """
+    with logs.bound(snapshot=rebuilt.snapshot.id):
+        return _hand_over(workspace, rebuilt, say, push=push, publish=publish, means=means)
+
+
+def _hand_over(
+    workspace: Workspace, rebuilt: Rebuilt, say: Say, *, push: bool, publish: bool, means: Means
+) -> Outcome:
+    _check_failures(rebuilt, workspace.settings.rebuild.max_failure_share)
+    if not push:
+        return Outcome(rebuilt, None, published=False)
+    pushed, _ = push_and_verify(
+        workspace.backend,
+        workspace.store,
+        rebuilt.snapshot,
+        workspace.settings.rebuild.verify_queries,
+        say,
+    )
+    if publish:
+        gate = workspace.settings.publish.gate
+        release(workspace, [rebuilt.snapshot.id], gate=gate, say=say, still=means.check)
+    return Outcome(rebuilt, pushed.index, published=publish)
+
+
+def generate(job: Job, plan: Plan, bar: ProgressBar, means: Means = IN_PROCESS) -> Rebuilt:
+    """Carry the plan out, with a progress bar."""
+    what = "queries" if job.side == "query" else "items"
+    with bar(f"keywords of {what}", len(plan.missing)) as advance:
+        return means.rebuild(job, plan, advance)
+
+
+def _check_failures(rebuilt: Rebuilt, allowed: float) -> None:
+    if rebuilt.failure_share <= allowed:
+        return
+    first = next(iter(rebuilt.set_aside.items()))
+    raise CheckFailedError(
+        f"{len(rebuilt.set_aside)} of {rebuilt.snapshot.manifest.entities} entities were set aside "
+        f"({rebuilt.failure_share:.1%}, rebuild.max_failure_share is {allowed:.1%}), the first {first[0]!r}: {first[1]}; "
+        f"the snapshot {rebuilt.snapshot.id} is kept and not published, its set_aside.jsonl has the reasons."
+    )

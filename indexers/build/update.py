@@ -1,0 +1,308 @@
+"""`cogr-index update`: a new snapshot of one side that differs from its parent in what changed, as a full rebuild would have it.
+
+What a generator wrote for an entity that did not change is carried over. A generator that reads the whole collection
+(`extractive`, `statistical`) may see every entity otherwise once one has changed, so then nothing is carried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from cogr.datasets.changes import (
+    Changes,
+    LogChanges,
+    changes_of_ids,
+    changes_of_log,
+    changes_since,
+    read_changes,
+    read_ids,
+)
+from cogr.datasets.logs import LogOptions, read_log
+from cogr.errors import SettingsError, SnapshotError
+from cogr.keywords import NORMALISER, self_keyword
+from cogr.records import Side, self_text
+from cogr.snapshots import MIGRATION, Snapshot, open_snapshot
+from indexers.backends.checks import check_side
+from indexers.build.cache import fingerprint_hash
+from indexers.build.extra_fields import items_with_fields
+from indexers.build.plan import Carried, Job, read_set_aside
+from indexers.build.report import reported
+from indexers.build.run import (
+    Outcome,
+    ProgressBar,
+    Say,
+    Wishes,
+    Workers,
+    described,
+    finished,
+    generate,
+    hand_over,
+    make_job,
+    means_of,
+    planned,
+    written_by,
+)
+from indexers.exchange.saving import check_place, save_queries
+from indexers.telemetry import metrics
+from indexers.telemetry.stages import stage
+from indexers.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class UpdateWishes:
+    """What the command line asked for. One of `changed`, `ids`, `since` and `log` says what changed.
+
+    Attributes:
+        side: which side.
+        changed: a file of changes (`cogr.datasets.changes.read_changes`).
+        ids: a file of ids; the data set says what has become of them.
+        since: entities that the data set says were updated since then; what it no longer has is gone.
+        log: the files of a search log; queries in it that became frequent get keywords.
+        log_options: how the log is written.
+        min_count: how often a query of the log must have been asked.
+        save: a file for the log's queries that the data set lacks, as records of it; written last.
+        parent: the snapshot to start from; what serves by default.
+        push: write the snapshot to the backend.
+        publish: switch what serves to it.
+        workers: instead of the settings' rebuild.workers.
+    """
+
+    side: Side
+    changed: Path | None = None
+    ids: Path | None = None
+    since: datetime | None = None
+    log: Sequence[Path] | None = None
+    log_options: LogOptions = field(default_factory=LogOptions)
+    min_count: int = 10
+    save: Path | None = None
+    parent: str | None = None
+    push: bool = True
+    publish: bool = True
+    workers: Workers | None = None
+
+
+@dataclass(frozen=True)
+class Updated:
+    """What an update came to. `carried` counts the rows that are the parent's, `log` what a search log held."""
+
+    outcome: Outcome
+    parent: str
+    changed: int
+    gone: int
+    carried: int
+    log: Mapping[str, int] | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """For --json."""
+        counts: dict[str, Any] = {
+            "changed": self.changed,
+            "gone": self.gone,
+            "carried": self.carried,
+        }
+        if self.log is not None:
+            counts["log"] = dict(self.log)
+        return {"parent": self.parent, **counts, **self.outcome.as_dict()}
+
+
+def run_update(workspace: Workspace, wishes: UpdateWishes, bar: ProgressBar, say: Say) -> Updated:
+    """Make, and where asked push, verify and publish, the snapshot that follows from the changes.
+
+    Raises:
+        SettingsError: not exactly one of the three ways to say what changed.
+        DataError: a bad record of changes, or an id that nobody knows.
+        SnapshotError: there is no parent, or another generator, prompt or budget wrote it, so that it takes a rebuild.
+        LockedError, CheckFailedError, ServiceError: as of a rebuild.
+    """
+    _check_wishes(wishes)
+    side = wishes.side
+    metrics.serve(workspace.settings.metrics)
+    asked = means_of(workspace, Wishes(side, workers=wishes.workers), "update", say)
+    with asked as means, reported(workspace.store, "update", side, means) as report:
+        with stage("load", side):
+            parent = _parent(workspace, wishes)
+            log = _read_log(workspace, wishes, parent, say)
+            changes = log.changes if log else find_changes(workspace, wishes, parent)
+            after = workspace.with_dataset(changes.applied_to(workspace.dataset))
+            whole = make_job(after, Wishes(side, push=wishes.push))
+        with whole.generator:
+            job = narrowed(whole, parent, changes, all_fields=wishes.changed is None)
+            say(written_by(job))
+            rebuilt = generate(job, planned(job), bar, means)
+        outcome = hand_over(
+            after, rebuilt, say, push=wishes.push, publish=wishes.publish, means=means
+        )
+        outcome = finished(report, described(outcome, job))
+    metrics.write(workspace.settings.metrics)
+    carried, counts = rebuilt.snapshot.manifest.entities - len(job.entities), None
+    if log:
+        names = workspace.reading.columns.queries
+        counts = log.counts() | {
+            "saved": save_queries(wishes.save, log.unsaved, names) if wishes.save else 0
+        }
+    return Updated(outcome, parent.id, len(changes.upserts), len(changes.deletes), carried, counts)
+
+
+def _check_wishes(wishes: UpdateWishes) -> None:
+    if (
+        sum(given is not None for given in (wishes.changed, wishes.ids, wishes.since, wishes.log))
+        != 1
+    ):
+        raise SettingsError(
+            "An update takes one of --changed FILE, --ids FILE, --since TIME and --from-log FILE; give exactly one."
+        )
+    if wishes.log is not None and wishes.side != "query":
+        raise SettingsError("--from-log is of searches; give it with --side query.")
+    if wishes.save is not None and wishes.log is None:
+        raise SettingsError("--save keeps the queries of a log; give it with --from-log.")
+    if wishes.save is not None:
+        check_place(wishes.save)
+
+
+def _parent(workspace: Workspace, wishes: UpdateWishes) -> Snapshot:
+    if wishes.parent is None:
+        parent = workspace.serving(wishes.side)
+    else:
+        id_ = workspace.known(wishes.parent)
+        check_side(id_, wishes.side)
+        parent = open_snapshot(workspace.store, id_)
+    if parent.manifest.normaliser != NORMALISER:
+        raise SnapshotError(
+            f"Snapshot {parent.id} was written with normaliser {parent.manifest.normaliser} and this version writes "
+            f"{NORMALISER}, so an update would mix the two; {MIGRATION}."
+        )
+    return parent
+
+
+def find_changes(workspace: Workspace, wishes: UpdateWishes, parent: Snapshot) -> Changes:
+    """What changed, by the one way that was given, which is no log."""
+    if wishes.changed is not None:
+        return read_changes(wishes.changed, wishes.side, workspace.reading)
+    if wishes.ids is not None:
+        return changes_of_ids(workspace.dataset, wishes.side, read_ids(wishes.ids), parent.ids())
+    assert wishes.since is not None, "one of the four is given"
+    return changes_since(workspace.dataset, wishes.side, wishes.since, parent.ids())
+
+
+def _read_log(
+    workspace: Workspace, wishes: UpdateWishes, parent: Snapshot, say: Say
+) -> LogChanges | None:
+    """What the log came to, which is said; None without one."""
+    if wishes.log is None:
+        return None
+    log = read_log(wishes.log, wishes.log_options)
+    known = {own for batch in parent.batches() for own in batch["self"].to_pylist()}
+    saved = {self_keyword(self_text(query)) for query in workspace.dataset.entities("query")}
+    found = changes_of_log(log, wishes.min_count, known, saved)
+    say(
+        f"log: {found.lines:,} lines read, {found.without:,} of them without a query; {found.queries:,} queries: "
+        f"{found.known:,} known, {found.rare:,} asked less than {wishes.min_count} times, {found.taken:,} taken"
+    )
+    return found
+
+
+def narrowed(whole: Job, parent: Snapshot, changes: Changes, *, all_fields: bool = False) -> Job:
+    """The job of a whole side, cut down to what changed where the rest can be carried over from the parent.
+
+    Args:
+        all_fields: the data set says what the extra fields of all items are, also of those whose keywords are carried over;
+            otherwise these keep the parent's.
+
+    Raises:
+        SnapshotError: the parent was written otherwise, or holds entities that a generator of whole collections needs
+            and the data set has not.
+    """
+    _check_written_alike(whole, parent)
+    keeps = bool(parent.manifest.fields) and not all_fields
+    child = replace(whole, parent=parent.id, round=parent.manifest.round)
+    if not _carries(whole, parent):
+        _check_same_entities(
+            whole, {*parent.ids()} - changes.deletes | changes.upserts.keys(), parent
+        )
+        return (
+            replace(child, entities=items_with_fields(child.entities, parent, changes.upserts))
+            if keeps
+            else child
+        )
+    aside = read_set_aside(parent.store, parent.id)
+    # Failures that may have passed are asked for again, as a rebuild would; lasting ones are in the cache.
+    again = (
+        [e for e in whole.entities if e.id in aside and e.id not in changes.upserts]
+        if aside
+        else []
+    )
+    without = frozenset({*changes.upserts, *changes.deletes, *(entity.id for entity in again)})
+    kept_aside = {id_: reason for id_, reason in aside.items() if id_ not in without}
+    carried = Carried(
+        parent,
+        without,
+        kept_aside,
+        _still_cut(parent, without),
+        whole.entities if all_fields else None,
+    )
+    retried = items_with_fields(again, parent, changes.upserts) if keeps else again
+    return replace(child, entities=[*changes.upserts.values(), *retried], carried=carried)
+
+
+def _check_written_alike(job: Job, parent: Snapshot) -> None:
+    """Refuse to mix the keywords of two generators, prompts or budgets in one snapshot."""
+    manifest = parent.manifest
+    reasons = {
+        "by another generator": _without_data(job.generator.fingerprint)
+        != _without_data(manifest.generator),
+        "with another prompt": manifest.prompt_hash != job.prompter.template.hash,
+        f"with a budget of {manifest.k_max} keywords instead of {job.k_max}": manifest.k_max
+        != job.k_max,
+        f"with the item fields {_named(manifest.fields)} instead of {_named(job.fields)} (publish.fields)": job.side
+        == "item"
+        and set(manifest.fields) != set(job.fields),
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise SnapshotError(
+                f"Snapshot {parent.id} was written {reason}, so an update would mix two kinds of keywords; run "
+                f"cogr-index rebuild --side {job.side}."
+            )
+
+
+def _named(fields: Iterable[str]) -> str:
+    return ", ".join(sorted(fields)) or "none"
+
+
+def _without_data(fingerprint: Mapping[str, object]) -> str:
+    return fingerprint_hash(
+        {key: value for key, value in fingerprint.items() if key != "dataset_hash"}
+    )
+
+
+def _carries(job: Job, parent: Snapshot) -> bool:
+    """True when the keywords of what did not change are still the same: they depend on no other entity, or on none that changed."""
+    read, now = (
+        parent.manifest.generator.get("dataset_hash"),
+        job.generator.fingerprint.get("dataset_hash"),
+    )
+    return read == now and job.search_results is None
+
+
+def _check_same_entities(job: Job, expected: set[str], parent: Snapshot) -> None:
+    given = {entity.id for entity in job.entities}
+    if given == expected:
+        return
+    odd = min(given ^ expected)
+    where = "the data set" if odd in given else f"the snapshot {parent.id}"
+    raise SnapshotError(
+        f"{len(given ^ expected)} {job.side} ids are in the data set or in the snapshot alone (the first, {odd!r}, in {where}), "
+        f"but this generator reads the whole collection; bring the data set up to date and run cogr-index rebuild --side {job.side}."
+    )
+
+
+def _still_cut(parent: Snapshot, without: frozenset[str]) -> int:
+    """How many carried sets were cut to the budget: all of the parent's but the full ones among those left out."""
+    manifest = parent.manifest
+    if not manifest.cut_to_budget:
+        return 0
+    full = sum(len(row.keywords) == manifest.k_max for row in parent.rows() if row.id in without)
+    return max(0, manifest.cut_to_budget - full)

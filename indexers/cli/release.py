@@ -1,0 +1,225 @@
+"""The commands that decide what serves, and look after it: options and output only, the work is in the modules beside."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cogr.errors import CheckFailedError, UserError
+from indexers.cli import console
+from indexers.cli.options import Call, common_options
+
+if TYPE_CHECKING:
+    from indexers.release import Released
+
+IntoOption = Annotated[
+    str | None,
+    typer.Option(
+        "--into",
+        metavar="INDEX",
+        help="An index that another team owns (or its alias), instead of our own.",
+    ),
+]
+FieldOption = Annotated[
+    str,
+    typer.Option(
+        "--field", help="With --into: what the names of the keyword fields there begin with."
+    ),
+]
+
+
+@common_options()
+def publish(
+    snapshots: Annotated[
+        list[str],
+        typer.Argument(
+            help="One snapshot, or an item and a query snapshot as a pair; the beginning of an id is enough."
+        ),
+    ],
+    call: Call,
+    gate: Annotated[
+        bool,
+        typer.Option(
+            "--gate/--no-gate",
+            help="Compare with what serves first, as the settings publish.* say.",
+        ),
+    ] = True,
+    into: IntoOption = None,
+    field: FieldOption = "cogr_keywords",
+) -> None:
+    """Let pushed snapshots serve, all of them by one atomic switch.
+
+    With --into, an item snapshot becomes a field of another team's index, and its search template names that field.
+    """
+    from indexers.release import release
+
+    workspace = call.workspace
+    gate = gate and workspace.settings.publish.gate
+    ids = [workspace.known(one) for one in snapshots]
+    if into:
+        _publish_into(call, ids, into, field, gate=gate)
+        return
+    _show(call, "Serving now", release(workspace, ids, gate=gate, say=console.note))
+
+
+@common_options()
+def rollback(
+    call: Call,
+    to: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--to", help="Snapshot to go back to; by default what served before what serves now."
+        ),
+    ] = None,
+    into: IntoOption = None,
+    field: FieldOption = "cogr_keywords",
+) -> None:
+    """Let what served before serve again, by the same atomic switch. Each rollback goes one further back."""
+    from indexers.release import roll_back
+
+    workspace = call.workspace
+    ids = [workspace.known(one) for one in to or []]
+    if into:
+        _publish_into(call, ids, into, field, gate=False)
+        return
+    _show(call, "Rolled back", roll_back(workspace, ids, console.note))
+
+
+def _publish_into(call: Call, ids: list[str], into: str, field: str, *, gate: bool) -> None:
+    """Publish the one item snapshot, or what served before where none is named, into another team's index."""
+    from indexers.cli import reports
+    from indexers.release.external import Place
+    from indexers.release.gate import check
+
+    workspace = call.workspace
+    place = Place(workspace, into, field)
+    if len(ids) > 1:
+        raise UserError(
+            "--into takes one item snapshot; queries are published as usual, by a call of their own."
+        )
+    if gate:
+        check(
+            workspace, ids, {"item": place.serving(), "query": workspace.backend.serving()["query"]}
+        )
+    merged = (
+        place.publish(ids[0], console.note) if ids else place.roll_back(console.note)
+    ).as_dict()
+    call.emit(merged, lambda out: reports.facts(out, f"Serving in {into}", merged))
+    console.next_command(f"cogr-index prune --into {into} --field {field} --dry-run")
+
+
+def _show(call: Call, title: str, released: Released) -> None:
+    from indexers.cli import reports
+
+    switched = [released.serving[side] for side in released.before]
+    _say_how_old_fields_are(call, [id_ for id_ in switched if id_])
+    call.emit(released.as_dict(), lambda out: reports.released(out, title, released))
+    console.next_command(reports.after_switch(released.serving))
+
+
+def _say_how_old_fields_are(call: Call, ids: list[str]) -> None:
+    """A snapshot brings its items' fields along: what serves then are the prices of its day."""
+    from cogr.snapshots import read_manifest
+
+    for manifest in (read_manifest(call.workspace.store, id_) for id_ in ids):
+        if manifest.fields:
+            names = ", ".join(manifest.fields)
+            console.note(
+                f"{manifest.id} has {names} as of {manifest.created}; cogr-index rebuild brings the data's own."
+            )
+
+
+@common_options()
+def verify(
+    snapshot: Annotated[
+        str | None,
+        typer.Argument(help="Id of a snapshot, or its beginning; what serves by default."),
+    ] = None,
+    *,
+    call: Call,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick", help="A sample of the documents, as before publishing, instead of every one."
+        ),
+    ] = False,
+    queries: Annotated[
+        int, typer.Option("--queries", min=0, help="Live queries to compare with the mirror.")
+    ] = 100,
+    show: Annotated[
+        int, typer.Option("--show", min=0, max=100, help="Differences to show; all are counted.")
+    ] = 10,
+) -> None:
+    """Compare what is in the backend with the snapshot: every document, the count, and live results bit for bit.
+
+    Run it again after an interruption: it goes on.
+    """
+    from cogr.records import SIDES
+    from indexers.cli import reports
+
+    workspace = call.workspace
+    ids = (
+        [workspace.known(snapshot)]
+        if snapshot
+        else [id_ for side in SIDES if (id_ := workspace.backend.serving().get(side))]
+    )
+    if not ids:
+        raise UserError(
+            "Nothing serves yet, so there is nothing to verify: run cogr-index rebuild, or name a snapshot."
+        )
+    found = {id_: _verified(call, id_, quick=quick, queries=queries, show=show) for id_ in ids}
+    call.emit({"verified": found}, lambda out: reports.verified(out, found))
+    differing = {
+        id_: values["differences"] for id_, values in found.items() if values.get("differences")
+    }
+    if differing:
+        counts = " and ".join(f"{count:,} entities of {id_}" for id_, count in differing.items())
+        raise CheckFailedError(
+            f"{counts} are not in the backend as the snapshot says; nothing switches to it any more: delete its index and push it again."
+        )
+
+
+def _verified(call: Call, id_: str, *, quick: bool, queries: int, show: int) -> dict[str, Any]:
+    """One snapshot's verification, as it is emitted."""
+    from cogr.snapshots import open_snapshot
+    from indexers.cli import reports
+    from indexers.release.push import probes
+    from indexers.release.verify import compare_all
+
+    workspace, backend = call.workspace, call.workspace.backend
+    opened = open_snapshot(workspace.store, id_)
+    compared: dict[str, Any] = {}
+    if not quick:
+        with reports.progress_bar(f"documents of {id_}", opened.manifest.entities) as advance:
+            whole = compare_all(backend, workspace.store, opened, advance)
+        compared = whole.as_dict(show)
+        if whole.differences:
+            backend.distrust(id_)
+            return compared
+    return {
+        **compared,
+        **reports.plain(backend.verify(opened, probes(backend, workspace.store, opened, queries))),
+    }
+
+
+@common_options(backend=False)
+def roles(
+    call: Call,
+    into: IntoOption = None,
+) -> None:
+    """The least-privilege roles for the security plugin, for the prefix that is set, ready for its REST API.
+
+    With --into, also the role that writes keywords into that index.
+    """
+    from indexers.backends.opensearch.roles import NAMES, role
+
+    prefix = call.workspace.settings.opensearch.prefix
+    wanted = [name for name in NAMES if into or name != "merger"]
+    bodies = {f"{prefix}-{name}": role(name, prefix, into or "") for name in wanted}
+    requests = [
+        f"PUT _plugins/_security/api/roles/{name}\n{json.dumps(body, indent=1)}"
+        for name, body in bodies.items()
+    ]
+    call.emit({"roles": bodies}, lambda out: out.print("\n\n".join(requests), soft_wrap=True))

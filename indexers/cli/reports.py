@@ -1,0 +1,345 @@
+"""What cogr-index prints for people. Text from items is untrusted: the console reads no markup in it and shows what would steer a terminal."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+from cogr.datasets.inspection import Report
+from cogr.printable import visible
+from cogr.records import SIDES, Side
+from indexers.build.plan import Advance
+from indexers.build.run import Outcome
+from indexers.cli.console import stderr_console
+from indexers.exchange.diff import Diff
+from indexers.exchange.search import Answered
+from indexers.release import Released
+from indexers.telemetry import logs
+from indexers.workspace import Workspace
+
+SHOWN = 120
+FIRST_LINE = 5.0
+NEXT_LINE = 30.0
+"""Seconds after which progress is told where it is told by lines."""
+
+
+class _Rate(ProgressColumn):
+    """Entities a second."""
+
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.speed:,.1f}/s" if task.speed else "", style="progress.data.speed")
+
+
+@contextmanager
+def progress_bar(what: str, total: int) -> Iterator[Advance]:
+    """How far it is, with rate and time left, on standard error; nothing where there is nothing to do.
+
+    A bar where somebody watches; else lines, in a log too: one after 5 seconds, then one in 30, and one at the end.
+    """
+    console = stderr_console()
+    if not total:
+        yield lambda _: None
+    elif logs.structured() or not console.is_terminal:
+        lines = _Lines(what, total)
+        yield lines.advance
+        lines.end()
+    else:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            _Rate(),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=console) as progress:
+            task = progress.add_task(what, total=total)
+            yield lambda count: progress.advance(task, count)
+
+
+class _Lines:
+    """Progress where nobody watches a terminal."""
+
+    def __init__(self, what: str, total: int) -> None:
+        self._what, self._total, self._done = what, total, 0
+        self._began = time.monotonic()
+        self._next = self._began + FIRST_LINE
+
+    def advance(self, count: int) -> None:
+        self._done += count
+        now = time.monotonic()
+        if now >= self._next and self._done < self._total:
+            left = (
+                minutes((self._total - self._done) * (now - self._began) / self._done)
+                if self._done
+                else "unknown"
+            )
+            logs.say(
+                f"{self._what}: {self._done:,} of {self._total:,}, {self._rate(now)}, {left} left"
+            )
+            self._next = now + NEXT_LINE
+
+    def end(self) -> None:
+        now = time.monotonic()
+        logs.say(f"{self._what}: {self._done:,} in {minutes(now - self._began)}, {self._rate(now)}")
+
+    def _rate(self, now: float) -> str:
+        rate = self._done / max(1e-9, now - self._began)
+        return f"{rate:,.1f} a second" if rate >= 1 or not rate else f"{1 / rate:,.1f} s each"
+
+
+def minutes(seconds: float) -> str:
+    """2:05, or 1:02:05."""
+    whole = round(seconds)
+    rest = f"{whole // 60 % 60:02d}:{whole % 60:02d}"
+    return f"{whole // 3600}:{rest}" if whole >= 3600 else rest.removeprefix("0")
+
+
+def plain(value: Any) -> dict[str, Any]:
+    """A flat dataclass as a dict."""
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+
+
+def facts(out: Console, title: str, values: Mapping[Any, Any]) -> None:
+    """Names and values, one a line."""
+    table = Table(title=title, show_header=False, title_justify="left", box=None)
+    for name, value in values.items():
+        table.add_row(str(name).replace("_", " "), _spell(value))
+    out.print(table)
+
+
+def _spell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.3f}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_spell(inner)}" for key, inner in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_spell, value)) or "none"
+    return "none" if value is None else str(value)
+
+
+def planned(out: Console, values: Mapping[str, Any]) -> None:
+    """What a rebuild would do; of prompts only where there are any."""
+    hidden = {"prompted"} if values["prompted"] else {"prompted", "prompts", "cut_prompts"}
+    facts(
+        out,
+        "This would be done",
+        {name: value for name, value in values.items() if name not in hidden},
+    )
+
+
+def rebuilt(out: Console, outcome: Outcome, *, show_empty: bool = False) -> None:
+    """What a rebuild did; of prompts and completions only where there were any."""
+    values = _told(outcome)
+    shown = (
+        "snapshot",
+        "items",
+        "generator",
+        "generated",
+        "failures",
+        "keywords",
+        "vocabulary",
+        "empty",
+    )
+    cut = ("cut_prompts", "cut_to_budget") if outcome.prompted else ("cut_to_budget",)
+    facts(
+        out,
+        "Rebuilt",
+        {name: values[name] for name in (*shown, *cut, "seconds", "index", "published")}
+        | _fields(values),
+    )
+    if outcome.rebuilt.generated and outcome.prompted:
+        facts(out, "Completions", values["parse"])
+    if show_empty:
+        _empty_sets(out, outcome.empty)
+
+
+def _told(outcome: Outcome) -> dict[str, Any]:
+    """An outcome's values, with the generator and empty sets in words."""
+    values = outcome.as_dict()
+    first = ", ".join(one["id"] for one in outcome.empty[:3])
+    such = f", such as {first} (--show-empty names them)" if first else ""
+    kind = values["generator"].get("kind")
+    return values | {"generator": f"{kind} ({outcome.why})", "empty": f"{values['empty']:,}{such}"}
+
+
+def _empty_sets(out: Console, found: Sequence[Mapping[str, str]]) -> None:
+    """Entities without keywords."""
+    table = Table("without keywords", "text", "why")
+    for one in found:
+        table.add_row(*(Text(_short(one[name])) for name in ("id", "text", "reason")))
+    out.print(table if found else "No keyword set is empty.")
+
+
+def _fields(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Item fields and their types, where there are any."""
+    return {"fields": values["fields"]} if values.get("fields") else {}
+
+
+def updated(out: Console, values: Mapping[str, Any]) -> None:
+    """What an update did."""
+    values = {**values, "generator": f"{values['generator'].get('kind')} ({values['why']})"}
+    shown = (
+        "parent",
+        "snapshot",
+        "generator",
+        "changed",
+        "gone",
+        "carried",
+        "generated",
+        "failures",
+        "items",
+        "keywords",
+    )
+    facts(
+        out,
+        "Updated",
+        {name: values[name] for name in (*shown, "seconds", "index", "published")}
+        | _fields(values),
+    )
+    if "log" in values:
+        facts(out, "Log", values["log"])
+
+
+def released(out: Console, title: str, found: Released) -> None:
+    """What serves now, and what was switched to it from what."""
+    values = {side: id_ or "nothing" for side, id_ in found.serving.items()}
+    for side, before in found.before.items():
+        values[side] += (
+            f" (before: {before or 'nothing'})" if before != found.serving[side] else " (as before)"
+        )
+    facts(out, title, values)
+
+
+def after_switch(serving: Mapping[Side, str | None]) -> str:
+    """The next useful command after a switch: what is missing for a search, or a search."""
+    missing = next((side for side in SIDES if not serving.get(side)), None)
+    return f"cogr-index rebuild --side {missing}" if missing else 'cogr-index search "some query"'
+
+
+def after_look(workspace: Workspace, id_: str) -> str:
+    """The next useful command after a look at a snapshot: to push it, to publish it, or to search where it serves."""
+    serving = workspace.backend.serving()
+    if id_ in serving.values():
+        return after_switch(serving)
+    pushed = any(one.snapshot == id_ and one.complete for one in workspace.backend.list())
+    return f"cogr-index {'publish' if pushed else 'push'} {id_}"
+
+
+def after_rebuild(workspace: Workspace, outcome: Outcome) -> str:
+    """The next useful command after a rebuild."""
+    snapshot = outcome.rebuilt.snapshot
+    if outcome.index is None:
+        return f"cogr-index export sample.jsonl --snapshot {snapshot.id} (to read the keywords)"
+    if not outcome.published:
+        return f"cogr-index publish {snapshot.id}"
+    serving = workspace.backend.serving()
+    measurable = all(serving.get(side) for side in SIDES) and workspace.dataset.queries.get("test")
+    return after_switch(serving) + (", or cogr-train evaluate --split test" if measurable else "")
+
+
+def verified(out: Console, found: Mapping[str, Mapping[str, Any]]) -> None:
+    """What a verification compared, and the first differences."""
+    for id_, values in found.items():
+        first = values.get("first", [])
+        shown = {name: value for name, value in values.items() if name not in ("first", "snapshot")}
+        facts(out, f"{id_}: {'not equal' if values.get('differences') else 'equal'}", shown)
+        if first:
+            table = Table("difference", "id", "field", "in the backend", "in the snapshot")
+            for one in first:
+                table.add_row(
+                    one["kind"],
+                    *(_short(one[name]) for name in ("id", "field", "found", "expected")),
+                )
+            out.print(table)
+
+
+def answer(out: Console, found: Answered, *, explain: bool) -> None:
+    """A search's keywords and hits."""
+    where = {
+        "given": "given",
+        "index": "precomputed",
+        "generator": "generated now",
+        "none": "the query text alone",
+    }
+    out.print(
+        f"{found.total:,} items by {len(found.keywords)} keywords ({where[found.source]}), {found.backend}"
+    )
+    out.print("keywords: " + ", ".join(found.keywords))
+    names = sorted({name for hit in found.hits for name in hit.fields})
+    table = Table("score", "id", "title", *names, "matched")
+    for hit in found.hits:
+        parts = sorted(hit.matched.items(), key=lambda pair: -pair[1])
+        matched = ", ".join(f"{word} {part:.3f}" if explain else word for word, part in parts)
+        fields = (_short(_spell(hit.fields[name])) if name in hit.fields else "" for name in names)
+        table.add_row(f"{hit.score:.4f}", hit.id, _short(hit.text), *fields, _short(matched))
+    if found.hits:
+        out.print(table)
+
+
+def differing(out: Console, found: Diff) -> None:
+    """A comparison of two snapshots."""
+    values = found.as_dict()
+    shown = (
+        "before",
+        "after",
+        "new",
+        "gone",
+        "changed",
+        "other_fields",
+        "compared_queries",
+        "mean_overlap",
+    )
+    facts(
+        out,
+        "Differences",
+        {name: values[name] for name in shown if name != "other_fields" or found.other_fields},
+    )
+    for title, words in (("keywords gained", found.gained), ("keywords lost", found.lost)):
+        out.print(
+            f"{title}: " + (", ".join(f"{word} ({count:,})" for word, count in words) or "none")
+        )
+    if found.entities:
+        table = Table("most changed", "text", "gained", "lost")
+        for one in found.entities:
+            sets = (_short(", ".join(some)) for some in (one.gained, one.lost))
+            table.add_row(one.id, _short(one.text), *sets)
+        out.print(table)
+    if found.queries:
+        table = Table("query", "text", "overlap of the top 10", "items before", "after")
+        for query in found.queries:
+            figures = (f"{query.overlap:.3f}", f"{query.before:,}", f"{query.after:,}")
+            table.add_row(query.id, _short(query.text), *figures)
+        out.print(table)
+
+
+def _short(text: str) -> str:
+    line = visible(" ".join(text.split()))
+    return line if len(line) <= SHOWN else line[: SHOWN - 1] + "…"
+
+
+def inspected(out: Console, report: Report) -> None:
+    """The inspection of a data set."""
+    values = report.as_dict()
+    advice = values.pop("advice")
+    facts(out, "Data set", values)
+    out.print(f"\n{advice}")

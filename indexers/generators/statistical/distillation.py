@@ -1,0 +1,286 @@
+"""Distillation: from a probability of relevance per item to a small set of keywords that retrieves the right items.
+
+Given p(item) and who owns which keyword, `distil` looks for at most K keywords whose owners, taken together, have the
+highest expected F1. With a ranker's p it spells a query's ranking as keywords; with the true relevance as p it gives
+oracle ceilings and greedy targets for supervised fine-tuning.
+
+Not here: where p comes from, what a keyword is spelled like, or the mirror. Only numpy arrays come in and go out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+LAMBDA_GRID = (1.0, 0.85, 0.7, 0.55, 0.4)
+"""Prices per retrieved item that `distil` tries, as shares of the upper bound that `exact_cut` gives."""
+
+
+class Ownership:
+    """Which items own which keywords: an immutable bipartite graph, stored by keyword and by item (CSR both ways).
+
+    Args:
+        items: item of each pair, 0 to `n_items` - 1.
+        keywords: keyword of each pair, 0 to `n_keywords` - 1. Repeated pairs count once.
+        n_items: size of the item universe.
+        n_keywords: size of the vocabulary.
+
+    Attributes:
+        by_keyword: items of all keywords, those of keyword w at `keyword_starts[w]:keyword_starts[w + 1]`, ascending.
+        by_item: keywords of all items, laid out likewise by `item_starts`.
+    """
+
+    def __init__(self, items: Any, keywords: Any, n_items: int, n_keywords: int) -> None:
+        item_ids = np.asarray(items, dtype=np.int64)
+        keyword_ids = np.asarray(keywords, dtype=np.int64)
+        _check_range("item", item_ids, n_items)
+        _check_range("keyword", keyword_ids, n_keywords)
+        pairs = np.unique(keyword_ids * max(n_items, 1) + item_ids)
+        keyword_ids, self.by_keyword = np.divmod(pairs, max(n_items, 1))
+        self.keyword_starts = _starts(keyword_ids, n_keywords)
+        self.by_item = keyword_ids[np.argsort(self.by_keyword, kind="stable")]
+        self.item_starts = _starts(self.by_keyword, n_items)
+
+    @property
+    def n_items(self) -> int:
+        return self.item_starts.size - 1
+
+    @property
+    def n_keywords(self) -> int:
+        return self.keyword_starts.size - 1
+
+    def owners(self, keyword: int) -> Ints:
+        """Items that own the keyword, ascending."""
+        return self.by_keyword[self.keyword_starts[keyword] : self.keyword_starts[keyword + 1]]
+
+    def keywords(self, item: int) -> Ints:
+        """Keywords that the item owns, ascending."""
+        return self.by_item[self.item_starts[item] : self.item_starts[item + 1]]
+
+    def covered(self, keywords: Iterable[int], forced: Iterable[int] = ()) -> Ints:
+        """Items that own any of the keywords, and the forced ones: the retrieved set, ascending."""
+        parts = [
+            np.asarray(list(forced), dtype=np.int64),
+            *(self.owners(keyword) for keyword in keywords),
+        ]
+        return np.unique(np.concatenate(parts))
+
+
+def _check_range(what: str, ids: Ints, size: int) -> None:
+    if ids.size and (ids.min() < 0 or ids.max() >= size):
+        raise ValueError(f"{what} ids must lie in 0..{size - 1}, got {ids.min()}..{ids.max()}")
+
+
+def _starts(ids: Ints, size: int) -> Ints:
+    starts = np.zeros(size + 1, dtype=np.int64)
+    np.cumsum(np.bincount(ids, minlength=size), out=starts[1:])
+    return starts
+
+
+@dataclass(frozen=True, slots=True)
+class Distilled:
+    """What `distil` found.
+
+    Attributes:
+        keywords: chosen keywords, in the order of choice, at most `limit`.
+        value: `expected_f1` of the retrieved set (owners of the keywords, and the forced items).
+        retrieved: size of the retrieved set.
+        hits: sum of p over the retrieved set.
+    """
+
+    keywords: tuple[int, ...]
+    value: float
+    retrieved: int
+    hits: float
+
+
+def expected_f1(hits: float, retrieved: int, expected_relevant: float) -> float:
+    """2 tp / (|retrieved| + |relevant|) with expectations for tp and |relevant|; 0 when both sets are empty.
+
+    With 0/1 relevance this is F1 itself. With probabilities it is the usual first-order estimate of E[F1].
+    """
+    denominator = retrieved + expected_relevant
+    return 2.0 * hits / denominator if denominator > 0 else 0.0
+
+
+def exact_cut(p: Any, expected_relevant: float | None = None) -> tuple[Ints, float]:
+    """The ranking's own best prefix: the retrieved set of highest `expected_f1` when any set may be retrieved.
+
+    k* = argmax_k 2 sum_{j<=k} p_(j) / (k + E), p sorted descending (ties: lower item first). No keyword set can have a
+    higher value, so this is the rival that keywords distil, and the upper bound of `distil` without forced items.
+
+    Args:
+        p: relevance per item, shape (n,), not negative.
+        expected_relevant: E, the expected number of relevant items; the sum of p by default.
+
+    Returns:
+        The items of the prefix, best first, and its value.
+    """
+    p = _relevance(p)
+    expected = float(p.sum()) if expected_relevant is None else expected_relevant
+    positive = np.flatnonzero(p > 0)
+    if not positive.size:
+        return positive, 0.0
+    order = positive[np.argsort(-p[positive], kind="stable")]
+    values = 2.0 * np.cumsum(p[order]) / (np.arange(1, order.size + 1) + expected)
+    best = int(values.argmax())
+    return order[: best + 1], float(values[best])
+
+
+def distil(
+    p: Any,
+    ownership: Ownership,
+    *,
+    limit: int = 30,
+    expected_relevant: float | None = None,
+    forced: Iterable[int] = (),
+    banned: Iterable[int] = (),
+) -> Distilled:
+    """At most `limit` keywords whose owners have a high expected F1.
+
+    Maximising the ratio 2 tp / (ret + E) is the same as finding the lambda at which max 2 tp - lambda (ret + E) = 0
+    (Dinkelbach 1967). For a fixed lambda an item is worth 2 p_i - lambda once, however many keywords cover it, which a
+    greedy choice maximises well; keywords that later ones made useless are removed; the best over `LAMBDA_GRID` wins.
+
+    Args:
+        p: relevance per item, shape (n,), not negative: probabilities, or the true relevance for an oracle.
+        ownership: who owns which keyword, over the same n items.
+        limit: the budget K.
+        expected_relevant: E, the expected number of relevant items; the sum of p by default.
+        forced: items that are retrieved whatever is chosen (matched by the query's own text).
+        banned: keywords that may not be chosen.
+
+    Returns:
+        Never more than `limit` keywords, and never a value below that of choosing none.
+    """
+    p = _relevance(p)
+    if p.size != ownership.n_items:
+        raise ValueError(f"p has {p.size} items, the ownership {ownership.n_items}")
+    expected = float(p.sum()) if expected_relevant is None else expected_relevant
+    forced_items = np.unique(np.asarray(list(forced), dtype=np.int64))
+    hits = float(p[forced_items].sum())
+    best = Distilled((), expected_f1(hits, forced_items.size, expected), forced_items.size, hits)
+    _, bound = exact_cut(p, expected)
+    if limit < 1 or bound <= 0:
+        return best
+    lowest = LAMBDA_GRID[-1] * bound
+    world = _World(p, ownership, forced_items, banned, least_p=lowest / 2)
+    for share in LAMBDA_GRID:
+        best = max(
+            best,
+            world.pruned(world.greedy(share * bound, limit), expected),
+            key=lambda found: found.value,
+        )
+    if best.value >= lowest:
+        return best
+    # The keywords reach less than the grid supposes: go on from below, where every improvement raises lambda.
+    world = _World(p, ownership, forced_items, banned, least_p=best.value / 2)
+    while (found := world.pruned(world.greedy(best.value, limit), expected)).value > best.value:
+        best = found
+    return best
+
+
+class _World:
+    """The part of the graph that one call can use, with ids of its own: arrays of some thousands, whatever the universe.
+
+    A keyword whose every owner has p <= `least_p` is worth nothing at any lambda of the grid, and is left out.
+    """
+
+    def __init__(
+        self, p: Floats, ownership: Ownership, forced: Ints, banned: Iterable[int], least_p: float
+    ) -> None:
+        usable = np.zeros(ownership.n_keywords, dtype=bool)
+        usable[_slices(ownership.by_item, ownership.item_starts, np.flatnonzero(p > least_p))] = (
+            True
+        )
+        usable[np.asarray(list(banned), dtype=np.int64)] = False
+        self.keywords = np.flatnonzero(usable)
+        sizes = np.diff(ownership.keyword_starts)[self.keywords]
+        owners = _slices(ownership.by_keyword, ownership.keyword_starts, self.keywords)
+        present = np.zeros(p.size, dtype=bool)
+        present[owners] = True
+        items = np.flatnonzero(present)
+        local = np.empty(p.size, dtype=np.int64)
+        local[items] = np.arange(items.size)
+        self.p = p[items]
+        self.pair_keyword = np.repeat(np.arange(self.keywords.size), sizes)
+        self.by_keyword = local[owners]
+        self.keyword_starts = _starts(self.pair_keyword, self.keywords.size)
+        self.by_item = self.pair_keyword[np.argsort(self.by_keyword, kind="stable")]
+        self.item_starts = _starts(self.by_keyword, items.size)
+        self.free = np.ones(items.size, dtype=bool)
+        self.free[local[forced[present[forced]]]] = False
+        self.base_retrieved, self.base_hits = forced.size, float(p[forced].sum())
+
+    def owners(self, keyword: int) -> Ints:
+        return self.by_keyword[self.keyword_starts[keyword] : self.keyword_starts[keyword + 1]]
+
+    def greedy(self, price: float, limit: int) -> list[int]:
+        """Keywords by largest gain, sum of 2 p_i - price over items not yet covered, while there is one to be had."""
+        worth = 2.0 * self.p - price
+        free = self.free.copy()
+        gain = np.bincount(
+            self.pair_keyword, (worth * free)[self.by_keyword], minlength=self.keywords.size
+        )
+        chosen: list[int] = []
+        while gain.size and len(chosen) < limit:
+            keyword = int(gain.argmax())
+            if gain[keyword] <= 1e-12:
+                break
+            chosen.append(keyword)
+            owners = self.owners(keyword)
+            new = owners[free[owners]]
+            free[new] = False
+            sizes = self.item_starts[new + 1] - self.item_starts[new]
+            touched = _slices(self.by_item, self.item_starts, new)
+            gain -= np.bincount(touched, np.repeat(worth[new], sizes), minlength=gain.size)
+            gain[keyword] = -np.inf
+        return chosen
+
+    def pruned(self, chosen: list[int], expected: float) -> Distilled:
+        """Drop, last chosen first, every keyword whose removal does not lower the value."""
+        times = np.zeros(self.p.size, dtype=np.int64)
+        for keyword in chosen:
+            times[self.owners(keyword)] += 1
+        covered = self.free & (times > 0)
+        hits = self.base_hits + float(self.p[covered].sum())
+        retrieved = self.base_retrieved + int(covered.sum())
+        kept = list(chosen)
+        for keyword in reversed(chosen):
+            owners = self.owners(keyword)
+            lost = owners[(times[owners] == 1) & self.free[owners]]
+            fewer_hits, fewer = hits - float(self.p[lost].sum()), retrieved - lost.size
+            if expected_f1(fewer_hits, fewer, expected) >= expected_f1(hits, retrieved, expected):
+                hits, retrieved = fewer_hits, fewer
+                times[owners] -= 1
+                kept.remove(keyword)
+        value = expected_f1(hits, retrieved, expected)
+        return Distilled(
+            tuple(int(self.keywords[keyword]) for keyword in kept), value, retrieved, hits
+        )
+
+
+def _slices(values: Ints, starts: Ints, rows: Ints) -> Ints:
+    """The concatenated CSR rows `values[starts[r]:starts[r + 1]]` for r in rows."""
+    first = starts[rows]
+    sizes = starts[rows + 1] - first
+    ends = np.cumsum(sizes)
+    total = int(ends[-1]) if ends.size else 0
+    places: Ints = np.arange(total) + np.repeat(first - ends + sizes, sizes)
+    return values[places]
+
+
+def _relevance(p: Any) -> Floats:
+    values = np.asarray(p, dtype=np.float64)
+    if values.ndim != 1:
+        raise ValueError(f"p must have one value per item, got shape {values.shape}")
+    if values.size and not (values.min() >= 0 and np.isfinite(values).all()):
+        raise ValueError("p must be finite and not negative")
+    return values

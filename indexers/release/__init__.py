@@ -1,0 +1,170 @@
+"""What goes live: gate, warm up, switch, remember, in this order, and one at a time a catalogue.
+
+Gate and warm-up take their time, so nobody is kept waiting for them; only the switch and its entry in the history are made under the
+catalogue's lease. If somebody else switched meanwhile, the gate looks again at what serves then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from cogr.errors import CogrError, SnapshotError, UserError
+from cogr.records import Side
+from indexers.backends.checks import side_of
+from indexers.build.lease import Lease, alone
+from indexers.release.gate import Verdict, check
+from indexers.release.history import Entry, Serving, begin, entry_of, previous, settle, under_way
+from indexers.release.push import publish, sides_of, warm_up
+from indexers.workspace import Workspace
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Released:
+    """What serves now, what served before on the sides that were switched, and what the gate found, where it was asked."""
+
+    serving: Mapping[Side, str | None]
+    before: Mapping[Side, str | None]
+    verdict: Verdict | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """For --json."""
+        found = {"serving": dict(self.serving), "before": dict(self.before)}
+        return found | ({"gate": self.verdict.as_dict()} if self.verdict else {})
+
+
+def release(
+    workspace: Workspace,
+    ids: Sequence[str],
+    *,
+    gate: bool,
+    say: Say = lambda _: None,
+    still: Callable[[], None] = lambda: None,
+) -> Released:
+    """Let pushed and verified snapshots serve, at most one a side, by one atomic switch, and remember it.
+
+    Args:
+        gate: compare with what serves first.
+        still: called just before the switch; raises when this process may not go on.
+
+    Raises:
+        SnapshotError: unknown, not pushed, two of one side, or of another normaliser than the other side.
+        CheckFailedError: the gate says no, or a snapshot is not verified; what serves stays.
+        LockedError: somebody else switches this catalogue and does not come to an end.
+        ServiceError: the cluster refuses; what serves stays.
+    """
+    backend = workspace.backend
+    while True:
+        seen = backend.serving()
+        verdict = _prepare(workspace, ids, seen, gate=gate)
+        with _turn(workspace, f"publish of {' and '.join(ids)}", say) as (lease, now, _):
+            if gate and now != seen:
+                say(f"What serves has changed meanwhile ({_spoken(now)}): the gate looks again.")
+                continue
+            still()
+            return _switch(workspace, lease, ids, now, verdict=verdict)
+
+
+def roll_back(workspace: Workspace, to: Sequence[str], say: Say = lambda _: None) -> Released:
+    """Let what served before serve again: one step further back in the history, or the snapshots that are named.
+
+    A rollback that died after its switch is finished by the next one, which goes no further.
+
+    Raises:
+        SnapshotError: nothing was published before, or it is not there any more.
+        UserError: somebody else switched meanwhile; nothing was rolled back.
+        LockedError, CheckFailedError, ServiceError: as of `release`.
+    """
+    store, backend = workspace.store, workspace.backend
+    seen = backend.serving()
+    died = None if to else under_way(store, backend.catalogue, seen)
+    ids = (
+        to or [] if died else list(to or previous(store, backend.catalogue, seen).changed.values())
+    )
+    _prepare(workspace, ids, seen, gate=False)
+    with _turn(workspace, "rollback", say) as (lease, now, finished):
+        if finished and finished["begun"] == "rollback" and not to:
+            say("The rollback before this one had switched and died; it is finished now.")
+            return Released(
+                now, {side: finished["before"].get(side) for side in _changed(finished)}
+            )
+        if not to and (now != seen or died):
+            raise UserError(
+                f"Somebody else has switched meanwhile: {_spoken(now)} serves now. Nothing was rolled back; run the same command "
+                "again to go back from there."
+            )
+        step = None if to else previous(store, backend.catalogue, now)
+        ids = list(step.changed.values()) if step else list(to)
+        number = (
+            step.to if step else entry_of(store, backend.catalogue, {**now, **sides_of(store, ids)})
+        )
+        return _switch(workspace, lease, ids, now, back_to=number)
+
+
+@contextmanager
+def _turn(
+    workspace: Workspace, doing: str, say: Say
+) -> Iterator[tuple[Lease, Serving, Entry | None]]:
+    """The catalogue's lease, what serves, and what a process that died had switched to and not noted."""
+    store, backend = workspace.store, workspace.backend
+    with alone(store, backend.catalogue, doing, say) as lease:
+        now = backend.serving()
+        yield lease, now, settle(store, backend.catalogue, now)
+
+
+def _prepare(
+    workspace: Workspace, ids: Sequence[str], seen: Serving, *, gate: bool
+) -> Verdict | None:
+    """Gate and warm-up."""
+    count = workspace.settings.publish.warm_up_queries
+    try:
+        verdict = check(workspace, ids, seen) if gate else None
+        warm_up(
+            workspace.backend,
+            workspace.store,
+            [id_ for id_ in ids if id_ not in seen.values()],
+            count,
+        )
+    except FileNotFoundError as error:
+        raise SnapshotError(
+            f"A file of {' and '.join(ids)} was removed meanwhile ({error.filename or error}), so nothing was switched; see "
+            "cogr-index list, and push it again."
+        ) from error
+    return verdict
+
+
+def _switch(
+    workspace: Workspace,
+    lease: Lease,
+    ids: Sequence[str],
+    now: Serving,
+    *,
+    verdict: Verdict | None = None,
+    back_to: int | None = None,
+) -> Released:
+    """The switch, between two notes in the history: a death in between is found by whoever comes next."""
+    store, backend = workspace.store, workspace.backend
+    after = {**now, **sides_of(store, ids)}
+    begin(store, backend.catalogue, now, after, back_to)
+    try:
+        lease.check()
+        before = publish(backend, store, ids).before
+    except CogrError:
+        with suppress(CogrError):
+            settle(store, backend.catalogue, backend.serving())
+        raise
+    settle(store, backend.catalogue, after)
+    return Released(after, before, verdict)
+
+
+def _changed(entry: Entry) -> list[Side]:
+    ids = entry["serving"]
+    return [side_of(id_) for side, id_ in ids.items() if entry["before"].get(side) != id_]
+
+
+def _spoken(serving: Serving) -> str:
+    return " and ".join(id_ for id_ in serving.values() if id_) or "nothing"

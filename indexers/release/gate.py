@@ -1,0 +1,279 @@
+"""The gate before publishing: how an item and a query snapshot do as a pair, compared with the pair that serves.
+
+It looks at snapshots, mirrors and labels alone; it switches nothing. Figures are kept in the store (`figures/`), so that a
+pair is measured once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+from pyroaring import BitMap
+
+from cogr.errors import CheckFailedError, SnapshotError
+from cogr.matching.mirror import Mirror
+from cogr.metrics import full_set
+from cogr.records import SIDES, Dataset, Side, Split
+from cogr.settings import PublishSettings
+from cogr.snapshots import Snapshot, check_pair, open_snapshot, read_manifest
+from cogr.store import Store
+from indexers.backends.mirrors import mirror_of
+from indexers.generators.protocol import batched
+from indexers.release.push import query_keywords
+from indexers.telemetry import metrics
+from indexers.telemetry.stages import stage
+from indexers.workspace import Workspace
+
+_FOLDER = "figures"
+_ROWS = 4096
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What the gate knows of a pair.
+
+    Attributes:
+        split: the queries that `f1` is measured on; None where the data set has no labels.
+        f1: macro F1 of whole retrieved sets (paper, eq. 1).
+        unreached: share of items that no keyword and no text of any query of the query snapshot reaches.
+        dataset_hash: the data that the labels are from.
+    """
+
+    item: str
+    query: str
+    split: Split | None
+    f1: float | None
+    unreached: float
+    dataset_hash: str
+
+    @property
+    def is_measured(self) -> bool:
+        """False where a figure is no number, which older versions kept."""
+        return math.isfinite(self.unreached) and (self.f1 is None or math.isfinite(self.f1))
+
+
+_FIGURES = TypeAdapter(Figures)
+
+
+def measure(
+    store: Store, dataset: Dataset, split: Split | None, item: Snapshot, query: Snapshot
+) -> Figures:
+    """The figures of a pair; measured once for one data set and split.
+
+    A query that the query snapshot lacks counts by its own text, as it is served.
+
+    Raises:
+        CheckFailedError: a figure is no number, which no comparison would refuse.
+    """
+    known = known_figures(store, item.id, query.id)
+    if (
+        known
+        and (known.split, known.dataset_hash) == (split, dataset.dataset_hash)
+        and known.is_measured
+    ):
+        return known
+    mirror = mirror_of(store, item)
+    f1 = _f1(mirror, dataset, split, query) if split else None
+    found = Figures(item.id, query.id, split, f1, _unreached(mirror, query), dataset.dataset_hash)
+    if not found.is_measured:
+        raise CheckFailedError(
+            f"The figures of {item.id} with {query.id} are no numbers (F1 on {split}: {f1}, items that no query reaches: "
+            f"{found.unreached}); check the queries' weights; what serves stays."
+        )
+    store.write_json(_path(item.id, query.id), asdict(found))
+    return found
+
+
+def known_figures(store: Store, item: str, query: str) -> Figures | None:
+    """The figures of a pair when it was last measured; None where they are not there, or damaged."""
+    try:
+        found = _FIGURES.validate_json(store.read(_path(item, query)))
+    except (OSError, ValidationError):
+        return None
+    return found if (found.item, found.query) == (item, query) else None
+
+
+def forget_figures(store: Store, snapshot: str) -> None:
+    """Remove the figures of every pair with this snapshot."""
+    for name in store.list(_FOLDER):
+        if snapshot in name.removesuffix(".json").split("--"):
+            store.remove(f"{_FOLDER}/{name}")
+
+
+def _path(item: str, query: str) -> str:
+    return f"{_FOLDER}/{item}--{query}.json"
+
+
+def _f1(mirror: Mirror, dataset: Dataset, split: Split, query: Snapshot) -> float:
+    asked = {one.id: one for one in dataset.require(split)}
+    sets = {row.id: row.keywords for row in query.rows() if row.id in asked}
+    words = {
+        id_: query_keywords(one.text, sets.get(id_, ()), query.manifest.normaliser)
+        for id_, one in asked.items()
+    }
+    retrieved = {id_: mirror.retrieved(some) for id_, some in words.items()}
+    relevant = {id_: _dense(mirror, dataset.relevant[id_]) for id_ in asked}
+    return float(
+        full_set(retrieved, relevant, {id_: one.weight for id_, one in asked.items()}).means["f1"]
+    )
+
+
+def _dense(mirror: Mirror, ids: frozenset[str]) -> BitMap:
+    """Dense ids; items that the snapshot lacks get numbers behind all others, so that they count as not found."""
+    places = [mirror.ids.find(id_) for id_ in ids]
+    missing = places.count(-1)
+    return BitMap(place for place in places if place >= 0) | BitMap(
+        range(len(mirror), len(mirror) + missing)
+    )
+
+
+def _unreached(mirror: Mirror, query: Snapshot) -> float:
+    reached = BitMap()
+    for rows in batched(query.rows(), _ROWS):
+        reached |= mirror.retrieved(
+            {word for row in rows for word in (row.self_keyword, *row.keywords) if word}
+        )
+    return 1 - len(reached) / max(1, len(mirror))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the gate found: why not, if anything; and the figures behind it, None where a pair is not complete."""
+
+    reasons: Sequence[str]
+    now: Figures | None
+    before: Figures | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """For --json."""
+        return {
+            "split": self.now.split if self.now else None,
+            "f1": self.now.f1 if self.now else None,
+            "f1_before": self.before.f1 if self.before else None,
+            "unreached": self.now.unreached if self.now else None,
+            "unreached_before": self.before.unreached if self.before else None,
+        }
+
+
+def judge(
+    workspace: Workspace, ids: Sequence[str], serving_now: Mapping[Side, str | None] | None = None
+) -> Verdict:
+    """Compare what would serve with what serves. A side that nothing serves yet is not compared.
+
+    Args:
+        serving_now: what serves, where it is not what the backend's aliases name.
+    """
+    store, settings = workspace.store, workspace.settings.publish
+    named = workspace.backend.serving() if serving_now is None else serving_now
+    serving = {side: id_ for side, id_ in named.items() if id_ in store.list("snapshots")}
+    after: dict[Side, str] = {**serving, **{read_manifest(store, id_).side: id_ for id_ in ids}}
+    if after == serving:
+        return Verdict((), None, None)
+    split = choose_split(workspace.dataset, settings)
+    now, before = (_pair(workspace, split, pair) for pair in (after, serving))
+    reasons = [
+        *_pair_reasons(settings, before, now),
+        *(
+            reason
+            for side in SIDES
+            if side in serving and after[side] != serving[side]
+            for reason in _side_reasons(settings, store, serving[side], after[side])
+        ),
+    ]
+    return Verdict(reasons, now, before)
+
+
+def check(
+    workspace: Workspace, ids: Sequence[str], serving_now: Mapping[Side, str | None] | None = None
+) -> Verdict:
+    """As `judge`. Raises CheckFailedError with every reason when the gate says no."""
+    side = read_manifest(workspace.store, ids[0]).side if len(ids) == 1 else "pair"
+    with stage("gate", side) as step:
+        verdict = judge(workspace, ids, serving_now)
+        step.add(**verdict.as_dict(), passed=not verdict.reasons)
+    _tell(verdict)
+    if verdict.reasons:
+        raise CheckFailedError(
+            f"The gate keeps {' and '.join(ids)} from serving: {'; '.join(verdict.reasons)}. What serves stays; publish an item and "
+            "a query snapshot that belong together in one call, or overrule it by cogr-index publish --no-gate."
+        )
+    return verdict
+
+
+def _tell(verdict: Verdict) -> None:
+    """The verdict as metrics."""
+    metrics.GATE.labels("refused" if verdict.reasons else "passed").inc()
+    for pair, figures in (("candidate", verdict.now), ("serving", verdict.before)):
+        if figures is not None:
+            metrics.GATE_UNREACHED.labels(pair).set(figures.unreached)
+            if figures.f1 is not None:
+                metrics.GATE_F1.labels(pair).set(figures.f1)
+
+
+def choose_split(dataset: Dataset, settings: PublishSettings) -> Split | None:
+    """The split that F1 is measured on: the one that is set, else dev, else test; None without labelled queries."""
+    if settings.split != "auto":
+        dataset.require(settings.split)
+        return settings.split
+    return next((split for split in ("dev", "test") if dataset.queries.get(split)), None)
+
+
+def _pair(workspace: Workspace, split: Split | None, pair: Mapping[Side, str]) -> Figures | None:
+    if len(pair) < len(SIDES):
+        return None
+    try:
+        item, query = (open_snapshot(workspace.store, pair[side]) for side in ("item", "query"))
+    except SnapshotError as error:
+        raise SnapshotError(
+            f"The gate can't compare: {str(error).rstrip('.')}, or overrule the gate by cogr-index publish --no-gate."
+        ) from error
+    check_pair(item.manifest, query.manifest)
+    return measure(workspace.store, workspace.dataset, split, item, query)
+
+
+def _pair_reasons(
+    settings: PublishSettings, before: Figures | None, now: Figures | None
+) -> Iterator[str]:
+    if before is None or now is None:
+        return
+    if (
+        before.f1 is not None
+        and now.f1 is not None
+        and not now.f1 >= before.f1 - settings.tolerance
+    ):
+        yield f"F1 on {now.split} would go from {before.f1:.4f} to {now.f1:.4f} (publish.tolerance is {settings.tolerance:g})"
+    if not now.unreached <= before.unreached + settings.unreached_growth:
+        yield _grown(
+            settings,
+            "unreached_growth",
+            "items that no query reaches",
+            before.unreached,
+            now.unreached,
+        )
+
+
+def _side_reasons(settings: PublishSettings, store: Store, before: str, now: str) -> Iterator[str]:
+    old, new = read_manifest(store, before), read_manifest(store, now)
+    if not old.entities:
+        return  # the side had nothing to lose, as that of queries before the first log
+    shares = (
+        ("empty_growth", "empty keyword sets", "empty"),
+        ("over_budget_growth", "sets over the budget", "cut_to_budget"),
+    )
+    for key, what, count in shares:
+        was, is_ = (getattr(one, count) / max(1, one.entities) for one in (old, new))
+        if not is_ <= was + getattr(settings, key):
+            yield _grown(settings, key, f"{what} ({new.side} side)", was, is_)
+    if not new.vocabulary >= settings.min_vocabulary * old.vocabulary:
+        yield (
+            f"the vocabulary of the {new.side} side would go from {old.vocabulary:,} to {new.vocabulary:,} keywords "
+            f"(publish.min_vocabulary is {settings.min_vocabulary:g})"
+        )
+
+
+def _grown(settings: PublishSettings, key: str, what: str, before: float, now: float) -> str:
+    return f"the share of {what} would go from {before:.1%} to {now:.1%} (publish.{key} is {getattr(settings, key):g})"

@@ -1,0 +1,217 @@
+"""What was published when, so that a rollback knows where to go. The backend says what serves; this remembers what did.
+
+A history is a stack. A publish adds an entry; a rollback goes to an earlier one and marks those above it as rolled back, so
+that the next rollback goes one further. What is about to be switched is noted first (`begin`): if the process dies, whoever comes next
+sees by what serves whether the switch was made, and finishes the entry (`settle`). All that write hold the catalogue's lease.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NotRequired, TypedDict, cast
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from cogr.errors import SnapshotError, StorageError
+from cogr.records import Side
+from cogr.store import Store
+
+KEPT = 200
+Kind = Literal["publish", "rollback"]
+Serving = Mapping[Side, str | None]
+
+log = logging.getLogger(__name__)
+
+
+class Entry(TypedDict):
+    """One switch.
+
+    Attributes:
+        serving: what served on each side after it.
+        rolled_back: when a rollback went to an entry before this one.
+        begun: only while the switch is under way: what it is.
+        before: the same: what served before it.
+        to: of a rollback under way, the number of the entry that it goes to.
+    """
+
+    time: str
+    serving: dict[str, str]
+    rolled_back: NotRequired[str]
+    begun: NotRequired[Kind]
+    before: NotRequired[dict[str, str]]
+    to: NotRequired[int]
+
+
+@dataclass(frozen=True)
+class Step:
+    """Where a rollback goes: the number of an entry, and what changes by it."""
+
+    to: int
+    changed: dict[Side, str]
+
+
+class _Line(BaseModel):
+    """An entry as it is read. What a later version added stays."""
+
+    model_config = ConfigDict(extra="allow")
+
+    time: str
+    serving: dict[str, str]
+
+
+_LINES = TypeAdapter(list[_Line])
+
+
+def _path(catalogue: str) -> str:
+    return f"history-{catalogue}.json"
+
+
+def _read(store: Store, catalogue: str) -> tuple[list[Entry], Entry | None]:
+    """The entries, and the switch that is under way or has died. Raises StorageError when the file is damaged."""
+    path = _path(catalogue)
+    try:
+        lines = _LINES.validate_json(store.read(path))
+    except FileNotFoundError:
+        return [], None
+    except ValidationError as error:
+        raise StorageError(
+            f"The history {path} in {store.url} is damaged; restore it from a backup, or remove it: what was published before "
+            "is then forgotten, and the next publish begins a new one."
+        ) from error
+    entries = [cast("Entry", line.model_dump()) for line in lines]
+    begun = entries.pop() if entries and "begun" in entries[-1] else None
+    return entries, begun
+
+
+def _known(store: Store, catalogue: str) -> tuple[list[Entry], Entry | None]:
+    """As `_read`, for a switch: a damaged file is put beside, since it must not keep anybody from publishing."""
+    try:
+        return _read(store, catalogue)
+    except StorageError:
+        path = _path(catalogue)
+        store.write(f"{path}.damaged", store.read(path))
+        store.remove(path)
+        log.warning(
+            "%s in %s was damaged: it is kept as %s.damaged, and a new one begun.",
+            path,
+            store.url,
+            path,
+        )
+        return [], None
+
+
+def read_history(store: Store, catalogue: str) -> list[Entry]:
+    """Every remembered switch, oldest first. Raises StorageError when the file is damaged."""
+    return _read(store, catalogue)[0]
+
+
+def kept_histories(store: Store) -> list[str]:
+    """What histories are remembered of: backends, and fields of other indexes."""
+    names = (
+        name for name in store.list("") if name.startswith("history-") and name.endswith(".json")
+    )
+    return [name.removeprefix("history-").removesuffix(".json") for name in names]
+
+
+def named_last(store: Store, catalogue: str) -> set[str]:
+    """The snapshots that serve by a catalogue as far as its history knows, and those that are being switched to."""
+    _, begun = _read(store, catalogue)
+    entries = (*standing(store, catalogue)[-1:], *filter(None, [begun]))
+    return {id_ for entry in entries for id_ in entry["serving"].values()}
+
+
+def standing(store: Store, catalogue: str) -> list[Entry]:
+    """The switches that were not rolled back, oldest first."""
+    return [entry for entry in read_history(store, catalogue) if "rolled_back" not in entry]
+
+
+def begin(
+    store: Store, catalogue: str, before: Serving, after: Serving, to: int | None = None
+) -> None:
+    """Note what is about to be switched.
+
+    Args:
+        to: the entry that a rollback goes to; None for a publish.
+    """
+    entries, _ = _known(store, catalogue)
+    entry: Entry = {
+        "time": _now(),
+        "serving": _named(after),
+        "before": _named(before),
+        "begun": "publish",
+    }
+    if to is not None:
+        entry |= {"begun": "rollback", "to": to}
+    store.write_json(_path(catalogue), [*entries, entry])
+
+
+def settle(store: Store, catalogue: str, serving: Serving) -> Entry | None:
+    """Finish what was begun: an entry if it has come to serve, nothing if not. What was begun and came to serve, or None."""
+    entries, begun = _known(store, catalogue)
+    if begun is None:
+        return None
+    done = begun["serving"] == _named(serving)
+    if done:
+        entries = _after(entries, begun)
+    store.write_json(_path(catalogue), entries[-KEPT:])
+    return begun if done else None
+
+
+def _after(entries: list[Entry], begun: Entry) -> list[Entry]:
+    to = begun.get("to")
+    if to is not None:
+        late: list[Entry] = [{"rolled_back": begun["time"], **entry} for entry in entries[to + 1 :]]
+        return [*entries[: to + 1], *late]
+    top = _standing(entries)[-1:]
+    if top and entries[top[0]]["serving"] == begun["serving"]:
+        return entries  # Published again.
+    return [*entries, {"time": begun["time"], "serving": begun["serving"]}]
+
+
+def under_way(store: Store, catalogue: str, serving: Serving) -> Entry | None:
+    """A switch that was begun and made, by a process that died before it could say so (or has not come to it yet)."""
+    _, begun = _read(store, catalogue)
+    return begun if begun is not None and begun["serving"] == _named(serving) else None
+
+
+def previous(store: Store, catalogue: str, serving: Serving) -> Step:
+    """The newest pair that served before what serves now, and was not rolled back. Raises SnapshotError when there is none."""
+    entries, now = read_history(store, catalogue), _named(serving)
+    numbers = _standing(entries)
+    here = next(
+        (number for number in reversed(numbers) if entries[number]["serving"] == now), len(entries)
+    )
+    for number in reversed([number for number in numbers if number < here]):
+        changed = {
+            side: id_ for side, id_ in entries[number]["serving"].items() if now.get(side) != id_
+        }
+        if changed:
+            return Step(number, changed)  # type: ignore[arg-type]
+    raise SnapshotError(
+        "Nothing was published before what serves now; name a snapshot with --to (cogr-index list shows them)."
+    )
+
+
+def entry_of(store: Store, catalogue: str, serving: Serving) -> int | None:
+    """The number of the newest entry that served exactly this and was not rolled back."""
+    entries, named = read_history(store, catalogue), _named(serving)
+    return next(
+        (number for number in reversed(_standing(entries)) if entries[number]["serving"] == named),
+        None,
+    )
+
+
+def _standing(entries: Sequence[Entry]) -> list[int]:
+    """Numbers of the entries that were not rolled back, oldest first."""
+    return [number for number, entry in enumerate(entries) if "rolled_back" not in entry]
+
+
+def _named(serving: Serving) -> dict[str, str]:
+    return {side: id_ for side, id_ in serving.items() if id_}
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -1,0 +1,74 @@
+"""`cogr-ops`: the command line of what runs beside indexing and training. Each group of commands has its own module."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import Console
+
+from cogr.errors import CheckFailedError
+from indexers.cli import console
+from indexers.cli.options import add_version
+from ops.cli.opensearch import app as opensearch_app
+from ops.cli.redis import app as redis_app
+from ops.cli.serve import backlog, serve
+from ops.cli.shadow import shadow
+from ops.cli.wait import wait
+from ops.cli.worker import worker
+
+if TYPE_CHECKING:
+    from ops.cli.doctor import Finding
+
+app = typer.Typer(
+    name="cogr-ops",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Local servers and the state of the installation.",
+)
+add_version(app, "cogr-ops")
+app.add_typer(opensearch_app, name="opensearch")
+app.add_typer(redis_app, name="redis")
+app.command()(worker)
+app.command()(serve)
+app.command()(backlog)
+app.command()(shadow)
+app.command()(wait)
+
+
+@app.command()
+def doctor(
+    config: Path = typer.Option(
+        None, "-c", "--config", help="Configuration file.  [default: ./cogr.toml if there is one]"
+    ),
+    as_json: bool = typer.Option(False, "--json", help="One JSON object on standard output."),
+) -> None:
+    """What of the stack is there, what is missing, how to get it. Exit status 1 when the package itself is broken."""
+    from ops.cli.doctor import core_is_broken, examine
+
+    findings = examine(config)
+    broken = core_is_broken(findings)
+    console.emit(
+        as_json,
+        {"ok": not broken, "findings": [finding.as_dict() for finding in findings]},
+        lambda out: _print_findings(out, findings),
+    )
+    if broken:
+        raise CheckFailedError("The package itself is broken here; see the first lines.")
+
+
+def _print_findings(out: Console, findings: list[Finding]) -> None:
+    for finding in findings:
+        out.print(f"{finding.state:8} {finding.name:14} {finding.detail}", soft_wrap=True)
+        if finding.fix:
+            out.print(f"{'':8} {'':14} -> {finding.fix}", soft_wrap=True)
+
+
+def main() -> None:
+    """Entry point of `cogr-ops`."""
+    console.run(app)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""`cogr-ops serve` and `backlog`: options of the query expander. The service itself is in `ops.expander`."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import importlib.util
+import signal
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cogr.errors import MissingExtraError
+from indexers.cli import console
+from indexers.cli.options import (
+    Call,
+    ConfigOption,
+    SetOption,
+    VerboseOption,
+    common_options,
+    set_verbosity,
+)
+
+if TYPE_CHECKING:
+    from indexers.workspace import Workspace
+
+PAUSE = 10.0
+"""Seconds between two looks at the backlog."""
+
+
+def serve(
+    host: Annotated[str | None, typer.Option("--host", help="Instead of serving.host.")] = None,
+    port: Annotated[
+        int | None, typer.Option("--port", min=0, max=65535, help="Instead of serving.port.")
+    ] = None,
+    playground: Annotated[
+        bool,
+        typer.Option(
+            "--playground",
+            help="Also serve a page at /playground that shows what keywords do to a search.",
+        ),
+    ] = False,
+    config: ConfigOption = None,
+    set_: SetOption = None,
+    verbose: VerboseOption = False,
+) -> None:
+    """Answer queries with keywords and a ready OpenSearch clause over HTTP, within a deadline, whatever is away.
+
+    Starts without any configuration, too: then every query is its own only keyword. SIGTERM or Ctrl-C ends it.
+    """
+    set_verbosity(verbose)
+    check_installed()
+    overrides = [*(set_ or []), *([f"serving.host={host}"] if host else [])]
+    workspace = open_workspace(
+        config, [*overrides, *([f"serving.port={port}"] if port is not None else [])]
+    )
+    run(workspace, playground=playground)
+
+
+@common_options()
+def backlog(
+    call: Call,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="Most queries to answer.")
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on, and look again every 10 seconds.")
+    ] = False,
+) -> None:
+    """Write keywords for the queries that the expander could not answer in time, with the configuration's generator.
+
+    They go into the cache that the expander reads, for the pair of snapshots that serves.
+    """
+    check_installed()
+    from indexers.cli.reports import facts
+    from ops.expander.backlog import work_off
+
+    done = work_off(call.workspace, limit, console.note)
+    while follow:
+        time.sleep(PAUSE)
+        done = work_off(call.workspace, limit, console.note)
+    payload = {"answered": done.answered, "without_keywords": done.without}
+    call.emit(payload, lambda out: facts(out, "Backlog", payload))
+
+
+def check_installed() -> None:
+    """Raises MissingExtraError."""
+    from ops.cli.doctor import EXTRAS
+
+    if any(importlib.util.find_spec(name) is None for name in EXTRAS["serve"]):
+        raise MissingExtraError("The query expander", "serve")
+
+
+def open_workspace(config: ConfigOption, overrides: list[str]) -> Workspace:
+    """The configuration; without one, that of nothing. Raises SettingsError."""
+    from cogr.settings import load_settings
+    from indexers.workspace import Workspace
+
+    nothing = {"dataset": {"loader": "jsonl"}, "serving": {"live": "none"}}
+    return Workspace(load_settings(config, overrides, otherwise=nothing))
+
+
+def run(workspace: Workspace, *, playground: bool = False) -> None:
+    """Serve until told to end.
+
+    Args:
+        workspace: what to serve.
+        playground: also serve `ops.playground`.
+
+    Raises:
+        ServiceError: the address can't be listened on.
+        KeyboardInterrupt: told by Ctrl-C.
+    """
+    import uvloop
+
+    from ops.expander.http_server import free_address
+
+    address = free_address(workspace.settings.serving)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(workspace, address, playground))
+
+
+async def _serve(workspace: Workspace, address: tuple[str, int], playground: bool) -> None:
+    from ops.expander.app import create_app
+    from ops.expander.http_server import serve
+    from ops.expander.parts import make_parts
+
+    parts = make_parts(workspace)
+    app = create_app(parts, playground=playground)
+    if playground:
+        from ops.playground.app import add_playground
+
+        add_playground(app, workspace, parts)
+    # What lives as long as the process need not be looked through at each collection of garbage.
+    gc.collect()
+    gc.freeze()
+    told: set[signal.Signals] = set()
+
+    def begun(end: Callable[[], None]) -> None:
+        def stop(by: signal.Signals) -> None:
+            told.add(by)
+            end()
+
+        for one in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(one, stop, one)
+        host, port = address
+        url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        console.note(f"Expanding queries at {url}/expand")
+        if playground:
+            console.note(f"The playground is at {url}/playground/")
+
+    await serve(app, address, workspace.settings.serving, begun)
+    if signal.SIGINT in told:
+        raise KeyboardInterrupt

@@ -1,0 +1,194 @@
+"""`cogr-ops shadow`: options and output only."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from cogr.errors import StorageError
+from cogr.log_formats import CLICKS, LogFormat
+from indexers.cli.options import (
+    Call,
+    ColumnOption,
+    CountColumnOption,
+    FormatOption,
+    ParameterOption,
+    common_options,
+)
+
+if TYPE_CHECKING:
+    from indexers.workspace import Workspace
+    from ops.shadow.replay import Expander, Reader
+
+
+@common_options(backend=False)
+def shadow(
+    call: Call,
+    logs: Annotated[list[Path], typer.Argument(metavar="LOG...", help="Query logs; .gz is fine.")],
+    present: Annotated[
+        Path,
+        typer.Option(
+            "--present", help="JSON body of today's search, with {{query}} where the text goes."
+        ),
+    ],
+    index: Annotated[str, typer.Option("--index", help="Index or alias that it searches.")],
+    format_: FormatOption = LogFormat.auto,
+    column: ColumnOption = None,
+    count_column: CountColumnOption = None,
+    candidate: Annotated[
+        Path | None,
+        typer.Option(
+            "--candidate",
+            help="JSON body of the other search, with {{clause}}; the clause alone by default.",
+        ),
+    ] = None,
+    candidate_index: Annotated[
+        str | None,
+        typer.Option("--candidate-index", help="Instead of the index that the expander names."),
+    ] = None,
+    expander: Annotated[
+        str | None,
+        typer.Option(
+            "--expander", help="Address of the expander; by serving.host and port by default."
+        ),
+    ] = None,
+    size: Annotated[
+        int, typer.Option("--size", min=1, max=1000, help="Hits that are compared.")
+    ] = 10,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, help="Most queries; of more, searches are drawn.")
+    ] = 1000,
+    seed: Annotated[int, typer.Option("--seed", help="Of the draw.")] = 0,
+    rate: Annotated[float, typer.Option("--rate", min=0.01, help="Most queries a second.")] = 20.0,
+    parameter: ParameterOption = "q",
+    click: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--click",
+            help=f"UBI action that is a click; repeatable.  [default: {', '.join(CLICKS)}]",
+        ),
+    ] = None,
+    id_field: Annotated[
+        str,
+        typer.Option(
+            "--id-field", help="Field with the item's id in --index; _id for the documents' own."
+        ),
+    ] = "_id",
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            "--report", help="Write the figures and every query's results to this file, as JSON."
+        ),
+    ] = None,
+) -> None:
+    """Ask a query log of today's search and of one with keywords, and compare. Only reads; no shopper sees any of it."""
+    from cogr.datasets.logs import LogOptions, read_log, sample
+    from indexers.cli.reports import progress_bar
+    from ops.shadow.bodies import CLAUSE_ALONE, Body
+    from ops.shadow.figures import rows, summary
+    from ops.shadow.replay import Candidate, Present, check, replay
+
+    bodies = Body.read(present), CLAUSE_ALONE if candidate is None else Body.read(candidate)
+    for body, keywords in zip(bodies, (False, True), strict=True):
+        body.need(keywords=keywords)
+    log = read_log(logs, LogOptions(format_, column, count_column, parameter, click or CLICKS))
+    queries = sample(log.queries, limit, seed)
+    reader = _reader(call.workspace, size)
+    old = Present(replace(reader, id_field=id_field), index, bodies[0])
+    # An index that a snapshot was pushed to has the items' ids as the documents' own.
+    new_reader = replace(reader, id_field=id_field) if candidate_index == index else reader
+    new = Candidate(new_reader, _expander(call.workspace, expander), bodies[1], candidate_index)
+    check(old, new)
+    with progress_bar("Asking both", len(queries)) as advance:
+        done = replay(queries, old, new, rate, advance)
+    read = {"lines": log.lines, "without": log.without, "queries": len(log.queries)}
+    payload = {
+        "log": read,
+        "size": size,
+        "index": index,
+        "body": bodies[0].source,
+        "other_body": bodies[1].source,
+        **summary(done),
+    }
+    if report is not None:
+        _write(report, {**payload, "rows": rows(done)})
+    call.emit({**payload, "report": report}, lambda out: show(out, payload))
+
+
+def _reader(workspace: Workspace, size: int) -> Reader:
+    from indexers.backends.opensearch.client import Cluster
+    from ops.shadow.replay import Reader
+
+    return Reader(Cluster(workspace.settings.opensearch), size)
+
+
+def _expander(workspace: Workspace, url: str | None) -> Expander:
+    from ops.shadow.replay import Expander
+
+    serving = workspace.settings.serving
+    token = serving.token.get_secret_value() if serving.token else None
+    return Expander(url or f"http://{serving.host}:{serving.port}", token)
+
+
+def _write(path: Path, report: Mapping[str, Any]) -> None:
+    try:
+        path.write_text(json.dumps(report, ensure_ascii=False, indent=1), "utf-8")
+    except OSError as error:
+        raise StorageError(
+            f"The report can't be written to {path} ({error.strerror}); name another file."
+        ) from error
+
+
+def show(out: Console, found: Mapping[str, Any]) -> None:
+    """The figures for people, today's search beside the other one."""
+    table = Table("", "today", "with keywords", "", title=_title(found), title_justify="left")
+    zero, clicked, took = found["zero_results"], found["clicked"], found["milliseconds"]
+    if clicked:
+        change = f"{_spell(clicked['difference'], sign='+')}, {clicked['queries']:,} queries"
+        table.add_row(
+            "recall of clicked items",
+            _spell(clicked["present"]),
+            _spell(clicked["candidate"]),
+            change,
+        )
+    counts = f"{zero['gained_searches']:,} gained, {zero['lost_searches']:,} lost"
+    table.add_row(
+        "searches without results", _spell(zero["present"]), _spell(zero["candidate"]), counts
+    )
+    expanding = took["expanding"]
+    for name in ("p50", "p95"):
+        shown = f"expanding {expanding[name]:.1f} ms"
+        table.add_row(
+            f"latency {name}",
+            f"{took['present'][name]:.1f} ms",
+            f"{took['candidate'][name]:.1f} ms",
+            shown,
+        )
+    out.print(table)
+    alike = {"same results": "same", "overlap": "overlap", "rank-biased overlap": "rbo"}
+    out.print(", ".join(f"{title} {_spell(found[name])}" for title, name in alike.items()))
+    out.print(
+        "keywords from: "
+        + ", ".join(f"{name} {count:,}" for name, count in found["sources"].items())
+    )
+    for title, texts in (("new results for", zero["gained"]), ("results lost for", zero["lost"])):
+        if texts:
+            out.print(Text(f"{title}: {', '.join(texts)}"))
+
+
+def _title(found: Mapping[str, Any]) -> str:
+    failed = sum(found["failed"].values())
+    aside = f", {failed:,} queries failed and are left out" if failed else ""
+    return f"{found['searches']:,} searches, {found['queries']:,} queries, the best {found['size']} hits{aside}"
+
+
+def _spell(figure: Mapping[str, float], sign: str = "") -> str:
+    return f"{figure['mean']:{sign}.3f} ± {figure['error']:.3f}"

@@ -1,0 +1,136 @@
+"""Which pair of snapshots serves, followed while it changes. Every answer is made from one `Pair`, so that no rounds mix.
+
+The pair is read by one request (or one file), as `cogr-index publish` switches it. While it can't be read, whatever the
+reason, the last one stays: its indexes are still there and still belong together. Each look that fails is counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from cogr.keywords import NORMALISER, READABLE
+from ops.expander.guard import AwayError, RubbishError
+from ops.expander.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side of what serves: the snapshot's id, its concrete index ("" in the memory backend), and what its manifest says."""
+
+    snapshot: str
+    index: str
+    round: int
+    normaliser: str
+    k_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """What serves. Either side may be absent."""
+
+    item: Side | None = None
+    query: Side | None = None
+
+    @property
+    def matches(self) -> bool:
+        """Whether the query side's keywords may be searched for in the item side: same round, same normaliser, one that this program knows."""
+        if self.item is None or self.query is None:
+            return False
+        same = self.item.round == self.query.round and self.item.normaliser == self.query.normaliser
+        return same and self.item.normaliser in READABLE
+
+    @property
+    def normaliser(self) -> str:
+        """Of the item side, whose keywords a query is to meet; this program's own when there is none."""
+        return self.item.normaliser if self.item else NORMALISER
+
+    @property
+    def round(self) -> int:
+        """Of the item side; -1 when there is none."""
+        return self.item.round if self.item else -1
+
+    @property
+    def name(self) -> str:
+        """Tells this pair from every other one."""
+        return ":".join(side.snapshot if side else "none" for side in (self.item, self.query))
+
+
+class Follower:
+    """Looks every so often which pair serves.
+
+    Args:
+        read: the pair, behind a guard (raises AwayError).
+        changed: told of every new pair, before it is used.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], Awaitable[Pair]],
+        changed: Callable[[Pair], Awaitable[None]],
+        every: float,
+        metrics: Metrics,
+    ) -> None:
+        self._read, self._changed = read, changed
+        self._every, self._metrics = every, metrics
+        self._seen: float | None = None
+        self.pair = Pair()
+        self.looked = asyncio.Event()
+        self.problem = ""
+        """Kind of error of the last look; "" when it went well."""
+
+    @property
+    def seen_ago(self) -> float | None:
+        """Seconds since the serving pair was last read and is used; None when it never was."""
+        return None if self._seen is None else time.monotonic() - self._seen
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        while True:
+            await self.look()
+            await asyncio.sleep(self._every)
+
+    async def look(self) -> None:
+        """Look once. A pair that can't be read stays as it was: the next look may find it."""
+        try:
+            await self._follow(await self._read())
+        except Exception as error:  # noqa: BLE001
+            self._failed(error)
+        else:
+            if self.problem:
+                log.warning("The serving pair can be read again: %s.", self.pair.name)
+            self.problem = ""
+            self._seen = time.monotonic()
+            self._metrics.followed.set(time.time())
+        self.looked.set()
+
+    async def _follow(self, pair: Pair) -> None:
+        if pair != self.pair:
+            log.info("The pair %s serves now.", pair.name)
+            await self._changed(pair)
+            self.pair = pair
+            self._metrics.round.set(pair.round)
+
+    def _failed(self, error: Exception) -> None:
+        """Count the look; log it where the one before it went otherwise."""
+        kind = type(
+            error.__cause__ if isinstance(error, AwayError) and error.__cause__ else error
+        ).__name__
+        self._metrics.unread.labels(kind).inc()
+        expected = isinstance(error, AwayError | RubbishError)
+        if not expected:
+            self._metrics.bugs.inc()
+        left_alone = isinstance(error, AwayError) and error.__cause__ is None
+        if kind != self.problem and not (left_alone and self.problem):
+            log.warning(
+                "The serving pair can't be read (%s); %s stays.",
+                error,
+                self.pair.name,
+                exc_info=None if expected else error,
+            )
+            self.problem = kind

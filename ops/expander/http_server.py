@@ -1,0 +1,140 @@
+"""The HTTP server under the expander: Granian, configured. Knows no routes.
+
+It speaks HTTP/1.1 alone and takes a request that offers another protocol as if it had not (RFC 9110, section 7.8): Java's HttpClient
+offers HTTP/2 with each request, curl by --http2. A head that takes too long and a connection that says nothing are closed, and no
+more connections are accepted than there are descriptors for: the kernel keeps the others until one is over. The body's time is the
+door's business. It ends in bounded time: Granian waits for connections without end, and now and then for one that it forgot
+to tell that it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+import socket
+from collections.abc import Callable
+
+from fastapi import FastAPI
+from granian.constants import HTTPModes, Interfaces
+from granian.http import HTTP1Settings
+from granian.log import LogLevels
+from granian.server.embed import Server
+
+from cogr.errors import ServiceError
+from cogr.settings.serving import ServingSettings
+
+log = logging.getLogger(__name__)
+
+HEAD_BYTES = 16_384
+"""Largest head; over it 431."""
+CONNECTIONS = 10_000
+"""Most connections at once, where there are descriptors for so many."""
+GRACE = 10.0
+"""Seconds that connections under way have once it is told to end; beyond them they are cut."""
+_DESCRIPTORS = 65_536
+_WAITING = 2048
+"""Connections that the kernel keeps for later."""
+# Its lines go where the program's own go. It warns at each start that it runs inside a program, which is meant.
+_LOG = {"loggers": {"_granian": {"propagate": True}}}
+
+
+def free_address(settings: ServingSettings) -> tuple[str, int]:
+    """The IP address and port to listen on; a port of 0 becomes a free one. Raises ServiceError."""
+    host, port = settings.host, settings.port
+    try:
+        # The server shares its port with whoever asks for that, so another one there would go unnoticed.
+        with socket.create_server((host, port), family=_family(host)) as probe:
+            address: tuple[str, int] = probe.getsockname()[:2]
+    except OSError as error:
+        raise ServiceError(
+            f"Nothing can listen on {host}:{port} ({error.strerror}); choose another serving.host or serving.port."
+        ) from error
+    return address
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+async def serve(
+    app: FastAPI,
+    address: tuple[str, int],
+    settings: ServingSettings,
+    begun: Callable[[Callable[[], None]], None],
+) -> None:
+    """Answer requests until told to end, then those that are under way.
+
+    Args:
+        address: as `free_address` gave it.
+        begun: told how to end it, by a call in this thread, once it listens.
+
+    Raises:
+        ServiceError: it ended by itself; the log says why.
+    """
+    async with app.router.lifespan_context(app):
+        await _serve(_server(app, address, settings), address, begun)
+
+
+def _server(app: FastAPI, address: tuple[str, int], settings: ServingSettings) -> Server:
+    return Server(
+        app,
+        address=address[0],
+        port=address[1],
+        # The application's life is the caller's: it closes even where the server does not end by itself.
+        interface=Interfaces.ASGINL,
+        http=HTTPModes.http1,
+        websockets=False,
+        backlog=_WAITING,
+        backpressure=most_connections(settings),
+        http1_settings=HTTP1Settings(
+            header_read_timeout=round(1000 * settings.read_timeout),
+            max_buffer_size=HEAD_BYTES,
+            pipeline_flush=True,
+        ),
+        log_level=LogLevels.error,
+        log_dictconfig=_LOG,
+    )
+
+
+async def _serve(
+    server: Server, address: tuple[str, int], begun: Callable[[Callable[[], None]], None]
+) -> None:
+    ended = asyncio.Event()
+    serving = asyncio.create_task(server.serve())
+    while not serving.done() and not await _listens(address):
+        await asyncio.sleep(0.01)
+    begun(ended.set)
+    ending = asyncio.create_task(ended.wait())
+    await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
+    if not ended.is_set():
+        ending.cancel()
+        await serving
+        raise ServiceError("The HTTP server ended by itself; the lines above say why.")
+    server.stop()  # type: ignore[no-untyped-call]
+    await asyncio.wait({serving}, timeout=GRACE)
+    if not serving.done():
+        log.warning(
+            "Connections were still open %g s after the end was asked for; they are cut.", GRACE
+        )
+        serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
+
+
+async def _listens(address: tuple[str, int]) -> bool:
+    """Whether connections are taken there. Granian itself does not say when it is ready."""
+    try:
+        _, writer = await asyncio.open_connection(*address)
+    except OSError:
+        return False
+    writer.close()
+    return True
+
+
+def most_connections(settings: ServingSettings) -> int:
+    """So many that descriptors are left for files and for everything behind the expander."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    behind = settings.max_requests + settings.max_flights + settings.model_concurrency + 64
+    return min(CONNECTIONS, max(most - behind, most // 2))

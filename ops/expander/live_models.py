@@ -1,0 +1,268 @@
+"""What answers queries that nobody has asked before: a generator in this process, or an OpenAI-compatible endpoint.
+
+A model answers only for the pair that it belongs to. In process: its fingerprint is the one in the manifest of what serves.
+At an endpoint: the name says so, where serving.model has {round} in it; else the operator does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Protocol
+
+from cogr.errors import CogrError, SettingsError
+from cogr.keywords import cut_to_budget, parse
+from cogr.prompts import Prompter
+from cogr.records import Query
+from cogr.settings.serving import ServingSettings
+from cogr.snapshots import Manifest, read_manifest
+from indexers.generators.protocol import Answer, Completion, Failure, Generator, Request
+from indexers.workspace import Workspace, generator_options
+from ops.expander.follower import Pair
+from ops.expander.guard import AwayError, Guard, RubbishError
+from ops.expander.metrics import Metrics
+
+if TYPE_CHECKING:
+    from indexers.generators.openai_api import OpenAIGenerator
+
+log = logging.getLogger(__name__)
+
+Keywords = tuple[str, ...]
+IN_PROCESS = ("statistical", "extractive", "scripted")
+"""Kinds that answer a query in milliseconds, in this process."""
+
+
+class Model(Protocol):
+    """Writes keywords for one normalised text. Raises AwayError; None means that it has nothing to say."""
+
+    async def ask(self, text: str) -> Keywords | None: ...
+
+    async def close(self) -> None: ...
+
+
+class LocalModel:
+    """A generator in this process, in one thread of its own: numpy and LightGBM work outside of the event loop's way."""
+
+    def __init__(self, generator: Generator, prompter: Prompter, k_max: int, most: int) -> None:
+        self._generator, self._prompter, self._k_max, self._most = generator, prompter, k_max, most
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
+        self._under_way: set[Future[Keywords | None]] = set()
+
+    async def ask(self, text: str) -> Keywords | None:
+        if len(self._under_way) >= self._most:
+            raise AwayError("the model is busy")
+        future = self._thread.submit(self.answer, text)
+        self._under_way.add(future)
+        # A question that nobody waits for any more still takes its turn in the thread, and counts until then.
+        future.add_done_callback(self._under_way.discard)
+        return await asyncio.wrap_future(future)
+
+    def answer(self, text: str) -> Keywords | None:
+        """The same, here and now."""
+        request = ask_for(text, self._prompter)
+        for answer in self._generator.generate([request]):
+            return read_answer(
+                answer, text, self._k_max, may_be_empty=self._generator.reads == "entity"
+            )
+        return None
+
+    async def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._generator.close()
+
+
+class EndpointModel:
+    """A language model behind an OpenAI-compatible endpoint, such as vLLM. One try a query."""
+
+    def __init__(
+        self, generator: OpenAIGenerator, prompter: Prompter, k_max: int, most: int
+    ) -> None:
+        self._generator, self._prompter, self._k_max = generator, prompter, k_max
+        self._client = generator.client()
+        self._turns = asyncio.Semaphore(most)
+
+    async def ask(self, text: str) -> Keywords | None:
+        from openai import OpenAIError
+
+        try:
+            async with self._turns:
+                answer = await self._generator.ask(self._client, ask_for(text, self._prompter))
+        except OpenAIError as error:
+            raise RubbishError("the endpoint's answer is none") from error
+        return read_answer(answer, text, self._k_max, may_be_empty=False)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+def ask_for(text: str, prompter: Prompter) -> Request:
+    """The request for one query's keywords."""
+    query = Query("search", text)
+    return Request(query.id, query, prompter(query))
+
+
+def read_answer(answer: Answer, text: str, k_max: int, *, may_be_empty: bool) -> Keywords | None:
+    """Keywords of a generator's answer, without the text itself. Raises RubbishError for a failure that may pass."""
+    if isinstance(answer, Failure):
+        if answer.lasting:
+            return None
+        raise RubbishError("the model failed")
+    assert isinstance(answer, Completion)
+    keywords = cut_to_budget((word for word in parse(answer.text) if word != text), k_max)
+    return keywords if keywords or may_be_empty else None
+
+
+class Models:
+    """The model that belongs to the pair that serves; changes with the pair, while requests go on.
+
+    Args:
+        open_workspace: a new workspace, whose data set is read anew; None where there is no configuration.
+    """
+
+    def __init__(
+        self,
+        open_workspace: Callable[[], Workspace] | None,
+        settings: ServingSettings,
+        metrics: Metrics,
+        k_max: int,
+    ) -> None:
+        self._open, self._settings, self._metrics, self._k_max = (
+            open_workspace,
+            settings,
+            metrics,
+            k_max,
+        )
+        self._guard = Guard("model", settings, metrics)
+        self._model: Model | None = None
+        self._of: Pair | None = None
+        self._made_from = ""
+        self._loading: asyncio.Task[None] | None = None
+        self.state = "none"
+
+    async def ask(self, pair: Pair, text: str) -> Keywords | None:
+        """Keywords for a normalised text; None where no model belongs to the pair, or it has nothing to say. Raises AwayError."""
+        model = self._model
+        if model is None or self._of != pair:
+            return None
+        self._metrics.asked.inc()
+        return await self._guard.call(lambda: model.ask(text), self._settings.model_timeout)
+
+    async def follow(self, pair: Pair) -> None:
+        """Get the model of this pair ready; loading goes on in the background."""
+        if self._loading is not None:
+            self._loading.cancel()
+        self._of, self.state = None, "loading"
+        self._loading = asyncio.create_task(self._load(pair))
+        self._loading.add_done_callback(self._loaded)
+
+    async def loaded(self) -> None:
+        """Wait until the model is ready, or is known to be none."""
+        if self._loading is not None:
+            await asyncio.wait({self._loading})
+
+    async def close(self) -> None:
+        """Let go of the model."""
+        if self._loading is not None:
+            self._loading.cancel()
+        if self._model is not None:
+            await self._model.close()
+
+    def _loaded(self, task: asyncio.Task[None]) -> None:
+        """A model that can't be loaded is none; the sentence says why."""
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        self.state = "failed"
+        if isinstance(error, CogrError):
+            log.warning("No model answers unknown queries: %s", error)
+        else:
+            self._metrics.bugs.inc()
+            log.error("The model could not be loaded.", exc_info=error)
+
+    async def _load(self, pair: Pair) -> None:
+        kind, made_from, make = await asyncio.to_thread(self._plan, pair)
+        if made_from != self._made_from:
+            before, self._model, self._made_from = self._model, None, ""
+            if before is not None:
+                await before.close()
+            if make is not None:
+                self._model, self._made_from = await _made(make), made_from
+        self._of, self.state = pair, kind
+
+    def _plan(self, pair: Pair) -> tuple[str, str, Callable[[], Model] | None]:
+        """The kind of model for a pair, what tells it from others, and how to make it."""
+        nothing = ("none", "", None)
+        if self._open is None or self._settings.live == "none":
+            return nothing
+        workspace = self._open()
+        manifest = _manifest(workspace, pair)
+        kind = (
+            str(manifest.generator.get("kind"))
+            if self._settings.live == "auto" and manifest
+            else self._settings.live
+        )
+        if kind == "openai":
+            name = self._model_name(workspace, pair)
+            return kind, f"openai {name}", lambda: self._endpoint(workspace, name)
+        if kind not in IN_PROCESS or (manifest is None and pair != Pair()):
+            return nothing
+        made_from = json.dumps(
+            [kind, dict(manifest.generator) if manifest else None], sort_keys=True
+        )
+        return kind, made_from, lambda: self._local(workspace, kind, manifest)
+
+    def _model_name(self, workspace: Workspace, pair: Pair) -> str:
+        name = self._settings.model or workspace.settings.generator.of("query").model
+        if name is None:
+            raise SettingsError(
+                "serving.live is openai, but neither serving.model nor generator.model names a model."
+            )
+        return name.replace("{round}", str(pair.round))
+
+    def _local(self, workspace: Workspace, kind: str, manifest: Manifest | None) -> Model:
+        generator = workspace.generator("query", kind)
+        if manifest is not None and not _same(generator.fingerprint, manifest.generator):
+            raise SettingsError(
+                f"The generator {kind} of this configuration is not the one that wrote {manifest.id}: other data, other "
+                "options or another version; use the configuration that the snapshot was built with, or rebuild both sides."
+            )
+        model = LocalModel(
+            generator,
+            workspace.prompter("query", kind),
+            self._k_max,
+            self._settings.model_concurrency,
+        )
+        # The first answer fits or opens what the others answer from.
+        model.answer("a query")
+        return model
+
+    def _endpoint(self, workspace: Workspace, name: str) -> Model:
+        from indexers.generators.openai_api import OpenAIGenerator, OpenAIOptions
+
+        chosen = workspace.generator_settings("query", "openai").model_copy(update={"model": name})
+        options = {key: value for key, value in generator_options(chosen).items() if key != "kind"}
+        once = OpenAIOptions.model_validate(
+            {**options, "retries": 0, "timeout": self._settings.model_timeout}
+        )
+        prompter = workspace.prompter("query", "openai")
+        return EndpointModel(
+            OpenAIGenerator(once), prompter, self._k_max, self._settings.model_concurrency
+        )
+
+
+async def _made(make: Callable[[], Model]) -> Model:
+    return await asyncio.to_thread(make)
+
+
+def _manifest(workspace: Workspace, pair: Pair) -> Manifest | None:
+    """Of the query side, else of the item side; None when this store has no such snapshot."""
+    side = pair.query or pair.item
+    if side is None or side.snapshot not in workspace.store.list("snapshots"):
+        return None
+    return read_manifest(workspace.store, side.snapshot)
+
+
+def _same(one: Any, other: Any) -> bool:
+    return json.dumps(dict(one), sort_keys=True) == json.dumps(dict(other), sort_keys=True)

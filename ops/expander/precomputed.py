@@ -1,0 +1,197 @@
+"""The precomputed keywords: the query index of an OpenSearch cluster, the memory backend of a store, or nothing.
+
+Each says which pair serves and looks a query up in the query side of a given pair, by the concrete index, never by the alias.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from cogr.records import SIDES
+from cogr.records import Side as SideName
+from cogr.settings import OpenSearchSettings
+from cogr.settings.serving import ServingSettings
+from cogr.snapshots import read_manifest
+from cogr.store import Store
+from indexers.backends.opensearch.mapping import alias_name
+from indexers.backends.opensearch.search import lookup_body
+from ops.expander.follower import Pair, Side
+from ops.expander.guard import Guard, RubbishError
+from ops.expander.metrics import Metrics
+
+if TYPE_CHECKING:
+    from indexers.backends.protocol import Backend
+
+
+class QueryIndex(Protocol):
+    """Where precomputed keywords are."""
+
+    async def pair(self) -> Pair:
+        """What serves. Raises AwayError, and RubbishError where an alias names an index that is not ours."""
+        ...
+
+    async def lookup(self, pair: Pair, text: str) -> tuple[str, ...] | None:
+        """Keywords of a normalised text by the pair's query side; None when it has none. Raises AwayError."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class ClusterIndex:
+    """An OpenSearch cluster.
+
+    Raises:
+        SettingsError: see `indexers.backends.opensearch.client.Cluster`.
+    """
+
+    def __init__(
+        self, cluster: OpenSearchSettings, settings: ServingSettings, metrics: Metrics
+    ) -> None:
+        from opensearchpy.exceptions import OpenSearchException
+
+        from indexers.backends.opensearch.client import connect_async
+
+        self._client = connect_async(cluster)
+        self._aliases: dict[SideName, str] = {
+            side: alias_name(cluster.prefix, side) for side in SIDES
+        }
+        self._seconds = settings.index_timeout
+        self._guard = Guard("opensearch", settings, metrics, (OpenSearchException,))
+
+    async def pair(self) -> Pair:
+        """Both aliases by one request, so that a switch falls wholly before or after it."""
+        path = f"/{','.join(self._aliases.values())}"
+        params = {"ignore_unavailable": "true"}
+
+        async def ask() -> dict[str, Mapping[str, Any]]:
+            found = _mapping(await self._request("GET", path, params, None))
+            return {name: _mapping(index) for name, index in found.items()}
+
+        # Indexes are read outside of the guard: for an odd one nobody leaves a cluster alone that answers as a cluster does.
+        return self._read_pair(await self._guard.call(ask, self._seconds))
+
+    def _read_pair(self, answer: Mapping[str, Mapping[str, Any]]) -> Pair:
+        sides: dict[SideName, Side] = {}
+        for name, found in answer.items():
+            aliases = _mapping(found.get("aliases", {}))
+            for side, alias in self._aliases.items():
+                if alias in aliases:
+                    if side in sides:
+                        raise RubbishError(f"the alias {alias} names several indexes")
+                    sides[side] = _read_side(name, found)
+        return Pair(sides.get("item"), sides.get("query"))
+
+    async def lookup(self, pair: Pair, text: str) -> tuple[str, ...] | None:
+        if pair.query is None:
+            return None
+        path = f"/{pair.query.index}/_search"
+        params = {"filter_path": "timed_out,_shards.failed,hits.hits._source.generated"}
+
+        async def ask() -> tuple[str, ...] | None:
+            return _read_keywords(await self._request("POST", path, params, lookup_body(text)))
+
+        return await self._guard.call(ask, self._seconds)
+
+    async def _request(self, method: str, path: str, params: Mapping[str, str], body: Any) -> Any:
+        more = {**params, "request_timeout": self._seconds}
+        return await self._client.transport.perform_request(method, path, params=more, body=body)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+def _read_side(name: str, found: Mapping[str, Any]) -> Side:
+    """What an index says of itself. Raises RubbishError when it is not one that `cogr-index` made."""
+    meta = _mapping(_mapping(found.get("mappings")).get("_meta"))
+    told = meta.get("snapshot"), meta.get("round"), meta.get("normaliser"), meta.get("k_max")
+    match told:
+        case (str(snapshot), int(round_), str(normaliser), int(k_max)) if snapshot:
+            return Side(snapshot, name, round_, normaliser, k_max)
+    raise RubbishError(
+        f"the _meta of the index {name} is none of cogr-index's: publish a pair again"
+    )
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise RubbishError("not an object")
+    return value
+
+
+def _read_keywords(answer: Any) -> tuple[str, ...] | None:
+    """Keywords in the answer of a lookup. Raises RubbishError when it is none, or only a part of one."""
+    found = _mapping(answer)
+    if found.get("timed_out") is not False or _mapping(found.get("_shards")).get("failed") != 0:
+        raise RubbishError("not a whole answer")
+    hits = _mapping(found.get("hits", {})).get("hits", [])
+    if not hits:
+        return None
+    return strings(_mapping(_mapping(hits[0]).get("_source")).get("generated"))
+
+
+def strings(value: Any) -> tuple[str, ...]:
+    """A list of texts. Raises RubbishError when it is something else."""
+    if (
+        not isinstance(value, Sequence)
+        or isinstance(value, str)
+        or not all(isinstance(one, str) for one in value)
+    ):
+        raise RubbishError("not a list of texts")
+    # Lone surrogates can't be sent on: a UnicodeEncodeError is a ValueError.
+    "".join(value).encode()
+    return tuple(value)
+
+
+_OPENING = 60.0
+"""Seconds that opening a new pair of a store may take; no query waits for it, the one before serves on."""
+
+
+class StoreIndex:
+    """The memory backend of a store: for shops that fit into one process.
+
+    Args:
+        backend: the memory backend over `store`.
+    """
+
+    def __init__(
+        self, backend: Backend, store: Store, settings: ServingSettings, metrics: Metrics
+    ) -> None:
+        self._backend, self._store = backend, store
+        self._seconds = settings.index_timeout
+        self._guard = Guard("store", settings, metrics)
+        self._sides: dict[str, Side] = {}
+
+    async def pair(self) -> Pair:
+        return await self._guard.call(lambda: asyncio.to_thread(self._read_pair), _OPENING)
+
+    def _read_pair(self) -> Pair:
+        serving = self._backend.serving()
+        self._sides = {
+            id_: self._sides.get(id_) or self._open(id_) for id_ in serving.values() if id_
+        }
+        item, query = (self._sides.get(serving.get(side) or "") for side in ("item", "query"))
+        return Pair(item, query)
+
+    def _open(self, snapshot: str) -> Side:
+        """A snapshot's side, and what lookups read of it, ready."""
+        manifest = read_manifest(self._store, snapshot)
+        if manifest.side == "query":
+            # The first lookup of a process opens the snapshot and loads what pyarrow needs, which takes longer than a query may.
+            self._backend.lookup("a query", snapshot=snapshot)
+        return Side(snapshot, "", manifest.round, manifest.normaliser, manifest.k_max)
+
+    async def lookup(self, pair: Pair, text: str) -> tuple[str, ...] | None:
+        if pair.query is None:
+            return None
+        snapshot = pair.query.snapshot
+
+        def ask() -> tuple[str, ...] | None:
+            found = self._backend.lookup(text, snapshot=snapshot)
+            return None if found is None else tuple(found)
+
+        return await self._guard.call(lambda: asyncio.to_thread(ask), self._seconds)
+
+    async def close(self) -> None:
+        self._backend.close()

@@ -1,0 +1,409 @@
+"""Loading: every format gives the same data set, splits and labels follow the rules of docs/datasets.md."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import sys
+import tracemalloc
+from collections.abc import Iterator, Sequence
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import ir_datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cogr.datasets import load_dataset
+from cogr.datasets.building import seeded_part
+from cogr.datasets.reading import lines
+from cogr.errors import DataError, MissingExtraError, ServiceError, SettingsError
+from cogr.records import SPLITS, Dataset
+
+ITEMS = [
+    {"id": f"i{n}", "title": f"Title {n}", "text": f"Text of item {n}, größer als {n - 1}."}
+    for n in range(20)
+]
+QUERIES = [{"id": f"q{n}", "text": f"query {n}", "split": SPLITS[n % 3]} for n in range(12)]
+LABELS = [
+    {"query": f"q{n}", "item": f"i{(n + m) % 20}", "grade": m} for n in range(12) for m in range(4)
+]
+
+
+def write_jsonl(folder: Path, **records: Sequence[dict[str, Any]]) -> Path:
+    folder.mkdir(exist_ok=True)
+    parts: dict[str, Sequence[dict[str, Any]]] = {
+        "items": ITEMS,
+        "queries": QUERIES,
+        "labels": LABELS,
+        **records,
+    }
+    for name, part in parts.items():
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in part))
+    return folder
+
+
+def write_beir(folder: Path) -> Path:
+    (folder / "qrels").mkdir(parents=True)
+    renamed = [{"_id": item["id"], "title": item["title"], "text": item["text"]} for item in ITEMS]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(record) + "\n" for record in renamed))
+    queries = [{"_id": query["id"], "text": query["text"], "metadata": {}} for query in QUERIES]
+    (folder / "queries.jsonl").write_text("".join(json.dumps(record) + "\n" for record in queries))
+    split = {query["id"]: query["split"] for query in QUERIES}
+    for name in SPLITS:
+        rows = [
+            f"{x['query']}\t{x['item']}\t{x['grade']}\n"
+            for x in LABELS
+            if split[str(x["query"])] == name
+        ]
+        (folder / "qrels" / f"{name}.tsv").write_text(
+            "query-id\tcorpus-id\tscore\n" + "".join(rows)
+        )
+    return folder
+
+
+def write_parquet(folder: Path) -> Path:
+    folder.mkdir()
+    (folder / "items.parquet").mkdir()
+    pq.write_table(pa.Table.from_pylist(ITEMS[:7]), folder / "items.parquet" / "part-0.parquet")
+    pq.write_table(pa.Table.from_pylist(ITEMS[7:]), folder / "items.parquet" / "part-1.parquet")
+    pq.write_table(pa.Table.from_pylist(QUERIES), folder / "queries.parquet")
+    pq.write_table(pa.Table.from_pylist(LABELS), folder / "labels.parquet")
+    return folder
+
+
+def sizes(dataset: Dataset) -> dict[str, int]:
+    return {split: len(queries) for split, queries in dataset.queries.items()}
+
+
+def test_every_format_gives_the_same_data_set(tmp_path: Path) -> None:
+    jsonl = load_dataset("jsonl", write_jsonl(tmp_path / "jsonl"))
+    beir = load_dataset("beir", write_beir(tmp_path / "beir"))
+    parquet = load_dataset("parquet", write_parquet(tmp_path / "parquet"))
+    assert sizes(jsonl) == {"train": 4, "dev": 4, "test": 4}
+    assert jsonl.relevant["q0"] == {"i1", "i2", "i3"}
+    assert jsonl.judged["q0"] == {"i0": 0.0, "i1": 1.0, "i2": 2.0, "i3": 3.0}
+    for other in (beir, parquet):
+        assert (other.items, other.queries, other.relevant, other.judged) == (
+            jsonl.items,
+            jsonl.queries,
+            jsonl.relevant,
+            jsonl.judged,
+        )
+        assert other.dataset_hash == jsonl.dataset_hash
+
+
+def test_items_carry_the_fields_that_are_asked_for_in_every_format(tmp_path: Path) -> None:
+    extra = {
+        "price": 9.5,
+        "brand": "Größe",
+        "sizes": [1, 2],
+        "in_stock": True,
+        "none": None,
+        "more": {"a": 1},
+    }
+    items = [*({**item, **extra} for item in ITEMS[:2]), *ITEMS[2:]]
+    folder = write_jsonl(tmp_path, items=items)
+    for name, part in {"items": items, "queries": QUERIES, "labels": LABELS}.items():
+        pq.write_table(pa.Table.from_pylist(part), folder / f"{name}.parquet")
+    names = ("price", "in_stock", "sizes", "brand", "none")
+    expected = {"price": 9.5, "in_stock": True, "sizes": [1, 2], "brand": "Größe"}
+    for loader in ("jsonl", "parquet"):
+        dataset = load_dataset(loader, folder, fields=names)
+        assert [item.fields for item in dataset.items[:3]] == [expected, expected, {}]
+        assert (
+            dataset.dataset_hash
+            == load_dataset("jsonl", write_jsonl(tmp_path / loader)).dataset_hash
+        )
+        assert not any(item.fields for item in load_dataset(loader, folder).items)
+        with pytest.raises(
+            SettingsError, match=r"publish.fields names 'colour', which no item of the data set"
+        ):
+            load_dataset(loader, folder, fields=("price", "colour"))
+        with pytest.raises(
+            DataError, match=r"(line|row) 1: 'more' is an object; write a text, a number, true or"
+        ):
+            load_dataset(loader, folder, fields=("more",))
+
+
+def test_parquet_fields_become_plain_values(tmp_path: Path) -> None:
+    day, nan = date(2026, 1, 31), float("nan")
+    rows = [
+        {
+            "id": "a",
+            "title": "A",
+            "day": day,
+            "price": Decimal("1.50"),
+            "stock": nan,
+            "ids": ["x", None],
+        }
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "items.parquet")
+    (item,) = load_dataset("parquet", tmp_path, fields=("day", "price", "stock", "ids")).items
+    assert item.fields == {"day": "2026-01-31", "price": 1.5, "ids": ["x"]}
+
+
+def test_hash_depends_on_content_alone(tmp_path: Path) -> None:
+    plain = write_jsonl(tmp_path / "plain")
+    packed = write_jsonl(
+        tmp_path / "packed", items=ITEMS[::-1], queries=QUERIES[::-1], labels=LABELS[::-1]
+    )
+    for path in list(packed.glob("*.jsonl")):
+        path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    expected = load_dataset("jsonl", plain).dataset_hash
+    assert load_dataset("jsonl", packed).dataset_hash == expected
+    changes: dict[str, dict[str, Any]] = {
+        "title": {"items": [ITEMS[0] | {"title": "Other"}, *ITEMS[1:]]},
+        "border": {
+            "items": [ITEMS[0] | {"title": "Title 0T", "text": ITEMS[0]["text"][1:]}, *ITEMS[1:]]
+        },
+        "weight": {"queries": [QUERIES[0] | {"weight": 2}, *QUERIES[1:]]},
+        "split": {"queries": [QUERIES[0] | {"split": "test"}, *QUERIES[1:]]},
+        "grade": {"labels": [*LABELS[:-1], LABELS[-1] | {"grade": 2}]},
+        "item": {"items": [*ITEMS, {"id": "new", "title": "New"}]},
+    }
+    hashes = {
+        name: load_dataset("jsonl", write_jsonl(tmp_path / name, **change)).dataset_hash
+        for name, change in changes.items()
+    }
+    hashes["threshold"] = load_dataset("jsonl", plain, threshold=2).dataset_hash
+    assert len({expected, *hashes.values()}) == len(hashes) + 1
+
+
+def test_threshold_and_queries_without_a_relevant_item(tmp_path: Path) -> None:
+    labels = [*LABELS[:4], *({**label, "grade": 1} for label in LABELS[4:])]
+    dataset = load_dataset("jsonl", write_jsonl(tmp_path, labels=labels), threshold=2)
+    assert dataset.relevant == {"q0": {"i2", "i3"}}
+    assert [query.id for query in dataset.all_queries()] == ["q0"]
+    assert set(dataset.judged) == {"q0"}
+    assert dataset.notes == {"queries without a relevant item": 11}
+    assert {query.id for query in dataset.unlabelled} == {query["id"] for query in QUERIES} - {"q0"}
+    assert [query.id for query in dataset.entities("query")] == [
+        "q0",
+        *(query.id for query in dataset.unlabelled),
+    ]
+    assert len(dataset.items) == 20
+
+
+def test_queries_without_splits_are_split_by_a_seeded_shuffle(tmp_path: Path) -> None:
+    queries = [{"id": query["id"], "text": query["text"]} for query in QUERIES]
+    folder = write_jsonl(tmp_path, queries=queries)
+    dataset = load_dataset("jsonl", folder)
+    assert sizes(dataset) == {"train": 11, "dev": 0, "test": 1}
+    assert load_dataset("jsonl", folder).queries == dataset.queries
+    half = load_dataset("jsonl", folder, test_share=0.5, dev_share=0.5, seed=3)
+    assert sizes(half) == {"train": 3, "dev": 3, "test": 6}
+    assert (
+        load_dataset("jsonl", folder, test_share=0.5, seed=4).queries["test"]
+        != half.queries["test"]
+    )
+    assert sizes(load_dataset("jsonl", folder, test_share=0)) == {"train": 12, "dev": 0, "test": 0}
+
+
+def test_dev_share_takes_from_train_alone(tmp_path: Path) -> None:
+    folder = write_beir(tmp_path / "data")
+    before, after = load_dataset("beir", folder), load_dataset("beir", folder, dev_share=0.25)
+    assert sizes(after) == {"train": 3, "dev": 5, "test": 4}
+    assert after.queries["test"] == before.queries["test"]
+    assert set(before.queries["dev"]) < set(after.queries["dev"])
+    (folder / "qrels" / "dev.tsv").unlink()
+    assert sizes(load_dataset("beir", folder, dev_share=0.25)) == {"train": 3, "dev": 1, "test": 4}
+
+
+@given(st.sets(st.text(), max_size=60), st.floats(0, 1), st.integers())
+def test_seeded_part_is_a_share_that_the_order_does_not_change(
+    ids: set[str], share: float, seed: int
+) -> None:
+    part = seeded_part(ids, share, seed)
+    shuffled = sorted(ids)
+    random.shuffle(shuffled)
+    assert part == seeded_part(shuffled, share, seed)
+    assert part <= ids
+    assert len(ids) * share - 1 < len(part) <= len(ids) * share + 1e-6
+
+
+def test_seeded_part_means_decimal_shares() -> None:
+    assert len(seeded_part(map(str, range(100)), 0.29, 0)) == 29
+
+
+def test_catalogue_without_queries(tmp_path: Path) -> None:
+    folder = write_jsonl(tmp_path)
+    for name in ("queries", "labels"):
+        (folder / f"{name}.jsonl").unlink()
+    dataset = load_dataset("jsonl", folder)
+    assert len(dataset.items) == 20
+    assert dataset.all_queries() == []
+    with pytest.raises(DataError, match="The test split of the data set jsonl has no queries"):
+        dataset.require("test")
+
+
+@pytest.mark.parametrize("labels", ["absent", "empty"])
+def test_queries_without_labels_are_legal_in_every_format(tmp_path: Path, labels: str) -> None:
+    jsonl, beir, parquet = (
+        write(tmp_path / name)
+        for name, write in (("j", write_jsonl), ("b", write_beir), ("p", write_parquet))
+    )
+    if labels == "absent":
+        for path in (
+            jsonl / "labels.jsonl",
+            parquet / "labels.parquet",
+            *(beir / "qrels").iterdir(),
+        ):
+            path.unlink()
+    else:
+        (jsonl / "labels.jsonl").write_text("\n")
+        pq.write_table(pa.table({"query": [], "item": []}), parquet / "labels.parquet")
+        for path in (beir / "qrels").iterdir():
+            path.write_text("query-id\tcorpus-id\tscore\n")
+    catalogue = write_jsonl(tmp_path / "catalogue", queries=[], labels=[])
+    expected = load_dataset("jsonl", catalogue).dataset_hash
+    for loader, folder in (("jsonl", jsonl), ("beir", beir), ("parquet", parquet)):
+        dataset = load_dataset(loader, folder)
+        assert [query.id for query in dataset.entities("query")] == [
+            query["id"] for query in QUERIES
+        ]
+        assert (dataset.all_queries(), dataset.dataset_hash) == ([], expected)
+        assert dataset.notes == {"queries without a relevant item": 12}
+        with pytest.raises(
+            DataError,
+            match=r"The test split .* has no queries with a relevant item .*; bring labelled",
+        ):
+            dataset.require("test")
+
+
+def test_weights_and_integer_ids(tmp_path: Path) -> None:
+    items = [{"id": 7, "title": "Seven"}]
+    queries = [{"id": 1, "text": "seven", "weight": 2.5, "split": "train"}]
+    dataset = load_dataset(
+        "jsonl",
+        write_jsonl(tmp_path, items=items, queries=queries, labels=[{"query": 1, "item": 7}]),
+    )
+    assert dataset.queries["train"][0].weight == 2.5
+    assert dataset.relevant == {"1": {"7"}}
+    assert dataset.judged == {"1": {"7": 1.0}}
+
+
+def test_files_are_streamed(tmp_path: Path) -> None:
+    path = tmp_path / "big.jsonl.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        for _ in range(200):
+            file.write(b"x" * 100_000 + b"\n")
+    tracemalloc.start()
+    total = sum(len(line) for _, line in lines(path))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert total == 20_000_000
+    assert peak < 2_000_000
+
+
+@pytest.fixture
+def registered(tmp_path: Path) -> Iterator[Path]:
+    """Local data sets, registered with ir_datasets as its own are."""
+    (tmp_path / "docs.tsv").write_text("d1\tred chair\nd2\tblue lamp\n")
+    for name, query in (
+        ("train", "q1\tchair\n"),
+        ("test", "q2\tlamp\n"),
+        ("all", "q1\tchair\nq2\tlamp\n"),
+    ):
+        (tmp_path / f"{name}.queries").write_text(query)
+    (tmp_path / "train.qrels").write_text("q1 0 d1 1\nq1 0 d2 0\n")
+    (tmp_path / "test.qrels").write_text("q2 0 d2 2\n")
+    names = []
+
+    def register(name: str, **files: str) -> None:
+        paths = {kind: str(tmp_path / file) for kind, file in files.items()}
+        ir_datasets.registry.register(name, ir_datasets.create_dataset(**paths))
+        names.append(name)
+
+    register("cogr-shop", docs_tsv="docs.tsv")
+    register(
+        "cogr-shop/train",
+        docs_tsv="docs.tsv",
+        queries_tsv="train.queries",
+        qrels_trec="train.qrels",
+    )
+    register(
+        "cogr-shop/test", docs_tsv="docs.tsv", queries_tsv="test.queries", qrels_trec="test.qrels"
+    )
+    register(
+        "cogr-whole", docs_tsv="docs.tsv", queries_tsv="train.queries", qrels_trec="train.qrels"
+    )
+    register(
+        "cogr-shared/train",
+        docs_tsv="docs.tsv",
+        queries_tsv="all.queries",
+        qrels_trec="train.qrels",
+    )
+    register(
+        "cogr-shared/test", docs_tsv="docs.tsv", queries_tsv="all.queries", qrels_trec="test.qrels"
+    )
+    register("cogr-docs", docs_tsv="docs.tsv")
+    register(
+        "cogr-gone", docs_tsv="gone.tsv", queries_tsv="train.queries", qrels_trec="train.qrels"
+    )
+    yield tmp_path
+    for name in names:
+        del ir_datasets.registry._registered[name]
+
+
+def test_ir_datasets(registered: Path) -> None:
+    dataset = load_dataset("ir_datasets:cogr-shop")
+    assert [(item.id, item.title, item.text) for item in dataset.items] == [
+        ("d1", "", "red chair"),
+        ("d2", "", "blue lamp"),
+    ]
+    assert sizes(dataset) == {"train": 1, "dev": 0, "test": 1}
+    assert dataset.judged == {"q1": {"d1": 1.0, "d2": 0.0}, "q2": {"d2": 2.0}}
+    assert dataset.name == "ir_datasets:cogr-shop"
+    # Parts that share one file of queries are told apart by their judgements.
+    assert load_dataset("ir_datasets:cogr-shared").dataset_hash == dataset.dataset_hash
+    assert sizes(load_dataset("ir_datasets:cogr-shop/test")) == {"train": 0, "dev": 0, "test": 1}
+    assert sizes(load_dataset("ir_datasets:cogr-whole")) == {"train": 1, "dev": 0, "test": 0}
+
+
+def test_ir_datasets_title_and_body(registered: Path) -> None:
+    from ir_datasets import formats
+    from ir_datasets.util import LocalDownload
+
+    (registered / "titled.tsv").write_text("d1\tA title\tA body\n")
+    documents = formats.TsvDocs(LocalDownload(str(registered / "titled.tsv")), doc_cls=TitledDoc)
+    queries = formats.TsvQueries(LocalDownload(str(registered / "train.queries")))
+    qrels = formats.TrecQrels(LocalDownload(str(registered / "train.qrels")), {})
+    ir_datasets.registry.register(
+        "cogr-titled", ir_datasets.datasets.base.Dataset(documents, queries, qrels)
+    )
+    try:
+        dataset = load_dataset("ir_datasets:cogr-titled", max_unknown_share=0.5)
+    finally:
+        del ir_datasets.registry._registered["cogr-titled"]
+    assert (dataset.items[0].title, dataset.items[0].text) == ("A title", "A body")
+
+
+class TitledDoc(NamedTuple):
+    """As the document types of ir_datasets that have a title."""
+
+    doc_id: str
+    title: str
+    body: str
+
+
+def test_ir_datasets_errors(registered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(
+        SettingsError, match=r"knows no data set 'cogr-shop/none'; see https://ir-datasets.com"
+    ):
+        load_dataset("ir_datasets:cogr-shop/none")
+    assert [item.id for item in load_dataset("ir_datasets:cogr-docs").items] == ["d1", "d2"]
+    with pytest.raises(ServiceError, match=r"ir_datasets:cogr-gone docs can't be fetched"):
+        load_dataset("ir_datasets:cogr-gone")
+    with pytest.raises(SettingsError, match=r"keeps its own files; remove dataset.path"):
+        load_dataset("ir_datasets:cogr-shop", registered)
+    monkeypatch.setitem(sys.modules, "ir_datasets", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'cogr\[datasets\]'"):
+        load_dataset("ir_datasets:cogr-shop")

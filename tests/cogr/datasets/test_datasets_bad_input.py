@@ -1,0 +1,495 @@
+"""Bad input: one sentence with file and line and what to do, or accepted and counted. Nothing lost silently."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cogr.datasets import load_dataset
+from cogr.errors import DataError, SettingsError
+from cogr.records import Dataset
+
+ITEMS = '{"id": "a", "title": "Red chair", "text": "Seat."}\n{"id": "b", "title": "Blue lamp", "text": "Light."}\n'
+QUERIES = '{"id": "q1", "text": "chair", "split": "train"}\n{"id": "q2", "text": "lamp", "split": "test"}\n'
+LABELS = '{"query": "q1", "item": "a", "grade": 1}\n{"query": "q2", "item": "b", "grade": 1}\n'
+
+
+def load(
+    folder: Path,
+    *,
+    items: str = ITEMS,
+    queries: str = QUERIES,
+    labels: str = LABELS,
+    **settings: float,
+) -> Dataset:
+    """Write a jsonl data set and load it."""
+    for name, text in (("items", items), ("queries", queries), ("labels", labels)):
+        (folder / f"{name}.jsonl").write_bytes(text.encode())
+    return load_dataset("jsonl", folder, **settings)  # type: ignore[arg-type]
+
+
+BAD_LINES = {
+    "no json": (
+        "items",
+        "{id: 3}",
+        "items.jsonl, line 3: this is no JSON .*write one JSON object a line",
+    ),
+    "two objects": (
+        "items",
+        '{"id": "c"} {"id": "d"}',
+        "items.jsonl, line 3: this is no JSON .Extra data",
+    ),
+    "cut off": ("items", '{"id": "c", "title": "x', "items.jsonl, line 3: this is no JSON"),
+    "nested": ("items", "[" * 100_000, "items.jsonl, line 3: .*nested too deeply"),
+    "huge number": ("items", '{"id": ' + "9" * 5000 + "}", "items.jsonl, line 3: this is no JSON"),
+    "no object": ("items", "[1, 2]", "items.jsonl, line 3: the record is no JSON object but list"),
+    "no id": ("items", '{"title": "x"}', "items.jsonl, line 3: the record has no 'id'"),
+    "null id": (
+        "items",
+        '{"id": null, "title": "x"}',
+        "items.jsonl, line 3: the record has no 'id'",
+    ),
+    "id is a float": (
+        "items",
+        '{"id": 1.5, "title": "x"}',
+        "items.jsonl, line 3: 'id' is a number; write it as a string",
+    ),
+    "id is a bool": (
+        "items",
+        '{"id": true, "title": "x"}',
+        "items.jsonl, line 3: 'id' is true or false",
+    ),
+    "empty id": ("items", '{"id": "", "title": "x"}', "items.jsonl, line 3: 'id' is empty"),
+    "blank id": ("items", '{"id": "  ", "title": "x"}', "items.jsonl, line 3: 'id' is empty"),
+    "NUL in an id": (
+        "items",
+        r'{"id": "c\u0000", "title": "x"}',
+        "items.jsonl, line 3: 'id' holds a NUL",
+    ),
+    "long id": (
+        "items",
+        f'{{"id": "{"ü" * 257}", "title": "x"}}',
+        "items.jsonl, line 3: 'id' is longer than 512 bytes",
+    ),
+    "title is a number": (
+        "items",
+        '{"id": "c", "title": 3}',
+        "items.jsonl, line 3: 'title' is a number; write it as a str",
+    ),
+    "text is a list": (
+        "items",
+        '{"id": "c", "text": ["x"]}',
+        "items.jsonl, line 3: 'text' is a list; write it as a str",
+    ),
+    "no title, no text": (
+        "items",
+        '{"id": "c", "name": "x"}',
+        "items.jsonl, line 3: .* neither 'title' nor 'text'",
+    ),
+    "duplicate item": (
+        "items",
+        '{"id": "a", "title": "x"}',
+        "items.jsonl, line 3: .*'a' is already taken by .*, line 1 and has other",
+    ),
+    "surrogate in a title": (
+        "items",
+        r'{"id": "c", "title": "ab\ud800"}',
+        r"line 3: 'title' .*\(U\+D800\) at character 3",
+    ),
+    "surrogate in a text": (
+        "items",
+        r'{"id": "c", "text": "\udfff"}',
+        "items.jsonl, line 3: 'text' holds a lone surrogate",
+    ),
+    "surrogate in an id": (
+        "items",
+        r'{"id": "\ud800", "title": "x"}',
+        "items.jsonl, line 3: 'id' holds a lone surrogate",
+    ),
+    "duplicate query": (
+        "queries",
+        '{"id": "q1", "text": "x"}',
+        "queries.jsonl, line 3: .*'q1' is already taken by .*line 1",
+    ),
+    "blank query": (
+        "queries",
+        '{"id": "q3", "text": " \\t"}',
+        "queries.jsonl, line 3: the query 'q3' has no text",
+    ),
+    "query without text": (
+        "queries",
+        '{"id": "q3"}',
+        "queries.jsonl, line 3: the query 'q3' has no text",
+    ),
+    "surrogate in a query": (
+        "queries",
+        r'{"id": "q3", "text": "\udc00"}',
+        "queries.jsonl, line 3: 'text' holds a lone sur",
+    ),
+    "unknown split": (
+        "queries",
+        '{"id": "q3", "text": "x", "split": "val"}',
+        "line 3: the split 'val' is unknown; write one",
+    ),
+    "negative weight": (
+        "queries",
+        '{"id": "q3", "text": "x", "weight": -1}',
+        "line 3: the weight -1.0 of query 'q3'",
+    ),
+    "weights whose sum is no number": (
+        "queries",
+        '{"id": "q3", "text": "x", "weight": 1.2e308}\n{"id": "q4", "text": "y", "weight": 1.7e308}',
+        r"line 4: the weights of the queries add up to more than a number can hold \(that of 'q4' is 1.7e\+308\)",
+    ),
+    "weight is a string": (
+        "queries",
+        '{"id": "q3", "text": "x", "weight": "1"}',
+        "line 3: 'weight' is the string '1'; write",
+    ),
+    "grade is a string": (
+        "labels",
+        '{"query": "q1", "item": "b", "grade": "high"}',
+        "labels.jsonl, line 3: 'grade' is the s",
+    ),
+    "grade is NaN": (
+        "labels",
+        '{"query": "q1", "item": "b", "grade": NaN}',
+        "labels.jsonl, line 3: 'grade' is nan; write it",
+    ),
+    "grade is huge": (
+        "labels",
+        f'{{"query": "q1", "item": "b", "grade": 1{"0" * 400}}}',
+        "labels.jsonl, line 3: 'grade' is",
+    ),
+    "label without item": (
+        "labels",
+        '{"query": "q1"}',
+        "labels.jsonl, line 3: the record has no 'item'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_LINES)
+def test_bad_line_names_file_and_line(case: str, tmp_path: Path) -> None:
+    part, line, message = BAD_LINES[case]
+    good = {"items": ITEMS, "queries": QUERIES, "labels": LABELS}[part]
+    with pytest.raises(DataError, match=message) as caught:
+        load(tmp_path, **{part: f"{good}{line}\n"})  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).endswith(".")
+
+
+def test_bytes_that_are_not_utf8(tmp_path: Path) -> None:
+    load(tmp_path)
+    (tmp_path / "items.jsonl").write_bytes(
+        ITEMS.encode() + '{"id": "c", "title": "Stühle"}\n'.encode("latin-1")
+    )
+    with pytest.raises(
+        DataError, match=r"items.jsonl, line 3: the text is not UTF-8 \(byte 25\); convert"
+    ):
+        load_dataset("jsonl", tmp_path)
+    (tmp_path / "items.jsonl").write_bytes(ITEMS.encode("utf-16"))
+    with pytest.raises(DataError, match=r"items.jsonl, line 1: the text is not UTF-8"):
+        load_dataset("jsonl", tmp_path)
+
+
+def test_damaged_gzip(tmp_path: Path) -> None:
+    load(tmp_path)
+    # Random ids, so that the packed file is long enough to cut in the middle.
+    many = "".join(
+        json.dumps({"id": os.urandom(16).hex(), "title": "x"}) + "\n" for _ in range(20_000)
+    )
+    packed = gzip.compress(many.encode())
+    (tmp_path / "items.jsonl").unlink()
+    path = tmp_path / "items.jsonl.gz"
+    path.write_bytes(packed[: len(packed) // 2])
+    with pytest.raises(
+        DataError, match=r"items.jsonl.gz is cut off or damaged after line \d{4,}.*fetch it again"
+    ):
+        load_dataset("jsonl", tmp_path)
+    broken = bytearray(packed)
+    broken[len(packed) // 2] ^= 0xFF
+    path.write_bytes(broken)
+    with pytest.raises(DataError, match=r"items.jsonl.gz"):
+        load_dataset("jsonl", tmp_path)
+
+
+def test_accepted_and_counted(tmp_path: Path) -> None:
+    items = (
+        ITEMS
+        + '{"id": 3, "title": " ", "text": null}\n'
+        + r'{"id": "n", "title": "a\u0000b", "text": "\u0000"}'
+        + "\n"
+    )
+    labels = (
+        LABELS
+        + '{"query": "q1", "item": "a", "grade": 3}\n{"query": "q1", "item": 3, "grade": 0}\n'
+    )
+    dataset = load(tmp_path, items=items, labels=labels)
+    assert [item.id for item in dataset.items] == ["a", "b", "3", "n"]
+    assert (dataset.items[3].title, dataset.items[3].text) == ("ab", "")
+    assert dataset.judged["q1"] == {"a": 3.0, "3": 0.0}
+    assert dataset.notes == {
+        "items without title and text": 1,
+        "texts with NUL characters removed": 2,
+        "repeated judgements": 1,
+    }
+
+
+def test_long_text_bom_windows_line_ends_and_empty_lines_are_fine(tmp_path: Path) -> None:
+    long = json.dumps({"id": "long", "title": "t", "text": "ä" * (1 << 20)}, ensure_ascii=False)
+    items = (
+        "\ufeff"
+        + ITEMS.replace("\n", "\r\n")
+        + "\r\n \n"
+        + long
+        + '\n{"id": "u", "title": "x\u2028y\x85z"}'
+    )
+    dataset = load(tmp_path, items=items, queries="\ufeff" + QUERIES.replace("\n", "\r\n"))
+    assert [item.id for item in dataset.items] == ["a", "b", "long", "u"]
+    assert len(dataset.items[2].text) == 1 << 20
+    assert dataset.items[3].title == "x\u2028y\x85z"
+    assert dataset.notes == {}
+
+
+def test_judgements_of_unknown_ids(tmp_path: Path) -> None:
+    labels = LABELS + '{"query": "q1", "item": "gone"}\n{"query": "gone too", "item": "a"}\n'
+    dataset = load(tmp_path, labels=labels, max_unknown_share=0.5)
+    assert dataset.notes == {"judgements of unknown items": 1, "judgements of unknown queries": 1}
+    assert dataset.relevant == {"q1": {"a"}, "q2": {"b"}}
+    with pytest.raises(
+        DataError,
+        match=r"2 of 4 judgements .*the first at .*labels.jsonl, line 3: the item 'gone'; add",
+    ):
+        load(tmp_path, labels=labels, max_unknown_share=0.49)
+
+
+def test_no_relevant_items(tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError,
+        match=r"no relevant items: none of its 2 judgements reaches the grade 2; check .*lower",
+    ):
+        load(tmp_path, threshold=2)
+
+
+def test_no_items(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"has no items"):
+        load(tmp_path, items="", labels="", queries="")
+
+
+def test_empty_split_is_an_error_when_it_is_needed(tmp_path: Path) -> None:
+    dataset = load(tmp_path)
+    assert [query.id for query in dataset.require("train")] == ["q1"]
+    with pytest.raises(
+        DataError,
+        match=r"The dev split of .* has no queries with a relevant item \(train 1, dev 0, test 1\); set dataset.dev_share",
+    ):
+        dataset.require("dev")
+
+
+def test_some_queries_in_splits_and_others_not(tmp_path: Path) -> None:
+    queries = QUERIES.replace(', "split": "test"', "")
+    with pytest.raises(
+        DataError, match=r"queries.jsonl, line 2: the query 'q2' is in no split, but others are"
+    ):
+        load(tmp_path, queries=queries)
+
+
+def test_folders_and_files_that_are_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(DataError, match=r"The folder .*nowhere is not there: check dataset.path"):
+        load_dataset("beir", tmp_path / "nowhere")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match=r"The folder .*file is no folder"):
+        load_dataset("beir", tmp_path / "file")
+    for loader, name in (
+        ("jsonl", "items.jsonl"),
+        ("beir", "corpus.jsonl"),
+        ("parquet", "items.parquet"),
+    ):
+        with pytest.raises(
+            DataError,
+            match=rf"{tmp_path} has no {name}.*: write one (record an item|item a line), with",
+        ):
+            load_dataset(loader, tmp_path)
+    with pytest.raises(SettingsError, match=r"The loader jsonl needs a folder: set dataset.path"):
+        load_dataset("jsonl")
+    (tmp_path / "items.jsonl").write_text(ITEMS)
+    (tmp_path / "labels.jsonl").write_text(LABELS)
+    with pytest.raises(DataError, match=r"has no queries.jsonl .*labels need queries"):
+        load_dataset("jsonl", tmp_path)
+
+
+@pytest.mark.parametrize("loader", ["nfcorpus", "msrd", "chorus", "wands"])
+def test_published_data_says_what_to_fetch_and_where_it_goes(
+    loader: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COGR_DATA_DIR", raising=False)
+    with pytest.raises(
+        SettingsError,
+        match=rf"set COGR_DATA_DIR to the folder that holds {loader}/; .*fetch .*https://",
+    ):
+        load_dataset(loader)
+    monkeypatch.setenv("COGR_DATA_DIR", str(tmp_path))
+    with pytest.raises(
+        DataError, match=rf"The folder {tmp_path}/{loader} is not there: fetch .*https://.* there"
+    ):
+        load_dataset(loader)
+    (tmp_path / loader).mkdir()
+    with pytest.raises(
+        DataError, match=rf"{tmp_path}/{loader} has no .*: fetch .*https://.* there"
+    ):
+        load_dataset(loader)
+
+
+def write_beir(folder: Path, **qrels: str) -> None:
+    (folder / "qrels").mkdir(exist_ok=True)
+    (folder / "corpus.jsonl").write_text(ITEMS.replace('"id"', '"_id"'))
+    (folder / "queries.jsonl").write_text(QUERIES.replace('"id"', '"_id"'))
+    for split, text in qrels.items():
+        (folder / "qrels" / f"{split}.tsv").write_text(text)
+
+
+HEADER = "query-id\tcorpus-id\tscore\n"
+
+
+@pytest.mark.parametrize(
+    ("qrels", "message"),
+    [
+        (
+            "q1\ta\t1\n",
+            "train.tsv, line 1: the header lacks query-id, corpus-id, score; the first line must name",
+        ),
+        ("", "train.tsv, line 1: the header lacks"),
+        (
+            HEADER + "q1\ta\t1\nq2\tb\n",
+            "train.tsv, line 3: the row has 2 columns where 3 are expected; separate .* by tabs",
+        ),
+        (HEADER + "q1\ta\r\t1\n", "train.tsv, line 2: the row can't be read .*; end lines with"),
+        (HEADER + "q1 a 1\n", "train.tsv, line 2: the row has 1 columns"),
+        (HEADER + "q1\ta\thigh\n", "train.tsv, line 2: 'score' is 'high'; write it as a number"),
+        (HEADER + "q1\ta\tinf\n", "train.tsv, line 2: 'score' is 'inf'; write it as a number"),
+    ],
+)
+def test_bad_qrels(qrels: str, message: str, tmp_path: Path) -> None:
+    write_beir(tmp_path, train=qrels)
+    with pytest.raises(DataError, match=message):
+        load_dataset("beir", tmp_path)
+
+
+def test_query_in_two_splits(tmp_path: Path) -> None:
+    write_beir(tmp_path, train=HEADER + "q1\ta\t1\n", test=HEADER + "q2\tb\t1\nq1\tb\t1\n")
+    with pytest.raises(
+        DataError,
+        match=r"test.tsv, line 3: the query 'q1' is in the split test here and in train in .*line 2",
+    ):
+        load_dataset("beir", tmp_path)
+
+
+def test_beir_qrels_without_queries(tmp_path: Path) -> None:
+    write_beir(tmp_path, train=HEADER + "q1\ta\t1\n")
+    (tmp_path / "queries.jsonl").unlink()
+    with pytest.raises(DataError, match=r"has no queries.jsonl .*: qrels need queries"):
+        load_dataset("beir", tmp_path)
+
+
+def test_parquet_that_is_none_and_rows_that_are_bad(tmp_path: Path) -> None:
+    (tmp_path / "items.parquet").write_text("id,title\n")
+    with pytest.raises(DataError, match=r"items.parquet is no parquet file or damaged"):
+        load_dataset("parquet", tmp_path)
+    pq.write_table(pa.table({"id": ["a", "a"], "title": ["x", "y"]}), tmp_path / "items.parquet")
+    with pytest.raises(
+        DataError, match=r"items.parquet, row 2: the item id 'a' is already taken by .*row 1"
+    ):
+        load_dataset("parquet", tmp_path)
+    pq.write_table(pa.table({"name": ["a"]}), tmp_path / "items.parquet")
+    with pytest.raises(
+        DataError, match=r"items.parquet, row 1: the item has neither 'title' nor 'text'"
+    ):
+        load_dataset("parquet", tmp_path)
+    raw = pa.array([b"\xff\xfe"]).cast(pa.binary()).view(pa.string())
+    pq.write_table(pa.table({"id": ["a"], "title": raw}), tmp_path / "items.parquet")
+    with pytest.raises(DataError, match=r"items.parquet: a text after row 0 is not UTF-8"):
+        load_dataset("parquet", tmp_path)
+
+
+def test_bad_files_of_published_data(tmp_path: Path) -> None:
+    (tmp_path / "Broad_Query_Set_rated.csv").write_text("query,docid,rating\nx,1,3\n")
+    products = tmp_path / "products.json"
+    for text, message in (
+        ("[{]", "products.json, line 1: this is no JSON"),
+        ("{}", "products.json: the JSON is no array but dict"),
+        ("[3]", "products.json, record 1: the record is no JSON object but int"),
+        ('[{"id": "1", "title": 3}]', "products.json, record 1: 'title' is a number"),
+        ("[" * 100_000, "products.json: the JSON is nested too deeply"),
+    ):
+        products.write_text(text)
+        with pytest.raises(DataError, match=message):
+            load_dataset("chorus", tmp_path)
+    (tmp_path / "query.csv").write_text("query_id\tquery\n0\tx\n")
+    (tmp_path / "product.csv").write_text(
+        "product_id\tproduct_name\tproduct_description\n7\tChair\tSeat\n"
+    )
+    (tmp_path / "label.csv").write_text("id\tquery_id\tproduct_id\tlabel\n0\t0\t7\texact\n")
+    with pytest.raises(
+        DataError,
+        match=r"label.csv, line 2: the label 'exact' is unknown; write one of Exact, Partial",
+    ):
+        load_dataset("wands", tmp_path)
+    (tmp_path / "movies-corpus.jsonl").write_text('{"id": "1", "title": "x", "genres": "Horror"}\n')
+    with pytest.raises(
+        DataError, match=r"movies-corpus.jsonl, line 1: 'genres' is no list of strings"
+    ):
+        load_dataset("msrd", tmp_path)
+    (tmp_path / "dev.docs").write_text("MED-1 no tab\n")
+    with pytest.raises(
+        DataError, match=r"dev.docs, line 1: the row has 1 columns where 2 are expected"
+    ):
+        load_dataset("nfcorpus", tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_unreadable_file(tmp_path: Path) -> None:
+    load(tmp_path)
+    (tmp_path / "items.jsonl").chmod(0)
+    with pytest.raises(DataError, match=r"items.jsonl can't be read: permission is denied"):
+        load_dataset("jsonl", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"threshold": float("nan")}, "dataset.threshold is nan"),
+        ({"test_share": 1.0}, "dataset.test_share is 1.0"),
+        ({"dev_share": -0.1}, "dataset.dev_share is -0.1"),
+        ({"max_unknown_share": 2}, "dataset.max_unknown_share is 2"),
+        ({"test_share": 0.2}, "jsonl has its own splits; remove dataset.test_share"),
+    ],
+)
+def test_bad_settings(settings: dict[str, float], message: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=message):
+        load(tmp_path, **settings)
+
+
+@pytest.mark.parametrize(
+    ("loader", "message"),
+    [
+        (
+            "nfcorups",
+            "The loader 'nfcorups' is unknown; set dataset.loader to nfcorpus, the nearest of jsonl, csv",
+        ),
+        ("ir_dataset:x", "set dataset.loader to ir_datasets:NAME, the nearest of"),
+        ("", "set dataset.loader to one of jsonl"),
+        ("ir_datasets:", "names no data set"),
+    ],
+)
+def test_unknown_loader(loader: str, message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        load_dataset(loader, ".")

@@ -1,0 +1,134 @@
+"""Every example of docs/datasets.md is loaded as it stands there, and every example configuration names a loader."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from cogr.datasets import LOADERS, load_dataset
+from indexers.workspace import Workspace
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "datasets.md").read_text()
+BLOCK = re.compile(r'^```\w+ title="([^"]+)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def section(loader: str) -> str:
+    return PAGE.partition(f"\n### {loader}\n")[2].partition("\n### ")[0]
+
+
+def write_example(loader: str, folder: Path) -> None:
+    for name, text in BLOCK.findall(section(loader)):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("loader", "items", "sizes"),
+    [
+        ("jsonl", 3, {"train": 1, "dev": 0, "test": 1}),
+        ("csv", 3, {"train": 1, "dev": 0, "test": 1}),
+        ("beir", 2, {"train": 1, "dev": 0, "test": 1}),
+        ("parquet", 2, {"train": 1, "dev": 0, "test": 1}),
+        ("nfcorpus", 2, {"train": 1, "dev": 1, "test": 1}),
+        ("msrd", 2, {"train": 2, "dev": 0, "test": 0}),
+        ("chorus", 2, {"train": 2, "dev": 0, "test": 0}),
+        ("wands", 2, {"train": 1, "dev": 0, "test": 0}),
+    ],
+)
+def test_example_of_the_page_loads(
+    loader: str,
+    items: int,
+    sizes: Mapping[str, int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_example(loader, tmp_path)
+    for code in CODE.findall(section(loader)):
+        exec(code, {})  # our own page
+    dataset = load_dataset(loader, tmp_path)
+    assert len(dataset.items) == items
+    assert {split: len(queries) for split, queries in dataset.queries.items()} == sizes
+    assert dataset.notes == {}
+
+
+def test_the_walk_from_a_spreadsheet_leads_to_items_with_fields(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walk = PAGE.partition("\n### From a spreadsheet to a search\n")[2].partition("\n### ")[0]
+    sheet, configuration = (
+        re.sub("^    ", "", text, flags=re.MULTILINE)
+        for text in re.findall(
+            r"^    ```(?:text|toml)\n(.*?)^    ```$", walk, re.MULTILINE | re.DOTALL
+        )
+    )
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my-shop").mkdir()
+    (tmp_path / "my-shop/items.csv").write_text(sheet)
+    (tmp_path / "cogr.toml").write_text(configuration)
+    dataset = Workspace.open(None, None).dataset
+    assert [(item.id, item.title, item.text) for item in dataset.items] == [
+        ("A-1", "Rain jacket, blue", "Waterproof & warm\nAcme"),
+        ("A-2", "Umbrella", "Folding umbrella for two.\nAcme"),
+    ]
+    assert dataset.items[0].fields == {"brand": "Acme", "price": "59.90", "in_stock": "true"}
+    assert dataset.unread == {}
+    # The same by way of the environment and of a flag.
+    monkeypatch.setenv("COGR_DATASET__COLUMNS__TEXT", '["Brand"]')
+    overrides = ["dataset.columns.title=Description", 'publish.fields=["price"]']
+    (jacket, _) = Workspace.open(None, overrides).dataset.items
+    assert (jacket.title, jacket.text, jacket.fields) == (
+        "Waterproof & warm",
+        "Acme",
+        {"price": "59.90"},
+    )
+
+
+def test_texts_of_published_items(tmp_path: Path) -> None:
+    folders = {loader: tmp_path / loader for loader in ("nfcorpus", "msrd", "chorus", "wands")}
+    for loader, folder in folders.items():
+        write_example(loader, folder)
+    first = {loader: load_dataset(loader, folder).items[0] for loader, folder in folders.items()}
+    assert first["nfcorpus"].title == "statin use breast cancer survival nationwide cohort study"
+    assert first["nfcorpus"].text == "finland"
+    assert first["msrd"].text == "A doctor meets a patient.\nHorror\nP. F.\nS. B.\nRose"
+    assert first["chorus"].text == "K1\nQuiet keys USB"
+    assert load_dataset("wands", folders["wands"]).items[1].title == '36" salon chair'
+
+
+def test_wands_threshold_keeps_exact_matches_alone(tmp_path: Path) -> None:
+    write_example("wands", tmp_path)
+    labels = tmp_path / "label.csv"
+    labels.write_text(labels.read_text().replace("Irrelevant", "Partial"))
+    assert load_dataset("wands", tmp_path).relevant == {"0": {"0", "1"}}
+    assert load_dataset("wands", tmp_path, threshold=2).relevant == {"0": {"1"}}
+
+
+def test_every_loader_and_setting_is_on_the_page() -> None:
+    for word in (
+        *LOADERS,
+        "ir_datasets:NAME",
+        "threshold",
+        "test_share",
+        "dev_share",
+        "seed",
+        "max_unknown_share",
+        "strip_html",
+    ):
+        assert f"`{word}`" in PAGE
+
+
+@pytest.mark.parametrize("name", ["nfcorpus", "msrd", "chorus", "wands"])
+def test_example_configuration_finds_its_folder(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = tomllib.loads((ROOT / "examples" / f"{name}.toml").read_text())["dataset"]
+    write_example(name, tmp_path / name)
+    monkeypatch.setenv("COGR_DATA_DIR", str(tmp_path))
+    assert load_dataset(**settings).name == name

@@ -1,0 +1,106 @@
+"""The data report: figures counted by hand on a small shop, and the advice on each kind of data."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from cogr.datasets import load_dataset
+from cogr.datasets.building import Builder, Options
+from cogr.datasets.inspection import Spread, inspect_dataset, spread
+from cogr.datasets.reading import Place
+from cogr.records import Dataset
+
+HERE = Place("here", 1)
+
+
+def shop(train: int = 2, relevant: int = 2) -> Dataset:
+    builder = Builder("shop", Options(max_unknown_share=1))
+    builder.item(HERE, "a", "Red chair", "A seat for one")
+    builder.item(HERE, "b", "red  CHAIR!", "a seat  for ONE")
+    builder.item(HERE, "c", "", "Lamp")
+    builder.item(HERE, "d", "", "")
+    for number in range(train):
+        builder.query(HERE, f"q{number}", f"seat {number}", split="train")
+        for item in "abc"[:relevant]:
+            builder.judgement(HERE, f"q{number}", item, 1)
+    builder.query(HERE, "t", "Seat 0!", split="test")
+    builder.judgement(HERE, "t", "a", 1)
+    builder.judgement(HERE, "t", "c", 0)
+    builder.judgement(HERE, "t", "gone", 1)
+    builder.judgement(HERE, "nobody", "a", 1)
+    return builder.build()
+
+
+def test_figures_of_a_small_shop() -> None:
+    report = inspect_dataset(shop())
+    assert report.items == 4
+    assert report.queries == {"train": 2, "dev": 0, "test": 1}
+    assert report.relevant_per_query == {"train": Spread(2, 2, 2, 2), "test": Spread(1, 1, 1, 1)}
+    assert (report.duplicates.titles, report.duplicates.texts, report.duplicates.queries) == (
+        1,
+        1,
+        1,
+    )
+    assert report.overlap == 1
+    assert report.untitled_items == 2
+    assert report.never_relevant == 2
+    assert report.judgements == 2 * 2 + 2
+    assert report.pointing_nowhere == 2
+    assert report.lengths["titles"].characters.max == 11
+    assert report.lengths["texts"].words == Spread(9 / 4, 2.5, 4.0, 4)
+    assert report.lengths["queries"].words.mean == 2
+    assert report.notes["items without title and text"] == 1
+
+
+def test_report_is_json() -> None:
+    report = inspect_dataset(shop())
+    assert json.loads(json.dumps(report.as_dict())) == report.as_dict()
+
+
+def test_spread() -> None:
+    assert spread([]) == Spread()
+    assert spread(range(101)) == Spread(50, 50, 95, 100)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "suits", "words"),
+    [
+        (
+            shop(train=100),
+            True,
+            "The data suits CoGR: 100 training queries have 2.0 relevant items each",
+        ),
+        (shop(train=99), False, "With 99 training queries there is too little to train on"),
+        (shop(train=100, relevant=1), False, "The median training query has 1 relevant item"),
+        (shop(train=0), False, "No query is in the train split"),
+    ],
+)
+def test_advice(dataset: Dataset, suits: bool, words: str) -> None:
+    report = inspect_dataset(dataset)
+    assert report.suits is suits
+    assert report.advice.startswith(words)
+    assert report.advice.endswith(".")
+    assert "\n" not in report.advice
+
+
+def test_catalogue_without_queries(tmp_path: Path) -> None:
+    (tmp_path / "items.jsonl").write_text('{"id": "a", "title": "Chair"}\n')
+    report = inspect_dataset(load_dataset("jsonl", tmp_path))
+    assert report.relevant_per_query == {}
+    assert report.lengths["queries"].words == Spread()
+    assert "catalogue without labelled queries" in report.advice
+
+
+def test_nfcorpus_suits() -> None:
+    folder = os.environ.get("COGR_DATA_DIR")
+    if not folder or not (Path(folder) / "nfcorpus").is_dir():
+        pytest.skip("COGR_DATA_DIR names no folder with nfcorpus/")
+    report = inspect_dataset(load_dataset("nfcorpus"))
+    assert report.suits
+    assert report.relevant_per_query["test"].median == 16
+    assert report.relevant_per_query["test"].max == 475
+    assert report.untitled_items == 0

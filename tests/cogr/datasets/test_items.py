@@ -1,0 +1,183 @@
+"""Items and strings in flat arrays: the same sequence as a list of objects."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cogr import spool
+from cogr.datasets import load_dataset
+from cogr.datasets.building import Builder, Options
+from cogr.datasets.changes import Changes, changes_since
+from cogr.datasets.item_table import ItemTable
+from cogr.datasets.items import Items, ItemsSpool, in_id_order
+from cogr.datasets.reading import Place
+from cogr.errors import DataError
+from cogr.records import Dataset, Item
+from cogr.spool import Spool, scratch
+from cogr.strings import SortedStrings, StringIndex, StringsSpool, arrow_strings
+
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=6)
+FIELDS = st.sampled_from(["", "", '{"price":1.5}'])
+ITEMS = st.lists(
+    st.builds(Item, TEXTS, TEXTS, TEXTS, FIELDS), max_size=20, unique_by=lambda item: item.id
+)
+
+
+def spooled(items: list[Item]) -> Items:
+    found = ItemsSpool()
+    for item in items:
+        found.add(item)
+    return found.items()
+
+
+@settings(deadline=None, max_examples=40)
+@given(ITEMS, st.slices(20))
+def test_items_are_a_sequence(items: list[Item], part: slice) -> None:
+    found = spooled(items)
+    assert found == items
+    assert list(found) == items
+    assert found[part] == items[part]
+    assert [found[at] for at in range(-len(items), len(items))] == [*items, *items]
+    assert found != [*items, Item("more", "", "")]
+    ordered = sorted(items[part], key=lambda item: item.id)
+    assert in_id_order(found[part]) == ordered == in_id_order(items[part])
+    assert in_id_order(found)[part] == in_id_order(items)[part]
+
+
+@pytest.mark.parametrize("small", [0, 1 << 20])
+def test_many_items_lie_in_files(small: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool, "SMALL", small)
+    items = [
+        Item(f"i{number * 7919 % 10_007}", "ü" * (number % 5), "text") for number in range(10_007)
+    ]
+    items[9000] = dataclasses.replace(
+        items[9000], fields_json='{"stock":3}'
+    )  # long after the first was written
+    found = spooled(items)
+    assert found == items
+    assert found[5000:5003] == items[5000:5003]
+    assert found[9000].fields == {"stock": 3}
+    assert in_id_order(found) == sorted(items, key=lambda item: item.id)
+
+
+@pytest.mark.parametrize("count", [0, 3, 40])
+def test_spools_and_scratch_arrays_are_the_same_in_memory_and_on_disk(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool, "SMALL", 64)
+    numbers, written = np.arange(count, dtype=np.int64), Spool()
+    written.append(numbers[: count // 2])
+    written.append(numbers[count // 2 :])
+    assert written.array(np.int64).tolist() == numbers.tolist()
+    array = scratch(count, np.int64)
+    assert array.tolist() == [0] * count
+    array[:] = numbers
+    assert array.tolist() == numbers.tolist()
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(TEXTS, max_size=20), TEXTS)
+def test_strings_are_found_by_their_hashes(texts: list[str], other: str) -> None:
+    written = StringsSpool()
+    written.append(arrow_strings(texts[:5]))
+    written.append(arrow_strings(texts[5:])[0:])
+    strings = written.strings()
+    assert list(strings) == texts
+    assert strings[1:4] == texts[1:4]
+    # Hashes that all collide tell nothing, and do no harm.
+    for hashes in ([hash(text) for text in texts], [hash(other)] * len(texts)):
+        index = StringIndex(strings, np.array(hashes, np.int64))
+        assert index.find(other) == (texts.index(other) if other in texts else -1)
+    repeats = [at for at, text in enumerate(texts) if text in texts[:at]]
+    index = StringIndex(strings, np.array([hash(text) for text in texts], np.int64))
+    assert index.repeats() == repeats
+
+
+def test_a_repeated_id_names_both_places() -> None:
+    table = ItemTable()
+    first, second = Path("first.jsonl"), Path("second.jsonl")
+    for source, line, id_ in (
+        (first, 1, "a"),
+        (first, 3, "b"),
+        (second, 1, "c"),
+        (second, 9, "b"),
+        (second, 10, "a"),
+    ):
+        table.add(Place(source, line), Item(id_, "", source.name if id_ == "b" else ""))
+    assert "b" in table
+    assert "d" not in table
+    with pytest.raises(
+        DataError,
+        match=r"second.jsonl, line 9: the item id 'b' is already taken by first.jsonl, line 3",
+    ):
+        _ = table.whole
+
+
+def test_items_that_are_equal_are_one() -> None:
+    table, now = ItemTable(), datetime(2026, 1, 1, tzinfo=UTC)
+    for line, (id_, time) in enumerate(
+        (("b", now), ("a", None), ("b", now), ("a", None), ("a", None)), start=1
+    ):
+        table.add(Place(Path("shop"), line), Item(id_, "T"), time)
+    assert (table.whole, table.repeats, dict(table.times)) == (
+        [Item("b", "T"), Item("a", "T")],
+        3,
+        {"b": now},
+    )
+
+
+def test_times_are_told_by_id() -> None:
+    table, place, zone = ItemTable(), Path("shop"), timezone(timedelta(hours=2))
+    times = {
+        "b": datetime(2026, 1, 31, 1, 2, 3, 4, zone),
+        "c": None,
+        "a": datetime(1900, 1, 1, tzinfo=UTC),
+    }
+    for line, (id_, time) in enumerate(times.items()):
+        table.add(Place(place, line), Item(id_, "", ""), time)
+    assert table.times == {"b": times["b"], "a": times["a"]}
+    assert "c" not in table.times
+    assert "d" not in table.times
+    assert not ItemTable().times
+
+
+def test_a_loaded_data_set_has_no_object_an_item(tmp_path: Path) -> None:
+    (tmp_path / "items.jsonl").write_text('{"id": "b", "title": "B"}\n{"id": "a", "title": "A"}\n')
+    dataset = load_dataset("jsonl", tmp_path)
+    assert isinstance(dataset.items, Items)
+    assert isinstance(dataset.entities("item")[:1], Items)
+    changed = Changes(
+        "item", {"c": Item("c", "C"), "b": Item("b", "BB")}, frozenset(["a"])
+    ).applied_to(dataset)
+    assert isinstance(changed.items, Items)
+    assert changed.items == [Item("b", "BB"), Item("c", "C")]
+
+
+def test_the_hash_goes_by_content_alone() -> None:
+    builder = Builder("shop", Options())
+    for number, id_ in enumerate("cab"):
+        builder.item(Place("shop", number), id_, f"title {id_}", "")
+    dataset = builder.build()
+    listed = dataclasses.replace(dataset, items=sorted(dataset.items, key=lambda item: item.id))
+    assert Changes("item", {}, frozenset()).applied_to(listed).dataset_hash == dataset.dataset_hash
+
+
+@settings(deadline=None, max_examples=40)
+@given(ITEMS, st.sets(TEXTS))
+def test_what_only_the_snapshot_knows_is_gone(items: list[Item], more: set[str]) -> None:
+    known = SortedStrings.from_arrow(arrow_strings(sorted(more)))
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    times = {item.id: now + timedelta(days=at % 3 - 1) for at, item in enumerate(items)}
+    dataset = Dataset("shop", spooled(items), {}, {}, {}, "", updated={"item": times or {"": now}})
+    changes = changes_since(dataset, "item", now, known)
+    assert changes.deletes == more - {item.id for item in items}
+    assert changes.upserts == {
+        item.id: item for item in items if item.id not in more or times[item.id] >= now
+    }

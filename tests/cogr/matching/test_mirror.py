@@ -1,0 +1,318 @@
+"""The mirror against plain Python sets, its two ways of ranking against one another, and its saved form."""
+
+from __future__ import annotations
+
+import json
+import random
+import resource
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
+from cogr import spool
+from cogr.errors import DataError, SnapshotError, StorageError
+from cogr.matching import bm25, postings
+from cogr.matching.bm25 import BM25
+from cogr.matching.mirror import Mirror
+from cogr.matching.postings import PostingsBuilder
+from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
+from cogr.store import Store
+from cogr.strings import arrow_strings
+
+WORDS = ["velvet sofa", "sofa", "sessel", "椅子", "mid century", "a", "zz top"]
+ID_LIST = ["", "a", "a1", "a10", "a2", "Z", "ä", "椅", "\U0001f6cb", "￿"]
+words = st.lists(st.sampled_from(WORDS), max_size=9)
+worlds = st.dictionaries(
+    st.sampled_from(ID_LIST), st.tuples(words, st.sampled_from(["", "title", *WORDS[:2]]))
+)
+
+
+def mirror_of(world: dict[str, tuple[list[str], str]], how: BM25 = bm25.DEFAULT) -> Mirror:
+    return Mirror.from_sets(
+        [*world],
+        [keywords for keywords, _ in world.values()],
+        [own for _, own in world.values()],
+        how,
+    )
+
+
+def plain(world: dict[str, tuple[list[str], str]]) -> dict[str, set[str]]:
+    return {id_: {*keywords, own} - {""} for id_, (keywords, own) in world.items()}
+
+
+@settings(max_examples=150, deadline=None)
+@given(worlds, words, st.sampled_from([BM25(), BM25(flavour="2.x"), BM25(norms=False)]))
+def test_equals_plain_sets(
+    world: dict[str, tuple[list[str], str]], query: list[str], how: BM25
+) -> None:
+    mirror, sets = mirror_of(world, how), plain(world)
+    ids = sorted(world)
+    expected = [at for at, id_ in enumerate(ids) if sets[id_] & set(query)]
+    assert list(mirror.retrieved(query)) == expected
+    assert mirror.count(query) == len(expected)
+    assert mirror.true_positives(query, BitMap([0, 1, 2])) == len({0, 1, 2} & set(expected))
+    assert [mirror.id_of(at) for at in range(len(mirror))] == ids
+    assert all(mirror.dense(id_) == at for at, id_ in enumerate(ids))
+    assert all(mirror.df(word) == sum(word in having for having in sets.values()) for word in WORDS)
+    assert mirror.vocabulary == len(set().union(*sets.values()))
+    for id_, (keywords, own) in world.items():
+        assert mirror.keywords_of(id_) == tuple(
+            dict.fromkeys([*keywords, own] if own else keywords)
+        )
+        assert mirror.own_keyword(id_) == own
+    assert_scores(mirror, sets, query, how)
+
+
+def assert_scores(mirror: Mirror, sets: dict[str, set[str]], query: list[str], how: BM25) -> None:
+    """Scores, order and explanations by the formulas of `cogr.matching.bm25`, an entity at a time."""
+    lengths = [len(having) for having in sets.values() if having]
+    scores = {}
+    for id_, having in sets.items():
+        said = {word: times for word, times in Counter(query).items() if word in having}
+        if not said:
+            continue
+        norms = bm25.norm_table(how, bm25.mean_length(sum(lengths), len(lengths)))
+        df = {word: sum(word in other for other in sets.values()) for word in said}
+        weights = [
+            bm25.weight(how, bm25.idf(len(lengths), df[word]), times)
+            for word, times in said.items()
+        ]
+        parts = bm25.term_scores(np.array(weights), norms)[:, bm25.int_to_byte4(len(having))]
+        assert mirror.explain(query, id_) == dict(zip(said, parts.tolist(), strict=True))
+        scores[id_] = float(bm25.total_score(parts))
+    ranking = mirror.search(query, size=len(sets) + 1)
+    assert dict(zip(ranking.ids, ranking.scores.tolist(), strict=True)) == scores
+    assert ranking.ids == sorted(scores, key=lambda id_: (-scores[id_], id_))
+    assert ranking.total == len(scores)
+
+
+@pytest.fixture(scope="module")
+def skewed() -> Mirror:
+    """4,000 items with common and rare keywords that go together, lengths of 1 to 60, many equal scores."""
+    rng = random.Random(0)
+    sets = []
+    for _ in range(4000):
+        topic = rng.randrange(12)
+        size = rng.choice([1, 3, 8, 15, 60])
+        sets.append([f"k{min(int(rng.paretovariate(0.5)), 400) * 12 + topic}" for _ in range(size)])
+    return Mirror.from_sets([f"i{number}" for number in range(4000)], sets)
+
+
+def test_best_has_the_bits_of_the_whole(skewed: Mirror) -> None:
+    rng = random.Random(1)
+    for _ in range(150):
+        topic = rng.randrange(12)
+        query = [
+            f"k{min(int(rng.paretovariate(0.4)), 400) * 12 + topic}"
+            for _ in range(rng.randrange(1, 20))
+        ]
+        dense, scores = skewed.scores(query)
+        order = np.lexsort((dense, -scores))
+        for size in (0, 1, 10, 100, 5000):
+            ranking = skewed.search(query, size)
+            assert ranking.total == len(dense) == skewed.count(query)
+            assert ranking.dense.tolist() == dense[order[:size]].tolist()
+            assert ranking.scores.tobytes() == scores[order[:size]].tobytes()
+
+
+def test_unknown_ids_raise(skewed: Mirror) -> None:
+    for ask in (
+        skewed.dense,
+        skewed.keywords_of,
+        skewed.own_keyword,
+        lambda id_: skewed.explain(["k1"], id_),
+    ):
+        with pytest.raises(DataError, match="no 'nobody'"):
+            ask("nobody")
+    with pytest.raises(DataError, match="no 'nobody'"):
+        skewed.bitmap_of_ids(["i1", "nobody"])
+    with pytest.raises(IndexError):
+        skewed.id_of(4000)
+    assert skewed.bitmap_of_ids(["i0", "i1"]) == BitMap([skewed.dense("i0"), skewed.dense("i1")])
+
+
+def test_unknown_keywords_match_nothing(skewed: Mirror) -> None:
+    for keyword in ("", "unknown", "\ud800"):
+        assert skewed.df(keyword) == skewed.count([keyword]) == len(skewed.bitmap(keyword)) == 0
+    assert skewed.search(["unknown"]).ids == []
+    assert skewed.search([]).total == 0
+
+
+def test_bitmaps_given_away_are_copies(skewed: Mirror) -> None:
+    before = skewed.df("k12")
+    skewed.bitmap("k12").clear()
+    skewed.retrieved(["k12"]).clear()
+    assert before > 0
+    assert skewed.count(["k12"]) == before
+
+
+def test_repeated_ids_and_uneven_lists_are_refused() -> None:
+    with pytest.raises(DataError, match="'a' follows 'a'"):
+        Mirror.from_sets(["a", "b", "a"], [["x"], ["y"], ["z"]])
+    with pytest.raises(DataError, match="2 ids, 1 sets"):
+        Mirror.from_sets(["a", "b"], [["x"]])
+    with pytest.raises(DataError, match="lone surrogate"):
+        Mirror.from_sets(["a"], [["x\ud800"]])
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path) -> Snapshot:
+    rng = random.Random(2)
+    rows = [
+        Row(
+            f"i{number:05}",
+            f"Title {number % 9000}!",
+            tuple(dict.fromkeys(rng.choices(WORDS, k=number % 5))),
+        )
+        for number in range(20_000)  # more than one batch
+    ]
+    return write_snapshot(Store(tmp_path / "store"), "item", rows, Provenance())
+
+
+@settings(max_examples=60, deadline=None)
+@given(worlds, st.integers(1, 3), st.integers(1, 9))
+def test_postings_do_not_depend_on_batches_and_ranges(
+    world: dict[str, tuple[list[str], str]], rows: int, at_once: int
+) -> None:
+    whole, parts = PostingsBuilder(), PostingsBuilder()
+    ids = sorted(world)
+    add(whole, world, ids)
+    for start in range(0, len(ids), rows):
+        add(parts, world, ids[start : start + rows])
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(postings, "_AT_ONCE", at_once)
+        patched.setattr(spool, "SMALL", 8)
+        found, expected = parts.finish(), whole.finish()
+    assert list(found.ids) == list(expected.ids) == ids
+    assert list(found.terms) == list(expected.terms)
+    for name in ("starts", "entities", "set_starts", "set_terms", "own", "length_codes"):
+        one, other = getattr(found, name), getattr(expected, name)
+        assert one.dtype == other.dtype
+        assert one.tolist() == other.tolist(), name
+
+
+def add(builder: PostingsBuilder, world: dict[str, tuple[list[str], str]], ids: list[str]) -> None:
+    builder.add(
+        arrow_strings(ids),
+        arrow_strings(word for id_ in ids for word in world[id_][0]),
+        np.array([len(world[id_][0]) for id_ in ids], np.int64),
+        arrow_strings(world[id_][1] for id_ in ids),
+    )
+
+
+def test_build_from_a_snapshot(snapshot: Snapshot) -> None:
+    mirror = Mirror.build(snapshot)
+    rows = list(snapshot.rows())
+    expected = Mirror.from_sets(
+        [row.id for row in rows], [row.keywords for row in rows], [row.self_keyword for row in rows]
+    )
+    assert (mirror.snapshot, len(mirror)) == (snapshot.id, 20_000)
+    for row in rows[::997]:
+        assert (
+            mirror.keywords_of(row.id)
+            == expected.keywords_of(row.id)
+            == (*row.keywords, row.self_keyword)
+        )
+    for query in (["sofa", "title 7"], ["a", "a", "椅子"]):
+        ours, theirs = mirror.search(query, 50), expected.search(query, 50)
+        assert ours.ids == theirs.ids
+        assert ours.scores.tobytes() == theirs.scores.tobytes()
+
+
+def test_saved_form(snapshot: Snapshot, tmp_path: Path) -> None:
+    built = Mirror.build(snapshot)
+    built.save(tmp_path / "mirror")
+    opened = Mirror.open(tmp_path / "mirror", snapshot=snapshot)
+    assert (opened.snapshot, opened.content_hash) == (snapshot.id, snapshot.manifest.content_hash)
+    query = ["sofa", "title 7", "a"]
+    assert opened.search(query, 100).ids == built.search(query, 100).ids
+    assert opened.keywords_of("i00007") == built.keywords_of("i00007")
+    built.save(tmp_path / "mirror")  # over an open one: what is mapped stays as it is
+    assert opened.search(query, 100).ids == built.search(query, 100).ids
+
+
+def test_saved_empty_world(tmp_path: Path) -> None:
+    Mirror.from_sets([], []).save(tmp_path)
+    assert len(Mirror.open(tmp_path)) == 0
+    assert Mirror.open(tmp_path).search(["a"]).ids == []
+
+
+def test_broken_saved_forms_are_refused(tmp_path: Path) -> None:
+    mirror = Mirror.from_sets(["a", "b"], [["x"], ["x", "y"]])
+
+    def refused(match: str, **how: bool) -> None:
+        with pytest.raises(SnapshotError, match=match) as caught:
+            Mirror.open(tmp_path, **how)
+        assert str(caught.value).count(". ") == 0  # one sentence
+        mirror.save(tmp_path)
+
+    refused("no saved mirror")
+    postings = tmp_path / "entities.npy"
+    flipped = bytearray(postings.read_bytes())
+    flipped[-1] ^= 1
+    postings.write_bytes(flipped)
+    refused("entities.npy does not match its sha256")
+    postings.write_bytes(flipped[:-4])
+    refused("entities.npy", verify=False)
+    postings.write_bytes(b"")
+    refused("entities.npy", verify=False)
+    np.save(postings, np.zeros(3, np.float64))
+    refused("another type", verify=False)
+    np.save(postings, np.zeros(2, np.uint32))
+    refused("sizes", verify=False)
+    postings.unlink()
+    refused("is not there")
+    manifest = tmp_path / "mirror.json"
+    manifest.write_text("{")
+    refused("mirror.json can't be read")
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format": 99}))
+    refused("format 99")
+    (tmp_path / "mirror.json").unlink()
+    refused("no saved mirror")
+
+
+def test_a_mirror_of_another_snapshot_is_refused(snapshot: Snapshot, tmp_path: Path) -> None:
+    Mirror.from_sets(["a"], [["x"]]).save(tmp_path / "mirror")
+    with pytest.raises(SnapshotError, match=snapshot.id):
+        Mirror.open(tmp_path / "mirror", snapshot=snapshot)
+
+
+def test_a_save_that_fails_leaves_no_mirror(tmp_path: Path) -> None:
+    mirror = Mirror.from_sets([str(number) for number in range(9999)], [["x"]] * 9999)
+    mirror.save(tmp_path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    try:
+        with pytest.raises(StorageError, match="file size limit"):
+            mirror.save(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with pytest.raises(SnapshotError, match="no saved mirror"):
+        Mirror.open(tmp_path)
+
+
+def test_import_is_light() -> None:
+    heavy = "torch", "vllm", "transformers", "ir_measures", "scipy", "opensearchpy", "pandas"
+    program = f"""
+import sys, cogr.rewards, cogr.metrics
+cogr.rewards.Mirror.from_sets(["a"], [["x"]]).search(["x"])
+print([name for name in {heavy} if name in sys.modules])
+"""
+    assert subprocess.check_output([sys.executable, "-c", program], text=True).strip() == "[]"
+
+
+@pytest.mark.slow
+def test_the_benchmark_runs() -> None:
+    script = Path(__file__).parents[3] / "benchmarks" / "bench_mirror.py"
+    found = json.loads(
+        subprocess.check_output([sys.executable, str(script), "--quick", "--json"], text=True)
+    )
+    assert len(found["rows"]) == 13
+    assert all(row["value"] > 0 for row in found["rows"][1:])

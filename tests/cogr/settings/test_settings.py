@@ -1,0 +1,128 @@
+"""Settings: order of sources, unknown keys, paths, secrets, and the two-line configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cogr.errors import SettingsError
+from cogr.settings import known_keys, load_settings
+
+TWO_LINES = '[dataset]\nloader = "beir"\npath = "data"\n'
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "cogr.toml"
+    path.write_text(TWO_LINES)
+    return path
+
+
+def test_two_lines_are_enough_and_paths_are_relative_to_the_file(file: Path) -> None:
+    settings = load_settings(file)
+    assert settings.dataset.path == str(file.parent / "data")
+    assert settings.store == str(file.parent / ".cogr")
+    assert settings.backend_name == "memory"
+    assert settings.generator.name == "auto"
+
+
+def test_environment_beats_the_file_and_flags_beat_both(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.write_text(TWO_LINES + '[opensearch]\nprefix = "file"\n[keywords]\nk_max = 7\n')
+    monkeypatch.setenv("COGR_OPENSEARCH__PREFIX", "env")
+    assert load_settings(file).opensearch.prefix == "env"
+    assert load_settings(file).keywords.k_max == 7
+    assert load_settings(file, ["opensearch.prefix=flag"]).opensearch.prefix == "flag"
+
+
+def test_a_url_means_opensearch(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (
+        load_settings(file, ["opensearch.url=http://localhost:9200"]).backend_name == "opensearch"
+    )
+    assert (
+        load_settings(file, ["opensearch.url=http://localhost:9200", "backend=memory"]).backend_name
+        == "memory"
+    )
+    monkeypatch.setenv("COGR_OPENSEARCH_URL", "http://localhost:9201")
+    assert load_settings(file).opensearch.url == "http://localhost:9201"
+    assert (
+        load_settings(file, ["opensearch.url=http://localhost:9200"]).opensearch.url
+        == "http://localhost:9200"
+    )
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        (
+            "opensearch.ulr=http://x",
+            "the key opensearch.ulr is unknown; the nearest known key is opensearch.url",
+        ),
+        ("kewords.k_max=3", "kewords is unknown"),
+        ("keywords.k_max=many", "keywords.k_max: input should be a valid integer"),
+        ("keywords.k_max=0", "keywords.k_max: input should be greater than or equal to 1"),
+        ("backend=opensearch", "opensearch.url is not set"),
+        ("generator.name=magic", "generator.name: input should be"),
+        ("nonsense", "is not of the form key=value"),
+        ("opensearch.prefix=Shop", "opensearch.prefix"),
+    ],
+)
+def test_wrong_settings_are_one_sentence(file: Path, override: str, says: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_settings(file, [override])
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_broken_or_folder_file_is_one_sentence(tmp_path: Path) -> None:
+    for path, text, says in (
+        (tmp_path / "none.toml", None, "There is no configuration"),
+        (tmp_path / "broken.toml", "[dataset\n", "no valid TOML"),
+        (tmp_path / "empty.toml", "", "dataset is missing"),
+        (tmp_path / "bytes.toml", "\ufffe", "no valid TOML"),
+    ):
+        if text is not None:
+            path.write_text(text, "utf-16" if "bytes" in path.name else "utf-8")
+        with pytest.raises(SettingsError, match=says):
+            load_settings(path)
+    with pytest.raises(SettingsError, match="is a folder"):
+        load_settings(tmp_path)
+
+
+def test_an_unknown_variable_names_the_nearest(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COGR_KEYWORDS__KMAX", "3")
+    with pytest.raises(SettingsError, match="nearest one is COGR_KEYWORDS__K_MAX"):
+        load_settings(file)
+
+
+def test_secrets_are_never_printed(file: Path) -> None:
+    settings = load_settings(
+        file, ["opensearch.password=hunter2", "generator.openai.api_key=sk-abc"]
+    )
+    assert settings.opensearch.password is not None
+    assert settings.opensearch.password.get_secret_value() == "hunter2"
+    for text in (repr(settings), str(settings.model_dump()), settings.model_dump_json()):
+        assert "hunter2" not in text
+        assert "sk-abc" not in text
+
+
+def test_a_prompt_of_your_own_must_have_its_placeholder(file: Path) -> None:
+    settings = load_settings(
+        file, ['prompts.item_user="Say words for {item}."', 'prompts.query_user="no place"']
+    )
+    assert settings.prompts.template("item").user == "Say words for {item}."
+    with pytest.raises(SettingsError, match="lacks the placeholder"):
+        settings.prompts.template("query")
+
+
+def test_every_key_is_listed_once() -> None:
+    keys = list(known_keys())
+    assert len(keys) == len(set(keys))
+    assert {
+        "dataset.loader",
+        "opensearch.url",
+        "generator.sampling.top_p",
+        "generator.item.model",
+    } <= set(keys)

@@ -1,0 +1,86 @@
+"""Small snapshots for the tests of the backends."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+from cogr.item_fields import types_of
+from cogr.records import Side
+from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
+from cogr.store import Store
+
+SHOP = [
+    Row("a-1", "Velvet Sofa", ("velvet sofa", "sofa", "couch", "mid-century")),
+    Row("a-2", "Oak table", ("table", "oak", "dining table")),
+    Row("a-10", "!!!", ()),
+    Row("b/ü?#", "İstanbul lamp", ("lamp", "ışık")),
+    Row(
+        "c",
+        "沙发",
+        ("sofa", "沙发床", 'quo"ted \\ word', "weight(keywords:sofa in 3) [x], result of:"),
+    ),
+    Row("d", "x" * 1_000_000, ("long text",)),
+    Row("e", "", ("couch", "sofa")),
+    Row("f", "sofa", ("couch",)),
+]
+SHOPPERS = [
+    Row("q1", "Mid-century sofa", ("velvet sofa", "mid-century", "couch")),
+    Row("q2", "lamp", ("lamp", "light")),
+    Row("q3", "MID-CENTURY sofa", ("other",)),
+    Row("q4", "?", ("nothing left",)),
+]
+
+
+def frozen(store: Store, side: Side, rows: Sequence[Row], round_: int = 0) -> Snapshot:
+    """A snapshot of rows in any order."""
+    types = types_of(
+        ((row.id, row.fields_json) for row in rows), {name for row in rows for name in row.fields}
+    )
+    return write_snapshot(
+        store, side, sorted(rows, key=lambda row: row.id), Provenance(round=round_), types
+    )
+
+
+def priced(rows: Sequence[Row]) -> list[Row]:
+    """The rows with fields: a price, a brand, and whether there is one in stock."""
+    return [
+        replace(
+            row,
+            fields_json=json.dumps(
+                {"brand": "ABC"[n % 3], "in_stock": n % 2 == 0, "price": 99.5 + 100 * n}
+            ),
+        )
+        for n, row in enumerate(rows)
+    ]
+
+
+def random_world(items: int, seed: int = 0) -> list[Row]:
+    """Items with sets of 0 to 41 keywords, every hundredth of 200, so that stored lengths are rounded."""
+    draw = random.Random(seed)
+    vocabulary = [f"keyword {number}" for number in range(max(400, items // 5))]
+    rows = []
+    for number in range(items):
+        size = 200 if number % 100 == 7 else draw.randint(0, 41)
+        own = draw.choice([f"title {number}", draw.choice(vocabulary), "--"])
+        # Squared: some keywords are in hundreds of items, some in one.
+        drawn = (vocabulary[int(len(vocabulary) * draw.random() ** 2)] for _ in range(4 * size))
+        rows.append(Row(f"item {number}", own, tuple(dict.fromkeys(drawn))[:size]))
+    return rows
+
+
+def random_queries(rows: Sequence[Row], count: int, most: int, seed: int = 1) -> list[list[str]]:
+    """Keyword lists of 1 to `most` clauses; one in ten clauses matches nothing."""
+    draw = random.Random(seed)
+    vocabulary = sorted(
+        {word for row in rows for word in (row.self_keyword, *row.keywords) if word}
+    )
+    return [
+        [
+            "in no item" if draw.random() < 0.1 else draw.choice(vocabulary)
+            for _ in range(draw.randint(1, most))
+        ]
+        for _ in range(count)
+    ]

@@ -1,0 +1,125 @@
+"""Several catalogues on one cluster, and what dead pushes leave: each prefix sees and removes its own alone."""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cogr.settings import OpenSearchSettings
+from cogr.store import Store
+from indexers.backends.opensearch import aliases as publish
+from indexers.backends.opensearch.indexes import read_index
+from indexers.backends.opensearch.mapping import index_name, index_settings, mapping, meta_of
+from indexers.backends.opensearch.roles import NAMES, role
+from indexers.release.history import begin, settle
+from indexers.release.prune import prune
+from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen
+from tests.indexers.backends.opensearch_worlds import backend_of
+from tests.indexers.conftest import Command
+
+
+@pytest.mark.server
+def test_catalogues_never_touch_one_another(opensearch: OpenSearchSettings, tmp_path: Path) -> None:
+    first = f"test-{uuid.uuid4().hex[:8]}"
+    prefixes = (first, f"{first}-eu", f"{first}-items")
+    with ExitStack() as stack:
+        catalogues = []
+        for prefix in prefixes:
+            store = Store(tmp_path / prefix)
+            backend = stack.enter_context(backend_of(opensearch, store, prefix=prefix))
+            # The same snapshots in each: only the prefix tells them apart.
+            old, new = frozen(store, "item", SHOP[:3]), frozen(store, "item", SHOP, round_=1)
+            queries = frozen(store, "query", SHOPPERS)
+            for snapshot in (old, new, queries):
+                backend.push(snapshot)
+                backend.verify(snapshot, [])
+            begin(store, backend.catalogue, {}, {"item": old.id, "query": queries.id})
+            backend.publish({"item": old.id, "query": queries.id})
+            settle(store, backend.catalogue, backend.serving())
+            catalogues.append((backend, store, old, new, queries))
+        for backend, store, old, new, queries in catalogues:
+            others = [other for other in catalogues if other[0] is not backend]
+            before = [(other.serving(), other.list()) for other, *_ in others]
+            assert {one.snapshot for one in backend.list()} == {old.id, new.id, queries.id}
+            assert {one.documents for one in backend.list()} == {3, len(SHOP), len(SHOPPERS)}
+            assert backend.publish({"item": new.id}) == {"item": old.id}
+            assert backend.publish({"item": old.id}) == {"item": new.id}
+            assert prune(store, backend, 0, files=False, dry_run=False).from_backend == [new.id]
+            backend.publish({"item": old.id})
+            assert {one.snapshot for one in backend.list()} == {old.id, queries.id}
+            assert [(other.serving(), other.list()) for other, *_ in others] == before
+
+
+@pytest.mark.server
+def test_a_rollback_goes_to_what_its_own_catalogue_served(
+    opensearch: OpenSearchSettings, shop: Path, cogr_index: Command
+) -> None:
+    store, first = Store(shop / ".cogr"), f"test-{uuid.uuid4().hex[:8]}"
+    old, new = frozen(store, "item", SHOP[:3]), frozen(store, "item", SHOP, round_=1)
+    with ExitStack() as stack:
+        # Staging and production may well share a store.
+        backends = [
+            stack.enter_context(backend_of(opensearch, store, prefix=prefix))
+            for prefix in (first, f"{first}-stage")
+        ]
+        flags = [
+            (
+                "--set",
+                f"opensearch.url={opensearch.url}",
+                "--set",
+                f"opensearch.prefix={backend.prefix}",
+            )
+            for backend in backends
+        ]
+        for backend in backends:
+            for snapshot in (old, new):
+                backend.push(snapshot)
+                backend.verify(snapshot, [])
+        for snapshot, places in ((old, flags[:1]), (new, flags)):
+            for place in places:
+                assert cogr_index("publish", snapshot.id, "--no-gate", *place).status == 0
+        refused = cogr_index("rollback", *flags[1])
+        assert (refused.status, "Nothing was published before" in refused.err) == (2, True)
+        assert cogr_index("rollback", *flags[0]).status == 0
+        assert [backend.serving()["item"] for backend in backends] == [old.id, new.id]
+
+
+@pytest.mark.server
+def test_prune_removes_drafts_that_nobody_works_on(
+    opensearch: OpenSearchSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path)
+    snapshot = frozen(store, "item", SHOP)
+    with backend_of(opensearch, store) as backend:
+        draft = f"{index_name(backend.prefix, snapshot.id)}.draft"
+        body = {
+            "settings": index_settings(1),
+            "mappings": mapping("item", backend.cluster.version, meta_of(snapshot.manifest)),
+        }
+        backend.cluster.call("PUT", f"/{draft}", body=body, doing="dying in mid-push")
+        # A young one may belong to a push under way.
+        assert prune(store, backend, 3, files=False, dry_run=False).drafts == []
+        monkeypatch.setattr(publish, "DRAFT_SECONDS", 0.0)
+        assert prune(store, backend, 3, files=False, dry_run=True).drafts == [draft]
+        assert read_index(backend.cluster, draft) is not None
+        assert prune(store, backend, 3, files=False, dry_run=False).drafts == [draft]
+        assert read_index(backend.cluster, draft) is None
+
+
+def test_roles_are_printed_for_the_prefix_that_is_set(shop: Path, cogr_index: Command) -> None:
+    flags = ("--set", "opensearch.prefix=shop-eu")
+    found: dict[str, Any] = cogr_index("roles", *flags, "--json").json["roles"]
+    assert list(found) == ["shop-eu-writer", "shop-eu-publisher", "shop-eu-reader"]
+    for body in found.values():
+        assert all("shop\\-eu" in pattern or "shop-eu" in pattern for pattern in patterns(body))
+    shown = cogr_index("roles", "--into", "products", *flags).out
+    assert shown.count("PUT _plugins/_security/api/roles/shop-eu-") == len(NAMES)
+    assert patterns(role("merger", "shop", "products")) == ["products", "products-*"]
+
+
+def patterns(body: dict[str, Any]) -> list[str]:
+    return [pattern for one in body["index_permissions"] for pattern in one["index_patterns"]]

@@ -1,0 +1,291 @@
+"""The connection: what is refused before and at the first contact, what an error says, how requests are signed."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import random
+import re
+import time
+from typing import Any
+
+import pytest
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+from pydantic import SecretStr, ValidationError
+
+from cogr.errors import MissingExtraError, ServiceError, SettingsError
+from cogr.settings import OpenSearchSettings
+from indexers.backends.opensearch import client
+from indexers.backends.opensearch.client import Cluster, read_version, wait_before
+from indexers.backends.opensearch.errors import Refusal, service_error
+from tests.indexers.backends.fault_proxy import Answer, Request, serve
+
+
+def info(number: str, distribution: str | None = "opensearch") -> dict[str, Any]:
+    version = {"number": number, "lucene_version": "9"}
+    return {"version": version | ({"distribution": distribution} if distribution else {})}
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_FIRST_WAIT", 0.0005)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (
+            info("7.10.2", None),
+            r"Elasticsearch 7.10.2, whose keyword fields are scored otherwise: use OpenSearch",
+        ),
+        (info("1.3.20"), r"is OpenSearch 1.3.20, .* upgrade it to 2.4 or newer"),
+        (info("2.3.0"), r"is OpenSearch 2.3.0"),
+        ({"tagline": "something else"}, "is no OpenSearch; check opensearch.url"),
+        ([], "is no OpenSearch"),
+    ],
+)
+def test_what_is_no_opensearch_of_2_4_or_newer_is_refused(answer: Any, says: str) -> None:
+    with serve(lambda _: (200, json.dumps(answer).encode())) as url:
+        with pytest.raises(ServiceError, match=says):
+            _ = Cluster(OpenSearchSettings(url=url)).version
+
+
+def test_the_version_says_how_keywords_are_scored() -> None:
+    two, three = read_version(info("2.19.5"), "u"), read_version(info("3.0.0-beta1"), "u")
+    assert (two.has_use_similarity, two.bm25.flavour) == (False, "2.x")
+    assert (three.has_use_similarity, three.bm25.flavour) == (True, "3.x")
+
+
+def test_a_web_page_is_no_cluster() -> None:
+    with serve(lambda _: (200, b"<html>Welcome"), content_type="text/html") as url:
+        with pytest.raises(
+            ServiceError,
+            match="answers as no OpenSearch does .*; check that opensearch.url is a cluster",
+        ):
+            _ = Cluster(OpenSearchSettings(url=url)).version
+
+
+@pytest.mark.parametrize(
+    ("status", "content_type", "body"),
+    [
+        (404, "text/html", b"<!doctype html><h1>No such page</h1>"),
+        (404, "text/html", "<h1>Pas trouv\xe9e</h1>".encode("latin-1")),
+        (404, "application/json", b'{"detail": "Not Found"}'),
+        (404, "application/json", b"[1]"),
+        (302, "text/html", b"<a href=elsewhere>moved</a>"),
+        (405, "text/plain", b"Method Not Allowed"),
+        (500, "text/html", b"<h1>oh</h1>"),
+        (200, "text/html", "<h1>\xe9</h1>".encode("latin-1")),
+    ],
+)
+def test_the_answers_of_what_is_no_cluster_are_not_taken_for_an_index_that_is_gone(
+    status: int, content_type: str, body: bytes
+) -> None:
+    with serve(lambda _: (status, body), content_type=content_type) as url:
+        with pytest.raises(ServiceError) as caught:
+            Cluster(OpenSearchSettings(url=url)).call("GET", "/_alias", doing="listing")
+    # The library keeps no status of a body that is no UTF-8, or no JSON object.
+    told = "" if b"\xe9" in body or body == b"[1]" else f" (status {status})"
+    assert str(caught.value) == (
+        f"OpenSearch at {url} answers as no OpenSearch does{told} (listing); "
+        "check that opensearch.url is a cluster and not a web page."
+    )
+
+
+def test_tls_to_a_port_that_speaks_none_is_not_a_matter_of_certificates() -> None:
+    with serve(lambda _: (200, b"{}")) as url:
+        with pytest.raises(
+            ServiceError, match=r"speaks no TLS \(looking\); write http:// in opensearch.url"
+        ):
+            Cluster(OpenSearchSettings(url=url.replace("http:", "https:"))).call(
+                "GET", "/", doing="looking"
+            )
+
+
+def test_a_cluster_that_is_down_is_said_at_once() -> None:
+    began = time.monotonic()
+    with pytest.raises(
+        ServiceError,
+        match=r"^OpenSearch at http://127.0.0.1:9 can't be reached \(.*\); check that it runs",
+    ):
+        Cluster(OpenSearchSettings(url="http://127.0.0.1:9")).call("GET", "/x", doing="looking")
+    assert time.monotonic() - began < 2
+
+
+def test_a_cluster_that_never_answers_is_given_up() -> None:
+    def hang(_: Request) -> Answer | None:
+        time.sleep(0.3)
+        return None
+
+    with serve(hang) as url:
+        cluster = Cluster(OpenSearchSettings(url=url, timeout=0.05))
+        with pytest.raises(
+            ServiceError, match=r"did not answer in time .* raise opensearch.timeout"
+        ):
+            cluster.call("GET", "/x", doing="looking")
+
+
+def test_a_second_address_is_tried() -> None:
+    with serve(lambda _: (200, json.dumps(info("3.8.0")).encode())) as url:
+        cluster = Cluster(OpenSearchSettings(url=f"http://127.0.0.1:9, {url}"))
+        assert [
+            cluster.call("GET", "/", doing="asking")["version"]["number"] for _ in range(3)
+        ] == ["3.8.0"] * 3
+
+
+def test_waits_grow_and_differ_but_have_an_end() -> None:
+    draw = random.Random(0)
+    waits = [wait_before(attempt, draw) for attempt in range(60)]
+    assert all(
+        client._FIRST_WAIT * 2**attempt / 2 <= wait for attempt, wait in enumerate(waits[:10])
+    )
+    assert max(waits) <= client._LONGEST_WAIT
+    assert len(set(waits)) == len(waits)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"url": None}, "opensearch.url is not set"),
+        ({"url": "localhost:9200"}, "is no URL; write it as https://host:9200"),
+        ({"url": "https://user:secret@host:9200"}, "has credentials in it"),
+        ({"url": "https://user:sec/secret@host:9200"}, "has an @ behind its host"),
+        ({"url": "https://user:sec#secret@host:9200"}, "has an @ behind its host"),
+        ({"url": "http://host", "username": "user"}, "go together"),
+        ({"url": "http://host", "password": SecretStr("secret")}, "go together"),
+        (
+            {"url": "https://host", "ca_file": "/nowhere/ca.pem"},
+            "opensearch.ca_file /nowhere/ca.pem can't be used",
+        ),
+        ({"url": "https://host", "ca_file": __file__}, "opensearch.ca_file .* give a PEM file"),
+    ],
+)
+def test_settings_that_can_not_work_are_refused_before_anything_is_sent(
+    settings: dict[str, Any], says: str
+) -> None:
+    with pytest.raises((SettingsError, ValidationError), match=says) as error:
+        Cluster(OpenSearchSettings(**settings))
+    assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("refusal", "says"),
+    [
+        (Refusal(0, "tls", "certificate verify failed"), "set opensearch.ca_file"),
+        (
+            Refusal(403, "cluster_block_exception", "blocked by: [FORBIDDEN/8/index write (api)]"),
+            "is blocked: .* lift the block",
+        ),
+        (
+            Refusal(
+                403,
+                "index_create_block_exception",
+                "blocked by: [FORBIDDEN/10/cluster create-index blocked (api)];",
+            ),
+            "creates no indexes: .*disks are nearly full",
+        ),
+        (Refusal(404, "index_not_found_exception", "no such index [x]"), "push the snapshot again"),
+        (
+            Refusal(400, "invalid_index_name_exception", "must be lowercase"),
+            "choose another opensearch.prefix",
+        ),
+        (Refusal(404, "", "alias [x] missing"), "run the same command again"),
+        (Refusal(413), "lower opensearch.bulk_documents"),
+        (Refusal(503), "is not available"),
+        (
+            Refusal(400, "mapper_parsing_exception", "failed to parse"),
+            "status 400: mapper_parsing_exception failed to parse",
+        ),
+    ],
+)
+def test_every_refusal_is_one_sentence_with_the_address_and_a_way_on(
+    refusal: Refusal, says: str
+) -> None:
+    error = service_error(refusal, "http://host:9200", "doing it")
+    assert error.exit_status == 3
+    assert str(error).startswith("OpenSearch at http://host:9200 ")
+    assert "(doing it)" in str(error)
+    assert re.search(says, str(error))
+
+
+def test_blocks_stay_and_overloads_pass() -> None:
+    assert Refusal(429, "rejected_execution_exception").is_passing
+    assert Refusal(
+        503,
+        "cluster_block_exception",
+        "blocked by: [SERVICE_UNAVAILABLE/1/state not recovered / initialized];",
+    ).is_passing
+    assert not Refusal(
+        429, "cluster_block_exception", "disk usage exceeded flood-stage watermark"
+    ).is_passing
+    assert not Refusal(0, "tls").is_passing
+    assert not Refusal(401).is_passing
+
+
+# AWS
+
+
+@pytest.fixture
+def keys(monkeypatch: pytest.MonkeyPatch) -> Credentials:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "example secret")
+    return Credentials("AKIDEXAMPLE", "example secret")
+
+
+def test_requests_are_signed_for_aws(keys: Credentials) -> None:
+    seen: list[Request] = []
+
+    def answer(request: Request) -> Answer:
+        seen.append(request)
+        return 200, b"{}"
+
+    with serve(answer) as url:
+        cluster = Cluster(OpenSearchSettings(url=url, aws_region="eu-central-1"))
+        cluster.call(
+            "POST",
+            "/a-b/_search",
+            doing="x",
+            body={"query": {"match": {"keywords": "沙发"}}},
+            params={"a": "b c"},
+        )
+        cluster.call("GET", "/", doing="x")
+        for request in seen:
+            assert request.headers["authorization"] == _signature(request, url, keys)
+
+
+def _signature(request: Request, url: str, keys: Credentials) -> str:
+    """The Authorization header that AWS computes from what arrived."""
+    signed = request.headers["authorization"].split("SignedHeaders=")[1].split(",")[0].split(";")
+    assert {"host", "x-amz-date", "x-amz-content-sha256"} <= set(signed)
+    headers = {name: request.headers[name] for name in signed if name != "host"}
+    again = AWSRequest(request.method, url + request.path, data=request.body, headers=headers)
+    again.context["timestamp"] = request.headers["x-amz-date"]
+    auth = SigV4Auth(keys, "es", "eu-central-1")
+    signature = auth.signature(auth.string_to_sign(again, auth.canonical_request(again)), again)
+    scope = f"{request.headers['x-amz-date'][:8]}/eu-central-1/es/aws4_request"
+    return f"AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/{scope}, SignedHeaders={';'.join(signed)}, Signature={signature}"
+
+
+def test_aws_without_its_extra_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without_boto3(name: str, *args: Any, **keywords: Any) -> Any:
+        if name == "boto3":
+            raise ImportError(name)
+        return real(name, *args, **keywords)
+
+    monkeypatch.setattr(builtins, "__import__", without_boto3)
+    with pytest.raises(MissingExtraError, match=r"pip install 'cogr\[s3\]'"):
+        Cluster(OpenSearchSettings(url="https://host", aws_region="eu-central-1"))
+
+
+def test_aws_without_credentials_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, "/nowhere")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with pytest.raises(SettingsError, match="no AWS credentials are found; set AWS_PROFILE"):
+        Cluster(OpenSearchSettings(url="https://host", aws_region="eu-central-1"))

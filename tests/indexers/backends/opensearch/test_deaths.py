@@ -1,0 +1,165 @@
+"""SIGKILL of the node in mid-push, and of the pushing process at every step: the same push goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cogr.errors import CogrError, ServiceError
+from cogr.settings import OpenSearchSettings
+from cogr.store import Store
+from indexers.backends.opensearch import OpenSearchBackend, client
+from indexers.backends.opensearch.indexes import read_index
+from indexers.backends.opensearch.mapping import IndexState, index_name
+from ops.servers.opensearch import Wanted, connection, start, stop
+from tests.indexers.backends.backend_worlds import SHOP, frozen, random_queries, random_world
+from tests.indexers.backends.fault_proxy import Answer, Request, proxy_to
+
+pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.fault]
+
+
+class Mortal:
+    """A node of this test's own, which may be killed and started again on the same port and data."""
+
+    def __init__(self) -> None:
+        self._wanted = Wanted(name=f"tests-{os.getpid()}-mortal", port=0, bound_to_caller=True)
+        self.state = start(self._wanted).state
+
+    def kill(self) -> None:
+        """SIGKILL; when it returns, the port is free."""
+        process = psutil.Process(self.state.pid)
+        process.kill()
+        process.wait(60)
+
+    def restart(self) -> None:
+        port = int((self.state.url or "").rsplit(":", 1)[1])
+        self.state = start(Wanted(name=self._wanted.name, port=port, bound_to_caller=True)).state
+
+
+@pytest.fixture
+def mortal() -> Iterator[Mortal]:
+    try:
+        node = Mortal()
+    except CogrError as error:
+        pytest.skip(f"NO OPENSEARCH: {error}")
+    yield node
+    stop(node.state, remove=True)
+
+
+def test_a_node_killed_in_mid_push(
+    mortal: Mortal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path)
+    rows = random_world(3000)
+    old, new = frozen(store, "item", SHOP), frozen(store, "item", rows, round_=1)
+    direct = OpenSearchBackend(connection(mortal.state, bulk_documents=100), store)
+    direct.push(old)
+    direct.verify(old, [])
+    direct.publish({"item": old.id})
+    monkeypatch.setattr(client, "_FIRST_WAIT", 0.001)
+    sent = 0
+
+    def kill_at_the_tenth(request: Request, _: Callable[[Request], Answer]) -> Answer | None:
+        nonlocal sent
+        sent += request.is_for("POST", "_bulk")
+        if sent == 10:
+            mortal.kill()
+        return None
+
+    with proxy_to(mortal.state.url or "") as proxy:
+        backend = OpenSearchBackend(
+            direct.cluster.settings.model_copy(update={"url": proxy.url}), store
+        )
+        proxy.rewrite = kill_at_the_tenth
+        with pytest.raises(
+            ServiceError, match=r"can't be reached .* the same command goes on from here"
+        ):
+            backend.push(new)
+        assert sent >= 10
+        mortal.restart()
+        assert direct.serving()["item"] == old.id
+        assert direct.search(["sofa"]).total == 4
+        pushed = backend.push(new)
+        assert 0 < pushed.written < pushed.documents == 3000
+        assert backend.verify(new, random_queries(rows, 20, 31)).documents == 3000
+        assert backend.publish({"item": new.id}) == {"item": old.id}
+
+
+PUSH = """
+import sys
+from cogr.settings import OpenSearchSettings
+from cogr.snapshots import open_snapshot
+from cogr.store import Store
+from indexers.backends.opensearch import OpenSearchBackend
+store = Store(sys.argv[2])
+OpenSearchBackend(OpenSearchSettings.model_validate_json(sys.argv[1]), store).push(open_snapshot(store, sys.argv[3]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("method", "part", "reached_the_node", "leaves"),
+    [
+        ("PUT", "item-r000", False, "nothing"),
+        ("PUT", "item-r000", True, "half-written"),
+        ("POST", "_bulk", True, "half-written"),
+        ("POST", "_forcemerge", False, "half-written"),
+        ("PUT", "_block/write", True, "frozen"),
+        ("PUT", "_mapping", True, "complete"),
+    ],
+)
+def test_a_push_killed_at_any_step(
+    opensearch: OpenSearchSettings,
+    tmp_path: Path,
+    method: str,
+    part: str,
+    reached_the_node: bool,
+    leaves: str,
+) -> None:
+    """Killed when a request arrives, before or after the node got it; the second push finds every state that there can be."""
+    store = Store(tmp_path)
+    rows = random_world(50)
+    snapshot = frozen(store, "item", rows)
+    prefix = f"test-{uuid.uuid4().hex[:8]}"
+    settings = opensearch.model_copy(
+        update={"prefix": prefix, "bulk_documents": 10, "bulk_threads": 1}
+    )
+    with proxy_to(settings.url or "") as proxy:
+        through = settings.model_copy(update={"url": proxy.url}).model_dump_json()
+        process = subprocess.Popen(
+            [sys.executable, "-c", PUSH, through, str(tmp_path), snapshot.id]
+        )
+
+        def kill(request: Request, forward: Callable[[Request], Answer]) -> Answer | None:
+            if not request.is_for(method, part):
+                return None
+            if reached_the_node:
+                forward(request)
+            process.kill()
+            return 503, b"{}"
+
+        proxy.rewrite = kill
+        assert process.wait(60) == -signal.SIGKILL
+    backend = OpenSearchBackend(settings, store)
+    try:
+        assert _describe(read_index(backend.cluster, index_name(prefix, snapshot.id))) == leaves
+        backend.push(snapshot)
+        assert backend.verify(snapshot, random_queries(rows, 5, 9)).documents == len(rows)
+    finally:
+        backend.cluster.call("DELETE", f"/{prefix}-*", doing="cleaning up")
+        backend.close()
+
+
+def _describe(state: IndexState | None) -> str:
+    if state is None:
+        return "nothing"
+    if state.complete:
+        return "complete"
+    return "frozen" if state.write_blocked else "half-written"

@@ -1,0 +1,134 @@
+"""The requests in docs/opensearch.md and docs/search-template.md, as they are written, against a live node."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cogr.settings import OpenSearchSettings
+from cogr.store import Store
+from indexers.backends.opensearch import OpenSearchBackend
+from indexers.backends.opensearch.client import Version
+from indexers.backends.opensearch.mapping import index_settings, mapping
+from indexers.backends.opensearch.search import query_body
+from indexers.release.push import publish, push_and_verify
+from tests.commands import program
+from tests.documents import examples
+from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen, priced
+
+INDEX, SEARCH = map(json.loads, examples("opensearch.md", "json"))
+(BY_TEMPLATE,) = map(json.loads, examples("search-template.md", "json"))
+PREFIX = f"docs{os.getpid()}"
+"""In place of the page's `shop`."""
+KEYWORDS = [clause["match"]["keywords"]["query"] for clause in SEARCH["query"]["bool"]["should"]]
+
+
+@pytest.fixture(scope="module")
+def shop(
+    opensearch: OpenSearchSettings, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[OpenSearchBackend]:
+    store = Store(str(tmp_path_factory.mktemp("store")))
+    backend = OpenSearchBackend(opensearch.model_copy(update={"prefix": PREFIX}), store)
+    pair = [frozen(store, "item", priced(SHOP)), frozen(store, "query", SHOPPERS)]
+    for snapshot in pair:
+        push_and_verify(backend, store, snapshot, 3)
+    publish(backend, store, [snapshot.id for snapshot in pair])
+    yield backend
+    backend.cluster.call("DELETE", f"/{PREFIX}-*", doing="cleaning up")
+    backend.cluster.call("DELETE", f"/_scripts/{PREFIX}-search", doing="cleaning up")
+    backend.close()
+
+
+def ask(shop: OpenSearchBackend, index: str, body: Any) -> list[Any]:
+    path, exact = f"/{index}/_search", {"search_type": "dfs_query_then_fetch"}
+    hits: list[Any] = shop.cluster.call("POST", path, body=body, params=exact, doing="asking")[
+        "hits"
+    ]["hits"]
+    return hits
+
+
+def test_the_index_is_what_a_push_makes() -> None:
+    made = {
+        "settings": index_settings(1),
+        "mappings": mapping("item", Version(3, 8, "3.8.0"), INDEX["mappings"]["_meta"]),
+    }
+    assert made == INDEX
+
+
+@pytest.mark.server
+def test_the_search(shop: OpenSearchBackend) -> None:
+    found = shop.search(KEYWORDS, size=SEARCH["size"])
+    hits = ask(shop, f"{PREFIX}-items", SEARCH)
+    assert SEARCH["query"] == query_body(KEYWORDS)
+    assert (
+        [(hit["sort"][1], hit["_source"]["text"]) for hit in hits]
+        == [(hit.id, hit.text) for hit in found.hits]
+        != []
+    )
+    bare = {name: value for name, value in SEARCH.items() if name != "_source"}
+    ids = ask(
+        shop, f"{PREFIX}-items", {**bare, "stored_fields": "_none_", "docvalue_fields": ["item_id"]}
+    )
+    assert [hit["fields"]["item_id"] for hit in ids] == [[hit.id] for hit in found.hits]
+
+
+@pytest.mark.server
+def test_the_keywords_of_a_known_query(shop: OpenSearchBackend) -> None:
+    (hit,) = ask(
+        shop,
+        f"{PREFIX}-queries",
+        {"size": 1, "query": {"term": {"self": "mid-century sofa"}}, "sort": ["query_id"]},
+    )
+    assert hit["_source"]["generated"] == ["velvet sofa", "mid-century", "couch"]
+    assert hit["_source"]["keywords"] == ["velvet sofa", "mid-century", "couch", "mid-century sofa"]
+
+
+@pytest.mark.server
+def test_the_search_by_template_from_a_shell(shop: OpenSearchBackend) -> None:
+    (line,) = examples("search-template.md", "sh")
+    program("curl")
+    here = line.replace("localhost:9200", shop.cluster.url).replace("shop", PREFIX)
+    said = json.loads(
+        subprocess.run(["sh", "-c", here], check=True, capture_output=True, timeout=60).stdout
+    )
+    found = shop.search(["green velvet sofa", "velvet sofa", "couch"], size=20)
+    assert (
+        [hit["_source"]["item_id"] for hit in said["hits"]["hits"]]
+        == [hit.id for hit in found.hits]
+        != []
+    )
+
+
+@pytest.mark.server
+def test_the_search_by_template(shop: OpenSearchBackend) -> None:
+    """The example's id is of another shop: with this one's in its place it finds the page after the named hit."""
+    params = BY_TEMPLATE["params"]
+    hits = shop.search(params["keywords"], size=10).hits
+    best, *others = [
+        hit for hit in hits if hit.fields["in_stock"] and float(str(hit.fields["price"])) < 900
+    ]
+    own = {"search_after": [best.score, best.id]}
+    path, named = (
+        f"/{PREFIX}-items/_search/template",
+        {**BY_TEMPLATE, "id": BY_TEMPLATE["id"].replace("shop", PREFIX)},
+    )
+    body = {**named, "params": params | own}
+    answer = shop.cluster.call("POST", path, body=body, doing="asking by template")
+    assert 0 < len(others) < len(hits) - 1
+    assert [hit["_source"]["item_id"] for hit in answer["hits"]["hits"]] == [
+        hit.id for hit in others
+    ]
+    assert [hit["_source"]["price"] for hit in answer["hits"]["hits"]] == [
+        hit.fields["price"] for hit in others
+    ]
+    brands = {
+        bucket["key"]: bucket["doc_count"] for bucket in answer["aggregations"]["brands"]["buckets"]
+    }
+    assert brands == Counter(hit.fields["brand"] for hit in [best, *others])
+    assert shop.cluster.call("POST", path, body=named, doing="asking as it is")

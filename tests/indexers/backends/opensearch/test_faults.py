@@ -1,0 +1,501 @@
+"""Clusters that refuse, vanish or die: exit 3, one sentence, the alias untouched, and the same call goes on afterwards."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from cogr.errors import CheckFailedError, DataError, ServiceError, SnapshotError, UserError
+from cogr.settings import OpenSearchSettings
+from cogr.snapshots import Row, Snapshot
+from cogr.store import Store
+from indexers.backends.opensearch import OpenSearchBackend, client, push
+from indexers.backends.opensearch.indexes import SEGMENTS
+from indexers.backends.opensearch.mapping import index_name
+from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen, random_world
+from tests.indexers.backends.fault_proxy import Answer, Fault, Proxy, Request, error_body, proxy_to
+
+pytestmark = [pytest.mark.server, pytest.mark.fault]
+
+OVERLOADED = error_body(429, "rejected_execution_exception", "queue is full")
+UNAVAILABLE = error_body(503, "cluster_manager_not_discovered_exception", "no manager")
+UNAUTHORISED = (401, b"Unauthorized")
+FORBIDDEN = error_body(
+    403, "security_exception", "no permissions for [indices:admin/create] and User [reader]"
+)
+FLOODED = error_body(
+    429,
+    "cluster_block_exception",
+    "index [x] blocked by: [TOO_MANY_REQUESTS/12/disk usage exceeded flood-stage watermark]",
+)
+
+
+@dataclass(frozen=True)
+class Shop:
+    """A served snapshot, and a newer one to push through the proxy. `direct` goes around the proxy."""
+
+    backend: OpenSearchBackend
+    direct: OpenSearchBackend
+    proxy: Proxy
+    old: Snapshot
+    new: Snapshot
+
+    def assert_untouched(self) -> None:
+        assert self.direct.serving()["item"] == self.old.id
+        assert self.direct.search(["sofa"]).total == 4
+
+    def assert_goes_on(self) -> None:
+        """The same calls, now without faults."""
+        self.proxy.faults.clear()
+        self.backend.push(self.new)
+        assert (
+            self.backend.verify(self.new, [["keyword 1", "keyword 2"]]).documents
+            == self.new.manifest.entities
+        )
+        assert self.backend.publish({"item": self.new.id}) == {"item": self.old.id}
+
+    def index(self) -> str:
+        return index_name(self.backend.prefix, self.new.id)
+
+
+@pytest.fixture
+def shop(
+    opensearch: OpenSearchSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Shop]:
+    monkeypatch.setattr(client, "_FIRST_WAIT", 0.001)
+    monkeypatch.setattr(push, "_LOOK_EVERY", 0.01)
+    store = Store(tmp_path)
+    old, new = frozen(store, "item", SHOP), frozen(store, "item", random_world(60), round_=1)
+    settings = opensearch.model_copy(
+        update={"prefix": f"test-{uuid.uuid4().hex[:8]}", "bulk_documents": 10}
+    )
+    direct = OpenSearchBackend(settings, store)
+    direct.push(old)
+    direct.verify(old, [])
+    direct.publish({"item": old.id})
+    with proxy_to(settings.url or "") as proxy:
+        backend = OpenSearchBackend(settings.model_copy(update={"url": proxy.url}), store)
+        yield Shop(backend, direct, proxy, old, new)
+        backend.close()
+    direct.cluster.call("DELETE", f"/{settings.prefix}-*", doing="cleaning up")
+    direct.close()
+
+
+STEPS = [
+    ("GET", "-items-item-r001"),
+    ("PUT", "-items-item-r001"),
+    ("POST", "_bulk"),
+    ("POST", "_refresh"),
+    ("POST", "_forcemerge"),
+    ("GET", "_stats"),
+    ("PUT", "_block/write"),
+    ("PUT", "_mapping"),
+]
+
+
+REFUSALS = [
+    (UNAUTHORISED, "does not accept the credentials"),
+    (FORBIDDEN, "does not allow this to the user: no permissions"),
+    (None, "can't be reached"),
+]
+
+
+@pytest.mark.parametrize(
+    ("method", "part", "answer", "says"),
+    [(*step, *refusal) for step, refusal in zip(STEPS, itertools.cycle(REFUSALS), strict=False)],
+    ids=[f"{method} {part}" for method, part in STEPS],
+)
+def test_a_push_that_is_refused_at_any_step_goes_on(
+    shop: Shop, method: str, part: str, answer: Answer | None, says: str
+) -> None:
+    shop.proxy.faults.append(Fault(method, part, answer, skip=2 if part == "_bulk" else 0))
+    with pytest.raises(ServiceError, match=says) as error:
+        shop.backend.push(shop.new)
+    assert error.value.exit_status == 3
+    assert shop.proxy.url in str(error.value)
+    assert "\n" not in str(error.value)
+    shop.assert_untouched()
+    shop.assert_goes_on()
+
+
+@pytest.mark.parametrize("answer", [OVERLOADED, (502, b"<html>Bad gateway"), None])
+def test_what_passes_by_itself_is_waited_out(shop: Shop, answer: Answer | None) -> None:
+    for method, part in STEPS[1:]:
+        shop.proxy.faults.append(Fault(method, part, answer, times=3))
+    pushed = shop.backend.push(shop.new)
+    assert pushed.written == shop.new.manifest.entities
+    shop.assert_goes_on()
+
+
+@pytest.mark.parametrize(
+    ("answer", "says", "tries"),
+    [
+        (OVERLOADED, "overloaded", client.RETRIES + 1),
+        (UNAVAILABLE, "not available", client.RETRIES + 1),
+        (FLOODED, "read-only", 1),
+    ],
+)
+def test_what_does_not_pass_ends_the_push(
+    shop: Shop, answer: Answer, says: str, tries: int
+) -> None:
+    shop.proxy.faults.append(Fault("PUT", "_block/write", answer))
+    with pytest.raises(ServiceError, match=says):
+        shop.backend.push(shop.new)
+    assert shop.proxy.count("PUT", "_block/write") == tries
+    shop.assert_untouched()
+    shop.assert_goes_on()
+
+
+def test_single_documents_that_are_rejected_are_sent_again(shop: Shop) -> None:
+    """The node gets two thirds of every first bulk request; the rest is answered as an overloaded node does."""
+    rounds = itertools.count()
+
+    def reject_some(request: Request, forward: Callable[[Request], Answer]) -> Answer | None:
+        if not request.is_for("POST", "_bulk") or next(rounds) % 2:
+            return None
+        lines = request.body.splitlines(keepends=True)
+        entries = [b"".join(lines[at : at + 2]) for at in range(0, len(lines), 2)]
+        kept = b"".join(entry for number, entry in enumerate(entries) if number % 3)
+        status, answer = forward(Request(request.method, request.path, request.headers, kept))
+        found = iter(json.loads(answer)["items"])
+        busy = {
+            "create": {
+                "status": 429,
+                "error": {"type": "rejected_execution_exception", "reason": "queue is full"},
+            }
+        }
+        items = [next(found) if number % 3 else busy for number in range(len(entries))]
+        return status, json.dumps({"errors": True, "items": items}).encode()
+
+    shop.proxy.rewrite = reject_some
+    assert shop.backend.push(shop.new).written == shop.new.manifest.entities
+    shop.assert_goes_on()
+
+
+def test_a_lost_answer_leaves_no_second_version(shop: Shop) -> None:
+    """Written, but the answer never came: the retry finds the documents there."""
+    shop.proxy.faults.append(Fault("POST", "_bulk", None, times=3, forwarded=True))
+    shop.backend.push(shop.new)
+    docs = shop.direct.cluster.call(
+        "GET", f"/{shop.index()}/_stats/docs,segments", doing="looking"
+    )["_all"]["primaries"]
+    assert docs["docs"] == {"count": shop.new.manifest.entities, "deleted": 0}
+    assert docs["segments"]["count"] <= SEGMENTS
+    shop.assert_goes_on()
+
+
+def test_a_merge_that_a_gateway_cuts_off_is_watched_to_its_end(shop: Shop) -> None:
+    shop.proxy.faults.append(Fault("POST", "_forcemerge", (504, b""), times=2, forwarded=True))
+    shop.backend.push(shop.new)
+    assert shop.proxy.count("POST", "_forcemerge") == 3
+    shop.assert_goes_on()
+
+
+def test_replicas_are_waited_for_where_there_are_nodes_for_them(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One node can't hold a replica; the answers are those of a cluster of two that copies for a while."""
+    healths = itertools.chain(["yellow", "yellow"], itertools.repeat("green"))
+
+    def two_nodes(request: Request, _: Callable[[Request], Answer]) -> Answer | None:
+        if not request.is_for("GET", "_cluster/health"):
+            return None
+        return 200, json.dumps({"status": next(healths), "number_of_data_nodes": 2}).encode()
+
+    settings = shop.backend.cluster.settings.model_copy(update={"replicas": 1})
+    backend = OpenSearchBackend(settings, shop.new.store)
+    backend.push(shop.new)
+    state = push.read_index(shop.direct.cluster, shop.index())
+    assert state is not None
+    assert (state.replicas, state.complete) == (1, True)
+    shop.backend.delete(shop.new.id)
+
+    shop.proxy.rewrite = two_nodes
+    shop.proxy.seen.clear()
+    backend.push(shop.new)
+    assert shop.proxy.count("GET", "_cluster/health") == 3
+    shop.backend.delete(shop.new.id)
+
+    healths = itertools.repeat("yellow")  # type: ignore[assignment]
+    monkeypatch.setattr(push, "REPLICA_SECONDS", 0.0)
+    with pytest.raises(ServiceError, match="replicas of the index .* are not ready"):
+        backend.push(shop.new)
+    shop.proxy.rewrite = None
+    shop.assert_goes_on()
+
+
+def test_a_half_written_index_with_other_content_is_written_anew(shop: Shop) -> None:
+    shop.proxy.faults.append(Fault("POST", "_bulk", UNAUTHORISED, skip=2))
+    with pytest.raises(ServiceError):
+        shop.backend.push(shop.new)
+    shop.proxy.faults.clear()
+    state = push.read_index(shop.direct.cluster, shop.index())
+    assert state is not None
+    meta = {"_meta": {**state.meta, "content_hash": "another"}}
+    shop.direct.cluster.call("PUT", f"/{shop.index()}/_mapping", body=meta, doing="spoiling it")
+    assert shop.backend.push(shop.new).written == shop.new.manifest.entities
+    shop.assert_goes_on()
+
+
+def test_a_foreign_index_of_that_name_is_left_alone(shop: Shop) -> None:
+    shop.direct.cluster.call("PUT", f"/{shop.index()}", body={}, doing="taking the name")
+    with pytest.raises(ServiceError, match="was not written by cogr"):
+        shop.backend.push(shop.new)
+    assert push.read_index(shop.direct.cluster, shop.index()) is not None
+
+
+def test_an_index_that_is_removed_while_it_is_written(shop: Shop) -> None:
+    """Later bulk requests create an index of the same name by themselves: it is noticed and removed."""
+    rounds = itertools.count()
+
+    def remove(request: Request, forward: Callable[[Request], Answer]) -> Answer | None:
+        if request.is_for("POST", "_bulk") and next(rounds) == 3:
+            shop.direct.cluster.call("DELETE", f"/{shop.index()}", doing="removing it")
+        return None
+
+    shop.proxy.rewrite = remove
+    with pytest.raises(ServiceError, match="was removed while it was written"):
+        shop.backend.push(shop.new)
+    assert push.read_index(shop.direct.cluster, shop.index()) is None
+    shop.proxy.rewrite = None
+    shop.assert_untouched()
+    shop.assert_goes_on()
+
+
+def test_a_real_read_only_block_in_mid_push(shop: Shop) -> None:
+    def block(on: bool) -> None:
+        body = {"index.blocks.read_only_allow_delete": True if on else None}
+        shop.direct.cluster.call("PUT", f"/{shop.index()}/_settings", body=body, doing="blocking")
+
+    rounds = itertools.count()
+
+    def close(request: Request, forward: Callable[[Request], Answer]) -> Answer | None:
+        if request.is_for("POST", "_bulk") and next(rounds) == 2:
+            block(on=True)
+        return None
+
+    shop.proxy.rewrite = close
+    with pytest.raises(ServiceError, match=r"is read-only: .*flood-stage"):
+        shop.backend.push(shop.new)
+    shop.proxy.rewrite = None
+    shop.assert_untouched()
+    block(on=False)
+    shop.assert_goes_on()
+
+
+def test_an_index_with_other_documents_than_the_snapshot_is_refused(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.proxy.faults.append(Fault("PUT", "_block/write", UNAUTHORISED))
+    with pytest.raises(ServiceError):
+        shop.backend.push(shop.new)
+    shop.proxy.faults.clear()
+    document = {"item_id": "more", "keywords": ["x"], "text": ""}
+    shop.direct.cluster.call(
+        "PUT", f"/{shop.index()}/_doc/more?refresh=true", body=document, doing="meddling"
+    )
+    with pytest.raises(CheckFailedError, match="holds 61 documents, the snapshot 60"):
+        shop.backend.push(shop.new)
+    shop.direct.cluster.call("DELETE", f"/{shop.index()}/_doc/more?refresh=true", doing="meddling")
+    with monkeypatch.context() as hasty:
+        hasty.setattr(push, "LEASE_SECONDS", 0.0)
+        with pytest.raises(
+            CheckFailedError, match="deleted documents, so something else wrote to it"
+        ):
+            shop.backend.push(shop.new)
+    # The node lets go of them after half a minute; then a merge does away with them.
+    shop.assert_goes_on()
+
+
+def test_an_unscored_mapping_is_refused_with_the_reason(shop: Shop) -> None:
+    shop.backend.push(shop.new)
+    state = push.read_index(shop.direct.cluster, shop.index())
+    assert state is not None
+    for spoilt, says in [
+        ({"norms": False}, "no norms"),
+        ({"use_similarity": False}, "not scored"),
+        ({"index_options": "docs"}, "frequencies"),
+        ({"similarity": "BM25"}, "not BM25 with k1 1.2 and b 0.75"),
+        ({"type": "text"}, "no field keywords of type keyword"),
+    ]:
+        field = {**state.properties["keywords"], **spoilt}
+        if field["type"] == "text":
+            del field["use_similarity"]
+        body = {
+            "settings": {"index": {"similarity": state.settings["similarity"]}},
+            "mappings": {
+                "_meta": dict(state.meta),
+                "properties": {**state.properties, "keywords": field},
+            },
+        }
+        shop.direct.delete(shop.new.id)
+        shop.direct.cluster.call("PUT", f"/{shop.index()}", body=body, doing="making it wrong")
+        for call in (
+            lambda: shop.backend.push(shop.new),
+            lambda: shop.backend.verify(shop.new, []),
+        ):
+            with pytest.raises(ServiceError, match=says):
+                call()
+
+
+# Publishing
+
+
+def test_a_pair_is_switched_by_one_call_that_no_reader_sees_halfway(shop: Shop) -> None:
+    store = shop.old.store
+    pairs = [
+        (shop.old, frozen(store, "query", SHOPPERS)),
+        (shop.new, frozen(store, "query", SHOPPERS[:2], round_=1)),
+    ]
+    for snapshot in itertools.chain(*pairs):
+        shop.backend.push(snapshot)
+        shop.backend.verify(snapshot, [])
+    shop.backend.publish({"query": pairs[0][1].id})
+    shop.proxy.seen.clear()
+    for number in range(4):
+        item, query = pairs[(number + 1) % 2]
+        before = pairs[number % 2]
+        assert shop.backend.publish({"item": item.id, "query": query.id}) == {
+            "item": before[0].id,
+            "query": before[1].id,
+        }
+        assert shop.direct.serving() == {"item": item.id, "query": query.id}
+    calls = [
+        json.loads(request.body)
+        for request in shop.proxy.seen
+        if request.is_for("POST", "_aliases")
+    ]
+    assert len(calls) == 4
+    assert [sorted(next(iter(action)) for action in call["actions"]) for call in calls] == [
+        ["add", "add", "remove", "remove"]
+    ] * 4
+    assert all(
+        action["remove"]["must_exist"]
+        for call in calls
+        for action in call["actions"]
+        if "remove" in action
+    )
+
+
+@pytest.mark.parametrize("answer", [FORBIDDEN, UNAVAILABLE, None])
+def test_a_switch_that_is_refused_leaves_the_alias(shop: Shop, answer: Answer | None) -> None:
+    shop.backend.push(shop.new)
+    shop.backend.verify(shop.new, [])
+    shop.proxy.faults.append(Fault("POST", "_aliases", answer))
+    with pytest.raises(ServiceError):
+        shop.backend.publish({"item": shop.new.id})
+    shop.assert_untouched()
+    shop.assert_goes_on()
+
+
+def test_a_switch_whose_answer_is_lost_can_be_asked_for_again(shop: Shop) -> None:
+    shop.backend.push(shop.new)
+    shop.backend.verify(shop.new, [])
+    shop.proxy.faults.append(Fault("POST", "_aliases", None, forwarded=True))
+    with pytest.raises(ServiceError, match="can't be reached"):
+        shop.backend.publish({"item": shop.new.id})
+    assert shop.backend.publish({"item": shop.new.id}) == {"item": shop.new.id}
+
+
+def test_an_alias_whose_name_an_index_has(shop: Shop, tmp_path: Path) -> None:
+    query = frozen(shop.old.store, "query", SHOPPERS)
+    name = f"{shop.backend.prefix}-queries"
+    shop.direct.cluster.call("PUT", f"/{name}", body={}, doing="taking the name")
+    shop.backend.push(query)
+    shop.backend.verify(query, [])
+    for call in (lambda: shop.backend.publish({"query": query.id}), shop.backend.serving):
+        with pytest.raises(ServiceError, match=f"The name {name} .* is taken by an index"):
+            call()
+    assert shop.direct.search(["sofa"]).snapshot == shop.old.id
+    shop.direct.cluster.call("DELETE", f"/{name}", doing="freeing the name")
+    assert shop.backend.publish({"query": query.id}) == {"query": None}
+
+
+def test_an_alias_of_somebody_else_is_left_alone(shop: Shop) -> None:
+    query = frozen(shop.old.store, "query", SHOPPERS)
+    shop.backend.push(query)
+    shop.backend.verify(query, [])
+    foreign = f"{shop.backend.prefix}-products"
+    body = {"aliases": {f"{shop.backend.prefix}-queries": {}}}
+    shop.direct.cluster.call("PUT", f"/{foreign}", body=body, doing="making it")
+    with pytest.raises(
+        ServiceError, match=f"names the index {foreign}, which was not written by cogr"
+    ):
+        shop.backend.publish({"query": query.id})
+
+
+def test_an_alias_of_two_indexes_is_named_and_repaired_by_publishing(shop: Shop) -> None:
+    shop.backend.push(shop.new)
+    shop.backend.verify(shop.new, [])
+    action = {"add": {"index": shop.index(), "alias": f"{shop.backend.prefix}-items"}}
+    shop.direct.cluster.call("POST", "/_aliases", body={"actions": [action]}, doing="meddling")
+    with pytest.raises(ServiceError, match="at once; publish one snapshot to repair it"):
+        shop.backend.search(["sofa"])
+    shop.backend.publish({"item": shop.old.id})
+    shop.assert_untouched()
+
+
+def test_a_half_written_index_is_not_published(shop: Shop) -> None:
+    shop.proxy.faults.append(Fault("PUT", "_mapping", UNAUTHORISED))
+    with pytest.raises(ServiceError):
+        shop.backend.push(shop.new)
+    with pytest.raises(SnapshotError, match="half-written; run cogr-index push"):
+        shop.direct.publish({"item": shop.new.id})
+    with pytest.raises(SnapshotError, match="half-written; run cogr-index push"):
+        shop.direct.verify(shop.new, [])
+    assert [one.complete for one in shop.direct.list()] == [True, False]
+    shop.assert_goes_on()
+
+
+# Searching
+
+
+def test_an_answer_that_is_not_whole_is_refused(shop: Shop) -> None:
+    def spoil(**changes: object) -> Callable[[Request, Callable[[Request], Answer]], Answer | None]:
+        def rewrite(request: Request, forward: Callable[[Request], Answer]) -> Answer | None:
+            if not request.is_for("POST", "_search"):
+                return None
+            status, body = forward(request)
+            return status, json.dumps({**json.loads(body), **changes}).encode()
+
+        return rewrite
+
+    total = {"total": {"value": 10, "relation": "gte"}, "hits": []}
+    for changes, says in [
+        ({"timed_out": True}, "ran out of time"),
+        ({"_shards": {"total": 3, "failed": 1}}, "1 shards failed"),
+        ({"hits": total}, "only a bound"),
+    ]:
+        shop.proxy.rewrite = spoil(**changes)
+        for call in (
+            lambda: shop.backend.search(["sofa"]),
+            lambda: shop.backend.retrieved(["sofa"]),
+        ):
+            with pytest.raises(ServiceError, match=f"not whole: .*{says}"):
+                call()
+
+
+def test_a_cluster_takes_as_many_keywords_as_it_takes_clauses(shop: Shop) -> None:
+    assert shop.backend.search(["sofa", *(str(number) for number in range(1023))]).total == 4
+    with pytest.raises(UserError, match="at most 1024 distinct keywords, but there are 1025"):
+        shop.backend.search(["sofa", *(str(number) for number in range(1024))])
+
+
+def test_more_hits_than_one_answer_has_are_refused(shop: Shop) -> None:
+    assert shop.backend.search(["sofa"], size=10_000).total == 4
+    with pytest.raises(UserError, match="at most 10000 hits, but 10001 were asked for"):
+        shop.backend.search(["sofa"], size=10_001)
+
+
+def test_an_id_that_is_too_long_is_named(shop: Shop) -> None:
+    fits = frozen(shop.old.store, "item", [Row("ü" * 256, "fits", ("sofa",))], round_=2)
+    assert shop.backend.push(fits).written == 1
+    long = frozen(shop.old.store, "item", [Row("ü" * 257, "too long", ("sofa",))], round_=3)
+    with pytest.raises(DataError, match="longer than the 512 bytes"):
+        shop.backend.push(long)

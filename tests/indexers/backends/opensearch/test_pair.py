@@ -1,0 +1,209 @@
+"""Both sides of a round are switched at once: readers never see two rounds, and nothing is switched before it is warm."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cogr.errors import CogrError, ServiceError
+from cogr.settings import OpenSearchSettings
+from cogr.snapshots import Row, Snapshot
+from cogr.store import Store
+from indexers.backends.opensearch import OpenSearchBackend
+from indexers.backends.opensearch.client import Cluster
+from indexers.release.push import publish, warm_up
+from tests.indexers.backends.backend_worlds import frozen
+from tests.indexers.backends.opensearch_worlds import backend_of
+from tests.indexers.conftest import Command
+
+pytestmark = pytest.mark.server
+SWITCHES = 50
+
+
+@pytest.fixture
+def backend(opensearch: OpenSearchSettings, tmp_path: Path) -> Iterator[OpenSearchBackend]:
+    with backend_of(opensearch, Store(tmp_path / ".cogr")) as made:
+        yield made
+
+
+def pair_of(backend: OpenSearchBackend, store: Store, round_: int) -> tuple[Snapshot, Snapshot]:
+    """Both sides of a round, pushed and verified; every keyword names the round."""
+    items = [Row(f"i{n}", f"item {n}", (f"word {n} of round {round_}",)) for n in range(4)]
+    queries = [Row(f"q{n}", f"query {n}", (f"word {n} of round {round_}",)) for n in range(4)]
+    pair = frozen(store, "item", items, round_), frozen(store, "query", queries, round_)
+    for snapshot in pair:
+        backend.push(snapshot)
+        backend.verify(snapshot, [])
+    return pair
+
+
+class Reader(threading.Thread):
+    """Asks in the two documented ways, again and again, and notes which rounds each answer is of."""
+
+    def __init__(self, settings: OpenSearchSettings) -> None:
+        super().__init__()
+        self._settings = settings
+        self.done = threading.Event()
+        self.searched: list[set[str]] = []
+        self.resolved: list[set[str]] = []
+        self.failures: list[Exception] = []
+
+    def run(self) -> None:
+        try:
+            while not self.done.is_set():
+                self._read()
+        except (AssertionError, CogrError, ValueError) as error:
+            self.failures.append(error)
+
+    def _read(self) -> None:
+        cluster, prefix = Cluster(self._settings), self._settings.prefix
+        both = f"/{prefix}-items,{prefix}-queries"
+        answer = cluster.call(
+            "POST", f"{both}/_search", body={"size": 20}, doing="one search over both"
+        )
+        assert len(answer["hits"]["hits"]) == 8
+        self.searched.append(
+            {keyword.split()[-1] for hit in answer["hits"]["hits"] for keyword in words(hit)}
+        )
+        # One look at the aliases, then both steps on the indexes that it named.
+        named = cluster.call("GET", f"{both}/_alias", doing="resolving both")
+        queries, items = sorted(named, key=lambda name: "-queries-" not in name)
+        known = {"query": {"term": {"self": "query 2"}}}
+        (stored,) = cluster.call("POST", f"/{queries}/_search", body=known, doing="expanding")[
+            "hits"
+        ]["hits"]
+        wanted = {"query": {"match": {"keywords": words(stored)[0]}}}
+        (found,) = cluster.call("POST", f"/{items}/_search", body=wanted, doing="searching")[
+            "hits"
+        ]["hits"]
+        self.resolved.append({words(stored)[0].split()[-1], words(found)[0].split()[-1]})
+        cluster.close()
+
+
+def words(hit: dict[str, Any]) -> list[str]:
+    return [keyword for keyword in hit["_source"]["keywords"] if "of round" in keyword]
+
+
+def test_no_reader_sees_two_rounds(backend: OpenSearchBackend, tmp_path: Path) -> None:
+    store = Store(tmp_path / ".cogr")
+    pairs = [pair_of(backend, store, round_) for round_ in (1, 2)]
+    publish(backend, store, [one.id for one in pairs[0]])
+    reader = Reader(backend.cluster.settings)
+    reader.start()
+    for number in range(1, SWITCHES + 1):
+        ids = [one.id for one in pairs[number % 2]]
+        seen = len(reader.resolved)
+        assert set(publish(backend, store, ids).before.values()) == {
+            one.id for one in pairs[1 - number % 2]
+        }
+        # Both are of one moment for cogr itself too; and the reader reads at least once in each round.
+        assert set(backend.serving().values()) == set(ids)
+        while reader.is_alive() and len(reader.resolved) == seen:
+            reader.done.wait(0.001)
+    reader.done.set()
+    reader.join()
+    assert reader.failures == []
+    assert len(reader.searched) >= SWITCHES
+    assert [seen for seen in [*reader.searched, *reader.resolved] if len(seen) != 1] == []
+    assert set.union(*reader.searched) == {"1", "2"}
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, str]]:
+    """Every request that is sent from now on."""
+    sent: list[tuple[str, str, str]] = []
+    real = Cluster.try_once
+
+    def noted(self: Cluster, method: str, path: str, body: Any, *more: Any, **others: Any) -> Any:
+        sent.append((method, path, json.dumps(body) if isinstance(body, dict) else ""))
+        return real(self, method, path, body, *more, **others)
+
+    monkeypatch.setattr(Cluster, "try_once", noted)
+    return sent
+
+
+def test_both_indexes_are_asked_what_readers_ask_before_the_switch(
+    backend: OpenSearchBackend,
+    shop: Path,
+    requests: list[tuple[str, str, str]],
+    cogr_index: Command,
+) -> None:
+    store = Store(shop / ".cogr")
+    settings = backend.cluster.settings
+    flags = (
+        "--set",
+        f"opensearch.url={settings.url}",
+        "--set",
+        f"opensearch.prefix={settings.prefix}",
+        "--no-gate",
+    )
+    old, new = (pair_of(backend, store, round_) for round_ in (1, 2))
+    publish(backend, store, [one.id for one in old])
+    requests.clear()
+    ended = cogr_index(
+        "publish", *(one.id for one in new), *flags, "--set", "publish.warm_up_queries=3"
+    )
+    assert ended.status == 0
+    (switch,) = [
+        number
+        for number, (method, path, _) in enumerate(requests)
+        if (method, path) == ("POST", "/_aliases")
+    ]
+    for snapshot, field in zip(new, ("keywords", "self"), strict=True):
+        asked = [
+            (number, body)
+            for number, (_, path, body) in enumerate(requests)
+            if path.endswith(f"{snapshot.id}/_search") and field in body
+        ]
+        assert len(asked) == 3
+        assert all(number < switch for number, _ in asked)
+        # Items are asked for the keywords of the round's own queries, not of those that serve yet.
+        assert all("of round 2" in body for _, body in asked if field == "keywords")
+        assert all("of round 1" not in body for _, body in asked)
+
+    # A pair is rolled back as a pair, by one call too.
+    requests.clear()
+    assert cogr_index("rollback", *flags[:4]).status == 2
+    assert cogr_index("publish", *(one.id for one in old), *flags).status == 0
+    requests.clear()
+    assert cogr_index("rollback", *flags[:4]).status == 0
+    assert backend.serving() == {"item": new[0].id, "query": new[1].id}
+    assert [path for method, path, _ in requests if (method, path) == ("POST", "/_aliases")] == [
+        "/_aliases"
+    ]
+
+
+def test_a_warm_up_that_fails_stops_the_switch(
+    backend: OpenSearchBackend,
+    shop: Path,
+    requests: list[tuple[str, str, str]],
+    cogr_index: Command,
+) -> None:
+    store = Store(shop / ".cogr")
+    settings = backend.cluster.settings
+    flags = (
+        "--set",
+        f"opensearch.url={settings.url}",
+        "--set",
+        f"opensearch.prefix={settings.prefix}",
+        "--no-gate",
+    )
+    old, new = (pair_of(backend, store, round_) for round_ in (1, 2))
+    publish(backend, store, [one.id for one in old])
+    index = f"{settings.prefix}-queries-{new[1].id}"
+    # It is there, complete and verified, but it can't be searched.
+    backend.cluster.call("POST", f"/{index}/_close", doing="closing it")
+    requests.clear()
+    ended = cogr_index("publish", *(one.id for one in new), *flags)
+    assert (ended.status, ended.err.count("\n")) == (3, 1)
+    assert index in ended.err
+    assert not [path for _, path, _ in requests if path == "/_aliases"]
+    assert backend.serving() == {"item": old[0].id, "query": old[1].id}
+    with pytest.raises(ServiceError):
+        warm_up(backend, store, [new[1].id], 1)
+    warm_up(backend, store, [new[1].id], 0)

@@ -1,0 +1,203 @@
+"""A real node with the security plugin: TLS, basic authentication, and the shipped roles."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from cogr.errors import ServiceError
+from cogr.settings import DatasetSettings, OpenSearchSettings, Settings
+from cogr.snapshots import Provenance, write_snapshot
+from cogr.store import Store
+from indexers.backends.opensearch import OpenSearchBackend, search
+from indexers.backends.opensearch.client import Cluster
+from indexers.backends.opensearch.into.target import field_of
+from indexers.backends.opensearch.roles import NAMES, role
+from indexers.release.external import Place
+from indexers.release.push import warm_up
+from indexers.release.verify import compare_all
+from indexers.workspace import Workspace
+from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen
+
+pytestmark = [pytest.mark.server, pytest.mark.slow]
+PASSWORD = "Velvet-sofa-42-mid-century"
+
+
+@pytest.fixture(scope="module")
+def users(opensearch_secure: OpenSearchSettings) -> Iterator[dict[str, OpenSearchSettings]]:
+    """Settings of a user for each shipped role, of the prefix `shop`."""
+    cluster = Cluster(opensearch_secure)
+    api = "/_plugins/_security/api"
+    settings = {}
+    for name in NAMES:
+        cluster.call(
+            "PUT", f"{api}/roles/{name}", body=role(name, "shop", "products"), doing="making a role"
+        )
+        user = {"password": PASSWORD, "opendistro_security_roles": [name]}
+        cluster.call("PUT", f"{api}/internalusers/user_of_{name}", body=user, doing="making a user")
+        update = {"username": f"user_of_{name}", "password": SecretStr(PASSWORD), "prefix": "shop"}
+        settings[name] = opensearch_secure.model_copy(update=update)
+    yield settings
+    cluster.close()
+
+
+def refused(what: Callable[[], object]) -> None:
+    with pytest.raises(
+        ServiceError,
+        match=r"does not allow this to the user: no permissions for .*privileges listed in docs",
+    ):
+        what()
+
+
+def test_each_role_does_its_job_and_is_refused_the_others(
+    users: dict[str, OpenSearchSettings], tmp_path: Path
+) -> None:
+    store = Store(tmp_path)
+    items, older, queries = (
+        frozen(store, "item", SHOP, round_=1),
+        frozen(store, "item", SHOP[:3]),
+        frozen(store, "query", SHOPPERS),
+    )
+    writer = OpenSearchBackend(users["writer"].model_copy(update={"replicas": 1}), store)
+    publisher, reader, merger = (
+        OpenSearchBackend(users[name], store) for name in ("publisher", "reader", "merger")
+    )
+    for snapshot in (older, items, queries):
+        writer.push(snapshot)
+        writer.verify(snapshot, [["sofa", "couch"], ["lamp"]])
+        assert compare_all(writer, store, snapshot).differences == 0
+    refused(lambda: writer.publish({"item": older.id, "query": queries.id}))
+
+    publisher.publish({"item": older.id, "query": queries.id})
+    warm_up(publisher, store, [items.id, queries.id], 2)
+    assert publisher.publish({"item": items.id}) == {"item": older.id}
+    assert {one.snapshot for one in publisher.list()} == {items.id, older.id, queries.id}
+    assert publisher.sweep(dry_run=False) == []
+    publisher.delete(older.id)
+    refused(lambda: publisher.push(older))
+    refused(
+        lambda: publisher.cluster.call(
+            "POST", "/shop-items/_doc", body={"item_id": "x"}, doing="meddling"
+        )
+    )
+
+    # Also an update, which copies the parent's index and writes the difference alone.
+    changed = sorted(
+        [*SHOP[1:], dataclasses.replace(SHOP[0], keywords=("sofa",))], key=lambda row: row.id
+    )
+    update = write_snapshot(store, "item", changed, Provenance(round=1, parent=items.id))
+    assert writer.push(update).written == 1
+    writer.verify(update, [["sofa", "couch"], ["lamp"]])
+
+    assert reader.search(["sofa"], explain=True).total == 4
+    assert reader.retrieved(["sofa"]).total == 4
+    assert reader.lookup("Lamp") == ("lamp", "light")
+    # By the stored template too, where the node has mustache.
+    body = {"id": "shop-search", "params": {"keywords": ["sofa"]}}
+    _, refusal = reader.cluster.try_once("POST", "/shop-items/_search/template", body)
+    assert refusal is None or refusal.status != 403
+    named = reader.cluster.call(
+        "GET", "/shop-items,shop-queries/_alias", doing="resolving the pair"
+    )
+    assert len(named) == 2
+    refused(lambda: reader.push(older))
+    refused(lambda: reader.publish({"item": update.id}))
+    refused(lambda: reader.delete(update.id))
+    refused(
+        lambda: reader.cluster.call(
+            "POST", "/shop-items/_doc", body={"item_id": "x"}, doing="meddling"
+        )
+    )
+    refused(lambda: merger.serving())
+    publisher.delete(update.id)
+
+
+def test_a_role_is_of_one_catalogue(users: dict[str, OpenSearchSettings], tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    older = frozen(store, "item", SHOP[:3])
+    # Also one whose prefix begins with the other's, and one that looks like its indexes.
+    for prefix in ("else", "shop-eu", "shop-items"):
+        for name in ("writer", "publisher", "reader"):
+            elsewhere = OpenSearchBackend(users[name].model_copy(update={"prefix": prefix}), store)
+            refused(lambda elsewhere=elsewhere: elsewhere.push(older))  # type: ignore[misc]
+            refused(elsewhere.serving)
+
+
+def test_a_merger_writes_keywords_into_the_products_alone(
+    opensearch_secure: OpenSearchSettings, users: dict[str, OpenSearchSettings], tmp_path: Path
+) -> None:
+    team = Cluster(opensearch_secure)
+    body = {"mappings": {"properties": {"title": {"type": "text"}}}, "aliases": {"products": {}}}
+    team.call("PUT", "/products-1", body=body, doing="making the product index")
+    team.call(
+        "PUT", "/products-1/_doc/a-1?refresh=true", body={"title": "sofa"}, doing="adding a product"
+    )
+    snapshot = frozen(Store(tmp_path / "store"), "item", SHOP[:3])
+    plain = Settings(
+        dataset=DatasetSettings(loader="jsonl"),
+        store=str(tmp_path / "store"),
+        opensearch=users["merger"],
+    )
+    place = Place(Workspace(plain, "opensearch"), "products", "cogr_keywords")
+    # It is let through to the last step; the distribution that the plugin runs on has no mustache to store a template with.
+    with pytest.raises(ServiceError, match=r"unsupported lang \[mustache\]"):
+        place.publish(snapshot.id, lambda _: None)
+    assert place.serving() is None
+    filled = team.call("GET", "/products-1/_doc/a-1", doing="reading it")["_source"]
+    assert set(filled) == {"title", field_of("cogr_keywords", snapshot.id)}
+    merger = Cluster(users["merger"])
+    refused(lambda: merger.call("DELETE", "/products-1", doing="meddling"))
+    refused(lambda: merger.call("PUT", "/others", doing="meddling"))
+    team.call("DELETE", "/products-1", doing="cleaning up")
+    for cluster in (team, merger):
+        cluster.close()
+
+
+def test_paging_needs_no_more_than_searching(
+    users: dict[str, OpenSearchSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot = frozen(Store(tmp_path), "item", SHOP)
+    writer = OpenSearchBackend(users["writer"], Store(tmp_path))
+    writer.push(snapshot)
+    monkeypatch.setattr(search, "PAGE", 2)
+    for name in ("writer", "publisher", "reader"):
+        backend = OpenSearchBackend(users[name], Store(tmp_path))
+        assert len(backend.retrieved(["sofa"], snapshot=snapshot.id).hits) == 4
+    writer.delete(snapshot.id)
+
+
+def test_a_wrong_password_is_said(opensearch_secure: OpenSearchSettings) -> None:
+    for update in ({"password": SecretStr("wrong")}, {"username": None, "password": None}):
+        with pytest.raises(
+            ServiceError, match=r"does not accept the credentials .*; check opensearch.username"
+        ) as error:
+            _ = Cluster(opensearch_secure.model_copy(update=update)).version
+        assert error.value.exit_status == 3
+        assert "wrong" not in str(error.value)
+
+
+def test_a_certificate_that_can_not_be_verified_is_said(
+    opensearch_secure: OpenSearchSettings,
+) -> None:
+    assert Cluster(opensearch_secure).version.text == "3.4.0"
+    assert (
+        Cluster(
+            opensearch_secure.model_copy(update={"ca_file": None, "verify_certs": False})
+        ).version.major
+        == 3
+    )
+    with pytest.raises(
+        ServiceError, match=r"has a certificate that can't be verified: .*; set opensearch.ca_file"
+    ):
+        _ = Cluster(opensearch_secure.model_copy(update={"ca_file": None})).version
+
+
+def test_plain_http_to_a_tls_port_is_said(opensearch_secure: OpenSearchSettings) -> None:
+    assert opensearch_secure.url is not None
+    plain = opensearch_secure.url.replace("https:", "http:")
+    with pytest.raises(ServiceError, match="can't be reached"):
+        _ = Cluster(opensearch_secure.model_copy(update={"url": plain, "ca_file": None})).version

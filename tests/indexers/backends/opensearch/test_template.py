@@ -1,0 +1,235 @@
+"""The stored search template on a live node: same results as the backend, and no text that breaks out of its place."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cogr.errors import ServiceError
+from cogr.settings import OpenSearchSettings
+from cogr.snapshots import Snapshot
+from cogr.store import Store
+from indexers.backends.opensearch import OpenSearchBackend, template
+from indexers.backends.opensearch.client import Cluster
+from indexers.backends.opensearch.search import float32s
+from indexers.release.push import publish, push_and_verify
+from tests.documents import DOCS
+from tests.indexers.backends.backend_worlds import SHOP, frozen, random_queries, random_world
+from tests.indexers.hostile_texts import hostile
+
+pytestmark = pytest.mark.server
+
+KNOWN = {"sofa", "沙发"}
+"""Hostile texts that are keywords of the shop."""
+FILTERED = {"ids": {"values": ["a-1", "c"]}}
+
+
+class World:
+    """A published snapshot and its template."""
+
+    def __init__(
+        self, settings: OpenSearchSettings, prefix: str, snapshot: Snapshot, store: Store
+    ) -> None:
+        self.backend = OpenSearchBackend(settings.model_copy(update={"prefix": prefix}), store)
+        self.cluster, self.snapshot = self.backend.cluster, snapshot
+        push_and_verify(self.backend, store, snapshot, 3)
+        publish(self.backend, store, [snapshot.id])
+        self.name, self.alias = template.template_name(prefix), f"{prefix}-items"
+
+    def search(self, **params: Any) -> Any:
+        body = {"id": self.name, "params": params}
+        path = f"/{self.alias}/_search/template"
+        return self.cluster.call("POST", path, body=body, doing="searching by template")
+
+    def render(self, **params: Any) -> Any:
+        body = {"id": self.name, "params": params}
+        return self.cluster.call("POST", "/_render/template", body=body, doing="rendering")[
+            "template_output"
+        ]
+
+    def remove(self) -> None:
+        self.cluster.call("DELETE", f"/{self.alias}-{self.snapshot.id}", doing="cleaning up")
+        self.cluster.call("DELETE", f"/_scripts/{self.name}", doing="cleaning up", missing_ok=True)
+        self.backend.close()
+
+
+@pytest.fixture(scope="module")
+def shop(
+    opensearch: OpenSearchSettings, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[World]:
+    store = Store(str(tmp_path_factory.mktemp("store")))
+    world = World(opensearch, "tpl", frozen(store, "item", SHOP), store)
+    yield world
+    world.remove()
+
+
+def ids(answer: Any) -> list[str]:
+    return [hit["_source"]["item_id"] for hit in answer["hits"]["hits"]]
+
+
+def test_results_are_those_of_the_backend_bit_for_bit(
+    opensearch: OpenSearchSettings, tmp_path: Path
+) -> None:
+    store = Store(str(tmp_path))
+    rows = random_world(400)
+    world = World(opensearch, "tplrandom", frozen(store, "item", rows), store)
+    try:
+        for keywords in random_queries(rows, 15, 31):
+            answer, expected = (
+                world.search(keywords=list(dict.fromkeys(keywords)), size=50),
+                world.backend.search(keywords, size=50),
+            )
+            assert answer["hits"]["total"] == {"value": expected.total, "relation": "eq"}
+            hits = answer["hits"]["hits"]
+            scores = float32s([hit["sort"][0] for hit in hits])
+            assert [hit["sort"][1] for hit in hits] == [hit.id for hit in expected.hits]
+            assert scores == [hit.score for hit in expected.hits]
+    finally:
+        world.remove()
+
+
+def test_pages_filters_facets_and_fields(shop: World) -> None:
+    whole = shop.search(keywords=["sofa", "couch"])
+    assert len(ids(whole)) == 4
+    first = shop.search(keywords=["sofa", "couch"], size=2)
+    second = shop.search(
+        keywords=["sofa", "couch"], size=2, search_after=first["hits"]["hits"][-1]["sort"]
+    )
+    assert ids(first) + ids(second) == ids(whole)
+    filtered = shop.search(keywords=["sofa", "couch"], filters=[FILTERED])
+    assert set(ids(filtered)) == {"a-1", "c"}
+    scores = {hit["_id"]: hit["sort"][0] for hit in whole["hits"]["hits"]}
+    assert all(hit["sort"][0] == scores[hit["_id"]] for hit in filtered["hits"]["hits"])
+    counted = shop.search(
+        keywords=["sofa"], size=0, aggs={"aggs": {"terms": {"field": "keywords", "size": 100}}}
+    )
+    buckets = {
+        bucket["key"]: bucket["doc_count"] for bucket in counted["aggregations"]["aggs"]["buckets"]
+    }
+    assert counted["hits"]["hits"] == []
+    assert buckets["sofa"] == counted["hits"]["total"]["value"]
+    faceted = shop.search(
+        keywords=["sofa"], post_filter=FILTERED, aggs={"n": {"value_count": {"field": "item_id"}}}
+    )
+    assert faceted["aggregations"]["n"]["value"] > faceted["hits"]["total"]["value"] == 2
+    assert (
+        "keywords"
+        in shop.search(keywords=["sofa"], fields=["keywords"])["hits"]["hits"][0]["_source"]
+    )
+    assert shop.search(keywords=[])["hits"]["total"]["value"] == 0
+
+
+def test_a_parameter_by_another_name_is_refused_and_not_passed_over(shop: World) -> None:
+    for wrong, right in template._MISNAMED.items():
+        assert right in template.PARAMETERS
+        with pytest.raises(
+            ServiceError, match=f"the parameter {wrong} is unknown: it is called {right}"
+        ):
+            shop.search(keywords=["sofa"], **{wrong: {"term": {"item_id": "a-1"}}})
+    # Every parameter that is said to be one is asked for.
+    assert all(
+        re.search(r"{{[#^]?" + name + r"[.}]|}}" + name + "{{", template.source())
+        for name in template.PARAMETERS
+    )
+    documented = re.findall(
+        r"^\| `(\w+)` \|", (DOCS / "search-template.md").read_text("utf-8"), re.MULTILINE
+    )
+    assert documented == list(template.PARAMETERS)
+
+
+def test_pages_by_number_and_an_order_of_ones_own(shop: World) -> None:
+    whole = shop.search(keywords=["sofa", "couch"])
+    assert ids(shop.search(keywords=["sofa", "couch"], **{"from": 1, "size": 2})) == ids(whole)[1:3]
+    turned = shop.search(keywords=["sofa", "couch"], sort=[{"item_id": "desc"}])
+    assert ids(turned) == sorted(ids(whole), reverse=True)
+    scores = {hit["_id"]: hit["sort"][-2] for hit in whole["hits"]["hits"]}
+    assert {hit["_id"]: hit["sort"][-2] for hit in turned["hits"]["hits"]} == scores
+    page = shop.search(keywords=["sofa", "couch"], sort=[{"item_id": "desc"}], size=2)["hits"][
+        "hits"
+    ]
+    rest = shop.search(
+        keywords=["sofa", "couch"], sort=[{"item_id": "desc"}], search_after=page[-1]["sort"]
+    )
+    assert ids(rest) == ids(turned)[2:]
+
+
+def test_matched_keywords_are_named_and_marked(shop: World) -> None:
+    answer = shop.search(keywords=["couch", "velvet sofa"], explain=True, highlight=True)
+    best = answer["hits"]["hits"][0]
+    assert set(best["matched_queries"]) == {"couch", "velvet sofa"}
+    marked = [text for text in best["highlight"]["keywords"] if "<em>" in text]
+    assert set(marked) == {"<em>couch</em>", "<em>velvet sofa</em>"}
+    plain = shop.search(keywords=["couch", "velvet sofa"])["hits"]["hits"]
+    assert [hit["sort"] for hit in plain] == [hit["sort"] for hit in answer["hits"]["hits"]]
+    assert "matched_queries" not in plain[0]
+
+
+def test_it_is_stored_once_and_renewed(shop: World, opensearch: OpenSearchSettings) -> None:
+    cluster = Cluster(opensearch)
+    stored = cluster.call("GET", f"/_scripts/{shop.name}", doing="looking")["script"]["source"]
+    assert stored == template.source()
+    other = {"script": {"lang": "mustache", "source": '{"query": {"match_all": {}}}'}}
+    cluster.call("PUT", f"/_scripts/{shop.name}", body=other, doing="spoiling")
+    assert template.install(cluster, "tpl")
+    assert (
+        cluster.call("GET", f"/_scripts/{shop.name}", doing="looking")["script"]["source"] == stored
+    )
+
+
+@pytest.mark.slow
+def test_texts_stay_texts(shop: World) -> None:
+    """Whatever a keyword is, the request holds it as it is, and nothing else changes."""
+    empty = shop.render(keywords=[])
+    assert empty["query"]["bool"]["should"] == [{"match_none": {}}]
+    for text in hostile(0, 60):
+        for explain in (False, True):
+            rendered = shop.render(
+                keywords=[text, "sofa"], explain=explain, filters=[{"term": {"item_id": text}}]
+            )
+            first = rendered["query"]["bool"]["should"][0]["match"]["keywords"]
+            assert first == ({"query": text, "_name": text} if explain else {"query": text})
+            assert rendered["query"]["bool"]["filter"] == [{"term": {"item_id": text}}]
+            rest = {name: value for name, value in rendered.items() if name != "query"}
+            assert rest == {name: value for name, value in empty.items() if name != "query"}
+
+
+@pytest.mark.slow
+def test_hostile_texts_find_what_they_name_and_no_more(shop: World) -> None:
+    many_hostile(shop, seed=1, count=1000)
+
+
+@pytest.mark.drill
+def test_a_million_hostile_texts(shop: World) -> None:
+    for seed in range(100):
+        many_hostile(shop, seed=seed + 10, count=10_000)
+
+
+def many_hostile(world: World, seed: int, count: int) -> None:
+    """Search by template for a text beside one that is known, 250 searches a request."""
+    expected = world.search(keywords=["oak"])
+    texts = list(hostile(seed, count))
+    for start in range(0, count, 250):
+        batch = texts[start : start + 250]
+        lines = [
+            part
+            for text in batch
+            for part in (
+                {"index": world.alias},
+                {"id": world.name, "params": {"keywords": [text, "oak"]}},
+            )
+        ]
+        body = "".join(json.dumps(line) + "\n" for line in lines)
+        answers = world.cluster.call("POST", "/_msearch/template", body=body, doing="searching")[
+            "responses"
+        ]
+        assert len(answers) == len(batch)
+        for text, answer in zip(batch, answers, strict=True):
+            assert "error" not in answer, (text, answer)
+            if text not in KNOWN:
+                assert answer["hits"]["total"] == expected["hits"]["total"], text
+                assert ids(answer) == ids(expected), text

@@ -1,0 +1,236 @@
+"""One suite for every backend: memory, OpenSearch 3.x and 2.x. What it asks is what the protocol promises."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cogr.errors import CheckFailedError, SnapshotError
+from cogr.matching.bm25 import BM25, DEFAULT
+from cogr.matching.mirror import Mirror
+from cogr.settings import OpenSearchSettings
+from cogr.snapshots import Row, Snapshot
+from cogr.store import Store
+from indexers.backends.memory import MemoryBackend
+from indexers.backends.opensearch import OpenSearchBackend
+from indexers.backends.protocol import Backend
+from tests.indexers.backends.backend_worlds import (
+    SHOP,
+    SHOPPERS,
+    frozen,
+    random_queries,
+    random_world,
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A backend, the store behind it, and how it scores."""
+
+    backend: Backend
+    store: Store
+    bm25: BM25
+
+    def served(self, *snapshots: Snapshot) -> None:
+        """Push, verify and publish."""
+        for snapshot in snapshots:
+            self.backend.push(snapshot)
+            self.backend.verify(snapshot, [["sofa"]])
+        self.backend.publish({snapshot.side: snapshot.id for snapshot in snapshots})
+
+    def mirror(self, snapshot: Snapshot) -> Mirror:
+        return Mirror.build(snapshot, self.bm25)
+
+
+@pytest.fixture(
+    params=[
+        "memory",
+        pytest.param("opensearch", marks=pytest.mark.server),
+        pytest.param("opensearch_2", marks=pytest.mark.server),
+    ]
+)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    store = Store(tmp_path)
+    if request.param == "memory":
+        yield Place(MemoryBackend(store), store, DEFAULT)
+        return
+    server: OpenSearchSettings = request.getfixturevalue(request.param)
+    settings = server.model_copy(update={"prefix": f"test-{uuid.uuid4().hex[:8]}"})
+    backend = OpenSearchBackend(settings, store)
+    yield Place(backend, store, backend.cluster.version.bm25)
+    backend.cluster.call("DELETE", f"/{settings.prefix}-*", doing="cleaning up")
+    backend.close()
+
+
+def test_a_snapshot_pair_is_pushed_verified_published_and_searched(place: Place) -> None:
+    items, queries = frozen(place.store, "item", SHOP), frozen(place.store, "query", SHOPPERS)
+    pushed = place.backend.push(items)
+    assert (pushed.documents, pushed.written) == (len(SHOP), len(SHOP))
+    assert place.backend.push(items).written == 0
+    assert place.backend.serving() == {"query": None, "item": None}
+    verified = place.backend.verify(items, [["sofa", "couch"], ["nothing such"], []])
+    assert (verified.documents, verified.sampled, verified.queries, verified.scores) == (
+        len(SHOP),
+        len(SHOP),
+        3,
+        4,
+    )
+    place.backend.push(queries)
+    place.backend.verify(queries, [])
+    assert place.backend.publish({"item": items.id, "query": queries.id}) == {
+        "item": None,
+        "query": None,
+    }
+    assert place.backend.serving() == {"query": queries.id, "item": items.id}
+
+    result = place.backend.search(["sofa", "velvet sofa", "sofa"], size=2, explain=True)
+    assert (result.total, result.snapshot) == (4, items.id)
+    assert [hit.id for hit in result.hits] == ["a-1", "e"]
+    assert [hit.text for hit in result.hits] == ["Velvet Sofa", ""]
+    assert list(result.hits[0].matched) == ["sofa", "velvet sofa"]
+    assert list(result.hits[1].matched) == ["sofa"]
+
+
+def test_scores_orders_and_parts_are_the_mirrors(place: Place) -> None:
+    rows = [*SHOP, *random_world(200)]
+    snapshot = frozen(place.store, "item", rows)
+    place.served(snapshot)
+    mirror = place.mirror(snapshot)
+    for keywords in [*random_queries(rows, 12, 31), list(SHOP[4].keywords), ["ışık"], ["quo"]]:
+        distinct = list(dict.fromkeys(keywords))
+        expected = mirror.search(distinct, len(mirror))
+        found = place.backend.retrieved(keywords)
+        assert (found.total, [hit.id for hit in found.hits]) == (expected.total, expected.ids)
+        assert (
+            np.array([hit.score for hit in found.hits], np.float32).tobytes()
+            == expected.scores.tobytes()
+        )
+        for hit in place.backend.search(keywords, size=5, explain=True).hits:
+            assert hit.matched == mirror.explain(distinct, hit.id)
+
+
+def test_the_query_side_is_searched_and_looked_up(place: Place) -> None:
+    queries = frozen(place.store, "query", SHOPPERS)
+    place.served(queries)
+    assert place.backend.lookup(" mid-CENTURY  Sofa ") == ("velvet sofa", "mid-century", "couch")
+    assert place.backend.lookup("Lamp") == ("lamp", "light")
+    assert place.backend.lookup("an unseen query") is None
+    assert place.backend.lookup("??") is None
+    assert [hit.id for hit in place.backend.search(["lamp"], side="query").hits] == ["q2"]
+    assert {hit.id for hit in place.backend.retrieved(["mid-century sofa"], side="query").hits} == {
+        "q1",
+        "q3",
+    }
+
+
+def test_nothing_asked_finds_nothing(place: Place) -> None:
+    snapshot = frozen(place.store, "item", SHOP)
+    place.served(snapshot)
+    for result in (
+        place.backend.search([]),
+        place.backend.retrieved([]),
+        place.backend.search(["in no item"]),
+    ):
+        assert (result.total, list(result.hits)) == (0, [])
+
+
+def test_an_empty_snapshot_serves(place: Place) -> None:
+    snapshot = frozen(place.store, "item", [])
+    place.served(snapshot)
+    assert place.backend.search(["sofa"]).total == 0
+
+
+def test_rollback_is_publishing_an_older_one(place: Place) -> None:
+    old, new = frozen(place.store, "item", SHOP), frozen(place.store, "item", SHOP[:3], round_=1)
+    place.served(old)
+    place.served(new)
+    assert place.backend.search(["sofa"]).snapshot == new.id
+    assert place.backend.search(["sofa"], snapshot=old.id).total == 4
+    assert place.backend.publish({"item": old.id}) == {"item": new.id}
+    assert place.backend.publish({"item": old.id}) == {"item": old.id}
+    assert (place.backend.search(["sofa"]).snapshot, place.backend.search(["sofa"]).total) == (
+        old.id,
+        4,
+    )
+
+
+def test_list_and_delete(place: Place) -> None:
+    old, new = frozen(place.store, "item", SHOP), frozen(place.store, "item", SHOP[:3], round_=1)
+    place.served(old)
+    place.served(new)
+    listed = place.backend.list()
+    assert [
+        (one.snapshot, one.side, one.documents, one.serving, one.complete) for one in listed
+    ] == [
+        (old.id, "item", len(SHOP), False, True),
+        (new.id, "item", 3, True, True),
+    ]
+    assert all(one.bytes for one in listed)
+    with pytest.raises(SnapshotError, match="serves"):
+        place.backend.delete(new.id)
+    place.backend.delete(old.id)
+    assert [one.snapshot for one in place.backend.list()] == [new.id]
+    with pytest.raises(SnapshotError, match="cogr-index push"):
+        place.backend.delete(old.id)
+    assert place.backend.push(old).written == len(SHOP)
+
+
+def test_what_is_not_there_is_named(place: Place) -> None:
+    item = frozen(place.store, "item", SHOP)
+    with pytest.raises(SnapshotError, match="publish"):
+        place.backend.search(["sofa"])
+    with pytest.raises(SnapshotError, match="cogr-index push"):
+        place.backend.search(["sofa"], snapshot=item.id)
+    with pytest.raises(SnapshotError, match="cogr-index push"):
+        place.backend.publish({"item": item.id})
+    with pytest.raises(SnapshotError, match="cogr-index push"):
+        place.backend.verify(item, [])
+    with pytest.raises(SnapshotError, match="of the side query"):
+        place.backend.publish({"query": item.id})
+    with pytest.raises(SnapshotError, match="of the side query"):
+        place.backend.search(["sofa"], side="query", snapshot=item.id)
+
+
+def test_an_unverified_snapshot_is_not_published(place: Place) -> None:
+    old, new = frozen(place.store, "item", SHOP), frozen(place.store, "item", SHOP[:3], round_=1)
+    place.served(old)
+    place.backend.push(new)
+    with pytest.raises(CheckFailedError, match="cogr-index verify"):
+        place.backend.publish({"item": new.id})
+    assert place.backend.serving()["item"] == old.id
+
+
+def test_verification_refuses_a_snapshot_whose_content_was_not_pushed(place: Place) -> None:
+    """The same id with other rows: what a damaged store or index looks like."""
+    snapshot = frozen(place.store, "item", SHOP)
+    place.backend.push(snapshot)
+    place.backend.verify(snapshot, [])
+    other = frozen(
+        Store(place.store.local("other")),
+        "item",
+        [Row("a-1", "Velvet Sofa", ("swapped",)), *SHOP[1:]],
+    )
+    damaged = Snapshot(snapshot.manifest, _Redirected(other, snapshot))
+    with pytest.raises(CheckFailedError, match="a-1"):
+        place.backend.verify(damaged, [])
+    with pytest.raises(CheckFailedError, match="cogr-index verify"):
+        place.backend.publish({"item": snapshot.id})
+    place.backend.verify(snapshot, [])
+    place.backend.publish({"item": snapshot.id})
+
+
+class _Redirected(Store):
+    """A store that gives another snapshot's rows for this one's."""
+
+    def __init__(self, other: Snapshot, snapshot: Snapshot) -> None:
+        super().__init__(snapshot.store.url)
+        self._swap = {snapshot.path: other}
+
+    def open(self, path: str, mode: str = "rb"):  # type: ignore[no-untyped-def, override]
+        other = self._swap.get(path)
+        return other.store.open(other.path) if other else super().open(path)

@@ -1,0 +1,266 @@
+"""Whatever file of a store is damaged: a command refuses in one sentence or recovers, and nobody is served other keywords."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from cogr.snapshots import read_manifest
+from cogr.store import Store
+from indexers.backends.memory import MemoryBackend
+from indexers.cli import app
+from indexers.release.history import read_history
+from tests.damages import HARMS, Met, damage, files_below, meet
+from tests.indexers.conftest import CONFIGURATION, ITEMS, LABELS, QUERIES, Command, write_jsonl
+
+TEXTS = ("living room sofa", "green couch", "oak table")
+TRIALS = 30
+"""Of each kind of harm."""
+
+Pair = tuple[str | None, str | None]
+Answers = Mapping[str, tuple[list[str], list[tuple[str, float]]]]
+
+
+def run(*arguments: str) -> Met:
+    """`cogr-index` in this process, with whatever it raises."""
+    return meet(lambda: app(list(arguments), standalone_mode=False))
+
+
+def serving() -> Pair:
+    now = MemoryBackend(Store(".cogr")).serving()
+    return now["item"], now["query"]
+
+
+def answered() -> Answers:
+    """What searches answer now; those that refuse are left out."""
+    found = {}
+    for text in TEXTS:
+        met = run("search", text, "--json")
+        if met.status == 0:
+            said = json.loads(met.out)
+            found[text] = (said["keywords"], [(hit["id"], hit["score"]) for hit in said["hits"]])
+    return found
+
+
+@dataclass(frozen=True)
+class World:
+    """A store with two snapshots a side, both with all that belongs to them, and what each pair of them answers."""
+
+    folder: Path
+    ids: list[str]
+    expected: Mapping[Pair, Answers]
+    files: list[Path]
+
+    @property
+    def commands(self) -> list[list[str]]:
+        old_item, old_query, item, query = self.ids
+        return [
+            ["list"],
+            ["list", "--json"],
+            ["search", "oak table"],
+            ["prune", "--keep", "1", "--files"],
+            ["prune", "--keep", "0", "--dry-run"],
+            ["rollback"],
+            ["verify"],
+            ["verify", "--quick"],
+            ["push", item],
+            ["publish", old_item, old_query],
+            ["publish", item, query],
+            ["diff", old_item, item],
+            ["export", "out.jsonl"],
+            ["update", "--side", "item", "--ids", "ids.txt"],
+            ["status"],
+            ["cancel", "--side", "item"],
+        ]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    folder = tmp_path_factory.mktemp("damaged")
+    (folder / "data").mkdir()
+    for name, records in (("items", ITEMS), ("queries", QUERIES), ("labels", LABELS)):
+        write_jsonl(folder / "data" / f"{name}.jsonl", records)
+    (folder / "cogr.toml").write_text(CONFIGURATION + "[publish]\ngate = false\n")
+    (folder / "ids.txt").write_text("a\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        made = [
+            run("rebuild", "--side", side, "--generator", generator, "--json")
+            for generator in ("scripted", "extractive")
+            for side in ("item", "query")
+        ]
+        assert [met.status for met in made] == [0] * 4, made
+        ids = [json.loads(met.out)["snapshot"] for met in made]
+        expected = {}
+        for pair in ((ids[0], ids[1]), (ids[0], ids[3]), (ids[2], ids[1]), (ids[2], ids[3])):
+            assert run("publish", *pair).status == 0
+            expected[serving()] = answered()
+    shutil.copytree(folder / ".cogr", folder / "whole")
+    files = [
+        file.relative_to(folder / "whole")
+        for file in files_below(folder / "whole", without=("locks",))
+    ]
+    return World(folder, ids, expected, files)
+
+
+@pytest.mark.parametrize("how", HARMS)
+def test_nothing_ends_in_a_traceback_serves_other_keywords_or_stays_broken(
+    world: World, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.chdir(world.folder)
+    last = (world.ids[2], world.ids[3])
+    for number in range(TRIALS):
+        draw = random.Random(f"{how} {number}")
+        shutil.rmtree(".cogr")
+        shutil.copytree("whole", ".cogr")
+        harmed = draw.choice(world.files)
+        damage(Path(".cogr") / harmed, how, draw)
+        for command in draw.sample(world.commands, 2):
+            met = run(*command)
+            assert met.bug == "", (harmed, command, met.bug)
+            assert met.status in (0, 1, 2), (harmed, command, met)
+        _check_answers(world, harmed)
+        for side in draw.sample(["item", "query"], 2):
+            met = run("rebuild", "--side", side)
+            assert met.status == 0, (harmed, met)
+        assert serving() == last, harmed
+        assert answered() == world.expected[last], harmed
+
+
+def _check_answers(world: World, harmed: Path) -> None:
+    """What is answered is what the pair that serves answered before; without a query side it may be generated otherwise."""
+    pair, found = serving(), answered()
+    if pair in world.expected:
+        assert found.items() <= world.expected[pair].items(), harmed
+
+
+@pytest.mark.parametrize("name", ["keywords.parquet", "manifest.json"])
+@pytest.mark.parametrize("how", HARMS)
+def test_a_rebuild_makes_a_damaged_snapshot_again_and_says_so(
+    shop: Path, cogr_index: Command, caplog: pytest.LogCaptureFixture, name: str, how: str
+) -> None:
+    made = cogr_index("rebuild", "--side", "item", "--json").json["snapshot"]
+    file = shop / ".cogr/snapshots" / made / name
+    damage(file, how, random.Random(1))
+    again = cogr_index("rebuild", "--side", "item", "--json")
+    assert (again.status, again.json["snapshot"]) == (0, made), again.err
+    assert cogr_index("verify").status == 0
+    # A folder without a manifest does not exist: nothing is wrong with it.
+    assert ("was damaged, and is written again" in caplog.text) is (
+        (name, how) != ("manifest.json", "gone")
+    )
+    assert cogr_index("list", "--json").json["snapshots"][0]["state"] == "serving"
+
+
+def test_a_rebuilt_snapshot_keeps_what_its_manifest_said(shop: Path, cogr_index: Command) -> None:
+    made = cogr_index("rebuild", "--side", "item", "--json").json["snapshot"]
+    store = Store(shop / ".cogr")
+    before = read_manifest(store, made)
+    store.write_json(
+        f"snapshots/{made}/manifest.json",
+        before.summed(created="2020-01-01T00:00:00Z").model_dump(),
+    )
+    damage(shop / ".cogr/snapshots" / made / "keywords.parquet", "flipped", random.Random(2))
+    assert cogr_index("rebuild", "--side", "item").status == 0
+    assert read_manifest(store, made) == before.summed(created="2020-01-01T00:00:00Z")
+
+
+def test_list_and_prune_show_a_damaged_snapshot_and_go_on(shop: Path, cogr_index: Command) -> None:
+    ids = [
+        cogr_index("rebuild", "--side", "item", "--generator", kind, "--no-publish", "--json").json[
+            "snapshot"
+        ]
+        for kind in ("scripted", "extractive")
+    ]
+    cogr_index("publish", ids[1])
+    (shop / ".cogr/snapshots" / ids[0] / "manifest.json").write_bytes(b"")
+    rows = {row["snapshot"]: row for row in cogr_index("list", "--json").json["snapshots"]}
+    assert {id_: row["state"] for id_, row in rows.items()} == {
+        ids[0]: "damaged",
+        ids[1]: "serving",
+    }
+    assert "is broken" in rows[ids[0]]["damage"]
+    shown = cogr_index("list")
+    assert "damaged" in shown.out
+    assert f"The manifest of snapshot {ids[0]}" in shown.out
+    planned = cogr_index("prune", "--keep", 1, "--files", "--dry-run", "--json").json
+    assert (planned["from_store"], list(planned["damaged"])) == ([ids[0]], [ids[0]])
+    assert cogr_index("prune", "--keep", 1, "--files").status == 0
+    assert [row["snapshot"] for row in cogr_index("list", "--json").json["snapshots"]] == [ids[1]]
+
+
+def test_a_damaged_snapshot_that_serves_is_shown_and_kept(shop: Path, cogr_index: Command) -> None:
+    made = cogr_index("rebuild", "--side", "item", "--json").json["snapshot"]
+    damage(shop / ".cogr/snapshots" / made / "keywords.parquet", "flipped", random.Random(3))
+    (row,) = cogr_index("list", "--json").json["snapshots"]
+    assert (row["state"], row["serving"]) == ("damaged", True)
+    pruned = cogr_index("prune", "--keep", 0, "--files", "--json").json
+    assert (pruned["from_store"], pruned["in_use"]) == ([], {made: "what serves"})
+
+
+@pytest.mark.parametrize("id_", ["../../precious", "item-r000-000000000000", "/etc"])
+def test_a_manifest_of_another_name_makes_nothing_outside_the_store_go(
+    shop: Path, cogr_index: Command, id_: str
+) -> None:
+    precious = shop / "precious"
+    precious.mkdir()
+    (precious / "manifest.json").write_text("{}")
+    made = cogr_index(
+        "rebuild", "--side", "item", "--generator", "scripted", "--no-push", "--json"
+    ).json["snapshot"]
+    cogr_index("rebuild", "--side", "item")
+    file = shop / ".cogr/snapshots" / made / "manifest.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "id": id_, "checksum": ""}))
+    assert cogr_index("push", made).status == 2
+    assert "is of another one" in cogr_index("list").out
+    assert cogr_index("prune", "--keep", 0, "--files").status == 0
+    assert (precious / "manifest.json").exists()
+
+
+def test_a_folder_that_is_no_snapshots_is_neither_listed_nor_removed(
+    shop: Path, cogr_index: Command
+) -> None:
+    cogr_index("rebuild", "--side", "item")
+    (shop / ".cogr/snapshots/kept by hand").mkdir()
+    (shop / ".cogr/snapshots/kept by hand/manifest.json").write_text("{}")
+    assert len(cogr_index("list", "--json").json["snapshots"]) == 1
+    assert cogr_index("prune", "--keep", 0, "--files").status == 0
+    assert (shop / ".cogr/snapshots/kept by hand/manifest.json").exists()
+
+
+@pytest.mark.parametrize(
+    "path", ["snapshots/..", "..", "item-r000-0123456789ab/../x", "item-r000-0123456789AB"]
+)
+def test_an_id_that_is_none_is_refused(shop: Path, cogr_index: Command, path: str) -> None:
+    cogr_index("rebuild", "--side", "item")
+    for command in (
+        ["push", path],
+        ["publish", path],
+        ["export", "x.jsonl", "--snapshot", path],
+        ["verify", path],
+    ):
+        ended = cogr_index(*command)
+        assert (ended.status, "has no snapshot" in ended.err) == (2, True), ended.err
+
+
+def test_a_damaged_history_is_put_beside_and_a_new_one_begun(
+    shop: Path, cogr_index: Command, caplog: pytest.LogCaptureFixture
+) -> None:
+    cogr_index("rebuild", "--side", "item")
+    history = shop / ".cogr/history-memory.json"
+    history.write_bytes(b"[{")
+    refused = cogr_index("rollback")
+    assert (refused.status, refused.err.count("\n")) == (2, 1)
+    assert "history-memory.json" in refused.err
+    assert "is damaged" in refused.err
+    made = cogr_index("rebuild", "--side", "item", "--generator", "scripted", "--json").json
+    assert made["published"] or cogr_index("publish", made["snapshot"], "--no-gate").status == 0
+    assert len(read_history(Store(shop / ".cogr"), "memory")) == 1
+    assert (shop / ".cogr/history-memory.json.damaged").read_bytes() == b"[{"
+    assert "was damaged: it is kept as" in caplog.text

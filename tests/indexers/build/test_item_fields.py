@@ -1,0 +1,351 @@
+"""Item fields on their way: rebuild, update, export and import, and the index that serves: filters, facets, sorting, verification."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cogr.settings import OpenSearchSettings
+from cogr.snapshots import Row, list_snapshots, open_snapshot, write_snapshot
+from cogr.store import Store
+from indexers.backends.opensearch.client import Cluster
+from indexers.backends.opensearch.mapping import index_name
+from tests.commands import Ended
+from tests.documents import examples
+from tests.indexers.conftest import ITEMS, Command, write_jsonl
+
+EXTRA: list[dict[str, Any]] = [
+    {"price": 899, "brand": "Lindmoor", "in_stock": True, "added": "2026-01-31"},
+    {"price": 349.5, "brand": "Quillan", "in_stock": False, "added": "2026-02-01"},
+    {"price": 59, "brand": "Quillan", "in_stock": True},
+    {"price": 1249, "brand": "Lindmoor", "in_stock": True, "updated": "2026-01-01"},
+]
+CONFIGURATION = """[dataset]
+loader = "jsonl"
+path = "data"
+[generator]
+name = "scripted"
+[publish]
+gate = false
+fields = ["price", "brand", "in_stock", "added"]
+"""
+TYPES = {"added": "date", "brand": "keyword", "in_stock": "boolean", "price": "double"}
+
+
+def write_items(shop: Path, *extra: dict[str, Any]) -> None:
+    """The shop's items with their fields, those of the first ones changed by `extra`."""
+    more = [*extra, *({} for _ in EXTRA[len(extra) :])]
+    items = [
+        {**item, **fields, **new} for item, fields, new in zip(ITEMS, EXTRA, more, strict=True)
+    ]
+    write_jsonl(shop / "data/items.jsonl", items)
+
+
+@pytest.fixture
+def priced(shop: Path) -> Path:
+    """The shop, with fields."""
+    write_items(shop)
+    (shop / "cogr.toml").write_text(CONFIGURATION)
+    return shop
+
+
+def prices(shop: Path, snapshot: str) -> dict[str, Any]:
+    return {
+        row.id: row.fields.get("price")
+        for row in open_snapshot(Store(shop / ".cogr"), snapshot).rows()
+    }
+
+
+def rebuilt(cogr_index: Command, *more: str) -> str:
+    ended = cogr_index("rebuild", "--side", "item", "--json", *more)
+    assert ended.status == 0, ended.err
+    return str(ended.json["snapshot"])
+
+
+def test_a_rebuild_says_what_fields_it_found_and_a_search_shows_them(
+    priced: Path, cogr_index: Command
+) -> None:
+    ended = cogr_index("rebuild", "--side", "item")
+    assert "added date, brand keyword, in_stock boolean, price double" in " ".join(
+        ended.out.split()
+    )
+    found = cogr_index("search", "lamp", "--keywords", "floor lamp", "--json").json
+    assert found["hits"][0]["fields"] == {"brand": "Quillan", "in_stock": True, "price": 59.0}
+    table = cogr_index("search", "lamp", "--keywords", "floor lamp").out
+    assert all(word in table for word in ("brand", "Quillan", "in_stock", "yes", "59.0"))
+    (priced / "cogr.toml").write_text(CONFIGURATION.replace("fields =", "# fields ="))
+    rebuilt(cogr_index)
+    assert (
+        "fields"
+        not in cogr_index("search", "lamp", "--keywords", "floor lamp", "--json").json["hits"][0]
+    )
+
+
+def test_the_documented_setting_works_as_it_is_written(priced: Path, cogr_index: Command) -> None:
+    (example,) = examples("publishing.md", 'toml title="cogr.toml"')
+    (priced / "cogr.toml").write_text(CONFIGURATION[: CONFIGURATION.index("[publish]")] + example)
+    ended = cogr_index("rebuild", "--side", "item", "--json").json
+    assert ended["fields"] == {"brand": "keyword", "in_stock": "boolean", "price": "double"}
+
+
+def test_a_price_alone_makes_another_snapshot_and_generates_nothing(
+    priced: Path, cogr_index: Command
+) -> None:
+    """Not the note of the last rebuild, not the same id: a price that changed is never passed over."""
+    first = rebuilt(cogr_index)
+    assert rebuilt(cogr_index) == first
+    write_items(priced, {"price": 799})
+    ended = cogr_index("rebuild", "--side", "item", "--json").json
+    assert (ended["generated"], ended["published"], ended["snapshot"] != first) == (0, True, True)
+    assert prices(priced, ended["snapshot"]) == {"a": 799.0, "b": 349.5, "c": 59.0, "d": 1249.0}
+    assert (
+        cogr_index("search", "x", "--keywords", "velvet sofa", "--json").json["hits"][0]["fields"][
+            "price"
+        ]
+        == 799.0
+    )
+    diff = cogr_index("diff", first, ended["snapshot"], "--json").json
+    assert (diff["changed"], diff["other_fields"], diff["entities"]) == (0, 1, [])
+    # The one before has the prices of its day, and a rollback says so.
+    back = cogr_index("rollback")
+    assert f"{first} has added, brand, in_stock, price as of 20" in " ".join(back.err.split())
+    assert (
+        cogr_index("search", "x", "--keywords", "velvet sofa", "--json").json["hits"][0]["fields"][
+            "price"
+        ]
+        == 899.0
+    )
+
+
+def test_mixed_values_are_refused_before_anything_is_generated(
+    priced: Path, cogr_index: Command
+) -> None:
+    write_items(priced, {}, {"price": "on request"})
+    ended = cogr_index("rebuild", "--side", "item")
+    assert ended.status == 2
+    assert (
+        "The field price of item 'b' is the text 'on request', but of item 'a' the number 899;"
+        in ended.err
+    )
+    assert not Store(priced / ".cogr").list("cache")
+    said = 'publish.field_types={price = "double"}'
+    ended = cogr_index("rebuild", "--side", "item", "--set", said)
+    assert (ended.status, "item 'b' is the text 'on request', which is no number" in ended.err) == (
+        2,
+        True,
+    )
+    rebuilt(cogr_index, "--set", said.replace("double", "keyword"))
+
+
+def test_an_update_takes_the_fields_of_all_items_along(priced: Path, cogr_index: Command) -> None:
+    """By --ids and --since the data set is right, also for items whose keywords are carried over."""
+    first = rebuilt(cogr_index)
+    write_items(priced, {"price": 799}, {"price": 249.5}, {}, {"updated": "2026-03-01"})
+    (priced / "ids.txt").write_text("d\n")
+    for way in (("--ids", "ids.txt"), ("--since", "2026-02-15T00:00:00Z")):
+        ran = cogr_index("update", "--side", "item", *way, "--from", first, "--json")
+        assert ran.status == 0, ran.err
+        ended = ran.json
+        assert (ended["generated"], ended["carried"]) == (0, 3)
+        assert prices(priced, ended["snapshot"]) == {"a": 799.0, "b": 249.5, "c": 59.0, "d": 1249.0}
+    assert ended["snapshot"] == rebuilt(cogr_index)
+
+
+@pytest.mark.parametrize("generator", ["scripted", "extractive"])
+def test_by_a_file_of_changes_the_file_says_what_changed(
+    priced: Path, cogr_index: Command, generator: str
+) -> None:
+    """The data set on disk may be older than the parent: what the file does not name stays as the parent has it."""
+    (priced / "cogr.toml").write_text(CONFIGURATION.replace("scripted", generator))
+    rebuilt(cogr_index)
+    write_jsonl(priced / "one.jsonl", [{**ITEMS[0], **EXTRA[0], "price": 799}])
+    cogr_index("update", "--side", "item", "--changed", "one.jsonl")
+    write_jsonl(priced / "two.jsonl", [{**ITEMS[1], **EXTRA[1], "price": "249"}])
+    second = cogr_index("update", "--side", "item", "--changed", "two.jsonl", "--json").json[
+        "snapshot"
+    ]
+    assert prices(priced, second) == {"a": 799.0, "b": 249.0, "c": 59.0, "d": 1249.0}
+
+
+def test_other_fields_than_the_parents_take_a_rebuild(priced: Path, cogr_index: Command) -> None:
+    rebuilt(cogr_index)
+    (priced / "ids.txt").write_text("d\n")
+    ended = cogr_index(
+        "update", "--side", "item", "--ids", "ids.txt", "--set", 'publish.fields=["price"]'
+    )
+    assert ended.status == 2
+    assert (
+        "written with the item fields added, brand, in_stock, price instead of price (publish.fields)"
+        in ended.err
+    )
+
+
+@pytest.mark.parametrize("format_", ["jsonl", "parquet"])
+def test_fields_survive_export_and_import(priced: Path, cogr_index: Command, format_: str) -> None:
+    made = rebuilt(cogr_index)
+    assert (
+        cogr_index("export", f"out.{format_}", "--snapshot", made, "--format", format_).status == 0
+    )
+    elsewhere = ("--set", "store=elsewhere")
+    assert cogr_index("import", f"out.{format_}", "--json", *elsewhere).json["snapshot"] == made
+    (priced / f"out.{format_}.manifest.json").unlink()
+    assert cogr_index("import", f"out.{format_}", "--json", "--set", "store=third").status == 0
+    (bare,) = list_snapshots(Store(priced / "third"))
+    assert (bare.fields, prices(priced, made)["a"]) == (TYPES, 899.0)
+
+
+def test_engines_get_fields_and_their_types(priced: Path, cogr_index: Command) -> None:
+    made = rebuilt(cogr_index)
+    cogr_index("export", "out.bulk", "--snapshot", made, "--format", "bulk")
+    document = json.loads((priced / "out.bulk").read_text().splitlines()[1])
+    assert (document["item_id"], document["price"], document["in_stock"]) == ("a", 899.0, True)
+    properties = json.loads((priced / "out.bulk.mapping.json").read_text())["mappings"][
+        "properties"
+    ]
+    assert {name: properties[name]["type"] for name in TYPES} == TYPES
+
+
+class Served:
+    """The shop in OpenSearch: commands, and searches by the stored template."""
+
+    def __init__(self, settings: OpenSearchSettings, run: Command, prefix: str) -> None:
+        self.cluster, self.prefix, self._run = Cluster(settings), prefix, run
+        self._flags = (
+            "--set",
+            f"opensearch.url={settings.url}",
+            "--set",
+            f"opensearch.prefix={prefix}",
+        )
+
+    def run(self, *arguments: str) -> Ended:
+        return self._run(*arguments, *self._flags)
+
+    def done(self, *arguments: str) -> Any:
+        ended = self.run(*arguments, "--json")
+        assert ended.status == 0, ended.err
+        return ended.json
+
+    def search(self, **params: Any) -> Any:
+        body = {
+            "id": f"{self.prefix}-search",
+            "params": {"keywords": ["velvet sofa", "oak table", "floor lamp"], **params},
+        }
+        return self.cluster.call(
+            "POST", f"/{self.prefix}-items/_search/template", body=body, doing="searching"
+        )
+
+    def ids(self, **params: Any) -> list[str]:
+        return [hit["_source"]["item_id"] for hit in self.search(**params)["hits"]["hits"]]
+
+
+@pytest.fixture
+def served(priced: Path, opensearch: OpenSearchSettings, cogr_index: Command) -> Iterator[Served]:
+    world = Served(opensearch, cogr_index, f"test-{uuid.uuid4().hex[:8]}")
+    yield world
+    world.cluster.call("DELETE", f"/{world.prefix}-*", doing="cleaning up")
+    world.cluster.call(
+        "DELETE", f"/_scripts/{world.prefix}-search", doing="cleaning up", missing_ok=True
+    )
+    world.cluster.close()
+
+
+@pytest.mark.server
+def test_filters_facets_and_sorting_work_in_the_index(served: Served) -> None:
+    served.done("rebuild", "--side", "item")
+    assert served.ids(filters=[{"term": {"in_stock": True}}]) == ["c", "a"]
+    assert served.ids(filters=[{"range": {"price": {"lt": 400}}}]) == ["b", "c"]
+    assert served.ids(filters=[{"range": {"added": {"gte": "2026-02-01||/d"}}}]) == ["b"]
+    facet = served.search(
+        size=0, aggs={"brands": {"terms": {"field": "brand"}}, "mean": {"avg": {"field": "price"}}}
+    )
+    buckets = facet["aggregations"]["brands"]["buckets"]
+    assert {bucket["key"]: bucket["doc_count"] for bucket in buckets} == {
+        "Quillan": 2,
+        "Lindmoor": 1,
+    }
+    assert facet["aggregations"]["mean"]["value"] == pytest.approx((899 + 349.5 + 59) / 3)
+    assert served.ids(sort=[{"price": "desc"}]) == ["a", "b", "c"]
+    first = served.search(sort=[{"price": "desc"}], size=2, fields=["price"])["hits"]["hits"]
+    assert [hit["_source"]["price"] for hit in first] == [899.0, 349.5]
+    assert served.ids(sort=[{"price": "desc"}], search_after=first[-1]["sort"]) == ["c"]
+    assert served.ids(sort=[{"price": "desc"}], **{"from": 2}) == ["c"]
+    # Scores are those of a search without a sort.
+    scores = {hit["_id"]: hit["sort"][0] for hit in served.search()["hits"]["hits"]}
+    assert {hit["_id"]: hit["sort"][-2] for hit in first} == {
+        id_: scores[id_] for id_ in ("a", "b")
+    }
+    shown = served.done("search", "x", "--keywords", "velvet sofa")["hits"][0]
+    assert shown["fields"] == {
+        "price": 899.0,
+        "brand": "Lindmoor",
+        "in_stock": True,
+        "added": "2026-01-31",
+    }
+
+
+@pytest.mark.server
+def test_a_changed_price_is_pushed_as_a_difference_and_verified(
+    served: Served, priced: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = served.done("rebuild", "--side", "item")["snapshot"]
+    write_items(priced, {"price": 799})
+    written: list[int] = []
+    monkeypatch.setattr("indexers.release.push.metrics.PUSHED", _Counting(written.append))
+    second = served.done("rebuild", "--side", "item")["snapshot"]
+    assert (written, second != first) == ([1], True)
+    assert served.ids(filters=[{"term": {"price": 799}}]) == ["a"]
+    assert served.done("verify")["verified"][second]["differences"] == 0
+    # Another type of a field is another mapping: written in full.
+    third = served.done(
+        "rebuild", "--side", "item", "--set", 'publish.field_types={price = "keyword"}'
+    )["snapshot"]
+    assert (written, third != second) == ([1, 4], True)
+    assert served.ids(filters=[{"term": {"price": "799"}}]) == ["a"]
+    served.done("rollback")
+    assert served.ids(filters=[{"term": {"price": 799}}]) == ["a"]
+
+
+class _Counting:
+    """A counter that notes what it is told."""
+
+    def __init__(self, note: Callable[[int], None]) -> None:
+        self.inc = note
+
+    def labels(self, _side: str) -> _Counting:
+        return self
+
+
+@pytest.mark.server
+def test_a_price_that_somebody_else_changed_is_found(served: Served) -> None:
+    made = served.done("rebuild", "--side", "item")["snapshot"]
+    index, block = index_name(served.prefix, made), {"index": {"blocks.write": None}}
+    served.cluster.call("PUT", f"/{index}/_settings", body=block, doing="meddling")
+    served.cluster.call("POST", f"/{index}/_update/a", body={"doc": {"price": 1}}, doing="meddling")
+    served.cluster.call("POST", f"/{index}/_refresh", doing="meddling")
+    ended = served.run("verify", "--json")
+    assert ended.status == 1
+    (odd,) = ended.json["verified"][made]["first"]
+    assert (odd["id"], odd["field"], odd["found"], odd["expected"]) == ("a", "price", "1", "899.0")
+
+
+def test_rows_of_equal_keywords_differ_by_their_fields(tmp_path: Path) -> None:
+    from cogr.differences import differences
+    from cogr.snapshots import Provenance
+
+    store = Store(tmp_path)
+    rows = [Row("a", "A", ("x",), '{"p":1}'), Row("b", "B", (), '{"p":2}'), Row("c", "C", ())]
+    other = [rows[0], Row("b", "B", (), '{"p":3}'), rows[2]]
+    one, two = (
+        write_snapshot(store, "item", some, Provenance(), {"p": "long"}) for some in (rows, other)
+    )
+    (changed,) = differences(one, two)
+    assert (changed.before, changed.after) == (rows[1], other[1])
+    bare = write_snapshot(
+        store, "item", [Row(row.id, row.text, row.keywords) for row in rows], Provenance()
+    )
+    assert [one.id for one in differences(bare, two)] == ["a", "b"]

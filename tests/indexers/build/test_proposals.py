@@ -1,0 +1,119 @@
+"""Search results of a prompt: titles by BM25, keywords by the ranker; out of fold, within their number, kept in the store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cogr.keywords import self_keyword
+from cogr.records import Item, Query
+from cogr.settings import Settings
+from indexers.build.proposals import by_bm25, by_statistical
+from indexers.generators.statistical.artefact import Artefact
+from indexers.workspace import Workspace
+from tests.indexers.generators.statistical_worlds import SHOP
+
+pytest.importorskip("lightgbm")
+pytest.importorskip("bm25s")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("store")
+
+
+def workspace(store: Path, **prompts: Any) -> Workspace:
+    dataset = {"loader": "jsonl", "path": str(SHOP)}
+    generator = {"statistical": {"anchors": False}}
+    return Workspace(
+        Settings(dataset=dataset, store=str(store), prompts=prompts, generator=generator)
+    )
+
+
+def test_a_prompt_without_the_placeholder_asks_nobody(store: Path) -> None:
+    opened = workspace(store, search_from="statistical")
+    assert opened.search_results("query", opened.dataset.queries["test"]) is None
+    assert opened.search_results("item", opened.dataset.items) is None
+
+
+def test_titles_by_bm25_best_first_and_never_an_items_own() -> None:
+    items = [Item("1", "Velvet sofa"), Item("2", "Velvet sofa bed"), Item("3", "Oak table")]
+    found = by_bm25(items, [Query("q", "velvet sofa"), Query("none", "lamp"), items[0]], 2)
+    assert [title for title, _ in found["q"]] == ["velvet sofa", "velvet sofa bed"]
+    assert found["q"][0][1] == 1.0 > found["q"][1][1] > 0
+    assert found["none"] == []
+    assert [title for title, _ in found["1"]] == ["velvet sofa bed"]
+
+
+def test_a_prompt_shows_titles_with_how_sure_they_are(store: Path) -> None:
+    opened = workspace(
+        store,
+        query_variant="search",
+        search_results=2,
+        search_scores=True,
+        query_user="{query}|{search_results}",
+    )
+    queries = opened.dataset.queries["test"][:20]
+    results = opened.search_results("query", queries)
+    assert results is not None
+    shown = [
+        opened.prompter("query")(query, results(query)).user.split("|")[1] for query in queries
+    ]
+    assert any(text.count("; ") == 1 and text.split("; ")[0].endswith("(9)") for text in shown)
+    assert all(text == "" or text.endswith(")") for text in shown)
+
+
+def test_keywords_are_those_the_ranker_would_write_and_runners_up(store: Path) -> None:
+    opened = workspace(store)
+    queries = [*opened.dataset.queries["train"][:40], *opened.dataset.queries["test"][:20]]
+    with opened.generator("query", "statistical") as generator:
+        artefact: Artefact = generator.artefact  # type: ignore[attr-defined]
+        found = by_statistical(generator, queries, 8, opened.store)  # type: ignore[arg-type]
+        written = artefact.query_keywords(queries)
+    known = {keyword for item in opened.dataset.items for keyword in artefact.item_keywords(item)}
+    titles = {self_keyword(item.title) for item in opened.dataset.items}
+    for query, own in zip(queries, written, strict=True):
+        words = [word for word, _ in found[query.id]]
+        assert words[: len(own)] == own[:8]
+        assert len(words) == len(set(words)) <= 8
+        assert set(words) <= known | titles
+        assert query.text not in words
+        assert all(0 <= sure <= 1 for _, sure in found[query.id])
+    assert sum(len(found[q.id]) for q in queries) > sum(map(len, written))
+
+
+def test_what_was_found_once_is_read_from_the_store(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {"query_variant": "search", "search_from": "statistical", "search_results": 5}
+    first = workspace(store, **asked)
+    queries = first.dataset.queries["test"][:10]
+    results = first.search_results("query", queries)
+    assert results is not None
+    monkeypatch.setattr(Artefact, "proposals", None)
+    again = workspace(store, **asked).search_results("query", queries)
+    assert again is not None
+    assert [again(query) for query in queries] == [results(query) for query in queries]
+    assert any(results(query) for query in queries)
+
+
+def test_an_item_is_shown_its_keywords(store: Path) -> None:
+    opened = workspace(store, item_variant="search", search_from="statistical", search_results=3)
+    items = opened.dataset.items[:5]
+    results = opened.search_results("item", items)
+    assert results is not None
+    prompt = opened.prompter("item")(items[0], results(items[0]))
+    assert len(results(items[0])) == 3
+    assert prompt.user.endswith("Search results: " + ", ".join(results(items[0])))
+
+
+def test_without_anchors_no_item_keyword_comes_from_a_label(store: Path) -> None:
+    opened = workspace(store)
+    with opened.generator("item", "statistical") as generator:
+        artefact: Artefact = generator.artefact  # type: ignore[attr-defined]
+    for item in opened.dataset.items[:50]:
+        words = set(artefact.index.analyser.stems(f"{item.title} {item.text}"))
+        for keyword in filter(str.isascii, artefact.item_keywords(item)):
+            assert set(artefact.index.analyser.stems(keyword)) <= words

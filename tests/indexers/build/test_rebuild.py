@@ -1,0 +1,256 @@
+"""Rebuilds: resume as a set difference, byte-identical snapshots after kills, set-aside entities, thresholds."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from cogr.errors import ServiceError
+from cogr.prompts import ITEM_TEMPLATES, Prompter
+from cogr.records import Item
+from cogr.store import Store
+from indexers.build.plan import Job, make_plan, rebuild
+from indexers.generators.protocol import Failure
+from indexers.generators.scripted import Scripted, ScriptedOptions
+from ops.servers.instances import free_port
+from tests.indexers.conftest import Command
+
+ITEMS = [Item(f"i{n:03d}", f"Title {n}", f"text of {n % 7} words") for n in range(100)]
+
+
+def make_job(store: Store, generator: Scripted, items: list[Item] = ITEMS, **more: int) -> Job:
+    return Job("item", items, generator, Prompter(ITEM_TEMPLATES["full"]), store, "data", **more)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path)
+
+
+def test_a_rerun_generates_nothing_and_gives_the_same_snapshot(store: Store) -> None:
+    first, again = Scripted(), Scripted()
+    one = rebuild(make_job(store, first))
+    two = rebuild(make_job(store, again))
+    assert (first.answered, again.answered) == (100, 0)
+    assert one.snapshot.id == two.snapshot.id
+    assert two.generated == 0
+
+
+def test_only_what_changed_is_generated(store: Store) -> None:
+    rebuild(make_job(store, Scripted()))
+    changed = [Item("i007", "Title 7", "another text"), Item("new", "New", "thing")]
+    items = [item for item in ITEMS if item.id != "i007"] + changed
+    generator = Scripted()
+    assert rebuild(make_job(store, generator, items)).snapshot.manifest.entities == 101
+    assert generator.answered == 2
+
+
+def test_a_service_that_goes_away_loses_nothing(store: Store) -> None:
+    leaving = Scripted(ScriptedOptions(away_after=37))
+    with pytest.raises(ServiceError):
+        rebuild(make_job(store, leaving, flush_answers=10))
+    staying = Scripted()
+    rebuilt = rebuild(make_job(store, staying))
+    assert staying.answered == 63
+    assert (
+        rebuilt.snapshot.id
+        == rebuild(make_job(Store("memory://undisturbed"), Scripted())).snapshot.id
+    )
+
+
+def test_failures_are_set_aside_with_their_reason_and_keep_their_title(store: Store) -> None:
+    answers: Mapping[str, str | Failure] = {
+        "i001": Failure("i001", "too long"),
+        "i002": Failure("i002", "endpoint gave up", lasting=False),
+    }
+    rebuilt = rebuild(make_job(store, Scripted(answers=answers)))
+    assert rebuilt.set_aside == {"i001": "too long", "i002": "endpoint gave up"}
+    assert rebuilt.snapshot.manifest.set_aside == 2
+    assert rebuilt.snapshot.by_id["i001"].keywords == ()
+    assert rebuilt.snapshot.by_id["i001"].self_keyword == "title 1"
+    lines = store.read(f"snapshots/{rebuilt.snapshot.id}/set_aside.jsonl").decode().splitlines()
+    assert [json.loads(line)["id"] for line in lines] == ["i001", "i002"]
+    # A lasting failure is remembered, a passing one is tried again.
+    assert [
+        make_plan(make_job(store, Scripted(answers=answers))).entities[i].id
+        for i in make_plan(make_job(store, Scripted(answers=answers))).missing
+    ] == ["i002"]
+
+
+def test_more_keywords_than_the_budget_are_cut_and_counted(store: Store) -> None:
+    answers = {"i001": ", ".join(f"k{n}" for n in range(50)), "i002": "a, a, b"}
+    rebuilt = rebuild(make_job(store, Scripted(answers=answers), k_max=30))
+    assert rebuilt.cut_to_budget == rebuilt.snapshot.manifest.cut_to_budget == 1
+    assert rebuilt.snapshot.by_id["i001"].keywords == tuple(f"k{n}" for n in range(30))
+    assert rebuilt.snapshot.by_id["i002"].keywords == ("a", "b")
+
+
+def test_the_own_text_is_not_repeated_as_a_keyword(store: Store) -> None:
+    rebuilt = rebuild(make_job(store, Scripted(answers={"i001": "TITLE 1, other"})))
+    assert rebuilt.snapshot.by_id["i001"].keywords == ("other",)
+
+
+def test_a_generator_that_forgets_a_request_is_a_bug(store: Store) -> None:
+    class Forgetful(Scripted):
+        def generate(self, requests):  # type: ignore[no-untyped-def]
+            yield from list(super().generate(requests))[1:]
+
+    with pytest.raises(RuntimeError, match="left 1 requests unanswered"):
+        rebuild(make_job(store, Forgetful()))
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    """A folder with a jsonl data set of 300 items and a configuration with the scripted generator."""
+    data = tmp_path / "data"
+    data.mkdir()
+    lines = [
+        {"id": f"i{n}", "title": f"thing {n}", "text": f"word{n % 11} more{n % 5}"}
+        for n in range(300)
+    ]
+    (data / "items.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    queries = [
+        {"id": f"q{n}", "text": f"word{n}", "split": "train" if n < 8 else "test"}
+        for n in range(11)
+    ]
+    (data / "queries.jsonl").write_text("".join(json.dumps(line) + "\n" for line in queries))
+    labels = [{"query": f"q{n % 11}", "item": f"i{n}", "grade": 1} for n in range(300)]
+    (data / "labels.jsonl").write_text("".join(json.dumps(line) + "\n" for line in labels))
+    (tmp_path / "cogr.toml").write_text(
+        '[dataset]\nloader = "jsonl"\npath = "data"\n[generator]\nname = "scripted"\n'
+        "[generator.scripted]\ndelay = 0.002\n[rebuild]\nflush_answers = 16\nverify_queries = 5\n"
+    )
+    return tmp_path
+
+
+def listening() -> None:
+    """Ctrl-C is heard again where this suite was started in the background, which ignores it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def command(shop: Path, *more: str) -> list[str]:
+    return [
+        sys.executable,
+        "-m",
+        "indexers.cli",
+        "rebuild",
+        "--side",
+        "item",
+        "-c",
+        str(shop / "cogr.toml"),
+        "--json",
+        *more,
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("most", [12, pytest.param(50, marks=pytest.mark.drill)])
+def test_kills_at_random_moments_leave_the_snapshot_of_an_undisturbed_run(
+    shop: Path, most: int
+) -> None:
+    undisturbed = json.loads(
+        subprocess.run(
+            [*command(shop), "--set", f"store={shop / 'calm'}"], capture_output=True, check=True
+        ).stdout
+    )
+    draw = random.Random(0)
+    kills = finished = 0
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    while kills < most:
+        process = subprocess.Popen(
+            command(shop),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            preexec_fn=listening,
+        )
+        try:
+            process.wait(timeout=draw.uniform(0.05, 1.6))
+            # It came to its end before the kill: begin again from nothing but half of the cache.
+            finished += 1
+            for n, segment in enumerate(sorted((shop / ".cogr/cache").rglob("*.parquet"))):
+                if n % 2:
+                    segment.unlink()
+        except subprocess.TimeoutExpired:
+            os.kill(process.pid, signal.SIGKILL if draw.random() < 0.7 else signal.SIGINT)
+            process.wait(timeout=30)
+            kills += 1
+    last = subprocess.run(command(shop), capture_output=True, check=True)
+    assert json.loads(last.stdout)["snapshot"] == undisturbed["snapshot"]
+    paths = [
+        shop / folder / "snapshots" / undisturbed["snapshot"] / "keywords.parquet"
+        for folder in ("calm", ".cogr")
+    ]
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    assert list((shop / ".cogr" / "snapshots").iterdir()) == [
+        shop / ".cogr" / "snapshots" / undisturbed["snapshot"]
+    ]
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_what_was_answered(shop: Path) -> None:
+    # Nothing is written before the end but what Ctrl-C leaves; the first answer tells when to press it.
+    port = free_port()
+    settings = (
+        "generator.scripted.delay=0.03",
+        "rebuild.flush_answers=1000",
+        f"metrics.port={port}",
+    )
+    slow = [*command(shop), *(part for one in settings for part in ("--set", one))]
+    process = subprocess.Popen(
+        slow, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=listening
+    )
+    wait_for(lambda: answers_at(port) > 10)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 130
+    planned = subprocess.run([*command(shop), "--dry-run"], capture_output=True, check=True)
+    assert 10 < json.loads(planned.stdout)["cached"] < 300
+
+
+def answers_at(port: int) -> float:
+    """Answers of the rebuild that serves its metrics there; 0 while there is none."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as response:
+            lines = response.read().decode().splitlines()
+    except OSError:
+        return 0
+    return sum(
+        float(line.rpartition(" ")[2])
+        for line in lines
+        if line.startswith("cogr_rebuild_entities_answered{")
+    )
+
+
+def wait_for(done: Callable[[], object], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline, "it did not come in time"
+        time.sleep(0.02)
+
+
+def test_two_rebuilds_of_one_side_at_once(shop: Path, cogr_index: Command) -> None:
+    with Store(shop / ".cogr").lock("rebuild-item", "another rebuild"):
+        second = cogr_index("rebuild", "--side", "item", "-c", shop / "cogr.toml")
+    assert second.status == 2
+    assert f"process {os.getpid()} on" in second.err
+    assert second.err.count("\n") == 1
+
+
+def test_a_threshold_of_failures_stops_the_publishing(shop: Path, cogr_index: Command) -> None:
+    ended = cogr_index(
+        *("rebuild", "--side", "item", "-c", shop / "cogr.toml"),
+        *("--set", "generator.scripted.fail_every=5", "--set", "generator.scripted.delay=0"),
+    )
+    assert ended.status == 1
+    assert "were set aside" in ended.err
+    assert not (shop / ".cogr/memory/serving.json").exists()

@@ -1,0 +1,122 @@
+"""What a rebuild tells of its generator: which one wrote and why, what it never did, and whom it left without keywords."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from indexers.generators.statistical import generator as statistical
+from tests.indexers.conftest import Command, write_jsonl
+from tests.indexers.generators.fake_endpoint import FakeEndpoint
+from tests.indexers.generators.statistical_worlds import SHOP
+
+AUTO = '[dataset]\nloader = "jsonl"\npath = "data"\n'
+
+
+@pytest.fixture
+def labelled(shop: Path) -> Path:
+    """The demo's shop, with labels, by the generator auto."""
+    shutil.rmtree(shop / "data")
+    shutil.copytree(SHOP, shop / "data")
+    (shop / "cogr.toml").write_text(AUTO)
+    return shop
+
+
+@pytest.fixture
+def without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statistical, "find_spec", lambda name: None)
+
+
+@pytest.mark.usefixtures("without_the_extra")
+def test_auto_with_labels_and_without_the_extra_says_what_to_install(
+    labelled: Path, cogr_index: Command
+) -> None:
+    for dry in ((), ("--dry-run",)):
+        ended = cogr_index("rebuild", "--side", "item", *dry)
+        assert (ended.status, ended.out) == (2, "")
+        assert ended.err.count("\n") == 1
+        assert (
+            '100 training queries have labels, so generator.name = "auto" means statistical'
+            in ended.err
+        )
+        assert "pip install 'cogr[statistical]'" in ended.err
+    assert not (labelled / ".cogr" / "snapshots").exists()
+    named = cogr_index("rebuild", "--side", "item", "--generator", "extractive", "--json")
+    assert named.status == 0
+    assert named.json["generator"]["kind"] == "extractive"
+    assert named.json["why"] == "asked for by name"
+    # Who only searches needs no extra: the query side is not there, and nothing can write it now.
+    assert cogr_index("search", "metal bookshelf", "--json").json["source"] == "none"
+
+
+def test_a_rebuild_says_which_generator_wrote_and_why(labelled: Path, cogr_index: Command) -> None:
+    pytest.importorskip("lightgbm")
+    ended = cogr_index("rebuild", "--side", "item", "--limit", 20)
+    assert "statistical (auto: 100 training queries have labels)" in ended.out
+    assert "keywords of items by statistical (auto" in ended.err
+    planned = cogr_index("rebuild", "--side", "item", "--dry-run")
+    assert "auto: 100 training queries have labels" in planned.out
+
+
+def test_auto_with_too_few_labels_is_extractive_and_says_so(
+    shop: Path, cogr_index: Command
+) -> None:
+    (shop / "cogr.toml").write_text(AUTO)
+    ended = cogr_index("rebuild", "--side", "item")
+    assert ended.status == 0, ended.err
+    assert "extractive (auto: 1 training queries have labels, statistical needs 10)" in ended.out
+
+
+def test_an_update_says_which_generator_wrote_and_why(shop: Path, cogr_index: Command) -> None:
+    assert cogr_index("rebuild", "--side", "item", "--generator", "scripted").status == 0
+    write_jsonl(shop / "changes.jsonl", [{"id": "e", "title": "Desk"}])
+    (shop / "cogr.toml").write_text(AUTO + '[generator]\nname = "scripted"\n')
+    ended = cogr_index("update", "--side", "item", "--changed", "changes.jsonl", "--no-push")
+    assert ended.status == 0, ended.err
+    assert "scripted (generator.name of the item side)" in ended.out
+
+
+def test_a_generator_that_reads_no_prompts_is_not_told_of_in_prompts(
+    shop: Path, cogr_index: Command
+) -> None:
+    del shop
+    told = [cogr_index("rebuild", "--side", "item", *dry) for dry in ((), ("--dry-run",))]
+    for ended in told:
+        assert ended.status == 0, ended.err
+        assert not {
+            word for word in ("prompt", "token", "Completions", "one line") if word in ended.out
+        }
+    with FakeEndpoint() as endpoint:
+        address = (
+            "--set",
+            f"generator.openai.base_url={endpoint.url}",
+            "--set",
+            "generator.model=m",
+        )
+        prompted = cogr_index("rebuild", "--side", "item", "--generator", "openai", *address).out
+    assert all(word in prompted for word in ("cut prompts", "tokens", "Completions"))
+
+
+def test_empty_sets_are_named(shop: Path, cogr_index: Command) -> None:
+    nameless = [{"id": f"n{number:02}", "title": f"Zyx{number}"} for number in range(12)]
+    write_jsonl(shop / "data" / "items.jsonl", [{"id": "a", "title": "Oak sofa"}, *nameless])
+    write_jsonl(shop / "data" / "labels.jsonl", [{"query": "q1", "item": "a", "grade": 1}])
+    plain = cogr_index("rebuild", "--side", "item")
+    assert "such as " in plain.out
+    assert "(--show-empty names them)" in plain.out
+    found = cogr_index("rebuild", "--side", "item", "--json").json
+    assert found["empty"] >= 12
+    assert len(found["empty_sets"]) == 10
+    report = json.loads(Path(found["report"]).read_text())
+    assert [one["id"] for one in report["result"]["empty_sets"]] == [
+        one["id"] for one in found["empty_sets"]
+    ]
+    whole = cogr_index("rebuild", "--side", "item", "--show-empty")
+    assert all(f"n{number:02}" in whole.out and f"Zyx{number}" in whole.out for number in range(12))
+    assert (
+        len(cogr_index("rebuild", "--side", "item", "--show-empty", "--json").json["empty_sets"])
+        == found["empty"]
+    )

@@ -1,0 +1,406 @@
+"""Updates: the snapshot that a rebuild of the changed data would give, for what changed alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cogr.datasets.columns import QueryColumns
+from cogr.datasets.sheets import Sheet
+from cogr.records import Query
+from cogr.settings import load_settings
+from cogr.snapshots import open_snapshot
+from indexers.exchange.saving import save_queries
+from indexers.workspace import Workspace
+from tests.indexers.conftest import Command, write_jsonl
+
+DATA = [
+    {
+        "id": f"i{n:02d}",
+        "title": f"thing {n}",
+        "text": f"word{n % 5} more{n % 3}",
+        "updated": f"2026-01-{n + 1:02d}",
+    }
+    for n in range(25)
+]
+QUERIES = [
+    {"id": f"q{n}", "text": f"word{n}", "split": "train" if n < 3 else "test"} for n in range(5)
+]
+LABELS = [{"query": f"q{n % 5}", "item": f"i{n:02d}"} for n in range(25)]
+CHANGES: list[dict[str, Any]] = [
+    {"id": "i03", "title": "thing 3", "text": "something else"},
+    {"id": "i07", "title": "renamed", "text": "word2 more1"},
+    {"id": "i05", "title": "not yet gone", "text": "x"},
+    {"id": "new", "title": "thing new", "text": "word1"},
+    {"id": "i05", "deleted": True},
+    {"id": "never there", "deleted": True},
+]
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    write_data(tmp_path / "data", DATA, QUERIES)
+    write_jsonl(tmp_path / "changes.jsonl", CHANGES)
+    # 25 items are too few for the gate's shares.
+    (tmp_path / "cogr.toml").write_text(
+        '[dataset]\nloader = "jsonl"\npath = "data"\n[generator]\nname = "scripted"\n[publish]\ngate = false\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write_data(folder: Path, items: list[dict[str, Any]], queries: list[dict[str, Any]]) -> None:
+    folder.mkdir(exist_ok=True)
+    known = {item["id"] for item in items}
+    write_jsonl(folder / "items.jsonl", items)
+    write_jsonl(folder / "queries.jsonl", queries)
+    write_jsonl(folder / "labels.jsonl", [label for label in LABELS if label["item"] in known])
+
+
+def changed(data: list[dict[str, Any]], changes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The data after the changes, in another order."""
+    after = {record["id"]: record for record in data}
+    for record in changes:
+        after.pop(record["id"], None)
+        if not record.get("deleted"):
+            after[record["id"]] = record
+    return list(after.values())
+
+
+def rebuilt(shop: Path, cogr_index: Command, *more: str) -> str:
+    """Id of the snapshot that a rebuild of the changed data gives, in a store of its own."""
+    write_data(shop / "after", changed(DATA, CHANGES), QUERIES)
+    ended = cogr_index(
+        *(
+            "rebuild",
+            "--side",
+            "item",
+            "--json",
+            "--set",
+            "dataset.path=after",
+            "--set",
+            f"store={shop / 'other'}",
+            *more,
+        )
+    )
+    return str(ended.json["snapshot"])
+
+
+@pytest.mark.parametrize("kind", ["scripted", "extractive"])
+def test_an_update_equals_a_rebuild_of_the_changed_data(
+    shop: Path, cogr_index: Command, kind: str
+) -> None:
+    generator = ("--set", f"generator.name={kind}")
+    first = cogr_index("rebuild", "--side", "item", "--json", *generator).json
+    ended = cogr_index(
+        "update", "--side", "item", "--changed", "changes.jsonl", "--json", *generator
+    )
+    assert ended.status == 0, ended.err
+    expected = rebuilt(shop, cogr_index, *generator)
+    assert ended.json["snapshot"] == expected
+    files = [
+        shop / store / "snapshots" / expected / "keywords.parquet" for store in (".cogr", "other")
+    ]
+    assert files[0].read_bytes() == files[1].read_bytes()
+    assert (ended.json["parent"], ended.json["published"]) == (first["snapshot"], True)
+    # A generator that reads the collection sees all of it otherwise.
+    assert ended.json["generated"] == (3 if kind == "scripted" else 25)
+    assert ended.json["carried"] == (22 if kind == "scripted" else 0)
+    manifest = open_snapshot(Workspace(load_settings(None)).store, expected).manifest
+    assert manifest.parent == first["snapshot"]
+
+
+def test_ids_and_times_are_looked_up_in_the_data_set(shop: Path, cogr_index: Command) -> None:
+    cogr_index("rebuild", "--side", "item")
+    expected = rebuilt(shop, cogr_index)
+    write_data(
+        shop / "data",
+        changed(DATA, [{**c, "updated": "2026-03-01T10:00:00Z"} for c in CHANGES]),
+        QUERIES,
+    )
+    (shop / "ids.txt").write_text("i03\ni07\ni05\nnew\n")
+    by_ids = cogr_index(
+        "update", "--side", "item", "--ids", "ids.txt", "--no-publish", "--json"
+    ).json
+    by_time = cogr_index(
+        "update", "--side", "item", "--since", "2026-03-01", "--no-publish", "--json"
+    ).json
+    assert by_ids["snapshot"] == by_time["snapshot"] == expected
+    assert [by_ids[key] for key in ("changed", "gone", "generated")] == [3, 1, 3]
+    assert [by_time[key] for key in ("changed", "gone", "generated")] == [3, 1, 0]
+    assert not by_ids["published"]
+
+
+def test_queries_that_became_frequent(shop: Path, cogr_index: Command) -> None:
+    cogr_index("rebuild", "--side", "item")
+    cogr_index("rebuild", "--side", "query")
+    write_jsonl(shop / "head.jsonl", [{"id": "h1", "text": "Head query", "weight": 90}])
+    ended = cogr_index("update", "--side", "query", "--changed", "head.jsonl", "--json")
+    assert (ended.json["generated"], ended.json["carried"]) == (1, 5)
+    write_data(shop / "after", DATA, [*QUERIES, {"id": "h1", "text": "Head query"}])
+    full = cogr_index(
+        "rebuild",
+        "--side",
+        "query",
+        "--json",
+        "--set",
+        "dataset.path=after",
+        "--set",
+        "store=other",
+    )
+    assert ended.json["snapshot"] == full.json["snapshot"]
+    assert "precomputed" in cogr_index("search", "head QUERY").out
+
+
+def test_what_was_set_aside_stays_so_with_its_reason(shop: Path, cogr_index: Command) -> None:
+    allowed = ("--set", "rebuild.max_failure_share=1")
+    failing = (*allowed, "--set", "generator.scripted.fail_every=6")
+    first = cogr_index("rebuild", "--side", "item", "--json", *failing).json
+    second = cogr_index(
+        "update", "--side", "item", "--changed", "changes.jsonl", "--json", *failing
+    ).json
+    assert first["failures"] > 0
+    aside = [
+        json.loads(line)["id"]
+        for line in (shop / ".cogr/snapshots" / second["snapshot"] / "set_aside.jsonl")
+        .read_text()
+        .splitlines()
+    ]
+    assert second["failures"] == len(set(aside)) == len(aside)
+    assert second["snapshot"] == rebuilt(shop, cogr_index, *failing)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ((), "exactly one"),
+        (("--changed", "changes.jsonl", "--since", "2026-01-01"), "exactly one"),
+        (("--since", "yesterday"), "is no time"),
+        (("--changed", "none.jsonl"), "is not there"),
+        (("--ids", "bad-ids.txt"), "'nobody' is neither in the data set"),
+        (("--changed", "bad.jsonl"), "bad.jsonl, line 1: 'deleted' is 'yes'"),
+        (
+            ("--changed", "changes.jsonl", "--set", "keywords.k_max=7"),
+            "with a budget of 30 keywords instead of 7",
+        ),
+        (
+            ("--changed", "changes.jsonl", "--set", "generator.scripted.words=3"),
+            "by another generator",
+        ),
+        (
+            ("--changed", "changes.jsonl", "--from", "query-r000-000000000000"),
+            "no snapshot of the side item",
+        ),
+    ],
+)
+def test_what_can_not_be_done_is_said_in_one_line(
+    shop: Path, cogr_index: Command, arguments: tuple[str, ...], told: str
+) -> None:
+    cogr_index("rebuild", "--side", "item")
+    (shop / "bad-ids.txt").write_text("i01\n\nnobody\n")
+    (shop / "bad.jsonl").write_text('{"id": "i1", "deleted": "yes"}\n')
+    ended = cogr_index("update", "--side", "item", *arguments)
+    assert (ended.status, ended.err.count("\n")) == (2, 1)
+    assert told in ended.err
+
+
+def test_a_generator_of_whole_collections_needs_the_whole_collection(
+    shop: Path, cogr_index: Command
+) -> None:
+    extractive = ("--set", "generator.name=extractive")
+    cogr_index("rebuild", "--side", "item", *extractive)
+    cogr_index("update", "--side", "item", "--changed", "changes.jsonl", *extractive)
+    write_jsonl(shop / "more.jsonl", [{"id": "other", "title": "Other"}])
+    ended = cogr_index("update", "--side", "item", "--changed", "more.jsonl", *extractive)
+    assert ended.status == 2
+    assert "'i05', in the data set)" in ended.err
+
+
+def test_queries_of_a_log_that_became_frequent_get_keywords(
+    shop: Path, cogr_index: Command
+) -> None:
+    for side in ("item", "query"):
+        assert cogr_index("rebuild", "--side", side).status == 0
+    log = [
+        "new words",
+        "New  words!",
+        "new words",
+        "rare",
+        "word1",
+        "word1",
+        "word1",
+        "???",
+        "often asked\t3",
+        "",
+    ]
+    (shop / "log.txt").write_text("\n".join(log))
+    flags = ("--side", "query", "--from-log", "log.txt", "--min-count", "3")
+    ended = cogr_index("update", *flags, "--save", "more.jsonl", "--json")
+    assert ended.status == 0, ended.err
+    # Asked three times: in two spellings, known already, and by its count. Asked once: not yet.
+    assert (ended.json["changed"], ended.json["gone"], ended.json["generated"]) == (2, 0, 2)
+    rows = {
+        row.id: row
+        for row in open_snapshot(
+            Workspace(load_settings(None)).store, ended.json["snapshot"]
+        ).rows()
+    }
+    added = {row.text for id_, row in rows.items() if id_.startswith("log-")}
+    assert added == {"new words", "often asked"}
+    saved = [json.loads(line) for line in (shop / "more.jsonl").read_text().splitlines()]
+    assert {(one["id"], one["text"]) for one in saved} == {
+        (id_, rows[id_].text) for id_ in rows if id_.startswith("log-")
+    }
+    assert cogr_index("search", "NEW words", "--json").json["source"] == "index"
+    # Read again, it changes nothing.
+    again = cogr_index("update", *flags, "--json").json
+    assert (again["changed"], again["snapshot"]) == (0, ended.json["snapshot"])
+
+
+def test_the_log_is_counted_in_words_and_numbers(shop: Path, cogr_index: Command) -> None:
+    assert cogr_index("rebuild", "--side", "query").status == 0
+    lines = [
+        "id,query,count",
+        "1,word1,9",
+        "2,often,3",
+        "3,rare,1",
+        "4,???,1",
+        "5,,1",
+        '6,"red, soft",4',
+    ]
+    (shop / "log.csv").write_text("\n".join(lines))
+    flags = ("--side", "query", "--from-log", "log.csv", "--min-count", "3")
+    ended = cogr_index("update", *flags)
+    assert ended.status == 0, ended.err
+    told = "log: 6 lines read, 2 of them without a query; 4 queries: 1 known, 1 asked less than 3 times, 2 taken"
+    assert told in ended.err.splitlines()
+    again = cogr_index("update", *flags, "--json").json
+    counts = {"lines": 6, "without": 2, "queries": 4, "known": 3, "rare": 1, "taken": 0, "saved": 0}
+    assert (again["changed"], again["log"]) == (0, counts)
+
+
+def test_saving_the_queries_of_a_log_is_last_and_done_once(shop: Path, cogr_index: Command) -> None:
+    """A shop without labels: its own query file may grow by a log, and everything works on."""
+    (shop / "data/labels.jsonl").unlink()
+    (shop / "data/queries.jsonl").write_text(
+        '{"id": "q0", "text": "word0"}'
+    )  # without an end of line
+    for side in ("item", "query"):
+        assert cogr_index("rebuild", "--side", side).status == 0
+    (shop / "log.txt").write_text("new words\nnew words\nword0\nword0\n")
+    flags = (
+        "update",
+        "--side",
+        "query",
+        "--from-log",
+        "log.txt",
+        "--min-count",
+        "2",
+        "--save",
+        "data/queries.jsonl",
+    )
+    before = (shop / "data/queries.jsonl").read_text()
+    # It ends after the keywords were written: nothing is saved.
+    assert cogr_index(*flags, "--set", "generator.scripted.fail_every=1").status in (1, 2)
+    assert (shop / "data/queries.jsonl").read_text() == before
+    # It ended, say, between publishing and saving: what has keywords by now is saved nevertheless.
+    assert cogr_index(*flags[:-2]).status == 0
+    first = cogr_index(*flags, "--json")
+    assert (first.status, first.json["log"]["taken"], first.json["log"]["saved"]) == (0, 0, 1)
+    saved = (shop / "data/queries.jsonl").read_text().splitlines()
+    assert [json.loads(line)["text"] for line in saved] == ["word0", "new words"]
+    again = cogr_index(*flags, "--json")
+    assert (again.status, again.json["log"]["saved"]) == (0, 0)
+    assert (shop / "data/queries.jsonl").read_text().splitlines() == saved
+    for command in (("rebuild", "--side", "query"), ("search", "new words"), ("inspect",)):
+        assert cogr_index(*command).status == 0
+    assert not list(shop.glob("data/.*"))
+
+
+def test_the_first_log_of_a_shop_without_queries_passes_the_gate(
+    shop: Path, cogr_index: Command
+) -> None:
+    for name in ("queries", "labels"):
+        (shop / f"data/{name}.jsonl").unlink()
+    silent = ("--set", "publish.gate=true", "--set", "generator.scripted.rule=empty")
+    for side in ("item", "query"):
+        assert cogr_index("rebuild", "--side", side, *silent).status == 0
+    (shop / "log.txt").write_text("often\t30\n")
+    ended = cogr_index("update", "--side", "query", "--from-log", "log.txt", *silent, "--json")
+    assert (ended.status, ended.json["log"]["taken"], ended.json["published"]) == (0, 1, True), (
+        ended.err
+    )
+
+
+def test_queries_are_saved_in_a_spreadsheet_too(tmp_path: Path) -> None:
+    columns, queries = (
+        QueryColumns(id="No", text="Search"),
+        [Query("log-1", 'a "b", c'), Query("log-2", "Größe")],
+    )
+    for name, before, encoding in (
+        ("new.csv", None, "utf-8"),
+        ("old.csv", "weight;No;Search\n1;q;x", "utf-8"),
+        ("west.tsv", "No\tSearch\nq\tcafé\n", "cp1252"),
+    ):
+        path = tmp_path / name
+        if before is not None:
+            path.write_text(before, encoding)
+        assert [save_queries(path, queries, columns) for _ in range(2)] == [2, 0]
+        sheet = Sheet.open(path)
+        rows = [dict(zip(sheet.header, row, strict=True)) for _, row in sheet.rows()][-2:]
+        assert [(row["No"], row["Search"]) for row in rows] == [
+            ("log-1", 'a "b", c'),
+            ("log-2", "Größe"),
+        ]
+        assert sheet.encoding == ("cp1252" if encoding == "cp1252" else "utf-8-sig")
+    assert save_queries(tmp_path / "west.tsv", [Query("log-3", "沙发")], columns) == 1
+    assert Sheet.open(tmp_path / "west.tsv").encoding == "utf-8-sig"
+    assert "沙发" in (tmp_path / "west.tsv").read_text("utf-8")
+
+
+def test_since_takes_new_items_whatever_their_time(shop: Path, cogr_index: Command) -> None:
+    assert cogr_index("rebuild", "--side", "item").status == 0
+    late = [
+        {"id": "old", "title": "Old stock", "updated": "2020-01-01"},
+        {"id": "undated", "title": "Undated"},
+    ]
+    write_data(shop / "data", [*DATA, *late], QUERIES)
+    ended = cogr_index("update", "--side", "item", "--since", "2026-06-01", "--json")
+    assert (ended.status, ended.json["changed"], ended.json["items"]) == (0, 2, 27)
+    assert (
+        ended.json["snapshot"] == cogr_index("rebuild", "--side", "item", "--json").json["snapshot"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (("--side", "item", "--from-log", "log.txt"), "give it with --side query"),
+        (("--side", "query", "--from-log", "nowhere"), "The log nowhere is not there"),
+        (
+            ("--side", "query", "--from-log", "log.txt"),
+            "line 2: 'many' is no count; write how often",
+        ),
+        (("--side", "query", "--ids", "log.txt", "--save", "x"), "give it with --from-log"),
+        (
+            ("--side", "query", "--from-log", "log.txt", "--save", "x.txt"),
+            "name a .jsonl, .csv or .tsv file, not x.txt",
+        ),
+        (
+            ("--side", "query", "--from-log", "log.txt", "--save", "no/x.jsonl"),
+            "no/x.jsonl is not there; make it",
+        ),
+        (("--side", "query", "--ids", "log.txt", "--from-log", "log.txt"), "give exactly one"),
+    ],
+)
+def test_a_log_that_can_not_be_used_is_refused(
+    shop: Path, cogr_index: Command, flags: tuple[str, ...], told: str
+) -> None:
+    assert cogr_index("rebuild", "--side", "query").status == 0
+    (shop / "log.txt").write_text("one\ntwo\tmany\n")
+    ended = cogr_index("update", *flags)
+    assert (ended.status, ended.err.count("\n")) == (2, 1)
+    assert told in ended.err

@@ -1,0 +1,271 @@
+"""Bad input: one sentence, exit status 2, nothing lost. The embedded backend; OpenSearch's own faults are tested with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cogr.snapshots import Manifest
+from tests.indexers.conftest import CONFIGURATION, ITEMS, LABELS, QUERIES, Command, write_jsonl
+
+
+def bad(ended: object, says: str, status: int = 2) -> None:
+    assert ended.status == status, (ended.out, ended.err)  # type: ignore[attr-defined]
+    lines = [line for line in ended.err.splitlines() if line]  # type: ignore[attr-defined]
+    assert len(lines) == 1, ended.err  # type: ignore[attr-defined]
+    assert says in lines[0]
+    assert ended.out == ""  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (None, "There is no configuration cogr.toml"),
+        ("[dataset\n", "is no valid TOML"),
+        (
+            '[dataset]\nloader = "jsonl"\npth = "data"\n',
+            "dataset.pth is unknown; the nearest known key is dataset.path",
+        ),
+        ('[dataset]\nloader = "jsonl"\npath = "nowhere"\n', "nowhere"),
+        ('[dataset]\nloader = "jsnl"\npath = "data"\n', "jsonl"),
+        (CONFIGURATION + "[rebuild]\nflush_answers = 0\n", "rebuild.flush_answers"),
+    ],
+)
+def test_configurations(shop: Path, cogr_index: Command, text: str | None, says: str) -> None:
+    (shop / "cogr.toml").unlink()
+    if text is not None:
+        (shop / "cogr.toml").write_text(text)
+    bad(cogr_index("rebuild", "--side", "item"), says)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("rebuild", "--side", "items"), "--side"),
+        (("rebuild",), "--side"),
+        (
+            ("rebuild", "--side", "item", "--generator", "magic"),
+            "Invalid value for '--generator': 'magic' is not one of",
+        ),
+        (("rebuild", "--side", "item", "--limit", "0"), "--limit"),
+        (("search", " "), "The query is empty"),
+        (("search", "sofa"), "No item snapshot serves yet: run cogr-index rebuild --side item"),
+        (("push", "item-r000-000000000000"), "no snapshot 'item-r000-000000000000'"),
+        (("publish", "item-r000-000000000000"), "no snapshot 'item-r000-000000000000'"),
+        (("rollback",), "Nothing was published before"),
+        (("verify",), "Nothing serves yet"),
+        (("export", "out.x"), "has no item snapshot"),
+        (("frobnicate",), "frobnicate"),
+    ],
+)
+def test_arguments(shop: Path, cogr_index: Command, arguments: tuple[str, ...], says: str) -> None:
+    bad(cogr_index(*arguments), says)
+
+
+def data_with(
+    items: list[dict[str, object]] | None = None, labels: list[dict[str, object]] | None = None
+) -> Callable[[Path], None]:
+    def change(data: Path) -> None:
+        write_jsonl(data / "items.jsonl", items or ITEMS)
+        write_jsonl(data / "labels.jsonl", labels or LABELS)
+
+    return change
+
+
+def raw_line(line: bytes) -> Callable[[Path], None]:
+    return lambda data: (
+        (data / "items.jsonl").write_bytes((data / "items.jsonl").read_bytes() + line + b"\n")
+        and None
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (raw_line(b"{no json"), "items.jsonl, line 5"),
+        (raw_line(b'{"id": "x", "title": "\\ud800"}'), "items.jsonl, line 5"),
+        (raw_line(b'{"id": "x", "title": "\xff"}'), "items.jsonl, line 5"),
+        (data_with([*ITEMS, {**ITEMS[0], "title": "another"}]), "'a'"),
+        (data_with(labels=[*LABELS, {"query": "q1", "item": "zz", "grade": 1}]), "zz"),
+        (data_with(labels=[{"query": "q1", "item": "a", "grade": 0}]), "relevant"),
+    ],
+)
+def test_data(shop: Path, cogr_index: Command, change: Callable[[Path], None], says: str) -> None:
+    change(shop / "data")
+    bad(cogr_index("rebuild", "--side", "item"), says)
+
+
+def test_odd_texts_are_taken_as_they_are(shop: Path, cogr_index: Command) -> None:
+    odd = [
+        {"id": "nul", "title": "so\x00fa", "text": "x\x00y"},
+        {"id": "long", "title": "Long", "text": "velvet couch " * 80_000},
+        {"id": "blank", "title": "   ", "text": "\t\n"},
+        {
+            "id": "markup",
+            "title": "[bold]<script>alert(1)</script>[/bold]",
+            "text": "[/nothing] {item} {description}",
+        },
+    ]
+    write_jsonl(shop / "data" / "items.jsonl", [*ITEMS, *odd])
+    for generator in ("extractive", "scripted"):
+        ended = cogr_index("rebuild", "--side", "item", "--generator", generator, "--json")
+        assert ended.status == 0, ended.err
+        assert ended.json["items"] == 8
+        assert ended.json["cut_prompts"] == 1
+    found = cogr_index("search", "sofa")
+    assert found.status == 0
+    assert (
+        "<script>alert(1)</script>"
+        in cogr_index("search", "[bold]<script>alert(1)</script>[/bold]").out
+    )
+
+
+def test_a_flipped_byte_and_another_normaliser(shop: Path, cogr_index: Command) -> None:
+    ids = {
+        side: cogr_index("rebuild", "--side", side, "--json").json["snapshot"]
+        for side in ("item", "query")
+    }
+    file = shop / ".cogr/snapshots" / ids["item"] / "keywords.parquet"
+    good = file.read_bytes()
+    file.write_bytes(good[:100] + bytes([good[100] ^ 1]) + good[101:])
+    bad(cogr_index("push", ids["item"]), "does not match its manifest")
+    file.write_bytes(good)
+    manifest = shop / ".cogr/snapshots" / ids["item"] / "manifest.json"
+    other = Manifest.model_validate_json(manifest.read_bytes()).summed(normaliser="cogr-0")
+    manifest.write_text(other.model_dump_json())
+    bad(cogr_index("push", ids["item"]), "normaliser cogr-0")
+    bad(cogr_index("publish", ids["query"]), "different normalisers")
+
+
+def test_models_that_are_none(shop: Path, cogr_index: Command) -> None:
+    pytest.importorskip("transformers")
+    (shop / "model").mkdir()
+    endpoint = ("rebuild", "--side", "item", "--generator", "openai", "--set", "generator.model=m")
+    bad(cogr_index(*endpoint), "needs generator.openai.base_url")
+    for kind in ("transformers", "vllm"):
+        asked = ("rebuild", "--side", "item", "--generator", kind)
+        bad(cogr_index(*asked), "needs generator.model")
+        bad(cogr_index(*asked, "--set", f"generator.model={shop / 'model'}"), "config.json")
+
+
+@pytest.mark.slow
+def test_an_endpoint_that_is_away(shop: Path, cogr_index: Command) -> None:
+    asked = ("rebuild", "--side", "item", "--generator", "openai", "--set", "generator.model=m")
+    ended = cogr_index(*asked, "--set", "generator.openai.base_url=http://127.0.0.1:9/v1")
+    assert ended.status == 3
+    assert "can't be reached" in ended.err.splitlines()[-1]
+
+
+def test_an_empty_split(shop: Path) -> None:
+    ended = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "trainers.cli",
+            "evaluate",
+            "--split",
+            "dev",
+            "--set",
+            "generator.name=scripted",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=shop,
+    )
+    assert ended.returncode == 2
+    assert ended.stderr.count("\n") == 1
+
+
+def limited() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, 2_000))
+
+
+@pytest.mark.slow
+def test_a_full_disk_loses_nothing(shop: Path) -> None:
+    write_jsonl(
+        shop / "data" / "items.jsonl",
+        [
+            *ITEMS,
+            *({"id": f"x{n}", "title": f"thing {n}", "text": f"word{n} " * 9} for n in range(400)),
+        ],
+    )
+    asked = [
+        sys.executable,
+        "-m",
+        "indexers.cli",
+        "rebuild",
+        "--side",
+        "item",
+        "--generator",
+        "scripted",
+        "--json",
+    ]
+    full = subprocess.run(
+        asked, capture_output=True, text=True, check=False, cwd=shop, preexec_fn=limited
+    )
+    assert full.returncode == 2, full.stderr
+    assert "size limit" in full.stderr.splitlines()[-1]
+    whole = subprocess.run(asked, capture_output=True, text=True, check=True, cwd=shop)
+    assert json.loads(whole.stdout)["items"] == 404
+
+
+@pytest.mark.slow
+def test_a_full_tmpfs_and_a_read_only_folder(shop: Path) -> None:
+    asked = [
+        sys.executable,
+        "-m",
+        "indexers.cli",
+        "rebuild",
+        "--side",
+        "item",
+        "--generator",
+        "scripted",
+    ]
+    if os.geteuid() == 0:
+        small = shop / "small"
+        small.mkdir()
+        mounted = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=16k", "none", str(small)],
+            check=False,
+            capture_output=True,
+        )
+        if mounted.returncode == 0:
+            try:
+                ended = subprocess.run(
+                    [*asked, "--set", f"store={small}"],
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                    cwd=shop,
+                )
+            finally:
+                subprocess.run(["umount", str(small)], check=True)
+            assert ended.returncode == 2
+            assert "the disk is full" in ended.stderr
+        return
+    (shop / "closed").mkdir(mode=0o500)
+    ended = subprocess.run(
+        [*asked, "--set", f"store={shop / 'closed'}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=shop,
+    )
+    assert ended.returncode == 2
+    assert "permission is denied" in ended.stderr
+
+
+def test_queries_that_are_fine_stay_fine(shop: Path, cogr_index: Command) -> None:
+    write_jsonl(
+        shop / "data" / "queries.jsonl",
+        [*QUERIES, {"id": "q9", "text": "no label", "split": "test"}],
+    )
+    assert cogr_index("rebuild", "--side", "item", "--json").status == 0

@@ -1,0 +1,276 @@
+"""Values that no setting can have, from every source: one sentence that names the source, exit status 2, never a traceback."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cogr.errors import SettingsError
+from cogr.settings import known_keys, load_settings
+from tests.indexers.conftest import CONFIGURATION, Command
+
+HOSTILE = (
+    "",
+    "-1",
+    "inf",
+    "-inf",
+    "nan",
+    "1e308",
+    "99999999999999999999999",
+    '"a\\u0000b"',
+    '"\\u001b[2J"',
+    "\udcff",
+    "[1]",
+    "{a = 1}",
+    "1979-05-27",
+    "x" * 5000,
+    "[" * 5000,
+    "~nobody-has-this-name/x",
+    "http://[::1",
+    "http://host:99999",
+    "http://host:port",
+    "http://host:0",
+    "http://" + "a" * 300,
+    "http://a..b",
+    "redis://host/database",
+)
+
+
+@pytest.fixture(autouse=True)
+def no_other_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("COGR_")]:
+        monkeypatch.delenv(name)
+
+
+def refused(ended: object, *says: str) -> None:
+    """One sentence, status 2, nothing else."""
+    assert ended.status == 2, (ended.out, ended.err)  # type: ignore[attr-defined]
+    assert ended.out == ""  # type: ignore[attr-defined]
+    assert ended.err.count("\n") == 1, ended.err  # type: ignore[attr-defined]
+    assert all(one in ended.err for one in says), (ended.err, says)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("value", HOSTILE, ids=lambda value: ascii(value[:20]))
+def test_any_value_of_any_key_is_taken_or_refused_in_one_sentence(shop: Path, value: str) -> None:
+    taken, sentences = 0, []
+    for key in known_keys():
+        try:
+            load_settings(None, [f"{key}={value}"])
+            taken += 1
+        except SettingsError as error:
+            sentences.append(str(error))
+    assert [one for one in sentences if "\n" in one or len(one) > 500] == []
+    if value in ("inf", "-inf", "nan", "\udcff", '"a\\u0000b"'):
+        # Only keys of text may have a word that looks like a number.
+        assert taken < 60 if "n" in value else taken == 0
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("opensearch.url=http://[::1", "opensearch.url: its host or its port is none"),
+        ("opensearch.url=http://host:99999", "opensearch.url: its host or its port is none"),
+        ("opensearch.url=http://host:port", "opensearch.url: its host or its port is none"),
+        ("opensearch.url=http://a..b", "opensearch.url: its host or its port is none"),
+        ("opensearch.url=http://", "opensearch.url: it names no host"),
+        (
+            "opensearch.url=http://a b",
+            "opensearch.url: it has a space or a control character in it",
+        ),
+        ("redis.url=redis://host:port", "redis.url: its host or its port is none"),
+        ("redis.url=redis://host/database", "redis.url: after its host is no number of a database"),
+        ("generator.openai.base_url=localhost:8000", "generator.openai.base_url: it is no URL"),
+        ("training.rollouts.vllm_url=ftp://host", "training.rollouts.vllm_url: it is no URL"),
+        ("traces.endpoint=http://host:1x", "traces.endpoint: its host or its port is none"),
+        ("store=http://host:port/x", "store: its host or its port is none"),
+        ("store=" + "x" * 300, "store: the name is longer than a file's can be"),
+        ('store="a\\u0000b"', "store: it has a line break or another control character in it"),
+        ("dataset.path=~nobody-has-this-name", "dataset.path: there is no user of this name"),
+        ("rebuild.flush_seconds=inf", "rebuild.flush_seconds: input should be a finite number"),
+        ("publish.tolerance=nan", "publish.tolerance: input should be a finite number"),
+        (
+            "opensearch.timeout=1e9",
+            "opensearch.timeout: input should be less than or equal to 2000000",
+        ),
+        ("keywords.k_max=99999999999999999999999", "keywords.k_max: input should be at most"),
+        ("keywords=3", "keywords: input should be"),
+        ("keywords.k_max.x=3", "keywords.k_max: input should be"),
+        (
+            'serving.token="two\\nlines"',
+            "serving.token: it has a line break or another control character in it",
+        ),
+        ("a b=1", "is not of the form key=value"),
+        ("=1", "is not of the form key=value"),
+        ("a..b=1", "is not of the form key=value"),
+    ],
+)
+def test_a_flag_is_blamed_for_its_own_mistakes(
+    shop: Path, cogr_index: Command, override: str, says: str
+) -> None:
+    refused(cogr_index("list", "--set", override), "--set", says)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        (
+            "COGR_KEYWORDS",
+            "notjson",
+            "COGR_KEYWORDS is no JSON object; set the keys one by one, such as COGR_KEYWORDS__KEY",
+        ),
+        ("COGR_KEYWORDS", "[" * 100_000, "COGR_KEYWORDS is no JSON object"),
+        ("COGR_KEYWORDS", "3", "COGR_KEYWORDS: keywords: input should be"),
+        (
+            "COGR_KEYWORDS",
+            '{"k_max": "many"}',
+            "COGR_KEYWORDS: keywords.k_max: input should be a valid integer",
+        ),
+        (
+            "COGR_GENERATOR__SCRIPTED__ACCIDENTS",
+            "x",
+            "COGR_GENERATOR__SCRIPTED__ACCIDENTS is no JSON object",
+        ),
+        (
+            "COGR_KEYWORDS__K_MAX",
+            "many",
+            "COGR_KEYWORDS__K_MAX: keywords.k_max: input should be a valid integer",
+        ),
+        (
+            "COGR_KEYWORDS__KMAX",
+            "3",
+            "COGR_KEYWORDS__KMAX is no setting; the nearest one is COGR_KEYWORDS__K_MAX",
+        ),
+        (
+            "COGR_OPENSEARCH_URL",
+            "http://[::1",
+            "COGR_OPENSEARCH_URL: opensearch.url: its host or its port is none",
+        ),
+        ("COGR_STORE", "\udcff", "COGR_STORE: store: it is no valid UTF-8"),
+        (
+            "COGR_REBUILD__FLUSH_SECONDS",
+            "inf",
+            "COGR_REBUILD__FLUSH_SECONDS: rebuild.flush_seconds: input should be",
+        ),
+        ("COGR_CONFIG", "none.toml", "There is no configuration none.toml"),
+    ],
+    ids=lambda value: ascii(value[:40]),
+)
+def test_a_variable_is_blamed_for_its_own_mistakes(
+    shop: Path,
+    cogr_index: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    value: str,
+    says: str,
+) -> None:
+    monkeypatch.setenv(name, value)
+    refused(cogr_index("list"), says)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (b"a = " + b"[" * 5000, "is no valid TOML: it is nested too deeply"),
+        (b"a = " + b"{a = " * 5000, "is no valid TOML: it is nested too deeply"),
+        (b"[dataset]\nloader = \"jsonl\"\xff\n", "is no valid TOML"),
+        ("[dataset]\n".encode("utf-16"), "is no valid TOML"),
+        (b"\x00", "is no valid TOML"),
+        (b"dataset = 3\n", "cogr.toml: dataset: input should be"),
+        (b"opensearch = 3\n", "cogr.toml: opensearch: input should be"),
+        (b'[dataset]\nloadr = "jsonl"\n', "cogr.toml: the key dataset.loadr is unknown; the nearest known key is dataset.loader."),
+        (b'[data]\nloader = "jsonl"\n', "cogr.toml: the table data is unknown; the nearest known one is dataset."),
+        (b'k_max = 3\n[dataset]\nloader = "jsonl"\n', "the key k_max is unknown; the nearest known key is keywords.k_max."),
+        (b"[opensearch]\nprefix = 3\n", "cogr.toml: opensearch.prefix: input should be a valid string"),
+    ],
+    ids=lambda value: ascii(value[:30]),
+)  # fmt: skip
+def test_the_file_is_blamed_for_its_own_mistakes(
+    shop: Path, cogr_index: Command, text: bytes, says: str
+) -> None:
+    begin = (
+        b'[dataset]\nloader = "jsonl"\npath = "data"\n' if text.startswith(b"[opensearch]") else b""
+    )
+    (shop / "cogr.toml").write_bytes(begin + text)
+    if says.startswith("cogr.toml: opensearch: "):
+        (shop / "cogr.toml").write_bytes(text + b'[dataset]\nloader = "jsonl"\n')
+    refused(cogr_index("list"), says)
+
+
+def test_a_mistake_below_a_table_that_two_sources_fill_names_both(
+    shop: Path, cogr_index: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (shop / "cogr.toml").write_text(CONFIGURATION + "[fleet]\nlost_seconds = 5\n")
+    monkeypatch.setenv("COGR_FLEET__HEARTBEAT_SECONDS", "4")
+    refused(
+        cogr_index("list"),
+        "cogr.toml and the environment variable COGR_FLEET__HEARTBEAT_SECONDS: fleet: fleet.lost_seconds must be",
+    )
+
+
+def test_a_value_that_a_flag_overrules_is_nobodys_mistake(
+    shop: Path, cogr_index: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (shop / "cogr.toml").write_text(CONFIGURATION + '[keywords]\nk_max = "many"\n')
+    monkeypatch.setenv("COGR_KEYWORDS__K_MAX", "several")
+    refused(cogr_index("list"), "The environment variable COGR_KEYWORDS__K_MAX: keywords.k_max")
+    refused(cogr_index("list", "--set", "keywords.k_max=few"), "--set: keywords.k_max", "'few'")
+    assert cogr_index("list", "--set", "keywords.k_max=3").status == 0
+
+
+def test_a_byte_order_mark_before_the_file_is_no_mistake(shop: Path, cogr_index: Command) -> None:
+    (shop / "cogr.toml").write_text(CONFIGURATION, "utf-8-sig")
+    assert cogr_index("list").status == 0
+
+
+@pytest.fixture
+def unreadable(shop: Path) -> Iterator[Path]:
+    path = shop / "closed.toml"
+    path.write_text(CONFIGURATION)
+    path.chmod(0)
+    yield path
+    path.chmod(0o600)
+
+
+@pytest.mark.skipif(os.geteuid() == 0 or sys.platform == "win32", reason="root may read anything")
+def test_a_file_that_can_not_be_read_is_one_sentence(unreadable: Path, cogr_index: Command) -> None:
+    refused(cogr_index("list", "-c", unreadable), "can't be read (Permission denied)")
+
+
+def test_folders_and_files_in_one_anothers_place_are_one_sentence(
+    shop: Path, cogr_index: Command
+) -> None:
+    (shop / "folder").mkdir()
+    (shop / "file").write_text("x")
+    cluster = ("--set", "opensearch.url=https://127.0.0.1:1")
+    refused(cogr_index("list", "-c", "folder"), "is a folder")
+    refused(cogr_index("list", "-c", "file/cogr.toml"), "can't be read (Not a directory)")
+    refused(cogr_index("list", "-c", "x" * 300), "can't be read (File name too long)")
+    refused(cogr_index("list", "--set", "store=file"), "is no folder")
+    refused(
+        cogr_index("list", "--set", "opensearch.ca_file=folder", *cluster), "opensearch.ca_file"
+    )
+    refused(cogr_index("rebuild", "--side", "item", "--set", "dataset.path=file"), "file")
+    wrote = cogr_index(
+        "rebuild", "--side", "item", "--generator", "extractive", "--set", "metrics.file=folder"
+    )
+    assert (wrote.status, wrote.sentence) == (
+        2,
+        "Can't write to folder: it is no file; name another.",
+    )
+
+
+def test_a_device_or_a_pipe_is_not_replaced_by_a_file(shop: Path, cogr_index: Command) -> None:
+    os.mkfifo(shop / "pipe")
+    wrote = cogr_index(
+        "rebuild", "--side", "item", "--generator", "extractive", "--set", "metrics.file=pipe"
+    )
+    assert (wrote.status, wrote.sentence) == (
+        2,
+        "Can't write to pipe: it is no file; name another.",
+    )
+    refused(cogr_index("export", "pipe"), "it is no file; name another.")
+    assert (shop / "pipe").is_fifo()

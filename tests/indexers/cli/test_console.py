@@ -1,0 +1,131 @@
+"""The command lines' shared plumbing, by the exit status and the two output streams of real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from indexers.cli import reports
+
+PROGRAM = """
+import pathlib, sys, typer
+from cogr.errors import CheckFailedError, DataError, ServiceError
+from indexers import console
+
+app = typer.Typer(no_args_is_help=True)
+RAISED = {"data": DataError, "check": CheckFailedError, "service": ServiceError, "bug": ZeroDivisionError, "stop": KeyboardInterrupt}
+
+@app.command()
+def fail(kind: str) -> None:
+    raise RAISED[kind]("[items.jsonl:3] is no JSON object; " + "mend it " * 30)
+
+@app.command()
+def show(as_json: bool = typer.Option(False, "--json")) -> None:
+    console.note("a message")
+    console.emit(as_json, {"path": pathlib.Path("a/b"), "title": "sofa \\ud83d"}, lambda out: out.print("[bold]sofa[/bold] :smile:"))
+    console.next_command("cogr-index search sofa")
+
+console.run(app)
+"""
+
+
+BIN = Path(sys.executable).parent
+ACTIVATED = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+
+
+def run(
+    *arguments: str, environment: dict[str, str] = ACTIVATED, folder: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+        cwd=folder,
+    )
+
+
+@pytest.mark.parametrize(("kind", "status"), [("data", 2), ("check", 1), ("service", 3)])
+def test_an_error_of_the_tree_is_its_sentence_on_one_line(kind: str, status: int) -> None:
+    done = run("fail", kind)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert done.stderr == "[items.jsonl:3] is no JSON object; " + "mend it " * 30 + "\n"
+
+
+def test_ctrl_c_exits_with_130() -> None:
+    done = run("fail", "stop")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "Interrupted.\n")
+
+
+def test_a_bug_keeps_its_traceback() -> None:
+    done = run("fail", "bug")
+    assert done.returncode == 1
+    assert "ZeroDivisionError" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [("show", "--no-such"), ("fail",), ("no-such",), ()])
+def test_a_wrong_command_line_exits_with_2(arguments: tuple[str, ...]) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2
+    if arguments:
+        assert done.stdout == ""
+        assert done.stderr.count("\n") == 1
+        assert "--help" in done.stderr
+
+
+def test_json_is_one_object_and_nothing_else_on_standard_output() -> None:
+    done = run("show", "--json")
+    assert done.returncode == 0
+    assert json.loads(done.stdout) == {"path": str(Path("a/b")), "title": "sofa \ud83d"}
+    assert done.stderr == "a message\nNext: cogr-index search sofa\n"
+
+
+def test_text_of_items_is_not_read_as_markup() -> None:
+    assert run("show").stdout == "[bold]sofa[/bold] :smile:\n"
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_the_next_command_works_where_the_environment_is_not_activated(
+    tmp_path: Path, inside: bool
+) -> None:
+    folder = BIN.parent.parent if inside else tmp_path
+    program = str(BIN.relative_to(folder) / "cogr-index") if inside else str(BIN / "cogr-index")
+    done = run("show", environment={**os.environ, "PATH": "/usr/bin:/bin"}, folder=folder)
+    assert done.stderr.splitlines()[-1] == f"Next: {program} search sofa"
+    assert (
+        subprocess.run([program, "--help"], cwd=folder, capture_output=True, check=False).returncode
+        == 0
+    )
+
+
+def test_progress_is_told_by_lines_where_nobody_watches(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(reports.time, "monotonic", lambda: now)
+    with reports.progress_bar("keywords of items", 1000) as advance:
+        for seconds in range(1, 101):
+            now = 100.0 + seconds
+            advance(10)
+    told = capsys.readouterr().err.splitlines()
+    assert told == [
+        "keywords of items: 50 of 1,000, 10.0 a second, 1:35 left",
+        "keywords of items: 350 of 1,000, 10.0 a second, 1:05 left",
+        "keywords of items: 650 of 1,000, 10.0 a second, 0:35 left",
+        "keywords of items: 950 of 1,000, 10.0 a second, 0:05 left",
+        "keywords of items: 1,000 in 1:40, 10.0 a second",
+    ]
+    with reports.progress_bar("training, item side", 2) as advance:
+        now += 50
+        advance(1)
+    assert (
+        capsys.readouterr().err.splitlines()[0]
+        == "training, item side: 1 of 2, 50.0 s each, 0:50 left"
+    )
+    assert [reports.minutes(seconds) for seconds in (0, 59.7, 3725)] == ["0:00", "1:00", "1:02:05"]

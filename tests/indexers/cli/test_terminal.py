@@ -1,0 +1,207 @@
+"""What reaches a terminal: texts of items, queries and servers steer nothing; choices, versions and completion of the programs."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import os
+import pty
+import subprocess
+import sys
+import tomllib
+import unicodedata
+from pathlib import Path
+from typing import get_args
+
+import pytest
+import yaml
+from rich.table import Table
+from rich.text import Text
+
+from cogr import __version__
+from cogr.records import SPLITS
+from cogr.settings import GeneratorName
+from indexers.cli import console
+from indexers.cli.options import FormatName, GeneratorKind, SplitName
+from indexers.exchange.export import NAMES
+from indexers.telemetry import logs
+from tests.commands import Command, run_here
+from tests.indexers.conftest import write_jsonl
+
+ROOT = Path(__file__).parents[3]
+OSC, CLEAR, CONCEAL, RTL, BELL, CSI = (
+    "\x1b]0;owned\x07",
+    "\x1b[2J\x1b[3J",
+    "\x1b[8m",
+    "\u202e\u2066",
+    "\x07",
+    "\x9b31m",
+)
+HOSTILE = f"sofa {OSC}{CLEAR}{CONCEAL}{RTL}{BELL}{CSI} green"
+MODULES = {"cogr-index": "indexers.cli", "cogr-train": "trainers.cli", "cogr-ops": "ops.cli"}
+
+
+def steering(text: str) -> list[str]:
+    """Characters of a text that steer a terminal, but for line ends."""
+    return [
+        c
+        for c in text
+        if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp") and c not in "\n"
+    ]
+
+
+@pytest.fixture
+def hostile_shop(shop: Path) -> Path:
+    """The shop with titles and keywords that would steer a terminal."""
+    items = [
+        json.loads(line) for line in (shop / "data" / "items.jsonl").read_text("utf-8").splitlines()
+    ]
+    write_jsonl(
+        shop / "data" / "items.jsonl",
+        [{**item, "title": f"{item['title']} {HOSTILE}"} for item in items],
+    )
+    return shop
+
+
+def test_titles_and_keywords_that_would_steer_a_terminal_are_shown_as_escapes(
+    hostile_shop: Path, cogr_index: Command
+) -> None:
+    keywords = [
+        {"id": id_, "keywords": ["sofa", f"so\u202efa{id_}", "\x1b]8;;http://x\x07link"]}
+        for id_ in "abcd"
+    ]
+    write_jsonl(hostile_shop / "k.jsonl", keywords)
+    first = cogr_index("rebuild", "--side", "item", "--json").json["snapshot"]
+    second = cogr_index("import", "k.jsonl", "--json").json["snapshot"]
+    assert cogr_index("publish", first, "--no-gate").status in (0, 2)
+    shown = []
+    for line in (
+        ("search", "sofa"),
+        ("search", "sofa", "--explain"),
+        ("search", HOSTILE, "--keywords", f"sofa,{RTL}{CSI}"),
+        ("diff", second, first),
+        ("list",),
+        ("inspect", "-v"),
+        ("push", f"item-{HOSTILE}"),
+        ("rebuild", "--side", "item", "--dry-run", "--set", f"opensearch.prefix={HOSTILE}"),
+    ):
+        ended = cogr_index(*line)
+        assert steering(ended.out + ended.err) == [], line
+        shown.append(ended.out + ended.err)
+    assert r"\x1b]0;owned\x07" in shown[0]
+    assert r"\u202e\u2066" in shown[2]
+    assert "\\x1b]0" in shown[3]
+
+
+def test_json_has_no_byte_that_steers_a_terminal(hostile_shop: Path, cogr_index: Command) -> None:
+    cogr_index("rebuild", "--side", "item")
+    written = cogr_index("search", f"sofa {HOSTILE}\x7f", "--json")
+    assert steering(written.out) == []
+    assert "sofa \x1b]0;owned\x07" in written.json["hits"][0]["title"]
+
+
+def test_the_console_shows_escapes_in_strings_texts_tables_and_titles_and_keeps_columns_straight(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    table = Table(HOSTILE, "b", title=HOSTILE)
+    table.add_row(Text(HOSTILE), "x")
+    table.add_row("plain", HOSTILE)
+
+    def human(out: console.Console) -> None:
+        out.print(HOSTILE)
+        out.print(Text(HOSTILE, "bold"))
+        out.print(table)
+
+    console.emit(False, {}, human)
+    written = capsys.readouterr().out
+    assert steering(written) == []
+    rows = [line for line in written.splitlines() if line.startswith(("│", "┃"))]
+    assert len({len(line) for line in rows}) == 1
+
+
+def test_notes_logs_and_tracebacks_are_one_line_each_and_steer_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    logs.set_verbosity(True)
+    console.note(f"a note {HOSTILE}\nNext: something else")
+    logging.getLogger("indexers.x").warning("a line %s\nERROR forged", HOSTILE)
+    try:
+        raise ZeroDivisionError(HOSTILE)
+    except ZeroDivisionError as error:
+        logs.show_bug(type(error), error, error.__traceback__)
+    written = capsys.readouterr().err
+    assert steering(written) == []
+    assert [line for line in written.splitlines() if line.startswith(("Next", "ERROR"))] == []
+
+
+def test_a_terminal_still_gets_what_rich_sends_it() -> None:
+    """On a real terminal: a bar moves the cursor, its description does not."""
+    program = (
+        "from indexers.cli.reports import progress_bar\n"
+        "with progress_bar('generate \\x1b]0;owned\\x07', 3) as advance: advance(3)\n"
+    )
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], stderr=theirs, check=True, env=environment, cwd=ROOT
+    )
+    os.close(theirs)
+    drawn = os.read(ours, 1 << 16)
+    os.close(ours)
+    assert done.returncode == 0
+    assert b"\x1b[" in drawn
+    assert b"\x1b]0;owned" not in drawn
+    assert b"\\x1b]0;" in drawn
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_program_says_its_version(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended = run_here(
+        importlib.import_module(MODULES[name]).main, monkeypatch, capsys, name, "--version"
+    )
+    assert (ended.status, ended.out, ended.err) == (0, f"{name} {__version__}\n", "")
+
+
+def test_there_is_one_version() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    chart = yaml.safe_load((ROOT / "charts" / "cogr" / "Chart.yaml").read_text("utf-8"))
+    assert project["version"] == chart["appVersion"] == __version__
+
+
+@pytest.mark.parametrize(
+    ("name", "typed", "offered"),
+    [
+        ("cogr-ops", "cogr-ops wo", ["worker"]),
+        ("cogr-ops", "cogr-ops worker --generator s", ["statistical", "scripted"]),
+        ("cogr-ops", "cogr-ops opensearch sta", ["start", "status"]),
+        ("cogr-index", "cogr-index rebuild --generator e", ["extractive"]),
+        ("cogr-index", "cogr-index export --format s", ["solr", "synonyms"]),
+        ("cogr-train", "cogr-train evaluate --split d", ["dev"]),
+    ],
+)
+def test_commands_and_choices_complete(name: str, typed: str, offered: list[str]) -> None:
+    asked = {
+        f"_{name.upper().replace('-', '_')}_COMPLETE": "complete_bash",
+        "COMP_WORDS": typed,
+        "COMP_CWORD": str(len(typed.split()) - 1),
+        "PYTHONPATH": str(ROOT),
+    }
+    program = f"import sys; sys.argv = ['{name}']; from {MODULES[name]} import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, **asked},
+    )
+    assert sorted(done.stdout.split()) == sorted(offered)
+
+
+def test_choices_of_options_are_those_of_settings_formats_and_records() -> None:
+    assert tuple(kind.value for kind in GeneratorKind) == get_args(GeneratorName)
+    assert sorted(name.value for name in FormatName) == sorted(NAMES)
+    assert tuple(name.named for name in SplitName) == SPLITS

@@ -1,0 +1,207 @@
+"""A small shop that is rebuilt by real workers: its files, and the processes that tests start, kill and wait for."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cogr.records import Side
+from cogr.settings.fleet import RedisSettings
+from cogr.store import Store
+from indexers.build.run import Wishes, run_rebuild
+from indexers.fleet.status import Overview, overview
+from indexers.workspace import Workspace
+
+QUICK = {
+    "fleet.heartbeat_seconds": "0.3",
+    "fleet.lost_seconds": "3",
+    "fleet.lease_seconds": "3",
+    "fleet.poll_seconds": "0.2",
+    "fleet.first_items": "16",
+    "fleet.shard_seconds": "0.6",
+}
+
+_CLOCKS = Path(__file__).parent / "clocks"
+
+
+def write_shop(folder: Path, items: int = 240) -> None:
+    """A jsonl data set and a configuration with the scripted generator."""
+    data = folder / "data"
+    data.mkdir()
+    lines = [
+        {"id": f"i{n}", "title": f"thing {n}", "text": f"word{n % 11} more{n % 5}"}
+        for n in range(items)
+    ]
+    (data / "items.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    queries = [
+        {"id": f"q{n}", "text": f"word{n}", "split": "train" if n < 8 else "test"}
+        for n in range(11)
+    ]
+    (data / "queries.jsonl").write_text("".join(json.dumps(line) + "\n" for line in queries))
+    labels = [{"query": f"q{n % 11}", "item": f"i{n}", "grade": 1} for n in range(items)]
+    (data / "labels.jsonl").write_text("".join(json.dumps(line) + "\n" for line in labels))
+    (folder / "cogr.toml").write_text(
+        '[dataset]\nloader = "jsonl"\npath = "data"\n[generator]\nname = "scripted"\n'
+        "[rebuild]\nflush_answers = 8\nverify_queries = 5\nmax_failure_share = 0.05\n"
+    )
+
+
+@dataclass
+class Fleet:
+    """One shop, one broker, and the processes that were started for them."""
+
+    folder: Path
+    redis: RedisSettings
+    settings: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    processes: list[subprocess.Popen[str]] = field(default_factory=list)
+    prefix: str = field(default_factory=lambda: f"test-{uuid.uuid4().hex[:8]}")
+
+    @property
+    def store(self) -> Store:
+        return Store(self.settings.get("store") or self.folder / ".cogr")
+
+    def command(self, module: str, *arguments: str, **settings: str) -> list[str]:
+        values = {
+            **QUICK,
+            **self.settings,
+            "redis.url": str(self.redis.url),
+            "redis.prefix": self.prefix,
+        }
+        values |= {key.replace("__", "."): value for key, value in settings.items()}
+        sets = [part for key, value in values.items() for part in ("--set", f"{key}={value}")]
+        return [
+            sys.executable,
+            "-m",
+            module,
+            *arguments,
+            "-c",
+            str(self.folder / "cogr.toml"),
+            *sets,
+        ]
+
+    def start(self, command: list[str]) -> subprocess.Popen[str]:
+        log = (self.folder / f"process-{len(self.processes)}.log").open("w")
+        environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "PYTHONUNBUFFERED": "1",
+            **self.environment,
+        }
+        with log:
+            process = subprocess.Popen(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=environment,
+                preexec_fn=_listening,
+            )
+        self.processes.append(process)
+        return process
+
+    def worker(self, **settings: str) -> subprocess.Popen[str]:
+        return self.start(self.command("ops.cli", "worker", "--side", "item", "-v", **settings))
+
+    def rebuild(self, **settings: str) -> subprocess.Popen[str]:
+        """A coordinator."""
+        arguments = ("rebuild", "--side", "item", "--workers", "celery", "--json", "-v")
+        return self.start(self.command("indexers.cli", *arguments, **settings))
+
+    def run(self, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+        """`cogr-index` with arguments, to its end."""
+        command = self.command("indexers.cli", *arguments, **settings)
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+
+    def calm(self, **settings: str) -> str:
+        """The snapshot of an undisturbed local rebuild with a store of its own, in this process."""
+        values = {
+            **self.settings,
+            **{key.replace("__", "."): value for key, value in settings.items()},
+        }
+        values["store"] = str(self.folder / "calm")
+        sets = [f"{key}={value}" for key, value in values.items()]
+        workspace = Workspace.open(self.folder / "cogr.toml", sets)
+        outcome = run_rebuild(
+            workspace, Wishes("item"), lambda what, total: nullcontext(lambda count: None), print
+        )
+        return outcome.rebuilt.snapshot.id
+
+    def log_of(self, process: subprocess.Popen[str]) -> str:
+        return (self.folder / f"process-{self.processes.index(process)}.log").read_text()
+
+    def outcome(self, process: subprocess.Popen[str], seconds: float = 300.0) -> dict[str, Any]:
+        """What a coordinator said in the end, which was well."""
+        out, _ = process.communicate(timeout=seconds)
+        assert process.returncode == 0, self.log_of(process)
+        answer: dict[str, Any] = json.loads(out)
+        return answer
+
+    def status(self, side: Side = "item") -> Overview | None:
+        return overview(self.store, side, float(QUICK["fleet.lost_seconds"]))
+
+    def wait_until(self, true: Callable[[Overview], object], seconds: float = 240.0) -> Overview:
+        """Wait for a state of the run."""
+        deadline = time.monotonic() + seconds
+        while True:
+            run = self.status()
+            if run is not None and true(run):
+                return run
+            assert time.monotonic() < deadline, f"it did not come in time: {run}"
+            time.sleep(0.15)
+
+    @contextmanager
+    def clock_that_jumps(self, seconds: float, after: float) -> Iterator[None]:
+        """Processes started in the block see the wall clock jump, so many seconds of their life after they began."""
+        was = self.environment
+        path = os.pathsep.join([str(_CLOCKS), *filter(None, [os.environ.get("PYTHONPATH")])])
+        self.environment = {
+            **was,
+            "PYTHONPATH": path,
+            "CLOCK_JUMPS": str(seconds),
+            "CLOCK_JUMPS_AFTER": str(after),
+        }
+        try:
+            yield
+        finally:
+            self.environment = was
+
+    def end(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """End it as a power cut would."""
+    process.send_signal(signal.SIGKILL)
+    process.wait(30)
+
+
+def _listening() -> None:
+    """Ctrl-C is heard again where this suite was started in the background, which ignores it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@contextmanager
+def fleet_in(
+    folder: Path, redis: RedisSettings, items: int = 240, **settings: str
+) -> Iterator[Fleet]:
+    """A shop with a fleet; every process that was started ends with the block."""
+    write_shop(folder, items)
+    fleet = Fleet(folder, redis, {key.replace("__", "."): value for key, value in settings.items()})
+    try:
+        yield fleet
+    finally:
+        fleet.end()

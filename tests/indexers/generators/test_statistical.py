@@ -1,0 +1,210 @@
+"""The generator `statistical` on the sample shop: what it answers, what it must not look at, what it refuses."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cogr.errors import GeneratorError
+from cogr.keywords import parse, self_keyword
+from cogr.metrics import full_set
+from cogr.prompts import ITEM_TEMPLATES, QUERY_TEMPLATES, Prompter
+from cogr.records import Dataset, Entity, Item, Query
+from cogr.store import Store
+from indexers.generators.protocol import Completion, Request
+from indexers.generators.registry import make_generator
+from indexers.generators.statistical import Statistical
+from indexers.generators.statistical.artefact import Artefact, exact_cut_run
+from indexers.generators.statistical.fitting import fit
+from indexers.generators.statistical.item_keywords import writable
+from tests.damages import damage, files_below
+from tests.indexers.generators.statistical_worlds import f1, retrieved, shop, small
+
+
+@pytest.fixture(scope="module")
+def dataset() -> Dataset:
+    return shop()
+
+
+@pytest.fixture(scope="module")
+def artefact(dataset: Dataset) -> Artefact:
+    return fit(dataset)
+
+
+def request(entity: Entity) -> Request:
+    template = ITEM_TEMPLATES["full"] if isinstance(entity, Item) else QUERY_TEMPLATES["plain"]
+    return Request(entity.id, entity, Prompter(template, 64)(entity))
+
+
+def test_shoppers_words_find_the_catalogues(dataset: Dataset, artefact: Artefact) -> None:
+    """BM25 reaches 0.10 to 0.20 here; test queries are combinations that nobody has asked for in training."""
+    queries = dataset.queries["test"]
+    cut = {query: frozenset(ids) for query, ids in exact_cut_run(artefact, queries).items()}
+    assert f1(dataset, cut) > 0.6
+    assert f1(dataset, retrieved(artefact, dataset.items, queries)) > 0.5
+
+
+def test_the_reported_figure_is_that_of_the_exact_cuts(
+    dataset: Dataset, artefact: Artefact
+) -> None:
+    """Training queries are answered out of fold, so their figure is an estimate for unseen ones, not a memory."""
+    queries = dataset.queries["train"]
+    found = f1(
+        dataset, {query: frozenset(ids) for query, ids in exact_cut_run(artefact, queries).items()}
+    )
+    assert found == pytest.approx(artefact.facts["out_of_fold_exact_cut_f1"], abs=1e-3)
+    assert found < 0.8
+
+
+def test_completions_parse_into_the_very_keywords(dataset: Dataset, artefact: Artefact) -> None:
+    answers = [
+        *map(artefact.item_keywords, dataset.items),
+        *artefact.query_keywords(dataset.all_queries()),
+    ]
+    for keywords in answers:
+        assert parse(", ".join(keywords)) == tuple(keywords)
+        assert len(keywords) <= 30
+
+
+def test_no_entity_is_told_its_own_text(dataset: Dataset, artefact: Artefact) -> None:
+    for item in dataset.items:
+        assert self_keyword(item.title) not in artefact.item_keywords(item)
+    for query in dataset.all_queries():
+        assert self_keyword(query.text) not in artefact.query_keywords([query])[0]
+
+
+def test_queries_do_not_depend_on_their_company(dataset: Dataset, artefact: Artefact) -> None:
+    queries = dataset.queries["test"]
+    assert artefact.query_keywords(queries) == [
+        artefact.query_keywords([query])[0] for query in queries
+    ]
+
+
+def test_a_new_query_with_the_text_of_a_training_query_is_answered_by_its_labels_too(
+    dataset: Dataset, artefact: Artefact
+) -> None:
+    known = dataset.queries["train"]
+    asked = [Query(f"live {query.id}", query.text) for query in known]
+    relevant = {
+        ours.id: dataset.relevant[query.id] for ours, query in zip(asked, known, strict=True)
+    }
+    found = {query: frozenset(ids) for query, ids in exact_cut_run(artefact, asked).items()}
+    assert full_set(found, relevant).means["f1"] > 0.9
+
+
+def test_the_generator_answers_both_sides_in_a_stream(
+    dataset: Dataset, artefact: Artefact, tmp_path: Path
+) -> None:
+    entities = [*dataset.items[:100], *dataset.queries["test"], *dataset.items[100:]]
+    with make_generator({"kind": "statistical"}, "item", dataset, Store(tmp_path)) as generator:
+        answers = list(generator.generate(request(entity) for entity in entities))
+    assert [answer.id for answer in answers] == [entity.id for entity in entities]
+    texts = {answer.id: answer.text for answer in answers if isinstance(answer, Completion)}
+    assert len(texts) == len(entities)
+    assert texts[dataset.items[3].id] == ", ".join(artefact.item_keywords(dataset.items[3]))
+    query = dataset.queries["test"][5]
+    assert texts[query.id] == ", ".join(artefact.query_keywords([query])[0])
+
+
+def test_a_store_keeps_what_was_fitted(dataset: Dataset, tmp_path: Path) -> None:
+    first = Statistical(dataset, store=Store(tmp_path))
+    assert first.artefact.facts["dataset"] == dataset.dataset_hash
+    (manifest,) = tmp_path.glob("statistical/*/manifest.json")
+    written = manifest.stat().st_mtime_ns
+    again = Statistical(dataset, store=Store(tmp_path))
+    assert again.fingerprint == first.fingerprint
+    assert again.artefact.facts == first.artefact.facts
+    assert manifest.stat().st_mtime_ns == written
+    queries = dataset.all_queries()
+    assert again.artefact.query_keywords(queries) == first.artefact.query_keywords(queries)
+
+
+def test_a_damaged_artefact_is_fitted_again(
+    dataset: Dataset, artefact: Artefact, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    Statistical(dataset, store=Store(tmp_path)).artefact  # noqa: B018
+    files = list(files_below(tmp_path / "statistical"))
+    damaged = random.Random(0).sample(files, 3)
+    for file, how in zip(damaged, ("flipped", "cut", "empty"), strict=True):
+        damage(file, how, random.Random(0))
+        again = Statistical(dataset, store=Store(tmp_path))
+        assert again.artefact.facts == artefact.facts
+        assert "It is fitted again" in caplog.text
+        caplog.clear()
+
+
+def test_a_new_or_changed_item_gets_known_phrases(dataset: Dataset, artefact: Artefact) -> None:
+    known = dataset.items[0]
+    vocabulary = set(artefact.keywords.keywords)
+    for item in (
+        Item("new", known.title, known.text),
+        Item(known.id, known.title, f"{known.text} Now with castors."),
+    ):
+        keywords = artefact.item_keywords(item)
+        assert keywords
+        assert set(keywords) <= vocabulary
+        assert parse(", ".join(keywords)) == tuple(keywords)
+    assert artefact.item_keywords(Item("blank", "", "")) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "?!", "zxqv unheard of", "lone \ud800 surrogate", "\x00", "sofa " * 50_000, "沙发 灯"],
+)
+def test_any_query_text_is_answered(artefact: Artefact, text: str) -> None:
+    (keywords,) = artefact.query_keywords([Query("live", text)])
+    assert parse(", ".join(keywords)) == tuple(keywords)
+
+
+ITEMS = [Item(f"i{n}", f"red lamp {n}" if n % 2 else f"blue chair {n}", "") for n in range(30)]
+ITEMS += [
+    Item("empty", "", ""),
+    Item("twin", ITEMS[0].title, ""),
+    Item("comma", "Lamp, red, large", "lamp; red"),
+]
+
+
+def test_tiny_data_with_empty_and_equal_items() -> None:
+    queries = {
+        f"q{n}": (f"light {n % 3}" if n % 2 else "seat", [f"i{n}", "twin", "comma"])
+        for n in range(12)
+    }
+    fitted = fit(small(ITEMS, queries))
+    assert fitted.item_keywords(ITEMS[30]) == []
+    asked = [Query(text, text) for text in ("light", "seat", "lamp", "Lamp, red, large")]
+    assert all(len(keywords) <= 30 for keywords in fitted.query_keywords(asked))
+    assert all(writable(keyword) for item in ITEMS for keyword in fitted.item_keywords(item))
+
+
+@pytest.mark.parametrize("count", [0, 9])
+def test_too_few_labels_point_to_extractive(count: int) -> None:
+    with pytest.raises(GeneratorError, match=rf"has {count} training queries.*'extractive'"):
+        fit(small(ITEMS, {f"q{n}": (f"light {n}", ["i1"]) for n in range(count)}))
+
+
+def test_it_needs_a_data_set() -> None:
+    with pytest.raises(GeneratorError, match="give it one"):
+        make_generator({"kind": "statistical"}, "item")
+
+
+def test_an_unknown_language_is_one_sentence(dataset: Dataset) -> None:
+    with make_generator(
+        {"kind": "statistical", "language": "klingon"}, "query", dataset
+    ) as generator:
+        answers = generator.generate([request(Query("q", "sofa"))])
+        with pytest.raises(GeneratorError, match="'klingon'"):
+            next(iter(answers))
+
+
+def test_importing_the_kind_imports_nothing_heavy() -> None:
+    code = "import sys, indexers.generators.statistical; print({'lightgbm', 'scipy', 'torch'} & set(sys.modules))"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout
+        == "set()\n"
+    )

@@ -1,0 +1,173 @@
+"""Features: leave-one-out is complete, formulas agree with loops, helpers with numpy."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cogr.keywords import normalise
+from cogr.records import Dataset, Item
+from indexers.generators.statistical.features import FEATURES, Evidence, candidates
+from indexers.generators.statistical.item_keywords import ANCHORS, item_anchors, item_phrases
+from indexers.generators.statistical.matrices import (
+    kth_highest,
+    row_max,
+    top_rows,
+    unit_rows,
+    with_data,
+)
+from indexers.generators.statistical.text_index import TextIndex, char_grams
+from indexers.generators.statistical.votes import SHRINKAGE, Voters
+from indexers.text import Analyser
+from tests.indexers.generators.statistical_worlds import shop
+
+
+@pytest.fixture(scope="module")
+def dataset() -> Dataset:
+    return shop()
+
+
+@pytest.fixture(scope="module")
+def index(dataset: Dataset) -> TextIndex:
+    analyser = Analyser()
+    words = [analyser.words(f"{item.title} {item.text}") for item in dataset.items]
+    return TextIndex.fit(analyser, words, dataset.items, texts_of(dataset))
+
+
+def texts_of(dataset: Dataset) -> list[str]:
+    return [normalise(query.text) for query in dataset.queries["train"]]
+
+
+def labels_of(dataset: Dataset) -> np.ndarray:
+    numbers = {item.id: number for number, item in enumerate(dataset.items)}
+    labels = np.zeros((len(dataset.queries["train"]), len(dataset.items)), dtype=np.float32)
+    for row, query in enumerate(dataset.queries["train"]):
+        labels[row, [numbers[id_] for id_ in dataset.relevant[query.id]]] = 1
+    return labels
+
+
+def test_a_training_query_learns_nothing_from_its_own_labels(
+    dataset: Dataset, index: TextIndex
+) -> None:
+    """Other labels for one training query change the features of others, and leave its own as they are."""
+    labels, texts = labels_of(dataset), texts_of(dataset)
+    changed = labels.copy()
+    changed[7] = np.roll(labels[7], 11)
+    before, after = (
+        Evidence.of(index, texts, sp.csr_matrix(matrix)) for matrix in (labels, changed)
+    )
+
+    def rows(evidence: Evidence, row: int) -> tuple[np.ndarray, np.ndarray]:
+        found = candidates(evidence, evidence.voters.queries.rows(np.array([row])))
+        return found.item, found.x
+
+    own_items, own_x = rows(before, 7)
+    items, x = rows(after, 7)
+    # Rounding may break a tie at the end of a candidate list the other way; labels would change far more.
+    common, at, own_at = np.intersect1d(items, own_items, return_indices=True)
+    assert common.size >= own_items.size - 2
+    np.testing.assert_allclose(x[at], own_x[own_at], rtol=1e-4, atol=1e-5)
+    assert any(
+        not np.array_equal(rows(before, row)[1], rows(after, row)[1])
+        for row in range(20)
+        if row != 7
+    )
+
+
+def test_batches_do_not_change_features(
+    dataset: Dataset, index: TextIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evidence = Evidence.of(index, texts_of(dataset), sp.csr_matrix(labels_of(dataset)))
+    batch = index.batch([query.text for query in dataset.queries["test"]])
+    whole = candidates(evidence, batch)
+    monkeypatch.setattr("indexers.generators.statistical.features.BATCH_CELLS", 7 * index.n_items)
+    parts = candidates(evidence, batch)
+    assert whole.x.shape[1] == len(FEATURES)
+    assert np.array_equal(whole.query, parts.query)
+    assert np.array_equal(whole.item, parts.item)
+    np.testing.assert_allclose(whole.x, parts.x, rtol=1e-5, atol=1e-6)
+
+
+def test_votes_agree_with_loops(dataset: Dataset, index: TextIndex) -> None:
+    labels = labels_of(dataset)
+    voters = Voters(index, index.batch(texts_of(dataset), range(100)), sp.csr_matrix(labels))
+    similarity = np.random.default_rng(0).random((3, 100)).astype(np.float32)
+    found = voters.vote(sp.csr_matrix(similarity), 5, 2).toarray()
+    for row in range(3):
+        nearest = np.argsort(-similarity[row])[:5]
+        weights = similarity[row, nearest] ** 2
+        expected = (weights[:, None] * labels[nearest]).sum(axis=0) / (weights.sum() + SHRINKAGE)
+        np.testing.assert_allclose(found[row], expected, rtol=1e-4)
+
+
+def test_bm25_is_the_published_formula() -> None:
+    analyser = Analyser()
+    items = [
+        Item("a", "lamp lamp", "chair"),
+        Item("b", "lamp", "table table table"),
+        Item("c", "", "stool"),
+    ]
+    words = [analyser.words(f"{item.title} {item.text}") for item in items]
+    index = TextIndex.fit(analyser, words, items, ["sofa"])
+    scores = (index.batch(["lamp table sofa"]).terms @ index.bm25).toarray()[0]
+
+    def part(tf: int, df: int, length: int) -> float:
+        idf = math.log(1 + (3 - df + 0.5) / (df + 0.5))
+        return idf * tf * 2.5 / (tf + 1.5 * (0.25 + 0.75 * length / (8 / 3)))
+
+    np.testing.assert_allclose(scores, [part(2, 2, 3), part(1, 2, 4) + part(3, 1, 4), 0], rtol=1e-5)
+
+
+@given(st.lists(st.text(max_size=12), max_size=5))
+def test_character_grams_of_any_text(texts: list[str]) -> None:
+    matrix = char_grams(texts)
+    assert matrix.shape[0] == len(texts)
+    for row, text in enumerate(texts):
+        between = f" {normalise(text)} "
+        distinct = {between[i : i + 4] for i in range(len(between) - 3)}
+        assert matrix.indptr[row + 1] - matrix.indptr[row] <= len(distinct)
+        assert (matrix.indptr[row + 1] > matrix.indptr[row]) == bool(distinct)
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 9), min_size=6, max_size=6), min_size=1, max_size=5),
+    st.integers(1, 8),
+)
+def test_row_helpers_agree_with_numpy(rows: list[list[int]], k: int) -> None:
+    dense = np.array(rows, dtype=np.float32)
+    matrix = sp.csr_matrix(dense)
+    best = top_rows(matrix, k).toarray()
+    ordered = -np.sort(-dense, axis=1)
+    assert np.array_equal(-np.sort(-best, axis=1)[:, : min(k, 6)], ordered[:, : min(k, 6)])
+    assert np.array_equal(row_max(matrix), dense.max(axis=1))
+    stored = (dense > 0).sum(axis=1)
+    expected = (
+        np.where(stored >= k, ordered[:, min(k, 6) - 1], 0) if k <= 6 else np.zeros(len(rows))
+    )
+    assert np.array_equal(kth_highest(matrix, k), expected)
+    lengths = np.linalg.norm(unit_rows(matrix).toarray(), axis=1)
+    np.testing.assert_allclose(lengths, stored > 0, atol=1e-5)
+    assert np.array_equal(with_data(matrix, matrix.data * 2).toarray(), dense * 2)
+
+
+def test_phrases_are_shared_and_not_too_common() -> None:
+    texts = (
+        ["red lamp wood"] * 3 + ["red lamps steel"] * 3 + ["a lonely pair"] + ["blue chair"] * 194
+    )
+    analyser = Analyser()
+    found = item_phrases([analyser.words(text) for text in texts], analyser)
+    assert found[0] == ["lamp wood"]
+    assert found[3] == ["lamp steel"]
+    assert found[6] == []
+    assert found[7] == []
+
+
+def test_anchors_are_the_strongest_queries_of_an_item() -> None:
+    strength = np.linspace(0.2, 1, 30, dtype=np.float32)[:, None]
+    (found,) = item_anchors([f"query {n}" for n in range(30)], sp.csr_matrix(strength))
+    assert found == [f"query {n}" for n in range(29, 29 - ANCHORS, -1)]

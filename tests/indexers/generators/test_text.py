@@ -1,0 +1,68 @@
+"""Words, stems and phrases in several scripts."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cogr.errors import GeneratorError
+from indexers.text import Analyser, SurfaceForms, join_words, phrases
+
+
+def test_words_and_terms_of_english() -> None:
+    analyser = Analyser()
+    text = "Wireless headphones for the TV, with Wi-Fi"
+    assert analyser.words(text) == ["wireless", "headphones", "tv", "wi-fi"]
+    assert analyser.terms(text) == ["wireless", "headphon", "tv", "wi-fi", "wi", "fi"]
+
+
+def test_german_has_its_own_stems_and_stop_words() -> None:
+    analyser = Analyser("german")
+    assert analyser.words("Der Kopfhörer für die Küche") == ["kopfhörer", "küche"]
+    assert analyser.stem("küchen") == analyser.stem("küche")
+
+
+def test_unspaced_scripts_are_pairs_and_mix_with_latin() -> None:
+    assert Analyser().words("蓝牙耳机 3d打印机 書") == [
+        "蓝牙",
+        "牙耳",
+        "耳机",
+        "3d",
+        "打印",
+        "印机",
+        "書",
+    ]
+
+
+def test_indic_vowel_signs_stay_in_their_word() -> None:
+    assert Analyser().words("हिन्दी में किताब") == ["हिन्दी", "में", "किताब"]
+
+
+def test_an_unknown_language_names_the_known_ones() -> None:
+    with pytest.raises(GeneratorError, match="'klingon'.*english"):
+        Analyser("klingon")
+
+
+def test_surface_forms_spell_the_most_frequent_word() -> None:
+    analyser = Analyser()
+    forms = SurfaceForms(analyser)
+    forms.add(["wireless", "headphone", "headphones", "headphones"])
+    assert forms.spell(("wireless", "headphon", "new")) == "wireless headphones new"
+    forms.add(["headphone", "headphone"])
+    assert forms.spell(("headphon",)) == "headphone"
+
+
+def test_joined_pairs_read_as_one_word() -> None:
+    assert join_words(["蓝牙", "牙耳", "耳机"]) == "蓝牙耳机"
+    assert join_words(["蓝牙", "音响"]) == "蓝牙音响"
+    assert join_words(["usb", "耳机"]) == "usb 耳机"
+
+
+@given(st.text(max_size=80))
+def test_any_text_is_read_and_stems_go_with_words(text: str) -> None:
+    analyser = Analyser()
+    words = analyser.words(text)
+    assert len(analyser.stems(text)) == len(words)
+    assert len(phrases(words, 2)) == max(0, len(words) - 1)
+    assert set(analyser.stems(text)) <= set(analyser.terms(text))

@@ -1,0 +1,194 @@
+"""The gate: each reason keeps a snapshot from serving, what serves stays, and a pair that fits together passes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cogr.settings import load_settings
+from cogr.store import Store
+from indexers.cli.listing import age
+from indexers.release.gate import choose_split, judge
+from indexers.workspace import Workspace
+from tests.indexers.conftest import Command, write_jsonl
+
+TITLES = {"a": "Velvet sofa", "b": "Oak table", "c": "Floor lamp", "d": "Leather sofa"}
+TEXTS = {"q1": "green couch", "q2": "living room sofa", "q3": "floor lamp"}
+GOOD_ITEMS = {
+    "a": ["sofas", "couch"],
+    "b": ["tables", "oak"],
+    "c": ["lamps", "light"],
+    "d": ["sofas", "seat"],
+}
+GOOD_QUERIES = {"q1": ["couch"], "q2": ["sofas"], "q3": ["lamps", "oak"]}
+FOREIGN_ITEMS = {"a": ["s1", "s2"], "b": ["t1", "t2"], "c": ["l1", "l2"], "d": ["s1", "s3"]}
+FOREIGN_QUERIES = {"q1": ["s2"], "q2": ["s1"], "q3": ["l1", "t1"]}
+
+
+class Shop:
+    """Snapshots with chosen keywords."""
+
+    def __init__(self, folder: Path, cogr_index: Command) -> None:
+        self.folder, self.run = folder, cogr_index
+
+    def pushed(self, side: str, sets: dict[str, list[str]]) -> str:
+        texts = TITLES if side == "item" else TEXTS
+        write_jsonl(
+            self.folder / "sets.jsonl",
+            [{"id": id_, "text": texts[id_], "keywords": words} for id_, words in sets.items()],
+        )
+        made = self.run(
+            "import", "sets.jsonl", "--side", side, "--json", "--set", "keywords.k_max=3"
+        ).json["snapshot"]
+        assert self.run("push", made).status == 0
+        return str(made)
+
+    def serving(self) -> set[str]:
+        rows = self.run("list", "--json").json["snapshots"]
+        return {row["snapshot"] for row in rows if row["serving"]}
+
+
+@pytest.fixture
+def served(shop: Path, cogr_index: Command) -> Shop:
+    """A shop whose good pair serves."""
+    made = Shop(shop, cogr_index)
+    pair = made.pushed("item", GOOD_ITEMS), made.pushed("query", GOOD_QUERIES)
+    ended = cogr_index("publish", *pair, "--json")
+    assert ended.json["gate"]["f1"] == pytest.approx((1 + 2 / 3) / 2)
+    assert ended.json["gate"]["f1_before"] is None
+    return made
+
+
+FIGURES = [
+    (
+        "tolerance",
+        FOREIGN_ITEMS,
+        "F1 on test would go from 0.8333 to 0.5000 (publish.tolerance is 0.01)",
+    ),
+    (
+        "unreached_growth",
+        FOREIGN_ITEMS,
+        "the share of items that no query reaches would go from 0.0% to 75.0%",
+    ),
+    (
+        "empty_growth",
+        {**GOOD_ITEMS, "b": []},
+        "the share of empty keyword sets (item side) would go from 0.0% to 25.0%",
+    ),
+    (
+        "over_budget_growth",
+        {**GOOD_ITEMS, "b": [*"klmno"]},
+        "the share of sets over the budget (item side) would go from 0.0% to 25.0%",
+    ),
+    (
+        "min_vocabulary",
+        {id_: ["sofas", "lamps"] for id_ in TITLES},
+        "the vocabulary of the item side would go from 7 to 2 keywords",
+    ),
+]
+
+
+@pytest.mark.parametrize(("setting", "items", "told"), FIGURES)
+def test_each_figure_stops_a_publish_and_its_setting_lets_it_pass(
+    served: Shop, setting: str, items: dict[str, list[str]], told: str
+) -> None:
+    before = served.serving()
+    worse = served.pushed("item", items)
+    ended = served.run("publish", worse)
+    assert (ended.status, ended.err.count("\n")) == (1, 1)
+    assert told in ended.err
+    assert served.serving() == before
+    # This figure alone: the others let everything pass, then so does this one.
+    wide = {
+        "tolerance": 1,
+        "unreached_growth": 1,
+        "empty_growth": 1,
+        "over_budget_growth": 1,
+        "min_vocabulary": 0,
+    }
+    alone = [f"publish.{name}={value}" for name, value in wide.items() if name != setting]
+    flags = [flag for one in alone for flag in ("--set", one)]
+    ended = served.run("publish", worse, *flags)
+    assert (ended.status, told in ended.err, ended.err.count("publish.")) == (1, True, 1)
+    assert (
+        served.run("publish", worse, *flags, "--set", f"publish.{setting}={wide[setting]}").status
+        == 0
+    )
+    # Rolling back is never kept; the gate can be overruled.
+    assert served.run("rollback").status == 0
+    assert served.serving() == before
+    assert served.run("publish", worse, "--no-gate").status == 0
+
+
+def test_a_pair_that_belongs_together_passes_where_each_alone_does_not(served: Shop) -> None:
+    pair = served.pushed("item", FOREIGN_ITEMS), served.pushed("query", FOREIGN_QUERIES)
+    assert [served.run("publish", one).status for one in pair] == [1, 1]
+    ended = served.run("publish", *pair, "--json")
+    assert ended.json["gate"]["f1"] == ended.json["gate"]["f1_before"]
+    assert served.serving() == set(pair)
+
+
+def test_the_listing_says_what_serves_what_stands_by_and_its_f1(served: Shop) -> None:
+    worse = served.pushed("item", FOREIGN_ITEMS)
+    served.run("publish", worse)
+    rows = {row["snapshot"]: row for row in served.run("list", "--json").json["snapshots"]}
+    assert (rows[worse]["state"], rows[worse]["f1"]) == ("standby", 0.5)
+    assert {(row["state"], round(row["f1"], 4)) for id_, row in rows.items() if id_ != worse} == {
+        ("serving", 0.8333)
+    }
+    shown = served.run("list").out
+    assert "standby" in shown
+    assert "0.8333" in shown
+    assert [age("2026-01-01T00:00:00Z", 1767225600 + some) for some in (5, 150, 7300, 200_000)] == [
+        *("5 s", "2 min", "2 h", "2 d")
+    ]
+    assert age("", 0) == ""
+
+
+def test_a_rebuild_is_kept_too(served: Shop) -> None:
+    before = served.serving()
+    ended = served.run("rebuild", "--side", "item", "--generator", "scripted")
+    assert ended.status == 1
+    assert "F1 on test would go" in ended.err
+    assert served.serving() == before
+    assert (
+        served.run(
+            "rebuild", "--side", "item", "--generator", "scripted", "--set", "publish.gate=false"
+        ).status
+        == 0
+    )
+
+
+def test_figures_that_are_no_number_never_pass(
+    served: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worse = served.pushed("item", FOREIGN_ITEMS)
+    before = served.serving()
+    wide = [
+        f"publish.{name}=1" for name in ("unreached_growth", "empty_growth", "over_budget_growth")
+    ]
+    flags = [flag for one in (*wide, "publish.min_vocabulary=0") for flag in ("--set", one)]
+    with monkeypatch.context() as broken:
+        broken.setattr("indexers.release.gate._f1", lambda *_: float("nan"))
+        ended = served.run("publish", worse, *flags)
+    assert (ended.status, "are no numbers (F1 on test: nan" in ended.err) == (1, True)
+    assert served.serving() == before
+    # Figures of an older version that are none are measured again.
+    store = Store(served.folder / ".cogr")
+    for name in store.list("figures"):
+        store.write_json(
+            f"figures/{name}", {**store.read_json(f"figures/{name}"), "f1": float("nan")}
+        )
+    ended = served.run("publish", worse)
+    assert (ended.status, "F1 on test would go from 0.8333 to 0.5000" in ended.err) == (1, True)
+
+
+def test_the_split_is_the_one_that_is_set(shop: Path) -> None:
+    workspace = Workspace(load_settings(None))
+    settings = workspace.settings.publish
+    assert choose_split(workspace.dataset, settings) == "test"
+    assert (
+        choose_split(workspace.dataset, settings.model_copy(update={"split": "train"})) == "train"
+    )
+    assert judge(workspace, []).reasons == ()

@@ -1,0 +1,568 @@
+"""Who goes live, and back: one at a time, by real processes at the same moment; killed at any write, the same command goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cogr.errors import LockedError, ServiceError, SnapshotError
+from cogr.records import Side
+from cogr.settings import OpenSearchSettings
+from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
+from cogr.store import Store
+from indexers.backends.memory import MemoryBackend
+from indexers.backends.opensearch import OpenSearchBackend
+from indexers.backends.opensearch.aliases import delete
+from indexers.backends.protocol import Backend
+from indexers.build.lease import acquire, alone, right_to_switch
+from indexers.release.history import begin, kept_histories, previous, read_history, settle
+from tests.indexers.backends.fault_proxy import Answer, Request, proxy_to
+from tests.indexers.backends.opensearch_worlds import backend_of
+from tests.indexers.conftest import CONFIGURATION, Command
+from tests.indexers.racing import Racers, racers
+
+
+@dataclass
+class World:
+    """A catalogue with some snapshots, and the flags of commands that work on it."""
+
+    store: Store
+    backend: Backend
+    flags: list[str]
+    items: list[Snapshot]
+    queries: list[Snapshot]
+
+    @property
+    def serving(self) -> dict[Side, str | None]:
+        return dict(self.backend.serving())
+
+    def serve(self, *pairs: tuple[int, int]) -> None:
+        """Everything is pushed; these pairs have served one after the other, the last one serves."""
+        pushed = {one.snapshot for one in self.backend.list()}
+        for snapshot in (*self.items, *self.queries):
+            if snapshot.id not in pushed:
+                self.backend.push(snapshot)
+                self.backend.verify(snapshot, [])
+        catalogue = self.backend.catalogue
+        self.store.remove(f"history-{catalogue}.json")
+        for item, query in pairs:
+            after: dict[Side, str | None] = {
+                "item": self.items[item].id,
+                "query": self.queries[query].id,
+            }
+            begin(self.store, catalogue, {}, after)
+            self.backend.publish({side: id_ for side, id_ in after.items() if id_})
+            settle(self.store, catalogue, after)
+
+    @property
+    def history(self) -> list[dict[str, str]]:
+        return [entry["serving"] for entry in read_history(self.store, self.backend.catalogue)]
+
+
+def world_of(store: Store, backend: Backend, flags: list[str]) -> World:
+    def frozen(side: Side, number: int) -> Snapshot:
+        return write_snapshot(
+            store, side, [Row("a", "Sofa", (f"k{number}",))], Provenance(round=number)
+        )
+
+    return World(
+        store,
+        backend,
+        flags,
+        [frozen("item", n) for n in range(4)],
+        [frozen("query", n) for n in range(2)],
+    )
+
+
+@pytest.fixture
+def memory(shop: Path) -> World:
+    store = Store(shop / ".cogr")
+    return world_of(store, MemoryBackend(store), [])
+
+
+@pytest.fixture
+def cluster(opensearch: OpenSearchSettings, shop: Path) -> Iterator[World]:
+    store = Store(shop / ".cogr")
+    with backend_of(opensearch, store) as backend:
+        flags = [
+            "--set",
+            f"opensearch.url={opensearch.url}",
+            "--set",
+            f"opensearch.prefix={backend.prefix}",
+        ]
+        yield world_of(store, backend, flags)
+
+
+# One at a time
+
+
+def prune_beside_a_switch(world: World, race: Racers, trials: int) -> None:
+    """What serves is never removed, whoever comes first; the one that comes too late says so in a sentence."""
+    outcomes: set[tuple[int, int]] = set()
+    for trial in range(trials):
+        world.serve((0, 0), (1, 0), (2, 0))
+        switch = [
+            ["publish", world.items[3].id, "--no-gate"],
+            ["rollback"],
+            ["rollback", "--to", world.items[0].id],
+        ]
+        apart = (trial % 7 - 2) * 0.004
+        ended = race.run(
+            [*switch[trial % 3], *world.flags],
+            ["prune", "--keep", "0", "--json", *world.flags],
+            apart=apart,
+        )
+        assert ended[1].status == 0, ended[1].err
+        assert ended[0].status in (0, 2, 3), ended[0].err
+        assert "Traceback" not in ended[0].err
+        pushed = {one.snapshot for one in world.backend.list()}
+        assert set(world.serving.values()) <= pushed, (trial, ended)
+        assert world.serving == world.history[-1] or trial % 3 > 0
+        outcomes.add((ended[0].status, ended[1].status))
+    assert (0, 0) in outcomes
+
+
+def two_publishes_of_two_sides(world: World, race: Racers, trials: int) -> None:
+    """Neither is lost, nor its entry in the history."""
+    for trial in range(trials):
+        world.serve((0, 0))
+        ended = race.run(
+            ["publish", world.items[1].id, "--no-gate", *world.flags],
+            ["publish", world.queries[1].id, "--no-gate", *world.flags],
+            apart=(trial % 3 - 1) * 0.002,
+        )
+        assert [one.status for one in ended] == [0, 0], ended
+        assert world.serving == {"item": world.items[1].id, "query": world.queries[1].id}
+        assert len(world.history) == 3
+        assert world.history[-1] == world.serving
+
+
+@pytest.mark.slow
+@pytest.mark.fault
+def test_a_prune_beside_switches_leaves_what_serves(memory: World, shop: Path) -> None:
+    with racers(2, shop) as race:
+        prune_beside_a_switch(memory, race, 42)
+
+
+@pytest.mark.slow
+@pytest.mark.fault
+def test_two_publishes_of_two_sides_at_once_both_count(memory: World, shop: Path) -> None:
+    with racers(2, shop) as race:
+        two_publishes_of_two_sides(memory, race, 30)
+
+
+@pytest.mark.slow
+@pytest.mark.fault
+@pytest.mark.server
+def test_both_on_opensearch(cluster: World, shop: Path) -> None:
+    with racers(2, shop) as race:
+        prune_beside_a_switch(cluster, race, 12)
+        two_publishes_of_two_sides(cluster, race, 8)
+
+
+@pytest.mark.slow
+@pytest.mark.fault
+@pytest.mark.server
+def test_machines_that_share_a_bucket_take_turns(
+    opensearch: OpenSearchSettings, s3: str, shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No lock of a host helps here: the lease is files in the bucket alone."""
+    (shop / "cogr.toml").write_text(f'store = "{s3}/store"\n{CONFIGURATION}')
+    store = Store(f"{s3}/store")
+    with backend_of(opensearch, store) as backend, racers(2, shop) as race:
+        flags = [
+            "--set",
+            f"opensearch.url={opensearch.url}",
+            "--set",
+            f"opensearch.prefix={backend.prefix}",
+        ]
+        world = world_of(store, backend, flags)
+        two_publishes_of_two_sides(world, race, 4)
+        prune_beside_a_switch(world, race, 4)
+
+
+@pytest.mark.server
+def test_a_publish_from_another_store_at_the_moment_of_a_removal_keeps_its_index(
+    cluster: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other store shares no lease: the removal itself fails when the alias has moved since it was looked at."""
+    cluster.serve((0, 0))
+    backend = cluster.backend
+    assert isinstance(backend, OpenSearchBackend)
+    real, other = backend.cluster.try_once, cluster.items[1]
+    switched: list[str] = []
+
+    def switched_in_between(method: str, path: str, *given: Any) -> Any:
+        if not switched and (path == "/_aliases" or method == "DELETE"):
+            switched.append(path)
+            backend.publish({"item": other.id})
+        return real(method, path, *given)
+
+    monkeypatch.setattr(backend.cluster, "try_once", switched_in_between)
+    with pytest.raises(ServiceError, match="deleting the index"):
+        delete(backend.cluster, backend.prefix, other.id)
+    assert switched == ["/_aliases"]
+    assert cluster.serving["item"] == other.id
+    assert backend.search(["k1"]).total == 1
+    # What nobody switched to goes, and the alias stays where it is.
+    backend.delete(cluster.items[2].id)
+    assert cluster.items[2].id not in {one.snapshot for one in backend.list()}
+    assert cluster.serving["item"] == other.id
+
+
+HOLD = """
+import sys, time
+from cogr.store import Store
+from indexers.build.lease import alone
+with alone(Store(sys.argv[1]), "memory", "a long prune"):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.fault
+def test_one_who_waits_says_for_whom_and_a_killed_holder_is_not_waited_for(
+    memory: World, shop: Path
+) -> None:
+    memory.serve((0, 0))
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, memory.store.url], stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    said: list[str] = []
+    with pytest.raises(
+        LockedError, match=rf"process {holder.pid} on {socket.gethostname()} \(a long prune"
+    ):
+        with alone(memory.store, "memory", "publish", said.append, patience=0.3):
+            pass
+    assert len(said) == 1
+    assert said[0].startswith(
+        f"Waiting: process {holder.pid} on {socket.gethostname()} (a long prune"
+    )
+    with racers(1, shop) as race:
+        os.kill(holder.pid, signal.SIGSTOP)  # It lives, and does nothing.
+        killed = time.monotonic() + 1.0
+        publish = race.processes[0]
+        assert publish.stdin is not None
+        publish.stdin.write(json.dumps([0, ["publish", memory.items[1].id, "--no-gate"]]) + "\n")
+        publish.stdin.flush()
+        time.sleep(1.0)
+        assert memory.serving["item"] == memory.items[0].id
+        holder.kill()
+        holder.wait()
+        status, _, err = json.loads(publish.stdout.readline())  # type: ignore[union-attr]
+    assert (status, f"Waiting: process {holder.pid}" in err) == (0, True)
+    assert time.monotonic() - killed < 5
+    assert memory.serving["item"] == memory.items[1].id
+
+
+@pytest.mark.fault
+def test_a_killed_holder_of_another_machine_is_replaced_in_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("indexers.build.lease.CATALOGUE_SECONDS", 0.5)
+    store = Store(f"memory://{uuid.uuid4().hex}")
+    dead = acquire(store, right_to_switch("c"), "publish", 0.5)
+    dead._ending.set()
+    dead._thread.join()
+    began = time.monotonic()
+    with alone(store, "c", "rollback") as lease:
+        assert lease.term == 2
+        with pytest.raises(LockedError, match="has taken over the catalogue c"):
+            dead.check()
+    assert time.monotonic() - began < 3
+
+
+# Back
+
+
+def test_each_rollback_goes_one_further_back_and_says_from_what_to_what(
+    memory: World, cogr_index: Command
+) -> None:
+    memory.serve((0, 0), (1, 0), (1, 1), (2, 1))
+    ids = [(one.id, other.id) for one in memory.items for other in memory.queries]
+    for pair in (ids[3], ids[2], ids[0]):
+        before = memory.serving
+        ended = cogr_index("rollback", "--json").json
+        assert ended["serving"] == {"item": pair[0], "query": pair[1]} == memory.serving
+        changed = {side for side in before if before[side] != memory.serving[side]}
+        assert ended["before"] == {side: before[side] for side in changed}
+    ended = cogr_index("rollback")
+    assert (ended.status, ended.err.count("\n")) == (2, 1)
+    assert "Nothing was published before what serves now" in ended.err
+    # What is published on top of that is what the next rollback leaves; what was rolled back stays so.
+    assert cogr_index("publish", memory.items[3].id, "--no-gate").status == 0
+    shown = cogr_index("rollback")
+    assert f"item   {memory.items[0].id} (before: {memory.items[3].id})" in shown.out
+    assert memory.serving["item"] == memory.items[0].id
+    assert cogr_index("rollback").status == 2
+
+
+def test_a_rollback_to_a_named_snapshot_is_a_rollback_too(
+    memory: World, cogr_index: Command
+) -> None:
+    memory.serve((0, 0), (1, 0), (2, 0), (3, 0))
+    assert cogr_index("rollback", "--to", memory.items[1].id).status == 0
+    assert cogr_index("rollback", "--json").json["serving"]["item"] == memory.items[0].id
+    # One that has never served is new, and what served before it is before it.
+    memory.serve((0, 0), (1, 0))
+    assert cogr_index("rollback", "--to", memory.items[3].id).status == 0
+    assert cogr_index("rollback", "--json").json["serving"]["item"] == memory.items[1].id
+
+
+def test_what_was_published_elsewhere_is_rolled_back_to_what_is_known(memory: World) -> None:
+    memory.serve((0, 0), (1, 0))
+    now: dict[Side, str | None] = {**memory.serving, "item": memory.items[3].id}
+    assert previous(memory.store, "memory", now).changed == {"item": memory.items[1].id}
+    # Back by hand to what served before: what is above it in the history is not gone back to.
+    with pytest.raises(SnapshotError, match="Nothing was published before"):
+        previous(
+            memory.store, "memory", {"item": memory.items[0].id, "query": memory.queries[0].id}
+        )
+
+
+COMMAND = """
+import json, os, signal, sys
+from cogr.store import Store
+from indexers import cli
+path, number = sys.argv[1], int(sys.argv[2])
+done, real = 0, Store.write
+
+def write(self, name, data):
+    global done
+    real(self, name, data)
+    if not name.startswith("leases/"):
+        done += 1
+        if done == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+Store.write = write
+sys.argv = ["cogr-index", *sys.argv[3:]]
+cli.main()
+"""
+
+
+def killed_after(number: int, folder: Path, *command: str) -> bool:
+    """Run a command that dies after its `number`th write to the store; False if it came to its end before."""
+    arguments = [sys.executable, "-c", COMMAND, "", str(number), *command]
+    ended = subprocess.run(arguments, cwd=folder, capture_output=True, check=False)
+    assert ended.returncode in (0, -signal.SIGKILL), ended.stderr
+    return ended.returncode != 0
+
+
+@pytest.mark.slow
+@pytest.mark.fault
+def test_a_rollback_killed_at_any_write_and_repeated_goes_back_once(
+    memory: World, shop: Path, cogr_index: Command
+) -> None:
+    """Writes of a rollback: the note, the switch, the history. Killed after the switch it used to toggle back."""
+    killed = 0
+    for number in range(1, 10):
+        memory.serve((0, 0), (1, 0), (2, 0))
+        died = killed_after(number, shop, "rollback")
+        if not died:
+            break
+        killed += 1
+        # By the third write it is in the history: there is nothing left to repeat.
+        if number < 3:
+            repeated = cogr_index("rollback", "--json")
+            assert (repeated.status, memory.serving["item"]) == (0, memory.items[1].id), (
+                number,
+                repeated.err,
+            )
+            assert repeated.json["before"]["item"] == memory.items[2].id
+            assert ("had switched and died" in repeated.err) == (number == 2)
+        assert cogr_index("rollback", "--json").json["serving"]["item"] == memory.items[0].id
+    assert killed == 3
+
+
+@pytest.mark.slow
+@pytest.mark.fault
+def test_a_publish_killed_at_any_write_is_in_the_history_if_it_serves(
+    memory: World, shop: Path, cogr_index: Command
+) -> None:
+    killed = 0
+    for number in range(1, 10):
+        memory.serve((0, 0))
+        if not killed_after(number, shop, "publish", memory.items[1].id, "--no-gate"):
+            break
+        killed += 1
+        serves = memory.serving["item"]
+        # Whoever comes next under the lease finishes the note.
+        assert cogr_index("prune", "--keep", "9").status == 0
+        assert memory.history[-1]["item"] == serves
+        assert len(memory.history) == (2 if serves == memory.items[1].id else 1)
+    assert killed == 3
+
+
+@pytest.mark.fault
+@pytest.mark.server
+def test_a_rollback_killed_after_the_switch_of_the_aliases_is_finished(
+    cluster: World, shop: Path
+) -> None:
+    cluster.serve((0, 0), (1, 0), (2, 0))
+    backend = cluster.backend
+    assert isinstance(backend, OpenSearchBackend)
+    with proxy_to(backend.cluster.url) as proxy, racers(2, shop) as race:
+
+        def kill(request: Request, forward: Callable[[Request], Answer]) -> Answer | None:
+            if not request.is_for("POST", "_aliases"):
+                return None
+            forward(request)
+            race.processes[1].kill()
+            return 503, b"{}"
+
+        proxy.rewrite = kill
+        doomed = race.processes[1]
+        assert doomed.stdin is not None
+        flags = [*cluster.flags, "--set", f"opensearch.url={proxy.url}"]
+        doomed.stdin.write(json.dumps([0, ["rollback", *flags]]) + "\n")
+        doomed.stdin.flush()
+        assert doomed.wait(60) == -signal.SIGKILL
+        assert cluster.serving["item"] == cluster.items[1].id
+        (again,) = race.run(["rollback", "--json", *cluster.flags])
+        assert again.status == 0, again.err
+        assert "had switched and died" in again.err
+        assert (cluster.serving["item"], again.json["before"]) == (
+            cluster.items[1].id,
+            {"item": cluster.items[2].id},
+        )
+        (further,) = race.run(["rollback", "--json", *cluster.flags])
+        assert further.json["serving"]["item"] == cluster.items[0].id
+
+
+@pytest.mark.slow
+@pytest.mark.fault
+def test_of_two_rollbacks_at_once_none_goes_further_than_it_was_meant_to(
+    memory: World, shop: Path
+) -> None:
+    with racers(2, shop) as race:
+        for _ in range(20):
+            memory.serve((0, 0), (1, 0), (2, 0))
+            ended = race.run(["rollback", "--json"], ["rollback", "--json"])
+            done = [one for one in ended if one.status == 0]
+            refused = [one for one in ended if one.status != 0]
+            # One after the other they go back twice; where they met, the second one says what serves now.
+            assert memory.serving["item"] == memory.items[2 - len(done)].id
+            assert all("Somebody else has switched meanwhile" in one.err for one in refused)
+            assert [one.status for one in refused] == [2] * len(refused)
+
+
+# Ids and what comes next
+
+
+def test_the_beginning_of_an_id_is_enough_where_an_id_is_taken(
+    memory: World, cogr_index: Command
+) -> None:
+    memory.serve((0, 0), (1, 0))
+    short = {number: f"item-r00{number}" for number in range(4)}
+    assert cogr_index("push", short[2], "--json").json["snapshot"] == memory.items[2].id
+    assert (
+        cogr_index("publish", short[2], "query-r001", "--no-gate", "--json").json["serving"]["item"]
+        == memory.items[2].id
+    )
+    assert cogr_index("verify", short[2], "--json").status == 0
+    found = cogr_index("diff", short[0], short[3], "--with", "query-r000", "--json").json
+    assert (found["before"], found["after"]) == (memory.items[0].id, memory.items[3].id)
+    assert (
+        cogr_index("export", "a.jsonl", "--snapshot", short[3], "--json").json["snapshot"]
+        == memory.items[3].id
+    )
+    assert (
+        cogr_index("rollback", "--to", short[0], "--json").json["serving"]["item"]
+        == memory.items[0].id
+    )
+    for command in (
+        ("publish", "item-r00"),
+        ("push", "item"),
+        ("diff", "item-r00", short[1]),
+        ("verify", "item-"),
+    ):
+        ended = cogr_index(*command)
+        assert (ended.status, ended.err.count("\n")) == (2, 1)
+        assert (
+            f"4 snapshots begin with '{command[1]}': {', '.join(one.id for one in memory.items)};"
+            in ended.err
+        )
+    ended = cogr_index("publish", "item-r9")
+    assert (ended.status, ended.err.count("\n")) == (2, 1)
+    assert "has no snapshot 'item-r9'" in ended.err
+
+
+def test_export_takes_what_serves_not_what_is_newest(memory: World, cogr_index: Command) -> None:
+    newest = cogr_index("list", "--json").json["snapshots"][-1]["snapshot"]
+    side = newest.partition("-")[0]
+    assert cogr_index("export", "a.jsonl", "--side", side, "--json").json["snapshot"] == newest
+    memory.serve((0, 0))
+    exported = [
+        cogr_index("export", "a.jsonl", "--side", side, "--json").json["snapshot"]
+        for side in ("item", "query")
+    ]
+    assert exported == [memory.items[0].id, memory.queries[0].id]
+
+
+def test_the_next_command_is_one_that_can_be_run(memory: World, cogr_index: Command) -> None:
+    def told(*command: str) -> str:
+        return cogr_index(*command).err.splitlines()[-1]
+
+    ids = [one.id for one in memory.items]
+    assert told("diff", ids[0], ids[1]) == f"Next: cogr-index push {ids[1]}"
+    assert told("push", ids[1]) == f"Next: cogr-index publish {ids[1]}"
+    assert told("diff", ids[0], ids[1]) == f"Next: cogr-index publish {ids[1]}"
+    # Without an item side there is nothing to search, and without a query side little.
+    cogr_index("push", memory.queries[0].id)
+    assert told("publish", memory.queries[0].id) == "Next: cogr-index rebuild --side item"
+    assert told("publish", ids[1]) == 'Next: cogr-index search "some query"'
+    # What serves is not published again.
+    assert told("diff", ids[0], ids[1]) == 'Next: cogr-index search "some query"'
+    assert told("push", ids[1]) == 'Next: cogr-index search "some query"'
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_the_listing_fits_and_cuts_no_id(
+    memory: World, cogr_index: Command, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    generator = {"kind": "transformers"}
+    long = Provenance(round=12, generator=generator, parent=memory.items[0].id)
+    write_snapshot(memory.store, "query", [Row(f"q{n:04}", "x", ("k",)) for n in range(2000)], long)
+    memory.serve((0, 0))
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = cogr_index("list").out.splitlines()
+    assert max(map(len, lines)) <= width
+    ids = [row["snapshot"] for row in cogr_index("list", "--json").json["snapshots"]]
+    assert [line.split()[0] for line in lines[1 : len(ids) + 1]] == ids
+    assert all(
+        ("serving" in line) == (one in memory.serving.values())
+        for line, one in zip(lines[1:], ids, strict=False)
+    )
+    whole = width > 80
+    assert ("No room for: " in lines[-1]) == (not whole)
+    assert any(line.endswith(memory.items[0].id) for line in lines) == whole
+
+
+# Files
+
+
+def test_a_prune_of_files_waits_for_every_catalogue_of_the_store(
+    memory: World, cogr_index: Command
+) -> None:
+    memory.serve((0, 0), (1, 0))
+    begin(memory.store, "into-other", {"item": None}, {"item": memory.items[2].id})
+    assert kept_histories(memory.store) == ["into-other", "memory"]
+    # A switch that is under way names what it switches to.
+    found = cogr_index("prune", "--keep", "0", "--files", "--json").json
+    assert found["in_use"][memory.items[2].id] == "what serves by into-other"
+    assert memory.store.list("leases") == ["into-other", "memory"]

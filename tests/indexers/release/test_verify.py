@@ -1,0 +1,184 @@
+"""Verification document by document: every difference is counted, memory is one piece, and an interrupted one goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from cogr.errors import CheckFailedError, ServiceError
+from cogr.matching.mirror import Mirror
+from cogr.settings import OpenSearchSettings
+from cogr.snapshots import Row, Snapshot
+from cogr.store import Store
+from indexers.backends.memory import MemoryBackend
+from indexers.backends.mirrors import mirror_folder
+from indexers.backends.opensearch import compare
+from indexers.backends.protocol import Mismatch
+from indexers.release import verify as verifying
+from indexers.release.verify import compare_all
+from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen, random_world
+from tests.indexers.backends.opensearch_worlds import backend_of
+from tests.indexers.conftest import Command
+
+
+def test_an_equal_one_is_equal_to_the_last_document(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    backend = MemoryBackend(store)
+    for snapshot in (
+        frozen(store, "item", SHOP),
+        frozen(store, "query", SHOPPERS),
+        frozen(store, "item", []),
+    ):
+        backend.push(snapshot)
+        found = compare_all(backend, store, snapshot)
+        assert (found.entities, found.differences, found.resumed) == (
+            snapshot.manifest.entities,
+            0,
+            0,
+        )
+        assert store.list("verifications") == []
+
+
+class Interrupted(MemoryBackend):
+    """A backend that goes away after some pieces, and remembers which rows it was asked for."""
+
+    def __init__(self, store: Store, pieces: int) -> None:
+        super().__init__(store)
+        self.left, self.asked = pieces, []  # type: ignore[var-annotated]
+
+    def compare(
+        self, snapshot: Snapshot, rows: Sequence[Row], after: str, *, last: bool
+    ) -> Sequence[Mismatch]:
+        if not self.left:
+            raise ServiceError("It went away.")
+        self.left -= 1
+        self.asked += [row.id for row in rows]
+        return super().compare(snapshot, rows, after, last=last)
+
+
+def test_an_interrupted_one_goes_on_and_forgets_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verifying, "ROWS", 30)
+    store, rows = Store(tmp_path), random_world(200)
+    snapshot = frozen(store, "item", rows)
+    # The mirror of other rows in the place of this snapshot's: one gone, one new, one changed, in the first piece and in the last.
+    ordered = sorted(rows, key=lambda row: row.id)
+    other = [
+        *ordered[1:-2],
+        Row("item 0new", "x", ("y",)),
+        Row(ordered[-2].id, "other text", ("z",)),
+        Row("zz", "", ()),
+    ]
+    MemoryBackend(store).push(snapshot)
+    store.remove(mirror_folder(snapshot.id))
+    mirror = Mirror.build(frozen(store, "item", other))
+    monkeypatch.setattr("indexers.backends.memory.mirror_of", lambda *_: mirror)
+    asked = []
+    for _ in range(3):
+        backend = Interrupted(store, 2)
+        with pytest.raises(ServiceError):
+            compare_all(backend, store, snapshot)
+        asked += backend.asked
+    backend = Interrupted(store, 100)
+    found = compare_all(backend, store, snapshot)
+    assert asked + backend.asked == [row.id for row in ordered]
+    assert (found.resumed, found.entities) == (180, 200)
+    assert (found.missing, found.extra, found.different) == (2, 2, 1)
+    assert [(one.kind, one.id) for one in found.first] == [
+        ("missing", ordered[0].id),
+        ("extra", "item 0new"),
+        ("different", ordered[-2].id),
+        ("missing", ordered[-1].id),
+        ("extra", "zz"),
+    ]
+    assert "'z'" in found.first[2].found
+    # It came to its end: the next one begins at the beginning.
+    assert compare_all(MemoryBackend(store), store, snapshot).resumed == 0
+
+
+def test_the_note_of_another_push_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verifying, "ROWS", 2)
+    store = Store(tmp_path)
+    snapshot = frozen(store, "item", SHOP)
+    MemoryBackend(store).push(snapshot)
+    with pytest.raises(ServiceError):
+        compare_all(Interrupted(store, 2), store, snapshot)
+    monkeypatch.setattr(MemoryBackend, "identity", lambda *_: "another push")
+    assert compare_all(MemoryBackend(store), store, snapshot).resumed == 0
+
+
+def test_the_command_shows_the_first_ones_and_ends_with_1(
+    shop: Path, cogr_index: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = cogr_index("rebuild", "--side", "item", "--json").json["snapshot"]
+    equal = cogr_index("verify", "--json").json["verified"][made]
+    assert (equal["entities"], equal["differences"], equal["sampled"], equal["first"]) == (
+        4,
+        0,
+        4,
+        [],
+    )
+    quick = cogr_index("verify", "--quick", "--json").json["verified"][made]
+    assert "entities" not in quick
+    empty = frozen(Store(shop / ".cogr"), "item", [])
+    monkeypatch.setattr("indexers.backends.memory.mirror_of", lambda *_: Mirror.build(empty))
+    ended = cogr_index("verify", made, "--show", "2", "--json")
+    found = ended.json["verified"][made]
+    assert (ended.status, found["missing"], found["differences"], len(found["first"])) == (
+        1,
+        4,
+        4,
+        2,
+    )
+    assert "4 entities of" in ended.err
+    shown = cogr_index("verify", made)
+    assert (shown.status, shown.out.count("missing")) == (1, 5)
+    # Nothing switches to it before it has passed again.
+    monkeypatch.undo()
+    monkeypatch.chdir(shop)
+    assert "has not passed verification" in cogr_index("publish", made, "--no-gate").err
+    assert cogr_index("verify", made).status == 0
+    assert cogr_index("publish", made, "--no-gate").status == 0
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("shards", [1, 3])
+def test_every_way_a_document_can_differ(
+    opensearch: OpenSearchSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shards: int
+) -> None:
+    monkeypatch.setattr(verifying, "ROWS", 40)
+    monkeypatch.setattr(compare, "PAGE", 7)
+    store, rows = Store(tmp_path), [*SHOP, *random_world(150)]
+    snapshot = frozen(store, "item", rows)
+    with backend_of(opensearch, store, shards) as backend:
+        index = backend.push(snapshot).index
+        backend.verify(snapshot, [])
+        assert compare_all(backend, store, snapshot).as_dict()["differences"] == 0
+
+        def change(method: str, path: str, body: object = None) -> None:
+            backend.cluster.call(method, f"/{index}/{path}", body=body, doing="meddling")
+
+        change("PUT", "_settings", {"index": {"blocks.write": None}})
+        change("DELETE", "_doc/c")
+        change("PUT", "_doc/zzz", {"item_id": "zzz", "keywords": ["x"], "text": ""})
+        change("PUT", "_doc/nameless", {"keywords": ["x"], "text": ""})
+        change("POST", "_update/a-2", {"doc": {"keywords": ["oak", "table"]}})
+        change("POST", "_update/e", {"doc": {"text": "other"}})
+        change("POST", "_refresh")
+        found = compare_all(backend, store, snapshot)
+        assert [(one.kind, one.id, one.field) for one in found.first] == [
+            ("different", "a-2", "keywords"),
+            ("missing", "c", ""),
+            ("different", "e", "text"),
+            ("extra", "nameless", ""),
+            ("extra", "zzz", ""),
+        ]
+        assert found.first[0].found == "['oak', 'table']"
+        backend.distrust(snapshot.id)
+        with pytest.raises(CheckFailedError, match="has not passed verification"):
+            backend.publish({"item": snapshot.id})

@@ -1,0 +1,388 @@
+"""Metrics, logs, traces and the report of a run, each as a reader outside of the process sees it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cogr.errors import MissingExtraError, SettingsError
+from cogr.settings.telemetry import LogSettings, MetricsSettings, TracesSettings
+from indexers.telemetry import logs, metrics, traces
+from indexers.telemetry.stages import recording, stage
+from tests.indexers.conftest import Command
+from tests.indexers.telemetry.otlp_collector import Collector, attributes
+
+PAGE = Path(__file__).parents[3] / "docs" / "observability.md"
+CANARY = "xanthic quokka"
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    """Whatever a test switches on is off again after it."""
+    yield
+    metrics.stop()
+    traces.stop()
+    logs.set_verbosity(False)
+
+
+def value(name: str, **labels: str) -> float:
+    return metrics.REGISTRY.get_sample_value(name, labels) or 0.0
+
+
+def scraped(port: int) -> dict[str, float]:
+    """What Prometheus would see: sample with its labels -> value."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+        lines = answer.read().decode().splitlines()
+    return {
+        line.rpartition(" ")[0]: float(line.rpartition(" ")[2])
+        for line in lines
+        if not line.startswith("#")
+    }
+
+
+# Metrics
+
+
+def families() -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Every metric of indexing: name -> kind and labels."""
+    import indexers.generators.pacing  # noqa: F401  (defines some)
+
+    known = metrics.REGISTRY._names_to_collectors.values()
+    # Those of the packages above are theirs to tell of.
+    own = {
+        one
+        for one in known
+        if hasattr(one, "_labelnames") and not one._name.startswith("cogr_expander_")
+    }
+    found = {}
+    for one in own:
+        name = one._name + ("_total" if one._type == "counter" else "")
+        found[name] = (one._type, tuple(one._labelnames))
+    return found
+
+
+def test_the_page_lists_every_metric_with_kind_and_labels() -> None:
+    rows = re.findall(
+        r"^\| `(cogr_\w+)` \| (\w+) \| ([^|]*) \|", PAGE.read_text("utf-8"), re.MULTILINE
+    )
+    listed = {name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
+    ours = families()
+    assert len(rows) == len(listed)
+    assert listed == ours
+
+
+UNITS = ("_seconds", "_total", "_share", "_per_second", "_ratio")
+COUNTED = (
+    "entities",
+    "shards",
+    "workers",
+    "messages",
+    "keywords",
+    "sets",
+    "vocabulary",
+    "setbacks",
+    "requests",
+)
+
+
+def test_names_have_our_prefix_and_a_unit() -> None:
+    for name, (_, labels) in families().items():
+        assert name.startswith("cogr_"), name
+        assert (
+            name.endswith(UNITS)
+            or any(word in name for word in COUNTED)
+            or name
+            in (
+                "cogr_gate_f1",
+                "cogr_rebuild_broker_up",
+                "cogr_worker_busy",
+            )
+        ), name
+        assert not set(labels) & {"run", "shard", "snapshot", "worker", "id", "query", "item"}, name
+
+
+def test_a_rebuild_is_seen_by_a_scrape(cogr_index: Command, shop: Path) -> None:
+    before = value("cogr_runs_total", side="item", command="rebuild", outcome="finished")
+    answers = value("cogr_answers_total", side="item", outcome="completion")
+    ended = cogr_index("rebuild", "--side", "item", "--set", "metrics.port=0")
+    assert ended.status == 0, ended.err
+    port = int(
+        re.search(r"^Metrics: http://127\.0\.0\.1:(\d+)/metrics$", ended.err, re.MULTILINE)[1]
+    )  # type: ignore[index]
+    seen = scraped(port)
+    assert seen['cogr_runs_total{command="rebuild",outcome="finished",side="item"}'] == before + 1
+    assert seen['cogr_answers_total{outcome="completion",side="item"}'] == answers + 4
+    assert (
+        seen['cogr_rebuild_entities{side="item"}']
+        == seen['cogr_rebuild_entities_answered{side="item"}']
+        == 4
+    )
+    assert seen['cogr_push_documents_per_second{side="item"}'] > 0
+    assert seen['cogr_publishes_total{outcome="switched"}'] >= 1
+    assert seen["process_resident_memory_bytes"] > 0
+    # A second run in the same process, and a second call for the endpoint: the same one.
+    assert cogr_index("rebuild", "--side", "query", "--set", "metrics.port=0").status == 0
+    assert scraped(port)['cogr_rebuild_entities{side="query"}'] == 3
+    assert scraped(port)['cogr_gate_verdicts_total{outcome="passed"}'] >= 1
+
+
+def test_a_look_at_the_status_needs_no_port(cogr_index: Command, shop: Path) -> None:
+    """Beside a rebuild that holds the port."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = f"metrics.port={taken.getsockname()[1]}"
+        assert cogr_index("status", "--set", port).status == 0
+        refused = cogr_index("rebuild", "--side", "item", "--set", port)
+        assert (refused.status, "is taken" in refused.err) == (2, True)
+
+
+def test_a_command_that_ends_leaves_its_metrics_in_a_file(cogr_index: Command, shop: Path) -> None:
+    (shop / "cogr.toml").write_text(
+        (shop / "cogr.toml").read_text() + '[metrics]\nfile = "out/cogr.prom"\n'
+    )
+    assert cogr_index("rebuild", "--side", "item").status == 0
+    text = (shop / "out" / "cogr.prom").read_text()
+    assert re.search(
+        r'^cogr_last_success_timestamp_seconds{command="rebuild",side="item"} 1\.',
+        text,
+        re.MULTILINE,
+    )
+
+
+def test_a_job_stays_for_its_last_scrape_and_keeps_its_status() -> None:
+    code = (
+        "import sys\nfrom cogr.settings.telemetry import MetricsSettings\nfrom indexers.telemetry import metrics\n"
+        "print(metrics.serve(MetricsSettings(port=0, linger_seconds=600)))\n"
+        "metrics.GATE.labels('refused').inc()\nsys.exit(1)"
+    )
+    command = [sys.executable, "-u", "-c", code]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as job:
+        assert job.stdout is not None
+        assert job.stderr is not None
+        port = int(job.stdout.readline())
+        assert any("last scrape" in line for line in iter(job.stderr.readline, ""))
+        assert scraped(port)['cogr_gate_verdicts_total{outcome="refused"}'] == 1
+        job.send_signal(signal.SIGTERM)
+        assert job.wait(60) == 1
+
+
+def test_a_taken_port_is_one_sentence_or_the_next_one() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(SettingsError, match=f"port {port} is taken"):
+            metrics.serve(MetricsSettings(port=port))
+        served = metrics.serve(MetricsSettings(port=port, ports=20))
+        assert served is not None
+        assert port < served < port + 20
+    assert metrics.serve(MetricsSettings()) is None
+    metrics.stop()
+    with pytest.raises(SettingsError, match=r"metrics\.host"):
+        metrics.serve(MetricsSettings(port=0, host="203.0.113.7"))
+
+
+# Logs
+
+
+def lines_of(err: str) -> list[dict[str, Any]]:
+    """Every line is one JSON object, whoever wrote it."""
+    return [json.loads(line) for line in err.splitlines()]
+
+
+def test_json_lines_say_what_they_are_about(cogr_index: Command, shop: Path) -> None:
+    ended = cogr_index("rebuild", "--side", "item", "--json", "-v", "--set", "log.format=json")
+    assert ended.status == 0
+    lines = lines_of(ended.err)
+    assert all({"time", "level", "logger", "message"} <= line.keys() for line in lines)
+    pushed = [line for line in lines if line["message"].startswith("push ")]
+    assert [(line["side"], line["snapshot"], line["stage"]) for line in pushed] == [
+        ("item", ended.json["snapshot"], "push")
+    ]
+    (last,) = [line for line in lines if line["message"].startswith("rebuild of items: finished")]
+    assert last["run"] in ended.json["report"]
+    # The next useful command is a line, too.
+    assert any(line["message"].startswith("Next: ") for line in lines)
+
+
+def test_an_error_is_a_line_as_well(cogr_index: Command, shop: Path) -> None:
+    ended = cogr_index("publish", "item-r000-000000000000", "--set", "log.format=json")
+    assert ended.status == 2
+    assert lines_of(ended.err)[-1]["level"] == "error"
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_no_text_of_an_item_or_a_query_is_logged_above_debug(
+    cogr_index: Command, shop: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    """Items, queries and an unexpected error all quote the canary; no line does, but for the error's at the level debug."""
+    for name in ("items", "queries"):
+        path = shop / "data" / f"{name}.jsonl"
+        path.write_text(path.read_text().replace("green", CANARY))
+    options = ("-v", "--set", f"log.format={form}")
+    for side in ("item", "query"):
+        ended = cogr_index("rebuild", "--side", side, "--json", *options)
+        assert ended.status == 0
+        assert CANARY not in ended.err
+    assert (
+        CANARY not in (shop / ".cogr").joinpath(*Path(ended.json["report"]).parts[-4:]).read_text()
+    )
+    try:
+        raise ValueError(CANARY)
+    except ValueError:
+        for level, shown in (("info", False), ("debug", True)):
+            logs.configure(LogSettings.model_validate({"format": form, "level": level}))
+            (handler,) = logging.getLogger("indexers").handlers
+            record = logging.LogRecord(
+                "indexers", logging.ERROR, __file__, 1, "failed", None, sys.exc_info()
+            )
+            said = handler.format(record)
+            assert "ValueError" in said
+            assert (CANARY in said) is shown
+
+
+def test_fields_are_bound_for_a_block_and_none_is_invented(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    logs.configure(LogSettings(format="json", level="info"))
+    log = logging.getLogger("indexers.test")
+    with logs.bound(run="r1", shard="s1"), logs.bound(shard="s2", worker=None):
+        log.info("inside")
+    log.info("outside")
+    logging.getLogger("a.library").warning("line\nbreak \ud800")
+    inside, outside, library = lines_of(capsys.readouterr().err)
+    assert (inside["run"], inside["shard"]) == ("r1", "s2")
+    assert "worker" not in inside
+    assert "run" not in outside
+    assert library["logger"] == "a.library"
+    with pytest.raises(ValueError, match="colour"), logs.bound(colour="blue"):
+        pass
+
+
+# Traces
+
+
+def test_a_rebuild_is_one_trace(cogr_index: Command, shop: Path) -> None:
+    with Collector() as collector:
+        assert (
+            cogr_index(
+                "rebuild", "--side", "item", "--set", f"traces.endpoint={collector.url}"
+            ).status
+            == 0
+        )
+        traces.stop()
+    (root,) = collector.named("rebuild")
+    assert collector.parent_of(root) is None
+    steps = [span for span in collector.spans if span.parent_span_id == root.span_id]
+    steps.sort(key=lambda span: span.start_time_unix_nano)
+    names = [span.name for span in steps]
+    assert names == [
+        "load",
+        "plan",
+        "generate",
+        "assemble",
+        "push",
+        "verify",
+        "gate",
+        "warm_up",
+        "publish",
+    ]
+    assert len({span.trace_id for span in collector.spans}) == 1
+    assert set(collector.services) == {"cogr-index"}
+    assert attributes(steps[1])["cogr.entities"] == 4
+    assert not any(b"velvet" in body.lower() for body in collector.raw)
+
+
+def test_the_environment_of_opentelemetry_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Collector() as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
+        monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+        assert traces.start(TracesSettings(), "test") is False
+        monkeypatch.delenv("OTEL_SDK_DISABLED")
+        assert traces.start(TracesSettings(), "test") is True
+        carriers: list[traces.Carrier] = []
+        with pytest.raises(ZeroDivisionError, match=CANARY):
+            fail_in_a_span(carriers)
+        with traces.span("elsewhere", carriers[0]):
+            pass
+        traces.stop()
+    outer_span, elsewhere = (collector.named(name)[0] for name in ("outer", "elsewhere"))
+    assert elsewhere.parent_span_id == outer_span.span_id
+    assert (outer_span.status.code, attributes(outer_span)["error.type"]) == (
+        2,
+        "ZeroDivisionError",
+    )
+    assert CANARY.encode() not in b"".join(collector.raw)
+    assert set(collector.services) == {"mine"}
+
+
+def fail_in_a_span(carriers: list[traces.Carrier]) -> None:
+    with traces.span("outer", side="item") as outer:
+        carriers.append(outer.carrier)
+        assert traces.present()["trace_id"] in outer.carrier["traceparent"]
+        raise ZeroDivisionError(CANARY)
+
+
+def test_traces_without_opentelemetry_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traces, "_has_exporter", lambda: False)
+    with pytest.raises(MissingExtraError, match=r"cogr\[traces\]"):
+        traces.start(TracesSettings(endpoint="http://127.0.0.1:1"), "test")
+
+
+def test_stages_are_recorded_in_the_order_in_which_they_begin() -> None:
+    def plan() -> None:
+        with stage("plan", "item", entities=3) as step:
+            step.add(missing=2, nothing=None)
+            raise ZeroDivisionError
+
+    with recording() as steps:
+        with pytest.raises(ZeroDivisionError):
+            plan()
+        with stage("push", "item"):
+            pass
+    assert [(step.name, step.outcome) for step in steps] == [
+        ("plan", "ZeroDivisionError"),
+        ("push", "finished"),
+    ]
+    assert steps[0].as_dict() | {"seconds": 0} == {
+        "stage": "plan", "seconds": 0, "outcome": "ZeroDivisionError", "entities": 3, "missing": 2,
+    }  # fmt: skip
+
+
+# The report
+
+
+def test_a_run_leaves_a_report_however_it_ends(cogr_index: Command, shop: Path) -> None:
+    ended = cogr_index("rebuild", "--side", "item", "--json")
+    report = json.loads(Path(ended.json["report"]).read_text())
+    assert (report["outcome"], report["command"], report["side"]) == ("finished", "rebuild", "item")
+    assert report["result"] == ended.json
+    assert [step["stage"] for step in report["stages"]][:4] == [
+        "load",
+        "plan",
+        "generate",
+        "assemble",
+    ]
+    failing = ("--generator", "scripted", "--set", "generator.scripted.away_after=2")
+    assert cogr_index("rebuild", "--side", "item", *failing).status == 3
+    reports = sorted(
+        (shop / ".cogr/rebuilds/item").glob("*/report.json"), key=lambda path: path.stat().st_mtime
+    )
+    last = json.loads(reports[-1].read_text())
+    assert (last["outcome"], last["stages"][-1]["outcome"]) == ("service_away", "ServiceError")
+    assert "went away after 2 answers" in last["reason"]

@@ -1,0 +1,74 @@
+"""The shop of the clients' conformance file as it is published, an expander over it, and servers that are broken in every way."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from cogr.settings import OpenSearchSettings
+from cogr.snapshots import Row
+from tests.ops.broken_servers import broken
+from tests.ops.expander.counting_expander import counting
+from tests.ops.expander.expander_worlds import running, serve_pair, wait_for, workspace
+
+CLIENTS = Path(__file__).parents[3] / "ops/clients"
+CONFORMANCE: dict[str, Any] = json.loads((CLIENTS / "conformance.json").read_text("utf-8"))
+TOKEN = "sesame"
+
+
+@dataclass(frozen=True)
+class ClientWorld:
+    """What every client's own tests read from the environment variable COGR_CLIENT_WORLD, as JSON.
+
+    `expander` and `opensearch` hold addresses by the names that cases use; `up` is a live one. To those of cases of `remembering` a test
+    adds an ending of its own (`counting_expander`).
+    """
+
+    expander: dict[str, str]
+    opensearch: dict[str, str]
+    prefix: str
+    token: str
+
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "COGR_CLIENT_WORLD": json.dumps(asdict(self))}
+
+
+def _rows(records: list[dict[str, Any]], text: str) -> list[Row]:
+    extra = (
+        json.dumps(one["fields"], sort_keys=True) if "fields" in one else "" for one in records
+    )
+    return [
+        Row(one["id"], one[text], tuple(one["keywords"]), fields)
+        for one, fields in zip(records, extra, strict=True)
+    ]
+
+
+@contextmanager
+def client_world(folder: Path, opensearch: OpenSearchSettings) -> Iterator[ClientWorld]:
+    """The conformance file's shop in OpenSearch, behind an expander that wants a token."""
+    prefix = f"client{os.getpid()}"
+    patient = (
+        f"serving.token={TOKEN}",
+        "serving.deadline=20",
+        "serving.index_timeout=20",
+        "serving.hot_queries=0",
+    )
+    opened = workspace(
+        folder, f"opensearch.url={opensearch.url}", f"opensearch.prefix={prefix}", *patient
+    )
+    serve_pair(opened, _rows(CONFORMANCE["items"], "title"), _rows(CONFORMANCE["queries"], "text"))
+    faults = {case["expander"] for case in CONFORMANCE["cases"] if "expander" in case}
+    with ExitStack() as stack, running(opened) as expander:
+        expander.client.headers["authorization"] = f"Bearer {TOKEN}"
+        wait_for(lambda: expander.expand("leather couch")["source"] == "index")
+        ill = {
+            fault: f"http://127.0.0.1:{stack.enter_context(broken(fault))}"
+            for fault in sorted(faults)
+        }
+        expanders = ill | {"up": expander.url} | stack.enter_context(counting(expander.url))
+        yield ClientWorld(expanders, ill | {"up": str(opensearch.url)}, prefix, TOKEN)

@@ -1,0 +1,124 @@
+"""The examples in the clients' pages run as they are written, but for addresses, prefix and token."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.commands import program
+from tests.documents import examples
+from tests.ops.clients.client_worlds import CLIENTS, ClientWorld
+
+pytestmark = pytest.mark.slow
+ROOT = CLIENTS.parents[1]
+HEAVY = ("langchain", "haystack")
+
+
+IN_STOCK = ["3", "item-050", "item-037", "item-092", "Ostrava", "Alva"]
+"""First words of what a search for what is in stock prints: how many, the hits, the brands."""
+
+
+def check_found_in_stock(world: ClientWorld, index: str, body: object) -> None:
+    """A printed query body finds what it is meant to find."""
+    answer = httpx.post(f"{world.opensearch['up']}/{index}/_search", json=body).json()
+    found = [hit["_source"]["in_stock"] for hit in answer["hits"]["hits"]]
+    assert found == [True] * 3
+
+
+def python_examples() -> list[object]:
+    """Those of frameworks take seconds to import them."""
+    blocks = examples("client-python.md", "python")
+    return [
+        pytest.param(one, marks=[pytest.mark.clients] if any(word in one for word in HEAVY) else [])
+        for one in blocks
+    ]
+
+
+def placed(example: str, world: ClientWorld) -> str:
+    """An example with the addresses of a live world."""
+    real = {
+        "http://localhost:8600": world.expander["up"],
+        "http://localhost:9200": world.opensearch["up"],
+    }
+    for written, address in {
+        **real,
+        '"shop': f'"{world.prefix}',
+        "PREFIX=shop": f"PREFIX={world.prefix}",
+    }.items():
+        example = example.replace(written, address)
+    return example
+
+
+def runs(
+    command: list[str], world: ClientWorld, *, folder: Path = ROOT, stdin: str | None = None
+) -> str:
+    environment = {**os.environ, "COGR_TOKEN": world.token, "COGR_PATIENCE": "30"}
+    ended = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("example", python_examples())
+def test_python(example: str, world: ClientWorld) -> None:
+    said = runs([sys.executable, "-c", placed(example, world)], world)
+    assert said
+    if "print(expansion.index, body)" in example:
+        index, _, body = said.partition(" ")
+        check_found_in_stock(world, index, ast.literal_eval(body))
+    if "in_stock" in example and "filters" in example:
+        assert [line.split()[0] for line in said.splitlines()] == IN_STOCK
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("example", examples("client-javascript.md", "javascript"))
+def test_javascript(example: str, world: ClientWorld) -> None:
+    command = [program("node"), "--input-type=module"]
+    said = runs(command, world, folder=CLIENTS / "javascript", stdin=placed(example, world))
+    if "JSON.stringify(body)" in example:
+        index, _, body = said.partition(" ")
+        check_found_in_stock(world, index, json.loads(body))
+    else:
+        assert [line.split()[0] for line in said.splitlines()] == IN_STOCK
+
+
+@pytest.mark.server
+def test_curl(world: ClientWorld, tmp_path: Path) -> None:
+    """One after another, as a reader does it."""
+    program("curl")
+    program("jq")
+    (tmp_path / "ops").symlink_to(ROOT / "ops")
+    script = "\n".join(["set -eu", *examples("client-curl.md", "sh")])
+    said = runs(["bash", "-o", "pipefail", "-c", placed(script, world)], world, folder=tmp_path)
+    assert said.startswith('["leather couch","sofa","cowhide sofa"]\n"index"\n')
+    in_stock = [
+        json.loads(line)["item_id"] for line in said.splitlines() if line.startswith('{"item_id"')
+    ]
+    assert in_stock == ["item-050", "item-037", "item-092"]
+    by_hand = [line.split(",")[0] for line in said.splitlines() if line.startswith('["item-')]
+    assert (
+        by_hand == [f'["{item}"' for item in ("item-085", "item-050", "item-037", "item-092")] * 2
+    )
+
+
+def test_java() -> None:
+    (example,) = examples("client-java.md", "java")
+    tested = (CLIENTS / "java/src/test/java/io/cogr/client/DocumentedTest.java").read_text("utf-8")
+    assert textwrap.indent(example, " " * 8) in tested

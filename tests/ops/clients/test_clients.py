@@ -1,0 +1,195 @@
+"""Every client does what `ops/clients/conformance.json` says, against a live expander and OpenSearch and against broken ones."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from cogr_client import AsyncClient, Client, Found, RefusedError, SearchError
+from tests.commands import program
+from tests.ops.clients.client_worlds import CLIENTS, CONFORMANCE, ClientWorld
+
+pytestmark = pytest.mark.slow
+CASES = [pytest.param(case, id=case["name"]) for case in CONFORMANCE["cases"]]
+REMEMBERING = [pytest.param(case, id=case["name"]) for case in CONFORMANCE["remembering"]]
+
+
+def arguments(world: ClientWorld, case: dict[str, Any]) -> dict[str, Any]:
+    """How a case makes its client."""
+    expander = case.get("expander", "up")
+    return {
+        "expander": world.expander[expander],
+        "opensearch": world.opensearch[case.get("opensearch", "up")],
+        "prefix": world.prefix,
+        "token": case.get("token", world.token),
+        "patience": 30 if expander == "up" else 0.3,
+        "timeout": 30,
+    }
+
+
+def blocking(world: ClientWorld, case: dict[str, Any]) -> Found:
+    options = case.get("options", {})
+    with Client(**arguments(world, case)) as client:
+        found = client.search(case["query"], **options)
+        for _ in range(1, case.get("page", 1)):
+            found = client.search(case["query"], **options, search_after=found.hits[-1].sort)
+    return found
+
+
+def asking(world: ClientWorld, case: dict[str, Any]) -> Found:
+    async def search() -> Found:
+        options = case.get("options", {})
+        async with AsyncClient(**arguments(world, case)) as client:
+            found = await client.search(case["query"], **options)
+            for _ in range(1, case.get("page", 1)):
+                found = await client.search(
+                    case["query"], **options, search_after=found.hits[-1].sort
+                )
+        return found
+
+    return asyncio.run(search())
+
+
+def seen(found: dict[str, Any], expected: dict[str, Any]) -> dict[str, Any]:
+    """What a search found (a `Found`, as JSON has it), in the words of the conformance file, as far as a case expects something."""
+    first = found["hits"][0] if found["hits"] else {"source": {"text": None}, "matched": []}
+    buckets = found["aggregations"].get("facet", {"buckets": []})["buckets"]
+    whole = {
+        **found["expansion"],
+        "total": found["total"],
+        "ids": [hit["id"] for hit in found["hits"]],
+        "best": max(found["hits"], key=lambda hit: hit["score"], default={"id": None})["id"],
+        "matched": sorted(first["matched"]),
+        "text": first["source"]["text"],
+        "field": {
+            name: value
+            for name, value in first["source"].items()
+            if name in expected.get("field", ())
+        },
+        "facet": {bucket["key"]: bucket["doc_count"] for bucket in buckets},
+    }
+    return {name: whole[name] for name in expected}
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("search", [blocking, asking])
+@pytest.mark.parametrize("case", CASES)
+def test_python(world: ClientWorld, case: dict[str, Any], search: Any) -> None:
+    expected = case["expect"]
+    if "error" in expected:
+        with pytest.raises(
+            {"refused": RefusedError, "search": SearchError, "option": TypeError}[expected["error"]]
+        ):
+            search(world, case)
+    else:
+        found = json.loads(json.dumps(asdict(search(world, case))))
+        assert seen(found, expected) == expected
+
+
+def remembering_blocking(case: dict[str, Any], given: dict[str, Any]) -> list[str]:
+    with Client(**given) as client:
+        reasons = []
+        for query in case["queries"]:
+            reasons.append(client.search(query).expansion.reason)
+            time.sleep(case.get("pause", 0))
+    return reasons
+
+
+def remembering_asking(case: dict[str, Any], given: dict[str, Any]) -> list[str]:
+    async def search() -> list[str]:
+        async with AsyncClient(**given) as client:
+            reasons = []
+            for query in case["queries"]:
+                reasons.append((await client.search(query)).expansion.reason)
+                await asyncio.sleep(case.get("pause", 0))
+        return reasons
+
+    return asyncio.run(search())
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("search", [remembering_blocking, remembering_asking])
+@pytest.mark.parametrize("case", REMEMBERING)
+def test_python_remembers(
+    world: ClientWorld, case: dict[str, Any], search: Any, request: pytest.FixtureRequest
+) -> None:
+    own = {"expander": f"{world.expander[case['expander']]}/{quote(request.node.name)}"}
+    told = {"remember": case["remember"]} if "remember" in case else {}
+    given = arguments(world, {}) | own | told
+    assert search(case, given) == case["answers"]
+
+
+def passes(*command: str, folder: Path, world: ClientWorld) -> None:
+    ended = subprocess.run(
+        command,
+        cwd=folder,
+        env=world.environment(),
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+@pytest.mark.server
+def test_javascript(world: ClientWorld) -> None:
+    passes(program("node"), "--test", folder=CLIENTS / "javascript", world=world)
+
+
+@pytest.mark.clients
+def test_javascript_is_typed(world: ClientWorld) -> None:
+    npm, folder = program("npm"), CLIENTS / "javascript"
+    passes(npm, "ci", "--no-fund", "--no-audit", folder=folder, world=world)
+    passes(npm, "run", "types", folder=folder, world=world)
+
+
+@pytest.mark.server
+@pytest.mark.clients
+def test_java(world: ClientWorld) -> None:
+    passes(program("mvn"), "-q", "-B", "test", folder=CLIENTS / "java", world=world)
+
+
+def curl(
+    world: ClientWorld, case: dict[str, Any], **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """The script, with a case's environment; `options` are parameters beside the case's own."""
+    given = arguments(world, case)
+    variables = {
+        name: str(given[name]) for name in ("expander", "opensearch", "prefix", "token", "patience")
+    }
+    environment = {f"COGR_{name.upper()}": value for name, value in variables.items()}
+    parameters = json.dumps(case.get("options", {}) | options)
+    return subprocess.run(
+        [CLIENTS / "curl/cogr-search.sh", case["query"], parameters],
+        env={"PATH": os.environ["PATH"], **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("case", CASES)
+def test_curl(world: ClientWorld, case: dict[str, Any]) -> None:
+    program("curl")
+    program("jq")
+    expected = case["expect"]
+    ended = curl(world, case)
+    for _ in range(1, case.get("page", 1)):
+        ended = curl(world, case, search_after=json.loads(ended.stdout)["hits"][-1]["sort"])
+    assert ended.returncode == {"refused": 2, "option": 2, "search": 3}.get(
+        expected.get("error"), 0
+    ), ended.stderr
+    if "error" not in expected:
+        assert seen(json.loads(ended.stdout), expected) == expected
+        assert ("No expander" in ended.stderr) == (expected.get("reason") == "no expander")

@@ -1,0 +1,93 @@
+"""What the Python client does beyond the conformance file of all clients: several queries at once, broken servers, its documentation."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from cogr_client import AsyncClient, Client, Expansion, SearchError
+from cogr_client.memory import SIZE, Memory
+from tests.ops.broken_servers import FAULTS, broken
+from tests.ops.expander.expander_worlds import running, serve_pair, wait_for, workspace
+
+pytestmark = pytest.mark.slow
+ILL = [fault for fault in FAULTS if not fault.startswith("redis")]
+
+
+def test_several_queries_by_one_request(tmp_path: Path) -> None:
+    opened = workspace(tmp_path, "serving.deadline=20")
+    serve_pair(opened)
+
+    async def asked(url: str) -> list[str]:
+        async with AsyncClient(url, patience=30) as client:
+            several, one = await asyncio.gather(
+                client.expand_many(["green couch", "nobody"]), client.expand("?!")
+            )
+            return [answer.source for answer in [*several, one]]
+
+    with running(opened) as expander:
+        wait_for(lambda: expander.expand("green couch")["source"] == "index")
+        with Client(expander.url, patience=30) as client:
+            known, unknown = client.expand_many(["reading light", "nobody"])
+        assert (known.keywords, known.source) == (("reading light", "lamp", "light"), "index")
+        assert (unknown.keywords, unknown.reason) == (("nobody",), "unknown")
+        assert known.snapshots == unknown.snapshots == expander.expand("a")["snapshots"]
+        assert asyncio.run(asked(expander.url)) == ["index", "none", "none"]
+
+
+def test_what_is_asked_for_together_is_remembered_too(tmp_path: Path) -> None:
+    opened = workspace(tmp_path, "serving.deadline=20", "serving.hot_queries=0")
+    serve_pair(opened)
+    with running(opened) as expander, Client(expander.url, patience=30) as client:
+        wait_for(lambda: expander.expand("green couch")["source"] == "index")
+        known, _ = client.expand_many(["green couch", "nobody"])
+        before = expander.metric("cogr_expander_request_seconds_count")
+        assert client.expand("green couch") == known
+        assert client.expand("nobody").reason == "unknown"
+        assert expander.metric("cogr_expander_request_seconds_count") == before + 1
+
+
+def test_a_memory_is_bounded_and_its_own() -> None:
+    memory, made = (
+        Memory(60),
+        Expansion(("a",), "index", "", {"bool": {}}, "shop", {"item": "i", "query": "q"}),
+    )
+    for number in range(SIZE + 500):
+        memory.put(f"query {number}", made)
+    assert [memory.get(f"query {number}") for number in (0, 499, SIZE)] == [None, None, made]
+    changed = memory.get(f"query {SIZE}")
+    assert changed is not None
+    changed.clause["bool"]["filter"] = []
+    assert memory.get(f"query {SIZE}") == made
+    memory.forget()
+    assert memory.get(f"query {SIZE}") is None
+
+
+@pytest.mark.parametrize("fault", ILL)
+def test_without_an_expander_the_query_is_bare(fault: str) -> None:
+    with broken(fault) as port, Client(f"http://127.0.0.1:{port}", patience=0.3) as client:
+        expansion = client.expand("Green  COUCH")
+        assert (expansion.keywords, expansion.source, expansion.reason) == (
+            ("green couch",),
+            "none",
+            "no expander",
+        )
+        assert expansion.clause["bool"]["should"] == [
+            {"match": {"keywords": {"query": "green couch"}}}
+        ]
+        assert [one.source for one in client.expand_many(["a", "b"])] == ["none", "none"]
+        with pytest.raises(SearchError, match="no address"):
+            client.search("green couch")
+
+
+@pytest.mark.parametrize("fault", ILL)
+def test_without_opensearch_a_search_is_an_error(fault: str) -> None:
+    with broken("absent") as nobody, broken(fault) as port:
+        here = f"http://127.0.0.1:{port}"
+        with (
+            Client(f"http://127.0.0.1:{nobody}", here, timeout=0.5) as client,
+            pytest.raises(SearchError),
+        ):
+            client.search("green couch")

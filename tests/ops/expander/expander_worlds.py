@@ -1,0 +1,154 @@
+"""A running expander for tests: the real application behind its real server, in a thread of this process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from cogr.item_fields import types_of
+from cogr.records import Side
+from cogr.settings import load_settings
+from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
+from indexers.release.push import publish, push_and_verify
+from indexers.workspace import Workspace
+from ops.expander.app import create_app
+from ops.expander.http_server import free_address, serve
+from ops.expander.parts import Parts, make_parts
+from ops.playground.app import add_playground
+
+ITEMS = [
+    Row("a", "Velvet sofa", ("sofa", "couch", "green")),
+    Row("b", "Oak table", ("table", "dining")),
+    Row("c", "Floor lamp", ("lamp", "light", 'quo"ted {{mustache}}')),
+]
+QUERIES = [
+    Row("q1", "green couch", ("sofa", "couch")),
+    Row("q2", "Reading LIGHT", ("lamp", "light")),
+]
+
+
+@dataclass
+class Running:
+    """A running expander."""
+
+    url: str
+    parts: Parts
+    client: httpx.Client
+
+    def expand(self, query: str) -> Any:
+        """The answer to one query, which must be 200."""
+        answer = self.client.post("/expand", json={"query": query})
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def metric(self, name: str, **labels: str) -> float:
+        return self.parts.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+def workspace(folder: Path, *overrides: str) -> Workspace:
+    """A shop's configuration in a folder, with `key=value` overrides."""
+    file = folder / "cogr.toml"
+    if not file.exists():
+        _write_data(folder / "data")
+        file.write_text(
+            '[dataset]\nloader = "jsonl"\npath = "data"\n[serving]\nlive = "none"\nfollow_seconds = 0.05\n'
+        )
+    return Workspace(load_settings(file, overrides))
+
+
+def _write_data(folder: Path) -> None:
+    folder.mkdir()
+    records = {
+        "items": [
+            {"id": row.id, "title": row.text, "text": " ".join(row.keywords)} for row in ITEMS
+        ],
+        "queries": [{"id": "q", "text": "green sofa", "split": "test"}],
+        "labels": [{"query": "q", "item": "a", "grade": 1}],
+    }
+    for name, lines in records.items():
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def freeze(
+    workspace: Workspace, side: Side, rows: list[Row], round_: int = 0, **generator: Any
+) -> Snapshot:
+    """A snapshot in the workspace's store, pushed and verified."""
+    provenance = Provenance(round=round_, generator=generator)
+    types = types_of(
+        ((row.id, row.fields_json) for row in rows), {name for row in rows for name in row.fields}
+    )
+    snapshot = write_snapshot(
+        workspace.store, side, sorted(rows, key=lambda row: row.id), provenance, types
+    )
+    push_and_verify(workspace.backend, workspace.store, snapshot, 3)
+    return snapshot
+
+
+def serve_pair(
+    workspace: Workspace, items: list[Row] = ITEMS, queries: list[Row] = QUERIES, round_: int = 0
+) -> list[str]:
+    """Let a pair serve; its ids, item first."""
+    ids = [
+        freeze(workspace, "item", items, round_).id,
+        freeze(workspace, "query", queries, round_).id,
+    ]
+    publish(workspace.backend, workspace.store, ids)
+    return ids
+
+
+@contextmanager
+def running(workspace: Workspace, *, playground: bool = False) -> Iterator[Running]:
+    """The expander of a workspace, once it is ready."""
+    serving = workspace.settings.serving.model_copy(update={"port": 0})
+    address = free_address(serving)
+    url = f"http://127.0.0.1:{address[1]}"
+    made: list[Parts] = []
+    ends: list[Callable[[], None]] = []
+
+    async def run() -> None:
+        parts = make_parts(workspace)
+        app = create_app(parts, playground=playground)
+        if playground:
+            add_playground(app, workspace, parts)
+        made.append(parts)
+        loop = asyncio.get_running_loop()
+        await serve(
+            app, address, serving, lambda end: ends.append(lambda: loop.call_soon_threadsafe(end))
+        )
+
+    thread = threading.Thread(target=asyncio.run, args=(run(),), daemon=True)
+    thread.start()
+    try:
+        with httpx.Client(base_url=url, timeout=20) as client:
+            wait_for(lambda: is_ready(client))
+            yield Running(url, made[0], client)
+    finally:
+        for end in ends:
+            end()
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+def is_ready(client: httpx.Client) -> bool:
+    try:
+        return client.get("/readyz").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def wait_for(holds: Callable[[], Any], seconds: float = 30.0) -> Any:
+    """What a condition gives as soon as it is true."""
+    ends = time.monotonic() + seconds
+    while not (found := holds()):
+        assert time.monotonic() < ends, "waited in vain"
+        time.sleep(0.02)
+    return found

@@ -1,0 +1,482 @@
+"""The query expander over the memory backend: what it answers, what it refuses, how it follows what serves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cogr.errors import SettingsError
+from cogr.keywords import NORMALISER
+from cogr.settings.serving import ServingSettings
+from cogr.snapshots import Row
+from indexers.backends.opensearch.search import query_body
+from indexers.release.push import publish
+from ops.expander.door import Door
+from ops.expander.expander import Expanded, Expander, Expansion
+from ops.expander.follower import Follower, Pair
+from ops.expander.follower import Side as PairSide
+from ops.expander.guard import AwayError, Guard
+from ops.expander.live_models import Models
+from ops.expander.metrics import Metrics
+from ops.expander.redis_cache import cache_key
+from ops.expander.schema import OneAnswer, write
+from tests.commands import program
+from tests.documents import examples
+from tests.ops.expander.expander_worlds import (
+    ITEMS,
+    Running,
+    freeze,
+    running,
+    serve_pair,
+    wait_for,
+    workspace,
+)
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """An expander over a published pair in the memory backend."""
+    opened = workspace(tmp_path_factory.mktemp("shop"))
+    serve_pair(opened)
+    with running(opened) as expander:
+        wait_for(lambda: expander.parts.follower.pair.matches)
+        yield expander
+
+
+def test_a_known_query_has_its_stored_keywords(shop: Running) -> None:
+    answer = shop.expand("  Green COUCH!")
+    assert answer["keywords"] == ["green couch", "sofa", "couch"]
+    assert (answer["source"], answer["reason"]) == ("index", "")
+    assert answer["clause"] == {
+        "bool": {
+            "should": [
+                {"match": {"keywords": {"query": word}}}
+                for word in ("green couch", "sofa", "couch")
+            ],
+            "minimum_should_match": 1,
+        }
+    }
+    assert answer["snapshots"]["item"].startswith("item-r000-")
+    assert answer["index"] is None
+
+
+def test_the_request_in_the_docs_has_the_answer_in_the_docs(tmp_path: Path) -> None:
+    (request,), (answer, *_) = (examples("serving.md", language) for language in ("sh", "json"))
+    opened, shown = workspace(tmp_path, "serving.deadline=20"), json.loads(answer)
+    serve_pair(opened, ITEMS, [Row("q", "green velvet sofa", tuple(shown["keywords"][1:]))])
+    program("curl")
+    with running(opened) as expander:
+        wait_for(lambda: expander.parts.follower.pair.matches)
+        line = request.replace("localhost:8600", expander.url)
+        said = json.loads(
+            subprocess.run(["sh", "-c", line], check=True, capture_output=True, timeout=60).stdout
+        )
+    assert shown["index"] == f"shop-items-{shown['snapshots']['item']}"
+    assert shown == said | {"snapshots": shown["snapshots"], "index": shown["index"]}
+    assert OneAnswer.model_validate(shown)
+    assert shown["snapshots"].keys() == said["snapshots"].keys()
+
+
+def test_an_unknown_query_is_its_own_only_keyword(shop: Running) -> None:
+    answer = shop.expand("Blue chair")
+    assert (answer["keywords"], answer["source"], answer["reason"]) == (
+        ["blue chair"],
+        "none",
+        "unknown",
+    )
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), unique=True, max_size=5))
+def test_the_written_clause_is_the_query_of_every_other_search(words: list[str]) -> None:
+    expanded = Expanded(Pair(), [Expansion(words, "cache"), Expansion([], "none", "empty")])
+    expected = [
+        {"keywords": words, "source": "cache", "reason": "", "clause": query_body(words)},
+        {"keywords": [], "source": "none", "reason": "empty", "clause": {"match_none": {}}},
+    ]
+    of_pair = {"snapshots": {"item": None, "query": None}, "index": None}
+    assert json.loads(write(expanded, many=True)) == {"answers": expected, **of_pair}
+    one = Expanded(Pair(), expanded.expansions[:1])
+    assert json.loads(write(one, many=False)) == {**expected[0], **of_pair}
+
+
+def test_a_query_of_nothing_matches_nothing(shop: Running) -> None:
+    answer = shop.expand("?!")
+    assert (answer["keywords"], answer["reason"], answer["clause"]) == (
+        [],
+        "empty",
+        {"match_none": {}},
+    )
+
+
+def test_several_queries_are_answered_in_their_order(shop: Running) -> None:
+    body = {"queries": ["reading light", "nobody", "green couch", "reading light"]}
+    answer = shop.client.post("/expand", json=body).json()
+    assert [one["source"] for one in answer["answers"]] == ["index", "none", "index", "index"]
+    assert answer["answers"][0] == answer["answers"][3]
+    assert "snapshots" in answer
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"", 422),
+        (b"nonsense", 422),
+        (b"[]", 422),
+        (b"{}", 422),
+        (b'{"query": 1}', 422),
+        (b'{"query": "a", "queries": ["b"]}', 422),
+        (b'{"quarry": "a"}', 422),
+        (b'{"query": "\\ud800"}', 422),
+        (b'{"query": "\xff"}', 422),
+        (b'{"queries": []}', 200),
+        (json.dumps({"queries": ["a"] * 65}).encode(), 422),
+        (json.dumps({"query": "a" * 1025}).encode(), 422),
+        (b'{"query": "' + b"a" * 70_000 + b'"}', 413),
+    ],
+)
+def test_bad_requests_are_refused_in_one_sentence(shop: Running, body: bytes, status: int) -> None:
+    answer = shop.client.post("/expand", content=body)
+    assert answer.status_code == status
+    if status != 200:
+        assert set(answer.json()) == {"detail"}
+        assert answer.json()["detail"].endswith(".")
+
+
+def test_a_refusal_repeats_nothing_of_the_request(shop: Running) -> None:
+    for body in (
+        '{"canary sofa": 1}',
+        '{"4711-canary": 1}',
+        '{"canary_that_is_long_enough": 1}',
+        '{"query": ["canary"]}',
+        '{"query": "canary',
+        '{"query": {"canary": 1}}',
+    ):
+        assert "canary" not in shop.client.post("/expand", content=body).text
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ({"q": "sofa"}, 'The field "q" is unknown; the nearest known one is "query".'),
+        (
+            {"Queries": ["sofa"]},
+            'The field "Queries" is unknown; the nearest known one is "queries".',
+        ),
+        (
+            {"query": "sofa", "size": 3},
+            'The field "size" is unknown; the nearest known one is "query".',
+        ),
+        ({"green sofa": 1}, 'A field is unknown; the nearest known one is "query".'),
+    ],
+)
+def test_an_unknown_field_is_named_with_the_nearest_known_one(
+    shop: Running, body: dict[str, object], says: str
+) -> None:
+    answer = shop.client.post("/expand", json=body)
+    assert (answer.status_code, answer.json()) == (422, {"detail": says})
+
+
+def test_health_metrics_and_openapi(shop: Running) -> None:
+    shop.expand("green couch")
+    assert shop.client.get("/healthz").json() == {"status": "ok"}
+    ready = shop.client.get("/readyz").json()
+    assert ready["ready"] is True
+    assert ready["pair_matches"] is True
+    text = shop.client.get("/metrics").text
+    assert 'cogr_expander_queries_total{reason="",source="index"}' in text
+    assert set(shop.client.get("/openapi.json").json()["paths"]) == {
+        "/expand",
+        "/healthz",
+        "/readyz",
+        "/metrics",
+    }
+
+
+@pytest.mark.slow
+def test_a_new_pair_is_followed_without_a_restart(tmp_path: Path) -> None:
+    opened = workspace(tmp_path)
+    serve_pair(opened)
+    with running(opened) as expander:
+        wait_for(lambda: expander.expand("green couch")["source"] == "index")
+        ids = serve_pair(opened, ITEMS, [Row("q1", "green couch", ("new words",))], round_=1)
+        answer = wait_for(
+            lambda: (
+                (found := expander.expand("green couch"))["snapshots"]["item"] == ids[0] and found
+            )
+        )
+        assert answer["keywords"] == ["green couch", "new words"]
+        assert answer["snapshots"] == {"item": ids[0], "query": ids[1]}
+
+
+@pytest.mark.slow
+def test_query_keywords_of_another_round_are_not_used(tmp_path: Path) -> None:
+    opened = workspace(tmp_path)
+    serve_pair(opened)
+    item = freeze(opened, "item", ITEMS[:2], round_=1)
+    publish(opened.backend, opened.store, [item.id])
+    with running(opened) as expander:
+        wait_for(lambda: expander.parts.follower.pair.round == 1)
+        assert expander.expand("green couch")["source"] == "none"
+        assert expander.client.get("/readyz").json()["pair_matches"] is False
+
+
+@pytest.mark.slow
+def test_an_expander_with_nothing_behind_it_answers_bare(tmp_path: Path) -> None:
+    with running(workspace(tmp_path)) as expander:
+        answer = expander.expand("Green couch")
+        assert (answer["keywords"], answer["source"]) == (["green couch"], "none")
+        assert answer["snapshots"] == {"item": None, "query": None}
+
+
+@pytest.mark.slow
+def test_a_token_is_asked_for(tmp_path: Path) -> None:
+    with running(workspace(tmp_path, "serving.token=open-sesame")) as expander:
+        for header in ({}, {"authorization": "Bearer wrong"}, {"authorization": "open-sesame"}):
+            refused = expander.client.post("/expand", json={"query": "a"}, headers=header)
+            assert refused.status_code == 401
+            assert refused.headers["www-authenticate"] == "Bearer"
+        allowed = expander.client.post(
+            "/expand", json={"query": "a"}, headers={"authorization": "Bearer open-sesame"}
+        )
+        assert allowed.status_code == 200
+        assert expander.client.get("/healthz").status_code == 200
+        assert "open-sesame" not in expander.client.get("/metrics").text
+
+
+@pytest.mark.slow
+def test_one_client_sends_no_more_than_the_rate(tmp_path: Path) -> None:
+    with running(workspace(tmp_path, "serving.rate_limit=3/hour")) as expander:
+        # What a client says of its own address changes nothing.
+        said = [{"x-forwarded-for": f"10.0.0.{number}"} for number in range(5)]
+        statuses = [
+            expander.client.post("/expand", json={"query": "a"}, headers=one).status_code
+            for one in said
+        ]
+        assert statuses == [200, 200, 200, 429, 429]
+        assert expander.metric("cogr_expander_refused_total", status="429") == 2
+
+
+def test_a_rate_that_is_none_is_an_error() -> None:
+    with pytest.raises(SettingsError, match="rate_limit"):
+        Door(ServingSettings(rate_limit="often"))
+
+
+def pair(round_: int = 0, normaliser: str = NORMALISER) -> Pair:
+    return Pair(
+        PairSide("item-x", "i", 0, NORMALISER, 30), PairSide("query-x", "q", round_, normaliser, 30)
+    )
+
+
+def test_a_pair_matches_when_round_and_normaliser_are_one() -> None:
+    assert pair().matches
+    assert not pair(round_=1).matches
+    assert not pair(normaliser="other").matches
+    assert not Pair(item=pair().item).matches
+
+
+def test_a_follower_outlives_every_error(caplog: pytest.LogCaptureFixture) -> None:
+    """Of reading, and of what is told of a new pair; what it followed stays, and counts as not seen."""
+    looks: list[Pair | Exception] = [
+        pair(),
+        KeyError("round"),
+        KeyError("round"),
+        AwayError("x"),
+        pair(1),
+        pair(1),
+    ]
+    told: list[Pair] = []
+
+    async def read() -> Pair:
+        look = looks.pop(0)
+        if isinstance(look, Exception):
+            raise look
+        return look
+
+    async def changed(found: Pair) -> None:
+        told.append(found)
+        if len(told) == 2:
+            raise RuntimeError("of a model")
+
+    async def drill() -> None:
+        metrics = Metrics()
+        follower, count = Follower(read, changed, 0.001, metrics), metrics.registry.get_sample_value
+        problems = []
+        for _ in range(6):
+            seen = count("cogr_expander_pair_seen_timestamp_seconds")
+            await follower.look()
+            problems.append(follower.problem)
+            assert (count("cogr_expander_pair_seen_timestamp_seconds") == seen) == bool(
+                follower.problem
+            )
+            assert follower.pair == (pair() if len(problems) < 6 else pair(1))
+        assert problems == ["", "KeyError", "KeyError", "KeyError", "RuntimeError", ""]
+        assert count("cogr_expander_bugs_total") == 3
+        assert count("cogr_expander_pair_unread_total", {"error": "KeyError"}) == 2
+
+    asyncio.run(drill())
+    said = [record.getMessage() for record in caplog.records]
+    assert [("(" in line, "again" in line) for line in said] == [
+        (True, False),
+        (True, False),
+        (False, True),
+    ]
+
+
+def test_keys_differ_by_pair_and_hide_the_query_when_told() -> None:
+    plain = cache_key("shop", pair(), "green couch", None)
+    hashed = cache_key("shop", pair(), "green couch", "secret")
+    assert plain.endswith(":green couch")
+    assert "couch" not in hashed
+    assert hashed != cache_key("shop", pair(), "green couch", "other secret")
+    assert plain != cache_key("shop", Pair(item=pair().item), "green couch", None)
+
+
+def test_a_guard_leaves_what_fails_alone_and_tries_it_again() -> None:
+    async def fail() -> None:
+        raise OSError("canary")
+
+    async def answer() -> str:
+        return "fine"
+
+    async def hang() -> None:
+        await asyncio.sleep(60)
+
+    async def drill() -> None:
+        metrics = Metrics()
+        guard = Guard("redis", ServingSettings(breaker_failures=2, breaker_seconds=0.1), metrics)
+        for ask in (fail, hang):
+            with pytest.raises(AwayError) as raised:
+                await guard.call(ask, 0.01)
+            assert "canary" not in str(raised.value)
+        assert guard.is_open
+        with pytest.raises(AwayError, match="left alone"):
+            await guard.call(answer, 1)
+        while guard.is_open:
+            await asyncio.sleep(0.01)
+        assert await guard.call(answer, 1) == "fine"
+        count = metrics.registry.get_sample_value
+        assert (
+            count(
+                "cogr_expander_upstream_failures_total", {"upstream": "redis", "error": "OSError"}
+            )
+            == 1
+        )
+        assert count("cogr_expander_upstream_open", {"upstream": "redis"}) == 0
+
+    asyncio.run(drill())
+
+
+class Slow:
+    """A query index that answers when it is told to, and counts."""
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+        self.asked = 0
+
+    async def pair(self) -> Pair:
+        return pair()
+
+    async def lookup(self, pair: Pair, text: str) -> tuple[str, ...] | None:
+        self.asked += 1
+        await self.gate.wait()
+        if text == "bug":
+            raise RuntimeError("nobody expected this")
+        return ("sofa",)
+
+    async def close(self) -> None:
+        """Nothing."""
+
+
+def made(index: Slow, **settings: float) -> Expander:
+    serving, metrics = ServingSettings.model_validate(settings), Metrics()
+    return Expander(None, index, Models(None, serving, metrics, 30), serving, metrics, 30)
+
+
+def test_one_unknown_query_is_looked_up_once_whoever_asks() -> None:
+    async def drill() -> None:
+        index = Slow()
+        expander = made(index, deadline=30)
+        asked = [asyncio.create_task(expander.expand(["green couch"], pair())) for _ in range(20)]
+        while not index.asked:
+            await asyncio.sleep(0)
+        index.gate.set()
+        answers = [(await one).expansions[0] for one in asked]
+        assert {(tuple(answer.keywords), answer.source) for answer in answers} == {
+            (("green couch", "sofa"), "index")
+        }
+        assert index.asked == 1
+
+    asyncio.run(drill())
+
+
+def test_what_was_found_is_remembered_for_a_while_and_for_its_pair() -> None:
+    async def drill() -> None:
+        index = Slow()
+        index.gate.set()
+        expander = made(index, deadline=30, hot_queries=2, hot_seconds=0.5)
+
+        async def ask(text: str, of: Pair) -> tuple[str, int]:
+            (answer,) = (await expander.expand([text], of)).expansions
+            assert list(answer.keywords) == [text, "sofa"]
+            return answer.source, index.asked
+
+        assert [await ask("a", pair()), await ask("a", pair())] == [("index", 1), ("cache", 1)]
+        # Another round's keywords are other ones.
+        later = Pair(
+            PairSide("item-y", "i", 1, NORMALISER, 30), PairSide("query-y", "q", 1, NORMALISER, 30)
+        )
+        assert [await ask("a", later), await ask("a", later), await ask("a", pair())] == [
+            ("index", 2),
+            ("cache", 2),
+            ("cache", 2),
+        ]
+        # Of three answers the two asked for last are kept; several are remembered together or not at all.
+        assert [await ask("b", pair()), await ask("a", pair()), await ask("a", later)][1:] == [
+            ("cache", 3),
+            ("index", 4),
+        ]
+        several = await expander.expand(["a", "c"], pair())
+        assert [one.source for one in several.expansions] == ["index", "index"]
+        assert (await ask("c", pair()))[0] == "cache"
+        await asyncio.sleep(0.6)
+        assert (await ask("c", pair()))[0] == "index"
+        forgetful = made(index, deadline=30, hot_queries=0)
+        sources = [(await forgetful.expand(["a"], pair())).expansions[0].source for _ in range(2)]
+        assert sources == ["index", "index"]
+
+    asyncio.run(drill())
+
+
+def test_the_deadline_and_the_bounds_hold_and_a_bug_is_no_failure() -> None:
+    async def drill() -> None:
+        index = Slow()
+        expander = made(index, deadline=0.05, max_flights=2)
+        late = await expander.expand(["a", "b", "c"], pair())
+        assert [one.reason for one in late.expansions] == ["deadline", "deadline", "overloaded"]
+        assert index.asked == 2
+        await expander.close()
+        index.gate.set()
+        broken = await made(index, deadline=30).expand(["bug"], pair())
+        assert broken.expansions[0].reason == "away"
+        shed = made(index, max_requests=1)
+        both = await asyncio.gather(shed.expand(["a"], pair()), shed.expand(["a"], pair()))
+        assert [one.expansions[0].reason for one in both] == ["", "overloaded"]
+
+    asyncio.run(drill())
+
+
+def test_a_concurrent_burst_is_answered(shop: Running) -> None:
+    async def burst() -> list[int]:
+        async with httpx.AsyncClient(base_url=shop.url, timeout=30) as client:
+            asked = [client.post("/expand", json={"query": f"query {n % 7}"}) for n in range(100)]
+            return [answer.status_code for answer in await asyncio.gather(*asked)]
+
+    assert set(asyncio.run(burst())) == {200}

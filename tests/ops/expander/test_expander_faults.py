@@ -1,0 +1,111 @@
+"""Redis, OpenSearch and the model go wrong in every way; the expander answers all the same. How fast is the drill's business."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from cogr.settings import OpenSearchSettings
+from ops.servers import valkey as valkey_servers
+from ops.servers.opensearch import status
+from tests.ops.broken_servers import FAULTS, broken
+from tests.ops.expander.expander_worlds import running, serve_pair, wait_for, workspace
+
+pytestmark = pytest.mark.slow
+
+BREAKS = (
+    "serving.breaker_failures=2",
+    "serving.deadline=0.3",
+    "serving.index_timeout=0.3",
+    "serving.model_timeout=0.3",
+)
+
+
+def upstream_at(kind: str, port: int) -> tuple[str, ...]:
+    here = f"127.0.0.1:{port}"
+    return {
+        "redis": (f"redis.url=redis://{here}/0",),
+        "opensearch": (f"opensearch.url=http://{here}",),
+        "model": (
+            "serving.live=openai",
+            "serving.model=m",
+            f"generator.openai.base_url=http://{here}/v1",
+        ),
+    }[kind]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("kind", ["redis", "opensearch", "model"])
+def test_a_broken_upstream_means_bare_queries(tmp_path: Path, kind: str, fault: str) -> None:
+    with broken(fault) as port:
+        opened = workspace(tmp_path, *BREAKS, *upstream_at(kind, port))
+        if kind != "opensearch":
+            serve_pair(opened)
+        with running(opened) as expander:
+            if kind != "opensearch":
+                wait_for(lambda: expander.parts.follower.pair.matches)
+            if kind == "model":
+                wait_for(lambda: expander.parts.models.state == "openai")
+            answers = [expander.expand(f"unknown {number}") for number in range(6)]
+            assert {answer["source"] for answer in answers} == {"none"}
+            assert [answer["keywords"] for answer in answers] == [
+                [f"unknown {number}"] for number in range(6)
+            ]
+            if kind != "opensearch":
+                assert expander.expand("green couch")["source"] == "index"
+            failures = 'cogr_expander_upstream_failures_total{error="'
+            wait_for(lambda: failures in expander.client.get("/metrics").text)
+            assert expander.metric("cogr_expander_bugs_total") == 0
+
+
+def test_redis_stops_and_goes_on(tmp_path: Path) -> None:
+    """SIGSTOP and SIGKILL of a real server, in mid-service."""
+    wanted = valkey_servers.Wanted(name=f"faults-{os.getpid()}", port=0, bound_to_caller=True)
+    state = valkey_servers.start(wanted).state
+    try:
+        patient = ("serving.deadline=20", "serving.cache_timeout=2", "serving.hot_queries=0")
+        opened = workspace(tmp_path, f"redis.url={state.url}", *patient)
+        serve_pair(opened)
+        with running(opened) as expander:
+            wait_for(lambda: expander.expand("green couch")["source"] == "cache")
+            os.kill(state.pid, signal.SIGSTOP)
+            try:
+                assert expander.expand("green couch")["source"] == "index"
+            finally:
+                os.kill(state.pid, signal.SIGCONT)
+            wait_for(lambda: expander.expand("green couch")["source"] == "cache")
+            os.kill(state.pid, signal.SIGKILL)
+            wait_for(lambda: expander.expand("green couch")["source"] == "index")
+            killed, port = state, urlsplit(str(state.url)).port
+            state = valkey_servers.start(replace(wanted, port=port)).state
+            assert state.pid != killed.pid
+            wait_for(lambda: expander.expand("green couch")["source"] == "cache")
+            assert expander.metric("cogr_expander_bugs_total") == 0
+    finally:
+        valkey_servers.stop(state, remove=True)
+
+
+@pytest.mark.server
+def test_opensearch_stops_and_goes_on(tmp_path: Path, opensearch: OpenSearchSettings) -> None:
+    prefix = f"faults{os.getpid()}"
+    sets = (f"opensearch.url={opensearch.url}", f"opensearch.prefix={prefix}")
+    opened = workspace(tmp_path, *sets, "serving.deadline=5", "serving.hot_queries=0")
+    ids = serve_pair(opened)
+    node = next(server for server in status() if server.url == opensearch.url)
+    with running(opened) as expander:
+        wait_for(lambda: expander.expand("green couch")["source"] == "index")
+        os.kill(node.pid, signal.SIGSTOP)
+        try:
+            wait_for(lambda: expander.metric("cogr_expander_upstream_open", upstream="opensearch"))
+            answer = expander.expand("green couch")
+            assert (answer["source"], answer["reason"]) == ("none", "away")
+            assert list(answer["snapshots"].values()) == ids
+        finally:
+            os.kill(node.pid, signal.SIGCONT)
+        wait_for(lambda: expander.expand("green couch")["source"] == "index")
+        assert expander.metric("cogr_expander_bugs_total") == 0

@@ -1,0 +1,149 @@
+"""The expander under made-up requests: none is a server error, no secret and no query comes out where it must not."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from schemathesis.checks import not_a_server_error
+
+from cogr.keywords import self_keyword
+from cogr.settings.telemetry import LogSettings
+from indexers.telemetry.logs import PACKAGES, configure
+from tests.indexers.hostile_texts import hostile
+from tests.ops.broken_servers import broken
+from tests.ops.expander.expander_worlds import Running, running, serve_pair, wait_for, workspace
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """An expander over a published pair in the memory backend."""
+    opened = workspace(
+        tmp_path_factory.mktemp("fuzz"), "serving.max_query_chars=20000", "serving.deadline=20"
+    )
+    serve_pair(opened)
+    with running(opened) as expander:
+        wait_for(lambda: expander.parts.follower.pair.matches)
+        yield expander
+
+
+def test_no_request_of_the_openapi_is_a_server_error(shop: Running) -> None:
+    schema = schemathesis.openapi.from_dict(shop.client.get("/openapi.json").json())
+    for operation in (found.ok() for found in schema.get_all_operations()):
+
+        @given(case=operation.as_strategy())
+        @settings(
+            max_examples=25,
+            deadline=None,
+            database=None,
+            derandomize=True,
+            suppress_health_check=list(HealthCheck),
+        )
+        def check(case: schemathesis.Case) -> None:
+            case.call_and_validate(base_url=shop.url, checks=[not_a_server_error], timeout=30)
+
+        check()
+    assert shop.metric("cogr_expander_bugs_total") == 0
+
+
+def expanded(expander: Running, seed: int, count: int) -> None:
+    """Hostile queries in batches: each is its own keyword in its own clause, as an own text is spelled."""
+    texts = list(hostile(seed, count))
+    for start in range(0, count, 50):
+        batch = texts[start : start + 50]
+        answer = expander.client.post("/expand", content=json.dumps({"queries": batch}))
+        # A batch of long ones may be over the limit of a body.
+        assert answer.status_code in (200, 413)
+        for text, one in zip(batch, answer.json().get("answers", ()), strict=False):
+            own = self_keyword(text)
+            assert one["keywords"][:1] == ([own] if own else [])
+            queries = [
+                part["match"]["keywords"]["query"]
+                for part in one["clause"].get("bool", {}).get("should", ())
+            ]
+            assert queries == one["keywords"]
+
+
+def test_hostile_queries_stay_texts(shop: Running) -> None:
+    expanded(shop, seed=5, count=2000)
+
+
+def test_bytes_that_are_no_request_are_refused(shop: Running) -> None:
+    draw = random.Random(0)
+    good = b'{"queries": ["green couch", "sofa"]}'
+    for _ in range(300):
+        body = bytearray(good)
+        for _ in range(draw.randint(1, 4)):
+            body[draw.randrange(len(body))] = draw.randrange(256)
+        assert shop.client.post("/expand", content=bytes(body)).status_code in (200, 422)
+
+
+CANARY = "zebra-canary-5417"
+
+
+def test_secrets_and_queries_stay_inside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Everything fails while the most is logged; no secret and no query is in log, answers of refusals, or metrics."""
+    configure(
+        LogSettings()
+    )  # A command of another test may have left JSON logs, which go no further.
+    for name in ("", *PACKAGES):
+        caplog.set_level(logging.DEBUG, name or None)
+    secret = "very-secret-4711"
+    with broken("noise") as redis, broken("wrong json") as model:
+        overrides = (
+            *(
+                f"serving.token={secret}",
+                f"serving.hash_key={secret}",
+                f"generator.openai.api_key={secret}",
+            ),
+            *(
+                f"redis.url=redis://127.0.0.1:{redis}/0",
+                f"redis.password={secret}",
+                "serving.deadline=1",
+            ),
+            *(
+                "serving.live=openai",
+                "serving.model=m",
+                f"generator.openai.base_url=http://127.0.0.1:{model}/v1",
+            ),
+        )
+        opened = workspace(tmp_path, *overrides)
+        serve_pair(opened)
+        with running(opened) as expander:
+            wait_for(lambda: expander.parts.models.state == "openai")
+            expander.client.headers["authorization"] = f"Bearer {secret}"
+            for number in range(8):
+                assert expander.expand(f"{CANARY} {number}")["source"] == "none"
+            said = [expander.client.post("/expand", content=f'{{"{CANARY}": "{CANARY}').text]
+            said.append(httpx.post(f"{expander.url}/expand", json={"query": CANARY}).text)
+            said += [expander.client.get(path).text for path in ("/metrics", "/readyz", "/healthz")]
+    ours = [
+        record
+        for record in caplog.records
+        if record.name.split(".")[0] in ("cogr", "indexers", "ops", "_granian")
+    ]
+    assert ours
+    said += [logging.Formatter().format(record) for record in ours]
+    for text in said:
+        assert secret not in text
+        assert CANARY not in text
+        assert "zebra" not in text
+
+
+def test_queries_are_logged_when_asked_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Whatever command ran before in this process may have set its own level.
+    caplog.set_level(logging.INFO, logger="ops")
+    with running(workspace(tmp_path, "serving.log_queries=true")) as expander:
+        expander.expand(CANARY)
+    assert any(CANARY in record.getMessage() for record in caplog.records)

@@ -1,0 +1,312 @@
+"""The server under the expander, by raw sockets: offers of other protocols, requests that never end, too many connections, signals."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from http.client import parse_headers
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from ops.expander.http_server import GRACE, HEAD_BYTES
+from tests.ops.expander.expander_worlds import Running, is_ready, running, wait_for, workspace
+
+BODY = b'{"query": "Green sofa"}'
+LENGTH = b"Content-Length: %d" % len(BODY)
+# As java.net.http.HttpClient sends it.
+JAVA = (
+    b"POST /expand HTTP/1.1\r\nConnection: Upgrade, HTTP2-Settings\r\n%b\r\nHost: localhost\r\n"
+    b"HTTP2-Settings: AAEAAEAAAAIAAAAAAAMAAAAAAAQBAAAAAAUAAEAAAAYABgAA\r\nUpgrade: h2c\r\n\r\n%b"
+    % (LENGTH, BODY)
+)
+PLAIN = JAVA.replace(b"Upgrade: h2c\r\n", b"")
+CHUNKED = JAVA.replace(LENGTH, b"Transfer-Encoding: chunked").replace(
+    BODY, b"8\r\n%b\r\n%x\r\n%b\r\n0\r\n\r\n" % (BODY[:8], len(BODY) - 8, BODY[8:])
+)
+WEBSOCKET = JAVA.replace(b"h2c", b"websocket")
+CLOSING = JAVA.replace(b"Upgrade, HTTP2-Settings", b"upgrade, close")
+OLD = JAVA.replace(b"HTTP/1.1", b"HTTP/1.0")
+OFFERS = {
+    "length": JAVA,
+    "chunked": CHUNKED,
+    "websocket": WEBSOCKET,
+    "closing": CLOSING,
+    "HTTP/1.0": OLD,
+}
+NOTHING = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade, close\r\nUpgrade: h2c\r\n\r\n"
+HALF_HEAD = PLAIN[:40]
+HALF_BODY = PLAIN[:-5]
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """An expander with nothing behind it."""
+    with running(workspace(tmp_path_factory.mktemp("bare"))) as expander:
+        yield expander
+
+
+def answers(expander: Running, sent: Sequence[bytes], count: int = 1) -> list[tuple[int, bytes]]:
+    """The first statuses and bodies that come back on one connection that sends these pieces."""
+    url = expander.client.base_url
+    with (
+        socket.create_connection((url.host, url.port or 80), 30) as connection,
+        connection.makefile("rb") as stream,
+    ):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for piece in sent:
+            connection.sendall(piece)
+        found = []
+        for _ in range(count):
+            status = int(stream.readline().split()[1])
+            found.append((status, stream.read(int(parse_headers(stream)["content-length"]))))
+        return found
+
+
+def keywords(answer: tuple[int, bytes]) -> list[str]:
+    status, body = answer
+    assert status == 200, body
+    words: list[str] = json.loads(body)["keywords"]
+    return words
+
+
+@pytest.mark.parametrize("request_", OFFERS.values(), ids=OFFERS)
+@pytest.mark.parametrize("size", [1, 7, 200, 1000])
+def test_an_offer_is_declined_and_the_request_answered(
+    bare: Running, request_: bytes, size: int
+) -> None:
+    pieces = [request_[start : start + size] for start in range(0, len(request_), size)]
+    assert keywords(answers(bare, pieces)[0]) == ["green sofa"]
+
+
+def test_an_offer_without_a_body_is_answered_though_it_closes(bare: Running) -> None:
+    assert answers(bare, [NOTHING]) == [(200, b'{"status":"ok"}')]
+
+
+def test_the_connection_goes_on_after_an_offer(bare: Running) -> None:
+    requests = [JAVA, PLAIN, CHUNKED, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", JAVA]
+    together = answers(bare, [b"".join(requests)], len(requests))
+    assert [status for status, _ in together] == [200] * len(requests)
+    assert json.loads(together[3][1]) == {"status": "ok"}
+
+
+def test_offers_in_one_packet_are_as_many_as_they_like(bare: Running) -> None:
+    offers = b"GET /healthz HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n" * 1200
+    assert {status for status, _ in answers(bare, [offers], 1200)} == {200}
+
+
+def test_an_offer_hides_no_bad_request(bare: Running) -> None:
+    with pytest.raises(IndexError):  # Nothing comes back: the connection is closed.
+        answers(bare, [CHUNKED.replace(b"\r\n8\r\n", b"\r\nrubbish\r\n")])
+    assert answers(bare, [b"CONNECT localhost:1 HTTP/1.1\r\nHost: localhost\r\n\r\n"])[0][0] >= 300
+    assert answers(bare, [JAVA.replace(BODY, b"?" * len(BODY))])[0][0] == 422
+
+
+@pytest.fixture(scope="module")
+def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """One that waits a second for heads and bodies."""
+    with running(workspace(tmp_path_factory.mktemp("hasty"), "serving.read_timeout=1")) as expander:
+        yield expander
+
+
+def connected(url: str) -> socket.socket:
+    address = urlsplit(url)
+    return socket.create_connection((str(address.hostname), address.port or 80), 30)
+
+
+def said_until_closed(connection: socket.socket) -> tuple[bytes, float]:
+    """Everything that comes before the other side closes, and how many seconds that took."""
+    started, said = time.monotonic(), b""
+    with suppress(ConnectionResetError):
+        while part := connection.recv(65_536):
+            said += part
+    return said, time.monotonic() - started
+
+
+@pytest.mark.parametrize("sent", [b"", b"G", HALF_HEAD], ids=["nothing", "a byte", "half a head"])
+def test_a_head_that_does_not_end_is_waited_for_no_longer_than_the_time(
+    hasty: Running, sent: bytes
+) -> None:
+    with connected(hasty.url) as connection:
+        connection.sendall(sent)
+        _, seconds = said_until_closed(connection)
+    assert 0.5 < seconds < 10
+
+
+@pytest.mark.slow
+def test_a_head_that_trickles_in_gets_no_more_time(hasty: Running) -> None:
+    started = time.monotonic()
+    with connected(hasty.url) as connection, suppress(ConnectionError):
+        for at in range(10_000):
+            connection.sendall(b"POST /expand HTTP/1.1\r\nX: "[at : at + 1] or b"x")
+            time.sleep(0.05)
+    assert time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize(
+    "sent", [HALF_BODY, CHUNKED[:-5], OLD[:-5]], ids=["length", "chunked", "HTTP/1.0"]
+)
+def test_a_body_that_does_not_end_is_refused_and_closed(hasty: Running, sent: bytes) -> None:
+    with connected(hasty.url) as connection:
+        connection.sendall(sent)
+        said, seconds = said_until_closed(connection)
+    assert said.split()[1] == b"408"
+    assert b"arrives within 1 seconds" in said
+    assert seconds < 10
+
+
+@pytest.mark.slow
+def test_a_body_that_trickles_in_gets_no_more_time(hasty: Running) -> None:
+    started = time.monotonic()
+    with connected(hasty.url) as connection, suppress(ConnectionError):
+        connection.sendall(PLAIN.replace(LENGTH, b"Content-Length: 60000").removesuffix(BODY))
+        for _ in range(10_000):
+            connection.sendall(b" ")
+            time.sleep(0.05)
+    assert time.monotonic() - started < 10
+
+
+def test_a_route_that_reads_no_body_waits_for_none(hasty: Running) -> None:
+    half = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nhalf"
+    with connected(hasty.url) as connection:
+        connection.sendall(half)
+        said, seconds = said_until_closed(connection)
+    assert said.split()[1] == b"200"
+    assert seconds < 10
+
+
+def test_a_head_is_no_longer_than_the_limit(hasty: Running) -> None:
+    long = PLAIN.replace(b"Host: localhost", b"Host: localhost\r\nX: %b" % (b"x" * HEAD_BYTES))
+    with connected(hasty.url) as connection:
+        connection.sendall(long)
+        said, seconds = said_until_closed(connection)
+    # What was not read of it may take the answer away: TCP resets the connection.
+    assert said[:13] in (b"HTTP/1.1 431 ", b"")
+    assert seconds < 0.9
+
+
+@contextmanager
+def served(
+    folder: Path, *arguments: str, descriptors: int = 0
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """`cogr-ops serve` in a process of its own, with so many descriptors at most; its address."""
+    workspace(folder)
+    limit = f"ulimit -n {descriptors} && " if descriptors else ""
+    command = [
+        sys.executable,
+        "-m",
+        "ops.cli",
+        "serve",
+        "--port",
+        "0",
+        "-c",
+        str(folder / "cogr.toml"),
+        *arguments,
+    ]
+    line = f"{limit}exec {shlex.join(command)}"
+    with subprocess.Popen(
+        ["sh", "-c", line], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        url = next(
+            word for line in process.stderr for word in line.split() if word.endswith("/expand")
+        )
+        with httpx.Client(base_url=url.removesuffix("/expand"), timeout=60) as client:
+            wait_for(lambda: is_ready(client))
+        yield process, url.removesuffix("/expand")
+        process.kill()
+
+
+@pytest.mark.slow
+def test_half_sent_heads_don_t_keep_others_out_where_descriptors_are_few(tmp_path: Path) -> None:
+    with (
+        ExitStack() as held,
+        served(tmp_path, "--set", "serving.read_timeout=1", descriptors=160) as (process, url),
+    ):
+        for _ in range(400):
+            held.enter_context(connected(url)).sendall(HALF_HEAD)
+        # Several clients, one after the other, each with a connection of its own.
+        for _ in range(3):
+            answer = httpx.post(f"{url}/expand", json={"query": "Green sofa"}, timeout=60)
+            assert answer.json()["keywords"] == ["green sofa"]
+        assert process.poll() is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("told", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_what_is_under_way_is_answered_before_it_ends(
+    tmp_path: Path, told: signal.Signals, status: int
+) -> None:
+    with served(tmp_path) as (process, url), connected(url) as connection:
+        connection.sendall(HALF_BODY)
+        # Its head is read: what comes after it on another connection is answered.
+        assert httpx.get(f"{url}/healthz").status_code == 200
+        process.send_signal(told)
+        connection.sendall(PLAIN[-5:])
+        said, _ = said_until_closed(connection)
+        assert said.split()[1] == b"200"
+        assert process.wait(30) == status
+
+
+@pytest.mark.slow
+def test_a_request_that_never_comes_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    with (
+        served(tmp_path, "--set", "serving.read_timeout=60") as (process, url),
+        connected(url) as connection,
+    ):
+        connection.sendall(HALF_BODY)
+        assert httpx.get(f"{url}/healthz").status_code == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(GRACE + 20) == 0
+
+
+@pytest.mark.slow
+def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
+    with served(tmp_path) as (_, url):
+        taken = ["--port", url.rpartition(":")[2], "-c", str(tmp_path / "cogr.toml")]
+        ended = subprocess.run(
+            [sys.executable, "-m", "ops.cli", "serve", *taken],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert ended.returncode == 3
+    assert "choose another serving.host or serving.port" in ended.stderr.replace("\n", " ")
+
+
+def test_an_error_that_nobody_expected_is_logged(
+    bare: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails() -> bytes:
+        raise RuntimeError("nobody expected this")
+
+    monkeypatch.setattr(bare.parts.metrics, "page", fails)
+    assert bare.client.get("/metrics").status_code == 500
+    assert "nobody expected this" in caplog.text
+    assert "RuntimeError" in caplog.text
+    assert bare.metric("cogr_expander_bugs_total") == 1
+
+
+@pytest.mark.parametrize("playground", [False, True])
+def test_the_root_leads_on(tmp_path: Path, playground: bool) -> None:
+    with running(workspace(tmp_path), playground=playground) as expander:
+        found = expander.client.get("/", follow_redirects=True)
+        assert found.status_code == 200
+        assert found.url.path == ("/playground/" if playground else "/")
+        linked = re.findall(r'href="([\w.]+)"', found.text)
+        assert all(
+            expander.client.get(f"/{path}").status_code == 200
+            for path in ([] if playground else linked)
+        )
+        assert playground or "openapi.json" in linked

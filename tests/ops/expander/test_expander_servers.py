@@ -1,0 +1,351 @@
+"""The expander over real servers: OpenSearch, Valkey, an OpenAI-compatible endpoint. Cache, model, backlog, switches of the pair."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+import redis
+from aiohttp import web
+
+from cogr.errors import SettingsError
+from cogr.keywords import NORMALISER
+from cogr.settings import OpenSearchSettings
+from cogr.settings.fleet import RedisSettings
+from cogr.snapshots import Row, open_snapshot
+from indexers.backends.opensearch.client import Cluster
+from indexers.release.push import publish
+from indexers.workspace import Workspace
+from ops.expander.backlog import work_off
+from tests.indexers.generators.fake_endpoint import FakeEndpoint, completion
+from tests.ops.expander.expander_worlds import (
+    ITEMS,
+    Running,
+    freeze,
+    running,
+    serve_pair,
+    wait_for,
+    workspace,
+)
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def prefix(request: pytest.FixtureRequest, valkey: RedisSettings) -> Iterator[str]:
+    """Keys of one test alone."""
+    name = f"t{abs(hash(request.node.name))}"
+    yield name
+    client = redis.Redis.from_url(str(valkey.url))
+    for key in client.keys(f"{name}:*"):
+        client.delete(key)
+
+
+def keys(valkey: RedisSettings, prefix: str) -> list[str]:
+    return sorted(key.decode() for key in redis.Redis.from_url(str(valkey.url)).keys(f"{prefix}:*"))
+
+
+def with_valkey(folder: Path, valkey: RedisSettings, prefix: str, *more: str) -> Workspace:
+    # Waits as they may be on a busy machine: what is late here is a fault and not a load.
+    patient = (
+        "serving.cache_timeout=5",
+        "serving.deadline=20",
+        "serving.index_timeout=20",
+        "serving.hot_queries=0",
+    )
+    return workspace(folder, f"redis.url={valkey.url}", f"redis.prefix={prefix}", *patient, *more)
+
+
+def test_an_answer_is_cached_under_its_pair(
+    tmp_path: Path, valkey: RedisSettings, prefix: str
+) -> None:
+    opened = with_valkey(tmp_path, valkey, prefix)
+    ids = serve_pair(opened)
+    with running(opened) as expander:
+        first = wait_for(
+            lambda: (found := expander.expand("green couch"))["source"] != "none" and found
+        )
+        again = wait_for(
+            lambda: (found := expander.expand("green couch"))["source"] == "cache" and found
+        )
+        assert first["keywords"] == again["keywords"] == ["green couch", "sofa", "couch"]
+        assert f"{prefix}:expand:{ids[0]}:{ids[1]}:{NORMALISER}:green couch" in keys(valkey, prefix)
+        many = expander.client.post(
+            "/expand", json={"queries": ["green couch", "reading light"]}
+        ).json()
+        assert [answer["source"] for answer in many["answers"]] == ["cache", "index"]
+
+
+def test_keys_hide_queries_when_told(tmp_path: Path, valkey: RedisSettings, prefix: str) -> None:
+    opened = with_valkey(tmp_path, valkey, prefix, "serving.hash_key=pepper")
+    serve_pair(opened)
+    with running(opened) as expander:
+        wait_for(lambda: expander.expand("green couch")["source"] == "cache")
+    stored = keys(valkey, prefix)
+    assert len(stored) >= 1
+    assert not any("couch" in key for key in stored)
+
+
+@pytest.mark.parametrize("rubbish", [b"\xff\xfe", b"{}", b'["\\ud800"]', b"[1]", b'"text"', b""])
+def test_rubbish_in_the_cache_is_no_answer(
+    tmp_path: Path, valkey: RedisSettings, prefix: str, rubbish: bytes
+) -> None:
+    opened = with_valkey(tmp_path, valkey, prefix)
+    ids = serve_pair(opened)
+    redis.Redis.from_url(str(valkey.url)).set(
+        f"{prefix}:expand:{ids[0]}:{ids[1]}:{NORMALISER}:green couch", rubbish
+    )
+    with running(opened) as expander:
+        answer = wait_for(
+            lambda: (found := expander.expand("green couch"))["source"] != "none" and found
+        )
+        assert answer["source"] == "index"
+
+
+def test_what_others_cached_is_normalised_and_no_more_than_the_budget(
+    tmp_path: Path, valkey: RedisSettings, prefix: str
+) -> None:
+    opened = with_valkey(tmp_path, valkey, prefix, "keywords.k_max=20")
+    ids = serve_pair(opened)
+    budget = open_snapshot(opened.store, ids[1]).manifest.k_max
+    words = [
+        " SOFA. ",
+        "\u202esofa",
+        "",
+        "?!",
+        "green couch",
+        *(f"word {number}" for number in range(2000)),
+    ]
+    key = f"{prefix}:expand:{ids[0]}:{ids[1]}:{NORMALISER}:green couch"
+    redis.Redis.from_url(str(valkey.url)).set(key, json.dumps(words))
+    with running(opened) as expander:
+        wait_for(lambda: expander.parts.follower.pair.matches)
+        answer = expander.expand("green couch")
+    assert answer["source"] == "cache"
+    assert answer["keywords"] == [
+        "green couch",
+        "sofa",
+        *(f"word {number}" for number in range(budget - 2)),
+    ]
+
+
+def model(endpoint: FakeEndpoint) -> tuple[str, ...]:
+    return (
+        "serving.live=openai",
+        "serving.model=m-{round}",
+        f"generator.openai.base_url={endpoint.url}",
+    )
+
+
+def test_a_model_is_asked_once_and_its_answer_cached(
+    tmp_path: Path, valkey: RedisSettings, prefix: str
+) -> None:
+    def answer(number: int, body: dict[str, object]) -> web.Response:
+        return web.json_response(completion("velvet, Sofa, blue chair"))
+
+    with FakeEndpoint(answer) as endpoint:
+        opened = with_valkey(tmp_path, valkey, prefix, *model(endpoint))
+        serve_pair(opened, round_=4)
+        with running(opened) as expander:
+            wait_for(lambda: expander.parts.models.state == "openai")
+            answers = [expander.expand("Blue Chair") for _ in range(3)]
+            assert answers[0]["source"] == "model"
+            assert answers[0]["keywords"] == ["blue chair", "velvet", "sofa"]
+            wait_for(lambda: expander.expand("blue chair")["source"] == "cache")
+            assert len(endpoint.bodies) == 1
+            assert endpoint.bodies[0]["model"] == "m-4"
+            assert "blue chair" in json.dumps(endpoint.bodies[0]["messages"])
+
+
+def test_a_slow_model_answers_the_next_one(
+    tmp_path: Path, valkey: RedisSettings, prefix: str
+) -> None:
+    with FakeEndpoint(delay=3.0) as endpoint:
+        opened = with_valkey(tmp_path, valkey, prefix, *model(endpoint), "serving.deadline=1")
+        serve_pair(opened)
+        with running(opened) as expander:
+            wait_for(lambda: expander.parts.models.state == "openai")
+            assert expander.expand("blue chair")["reason"] == "deadline"
+            wait_for(lambda: expander.expand("blue chair")["source"] == "cache")
+            assert len(endpoint.bodies) == 1
+
+
+def test_a_model_in_process_belongs_to_what_it_wrote(
+    tmp_path: Path, valkey: RedisSettings, prefix: str
+) -> None:
+    """The extractive generator of the same data answers in process; of other data it does not."""
+    opened = with_valkey(tmp_path, valkey, prefix, "serving.live=auto", "generator.name=extractive")
+    written_by = dict(opened.generator("query").fingerprint)
+    query = freeze(opened, "query", [Row("q", "green sofa", ("sofa",))], **written_by)
+    publish(opened.backend, opened.store, [freeze(opened, "item", ITEMS).id, query.id])
+    with running(opened) as expander:
+        wait_for(lambda: expander.parts.models.state == "extractive")
+        answer = expander.expand("velvet table")
+        assert answer["source"] == "model"
+        other = freeze(
+            opened, "query", [Row("q", "green", ("x",))], **{**written_by, "dataset_hash": "other"}
+        )
+        publish(opened.backend, opened.store, [other.id])
+        wait_for(lambda: expander.parts.models.state == "failed")
+        assert expander.expand("oak sofa")["source"] == "none"
+
+
+def test_the_backlog_is_worked_off(tmp_path: Path, valkey: RedisSettings, prefix: str) -> None:
+    opened = with_valkey(tmp_path, valkey, prefix, "generator.name=scripted", "serving.backlog=2")
+    serve_pair(opened)
+    with running(opened) as expander:
+        wait_for(lambda: expander.parts.follower.pair.matches)
+        for query in ("one chair", "two blue chairs", "two blue chairs", "three", "three"):
+            assert expander.expand(query)["source"] == "none"
+            wait_for(lambda: not expander.metric("cogr_expander_flights"))
+        assert work_off(opened, limit=1).answered == 1
+        done = work_off(opened)
+        assert (done.answered, done.without) == (1, 0)
+        answers = [expander.expand(query) for query in ("two blue chairs", "three", "one chair")]
+        assert [answer["source"] for answer in answers] == ["cache", "cache", "none"]
+        assert answers[0]["keywords"][0] == "two blue chairs"
+    with pytest.raises(SettingsError, match="redis.url"):
+        work_off(workspace(tmp_path))
+
+
+@pytest.fixture
+def on_opensearch(
+    tmp_path: Path, opensearch: OpenSearchSettings, prefix: str
+) -> Iterator[Workspace]:
+    patient = ("serving.deadline=20", "serving.index_timeout=20")
+    opened = workspace(
+        tmp_path, f"opensearch.url={opensearch.url}", f"opensearch.prefix={prefix}", *patient
+    )
+    yield opened
+    for one in opened.backend.list():
+        Cluster(opensearch).call("DELETE", f"/{prefix}-*{one.snapshot}", doing="cleaning up")
+
+
+@pytest.mark.server
+def test_the_clause_finds_what_the_backend_finds(
+    on_opensearch: Workspace, opensearch: OpenSearchSettings
+) -> None:
+    item, query = serve_pair(on_opensearch)
+    with running(on_opensearch) as expander:
+        answer = wait_for(
+            lambda: (found := expander.expand("Green couch"))["source"] == "index" and found
+        )
+        assert answer["snapshots"] == {"item": item, "query": query}
+        body = {"query": answer["clause"]}
+        found = Cluster(opensearch).call(
+            "POST", f"/{answer['index']}/_search", body=body, doing="searching"
+        )
+        expected = on_opensearch.backend.search(answer["keywords"])
+        assert [hit["_source"]["item_id"] for hit in found["hits"]["hits"]] == [
+            hit.id for hit in expected.hits
+        ]
+        assert expander.expand("nobody asked this")["reason"] == "unknown"
+
+
+ODD = [
+    {},
+    {"snapshot": ""},
+    {"round": None},
+    {"round": "one"},
+    {"normaliser": ["cogr-1"]},
+    {"snapshot": {"a": 1}},
+]
+
+
+@pytest.mark.server
+def test_an_odd_meta_is_counted_and_said_and_following_goes_on(
+    on_opensearch: Workspace, opensearch: OpenSearchSettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    ids = serve_pair(on_opensearch)
+
+    def says(index: str, meta: dict[str, object]) -> None:
+        Cluster(opensearch).call(
+            "PUT", f"/{index}/_mapping", body={"_meta": meta}, doing="spoiling"
+        )
+
+    with running(on_opensearch) as expander:
+        wait_for(lambda: expander.parts.follower.pair.matches)
+        index = expander.parts.follower.pair.query.index
+        found = Cluster(opensearch).call("GET", f"/{index}", doing="reading")[index]["mappings"][
+            "_meta"
+        ]
+        for odd in ODD:
+            says(index, {**found, **odd} if odd else {})
+            wait_for(lambda: expander.parts.follower.problem == "RubbishError")
+            ready = expander.client.get("/readyz")
+            assert (ready.status_code, ready.json()["pair_problem"]) == (200, "RubbishError")
+            assert expander.expand("green couch")["source"] in ("index", "cache")
+            counted = partial(
+                expander.metric, "cogr_expander_pair_unread_total", error="RubbishError"
+            )
+            enough = counted() + 5
+            wait_for(lambda enough=enough, counted=counted: counted() > enough)
+            says(index, found)
+            wait_for(lambda: not expander.parts.follower.problem)
+        assert expander.metric("cogr_expander_upstream_open", upstream="opensearch") == 0
+        later = serve_pair(on_opensearch, round_=1)
+        wait_for(lambda: list(expander.expand("green couch")["snapshots"].values()) == later)
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    (first, *_), (again, *_) = (
+        [one for one in said if words in one] for words in ("can't be read (", "read again")
+    )
+    assert index in first
+    assert ":".join(ids) in first
+    assert ":".join(ids) in again
+
+
+@pytest.mark.server
+def test_every_answer_during_switches_is_of_one_round(on_opensearch: Workspace) -> None:
+    """Keywords say their round; under load, each answer's keywords, snapshots and index must be of one."""
+    pairs = []
+    for round_ in (1, 2):
+        rows = [Row("q1", "green couch", (f"round {round_}",))]
+        pairs.append(
+            [
+                freeze(on_opensearch, "item", ITEMS, round_).id,
+                freeze(on_opensearch, "query", rows, round_).id,
+            ]
+        )
+    publish(on_opensearch.backend, on_opensearch.store, pairs[0])
+    with running(on_opensearch) as expander:
+        wait_for(lambda: expander.parts.follower.pair.matches)
+        answers = asyncio.run(asked_during(expander, on_opensearch, pairs))
+    seen = {answer["keywords"][1] for answer in answers if len(answer["keywords"]) > 1}
+    assert seen == {"round 1", "round 2"}
+    for answer in answers:
+        assert answer["source"] in ("index", "cache")
+        round_ = int(answer["keywords"][1].removeprefix("round "))
+        assert list(answer["snapshots"].values()) == pairs[round_ - 1]
+        assert answer["index"].endswith(pairs[round_ - 1][0])
+
+
+async def asked_during(
+    expander: Running, opened: Workspace, pairs: list[list[str]]
+) -> list[dict[str, object]]:
+    """Answers of four clients while the pair is switched five times."""
+    import httpx
+
+    done = asyncio.Event()
+
+    async def ask(client: httpx.AsyncClient) -> list[dict[str, object]]:
+        found = []
+        while not done.is_set():
+            answer = await client.post("/expand", json={"query": "green couch"})
+            assert answer.status_code == 200
+            found.append(answer.json())
+        return found
+
+    async with httpx.AsyncClient(base_url=expander.url, timeout=60) as client:
+        clients = [asyncio.create_task(ask(client)) for _ in range(4)]
+        for turn in range(1, 6):
+            wanted = pairs[turn % 2]
+            await asyncio.to_thread(publish, opened.backend, opened.store, wanted)
+            while expander.parts.follower.pair.name != ":".join(wanted):
+                await asyncio.sleep(0.02)
+            await asyncio.sleep(0.1)
+        done.set()
+        return [answer for found in await asyncio.gather(*clients) for answer in found]

@@ -1,0 +1,90 @@
+"""A small shop with two rounds of snapshots, labels, and items with hostile texts, for tests of the playground."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from cogr.settings import load_settings
+from cogr.snapshots import Row
+from indexers.release.push import publish
+from indexers.workspace import Workspace
+from tests.ops.expander.expander_worlds import freeze
+
+HOSTILE = (
+    "<img src=x onerror=alert(1)>",
+    "</script><script>alert(1)</script>",
+    "\"'><svg onload=alert(1)>{{7*7}}",
+    "txet \u202eesrever\u202c",
+)
+TITLES = {
+    "a": "Velvet sofa, green",
+    "b": "Green couch",
+    "c": "Oak table",
+    "d": "Armchair in velvet",
+    "new": "Loveseat",
+    **{f"h{at}": title for at, title in enumerate(HOSTILE)},
+}
+LABELS = {"green sofa": ("a", "b", "new"), "<b>bold</b> table": ("c", "new")}
+"""Of them, `new` is in the data set alone: no snapshot holds it yet."""
+ITEMS = {
+    "a": ("sofa", "couch", "velvet"),
+    "b": ("sofa", "couch"),
+    "c": ("table", "hostile"),
+    "d": ("sofa", "velvet"),
+    **{f"h{at}": ("hostile", "<i>italic</i>") for at in range(len(HOSTILE))},
+}
+FIELDS = {"a": {"brand": HOSTILE[0], "price": 899.5}, "b": {"in_stock": True}}
+"""The rest have none."""
+QUERIES = {
+    "green sofa": ("sofa", "couch"),
+    "velvet things": ("velvet",),
+    "<b>bold</b> table": ("hostile", "table"),
+}
+EARLIER = {**dict.fromkeys(ITEMS, ()), "a": ("sofa",), "c": ("table",)}
+
+
+def workspace(folder: Path, *overrides: str) -> Workspace:
+    """The shop's configuration and data in a folder; nothing is indexed yet."""
+    data = folder / "data"
+    data.mkdir(exist_ok=True)
+    ids = {text: f"q{at}" for at, text in enumerate(LABELS)}
+    records = {
+        "items": [
+            {"id": id_, "title": title, "text": f"About {title}"} for id_, title in TITLES.items()
+        ],
+        "queries": [{"id": id_, "text": text, "split": "test"} for text, id_ in ids.items()],
+        "labels": [
+            {"query": ids[text], "item": item, "grade": 1}
+            for text, items in LABELS.items()
+            for item in items
+        ],
+    }
+    for name, lines in records.items():
+        (data / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    # A machine under load answers as a quiet one does: nothing here is about deadlines.
+    (folder / "cogr.toml").write_text(
+        '[dataset]\nloader = "jsonl"\npath = "data"\nstrip_html = false\n[serving]\nlive = "none"\nfollow_seconds = 0.05\n'
+        "deadline = 60\nindex_timeout = 60\n"
+    )
+    return Workspace(load_settings(folder / "cogr.toml", overrides))
+
+
+def two_rounds(workspace: Workspace) -> dict[str, str]:
+    """Freeze both rounds, let the later one serve; its pair, as the page names it."""
+    queries = [Row(f"q{at}", text, words) for at, (text, words) in enumerate(QUERIES.items())]
+    freeze(workspace, "item", _rows(EARLIER), 1)
+    freeze(workspace, "query", queries[:1], 1)
+    pair = [
+        freeze(workspace, "item", _rows(ITEMS), 2).id,
+        freeze(workspace, "query", queries, 2).id,
+    ]
+    publish(workspace.backend, workspace.store, pair)
+    return {"item": pair[0], "query": pair[1]}
+
+
+def _rows(sets: dict[str, tuple[str, ...]]) -> list[Row]:
+    return [
+        Row(id_, TITLES[id_], words, json.dumps(FIELDS[id_]) if id_ in FIELDS else "")
+        for id_, words in sets.items()
+    ]

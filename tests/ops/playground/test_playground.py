@@ -1,0 +1,308 @@
+"""The playground's answers: what the page shows is what searching does, with figures, and nothing gets in or out."""
+
+from __future__ import annotations
+
+import ast
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from math import log2
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from cogr.settings import OpenSearchSettings
+from cogr.snapshots import Row
+from indexers.exchange.search import search
+from indexers.release.push import publish
+from ops.playground.snippets import snippets
+from ops.playground.views import ranks
+from tests.ops.expander.expander_worlds import Running, freeze, running, wait_for
+from tests.ops.playground.playground_worlds import FIELDS, HOSTILE, two_rounds, workspace
+
+
+class Page:
+    """Asks as the page does."""
+
+    def __init__(self, running: Running, pair: dict[str, str]) -> None:
+        self.running, self.pair = running, pair
+
+    def ask(self, path: str, status: int = 200, **body: Any) -> Any:
+        answer = self.running.client.post(f"/playground/api/{path}", json=body)
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+    def search(self, query: str, keywords: list[str] | None = None, **more: Any) -> Any:
+        return self.ask("search", query=query, pairs=[{**self.pair, "keywords": keywords}], **more)[
+            "pairs"
+        ][0]
+
+    def earlier(self) -> dict[str, str]:
+        """The pair of the round before."""
+        return {side: self.ask("world")["pairs"][1][side] for side in ("item", "query")}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("playground")
+
+
+@pytest.fixture(scope="module")
+def page(folder: Path) -> Iterator[Page]:
+    shop = workspace(folder)
+    pair = two_rounds(shop)
+    with running(shop, playground=True) as started:
+        wait_for(lambda: started.parts.follower.pair.item)
+        yield Page(started, pair)
+
+
+def test_the_page_comes_with_a_strict_policy(page: Page) -> None:
+    client = page.running.client
+    assert client.get("/playground").headers["location"].endswith("/playground/")
+    answer = client.get("/playground/")
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert answer.headers["content-type"].startswith("text/html")
+    assert client.get("/playground/page.js").headers["content-type"].startswith("text/javascript")
+    assert client.get("/playground/../app.py").status_code == 404
+    assert [
+        path for path in client.get("/openapi.json").json()["paths"] if "playground" in path
+    ] == []
+
+
+def test_pairs_are_of_one_round_and_what_serves_comes_first(page: Page) -> None:
+    world = page.ask("world")
+    assert [(pair["round"], pair["serving"]) for pair in world["pairs"]] == [(2, True), (1, False)]
+    assert {side: world["pairs"][0][side] for side in ("item", "query")} == page.pair
+    assert world["data"] == {"items": 9, "queries": 2}
+    assert "green sofa" in world["examples"]
+
+
+def test_a_search_is_what_the_search_command_finds(page: Page, folder: Path) -> None:
+    answer = page.search("green sofa")
+    expected = search(workspace(folder), "green sofa", size=20)
+    assert answer["source"] == "index"
+    assert answer["total"] == expected.total == 3
+    assert [(hit["id"], hit["score"], hit["matched"]) for hit in answer["hits"]] == [
+        (hit.id, hit.score, dict(hit.matched)) for hit in expected.hits
+    ]
+    assert {hit["id"]: hit["fields"] for hit in answer["hits"]} == {**FIELDS, "d": {}}
+    assert [hit["fields"] for hit in answer["hits"]] == [hit.fields for hit in expected.hits]
+    df = {word["text"]: word["df"] for word in answer["keywords"]}
+    assert df == {"green sofa": 0, "sofa": 3, "couch": 2}
+
+
+def test_figures_are_of_the_whole_retrieved_set(page: Page) -> None:
+    answer = page.search("green sofa", size=1)
+    # Found are a, b and d; relevant are a, b and new, which this snapshot does not hold.
+    assert answer["figures"] == pytest.approx({"p": 2 / 3, "r": 2 / 3, "f1": 2 / 3})
+    assert answer["ranks"] == pytest.approx({"ndcg": 0.765, "mrr": 1.0, "first": 1}, abs=1e-3)
+    assert [hit["relevant"] for hit in answer["hits"]] == [True]
+    assert answer["missed"] == [{"id": "new", "title": "Loveseat"}]
+    assert "figures" not in page.search("velvet things")
+
+
+def test_ranks_are_of_the_order_by_the_grades() -> None:
+    relevant = frozenset({"b", "d"})
+    told = ranks(["a", "b", "c", "d"], relevant, {"b": 1, "d": 3})
+    assert told["ndcg"] == pytest.approx((1 / log2(3) + 3 / log2(5)) / (3 + 1 / log2(3)))
+    assert (told["mrr"], told["first"]) == (0.5, 2)
+    assert (
+        ranks(["a", "b"], relevant, {"b": 0.5, "d": 1.0})["ndcg"]
+        == ranks(["a", "b"], relevant, {})["ndcg"]
+    )
+    assert ranks(["a"], relevant, {}) == {"ndcg": 0.0, "mrr": 0.0, "first": None}
+
+
+def test_all_labelled_queries_are_listed_worst_first_and_found(page: Page) -> None:
+    both = [page.pair, page.earlier()]
+    told = page.ask("queries", pairs=both)
+    f1 = {row["text"]: row["f1"] for row in told["queries"]}
+    assert f1["green sofa"] == pytest.approx([2 / 3, 0.5])
+    assert (told["total"], told["split"]) == (2, "test")
+    assert [row["f1"][0] for row in told["queries"]] == sorted(one[0] for one in f1.values())
+    assert told["mean"] == pytest.approx([sum(one[at] for one in f1.values()) / 2 for at in (0, 1)])
+    for text, figures in f1.items():
+        assert page.search(text)["figures"]["f1"] == pytest.approx(figures[0])
+    by_b = page.ask("queries", pairs=both, shown=1, sort="best")["queries"]
+    assert [row["f1"][1] for row in by_b] == sorted((one[1] for one in f1.values()), reverse=True)
+    change = [
+        abs(row["f1"][0] - row["f1"][1])
+        for row in page.ask("queries", pairs=both, sort="change")["queries"]
+    ]
+    assert change == sorted(change, reverse=True)
+    texts = [row["text"] for row in page.ask("queries", pairs=both[:1], sort="text")["queries"]]
+    assert texts == ["<b>bold</b> table", "green sofa"]
+    found = page.ask("queries", pairs=both, match="SOFA")
+    assert [row["text"] for row in found["queries"]] == ["green sofa"]
+    assert page.ask("queries", pairs=both, size=1)["total"] == 2
+    assert "reload" in page.ask("queries", 422, pairs=both, sort="fastest")["detail"]
+
+
+@pytest.mark.slow
+def test_an_unknown_query_gets_live_keywords_of_both_pairs(tmp_path: Path) -> None:
+    """The model that wrote a pair answers for it, whether it serves or not; a model of other data does not."""
+    shop = workspace(tmp_path, "serving.live=auto", "generator.name=extractive")
+    written_by = dict(shop.generator("query").fingerprint)
+    rows = [Row("q0", "green sofa", ("sofa",))]
+    pairs: list[dict[str, str]] = []
+    for round_, more in ((1, {}), (2, {}), (3, {"dataset_hash": "other"})):
+        items = [Row("a", "Velvet sofa, green", ("sofa", f"round {round_}"))]
+        frozen = {
+            side: freeze(shop, side, of, round_, **written_by | more)
+            for side, of in (("item", items), ("query", rows))
+        }
+        pairs.append({side: snapshot.id for side, snapshot in frozen.items()})
+    publish(shop.backend, shop.store, list(pairs[0].values()))
+    with running(shop, playground=True) as started:
+        wait_for(lambda: started.parts.models.state == "extractive")
+        page = Page(started, pairs[0])
+        serving, other = page.ask("search", query="velvet table", pairs=pairs[:2])["pairs"]
+        assert (serving["source"], other["source"]) == ("model", "model")
+        assert [word["text"] for word in serving["keywords"]] == [
+            word["text"] for word in other["keywords"]
+        ]
+        assert len(other["keywords"]) > 1
+        foreign = page.ask("search", query="velvet table", pairs=pairs[2:])["pairs"][0]
+        assert (foreign["source"], foreign["reason"]) == ("none", "unknown")
+
+
+def test_changed_keywords_change_the_set_and_its_figures(page: Page) -> None:
+    answer = page.search("green sofa", ["  COUCH. ", "nothing has it"])
+    assert answer["source"] == "given"
+    assert answer["keywords"] == [{"text": "couch", "df": 2}, {"text": "nothing has it", "df": 0}]
+    assert answer["figures"] == pytest.approx({"p": 1.0, "r": 2 / 3, "f1": 0.8})
+    assert page.search("green sofa", [])["total"] == 0
+
+
+def test_two_pairs_are_searched_beside_one_another(page: Page) -> None:
+    both = [page.pair, page.earlier()]
+    now, before = page.ask("search", query="green sofa", pairs=both)["pairs"]
+    assert [hit["id"] for hit in before["hits"]] == ["a"]
+    assert {hit["id"]: hit["elsewhere"] for hit in now["hits"]} == {
+        "a": True,
+        "b": False,
+        "d": False,
+    }
+    assert page.ask("search", query="velvet things", pairs=both)["pairs"][1]["reason"] == "unknown"
+
+
+def test_an_item_shows_its_keywords_and_the_queries_that_reach_it(page: Page) -> None:
+    told = page.ask("item", id="a", pair=page.pair)
+    assert [(word["text"], word["df"], word["own"]) for word in told["keywords"]] == [
+        ("sofa", 3, False),
+        ("couch", 2, False),
+        ("velvet", 2, False),
+        ("velvet sofa green", 1, True),
+    ]
+    assert told["fields"] == FIELDS["a"]
+    reached = {
+        query["text"]: (query["via"], query["relevant"]) for query in told["reached"]["queries"]
+    }
+    assert reached == {"green sofa": (["sofa", "couch"], True), "velvet things": (["velvet"], None)}
+    absent = page.ask("item", id="new", pair=page.pair)
+    assert (absent["held"], absent["title"], absent["reached"]["total"]) == (False, "Loveseat", 0)
+    assert "reload" in page.ask("item", 409, id="nobody", pair=page.pair)["detail"]
+
+
+@pytest.mark.slow
+def test_the_baseline_is_cut_where_the_keywords_end(page: Page) -> None:
+    found = page.ask("baseline", query="green sofa", cut=1, size=10)
+    assert (found["cut"], len(found["hits"])) == (1, 2)
+    assert found["figures"] == pytest.approx({"p": 1.0, "r": 1 / 3, "f1": 0.5})
+    assert (found["ranks"]["first"], found["ranks"]["mrr"]) == (1, 1.0)
+    # The order is that of the whole ranking, wherever the set is cut.
+    assert page.ask("baseline", query="green sofa", cut=0, size=10)["ranks"] == found["ranks"]
+
+
+@pytest.mark.parametrize("query", [*HOSTILE, "it's $(id) `id` \\ %s", "line\nbreak"])
+def test_requests_to_copy_quote_whatever_was_typed(query: str) -> None:
+    told = snippets(query, [query, "sofa"], "shop-items", "http://127.0.0.1:8600/", 20)
+    body = json.loads(told["json"])
+    clauses = body["query"]["bool"]["should"]
+    assert clauses[0] == {"match": {"keywords": {"query": query}}}
+    words = shlex.split(told["curl"], comments=True)
+    bodies = [json.loads(words[at + 1]) for at, word in enumerate(words) if word == "-d"]
+    assert bodies == [{"query": query}, body]
+    call = next(
+        node
+        for node in ast.walk(ast.parse(told["python"]))
+        if isinstance(node, ast.keyword) and node.arg == "body"
+    )
+    assert ast.literal_eval(call.value) == body
+
+
+def test_bad_requests_are_refused_in_one_sentence(page: Page) -> None:
+    unknown = {"item": "item-r009-000000000000", "query": None}
+    assert "has no snapshot" in page.ask("search", 409, query="sofa", pairs=[unknown])["detail"]
+    for wrong in (
+        {},
+        {"query": "x", "pairs": []},
+        {"query": "x", "pairs": [{"item": "../x"}]},
+        {"query": "x" * 5000},
+    ):
+        assert "reload" in page.ask("search", 422, **wrong)["detail"]
+    assert "opensearch.url" in page.ask("live", 409, pair=page.pair, keywords=["sofa"])["detail"]
+    large = page.running.client.post("/playground/api/search", content=b" " * 100_000)
+    assert large.status_code == 413
+
+
+@pytest.mark.slow
+def test_the_command_serves_it(tmp_path: Path) -> None:
+    two_rounds(workspace(tmp_path))
+    command = [
+        sys.executable,
+        "-m",
+        "ops.cli",
+        "serve",
+        "--playground",
+        "--port",
+        "0",
+        "-c",
+        tmp_path / "cogr.toml",
+    ]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        said = next(line for line in process.stderr if "/playground/" in line)
+        assert "Content-Security-Policy" in httpx.get(said.split()[-1], timeout=20).headers
+        process.terminate()
+
+
+@pytest.mark.slow
+def test_without_the_option_there_is_no_page(tmp_path: Path) -> None:
+    with running(workspace(tmp_path)) as started:
+        assert started.client.get("/playground/").status_code == 404
+
+
+@pytest.mark.slow
+def test_the_page_works_with_nothing_there_and_asks_for_the_token(tmp_path: Path) -> None:
+    shop = workspace(
+        tmp_path, "serving.token=secret-canary", f"dataset.path={tmp_path / 'nowhere'}"
+    )
+    with running(shop, playground=True) as started:
+        page = Page(started, {})
+        assert "Bearer" in page.ask("world", 401)["detail"]
+        started.client.headers["authorization"] = "Bearer secret-canary"
+        world = page.ask("world")
+    assert (world["pairs"], world["data"], world["examples"]) == ([], None, [])
+    assert "nowhere" in world["problem"]
+
+
+@pytest.mark.server
+def test_the_cluster_says_the_same(tmp_path: Path, opensearch: OpenSearchSettings) -> None:
+    shop = workspace(tmp_path, f"opensearch.url={opensearch.url}", "opensearch.prefix=playground")
+    pair = two_rounds(shop)
+    with running(shop, playground=True) as started:
+        wait_for(lambda: started.parts.follower.pair.item)
+        page = Page(started, pair)
+        assert page.ask("world")["cluster"] is True
+        keywords = [word["text"] for word in page.search("green sofa")["keywords"]]
+        found = page.ask("live", pair=pair, keywords=keywords)
+        other = page.ask("live", pair=page.earlier(), keywords=keywords)
+    assert (found["same"], found["total"]) == (True, 3)
+    assert (other["same"], other["total"]) == (True, 1)

@@ -1,0 +1,356 @@
+"""The playground in a real browser: by keyboard, narrow and wide, light and dark; accessible, alone, and deaf to markup in texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cogr.settings import OpenSearchSettings
+from tests.browser import launched
+from tests.ops.expander.expander_worlds import Running, running, wait_for
+from tests.ops.playground.playground_worlds import HOSTILE, TITLES, two_rounds, workspace
+
+pytestmark = pytest.mark.slow
+expect = pytest.importorskip(
+    "playwright.sync_api", reason="NO PLAYWRIGHT: pip install playwright"
+).expect
+PATIENCE = 120_000
+"""Milliseconds."""
+RANKS = "nDCG@10 0.77 MRR@10 1.00 first relevant at rank 1"
+expect.set_options(timeout=PATIENCE)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    yield from launched()
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    filled = workspace(tmp_path_factory.mktemp("shop"))
+    two_rounds(filled)
+    with running(filled, playground=True) as started:
+        wait_for(lambda: started.parts.follower.pair.item)
+        yield started
+
+
+@contextmanager
+def opened(chromium: Any, url: str, query: str = "", **context: Any) -> Iterator[Any]:
+    """The page, watched: nothing complains, and nothing is asked of anybody else."""
+    browsing = chromium.new_context(**context)
+    browsing.set_default_timeout(PATIENCE)
+    page, said, asked = browsing.new_page(), [], []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(f"{error} {error.stack}"))
+    page.on("dialog", lambda dialog: said.append(f"dialog {dialog.message}"))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(f"{url}/playground/{f'?q={query}' if query else ''}")
+    page.wait_for_selector("#baseline .hit" if query else "#examples button, .notice")
+    yield page
+    browsing.close()
+    # What a test breaks on purpose, the browser notes.
+    assert [text for text in said if "Failed to load resource" not in text] == []
+    assert {address.removeprefix(url)[:12] for address in asked} == {"/playground/"}
+
+
+def figures(page: Any) -> str:
+    return " ".join(page.inner_text("#figures").split())
+
+
+def keywords(page: Any, state: str = "true") -> list[str]:
+    found: list[str] = page.locator(f"#keywords [aria-pressed={state}] bdi").all_inner_texts()
+    return found
+
+
+def titles(page: Any) -> list[str]:
+    found: list[str] = page.locator("#hits .title").all_inner_texts()
+    return found
+
+
+def test_a_search_by_keyboard_with_changed_keywords(chromium: Any, shop: Running) -> None:
+    with opened(chromium, shop.url) as page:
+        page.keyboard.type("green sofa")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#baseline .hit")
+        assert keywords(page) == ["green sofa", "sofa", "couch"]
+        assert titles(page) == [TITLES["b"], TITLES["a"], TITLES["d"]]
+        assert figures(page) == f"items 3 of 8 P 0.67 R 0.67 F1 0.67 {RANKS}"
+        assert "first relevant at rank 1" in " ".join(page.inner_text("#baseline-figures").split())
+        assert page.inner_text("#missed summary") == "1 relevant item not found"
+        page.get_by_role("button", name="sofa in 3 items").first.press("Space")
+        expect(page.locator("#hits .hit")).to_have_count(2)
+        assert (keywords(page), keywords(page, "false")) == (["green sofa", "couch"], ["sofa"])
+        assert figures(page) == f"items 2 of 8 −1 P 1.00 +0.33 R 0.67 F1 0.80 +0.13 {RANKS}"
+        page.fill("#more", "Velvet, nothing else")
+        page.press("#more", "Enter")
+        expect(page.locator("#hits .hit")).to_have_count(3)
+        assert keywords(page) == ["green sofa", "couch", "velvet", "nothing else"]
+        page.get_by_role("button", name="Undo changes").press("Enter")
+        page.wait_for_selector("#reset", state="hidden")
+        assert keywords(page) == ["green sofa", "sofa", "couch"]
+        page.keyboard.press("/")
+        assert page.evaluate("document.activeElement.id") == "query"
+
+
+def test_a_slash_goes_to_the_query_and_is_typed_only_into_a_text_under_way(
+    chromium: Any, shop: Running
+) -> None:
+    with opened(chromium, shop.url) as page:
+        assert page.evaluate("document.activeElement.id") == "query"
+        page.keyboard.press("/")
+        assert page.input_value("#query") == ""
+        page.keyboard.type("1/2 table")
+        assert page.input_value("#query") == "1/2 table"
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#baseline")
+        page.wait_for_selector("body[aria-busy=false]")
+        page.keyboard.press("/")
+        assert page.input_value("#query") == "1/2 table"
+        page.keyboard.type("green sofa")
+        assert page.input_value("#query") == "green sofa"
+        page.focus("#more")
+        page.keyboard.press("/")
+        assert (page.evaluate("document.activeElement.id"), page.input_value("#more")) == (
+            "query",
+            "",
+        )
+
+
+def test_all_labelled_queries_are_there_to_find_and_sort(chromium: Any, shop: Running) -> None:
+    with opened(chromium, shop.url, "green sofa") as page:
+        page.get_by_role("button", name="All 2 labelled queries").press("Enter")
+        rows = page.locator("#queries-found tbody tr")
+        expect(rows).to_have_count(2)
+        assert page.evaluate("document.activeElement.id") == "match"
+        figures = [
+            float(text)
+            for text in page.locator("#queries-found tbody td:nth-child(3)").all_inner_texts()
+        ]
+        assert figures == sorted(figures)
+        page.get_by_label("Sort A by").select_option("text")
+        expect(rows.first).to_contain_text("<b>bold</b> table")
+        page.keyboard.press("Escape")
+        page.get_by_role("button", name="All 2 labelled queries").click()
+        page.fill("#match", "bold/slash")
+        expect(rows).to_have_count(0)
+        page.fill("#match", "bold")
+        expect(rows).to_have_count(1)
+        assert "mean F1 of the test queries: A " in page.inner_text("#queries-said")
+        rows.get_by_role("button").press("Enter")
+        expect(page).to_have_title("<b>bold</b> table – CoGR playground")
+        expect(page.locator("#queries[open]")).to_have_count(0)
+
+
+def test_pairs_of_the_same_round_writer_and_minute_are_told_apart(
+    chromium: Any, shop: Running
+) -> None:
+    with opened(chromium, shop.url, "green sofa") as page:
+        names = page.get_by_label("Snapshots of A").locator("option").all_inner_texts()
+        ids = page.locator(".pair .ids").all_inner_texts()
+        assert [
+            all(part.split("-")[-1][:6] in name for part in one.split(" · "))
+            for name, one in zip(names, ids, strict=True)
+        ] == [True, True]
+
+
+def test_the_focus_stays_where_a_user_moved_it(chromium: Any, shop: Running) -> None:
+    """Also while an answer is under way; where drawing takes away what has the focus, its place keeps it."""
+    focused = (
+        "document.activeElement.querySelector('bdi')?.textContent ?? document.activeElement.id"
+    )
+    with opened(chromium, shop.url, "green sofa") as page:
+        held: list[Any] = []
+        page.route("**/api/baseline", lambda route: held.append(route))
+        page.get_by_role("button", name="sofa in 3 items").first.press("Space")
+        expect(page.locator("#hits .hit")).to_have_count(2)
+        assert page.evaluate(focused) == "sofa"
+        page.get_by_role("button", name="Undo changes").press("Enter")
+        page.wait_for_selector("#reset", state="hidden")
+        assert page.evaluate(focused) == "green sofa"
+        page.keyboard.press("/")
+        page.keyboard.type("vel")
+        held[-1].continue_()
+        page.wait_for_selector("body[aria-busy=false]")
+        page.keyboard.type("vet")
+        assert (page.evaluate(focused), page.input_value("#query")) == ("query", "velvet")
+
+
+def test_both_pairs_are_looked_at(chromium: Any, shop: Running) -> None:
+    with opened(chromium, shop.url, "green sofa") as page:
+        assert page.locator(".pair .sum").all_inner_texts() == [
+            "3 items · F1 0.67",
+            "1 item · F1 0.50",
+        ]
+        assert page.locator("#hits .tag", has_text="not in B").count() == 2
+        page.locator("#shown-0").press("ArrowRight")
+        expect(page.locator("#hits .hit")).to_have_count(1)
+        assert page.evaluate("document.activeElement.id") == "shown-1"
+        page.get_by_label("Snapshots of B").select_option(index=0)
+        expect(page.locator("#hits .hit")).to_have_count(3)
+
+
+def test_an_item_shows_what_reaches_it(chromium: Any, shop: Running) -> None:
+    with opened(chromium, shop.url, "green sofa") as page:
+        sofa = page.locator("#hits .title", has_text=TITLES["a"])
+        sofa.press("Enter")
+        page.wait_for_selector("#item[open]")
+        assert page.inner_text("#item-title") == TITLES["a"]
+        assert page.locator("#item .queries .link").all_inner_texts() == [
+            "green sofa",
+            "velvet things",
+        ]
+        page.keyboard.press("Escape")
+        page.wait_for_selector("#item[open]", state="detached")
+        sofa.press("Enter")
+        page.locator("#item").get_by_role("button", name="velvet in 2 items").click()
+        page.get_by_role("button", name="Undo changes").wait_for()
+        assert keywords(page) == ["green sofa", "sofa", "couch", "velvet"]
+        sofa.press("Enter")
+        page.locator("#item .queries .link", has_text="velvet things").click()
+        expect(page).to_have_title("velvet things – CoGR playground")
+        page.go_back()
+        expect(page).to_have_title("green sofa – CoGR playground")
+
+
+def test_the_request_is_copied(chromium: Any, shop: Running) -> None:
+    with opened(
+        chromium, shop.url, "green sofa", permissions=["clipboard-read", "clipboard-write"]
+    ) as page:
+        assert page.inner_text("#request").startswith("# The query's keywords")
+        page.locator("#language-curl").press("ArrowRight")
+        assert page.inner_text("#request").startswith("import os")
+        page.get_by_role("button", name="Copy").press("Enter")
+        page.get_by_role("button", name="Copied").wait_for()
+        copied = page.evaluate("navigator.clipboard.readText()")
+        compile(copied, "copied", "exec")
+        assert "'query': 'couch'" in copied
+
+
+def test_hostile_texts_are_shown_as_texts(chromium: Any, shop: Running) -> None:
+    with opened(chromium, shop.url, "<b>bold</b> table") as page:
+        assert set(HOSTILE) < set(titles(page))
+        assert keywords(page) == ["b>bold</b> table", "hostile", "table"]
+        page.fill("#more", "<img src=x onerror=alert(2)>")
+        page.press("#more", "Enter")
+        page.get_by_role("button", name="Undo changes").wait_for()
+        page.locator("#hits .title", has_text="<script>").press("Enter")
+        page.wait_for_selector("#item[open]")
+        assert page.inner_text("#item-title") == HOSTILE[1]
+        assert "<i>italic</i>" in page.inner_text("#item")
+        assert page.locator("b, i, main svg, main img, body script").count() == 0
+        assert "onerror=alert(2" in page.inner_text("#request")
+
+
+def test_fields_of_items_are_shown_as_texts(chromium: Any, shop: Running) -> None:
+    with opened(chromium, shop.url, "green sofa") as page:
+        page.wait_for_selector("#hits .extra")
+        assert sorted(page.locator("#hits .extra").all_inner_texts()) == [
+            f"brand {HOSTILE[0]} · price 899.5",
+            "in_stock true",
+        ]
+        page.locator("#hits .title", has_text="Velvet sofa").press("Enter")
+        page.wait_for_selector("#item[open]")
+        assert page.inner_text("#item .extra") == f"brand {HOSTILE[0]} · price 899.5"
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1200), ("dark", 360)])
+def test_it_is_accessible_and_fits(chromium: Any, shop: Running, scheme: str, width: int) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    with opened(
+        chromium, shop.url, color_scheme=scheme, viewport={"width": width, "height": 800}
+    ) as page:
+
+        def sound() -> bool:
+            found = axe.run(page)
+            assert found.violations_count == 0, found.generate_report()
+            return bool(page.evaluate("document.documentElement.scrollWidth") <= width)
+
+        assert sound()
+        page.locator("#examples button", has_text="bold").click()
+        page.wait_for_selector("#baseline .hit")
+        page.locator("#keywords button").first.click()
+        page.wait_for_selector("#keywords [aria-pressed=false]")
+        page.locator("#missed summary").click()
+        assert sound()
+        page.locator("#hits .title").first.click()
+        page.wait_for_selector("#item[open]")
+        assert sound()
+        page.keyboard.press("Escape")
+        page.locator("#all").click()
+        page.wait_for_selector("#queries-found tbody tr")
+        assert sound()
+        red = page.evaluate(
+            "Number(getComputedStyle(document.body).backgroundColor.match(/[0-9]+/)[0])"
+        )
+        assert (red < 128) == (scheme == "dark")
+
+
+def test_what_goes_wrong_is_said_and_can_be_tried_again(chromium: Any, shop: Running) -> None:
+    with opened(chromium, shop.url, "green sofa") as page:
+        page.route("**/api/search", lambda route: route.abort())
+        page.fill("#query", "velvet things")
+        page.press("#query", "Enter")
+        notice = page.get_by_role("alert")
+        notice.get_by_text("can't be reached").wait_for()
+        expect(page.locator("#results")).to_have_class("stale")
+        page.unroute("**/api/search")
+        notice.get_by_role("button", name="Try again").click()
+        expect(page.locator("#hits .hit")).to_have_count(2)
+        assert notice.inner_text() == ""
+        page.fill("#query", "qwertz")
+        page.press("#query", "Enter")
+        page.get_by_text("No item has one of these keywords.").wait_for()
+        assert "no model answers for it now" in page.inner_text("#why")
+
+
+def test_what_is_away_may_be_back_the_next_time(chromium: Any, tmp_path: Path) -> None:
+    nobody = (
+        "serving.live=openai",
+        "serving.model=nobody",
+        "generator.openai.base_url=http://127.0.0.1:9/v1",
+    )
+    shop = workspace(tmp_path, *nobody)
+    two_rounds(shop)
+    with running(shop, playground=True) as started:
+        wait_for(lambda: started.parts.models.state == "openai")
+        with opened(chromium, started.url, "velvet") as page:
+            page.get_by_text("Something behind the expander is away").wait_for()
+            with page.expect_response("**/api/search"):
+                page.get_by_role("button", name="Search again").click()
+
+
+@pytest.mark.server
+def test_the_cluster_is_asked_beside_the_mirror(
+    chromium: Any, tmp_path: Path, opensearch: OpenSearchSettings
+) -> None:
+    shop = workspace(
+        tmp_path, f"opensearch.url={opensearch.url}", "opensearch.prefix=playground-page"
+    )
+    two_rounds(shop)
+    with running(shop, playground=True) as started:
+        wait_for(lambda: started.parts.follower.pair.item)
+        with opened(chromium, started.url, "green sofa") as page:
+            page.get_by_text("the cluster says the same").wait_for()
+            page.locator("#shown-0").press("ArrowRight")
+            expect(page.locator("#live")).to_be_hidden()
+
+
+def test_an_empty_store_says_what_to_do_and_a_token_is_asked_for(
+    chromium: Any, tmp_path: Path
+) -> None:
+    with running(workspace(tmp_path, "serving.token=open sesame"), playground=True) as locked:
+        browsing = chromium.new_context()
+        browsing.set_default_timeout(PATIENCE)
+        page = browsing.new_page()
+        page.goto(f"{locked.url}/playground/")
+        page.fill("#token", "wrong")
+        page.press("#token", "Enter")
+        page.get_by_text("That was not the token").wait_for()
+        page.fill("#token", "open sesame")
+        page.press("#token", "Enter")
+        page.get_by_text("Run cogr-index rebuild --side item").wait_for()
+        browsing.close()

@@ -1,0 +1,347 @@
+"""Logs, bodies and figures of `cogr-ops shadow`, without any server; its bad input, sentence by sentence."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import shlex
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.main import get_command
+
+from cogr.datasets.logs import LogOptions, Searched, sample
+from cogr.datasets.logs import read_log as read_whole_log
+from cogr.errors import DataError, ServiceError
+from cogr.log_formats import LogFormat
+from ops.cli import app, main
+from ops.shadow.bodies import CLAUSE_ALONE, Body
+from ops.shadow.figures import overlap, rank_biased_overlap, rows, summary
+from ops.shadow.replay import IN_A_ROW, Answer, Compared, FailedError, Replayed, replay
+from tests.commands import Command, Ended, run_here
+
+RANKINGS = st.lists(st.sampled_from("abcdefghijkl"), unique=True)
+PAGE = Path(__file__).parents[3] / "docs/shadow.md"
+UBI = [
+    {"query_id": "1", "user_query": "green couch ", "client_id": "x"},
+    {"_source": {"query_id": "2", "user_query": "green couch"}},
+    {"query_id": "3", "user_query": "lamp"},
+    {"query_id": "1", "action_name": "click", "event_attributes": {"object": {"object_id": "a"}}},
+    {
+        "query_id": "2",
+        "action_name": "add_to_cart",
+        "event_attributes": {"object": {"object_id": 7}},
+    },
+    {"query_id": "3", "action_name": "hover", "event_attributes": {"object": {"object_id": "c"}}},
+    {"query_id": "3", "action_name": "click", "event_attributes": {"object": None}},
+    {
+        "action_name": "click",
+        "timestamp": "2026-11-21T10:00:00Z",
+        "event_attributes": {"object": {"object_id": "d"}},
+    },
+    {
+        "query_id": "of another day",
+        "action_name": "click",
+        "event_attributes": {"object": {"object_id": "b"}},
+    },
+]
+ACCESS = """\
+10.0.0.1 - - [21/Nov/2026:10:00:00 +0000] "GET /search?q=green+couch&page=1 HTTP/1.1" 200 512 "-" "Mozilla"
+10.0.0.1 - - [21/Nov/2026:10:00:01 +0000] "GET /style.css HTTP/1.1" 200 512 "-" "Mozilla"
+10.0.0.1 - - [21/Nov/2026:10:00:02 +0000] "GET /search?q=caf%C3%A9%22%7B%7Bquery%7D%7D HTTP/1.1" 200 12 "/?q=no" "-"
+no line of ours
+"""
+
+
+def read_log(
+    paths: list[Path], format_: LogFormat = LogFormat.auto, **options: Any
+) -> list[Searched]:
+    return list(read_whole_log(paths, LogOptions(format_, **options)).queries)
+
+
+def lines_of(path: Path, records: list[object]) -> Path:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def test_jsonl_counts_and_clicks_add_up(tmp_path: Path) -> None:
+    records = [
+        {"query": " sofa", "count": 3},
+        {"query": "lamp", "clicked": ["c", 4]},
+        {"query": "sofa", "clicked": ["a"]},
+    ]
+    found = read_log([lines_of(tmp_path / "log", records)], LogFormat.jsonl)
+    assert found == [
+        Searched("sofa", 4, frozenset("a")),
+        Searched("lamp", 1, frozenset(("c", "4"))),
+    ]
+
+
+def test_ubi_joins_events_to_queries(tmp_path: Path) -> None:
+    events, queries = (
+        lines_of(tmp_path / "events", UBI[3:]),
+        lines_of(tmp_path / "queries", UBI[:3]),
+    )
+    expected = [Searched("green couch", 2, frozenset(("a", "7"))), Searched("lamp", 1)]
+    assert read_log([events, queries], LogFormat.ubi) == expected
+    assert read_log([events, queries]) == expected
+    hovered = read_log([queries, events], LogFormat.ubi, clicks=["hover"])
+    assert hovered == [Searched("green couch", 2), Searched("lamp", 1, frozenset("c"))]
+
+
+def test_an_access_log_gives_its_parameter(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(ACCESS)
+    found = read_log([tmp_path / "log"], LogFormat.access)
+    assert found == [Searched('café"{{query}}', 1), Searched("green couch", 1)]
+    assert read_log([tmp_path / "log"], LogFormat.access, parameter="page") == [Searched("1", 1)]
+
+
+def test_auto_reads_each_file_as_it_looks(tmp_path: Path) -> None:
+    texts = {
+        "log.txt": "sofa\n\ngreen, soft sofa\t2\nquery\n",
+        "log.jsonl": '{"query": "sofa"}\n{"query": "green, soft sofa", "count": 2}\n{"query": "query"}\n',
+        "ubi.ndjson": "".join(
+            json.dumps({"query_id": None, "user_query": text}) + "\n"
+            for text in ("sofa", "green, soft sofa", "green, soft sofa", "query")
+        ),
+        "log.csv": '\ufeffid;Search Term;Count\n1;sofa;\n2;"green, soft sofa";2\n;;\n3;query;1\n',
+        "header only.txt": 'query,count\nsofa,1\n"green, soft sofa",2\nquery,1\n',
+        "access.log": "".join(
+            f'1.1.1.1 - - [x] "GET {path} HTTP/1.1" 200 1\n'
+            for path in (
+                "/",
+                "/s?q=sofa",
+                "/s?q=green%2C+soft+sofa",
+                "/s?q=green,%20soft%20sofa",
+                "/s?q=query",
+            )
+        ),
+    }
+    expected = [Searched("green, soft sofa", 2), Searched("query", 1), Searched("sofa", 1)]
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+        assert read_log([tmp_path / name]) == expected, name
+    everything = read_whole_log([tmp_path / name for name in texts], LogOptions())
+    assert [searched.count for searched in everything.queries] == [12, 6, 6]
+    # The page that holds no query is counted; blank lines and rows are no lines.
+    assert (everything.lines, everything.without) == (3 + 3 + 4 + 3 + 3 + 5, 1)
+    (tmp_path / "odd.csv").write_text("what,often\nsofa,3\n")
+    assert read_log([tmp_path / "odd.csv"], column="what", count_column="often") == [
+        Searched("sofa", 3)
+    ]
+
+
+def test_a_sample_follows_the_traffic() -> None:
+    log = [
+        Searched("often", 9000, frozenset("a")),
+        *(Searched(f"rare {number}", 1) for number in range(1000)),
+    ]
+    drawn = sample(log, 500, 0)
+    assert sum(query.count for query in drawn) == 500
+    assert drawn[0].text == "often"
+    assert drawn[0].clicked == frozenset("a")
+    assert 420 < drawn[0].count < 480
+    assert sample(log[:3], 3, 0) == log[:3]
+
+
+def test_a_filled_body_holds_the_query_as_data(tmp_path: Path) -> None:
+    template = {
+        "query": {
+            "bool": {
+                "should": [{"match": {"title": "x {{query}}"}}, "{{clause own}}", "{{clause}}"]
+            }
+        }
+    }
+    template["other"] = {"terms": {"keywords": "{{keywords}}"}, "size": 3}  # type: ignore[dict-item]
+    (tmp_path / "body.json").write_text(json.dumps(template))
+    hostile = '"}}{{clause}} {{keywords}}'
+    filled = Body.read(tmp_path / "body.json").fill(hostile, [hostile, "b"])
+    text, own, clause = filled["query"]["bool"]["should"]
+    assert text == {"match": {"title": f"x {hostile}"}}
+    assert own["bool"]["should"] == [{"match": {"own": {"query": word}}} for word in (hostile, "b")]
+    assert clause["bool"]["should"] == [
+        {"match": {"keywords": {"query": word}}} for word in (hostile, "b")
+    ]
+    assert filled["other"] == {"terms": {"keywords": [hostile, "b"]}, "size": 3}
+    assert CLAUSE_ALONE.fill("", []) == {"query": {"match_none": {}}}
+    assert Body({"query": "{{clause own}}"}, "").fill("", []) == {"query": {"match_none": {}}}
+
+
+def test_rank_biased_overlap_is_that_of_the_paper() -> None:
+    """Golden values: the library rbo 0.1.3, `RankingSimilarity(one, other).rbo_ext(p=0.9)`."""
+    assert rank_biased_overlap("abcde", "abcde") == pytest.approx(1.0)
+    assert rank_biased_overlap("abc", "xyz") == 0.0
+    assert rank_biased_overlap("", "") == 1.0
+    assert rank_biased_overlap("", "a") == 0.0
+    assert rank_biased_overlap("abcde", "acbfe") == pytest.approx(0.805555)
+    assert rank_biased_overlap("abcdefg", "ba") == pytest.approx(0.9)
+    assert rank_biased_overlap("abc", "cxyab") == pytest.approx(0.550665)
+
+
+@given(RANKINGS, RANKINGS, st.floats(0.05, 0.95))
+def test_rank_biased_overlap_keeps_its_bounds(one: list[str], other: list[str], p: float) -> None:
+    value = rank_biased_overlap(one, other, p)
+    assert -1e-9 <= value <= 1 + 1e-9
+    assert value == pytest.approx(rank_biased_overlap(other, one, p))
+    assert rank_biased_overlap(one, one, p) == pytest.approx(1.0)
+    assert rank_biased_overlap(one, [id_.upper() for id_ in other], p) == (
+        0.0 if one or other else 1.0
+    )
+
+
+def compared(
+    text: str, count: int, present: str, candidate: str, clicked: str = "", seconds: float = 0.01
+) -> Compared:
+    searched = Searched(text, count, frozenset(clicked))
+    return Compared(
+        searched,
+        Answer(tuple(present), seconds),
+        Answer(tuple(candidate), 2 * seconds, "index", seconds / 2),
+    )
+
+
+def test_the_summary_weighs_by_searches() -> None:
+    done = Replayed(
+        [
+            compared("a", 3, "xy", "xz", "xz"),
+            compared("b", 1, "", "q"),
+            compared("c", 1, "q", ""),
+            compared("d", 5, "", ""),
+        ],
+        Counter({"timeout": 2}),
+    )
+    found = summary(done)
+    assert (found["searches"], found["queries"], found["failed"]) == (10, 4, {"timeout": 2})
+    assert found["overlap"]["mean"] == pytest.approx((3 * 0.5 + 0 + 0 + 5) / 10)
+    assert found["same"]["mean"] == 0.5
+    assert found["clicked"]["queries"] == 1
+    assert [found["clicked"][of]["mean"] for of in ("present", "candidate", "difference")] == [
+        0.5,
+        1.0,
+        0.5,
+    ]
+    zero = found["zero_results"]
+    assert (zero["present"]["mean"], zero["candidate"]["mean"]) == (0.6, 0.6)
+    assert (zero["gained"], zero["gained_searches"], zero["lost"], zero["lost_searches"]) == (
+        ["b"],
+        1,
+        ["c"],
+        1,
+    )
+    assert found["sources"] == {"index": 10}
+    assert found["milliseconds"] == {
+        "present": {"p50": 10, "p95": 10},
+        "candidate": {"p50": 20, "p95": 20},
+        "expanding": {"p50": 5, "p95": 5},
+    }
+    assert [row["query"] for row in rows(done)] == ["b", "c", "a", "d"]
+    assert summary(Replayed([compared("a", 1, "x", "x")]))["clicked"] is None
+    assert overlap("abc", "a") == pytest.approx(1 / 3)
+    with pytest.raises(ServiceError, match="None of 2 queries"):
+        summary(Replayed([], Counter({"timeout": 2})))
+
+
+class Scripted:
+    """A search that fails for the texts that it is told."""
+
+    def __init__(self, failing: frozenset[str] = frozenset()) -> None:
+        self.failing, self.asked = failing, list[str]()
+
+    def ask(self, query: str) -> Answer:
+        self.asked.append(query)
+        if query in self.failing:
+            raise FailedError("away", "timeout")
+        return Answer((query,), 0.001)
+
+
+def test_failed_queries_are_left_out_until_there_are_too_many() -> None:
+    log = [Searched(f"q{number}", 1) for number in range(2 * IN_A_ROW)]
+    present, candidate = Scripted(frozenset({"q3", "q5"})), Scripted()
+    done = replay(log, present, candidate, 1e6)
+    assert len(done.compared) == len(log) - 2
+    assert done.failed == {"timeout": 2}
+    # By turns: the candidate is asked first for odd queries, and not at all for those that fail before.
+    assert [query.text for query in log if query.text not in candidate.asked] == []
+    assert candidate.asked[3] == "q3"
+    with pytest.raises(ServiceError, match="away"):
+        replay(
+            log, Scripted(), Scripted(frozenset(f"q{number}" for number in range(IN_A_ROW))), 1e6
+        )
+
+
+@pytest.fixture
+def command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Command:
+    """Runs `cogr-ops shadow` in a folder with a configuration, a log and a body; nothing listens anywhere."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cogr.toml").write_text(
+        '[dataset]\nloader = "jsonl"\n[opensearch]\nurl = "http://127.0.0.1:9"\n'
+    )
+    lines_of(tmp_path / "log.jsonl", [{"query": "sofa"}])
+    (tmp_path / "today.json").write_text('{"query": {"match": {"text": "{{query}}"}}}')
+
+    def run(*arguments: str) -> Ended:
+        base = ("--present", "today.json", "--index", "products")
+        return run_here(main, monkeypatch, capsys, "cogr-ops", "shadow", *base, *arguments)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "arguments", "status", "sentence"),
+    [
+        ("x", "", ("nowhere",), 2, "The log nowhere is not there; name a file of queries."),
+        ("log", "", ("log",), 2, "No query is in log; write one a line, JSON objects with query, CSV with a column query, or UBI records."),
+        ("log", "{}", ("log",), 2, "log, line 1: the record has no 'query'; give every record one, or name it with --column."),
+        ("log.csv", "id,what\n1,sofa\n", ("log.csv",), 2, "log.csv, line 1: the header has no column of queries; name it with --column (there are: id, what)."),
+        ("log", '{"query": "a", "count": 0}', ("log",), 2, "log, line 1: 'count' is 0; write how often it was asked, 1 or more."),
+        ("log", '{"query": "a", "clicked": "b"}', ("log",), 2, "log, line 1: 'clicked' is no list; write the ids of the clicked items as a list."),
+        ("log", "10.0.0.1 GET", ("log", "--format", "access"), 2, "No query is in log; name the URL parameter that holds the query with --parameter."),
+        ("log", '{"action_name": "click", "query_id": "1", "event_attributes": 1}', ("log", "--format", "ubi"), 2, "log, line 1: 'event_attributes' is no object; export the records as UBI writes them."),
+        ("today.json", '{"query":\n {"match"}}', ("log.jsonl",), 2, "today.json, line 2: this is no JSON (Expecting ':' delimiter); write the body of one search, placeholders in quotes."),
+        ("today.json", "{}", ("log.jsonl",), 2, "today.json has no {{query}}; put it where the query's text belongs."),
+        ("new.json", "{}", ("log.jsonl", "--candidate", "new.json"), 2, 'new.json has no "{{clause}}"; put it where the clause of the keywords belongs.'),
+        ("x", "", ("log.jsonl",), 3, "OpenSearch at http://127.0.0.1:9 can't be reached (searching products); check that it runs and that opensearch.url is right; the same command goes on from here."),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_sentence(
+    command: Command,
+    tmp_path: Path,
+    name: str,
+    content: str,
+    arguments: tuple[str, ...],
+    status: int,
+    sentence: str,
+) -> None:
+    (tmp_path / name).write_text(content)
+    ended = command(*arguments)
+    assert (ended.status, ended.err.splitlines(), ended.out) == (status, [sentence], "")
+
+
+def test_a_body_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="body.json is not there; write the JSON of a search"):
+        Body.read(tmp_path / "body.json")
+
+
+def test_the_guides_commands_are_commands() -> None:
+    lines = re.findall(r"^cogr-ops shadow (.*)$", PAGE.read_text("utf-8"), re.MULTILINE)
+    assert len(lines) >= 4
+    command: Any = get_command(app)
+    for line in lines:
+        asked = command.commands["shadow"].make_context("shadow", shlex.split(line)).params
+        assert asked["index"] == "products"
+
+
+def test_the_guides_sample_sizes_are_what_its_program_prints() -> None:
+    text = PAGE.read_text("utf-8")
+    program, shown = re.findall(r"```python\n(.*?)```\n+```text\n(.*?)```", text, re.DOTALL)[0]
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(program, {})
+    assert printed.getvalue() == shown

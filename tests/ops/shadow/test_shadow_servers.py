@@ -1,0 +1,186 @@
+"""`cogr-ops shadow` over a live OpenSearch and a running expander: an index of today's, a log of each format, a report."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cogr.settings import OpenSearchSettings
+from indexers.backends.opensearch.client import Cluster
+from ops.cli import main
+from tests.commands import Ended, run_here
+from tests.ops.expander.expander_worlds import ITEMS, running, serve_pair, wait_for, workspace
+
+pytestmark = [pytest.mark.server, pytest.mark.slow]
+LOG = [
+    {"query": "Green COUCH", "count": 3, "clicked": ["a"]},
+    {"query": "velvet", "clicked": ["a"]},
+    {"query": "oak table"},
+    {"query": "nothing like it"},
+]
+
+
+@dataclass
+class World:
+    """A shop that serves, by a text index `products` and by an expander over a published pair."""
+
+    folder: Path
+    cluster: Cluster
+    index: str
+    expander: str
+    arguments: list[str]
+
+
+@pytest.fixture(scope="module")
+def world(
+    tmp_path_factory: pytest.TempPathFactory, opensearch: OpenSearchSettings
+) -> Iterator[World]:
+    folder, prefix = tmp_path_factory.mktemp("shadow"), f"shadow{os.getpid()}"
+    sets = (f"opensearch.url={opensearch.url}", f"opensearch.prefix={prefix}")
+    opened = workspace(
+        folder, *sets, "serving.deadline=20", "serving.index_timeout=20", "serving.hot_queries=0"
+    )
+    serve_pair(opened)
+    cluster, index = Cluster(opensearch), f"{prefix}-products"
+    fill(cluster, index)
+    (folder / "today.json").write_text(json.dumps({"query": {"match": {"title": "{{query}}"}}}))
+    arguments = [
+        "-c",
+        str(folder / "cogr.toml"),
+        *(part for one in sets for part in ("--set", one)),
+    ]
+    with running(opened) as expander:
+        wait_for(lambda: expander.expand("green couch")["source"] == "index")
+        yield World(folder, cluster, index, expander.url, arguments)
+    cluster.call("DELETE", f"/{prefix}-*", doing="cleaning up")
+
+
+def fill(cluster: Cluster, index: str) -> None:
+    """Titles as text, the items' ids in a field, and the keywords beside them as `publish --into` has them."""
+    properties = {"title": {"type": "text"}, "sku": {"type": "keyword"}, "own": {"type": "keyword"}}
+    cluster.call(
+        "PUT", f"/{index}", body={"mappings": {"properties": properties}}, doing="creating"
+    )
+    for number, row in enumerate(ITEMS):
+        document = {"title": row.text, "sku": row.id, "own": list(row.keywords)}
+        cluster.call(
+            "PUT",
+            f"/{index}/_doc/{number}",
+            body=document,
+            params={"refresh": "true"},
+            doing="writing",
+        )
+
+
+class Shadow:
+    """Runs the command over a world."""
+
+    def __init__(
+        self, world: World, monkeypatch: pytest.MonkeyPatch, capture: pytest.CaptureFixture[str]
+    ) -> None:
+        self.world, self._monkeypatch, self._capture = world, monkeypatch, capture
+
+    def __call__(self, *arguments: object, records: list[dict[str, Any]] = LOG) -> Ended:
+        log, today = self.world.folder / "log.jsonl", self.world.folder / "today.json"
+        log.write_text("".join(json.dumps(record) + "\n" for record in records))
+        fixed = (
+            *self.world.arguments,
+            "--present",
+            today,
+            "--index",
+            self.world.index,
+            "--rate",
+            1000,
+        )
+        named = ("--expander", self.world.expander, "--id-field", "sku", *arguments)
+        return run_here(
+            main, self._monkeypatch, self._capture, "cogr-ops", "shadow", log, *fixed, *named
+        )
+
+
+@pytest.fixture
+def shadow(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Shadow:
+    return Shadow(world, monkeypatch, capsys)
+
+
+def test_a_log_is_replayed_against_both(shadow: Shadow, tmp_path: Path) -> None:
+    ended = shadow("--json", "--report", tmp_path / "shadow.json")
+    assert ended.status == 0, ended.err
+    found = ended.json
+    assert (found["searches"], found["queries"], found["failed"]) == (6, 4, {})
+    clicked = found["clicked"]
+    assert (clicked["present"]["mean"], clicked["candidate"]["mean"]) == (0.25, 0.75)
+    zero = found["zero_results"]
+    assert (zero["gained"], zero["gained_searches"]) == (["Green COUCH"], 3)
+    assert (zero["lost"], zero["lost_searches"]) == (["velvet"], 1)
+    assert found["sources"] == {"index": 3, "none": 3}
+    # "oak table" finds the same by its title, "nothing like it" nothing by either.
+    assert found["overlap"]["mean"] == pytest.approx(2 / 6, abs=1e-6)
+    times = found["milliseconds"]
+    assert 0 < times["expanding"]["p50"] < times["candidate"]["p50"] <= times["candidate"]["p95"]
+    written = json.loads((tmp_path / "shadow.json").read_text())
+    assert {name: written[name] for name in ("searches", "zero_results")} == {
+        name: found[name] for name in ("searches", "zero_results")
+    }
+    rows = {row["query"]: row for row in written["rows"]}
+    assert rows["Green COUCH"]["candidate"] == ["a"]
+    assert rows["oak table"]["present"] == rows["oak table"]["candidate"] == ["b"]
+
+
+def test_a_combination_is_a_body_of_the_same_index(shadow: Shadow, world: World) -> None:
+    """Text or keywords, in the field of the team's own index: nothing is lost, and ids come from its field."""
+    body = {"query": {"bool": {"should": [{"match": {"title": "{{query}}"}}, "{{clause own}}"]}}}
+    (world.folder / "both.json").write_text(json.dumps(body))
+    ended = shadow(
+        "--candidate", world.folder / "both.json", "--candidate-index", world.index, "--json"
+    )
+    assert ended.status == 0, ended.err
+    assert ended.json["zero_results"]["lost_searches"] == 0
+    assert ended.json["clicked"]["candidate"]["mean"] == 1.0
+
+
+def test_people_see_a_table(shadow: Shadow) -> None:
+    ended = shadow()
+    assert ended.status == 0, ended.err
+    assert "6 searches, 4 queries, the best 10 hits" in ended.out
+    assert "recall of clicked items" in ended.out
+    assert "+0.500 ±" in ended.out
+    assert "new results for: Green COUCH" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "part"),
+    [
+        (("--index", "nowhere"), 2, "nowhere refuses the query of"),
+        (("--id-field", "isbn"), 2, "has no 'isbn'; name the items' id with --id-field."),
+        (("--expander", "http://127.0.0.1:9"), 3, "No expander answers at http://127.0.0.1:9; start one with cogr-ops serve"),
+        (("--report", "/nowhere/report.json"), 2, "The report can't be written to /nowhere/report.json"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said(
+    shadow: Shadow, arguments: tuple[str, ...], status: int, part: str
+) -> None:
+    ended = shadow(*arguments)
+    assert ended.status == status
+    assert part in ended.sentence
+
+
+def test_a_query_that_the_present_search_refuses_is_left_out(shadow: Shadow, world: World) -> None:
+    """As `query_string` does for a lone bracket: shoppers get an error for it today."""
+    (world.folder / "raw.json").write_text(
+        json.dumps({"query": {"query_string": {"query": "{{query}}"}}})
+    )
+    ended = shadow(
+        "--present", world.folder / "raw.json", "--json", records=[*LOG, {"query": "(sofa"}]
+    )
+    assert ended.status == 0, ended.err
+    assert ended.json["failed"] == {"refused": 1}
+    assert ended.json["queries"] == 4

@@ -1,0 +1,358 @@
+"""The report: what it tells of a run, that it is one closed file, and that text of items stays text."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cogr.errors import MissingExtraError, TrainingError
+from cogr.snapshots import Provenance, Row, open_snapshot, write_snapshot
+from cogr.store import Store
+from indexers.workspace import Workspace
+from tests.trainers.report_worlds import Told, whole_run
+from trainers.report.changes import EXAMPLES, Changed, difference, evenly
+from trainers.report.drawing import Bars, Series, StackedRow, bar_chart, line_chart, row_chart
+from trainers.report.facts import gather
+from trainers.report.page import clean, render, write_report
+from trainers.report.scales import Axis, spell, spell_short, thin
+from trainers.training.runs import branch
+from trainers.training.state import Round, State
+
+finite = st.floats(-1e6, 1e6, allow_nan=False).map(lambda value: round(value, 4))
+
+
+class Page(HTMLParser):
+    """Tags, attributes and text of a page."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.texts: list[str] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.texts).split())
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Page:
+    workspace, run = whole_run(tmp_path_factory.mktemp("run"))
+    return Page(render(gather(workspace, run)))
+
+
+def test_it_tells_what_the_run_has_done(told: Page) -> None:
+    for words in (
+        "F1 after each stage",
+        "Precision and recall",
+        "Reward of the query side",
+        "Reward of the item side",
+    ):
+        assert words in told.text
+    for words in (
+        "Vocabulary",
+        "Length of keywords, items",
+        "Keywords gained and lost, queries",
+        "Time of each round",
+    ):
+        assert words in told.text
+    assert "rejected: dev F1 0.5000 -> 0.4000" in told.text
+    assert "These are the figures of round 1, the last one that is built upon." in told.text
+    assert told.tags.count("article") == sum(EXAMPLES.values()) == 5
+    assert "2 queries" in told.text, "the pair in the middle of round 2"
+    assert "+0.0800 +0.0500 +0.0600" in told.text
+    assert "rollout 33.3%, reward 0.2%, update 66.6%" in told.text
+
+
+def test_figures_of_the_page_are_those_of_the_run(tmp_path: Path) -> None:
+    workspace, run = whole_run(tmp_path)
+    facts = gather(workspace, run)
+    names = [pair.name for pair in facts.pairs]
+    assert names == ["SFT", "1 queries", "round 1", "2 queries", "round 2"]
+    for pair in facts.whole:
+        evaluation = facts.rounds[pair.round].stage("evaluate")
+        assert evaluation is not None
+        assert pair.figures == evaluation.notes
+    text = Page(render(facts)).text
+    for split in facts.splits:
+        assert all(f"{pair.figures[split]['f1']:.3f}" in text for pair in facts.whole)
+    item = next(one for one in facts.vocabularies if one.side == "item" and one.round == 1)
+    words = [
+        w
+        for row in open_snapshot(workspace.store, facts.rounds[1].items).rows()
+        for w in row.keywords
+    ]
+    assert (item.keywords, item.distinct) == (len(words), len(set(words)))
+    assert sum(item.words.values()) == len(words)
+
+
+def test_it_opens_with_bm25_and_statistical_beside_the_trained_pairs(tmp_path: Path) -> None:
+    workspace, run = whole_run(tmp_path)
+    facts = gather(workspace, run)
+    assert facts.rivals is not None
+    assert facts.rivals.statistical is not None
+    assert facts.choice is not None
+    page = Page(render(facts))
+    text = " ".join(page.text.split())
+    rivals = {
+        "bm25": facts.rivals.bm25["test"],
+        "statistical": facts.rivals.statistical.figures["test"],
+    }
+    opening = text[: text.index("Retrieval F1 after each stage")]
+    for name, figures in rivals.items():
+        shown = " ".join(f"{figures[measure]:.3f}" for measure in ("p", "r", "f1", "f1_se"))
+        assert f"{name} {shown}" in opening
+    assert f"What should serve is {facts.choice.chosen.name}: F1 0." in opening
+    assert opening.index("What it is compared with") < opening.index("test F1")
+    # And once more among the rounds.
+    assert (
+        text.count(
+            f"{rivals['bm25']['p']:.3f} {rivals['bm25']['r']:.3f} {rivals['bm25']['f1']:.3f}"
+        )
+        == 2
+    )
+
+
+def test_the_file_needs_nothing_and_runs_nothing(told: Page) -> None:
+    assert "script" not in told.tags
+    assert [
+        value for name, value in told.attributes if name in ("src", "href", "xlink:href", "action")
+    ] == ["data:,"]
+    assert not [name for name, _ in told.attributes if name.startswith("on")]
+    policies = [value for _, value in told.attributes if "default-src" in value]
+    assert policies == ["default-src 'none'; style-src 'unsafe-inline'; img-src data:"]
+
+
+def test_hostile_text_is_text(tmp_path: Path) -> None:
+    workspace, run = whole_run(tmp_path, hostile=True)
+    html = render(gather(workspace, run))
+    page = Page(html)
+    assert not {"script", "img"} & set(page.tags)
+    assert page.tags.count("style") == page.tags.count("link") == 1
+    assert not [name for name, _ in page.attributes if name.startswith("on")]
+    assert "{{ 7 * 7 }}" in page.text
+    assert not {"\x00", "\x1b", "\u202e"} & set(html)
+    assert "x" * 301 not in html
+
+
+@given(st.text())
+def test_text_is_clean_whatever_it_is(text: str) -> None:
+    shown = clean(text)
+    assert len(shown) <= 300
+    assert shown.isprintable()
+
+
+def test_it_tells_of_sft_alone_and_of_a_round_under_way(tmp_path: Path) -> None:
+    told = Told(tmp_path)
+    first = told.add(0)
+    text = Page(render(gather(told.workspace, told.run))).text
+    assert "0 rounds after SFT" in text
+    assert "Examples" not in text
+    told.add(1)
+    training = told.state.rounds[1].stages[:1]
+    told.run.save(State(rounds=(first, Round(number=1, stages=training))))
+    facts = gather(told.workspace, told.run)
+    assert facts.under_way == "round 1 is under way, next is index-query"
+    assert [(log.round, log.side) for log in facts.logs if log.round] == [(1, "query")]
+
+
+def test_logs_of_a_branch_lie_with_its_parent_and_lost_ones_leave_their_figures_out(
+    tmp_path: Path,
+) -> None:
+    told = Told(tmp_path)
+    told.add(0)
+    told.add(1)
+    other = branch(told.workspace, "main", "other")
+    assert all(len(log.steps) == 6 for log in gather(told.workspace, other).logs)
+    for log in told.run.folder("logs").iterdir():
+        log.unlink()
+    text = Page(render(gather(told.workspace, told.run))).text
+    assert "Reward of the query side" not in text
+    assert "F1 after each stage" in text
+
+
+def test_other_data_leave_the_middles_of_rounds_out(tmp_path: Path) -> None:
+    told = Told(tmp_path)
+    told.add(0)
+    told.add(1)
+    other = Workspace.open(told.config, ["dataset.dev_share=0.3"])
+    assert [pair.name for pair in gather(other, told.run).pairs] == ["SFT", "round 1"]
+
+
+def test_a_run_without_a_round_is_one_sentence(tmp_path: Path) -> None:
+    told = Told(tmp_path)
+    with pytest.raises(TrainingError, match="nothing to report yet: run cogr-train sft"):
+        write_report(told.workspace, told.run, tmp_path / "report.html")
+
+
+def test_a_missing_package_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace, run = whole_run(tmp_path)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(MissingExtraError, match="needs the extra 'report'"):
+        write_report(workspace, run, tmp_path / "report.html")
+
+
+def test_the_command_writes_a_file_without_torch(tmp_path: Path) -> None:
+    whole_run(tmp_path)
+    code = "import sys; from trainers.cli import app; app(sys.argv[1:], standalone_mode=False); assert 'torch' not in sys.modules"
+    command = [sys.executable, "-c", code, "report", "-c", tmp_path / "cogr.toml", "--json"]
+    ended = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    answer = json.loads(ended.stdout)
+    written = Path(answer["report"])
+    assert written == tmp_path / "store/runs/main/report.html"
+    assert written.stat().st_size == answer["bytes"]
+    assert answer["rounds"] == 3
+
+
+# Comparing
+
+
+keyword_sets = st.dictionaries(
+    st.sampled_from("abcdef"),
+    st.lists(st.sampled_from("uvwxyz"), unique=True, max_size=5).map(tuple),
+    min_size=1,
+)
+
+
+@given(keyword_sets, keyword_sets)
+def test_what_is_gained_lost_and_kept(
+    before: dict[str, tuple[str, ...]], after: dict[str, tuple[str, ...]]
+) -> None:
+    store = Store("memory://changes")
+    old, new = (
+        write_snapshot(
+            store,
+            "item",
+            [Row(id_, id_, words) for id_, words in sorted(sets.items())],
+            Provenance(),
+        )
+        for sets in (before, after)
+    )
+    found = difference(old, new)
+    assert found.entities == len(after)
+    changed = {one.id: one for one in found.changed}
+    for id_, words in after.items():
+        had = before.get(id_, ())
+        assert (id_ in changed) == (set(words) != set(had))
+        if id_ in changed:
+            one = changed[id_]
+            assert set(one.gained) | set(one.kept) == set(words)
+            assert set(one.lost) | set(one.kept) == set(had)
+            assert not set(one.gained) & set(one.lost)
+    assert found.gained.total() == sum(len(one.gained) for one in found.changed)
+
+
+@given(st.integers(0, 40), st.integers(1, 5))
+def test_examples_are_spread_evenly(there: int, wanted: int) -> None:
+    found = [Changed("item", f"{at:02d}", "", (), (), ()) for at in range(there)]
+    chosen = evenly(found, wanted)
+    assert len(chosen) == len({one.id for one in chosen}) == min(there, wanted)
+    assert [one.id for one in chosen] == sorted(one.id for one in chosen)
+
+
+# Drawing
+
+
+@given(st.lists(finite, max_size=20), st.booleans())
+def test_an_axis_holds_all_values_between_its_ticks(values: list[float], zero: bool) -> None:
+    axis = Axis.over("", values, zero=zero)
+    ticks = [value for value, _ in axis.ticks]
+    assert ticks == sorted(set(ticks))
+    assert (ticks[0], ticks[-1]) == (axis.low, axis.high)
+    assert 2 <= len(ticks) <= 9
+    slack = 1e-9 * max(1.0, *map(abs, values)) if values else 0.0
+    assert all(axis.low - slack <= value <= axis.high + slack for value in values)
+    assert not zero or axis.low <= 0 <= axis.high
+    steps = [b - a for a, b in pairwise(ticks)]
+    assert max(steps) == pytest.approx(min(steps))
+
+
+def test_numbers_are_spelled_for_readers() -> None:
+    assert [spell(value) for value in (0, 0.25, -1234.5, 12, 1e-3)] == [
+        "0",
+        "0.25",
+        "−1,234",
+        "12",
+        "0.001",
+    ]
+    assert [spell_short(value) for value in (517.0, 0.04735, -0.00791)] == [
+        "517",
+        "0.047",
+        "−0.0079",
+    ]
+
+
+@given(st.lists(finite, min_size=1, max_size=500), st.integers(1, 100))
+def test_a_long_log_is_thinned_by_means(values: list[float], most: int) -> None:
+    shown = thin(values, most)
+    assert len(shown) == min(len(values), most)
+    assert min(values) - 1e-6 <= min(shown)
+    assert max(shown) <= max(values) + 1e-6
+
+
+def test_every_shape_is_well_formed_and_lies_on_its_canvas() -> None:
+    x, y = Axis.of_names("round", ["SFT", "round 1"]), Axis.over("F1", [0.2, 0.9])
+    line = Series(
+        "test",
+        "test",
+        [(0, 0.2), (1, 0.9)],
+        [0.1, 0.1],
+        labels=["<a>", "b&c"],
+        hollow=frozenset({1}),
+    )
+    drawings = [
+        line_chart("<title>", x, y, [line], rules=[(0.5, "<rule>")]),
+        bar_chart("bars", "round", ["a", "b"], [Bars("gained", "gained", [1, 2]), Bars("lost", "lost", [-1, 0])], Axis.over("", [-1, 2])),
+        row_chart("rows", "share", [("one", "step1"), ("two", "step2")], [StackedRow("SFT", [0.4, 0.6], "note")], Axis.over("", [0, 1])),
+    ]  # fmt: skip
+    for drawing in drawings:
+        root = ET.fromstring(drawing)
+        width, height = map(float, root.attrib["viewBox"].split()[2:])
+        for shape in root.iter():
+            for name, limit in (
+                ("x", width),
+                ("cx", width),
+                ("x2", width),
+                ("y", height),
+                ("cy", height),
+            ):
+                assert 0 <= float(shape.get(name, 0)) <= limit
+    assert "<rule>" in [text.text for text in ET.fromstring(drawings[0]).iter("text")]
+    circles = [mark.get("class") for mark in ET.fromstring(drawings[0]).iter("circle")]
+    assert circles == ["mark test", "mark test ring"]
+    assert [rect.find("title").text for rect in ET.fromstring(drawings[1]).iter("rect")][:2] == [
+        "a, gained: 1",
+        "a, lost: −1",
+    ]  # type: ignore[union-attr]
+
+
+def test_labels_of_near_points_do_not_lie_on_one_another() -> None:
+    axis = Axis.over("", [0, 1])
+    near = Series(
+        "", "test", [(0.5, 0.5), (0.51, 0.5), (0.5, 0.51)], labels=["round 1", "round 2", "round 3"]
+    )
+    texts = [
+        text
+        for text in ET.fromstring(line_chart("", axis, axis, [near])).iter("text")
+        if "strong" in text.attrib["class"]
+    ]
+    boxes = [(float(text.attrib["x"]), float(text.attrib["y"])) for text in texts]
+    assert all(abs(a[0] - b[0]) >= 40 or abs(a[1] - b[1]) >= 12 for a, b in pairwise(sorted(boxes)))

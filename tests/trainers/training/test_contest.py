@@ -1,0 +1,277 @@
+"""What serves after a run: the dev queries, the rivals, the choice among all pairs, and what is said of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from cogr.errors import CheckFailedError, TrainingError
+from indexers.workspace import Workspace
+from tests.trainers.conftest import Command
+from tests.trainers.report_worlds import Told
+from tests.trainers.shop import write_shop
+from trainers.training import waiting
+from trainers.training.contest import Contender, choose
+from trainers.training.driver import Driver
+from trainers.training.forking import Forker
+from trainers.training.holdout import LEAST, by_hash, judged_by, with_dev
+from trainers.training.launching import Launcher
+from trainers.training.rivals import Rivals, known_rivals
+from trainers.training.runs import create
+
+GATED = ("training.gate.on=true", "dataset.dev_share=0")
+
+
+def contender(name: str, f1: float | None, se: float = 0.02) -> Contender:
+    return Contender(
+        name, "item", "query", {} if f1 is None else {"dev": {"f1": f1, "f1_se": se, "queries": 32}}
+    )
+
+
+def test_the_simplest_pair_within_one_standard_error_of_the_best_is_chosen() -> None:
+    found = choose(
+        [contender("statistical", 0.59), contender("sft", 0.3), contender("round 1", 0.60)]
+    )
+    assert found is not None
+    assert (found.chosen.name, found.highest.name) == ("statistical", "round 1")
+    assert (
+        "round 1 has 0.600, which is not more than its standard error of 0.020 above"
+        in found.reason()
+    )
+    clear = choose(
+        [contender("statistical", 0.5), contender("sft", 0.3), contender("round 1", 0.60)]
+    )
+    assert clear is not None
+    assert clear.chosen.name == "round 1"
+    assert clear.reason() == "F1 0.600 on 32 dev queries"
+
+
+def test_without_dev_queries_nothing_is_chosen() -> None:
+    assert choose([contender("sft", None)]) is None
+    assert choose([]) is None
+
+
+def test_the_hash_of_an_id_decides_so_that_more_queries_move_few() -> None:
+    ids = [f"query-{number}" for number in range(200)]
+    first = by_hash(ids[:100], 0.2)
+    assert first == by_hash(reversed(ids[:100]), 0.2)
+    assert len(first) == 20
+    # Of the old queries none joins dev, and those that leave it make room for new ones.
+    assert by_hash(ids, 0.2) & set(ids[:100]) <= first | by_hash(ids[:100], 0.3)
+    assert by_hash(ids, 0.0) == frozenset()
+
+
+def without_dev(folder: Path) -> Path:
+    """A shop whose data name no dev queries."""
+    config = write_shop(folder)
+    file = folder / "data" / "queries.jsonl"
+    rows = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+    rows = [{**row, "split": "train"} if row["split"] == "dev" else row for row in rows]
+    file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
+    return config
+
+
+def test_a_share_of_the_training_queries_is_dev_where_the_data_have_none(tmp_path: Path) -> None:
+    workspace = Workspace.open(without_dev(tmp_path), GATED)
+    found = with_dev(workspace)
+    train, dev = found.dataset.queries["train"], found.dataset.queries["dev"]
+    everything = workspace.dataset.queries["train"]
+    assert len(dev) == len(everything) // 5
+    assert {query.id for query in (*train, *dev)} == {query.id for query in everything}
+    assert found.dataset.queries["test"] == workspace.dataset.queries["test"]
+    assert found.dataset.dataset_hash != workspace.dataset.dataset_hash
+    assert with_dev(found) is found
+    assert (
+        with_dev(Workspace.open(tmp_path / "cogr.toml", GATED)).dataset.dataset_hash
+        == found.dataset.dataset_hash
+    )
+    assert judged_by(found).startswith(
+        f"Judged by {len(dev)} of the {len(everything)} training queries, chosen by the hash"
+    )
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("training.gate.on=false", "every round is built upon"),
+        ("training.gate.dev_share=0.05", f"is below {LEAST}; every round is built upon"),
+        ("dataset.dev_share=0.2", "dev queries of the data"),
+    ],
+)
+def test_nothing_is_set_apart_where_it_is_not_asked_for_or_there_is_a_dev_split(
+    tmp_path: Path, override: str, sentence: str
+) -> None:
+    workspace = Workspace.open(without_dev(tmp_path), (*GATED, override))
+    assert with_dev(workspace) is workspace
+    assert sentence in judged_by(workspace)
+
+
+def test_a_run_that_was_begun_before_goes_on_without_dev_queries(tmp_path: Path) -> None:
+    workspace = Workspace.open(without_dev(tmp_path), (*GATED, "training.gate.dev_share=0"))
+    run = create(workspace)
+    frozen = dict(run.frozen())
+    frozen["settings"] = {
+        k: v for k, v in frozen["settings"].items() if k != "training.gate.dev_share"
+    }
+    run.store.write_json(f"{run.path}/run.json", frozen)
+    run.check(workspace)
+    with pytest.raises(TrainingError, match=r"training\.gate\.dev_share was 0\.0 and is 0\.2"):
+        run.check(Workspace.open(tmp_path / "cogr.toml", GATED))
+
+
+class Run:
+    """A finished run of a shop without dev queries of its own, made without training."""
+
+    def __init__(self, folder: Path) -> None:
+        without_dev(folder)
+        self.told = Told(folder, *GATED)
+        for number in (0, 1):
+            self.told.add(number)
+        self.said: list[str] = []
+        launcher = Launcher(self.told.config, GATED)
+        self.driver = Driver(self.told.workspace, self.told.run, launcher, self.said.append)
+
+    def serving(self) -> Mapping[str, str | None]:
+        return dict(self.driver.workspace.backend.serving())
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run(tmp_path)
+
+
+def test_the_best_pair_on_dev_serves_whichever_generator_wrote_it(run: Run) -> None:
+    choice = run.driver.choice()
+    assert choice is not None
+    beside = known_rivals(run.told.run)
+    assert beside is not None
+    assert set(beside.bm25) == {"dev", "test"}
+    assert beside.statistical is not None
+    assert choice.chosen == beside.statistical, (
+        "words of titles do worse than keywords that are learned"
+    )
+    served = run.driver.publish(None, gate=True)
+    # The choice was made without the labels of the dev queries; what serves is learned from all of them.
+    assert run.serving() == {"item": served.items, "query": served.queries}
+    whole = Workspace(run.driver.workspace.settings)
+    manifest = run.driver.workspace.serving("item").manifest
+    assert (manifest.generator["kind"], manifest.dataset_hash) == (
+        "statistical",
+        whole.dataset.dataset_hash,
+    )
+    assert served.items != beside.statistical.items
+    # What knows the dev labels is judged by what it did without them.
+    with pytest.raises(
+        CheckFailedError,
+        match=r"Round 1 is not published: its dev F1 is 0\.\d+, that of what serves",
+    ):
+        run.driver.publish("1", gate=True)
+    assert run.serving() == {"item": served.items, "query": served.queries}
+    forced = run.driver.publish("1", gate=False)
+    assert run.serving() == {"item": forced.items, "query": forced.queries}
+    with pytest.raises(TrainingError, match="has no pair '7'; it has sft, 1"):
+        run.driver.publish("7", gate=True)
+
+
+def test_rivals_are_measured_once_and_again_where_their_snapshots_are_gone(run: Run) -> None:
+    run.driver.choice()
+    run.driver.choice()
+    assert run.said.count("measuring bm25 and statistical beside the rounds") == 1
+    # What no other data will mend is not tried again.
+    other = replace(
+        known_rivals(run.told.run) or Rivals(),
+        statistical=None,
+        left_out={"statistical": "too few"},
+    )
+    kept = run.told.workspace.store.read(f"{run.told.run.path}/rivals.json")
+    run.told.workspace.store.write_json(f"{run.told.run.path}/rivals.json", asdict(other))
+    run.driver.choice()
+    assert known_rivals(run.told.run) == other
+    run.told.workspace.store.write(f"{run.told.run.path}/rivals.json", kept)
+    beside = known_rivals(run.told.run)
+    assert beside is not None
+    assert beside.statistical is not None
+    run.told.workspace.store.remove(f"snapshots/{beside.statistical.items}")
+    run.driver.choice()
+    after = known_rivals(run.told.run)
+    assert after is not None
+    assert after.statistical is not None
+    assert after.statistical.items == beside.statistical.items
+    assert run.told.workspace.store.exists(f"snapshots/{beside.statistical.items}/manifest.json")
+
+
+def test_without_the_extra_the_rounds_are_compared_alone(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "bm25s", None)
+    choice = run.driver.choice()
+    assert choice is not None
+    assert choice.chosen.name in ("sft", "round 1")
+    assert any(
+        "bm25 and statistical: not measured. " in sentence and "statistical" in sentence
+        for sentence in run.said
+    )
+    monkeypatch.undo()
+    again = run.driver.choice()
+    assert again is not None
+    assert again.chosen.name == "statistical"
+
+
+def test_a_stage_without_steps_is_heard_of_while_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "EVERY_SECONDS", 0.05)
+    said: list[str] = []
+    with waiting.waited_for(said.append, 1, "evaluate"):
+        time.sleep(0.3)
+    assert said
+    assert said[0] == "  evaluate of round 1: 0:00 so far"
+    heard = len(said)
+    with waiting.waited_for(said.append, 1, "train-item"):
+        time.sleep(0.2)
+    assert len(said) == heard, "what has steps tells them itself"
+
+
+@pytest.mark.slow
+@pytest.mark.model
+@pytest.mark.timeout(600)
+def test_a_run_needs_no_init_and_says_how_far_it_is_what_is_best_and_what_serves(
+    tmp_path: Path, cogr_train: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Stages are forked from a process that writes where standard error was when it was started: not in another test.
+    monkeypatch.setattr("trainers.training.launching._FORKER", Forker())
+    config = without_dev(tmp_path)
+    asked = ("-c", config, *(part for setting in GATED for part in ("--set", setting)))
+    ended = cogr_train("run", "--rounds", "1", *asked)
+    assert ended.status == 0, ended.err
+    assert "Judged by " in ended.err.splitlines()[0]
+    for line in (
+        "training, item side: 4 in 0:",
+        "training, query side: 2 in 0:",
+        "keywords, item side: 60 in 0:",
+    ):
+        assert line in ended.err
+    assert "more keyword sets, item side: 120 in 0:" in ended.err
+    # Bars of transformers.
+    assert "Loading weights" not in ended.err
+    assert "Writing model shards" not in ended.err
+    assert "Best on dev: statistical, F1 0." in ended.out
+    assert "Serves now: nothing." in ended.out
+    assert "best on dev" in ended.out
+    assert "bm25" in ended.out
+    assert f"Next: cogr-train publish -c {config}" in ended.err
+    ended = cogr_train("run", "--rounds", "1", "--publish", *asked)
+    assert "Serves now: statistical." in ended.out
+    assert "best on dev, serves" in ended.out
+    assert "Next: cogr-train publish" not in ended.err
+    note = "has learned from the labels of these dev queries"
+    assert note in cogr_train("evaluate", *asked, "--split", "dev").err
+    assert cogr_train("publish", "sft", "--no-gate", *asked, "--json").json["serves"] == "sft"
+    assert note not in cogr_train("evaluate", *asked, "--split", "dev").err
+    assert cogr_train("status", *asked, "--json").json["best_on_dev"] == "statistical"
+    more = cogr_train("run", "--rounds", "1", *asked)
+    assert "Serves now: sft." in more.out
+    assert f"Next: cogr-train publish -c {config}" in more.err

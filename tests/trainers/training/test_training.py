@@ -1,0 +1,507 @@
+"""The training loop without a model: targets, acceptance, state, run folders, checks, the watch, the scorer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cogr.errors import CheckFailedError, DataError, SettingsError, TrainingError
+from cogr.matching.mirror import Mirror
+from cogr.records import Query
+from cogr.rewards import Reference, World, query_reward
+from cogr.settings.training import GateSettings, QueryGrpoSettings, SftSettings, WatchSettings
+from cogr.store import Store
+from indexers.workspace import Workspace
+from trainers.training.acceptance import accept
+from trainers.training.checks import check_settings
+from trainers.training.judging import verdict
+from trainers.training.options import Batch, grpo_batch, is_out_of_memory, sft_batch
+from trainers.training.runs import Run, branch, create, open_run
+from trainers.training.scene import Scene
+from trainers.training.scorer import Scorer, commonest_share
+from trainers.training.state import ROUND_STAGES, SFT_STAGES, Round, StageRecord, State
+from trainers.training.targets import item_targets, query_targets
+from trainers.training.watch import Watch, step_shares
+
+WORDS = [f"w{number}" for number in range(8)]
+
+
+def sets_of(count: int) -> st.SearchStrategy[list[list[str]]]:
+    return st.lists(
+        st.lists(st.sampled_from(WORDS), max_size=4, unique=True), min_size=count, max_size=count
+    )
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> tuple[World, dict[str, list[str]]]:
+    items = [f"i{number}" for number in range(draw(st.integers(1, 6)))]
+    queries = [
+        Query(f"q{n}", f"text {n}", draw(st.sampled_from([0.5, 1.0, 3.0])))
+        for n in range(draw(st.integers(1, 4)))
+    ]
+    relevant = {query.id: draw(st.lists(st.sampled_from(items), unique=True)) for query in queries}
+    titles = [draw(st.sampled_from(["", *WORDS])) for _ in items]
+    mirror = Mirror.from_sets(items, draw(sets_of(len(items))), titles)
+    asked = Mirror.from_sets(
+        [q.id for q in queries], draw(sets_of(len(queries))), [q.text for q in queries]
+    )
+    new = dict(zip(items, draw(sets_of(len(items))), strict=True))
+    return World.of(mirror, queries, relevant, query_mirror=asked), new
+
+
+def objective(world: World, sets: Mapping[str, Sequence[str]]) -> float:
+    """Sum of F over the queries after moving the items, built anew."""
+    ids = list(world.items.ids)
+    own = [world.items.own_keyword(id_) for id_ in ids]
+    words = [list(sets[id_]) if id_ in sets else list(world.items.keywords_of(id_)) for id_ in ids]
+    rebuilt = Mirror.from_sets(ids, words, own)
+    moved = World(
+        rebuilt,
+        world.relevant,
+        world.own,
+        world.queries,
+        world.k_max,
+        world.beta,
+        world.query_weights,
+        None,
+    )
+    return Reference(moved).objective
+
+
+@settings(deadline=None)
+@given(worlds(), st.booleans(), st.data())
+def test_accepting_item_sets_never_lowers_training_f1(
+    made: tuple[World, dict[str, list[str]]], practises: bool, data: st.DataObject
+) -> None:
+    world, new = made
+    more = data.draw(sets_of(len(new)))
+    candidates = {
+        id_: [words, other] for (id_, words), other in zip(new.items(), more, strict=True)
+    }
+    found = accept(world, candidates, more_queries(world) if practises else None)
+    after = objective(world, found.accepted)
+    assert after >= found.before - 1e-9
+    assert after - found.before == pytest.approx(found.realised, abs=1e-9)
+    assert objective(world, new) - found.before == pytest.approx(found.at_once, abs=1e-9)
+    assert all(words in candidates[id_] for id_, words in found.accepted.items())
+
+
+def more_queries(world: World) -> World:
+    """The same items with a query that wants the first item by "w0"."""
+    assert world.queries is not None
+    ids = [*world.queries.ids, "extra"]
+    sets = [*(world.queries.keywords_of(id_) for id_ in world.queries.ids), ("w0",)]
+    relevant = {**world.relevant, "extra": world.items.bitmap_of_ids([world.items.ids[0]])}
+    weights = {**world.query_weights, "extra": 0.3}
+    return World(
+        world.items,
+        relevant,
+        {**world.own, "extra": ""},
+        Mirror.from_sets(ids, sets),
+        world.k_max,
+        1.0,
+        weights,
+        None,
+    )
+
+
+def test_acceptance_refuses_what_pays_alone_and_not_together() -> None:
+    """Each of two items would bring "blue" its first result, at the price of a wrong one elsewhere; only the first does."""
+    queries = [Query("q1", "x1"), Query("q2", "x2"), Query("q3", "x3", weight=1.2)]
+    world = World.of(
+        Mirror.from_sets(["a", "b", "x", "y"], [[], [], ["red"], ["green"]]),
+        queries,
+        {"q1": ["a", "b"], "q2": ["x"], "q3": ["y"]},
+        query_mirror=Mirror.from_sets(["q1", "q2", "q3"], [["blue"], ["red"], ["green"]]),
+    )
+    found = accept(world, {"a": [["blue", "red"]], "b": [["blue", "green"]]})
+    assert found.accepted == {"a": ["blue", "red"]}
+    assert found.promised == pytest.approx((2 / 3 - 1 / 3) + (2 / 3 - 0.4))
+    assert found.realised == pytest.approx(2 / 3 - 1 / 3)
+    assert found.at_once == pytest.approx(1 - 1 / 3 - 0.4)
+
+
+def test_acceptance_takes_the_candidate_that_pays_best_and_heeds_practice() -> None:
+    world = World.of(
+        Mirror.from_sets(["a", "b"], [["oak"], []]),
+        [Query("q", "x")],
+        {"q": ["a", "b"]},
+        query_mirror=Mirror.from_sets(["q"], [["oak"]]),
+    )
+    assert accept(world, {"b": [["pine"], ["oak"], ["elm"]]}).accepted == {"b": ["oak"]}
+    practice = World.of(
+        world.items,
+        [Query("q", "x"), Query("r", "y", weight=9.0)],
+        {"q": ["a", "b"], "r": ["a"]},
+        query_mirror=Mirror.from_sets(["q", "r"], [["oak"], ["oak"]]),
+    )
+    assert accept(world, {"b": [["oak"]]}, practice).accepted == {}
+
+
+def test_query_targets_are_the_most_frequent_keywords_and_rarer_ones_first_among_equals() -> None:
+    items = {
+        "a": ["oak", "table", "zinc"],
+        "b": ["table", "oak", "pine"],
+        "c": ["oak"],
+        "d": ["zinc"],
+    }
+    assert query_targets(items, {"q": ["a", "b"]}, 3) == {"q": ("table", "oak", "pine")}
+    assert query_targets(items, {"q": ["a", "b"]}, 9)["q"] == ("table", "oak", "pine", "zinc")
+    assert query_targets(items, {"q": ["nothing"]}, 3) == {}
+    assert item_targets({"a": ["x", "y"], "b": []}, 1) == {"a": ("x",)}
+
+
+def record(name: str, output: str = "x", **notes: object) -> StageRecord:
+    return StageRecord(name=name, output=output, seconds=1.0, notes=notes)  # type: ignore[arg-type]
+
+
+def finished(number: int, accepted: str = "accepted") -> Round:
+    plan = ROUND_STAGES if number else SFT_STAGES
+    return Round(number=number, stages=tuple(record(name) for name in plan), verdict=accepted)  # type: ignore[arg-type]
+
+
+def test_a_state_goes_through_the_stages_in_order_and_starts_over_from_the_last_accepted_round() -> (
+    None
+):
+    state = State()
+    for number in (0, 1):
+        state = state.begun()
+        while state.unfinished is not None:
+            last = len(state.unfinished.stages) + 1 == len(state.unfinished.plan)
+            stage = record(str(state.unfinished.next_stage), f"{number}")
+            state = state.with_stage(stage, "accepted" if last else None)
+    assert [stage.name for stage in state.rounds[0].stages] == list(SFT_STAGES)
+    assert [stage.name for stage in state.rounds[1].stages] == list(ROUND_STAGES)
+    assert state.base is not None
+    assert (state.base.number, state.rounds_done) == (1, 1)
+    rejected = State(rounds=(*state.rounds, finished(2, "rejected")))
+    assert rejected.base == state.base
+    assert rejected.begun().unfinished == Round(number=3)
+
+
+def test_going_back_drops_the_stage_and_all_after_it() -> None:
+    state = State(
+        rounds=(finished(0), finished(1), Round(number=2, stages=(record("train-query"),)))
+    )
+    back = state.back_to(1, "train-item")
+    assert [round_.number for round_ in back.rounds] == [0, 1]
+    assert back.rounds[1].next_stage == "train-item"
+    assert back.rounds[1].verdict is None
+
+
+def test_publishing_is_remembered_until_it_is_done() -> None:
+    state = State(rounds=(finished(0), Round(number=1))).with_publishing("asked")
+    for name in ROUND_STAGES:
+        assert not state.unpublished
+        state = state.with_stage(record(name), "accepted" if name == ROUND_STAGES[-1] else None)
+    assert state.unpublished
+    done = state.with_publishing("done")
+    assert not done.unpublished
+    # What is done again is published again.
+    assert done.back_to(1, "train-item").rounds[1].publishing == "asked"
+
+
+Shop = Callable[..., Workspace]
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    """A data set of six items in a folder of its own, opened with the given settings."""
+
+    def make(
+        *overrides: str, labels: Sequence[tuple[str, str]] = (("q1", "a"), ("q2", "b"))
+    ) -> Workspace:
+        data = tmp_path / "data"
+        data.mkdir(exist_ok=True)
+        items = [
+            {"id": id_, "title": f"title {id_}", "text": f"oak table {id_}"} for id_ in "abcdef"
+        ]
+        queries = [{"id": f"q{n}", "text": f"table {n}", "split": "train"} for n in (1, 2)]
+        grades = [{"query": query, "item": item, "grade": 1} for query, item in labels]
+        for name, rows in (("items", items), ("queries", queries), ("labels", grades)):
+            (data / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (tmp_path / "cogr.toml").write_text('[dataset]\nloader = "jsonl"\npath = "data"\n')
+        return Workspace.open(tmp_path / "cogr.toml", overrides)
+
+    return make
+
+
+def test_a_run_refuses_other_settings_and_names_them(shop: Shop) -> None:
+    create(shop(), "main")
+    create(shop("training.query.micro_batch=8"), "main")
+    with pytest.raises(
+        TrainingError, match=r"training\.query\.learning_rate was 1e-06 and is 0\.5.*--branch"
+    ):
+        create(shop("training.query.learning_rate=0.5"), "main")
+    with pytest.raises(TrainingError, match=r"keywords\.k_max was 30 and is 12"):
+        open_run(shop(), "main").check(shop("keywords.k_max=12"))
+
+
+def test_a_run_refuses_other_data_and_other_versions(shop: Shop) -> None:
+    run = create(shop(), "main")
+    with pytest.raises(TrainingError, match="begun on other data"):
+        run.check(shop(labels=[("q1", "c"), ("q2", "b")]))
+    workspace = shop()
+    run.store.write_json(f"{run.path}/run.json", {**run.frozen(), "normaliser": "cogr-0"})
+    with pytest.raises(TrainingError, match="another version .*cogr-0"):
+        run.check(workspace)
+
+
+def test_a_branch_keeps_the_finished_rounds_under_the_new_settings(shop: Shop) -> None:
+    create(shop(), "main").save(
+        State(rounds=(finished(0), Round(number=1, stages=(record("train-query"),))))
+    )
+    changed = shop("training.query.learning_rate=0.5")
+    new = branch(changed, "main", "faster")
+    assert new.state() == State(rounds=(finished(0),))
+    new.check(changed)
+    with pytest.raises(TrainingError, match="There is a run faster already"):
+        branch(changed, "main", "faster")
+
+
+def test_runs_that_are_not_there_or_broken_are_named(shop: Shop) -> None:
+    workspace = shop()
+    with pytest.raises(TrainingError, match="There is no run main .*cogr-train init"):
+        open_run(workspace, "main")
+    with pytest.raises(TrainingError, match="no name of a run"):
+        create(workspace, "../other")
+    run = create(workspace, "main")
+    run.store.write(f"{run.path}/state.json", b'{"rounds": [')
+    with pytest.raises(TrainingError, match="state of run main .* is broken"):
+        run.state()
+
+
+@pytest.mark.parametrize(
+    ("override", "error", "sentence"),
+    [
+        ("training.rollouts.generations=1", TrainingError, "generations is 1"),
+        ("keywords.k_max=5", TrainingError, r"keywords.k_max is 5, below the 10 keywords"),
+        (
+            "training.query={prompts_per_step=2, micro_batch=3}",
+            TrainingError,
+            "training.query: micro_batch is 3.* 2 and 4",
+        ),
+        ("training.sft.items_from=self", SettingsError, 'items_from is "self"'),
+        (
+            "training.query.reward=nowhere:reward",
+            SettingsError,
+            "'nowhere:reward' can't be imported",
+        ),
+        ("store=memory://runs", TrainingError, "A run trains on a local disk"),
+    ],
+)
+def test_settings_that_cannot_train_are_refused(
+    shop: Shop, override: str, error: type[Exception], sentence: str
+) -> None:
+    with pytest.raises(error, match=sentence):
+        check_settings(shop(override))
+
+
+def test_training_queries_without_relevant_items_are_refused(shop: Shop) -> None:
+    with pytest.raises(DataError):
+        check_settings(shop(labels=[]))
+
+
+def test_a_batch_is_split_or_the_nearest_good_sizes_are_named() -> None:
+    query = QueryGrpoSettings()
+    assert grpo_batch(query, 13_500, 8, 8) == Batch(512, 64, 8)
+    assert grpo_batch(query, 13_500, 8, 8, halvings=1) == Batch(512, 32, 16)
+    # WANDS has 430 training queries, fewer than the paper's batch.
+    assert grpo_batch(query, 430, 8, 8) == Batch(430, 43, 10)
+    five = QueryGrpoSettings(prompts_per_step=5, micro_batch=6)
+    with pytest.raises(TrainingError, match="the nearest that do are 5 and 8"):
+        grpo_batch(five, 100, 8, 1)
+    with pytest.raises(TrainingError, match="multiple of 3"):
+        grpo_batch(five, 100, 8, 3)
+    with pytest.raises(TrainingError, match="generations is 1"):
+        grpo_batch(five, 100, 1, 1)
+
+
+def test_a_batch_of_sft_is_split_or_the_nearest_good_sizes_are_named() -> None:
+    sft = SftSettings(batch_size=32, micro_batch=8)
+    assert sft_batch(sft, 100, 1) == Batch(32, 8, 4)
+    assert sft_batch(sft, 100, 2) == Batch(32, 8, 2)
+    assert sft_batch(sft, 100, 1, halvings=1) == Batch(32, 4, 8)
+    assert sft_batch(SftSettings(batch_size=25, micro_batch=5), 100, 1, halvings=1) == Batch(
+        25, 1, 25
+    )
+    assert sft_batch(sft, 5, 1) == Batch(5, 5, 1)
+    with pytest.raises(
+        TrainingError,
+        match=r"multiple of micro_batch times processes \(24\); the nearest are 24 and 48",
+    ):
+        sft_batch(sft, 100, 3)
+
+
+def world_of_one(k_max: int = 2) -> World:
+    return World.of(
+        Mirror.from_sets(["a", "b"], [["oak"], ["pine"]]),
+        [Query("q", "text")],
+        {"q": ["a"]},
+        k_max=k_max,
+    )
+
+
+def scorer(tmp_path: Path, reward: Callable[..., float] = query_reward, **options: bool) -> Scorer:
+    more = {"ends": [0], "generations": 2, "unfinished_is_over_budget": True} | options
+    return Scorer(world_of_one(), reward, {"q": "text"}, failures=tmp_path / "failed.json", **more)  # type: ignore[arg-type]
+
+
+def test_the_scorer_gives_the_reward_of_the_parsed_keywords(tmp_path: Path) -> None:
+    score = scorer(tmp_path)
+    texts = ["Oak, text", "oak, pine", "oak, pine, elm", "oak"]
+    ends = [[5, 0], [5, 0], [5, 0], [5, 5]]
+    assert score(completions=texts, completion_ids=ends, entity=["q"] * 4) == [
+        1.0,
+        pytest.approx(2 / 3),
+        0.0,
+        0.0,
+    ]
+    assert (
+        score.tally.over_budget,
+        score.tally.unfinished,
+        score.tally.equal_groups,
+        score.tally.tokens,
+    ) == (
+        1,
+        1,
+        1,
+        8,
+    )
+    messages = [[{"role": "assistant", "content": "oak"}]] * 2
+    assert scorer(tmp_path, unfinished_is_over_budget=False)(
+        completions=messages, completion_ids=[[5], [5]], entity=["q"] * 2
+    ) == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("value", [float("nan"), None, "ValueError"])
+def test_a_reward_that_fails_is_saved_and_never_a_number(tmp_path: Path, value: object) -> None:
+    def broken(world: World, id_: str, keywords: Sequence[str]) -> float:
+        if value == "ValueError":
+            raise ValueError("no margin known")
+        return value  # type: ignore[return-value]
+
+    with pytest.raises(TrainingError, match=r"The reward failed on 'q' .*failed\.json"):
+        scorer(tmp_path, broken)(completions=["oak, elm"], completion_ids=[[5, 0]], entity=["q"])
+    saved = json.loads((tmp_path / "failed.json").read_text())
+    assert (saved["entity"], saved["completion"], saved["keywords"]) == (
+        "q",
+        "oak, elm",
+        ["oak", "elm"],
+    )
+
+
+def test_an_unknown_entity_stops_the_scorer(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="no query 'x'"):
+        Scorer(
+            world_of_one(), query_reward, {"x": ""}, ends=[0], generations=2,
+            unfinished_is_over_budget=True, failures=tmp_path / "failed.json",
+        )(completions=["oak"], completion_ids=[[0]], entity=["x"])  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("texts", "name"),
+    [
+        (["", " "], "empty"),
+        (["oak", "oak"], "one_list"),
+        (["a, b, c", "d, e, f"], "over_budget"),
+        (["oak, elm", "pine"], "unfinished"),
+        (["ash", "elm"], "equal_groups"),
+    ],
+)
+def test_collapses_are_named_and_then_stop_the_stage(
+    tmp_path: Path, texts: list[str], name: str
+) -> None:
+    world = World.of(
+        Mirror.from_sets(["a"], [["oak"]]),
+        [Query("q", "t"), Query("r", "u")],
+        {"q": ["a"]},
+        k_max=2,
+    )
+    score = Scorer(
+        world, query_reward, {"q": "t", "r": "u"}, ends=[0], generations=1,
+        unfinished_is_over_budget=True, failures=tmp_path / "failed.json",
+    )  # fmt: skip
+    end = 5 if name == "unfinished" else 0
+    score(completions=texts, completion_ids=[[end], [end]], entity=["q", "r"])
+    # A group of one always has equal rewards.
+    shares = step_shares(score.tally, known={"oak"}) | (
+        {} if name == "equal_groups" else {"equal_groups": 0.0}
+    )
+    assert shares[name] == 1.0
+    said: list[str] = []
+    watch = Watch(WatchSettings(steps=3, patience=5), said.append)
+    named = []
+    for step in range(1, 6):
+        watch.stop(step)
+        named.append(watch.see(step, shares))
+    assert named == [[], [], [name], [name], [name]]
+    with pytest.raises(CheckFailedError, match="collapsed: at step 5 "):
+        watch.stop(5)
+    assert len(said) == 1
+    assert said[0].startswith("step 3: the policy is collapsing")
+
+
+def test_a_collapse_is_named_within_twenty_steps() -> None:
+    assert WatchSettings().steps <= 20
+    with pytest.raises(ValueError, match="less than or equal to 20"):
+        WatchSettings(steps=21)
+
+
+def test_the_watch_keeps_quiet_when_a_bad_spell_ends() -> None:
+    said: list[str] = []
+    watch = Watch(WatchSettings(steps=3, patience=5), said.append)
+    good = dict.fromkeys(("empty", "one_list", "over_budget", "unfinished", "equal_groups"), 0.0)
+    for step in range(1, 40):
+        assert watch.see(step, {**good, "empty": float(step % 3 != 0)}) == []
+        watch.stop(step)
+    assert said == []
+
+
+def test_one_list_for_all_is_told_from_many_lists() -> None:
+    assert commonest_share([("q", ("a", "b")), ("r", ("b", "a"))]) == 1.0
+    assert commonest_share([("q", ("a",)), ("q", ("a",))]) == 0.0
+    assert commonest_share([("q", ("a",)), ("r", ("b",)), ("s", ("b",))]) == pytest.approx(2 / 3)
+
+
+def judged(gate: GateSettings, before: float | None, now: float | None) -> tuple[str, str]:
+    notes = [{} if value is None else {"dev": {"f1": value}} for value in (before, now)]
+    base = Round(number=0, stages=(record("evaluate", "", **notes[0]),))
+    scene = Scene(None, Run(Store("/nowhere"), "main"), Round(number=1), base, print)  # type: ignore[arg-type]
+    return verdict(gate, scene, record("evaluate", "", **notes[1]))
+
+
+def test_a_round_that_loses_more_dev_f1_than_the_tolerance_is_rejected() -> None:
+    gate = GateSettings(tolerance=0.01)
+    assert judged(gate, 0.5, 0.495)[0] == "accepted"
+    assert judged(gate, 0.5, 0.48) == (
+        "rejected",
+        "dev F1 0.5000 -> 0.4800, which loses more than the tolerance of 0.01",
+    )
+    assert judged(GateSettings(on=False), 0.5, 0.1)[0] == "accepted"
+    assert judged(gate, None, None) == ("accepted", "no dev split to judge by")
+
+
+def test_memory_errors_are_told_from_other_errors() -> None:
+    assert is_out_of_memory(MemoryError())
+    assert is_out_of_memory(RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"))
+    assert is_out_of_memory(
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+    )
+    assert not is_out_of_memory(RuntimeError("shape mismatch"))
+
+
+def test_a_price_is_taken_for_each_keyword(tmp_path: Path) -> None:
+    priced = Scorer(
+        world_of_one(), query_reward, {"q": "text"}, ends=[0], generations=2,
+        unfinished_is_over_budget=True, failures=tmp_path / "failed.json", keyword_price=0.1,
+    )  # fmt: skip
+    ids = [[5, 0]] * 2
+    assert priced(
+        completions=["oak", "oak, elm"], completion_ids=ids, entity=["q"] * 2
+    ) == pytest.approx([0.9, 0.8])

@@ -1,0 +1,91 @@
+"""Off GPUs answers alone are projected onto the vocabulary: losses and gradients are those of TRL's trainers as they are."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from cogr.prompts import Prompt
+from cogr.settings.training import LoraSettings, SftSettings, TinySettings, TrainingSettings
+from tests.trainers.shop import Shop
+from trainers.training import grpo, sft
+from trainers.training.runs import open_run
+from trainers.training.scene import Scene
+from trainers.training.state import Round, StageRecord
+from trainers.training.work import grpo_job
+
+pytestmark = [pytest.mark.slow, pytest.mark.model]
+
+WORDS = ["oak", "teal", "velvet", "lamp", "desk", "sofa", "rattan", "stool"]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from trainers.training.tiny import tiny_model
+
+    folder = tmp_path_factory.mktemp("base")
+    tiny_model(
+        folder,
+        [" ".join(WORDS)] * 3,
+        TinySettings(hidden=32, layers=1, heads=2, vocabulary=400),
+        seed=0,
+    )
+    return folder
+
+
+def losses(base: Path, log: Path, rank: int, *, ours: bool) -> list[float]:
+    """Of two epochs with micro batches of 4, 2 to a step, answers and prompts of many lengths."""
+    drawn = random.Random(0)
+    settings = SftSettings(batch_size=8, micro_batch=4, learning_rate=1e-3)
+    job = sft.SftJob(
+        base=base,
+        prompts=[
+            Prompt("", " ".join(drawn.choices(WORDS, k=drawn.randint(1, 20)))) for _ in range(24)
+        ],
+        targets=[drawn.sample(WORDS, k=drawn.randint(1, 5)) for _ in range(24)],
+        epochs=2,
+        log=log,
+        halvings=0,
+        settings=TrainingSettings(sft=settings, lora=LoraSettings(rank=rank), dtype="float32"),
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        if not ours:
+            patch.setattr(sft, "project_answers_only", lambda _: None)
+        sft.run_sft(job)
+    return [json.loads(line)["loss"] for line in log.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("rank", [0, 4])
+def test_the_losses_are_those_of_trls_own_trainer(base: Path, tmp_path: Path, rank: int) -> None:
+    ours = losses(base, tmp_path / "ours.jsonl", rank, ours=True)
+    theirs = losses(base, tmp_path / "theirs.jsonl", rank, ours=False)
+    assert len(ours) == 6
+    assert ours[-1] < ours[0]
+    assert ours == pytest.approx(theirs, rel=1e-5)
+
+
+def grpo_steps(shop: Shop, log: Path, *, ours: bool) -> list[dict[str, float]]:
+    workspace = shop.workspace("training.rollouts.temperature=0.7")
+    run = open_run(workspace, "main")
+    done = run.state().rounds[0]
+    written = StageRecord(name="index-query", output=done.queries, seconds=0.0)
+    scene = Scene(workspace, run, Round(number=1, stages=(written,)), done, lambda _: None)
+    with pytest.MonkeyPatch.context() as patch:
+        if not ours:
+            patch.setattr(grpo, "project_answers_only", lambda *_: None)
+        grpo.run_grpo(dataclasses.replace(grpo_job(scene, "query"), log=log), lambda _: None)
+    return [json.loads(line) for line in log.read_text().splitlines()]
+
+
+def test_a_query_stage_learns_what_trls_own_trainer_learns(copied: Shop, tmp_path: Path) -> None:
+    ours, theirs = (
+        grpo_steps(copied, tmp_path / f"{ours}.jsonl", ours=ours) for ours in (True, False)
+    )
+    assert len(ours) == 2
+    for mine, other in zip(ours, theirs, strict=True):
+        for name in ("reward", "loss", "entropy", "grad_norm"):
+            assert mine[name] == pytest.approx(other[name], rel=1e-4, abs=1e-6), name

@@ -1,0 +1,228 @@
+"""Killed at any moment: the same command goes on, what was finished stays, nothing is left running or lying about."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cogr.errors import TrainingError
+from cogr.store import Store
+from tests.trainers.shop import Shop, whole, write_shop
+from trainers.training.driver import Driver
+from trainers.training.launching import Launcher
+from trainers.training.runs import Run, branch, open_run
+
+pytestmark = [pytest.mark.slow, pytest.mark.model, pytest.mark.fault]
+
+MARK = "KILLED_BY_A_TEST"
+
+
+class Commands:
+    """`cogr-train run --rounds N`, killed again and again.
+
+    Every process of it, stages included, carries a mark in its environment, so that what a kill leaves is found.
+    """
+
+    def __init__(self, config: Path, store: Path, rounds: int, draw: random.Random) -> None:
+        self.run = Run(Store(store), "main")
+        self.rounds = rounds
+        self.temporary = store.parent / f"{store.name}-temporary"
+        self.temporary.mkdir()
+        self.kills = 0
+        self.began: list[str] = []  # Stages that the last attempt began.
+        self._draw = draw
+        self._mark = uuid.uuid4().hex
+        self._asked = ["-c", str(config), "--set", f"store={store}"]
+        self._environment = {**os.environ, MARK: self._mark, "TMPDIR": str(self.temporary)}
+        subprocess.run(
+            self._command("init"), check=True, capture_output=True, env=self._environment
+        )
+
+    def _command(self, name: str, *more: str) -> list[str]:
+        return [sys.executable, "-m", "trainers.cli", name, *more, *self._asked]
+
+    def attempt(self, kill: bool) -> int | None:
+        """Run it; kill it while it starts, or some time after some stage began. Its exit status, None when it was killed."""
+        self.began = []
+        command = self._command("run", "--rounds", str(self.rounds), "--json")
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self._environment,
+        )
+        assert process.stderr is not None
+        stages = self._draw.randint(0, 2) if kill else sys.maxsize
+        if stages == 0:
+            time.sleep(self._draw.uniform(0, 4))
+            process.kill()
+        for line in process.stderr:
+            if line.startswith("round "):
+                self.began.append(line.strip())
+                if len(self.began) == stages:
+                    time.sleep(self._draw.uniform(0, 1.5))
+                    process.kill()
+        status = process.wait()
+        self.kills += status == -signal.SIGKILL
+        return None if status == -signal.SIGKILL else status
+
+    def finished(self) -> list[str]:
+        """The stages that the state knows, as the command says them."""
+        rounds = self.run.state().rounds
+        return [
+            f"round {round_.number}, {stage.name}" for round_ in rounds for stage in round_.stages
+        ]
+
+    def processes(self) -> list[str]:
+        """Command lines of everything that still runs."""
+        own = f"{MARK}={self._mark}".encode()
+        found = []
+        for folder in Path("/proc").iterdir():
+            try:
+                if folder.name.isdigit() and own in (folder / "environ").read_bytes():
+                    found.append((folder / "cmdline").read_text().replace("\0", " "))
+            except (FileNotFoundError, ProcessLookupError, PermissionError):
+                continue
+        return found
+
+    def survive(self, kills: int) -> None:
+        """Kill it so often, or until it ends; look at what is left after every death."""
+        status = None
+        while status is None:
+            finished = self.finished()
+            status = self.attempt(kill=self.kills < kills)
+            assert not set(self.began) & set(finished), "a stage that was finished was done again"
+            assert self.finished()[: len(finished)] == finished
+            until = time.monotonic() + 30
+            while running := self.processes():
+                assert time.monotonic() < until, running
+                time.sleep(0.05)
+        assert status == 0
+
+    def learned(self) -> list[Any]:
+        return learned(self.run)
+
+
+def learned(run: Run) -> list[Any]:
+    """Everything that a run has learned: outputs and figures, without times."""
+    return [
+        (round_.number, round_.verdict, stage.name, stage.output, _timeless(stage.notes))
+        for round_ in run.state().rounds
+        for stage in round_.stages
+    ]
+
+
+def _timeless(notes: Any) -> Any:
+    if isinstance(notes, dict):
+        return {name: _timeless(value) for name, value in notes.items() if name != "seconds"}
+    return notes
+
+
+def left_over(store: Path) -> list[Path]:
+    return [path for path in store.rglob("*") if path.name.startswith((".tmp", "tmp"))]
+
+
+def check_nothing_is_left(commands: Commands, store: Path) -> None:
+    assert commands.processes() == []
+    # torch keeps a cache folder of its own compiler there.
+    assert [
+        one for one in commands.temporary.iterdir() if not one.name.startswith("torchinductor_")
+    ] == []
+    for lock in ("run-main", "stage-main"):
+        with Store(store).lock(lock, "the test"):
+            pass
+    # A command that comes later sweeps what the last kill left, when it is some seconds old.
+    Store(store).sweep()
+    assert left_over(store) == []
+    assert not (store / "runs/main/error.json").exists()
+
+
+@pytest.mark.drill
+@pytest.mark.timeout(3600)
+def test_twenty_kills_in_two_rounds_change_nothing(tmp_path: Path) -> None:
+    config, draw = write_shop(tmp_path, items=40), random.Random(7)
+    calm = Commands(config, tmp_path / "calm", 2, draw)
+    assert calm.attempt(kill=False) == 0
+    assert calm.began == calm.finished()
+    kills = 0
+    # A run that ends before it is killed so often is followed by another.
+    for number in range(20):
+        store = tmp_path / f"store{number}"
+        disturbed = Commands(config, store, 2, draw)
+        disturbed.survive(20 - kills)
+        kills += disturbed.kills
+        assert disturbed.learned() == calm.learned()
+        assert len(whole(Shop(config), "main", f"store={store}")) == 3
+        check_nothing_is_left(disturbed, store)
+        if kills == 20:
+            return
+    raise AssertionError(f"only {kills} kills came in time")
+
+
+@pytest.mark.timeout(900)
+def test_two_kills_in_one_round_change_nothing(trained: Shop, tmp_path: Path) -> None:
+    disturbed = Commands(trained.config, tmp_path / "store", 1, random.Random(3))
+    disturbed.survive(2)
+    assert disturbed.kills == 2
+    calm = open_run(trained.workspace(), "main")
+    assert disturbed.learned() == learned(calm)
+    check_nothing_is_left(disturbed, tmp_path / "store")
+
+
+@pytest.mark.parametrize("ignored", [False, True], ids=["", "in the background of a shell"])
+@pytest.mark.timeout(300)
+def test_an_interrupt_of_the_group_ends_everything_and_says_how_to_go_on(
+    tmp_path: Path, ignored: bool
+) -> None:
+    """While the stages' process imports, then while a stage trains."""
+    config, mark = write_shop(tmp_path, items=40), uuid.uuid4().hex
+    command = [sys.executable, "-m", "trainers.cli", "run", "--rounds", "1", "-c", str(config)]
+    long = ["--set", "training.sft.query_epochs=500"]
+    for begun, seconds in (("round 0, targets", 1.5), ("round 0, train-query", 1.0)):
+        process = subprocess.Popen(
+            [*command, *long], stderr=subprocess.PIPE, text=True, start_new_session=True, env={**os.environ, MARK: mark},
+            preexec_fn=(lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)) if ignored else None,
+        )  # fmt: skip
+        assert process.stderr is not None
+        said = []
+        for line in process.stderr:
+            said.append(line.strip())
+            if line.startswith(begun):
+                time.sleep(seconds)
+                os.killpg(process.pid, signal.SIGINT)
+        assert process.wait() == 130, said
+        stage = begun.removeprefix("round 0, ")
+        assert said[-2:] == [
+            f"{stage} of round 0 was under way: the same command does it again and goes on.",
+            "Interrupted.",
+        ]
+        assert not any("Traceback" in line for line in said)
+
+
+def test_a_killed_stage_is_named_and_done_again(
+    copied: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KILL_ONCE", str(copied.config.parent / "killed"))
+    override = "training.query.reward=tests.trainers.shop:killing_reward"
+    workspace = copied.workspace(override)
+    run = branch(workspace, "main", "killed")
+    driver = Driver(workspace, run, Launcher(copied.config, (override,)), copied.said.append)
+    with pytest.raises(
+        TrainingError,
+        match="The stage train-query was killed by signal 9 .*run the same command again",
+    ):
+        driver.round()
+    assert len(run.state().finished) == 2
+    assert driver.round().number == 2
+    assert copied.said.count("round 2, train-query") == 2
+    assert len(whole(copied, "killed", override)) == 3

@@ -1,0 +1,162 @@
+"""Rounds and a real OpenSearch: equal figures on both backends, a pair published by one call, a gate that says no."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from cogr.settings import OpenSearchSettings
+from indexers.backends.opensearch import OpenSearchBackend
+from tests.indexers.backends.fault_proxy import Fault, Proxy, proxy_to
+from tests.trainers.conftest import Command
+from tests.trainers.shop import Shop
+from trainers.training.runs import open_run
+from trainers.training.state import Round, State
+
+pytestmark = [pytest.mark.slow, pytest.mark.model, pytest.mark.server]
+
+
+class Cluster:
+    """A prefix of its own in a real cluster, reached through a proxy that sees every request."""
+
+    def __init__(self, proxy: Proxy, prefix: str) -> None:
+        self.proxy = proxy
+        self.prefix = prefix
+
+    @property
+    def options(self) -> list[str]:
+        return [
+            "--set",
+            f"opensearch.url={self.proxy.url}",
+            "--set",
+            f"opensearch.prefix={self.prefix}",
+        ]
+
+    def backend(self, shop: Shop) -> OpenSearchBackend:
+        settings = OpenSearchSettings(url=self.proxy.url, prefix=self.prefix)
+        return OpenSearchBackend(settings, shop.workspace().store)
+
+    def switches(self) -> int:
+        """Calls that changed an alias."""
+        return self.proxy.count("POST", "_aliases")
+
+
+@pytest.fixture
+def cluster(opensearch: OpenSearchSettings) -> Iterator[Cluster]:
+    with proxy_to(opensearch.url or "") as proxy:
+        yield Cluster(proxy, f"train-{uuid.uuid4().hex[:8]}")
+    backend = OpenSearchBackend(opensearch, None)  # type: ignore[arg-type]
+    backend.cluster.call("DELETE", "/train-*", doing="cleaning up")
+    backend.close()
+
+
+def rounds(shop: Shop, run: str = "main") -> tuple[Round, ...]:
+    return open_run(shop.workspace(), run).state().rounds
+
+
+FIGURES = (
+    "p",
+    "r",
+    "f1",
+    "f1_se",
+    "judged_f1",
+    "mrr@10",
+    "ndcg@10",
+    "p@10",
+    "r@100",
+    "queries",
+    "keywords_per_query",
+)
+
+
+def test_every_pair_and_split_has_equal_figures_on_both_backends(
+    copied: Shop, cluster: Cluster, cogr_train: Command
+) -> None:
+    sft, first = rounds(copied)
+    pairs = [(sft.items, sft.queries), (first.items, sft.queries), (first.items, first.queries)]
+    asked = [(pair, "test") for pair in pairs] + [(pairs[-1], "train"), (pairs[-1], "dev")]
+    seen = set()
+    for (item, query), split in asked:
+        both = [
+            cogr_train(
+                "evaluate", "-c", copied.config, "--json", "--item", item, "--query", query, "--split", split,
+                "--backend", backend, *cluster.options,
+            )
+            for backend in ("memory", "opensearch")
+        ]  # fmt: skip
+        assert [ended.status for ended in both] == [0, 0], both
+        memory, live = ({name: ended.json[name] for name in FIGURES} for ended in both)
+        assert memory == live
+        assert [ended.json["backend"] for ended in both] == ["memory", "opensearch"]
+        # What the round itself noted is the same again.
+        noted = next(
+            (r.stage("evaluate") for r in (sft, first) if (r.items, r.queries) == (item, query)),
+            None,
+        )
+        if noted is not None:
+            assert memory == {name: noted.notes[split][name] for name in FIGURES}
+        seen.add(tuple(memory.values()))
+    assert len(seen) >= 3
+    backend = cluster.backend(copied)
+    assert dict(backend.serving()) == {"query": None, "item": None}
+    assert {listed.snapshot for listed in backend.list()} == {sft.items, first.items}
+    backend.close()
+
+
+def test_a_round_is_published_as_a_pair_by_one_call(
+    copied: Shop, cluster: Cluster, cogr_train: Command
+) -> None:
+    asked = ("-c", copied.config, "--json", *cluster.options)
+    # The cluster goes away while the finished round is pushed: the same command goes on with publishing, not with round 3.
+    cluster.proxy.faults.append(Fault("POST", "_bulk", None))
+    away = cogr_train("round", "--publish", *asked)
+    assert (away.status, rounds(copied)[-1].publishing) == (3, "asked")
+    cluster.proxy.faults.clear()
+    done = cogr_train("round", *asked)
+    assert done.status == 0, done.err
+    assert (done.json["round"], done.json["publishing"], cluster.switches()) == (2, "done", 1)
+    second, backend = rounds(copied)[-1], cluster.backend(copied)
+    assert dict(backend.serving()) == {"item": second.items, "query": second.queries}
+    memory = cogr_train(
+        "evaluate", *asked, "--item", second.items, "--query", second.queries, "--backend", "memory"
+    )
+    live = cogr_train("evaluate", *asked)
+    assert {name: live.json[name] for name in FIGURES} == {
+        name: memory.json[name] for name in FIGURES
+    }
+    for query in copied.workspace().dataset.queries["test"][:3]:
+        words = backend.lookup(query.text) or ()
+        assert list(backend.search(words).hits) == list(
+            copied.workspace().backend.search(words, snapshot=second.items).hits
+        )
+    backend.close()
+
+
+def test_a_round_that_is_not_built_upon_gives_way_to_the_best_pair(
+    copied: Shop, cluster: Cluster, cogr_train: Command
+) -> None:
+    run, backend = open_run(copied.workspace(), "main"), cluster.backend(copied)
+    run.save(with_dev_f1(run.state(), 0.9))
+    asked = ("-c", copied.config, *cluster.options, "--set", "training.gate={on=true, tolerance=0}")
+    ended = cogr_train("round", "--branch", "gated", "--publish", *asked)
+    assert ended.status == 0, ended.err
+    first, last = rounds(copied, "gated")[-2:]
+    assert (last.verdict, last.publishing) == ("rejected", "done")
+    assert last.reason.startswith("dev F1 0.9000 -> 0.")
+    assert "Serves now: round 1." in ended.out
+    assert dict(backend.serving()) == {"item": first.items, "query": first.queries}
+    assert cluster.switches() == 1
+    backend.close()
+
+
+def with_dev_f1(state: State, f1: float) -> State:
+    """The state as if its last round had been so good."""
+    last = state.rounds[-1]
+    *stages, evaluation = last.stages
+    better = evaluation.model_copy(
+        update={"notes": {**evaluation.notes, "dev": {**evaluation.notes["dev"], "f1": f1}}}
+    )
+    good = last.model_copy(update={"stages": (*stages, better), "verdict": "accepted"})
+    return state.model_copy(update={"rounds": (*state.rounds[:-1], good)})

@@ -1,0 +1,110 @@
+"""The paper's configurations: they hold its numbers, and they run with a small stand-in of the same architecture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cogr.settings import load_settings
+from indexers.workspace import Workspace
+from tests.trainers.shop import write_shop
+from trainers.training.driver import Driver
+from trainers.training.launching import Launcher
+from trainers.training.runs import create
+from trainers.training.tiny import texts_of, tiny_tokenizer
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+PAPER = [EXAMPLES / "paper-4b.toml", EXAMPLES / "paper-1.7b.toml"]
+
+
+@pytest.mark.parametrize("example", PAPER, ids=lambda path: path.stem)
+def test_the_paper_configurations_hold_its_hyperparameters(example: Path) -> None:
+    settings = load_settings(example)
+    training = settings.training
+    assert training.model.startswith("Qwen/Qwen3-")
+    assert (settings.keywords.k_max, training.sft.item_keywords, training.sft.query_keywords) == (
+        30,
+        10,
+        15,
+    )
+    assert (training.query.epochs, training.item.epochs) == (10, 5)
+    assert (training.query.prompts_per_step, training.item.prompts_per_step) == (512, 256)
+    assert (training.query.micro_batch, training.item.micro_batch, training.processes) == (
+        64,
+        32,
+        8,
+    )
+    assert training.query.learning_rate == training.item.learning_rate == 1e-6
+    assert (
+        training.rollouts.generations,
+        training.rollouts.temperature,
+        training.rollouts.max_tokens,
+    ) == (8, 1.0, 512)
+    sampling = settings.generator.sampling
+    assert (sampling.temperature, sampling.top_p, sampling.top_k) == (0.7, 0.8, 20)
+    assert (training.accept, training.gate.on, training.rollouts.unfinished_is_over_budget) == (
+        "all",
+        False,
+        False,
+    )
+    assert (
+        training.invented_queries,
+        training.query.keyword_price,
+        training.item.keyword_price,
+    ) == (0, 0.0, 0.0)
+
+
+def write_stand_in(folder: Path, workspace: Workspace) -> None:
+    """A Qwen3 with random weights and a tokenizer of the shop's words."""
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    tokenizer = tiny_tokenizer(texts_of(workspace.dataset), workspace.settings.training.tiny)
+    config = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=16,
+        max_position_embeddings=1024,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    Qwen3ForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+@pytest.mark.slow
+@pytest.mark.model
+def test_a_paper_configuration_runs_two_steps_with_a_stand_in(tmp_path: Path) -> None:
+    shop = write_shop(tmp_path / "shop", items=40).parent
+    own = [
+        'dataset.loader="jsonl"',
+        f'dataset.path="{shop / "data"}"',
+        f'store="{tmp_path / "store"}"',
+        f'training.model="{tmp_path / "model"}"',
+        'training.index_by="transformers"',
+        'training.rollouts.by="transformers"',
+        "training.processes=1",
+        "training.sft.item_epochs=0.1",
+        "training.sft.query_epochs=0.1",
+        "training.rollouts.max_tokens=8",
+        "generator.sampling.max_tokens=24",
+        "training.query.max_steps=2",
+        "training.item.max_steps=2",
+        "training.lora.rank=4",
+    ]
+    workspace = Workspace.open(PAPER[0], own)
+    write_stand_in(tmp_path / "model", workspace)
+    driver = Driver(workspace, create(workspace), Launcher(PAPER[0], own), print)
+    driver.sft()
+    done = driver.round()
+    assert done.verdict == "accepted"
+    trained = done.stage("train-query")
+    assert trained is not None
+    assert trained.notes["steps"] == 2
+    accepted = done.stage("accept-items")
+    assert accepted is not None
+    assert accepted.notes["accepted"] == accepted.notes["moved"]

@@ -1,0 +1,241 @@
+"""Whole runs of a very small model: every stage in its own process, killed and continued, refused and repaired."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cogr.errors import CheckFailedError, LockedError, TrainingError
+from cogr.snapshots import Manifest, open_snapshot
+from indexers.release.push import push_and_verify
+from tests.trainers.shop import Shop, perfect_pair, whole, write_shop
+from trainers.training.driver import Driver
+from trainers.training.launching import Launcher
+from trainers.training.publishing import publish_round
+from trainers.training.runs import branch, open_run
+from trainers.training.sample import train_sample
+from trainers.training.state import ROUND_STAGES, SFT_STAGES
+
+pytestmark = [pytest.mark.slow, pytest.mark.model]
+
+
+def test_sft_and_a_round_leave_models_snapshots_logs_and_figures(trained: Shop) -> None:
+    sft, first = whole(trained)
+    store = trained.workspace().store
+    folder = store.local(first.model("item"))
+    assert {"model.safetensors", "tokenizer.json", "README.md"} <= {
+        file.name for file in folder.iterdir()
+    }
+    assert not list(folder.glob("*.bin"))
+    card = (folder / "README.md").read_text("utf-8")
+    assert trained.workspace().dataset.dataset_hash in card
+    assert first.queries in card
+    steps = (store.local("runs/main/logs") / "r001-query.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in steps] == [1, 2]
+    assert {
+        "reward",
+        "reward_std",
+        "equal_groups",
+        "over_budget",
+        "keywords",
+        "new_keywords",
+        "tokens_per_second",
+    } <= set(json.loads(steps[0]))
+    assert set(json.loads(steps[0])["seconds"]) == {"rollout", "reward", "update"}
+    for round_ in (sft, first):
+        evaluation = round_.stage("evaluate")
+        assert evaluation is not None
+        assert set(evaluation.notes) == {"train", "dev", "test"}
+    accepted = first.stage("accept-items")
+    assert accepted is not None
+    assert accepted.notes["realised"] >= 0
+    items = open_snapshot(store, first.items)
+    assert items.manifest.parent == sft.items
+    # What is published after a round has the items' fields, too.
+    assert items.manifest.fields == {"price": "double"}
+    fields = {item.id: item.fields for item in trained.workspace().dataset.items}
+    assert {row.id: row.fields for row in items.rows()} == fields
+
+
+def test_a_trained_model_rebuilds_an_index_as_it_is(trained: Shop, tmp_path: Path) -> None:
+    model = trained.workspace().store.local(whole(trained)[1].model("query"))
+    command = [
+        "-m",
+        "indexers.cli",
+        "rebuild",
+        "--side",
+        "query",
+        "--generator",
+        "transformers",
+        "--json",
+        "--no-push",
+    ]
+    asked = [
+        "-c",
+        str(trained.config),
+        "--set",
+        f"store={tmp_path}",
+        "--set",
+        f"generator.model={model}",
+    ]
+    ended = subprocess.run(
+        [sys.executable, *command, *asked], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    built = json.loads(ended.stdout)
+    first = open_snapshot(trained.workspace().store, whole(trained)[1].queries)
+    assert built["snapshot"].rpartition("-")[2] == first.id.rpartition("-")[2]
+
+
+def test_a_round_is_published_as_a_pair_and_a_rejected_one_is_not(copied: Shop) -> None:
+    workspace = copied.workspace()
+    first = whole(copied)[1]
+    publish_round(workspace, first, copied.said.append)
+    serving = workspace.backend.serving()
+    assert (serving["item"], serving["query"]) == (first.items, first.queries)
+    rejected = first.model_copy(update={"verdict": "rejected", "reason": "dev F1 fell"})
+    with pytest.raises(CheckFailedError, match="not published: dev F1 fell"):
+        publish_round(workspace, rejected, copied.said.append)
+    assert workspace.backend.serving() == serving
+
+
+def test_a_round_that_is_worse_than_what_serves_is_not_published(copied: Shop) -> None:
+    workspace = copied.workspace("training.gate.on=true")
+    pair = perfect_pair(workspace)
+    for snapshot in pair:
+        push_and_verify(workspace.backend, workspace.store, snapshot, 10)
+    workspace.backend.publish({"item": pair[0].id, "query": pair[1].id})
+    first = whole(copied)[1]
+    with pytest.raises(
+        CheckFailedError, match=r"not published: its dev F1 is 0\.\d+, that of what serves 1\.0000"
+    ):
+        publish_round(workspace, first, copied.said.append)
+    assert set(workspace.backend.serving().values()) == {snapshot.id for snapshot in pair}
+    # What serves may have been made elsewhere: then there is nothing to compare with, and that is said.
+    workspace.store.remove(f"snapshots/{pair[1].id}")
+    publish_round(workspace, first, copied.said.append)
+    assert any("What serves can't be compared with" in sentence for sentence in copied.said)
+    assert set(workspace.backend.serving().values()) == {first.items, first.queries}
+
+
+def test_a_round_with_too_many_entities_set_aside_is_not_published(copied: Shop) -> None:
+    workspace = copied.workspace("rebuild.max_failure_share=0.1")
+    first = whole(copied)[1]
+    file = workspace.store.local(f"snapshots/{first.items}/manifest.json")
+    manifest = json.loads(file.read_text())
+    half = Manifest.model_validate(manifest).summed(set_aside=manifest["entities"] // 2)
+    file.write_text(half.model_dump_json())
+    with pytest.raises(
+        CheckFailedError,
+        match=r"30 of 60 entities of item-.* have no keywords of their own \(50\.0%",
+    ):
+        publish_round(workspace, first, copied.said.append)
+    assert dict(workspace.backend.serving()) == {"item": None, "query": None}
+
+
+def test_the_same_round_is_refused_while_another_command_does_it(trained: Shop) -> None:
+    driver = trained.driver()
+    with (
+        driver.run.store.lock("run-main", "cogr-train round"),
+        pytest.raises(LockedError, match="cogr-train round"),
+    ):
+        driver.round()
+
+
+def test_other_settings_are_refused_by_a_round(trained: Shop) -> None:
+    workspace = trained.workspace("training.query.learning_rate=0.5")
+    driver = Driver(workspace, open_run(workspace, "main"), Launcher(trained.config, ()), print)
+    with pytest.raises(
+        TrainingError, match=r"training\.query\.learning_rate was 0\.0001 and is 0\.5"
+    ):
+        driver.round()
+
+
+def test_a_broken_checkpoint_goes_back_to_the_last_good_stage(copied: Shop) -> None:
+    driver = copied.driver()
+    weights = (
+        driver.run.store.local(driver.run.state().rounds[1].model("item")) / "model.safetensors"
+    )
+    weights.write_bytes(weights.read_bytes()[:-1])
+    done = driver.round()
+    assert any(
+        "model.safetensors does not match its sha256. Going back to round 1, train-item." in s
+        for s in copied.said
+    )
+    assert done.number == 1
+    assert len(whole(copied)) == 2
+
+
+def test_a_lost_snapshot_goes_back_too(copied: Shop) -> None:
+    driver = copied.driver()
+    driver.run.store.remove(f"snapshots/{driver.run.state().rounds[1].items}")
+    assert driver.round().number == 1
+    assert any("Going back to round 1, accept-items." in sentence for sentence in copied.said)
+    assert len(whole(copied)) == 2
+
+
+def test_a_reward_that_fails_stops_the_stage_and_loses_nothing(copied: Shop) -> None:
+    override = "training.query.reward=tests.trainers.shop:failing_reward"
+    workspace = copied.workspace(override)
+    run = branch(workspace, "main", "other")
+    with pytest.raises(
+        TrainingError, match=r"reward failed on .*no margin known.*r002-query\.failed\.json"
+    ):
+        Driver(workspace, run, Launcher(copied.config, (override,)), copied.said.append).round()
+    assert len(whole(copied, "other")) == 2
+
+
+def test_a_model_that_is_no_number_any_more_is_one_sentence(copied: Shop) -> None:
+    from safetensors.torch import load_file, save_file
+
+    driver = copied.driver()
+    folder = driver.run.store.local(driver.run.state().rounds[1].model("query"))
+    weights = folder / "model.safetensors"
+    save_file(
+        {name: tensor * float("nan") for name, tensor in load_file(weights).items()},
+        weights,
+        {"format": "pt"},
+    )
+    sums = json.loads((folder / "sha256.json").read_text())
+    sums[weights.name] = hashlib.sha256(weights.read_bytes()).hexdigest()
+    (folder / "sha256.json").write_text(json.dumps(sums))
+    with pytest.raises(TrainingError, match="has diverged; lower the learning rate"):
+        driver.round()
+    assert len(whole(copied)) == 2
+
+
+@pytest.mark.parametrize("logs", [{"loss": float("nan")}, {"loss": 0.1, "grad_norm": float("inf")}])
+def test_a_loss_that_is_no_number_stops_the_stage(tmp_path: Path, logs: dict[str, float]) -> None:
+    from transformers import TrainerState
+
+    from trainers.training.steplog import SftLog
+
+    with pytest.raises(TrainingError, match=r"of step 7 is (nan|inf): the training has diverged"):
+        SftLog(tmp_path / "log.jsonl").on_log(None, TrainerState(global_step=7), None, logs=logs)
+
+
+def test_the_sample_is_trained_step_by_step_and_only_once(tmp_path: Path) -> None:
+    config = write_shop(tmp_path, items=40)
+    small = [
+        "training.tiny={hidden=32, layers=1, heads=2, vocabulary=600}",
+        "training.invented_queries=5",
+        "training.candidates=1",
+        "training.sft.item_epochs=1",
+        "training.sft.query_epochs=1",
+        "training.query.max_steps=1",
+        "training.query.prompts_per_step=4",
+        "training.item.max_steps=1",
+        "training.item.prompts_per_step=4",
+    ]
+    said: list[str] = []
+    steps = list(train_sample(config, said.append, rounds=1, overrides=small))
+    assert [step.name for step in steps] == ["sft", "round 1"]
+    assert len(said) == len(SFT_STAGES) + len(ROUND_STAGES)
+    assert set(steps[1].figures) >= {"p", "r", "f1", "keywords_per_item"}
+    assert list(train_sample(config, said.append, rounds=1, overrides=small)) == steps
+    assert len(said) == len(SFT_STAGES) + len(ROUND_STAGES)

@@ -1,0 +1,192 @@
+"""The commands of the training loop: options and output only. `trainers.cli` puts them beside the others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from indexers.cli import console
+from indexers.cli.options import Call, common_options
+
+if TYPE_CHECKING:
+    from trainers.training.driver import Driver
+
+RunOption = Annotated[str, typer.Option("--run", help="Name of the run.")]
+BranchOption = Annotated[
+    str | None,
+    typer.Option("--branch", help="Go on under this new name, with the settings as they are now."),
+]
+PublishOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--publish/--no-publish",
+        help="Let the best pair on dev serve, of the rounds and of `statistical`; an interrupted round keeps what it was asked for.",
+        show_default=False,
+    ),
+]
+
+
+@common_options(backend=False)
+def init(call: Call, run: RunOption = "main") -> None:
+    """Begin a run: freeze the data's hash and the settings into its folder. Needs no torch."""
+    from trainers.training.checks import check_settings
+    from trainers.training.holdout import judged_by, with_dev
+    from trainers.training.runs import create
+
+    check_settings(call.workspace)
+    workspace = with_dev(call.workspace)
+    begun = create(workspace, run)
+    judged = judged_by(workspace)
+    hash_ = workspace.dataset.dataset_hash
+    payload = {
+        "run": begun.name,
+        "folder": begun.folder(),
+        "dataset_hash": hash_,
+        "judged_by": judged,
+    }
+    call.emit(payload, lambda out: out.print(f"Run {begun.name} in {begun.folder()}. {judged}"))
+    console.next_command(_command("sft", call, begun.name))
+
+
+@common_options(backend=False)
+def sft(call: Call, run: RunOption = "main") -> None:
+    """Fine-tune both sides on the targets of algorithm 1, index both, evaluate: round 0."""
+    from trainers.training.standing import as_dict, show
+
+    driver = _driver(call, run)
+    done = driver.sft()
+    call.emit(as_dict(driver.run, done), lambda out: show(out, driver.run, driver.choice()))
+    console.next_command(_command("round", call, run))
+
+
+@common_options()
+def round_(
+    call: Call, run: RunOption = "main", branch: BranchOption = None, publish: PublishOption = None
+) -> None:
+    """Train the query side, then the item side, each against the other's frozen snapshot; index, evaluate.
+
+    Does the next round, or the rest of one that was interrupted.
+    """
+    from trainers.training.standing import as_dict, show, stands
+
+    driver = _driver(call, run, branch)
+    done = driver.round(publish)
+    standing = stands(driver)
+    call.emit(
+        as_dict(driver.run, done) | standing.as_dict(),
+        lambda out: show(out, driver.run, standing.choice, standing),
+    )
+    if standing.other is not None:
+        console.next_command(_command("publish", call, driver.run.name))
+    console.next_command(_command("round", call, driver.run.name))
+
+
+@common_options()
+def run_rounds(
+    call: Call,
+    rounds: Annotated[
+        int, typer.Option("--rounds", min=1, help="Rounds after SFT that the run shall have.")
+    ] = 5,
+    run: RunOption = "main",
+    branch: BranchOption = None,
+    publish: PublishOption = None,
+) -> None:
+    """SFT where it is not done, then rounds until the run has so many. Run again after any death: it goes on.
+
+    A run that was not begun yet is begun.
+    """
+    from trainers.training.standing import rows, show, stands
+
+    driver = _driver(call, run, branch, begin=True)
+    done = driver.sft()
+    while (state := driver.run.state()).rounds_done < rounds or state.unpublished:
+        done = driver.round(publish)
+    standing = stands(driver)
+    if publish and standing.other is not None:
+        driver.publish(None, gate=True)
+        standing = stands(driver)
+    payload = {"run": driver.run.name, "rounds": rows(driver.run)} | standing.as_dict()
+    call.emit(payload, lambda out: show(out, driver.run, standing.choice, standing))
+    best = done if standing.choice is None else standing.choice.chosen
+    if standing.other is not None:
+        console.next_command(_command("publish", call, driver.run.name))
+    console.next_command(
+        f"cogr-train evaluate{_config(call)} --item {best.items} --query {best.queries}"
+    )
+
+
+@common_options()
+def publish(
+    call: Call,
+    pair: Annotated[
+        str | None,
+        typer.Argument(
+            help="statistical, sft or the number of a round; the best pair on dev by default.",
+            show_default=False,
+        ),
+    ] = None,
+    run: RunOption = "main",
+    gate: Annotated[
+        bool,
+        typer.Option(
+            "--gate/--no-gate", help="Refuse a pair that is worse on dev than what serves."
+        ),
+    ] = True,
+) -> None:
+    """Let a pair of a run serve: pushed, verified, and switched by one call."""
+    driver = _driver(call, run)
+    serves = driver.publish(pair, gate=gate)
+    payload = {
+        "run": driver.run.name,
+        "serves": serves.name,
+        "item": serves.items,
+        "query": serves.queries,
+    }
+    call.emit(
+        payload, lambda out: out.print(f"{serves.name} serves: {serves.items}, {serves.queries}")
+    )
+    console.next_command(f"cogr-train evaluate{_config(call)}")
+
+
+@common_options(backend=False)
+def status(call: Call, run: RunOption = "main") -> None:
+    """What a run has done, with figures, and what is next."""
+    from trainers.training.runs import open_run
+    from trainers.training.standing import known_choice, next_stage, rows, show
+
+    opened = open_run(call.workspace, run)
+    found = known_choice(opened)
+    chosen = None if found is None else found.chosen.name
+    payload = {
+        "run": opened.name,
+        "rounds": rows(opened),
+        "best_on_dev": chosen,
+        "next": next_stage(opened),
+    }
+    call.emit(payload, lambda out: show(out, opened, found))
+    console.next_command(_command("round" if opened.state().finished else "sft", call, run))
+
+
+def _driver(call: Call, name: str, new: str | None = None, *, begin: bool = False) -> Driver:
+    from trainers.training.checks import check_settings
+    from trainers.training.driver import Driver
+    from trainers.training.holdout import judged_by, with_dev
+    from trainers.training.launching import Launcher
+    from trainers.training.runs import branch, create, open_run
+
+    workspace = with_dev(call.workspace)
+    check_settings(workspace)
+    found = create if begin else open_run
+    run = branch(workspace, name, new) if new else found(workspace, name)
+    if begin and not run.state().rounds:
+        console.note(f"Run {run.name} in {run.folder()}. {judged_by(workspace)}")
+    return Driver(workspace, run, Launcher(call.config, tuple(call.overrides)), console.note)
+
+
+def _command(name: str, call: Call, run: str) -> str:
+    return f"cogr-train {name}{_config(call)}" + (f" --run {run}" if run != "main" else "")
+
+
+def _config(call: Call) -> str:
+    return f" -c {call.config}" if call.config else ""
