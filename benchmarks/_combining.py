@@ -1,6 +1,8 @@
-"""Request bodies that combine keywords with what a team has; docs/combining.md shows them, `bench_combining.py` measures them.
+"""Request bodies that combine keywords with what a team has; docs/combining.md shows them,
+`bench_combining.py` measures them.
 
-`text` is a shopper's query, `clause` the OpenSearch query of its keywords, `vector` its embedding. Nothing here sends anything.
+`text` is a shopper's query, `clause` the OpenSearch query of its keywords, `vector` its embedding.
+Nothing here sends anything.
 """
 
 from __future__ import annotations
@@ -83,7 +85,10 @@ def beside_both(text: str, clause: Any, vector: Any, boost: float, nearness: flo
 
 
 def reciprocal_rank_fusion(rankings: Sequence[Sequence[str]], k: int = 60) -> list[str]:
-    """(d) Several rankings as one: 1 / (k + rank), summed (Cormack, Clarke and Büttcher 2009). Ties in id order."""
+    """(d) Several rankings as one: 1 / (k + rank), summed (Cormack, Clarke and Büttcher 2009).
+
+    Ties in id order.
+    """
     scores: Mapping[str, float] = defaultdict(float)
     for ranking in rankings:
         for rank, id_ in enumerate(ranking, start=1):

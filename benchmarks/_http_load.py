@@ -1,6 +1,8 @@
-"""A small HTTP load generator for loopback: keep-alive connections, each sends its next request when the last one is answered.
+"""A small HTTP load generator for loopback: keep-alive connections, each sends its next request
+when the last one is answered.
 
-It shares the cores with what it asks, so its own work is by uvloop (`run` is to be used for it) and pydantic's JSON.
+It shares the cores with what it asks, so its own work is by uvloop (`run` is to be used for it) and
+pydantic's JSON.
 """
 
 from __future__ import annotations
@@ -55,7 +57,10 @@ class Load:
 def request_bytes(path: str, body: Any) -> bytes:
     """A POST of JSON."""
     content = to_json(body)
-    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {len(content)}\r\n\r\n"
+    head = (
+        f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: "
+        f"application/json\r\ncontent-length: {len(content)}\r\n\r\n"
+    )
     return head.encode() + content
 
 
@@ -99,7 +104,9 @@ async def ask(connection: Connection, request: bytes) -> tuple[int, bytes]:
 
 
 def in_turns(names: Iterable[str], rounds: int) -> Iterator[tuple[bool, list[str]]]:
-    """For each round whether it counts (the first warms up), and the order of turns in it: to and fro."""
+    """For each round whether it counts (the first warms up), and the order of turns in it: to and
+    fro.
+    """
     order = list(names)
     for number in range(rounds + 1):
         yield number > 0, order if number % 2 else order[::-1]

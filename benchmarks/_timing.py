@@ -1,4 +1,6 @@
-"""Timing and one table for all benchmarks: medians over repeats, targets, ratios to the alternatives of the same run."""
+"""Timing and one table for all benchmarks: medians over repeats, targets, ratios to the
+alternatives of the same run.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ class Row:
 def microseconds(
     function: Callable[..., object], arguments: Iterable[tuple[Any, ...]], repeats: int
 ) -> float:
-    """Median over the arguments of the median time of one call, after a call that is not counted."""
+    """Median over the arguments of the median time of one call, after a call that is
+    not counted.
+    """
     medians = []
     for args in arguments:
         function(*args)
@@ -84,6 +88,7 @@ def report(rows: Iterable[Row], *, as_json: bool) -> None:
         )
         notes = ", ".join(f"{name} {value}" for name, value in row.notes.items())
         print(
-            f"{row.name:44} {row.value:10.2f} {row.unit:3} {target:22} {cold:14} {others}  {notes}".rstrip(),
+            f"{row.name:44} {row.value:10.2f} {row.unit:3} {target:22} {cold:14} {others}  "
+            f"{notes}".rstrip(),
             flush=True,
         )

@@ -1,6 +1,8 @@
-"""A node with the k-NN plugin, and embeddings for it: LSA, which needs no model and stands in for a team's own.
+"""A node with the k-NN plugin, and embeddings for it: LSA, which needs no model and stands in for a
+team's own.
 
-The plugin is Maven Central's for OpenSearch 3.5.0; its engine is Lucene's HNSW, no native library is needed.
+The plugin is Maven Central's for OpenSearch 3.5.0; its engine is Lucene's HNSW, no native library
+is needed.
 """
 
 from __future__ import annotations
@@ -68,7 +70,9 @@ def node() -> Iterator[OpenSearchSettings]:
 
 
 class Lsa:
-    """Latent semantic analysis of items' stems (Deerwester et al. 1990): TF-IDF by stems, then a truncated SVD."""
+    """Latent semantic analysis of items' stems (Deerwester et al. 1990): TF-IDF by stems, then a
+    truncated SVD.
+    """
 
     def __init__(self, items: Sequence[Item]) -> None:
         from scipy.sparse import diags

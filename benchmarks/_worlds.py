@@ -21,7 +21,10 @@ _BATCH = 16_384
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Keywords whose frequencies follow Zipf's law: share ~ (rank + shift)^-0.8. A shift cuts the most frequent ones off."""
+    """Keywords whose frequencies follow Zipf's law: share ~ (rank + shift)^-0.8.
+
+    A shift cuts the most frequent ones off.
+    """
 
     size: int
     shift: int = 0
@@ -48,7 +51,9 @@ class Vocabulary:
 
 
 def write_world(folder: Path, entities: int, vocabulary: Vocabulary) -> Snapshot:
-    """A snapshot of items with 15 Zipf keywords each and a title of its own, written without a Python loop over keywords."""
+    """A snapshot of items with 15 Zipf keywords each and a title of its own, written without a
+    Python loop over keywords.
+    """
     store = Store(folder)
     snapshot = Snapshot(_manifest(entities, vocabulary), store)
     path = store.local(snapshot.path)

@@ -1,10 +1,12 @@
-"""Keywords beside what a team has: text BM25, its own ranking, vectors. Weights are chosen on dev queries, figures are of test queries.
+"""Keywords beside what a team has: text BM25, its own ranking, vectors. Weights are chosen on dev
+queries, figures are of test queries.
 
     python benchmarks/bench_combining.py                    # the sample shop and nfcorpus, with vectors
     python benchmarks/bench_combining.py --data chorus --no-vectors --url http://localhost:9200
 
-Keywords are `statistical`'s, learned from the training labels, in a field of the product index (`cogr-index publish --into`).
-With vectors it starts a node with the k-NN plugin (which Maven fetches); embeddings are LSA's, in place of a team's own.
+Keywords are `statistical`'s, learned from the training labels, in a field of the product index
+(`cogr-index publish --into`). With vectors it starts a node with the k-NN plugin (which Maven
+fetches); embeddings are LSA's, in place of a team's own.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from cogr.settings import OpenSearchSettings, load_settings
 from cogr.snapshots import open_snapshot
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.search import query_body
-from indexers.build.run import Wishes, run_rebuild
+from indexers.build.run import RebuildRequest, run_rebuild
 from indexers.release.external import Place
 from indexers.release.push import query_keywords
 from indexers.workspace import Workspace
@@ -53,7 +55,9 @@ Run = dict[str, list[str]]
 
 @dataclass
 class Shop:
-    """A product index with words, keywords, a signal and perhaps vectors, and the queries that it is asked."""
+    """A product index with words, keywords, a signal and perhaps vectors, and the queries that it
+    is asked.
+    """
 
     cluster: Cluster
     workspace: Workspace
@@ -135,11 +139,13 @@ def prepare(settings: OpenSearchSettings, folder: Path, data: str, *, vectors: b
 
 def rebuilt(workspace: Workspace, side: Any) -> str:
     quiet: Any = lambda *_: nullcontext(lambda _: None)  # noqa: E731
-    return run_rebuild(workspace, Wishes(side), quiet, lambda _: None).rebuilt.snapshot.id
+    return run_rebuild(workspace, RebuildRequest(side), quiet, lambda _: None).rebuilt.snapshot.id
 
 
 def fill(cluster: Cluster, index: str, workspace: Workspace, lsa: Lsa | None) -> None:
-    """A team's index: English words, a signal (in how many training queries an item is relevant), vectors."""
+    """A team's index: English words, a signal (in how many training queries an item is relevant),
+    vectors.
+    """
     words = {"type": "text", "analyzer": "english"}
     properties: dict[str, Any] = {
         "title": words,
@@ -149,7 +155,8 @@ def fill(cluster: Cluster, index: str, workspace: Workspace, lsa: Lsa | None) ->
     settings: dict[str, Any] = {"number_of_shards": 1, "number_of_replicas": 0}
     if lsa is not None:
         properties["embedding"] = MAPPING
-        # Partial updates of an index whose vectors are derived from their files fail with status 500 now and then (3.5.0).
+        # Partial updates of an index whose vectors are derived from their files fail with status
+        # 500 now and then (3.5.0).
         settings |= {"index.knn": True, "index.knn.derived_source.enabled": False}
     body = {"settings": settings, "mappings": {"properties": properties}}
     cluster.call("PUT", f"/{index}", body=body, doing="making the product index")
@@ -268,7 +275,8 @@ def show(shop: Shop, rows: Iterable[Row]) -> None:
     for row in rows:
         figures = "".join(f"{row.figures[name]:9.3f}" for name in SHOWN)
         print(
-            f"{row.name:44}{figures}  {' '.join(f'{name} {value:g}' for name, value in row.weights.items())}",
+            f"{row.name:44}{figures}  "
+            f"{' '.join(f'{name} {value:g}' for name, value in row.weights.items())}",
             flush=True,
         )
 

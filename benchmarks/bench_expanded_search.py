@@ -1,24 +1,31 @@
-"""Expand and search by keywords beside a text BM25 query, in turns, over the same items of one node.
+"""Expand and search by keywords beside a text BM25 query, in turns, over the same items of one
+node.
 
     python benchmarks/bench_expanded_search.py [--items 300000] [--queries 1000] [--rounds 5] [--url http://localhost:9200]
 
-Words are drawn by Zipf's law: titles of 6 words, texts of 40; the text query has 3 words of an item, on two fields. Items have 15
-keywords, queries 5, 15 and 30. Two ways with keywords are compared with the text query: "expanded" asks a running expander each
-time, which has them in its process's memory, or in Redis (`--hot 0`); "remembered" is a frequent query, whose keywords the Python
-client remembers. Queries are many, so that none comes again soon: a few hundred asked over and over keep what their words match in
-the CPU's caches, which flatters the text query. Two things are asked:
+Words are drawn by Zipf's law: titles of 6 words, texts of 40; the text query has 3 words of an
+item, on two fields. Items have 15 keywords, queries 5, 15 and 30. Two ways with keywords are
+compared with the text query: "expanded" asks a running expander each time, which has them in its
+process's memory, or in Redis (`--hot 0`); "remembered" is a frequent query, whose keywords the
+Python client remembers. Queries are many, so that none comes again soon: a few hundred asked over
+and over keep what their words match in the CPU's caches, which flatters the text query. Two things
+are asked:
 
 ids: of the best ten and nothing else, in the index that cogr wrote. What searching costs.
-page: what a page of a shop shows: 24 documents, how many there are in all, and the numbers of two facets. The clause stands where the
-    text query stood, in the team's own index, which has the keywords as a field (`cogr-index publish --into`).
+page: what a page of a shop shows: 24 documents, how many there are in all, and the numbers of two
+    facets. The clause stands where the text query stood, in the team's own index, which has the
+    keywords as a field (`cogr-index publish --into`).
 
 By one client and by four; each asks again as soon as it is answered.
 
 How common keywords are decides the cost of a search. Two kinds, one after the other:
 
-learned: 60 items a keyword of a query on average. Those of `statistical` have 4 to 6 (nfcorpus 4.1, chorus 5.7, msrd 3.7; 99 of 100
-have 36 at most), in catalogues of 3,000 to 20,000 items; ten times that leaves room for a catalogue that is larger.
-common: 6,000 items a keyword, as common as words: no model that is rewarded for F1 writes such keywords, a stop list is missing.
+learned: 60 items a keyword of a query on average. Those of `statistical` have 4 to 6 (nfcorpus 4.1,
+    chorus 5.7, msrd 3.7; 99 of 100
+have 36 at most), in catalogues of 3,000 to 20,000 items; ten times that leaves room for a catalogue
+that is larger.
+common: 6,000 items a keyword, as common as words: no model that is rewarded for F1 writes such
+    keywords, a stop list is missing.
 """
 
 from __future__ import annotations
@@ -61,7 +68,9 @@ KINDS = {"learned": (90_000, 0.3), "common": (60_000, 0.8)}
 """The same of keywords."""
 CLIENTS = (1, 4)
 LONG = 3600
-"""Seconds that a client remembers here, longer than any load; how many queries, is its own affair (`SIZE`)."""
+"""Seconds that a client remembers here, longer than any load; how many queries, is its own affair
+(`SIZE`).
+"""
 FACETS = {"brand": 500, "category": 100}
 """Keyword fields of the team's, with the number of their values."""
 ASKS: dict[str, dict[str, Any]] = {
@@ -119,7 +128,9 @@ class World:
 
 
 def fill_text(cluster: Cluster, index: str, worlds: dict[str, World]) -> None:
-    """The team's index: titles, texts, what it counts for facets, and a field for each kind of keywords."""
+    """The team's index: titles, texts, what it counts for facets, and a field for each kind of
+    keywords.
+    """
     keywords = mapping("item", cluster.version, {})["properties"]["keywords"]
     fields = {name: {"type": "text"} for name in ("title", "text")} | {
         name: {"type": "keyword"} for name in FACETS
@@ -178,7 +189,9 @@ def serve_pair(
 
 @dataclass(frozen=True)
 class Place:
-    """Where the two servers listen, the team's index, its field of keywords, what is asked (a key of ASKS), what a client remembers."""
+    """Where the two servers listen, the team's index, its field of keywords, what is asked (a key
+    of ASKS), what a client remembers.
+    """
 
     opensearch: int
     expander: int
@@ -259,7 +272,9 @@ async def load_of(
 def compare(
     place: Place, queries: list[str], clients: int, rounds: int, seconds: float
 ) -> dict[str, float]:
-    """Medians over rounds of p50 and p99 in milliseconds, of their ratios, and of searches a second; the first round warms up."""
+    """Medians over rounds of p50 and p99 in milliseconds, of their ratios, and of searches a
+    second; the first round warms up.
+    """
     found: dict[str, list[float]] = {}
     ways = {"text": search_text, "expanded": expand_and_search, "remembered": search_remembered}
     asked = {name: cycle(queries) for name in ways}
@@ -308,7 +323,8 @@ def run_kind(
             run(ask_once(place, texts))
             found = json.dumps(compare(place, texts, clients, asked.rounds, asked.seconds))
             print(
-                f"{clauses} {kind} keywords, {what}, {clients} at once: {found} (aim of the ratios: 1.2)",
+                f"{clauses} {kind} keywords, {what}, {clients} at once: {found} (aim of the "
+                "ratios: 1.2)",
                 flush=True,
             )
 

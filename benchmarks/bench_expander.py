@@ -1,11 +1,15 @@
-"""The query expander under load, on loopback: beside a bare FastAPI route with one Redis GET, with a model asleep, and its memory.
+"""The query expander under load, on loopback: beside a bare FastAPI route with one Redis GET, with
+a model asleep, and its memory.
 
     python benchmarks/bench_expander.py              # all three
     python benchmarks/bench_expander.py cached
 
-cached: the same request and the same Redis value, expander and bare route in turn, medians of the ratios over rounds; the expander once
-        without what it remembers itself (`serving.hot_queries` is 0), as for all but the queries asked most, and once with.
-asleep: a model that accepts and never answers, unknown queries; once with the circuit breaker and once without.
+cached: the same request and the same Redis value, expander and bare route in turn, medians of the
+    ratios over rounds; the expander once
+        without what it remembers itself (`serving.hot_queries` is 0), as for all but the queries
+        asked most, and once with.
+asleep: a model that accepts and never answers, unknown queries; once with the circuit breaker and
+    once without.
 memory: a million distinct queries, resident memory on the way.
 """
 
@@ -191,7 +195,9 @@ def cached(folder: Path, rounds: int, seconds: float) -> None:
 def add_ratios(
     ratios: dict[tuple[str, str], list[float]], loads: dict[str, Load], cpu: dict[str, float]
 ) -> None:
-    """Print a round's loads, and note what each took over the bare route; `cpu` is seconds a request."""
+    """Print a round's loads, and note what each took over the bare route; `cpu` is seconds a
+    request.
+    """
     for name, load in loads.items():
         of = {
             "CPU": cpu[name] / cpu["bare"],
@@ -205,7 +211,9 @@ def add_ratios(
 
 @contextmanager
 def asleep_model() -> Iterator[int]:
-    """A port that accepts connections and never answers: the kernel accepts for a process that does nothing."""
+    """A port that accepts connections and never answers: the kernel accepts for a process that does
+    nothing.
+    """
     with socket.create_server(("127.0.0.1", 0), backlog=4096) as listening:
         yield int(listening.getsockname()[1])
 

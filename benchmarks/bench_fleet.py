@@ -1,12 +1,17 @@
-"""What rebuilds on workers cost: two workers over one, a rebuild over the bare engine, the coordinator's memory by size.
+"""What rebuilds on workers cost: two workers over one, a rebuild over the bare engine, the
+coordinator's memory by size.
 
     python benchmarks/bench_fleet.py [--part workers,engine,memory] [--entities 1200] [--prompts 96] [--sizes 10000 1000000] [--quick] [--json]
 
-workers: an endpoint that takes 0.1 s for any request, four at once a worker (generator `openai`): entities a second of two workers over those
-of one, from the first answer to the last; and the wall time of whole rebuilds. Real Valkey, real worker processes.
-engine: wall time of `cogr-index rebuild` in this process over `LLM.generate` of the same engine on the same prompts, both with
+workers: an endpoint that takes 0.1 s for any request, four at once a worker (generator `openai`):
+    entities a second of two workers over those
+of one, from the first answer to the last; and the wall time of whole rebuilds. Real Valkey, real
+worker processes.
+engine: wall time of `cogr-index rebuild` in this process over `LLM.generate` of the same engine on
+    the same prompts, both with
 empty caches, in turn, medians of --repeat (vLLM, SmolLM2-135M).
-memory: peak resident memory of a coordinator, by the number of entities that it plans; a worker in a thread answers by `scripted`. Each
+memory: peak resident memory of a coordinator, by the number of entities that it plans; a worker in
+    a thread answers by `scripted`. Each
 size has a process of its own.
 """
 
@@ -31,7 +36,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from cogr.settings.fleet import RedisSettings
 from indexers.build.plan import Advance, make_plan, rebuild
-from indexers.build.run import Wishes, make_job, run_rebuild
+from indexers.build.run import RebuildRequest, make_job, run_rebuild
 from indexers.fleet.records import Done, open_run
 from indexers.fleet.station import Station
 from indexers.workspace import Workspace
@@ -124,7 +129,7 @@ def over_the_engine(prompts: int, repeat: int) -> Row:
             "generator.sampling.max_tokens=32",
         ]
         workspace = Workspace.open(Path(name) / "cogr.toml", overrides)
-        job = make_job(workspace, Wishes("item"))
+        job = make_job(workspace, RebuildRequest("item"))
         generator: Any = job.generator
         with generator:
             requests = [job.request(entity) for entity in job.entities]
@@ -194,7 +199,9 @@ class InThread:
 
 
 def coordinate(size: int) -> dict[str, Any]:
-    """One rebuild on a worker in this process; megabytes at the peak, after the data set was loaded, and before."""
+    """One rebuild on a worker in this process; megabytes at the peak, after the data set was
+    loaded, and before.
+    """
     import indexers.fleet.session as session
 
     with tempfile.TemporaryDirectory() as name:
@@ -215,7 +222,7 @@ def coordinate(size: int) -> dict[str, Any]:
         assert len(workspace.dataset.items) == size
         loaded = _peak()
         started = time.monotonic()
-        outcome = run_rebuild(workspace, Wishes("item", push=False), no_bar, print_nothing)
+        outcome = run_rebuild(workspace, RebuildRequest("item", push=False), no_bar, print_nothing)
         assert outcome.rebuilt.generated == size
         seconds = round(time.monotonic() - started, 1)
     return {

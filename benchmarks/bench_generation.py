@@ -1,11 +1,14 @@
-"""Ways to make vLLM write faster, each on and off in one run, in turns: what it saves, and what it does to the keywords.
+"""Ways to make vLLM write faster, each on and off in one run, in turns: what it saves, and what it
+does to the keywords.
 
     python benchmarks/bench_generation.py [--idea NAME ...] [--items 12] [--repeat 3] [--quick] [--json]
 
-Some seven minutes on one quiet core. SmolLM2-135M as bundled, zero-shot, prompts for items of the sample shop. Each way of running the engine is a process of its own.
-Seconds are CPU seconds of that process, which computes on one thread: other work on the machine changes them little. Nothing is
-kept from one turn to the next: the prefix cache is emptied before each. A model of this size that was never trained for it seldom
-ends a list, so what shortens completions saves more here than it will with a trained one.
+Some seven minutes on one quiet core. SmolLM2-135M as bundled, zero-shot, prompts for items of the
+sample shop. Each way of running the engine is a process of its own. Seconds are CPU seconds of that
+process, which computes on one thread: other work on the machine changes them little. Nothing is
+kept from one turn to the next: the prefix cache is emptied before each. A model of this size that
+was never trained for it seldom ends a list, so what shortens completions saves more here than it
+will with a trained one.
 """
 
 from __future__ import annotations

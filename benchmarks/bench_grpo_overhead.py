@@ -1,11 +1,13 @@
-"""What the training loop costs on top of TRL: a GRPO step of ours beside one of a bare GRPOTrainer with a constant reward.
+"""What the training loop costs on top of TRL: a GRPO step of ours beside one of a bare GRPOTrainer
+with a constant reward.
 
     python benchmarks/bench_grpo_overhead.py            the sample shop with `tiny` as the demo trains it, some minutes
     python benchmarks/bench_grpo_overhead.py --quick    two steps a trainer: shows that it works, the figures mean nothing
 
-Both have the same model, prompts, configuration and seed, and a learning rate that moves nothing, so that step k of the one
-draws what step k of the other draws. They run in turns; of each step the shortest time over the turns counts, since what
-else the machine does only adds. Ours has the real rewards, their bookkeeping, the step log and the collapse watch.
+Both have the same model, prompts, configuration and seed, and a learning rate that moves nothing,
+so that step k of the one draws what step k of the other draws. They run in turns; of each step the
+shortest time over the turns counts, since what else the machine does only adds. Ours has the real
+rewards, their bookkeeping, the step log and the collapse watch.
 """
 
 from __future__ import annotations
@@ -82,7 +84,9 @@ def main() -> None:
 
 
 def after_sft(folder: Path, sizes: Sizes) -> Scene:
-    """The sample shop with SFT done, as the GRPO stages of round 1 see it; both sides against the snapshots of SFT."""
+    """The sample shop with SFT done, as the GRPO stages of round 1 see it; both sides against the
+    snapshots of SFT.
+    """
     config = folder / "cogr.toml"
     config.write_text(
         f'store = "store"\n[dataset]\nloader = "jsonl"\npath = {json.dumps(str(CATALOGUE))}\n'
@@ -155,7 +159,9 @@ def our_trainer(job: Any) -> tuple[Any, Seconds]:
 
 
 def bare_trainer(job: Any) -> tuple[Any, Seconds]:
-    """TRL's trainer alone: the same arguments but for the log, which is TRL's own with its default frequency."""
+    """TRL's trainer alone: the same arguments but for the log, which is TRL's own with its default
+    frequency.
+    """
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 

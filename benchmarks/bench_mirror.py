@@ -1,10 +1,12 @@
-"""The mirror and the rewards on worlds of realistic shape, each row beside its alternative in the same run.
+"""The mirror and the rewards on worlds of realistic shape, each row beside its alternative in the
+same run.
 
     python benchmarks/bench_mirror.py            every row at full size, some minutes
     python benchmarks/bench_mirror.py --quick    small worlds, seconds: shows that it works, the figures mean nothing
 
-Keywords follow Zipf's law (vocabulary 60,000, exponent 0.8), fifteen an entity, and every item has a title of its own. Ranking
-is compared with bm25s where that is installed, over the same keyword lists, with both of its backends.
+Keywords follow Zipf's law (vocabulary 60,000, exponent 0.8), fifteen an entity, and every item has
+a title of its own. Ranking is compared with bm25s where that is installed, over the same keyword
+lists, with both of its backends.
 """
 
 from __future__ import annotations
@@ -35,7 +37,10 @@ from cogr.rewards import World, f_measure, item_reward, query_reward
 
 @dataclass(frozen=True)
 class Sizes:
-    """How big the worlds are; `small` and `big` are (items, items that a query retrieves). `backends`: of bm25s."""
+    """How big the worlds are; `small` and `big` are (items, items that a query retrieves).
+
+    `backends`: of bm25s.
+    """
 
     vocabulary: Vocabulary
     small: tuple[int, int]
@@ -153,7 +158,9 @@ def child(program: str, *arguments: str) -> dict[str, float]:
 
 
 def query_reward_row(folder: Path, items: int, retrieved: int, sizes: Sizes) -> Row:
-    """Eq. 2 with 40 relevant items, against Python sets and numpy masks that are made beforehand."""
+    """Eq. 2 with 40 relevant items, against Python sets and numpy masks that are made
+    beforehand.
+    """
     mirror = Mirror.open(folder / "mirror")
     queries = sizes.vocabulary.queries_near(mirror, retrieved, 20 if items < 100_000 else 8)
     relevant = BitMap(np.random.default_rng(2).choice(items, 40, replace=False).tolist())
@@ -216,9 +223,11 @@ def _mask(bitmap: BitMap, size: int) -> np.ndarray[Any, Any]:
 
 
 def item_reward_row(sizes: Sizes, vocabulary: Vocabulary) -> Row:
-    """Eq. 3 for candidates that differ from the reference set in a few keywords, against a recount of every query.
+    """Eq. 3 for candidates that differ from the reference set in a few keywords, against a recount
+    of every query.
 
-    With the most frequent keywords in the vocabulary a fifth of all queries retrieves an item; without them, one in a hundred.
+    With the most frequent keywords in the vocabulary a fifth of all queries retrieves an item;
+    without them, one in a hundred.
     """
     rng = np.random.default_rng(3)
     names = [f"i{number:05}" for number in range(sizes.small[0])]
@@ -270,7 +279,9 @@ def _affected(world: World, item: str, words: list[str]) -> int:
 def _few_affected(
     world: World, vocabulary: Vocabulary, rng: np.random.Generator, count: int
 ) -> Iterator[tuple[str, list[str]]]:
-    """Items with a candidate set: the reference set with one of its keywords replaced, 5 to 20 queries affected."""
+    """Items with a candidate set: the reference set with one of its keywords replaced, 5 to 20
+    queries affected.
+    """
     while count:
         item = world.items.id_of(int(rng.integers(len(world.items))))
         words = [*world.items.keywords_of(item)[:-1]]
@@ -281,7 +292,10 @@ def _few_affected(
 
 
 def _recount(world: World, item: str, words: list[str]) -> float:
-    """Eq. 3 by retrieving for every query again. That the item is new is put in by hand, which favours the recount."""
+    """Eq. 3 by retrieving for every query again.
+
+    That the item is new is put in by hand, which favours the recount.
+    """
     state, mirror = world.reference.item(item), world.queries
     assert mirror is not None
     candidate = world.reference.queries_of(state, words)
@@ -327,7 +341,9 @@ def ranking_rows(folder: Path, items: int, retrieved: int, sizes: Sizes) -> Iter
 def _bm25s(
     mirror: Mirror, backends: tuple[str, ...]
 ) -> Iterator[tuple[str, Callable[[list[str]], object]]]:
-    """bm25s over the mirror's own keyword lists, one thread, with each of its backends that is installed."""
+    """bm25s over the mirror's own keyword lists, one thread, with each of its backends that is
+    installed.
+    """
     import bm25s
     from bm25s.tokenization import Tokenized
 

@@ -1,9 +1,11 @@
-"""Push of a snapshot beside a bare `parallel_bulk` of the same documents into the same mapping, alternating, medians.
+"""Push of a snapshot beside a bare `parallel_bulk` of the same documents into the same mapping,
+alternating, medians.
 
     python benchmarks/bench_push.py [--url http://localhost:9200] [--items 300000] [--repeat 3]
 
-The push is timed whole: create, bulk, refresh, merge, count, write block. The bare alternative only sends
-and refreshes. Both sides' documents, mapping, chunk size and number of threads are the same. Prints one JSON object.
+The push is timed whole: create, bulk, refresh, merge, count, write block. The bare alternative only
+sends and refreshes. Both sides' documents, mapping, chunk size and number of threads are the same.
+Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ VOCABULARY, KEYWORDS, ZIPF = 60_000, 15, 0.8
 
 
 def rows(items: int, seed: int = 0) -> Iterator[Row]:
-    """Items with 15 distinct keywords of two words each, drawn by Zipf's law (exponent 0.8) from a vocabulary of 60,000."""
+    """Items with 15 distinct keywords of two words each, drawn by Zipf's law (exponent 0.8) from a
+    vocabulary of 60,000.
+    """
     draw = np.random.default_rng(seed)
     odds = np.arange(1, VOCABULARY + 1) ** -ZIPF
     cumulative = np.cumsum(odds / odds.sum())
@@ -94,7 +98,10 @@ def main() -> None:
     )
     parser.add_argument(
         "--url",
-        help="a node that may be loaded; indexes cogr-bench-* are made and removed. One is started by default",
+        help=(
+            "a node that may be loaded; indexes cogr-bench-* are made and removed. One is "
+            "started by default"
+        ),
     )
     parser.add_argument("--items", type=int, default=300_000)
     parser.add_argument("--repeat", type=int, default=3)

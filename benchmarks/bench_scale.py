@@ -1,13 +1,16 @@
-"""A catalogue of made-up items from its file to what serves: seconds, bytes and peak memory of every stage, by size.
+"""A catalogue of made-up items from its file to what serves: seconds, bytes and peak memory of
+every stage, by size.
 
     python benchmarks/bench_scale.py [--items 10000 100000 1000000] [--url http://localhost:9200] [--quick] [--json]
 
-Each size runs in a process of its own, so that peaks are its own: load the data set, plan, generate (`scripted`, in this process),
-assemble, push, mirror, verify, publish, and all of it again with nothing changed. A stage is linear when its time per item does not
-grow with the size. The memory of a stage is the process' peak during it, on Linux two figures: anonymous memory (RssAnon, sampled
-every 10 ms), which is what the stage needs, and all that is resident (VmHWM), with the pages of mapped files, which the kernel drops
-when somebody needs their place. CPU seconds are those of all threads. Bytes are what the stage left in the store, or in the index.
---quick takes 200 and 400 items and no server (backend memory), to see that it runs.
+Each size runs in a process of its own, so that peaks are its own: load the data set, plan, generate
+(`scripted`, in this process), assemble, push, mirror, verify, publish, and all of it again with
+nothing changed. A stage is linear when its time per item does not grow with the size. The memory of
+a stage is the process' peak during it, on Linux two figures: anonymous memory (RssAnon, sampled
+every 10 ms), which is what the stage needs, and all that is resident (VmHWM), with the pages of
+mapped files, which the kernel drops when somebody needs their place. CPU seconds are those of all
+threads. Bytes are what the stage left in the store, or in the index. --quick takes 200 and 400
+items and no server (backend memory), to see that it runs.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ from indexers.backends.mirrors import mirror_of
 from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.protocol import Backend
 from indexers.build.plan import freeze, generate_missing, make_plan
-from indexers.build.run import Outcome, Wishes, make_job, run_rebuild
+from indexers.build.run import Outcome, RebuildRequest, make_job, run_rebuild
 from indexers.release.push import probes, publish, warm_up
 from indexers.workspace import Workspace
 
@@ -46,7 +49,9 @@ T = TypeVar("T")
 
 
 def write_catalogue(folder: Path, items: int) -> None:
-    """items.jsonl: titles of six words, texts of 18 more, drawn by Zipf's law from 60,000 words; and a configuration."""
+    """items.jsonl: titles of six words, texts of 18 more, drawn by Zipf's law from 60,000 words;
+    and a configuration.
+    """
     draw = np.random.default_rng(0)
     cumulative = np.cumsum(np.arange(1, VOCABULARY + 1) ** -ZIPF)
     data = folder / "data"
@@ -64,7 +69,8 @@ def write_catalogue(folder: Path, items: int) -> None:
             }
             file.write(json.dumps(item) + "\n")
     (folder / "cogr.toml").write_text(
-        '[dataset]\nloader = "jsonl"\npath = "data"\n[generator]\nname = "scripted"\n[generator.scripted]\nwords = 15\n'
+        '[dataset]\nloader = "jsonl"\npath = "data"\n[generator]\nname = '
+        '"scripted"\n[generator.scripted]\nwords = 15\n'
     )
 
 
@@ -100,7 +106,9 @@ def _bytes_below(folder: Path) -> int:
 
 
 class Peak:
-    """The process' largest memory while the block runs, in MB: `anonymous`, and all that is `resident`; one figure without /proc."""
+    """The process' largest memory while the block runs, in MB: `anonymous`, and all that is
+    `resident`; one figure without /proc.
+    """
 
     _EVERY = 0.01
 
@@ -141,7 +149,9 @@ def _megabytes(name: str) -> float:
 
 
 def measure(folder: Path, items: int, url: str | None) -> dict[str, dict[str, float]]:
-    """All stages of one size, in this process; a few items go first, so that no stage pays for imports."""
+    """All stages of one size, in this process; a few items go first, so that no stage pays for
+    imports.
+    """
     if items > WARM_UP:
         with tempfile.TemporaryDirectory() as small:
             measure(Path(small), WARM_UP, url)
@@ -149,7 +159,7 @@ def measure(folder: Path, items: int, url: str | None) -> dict[str, dict[str, fl
     stages = Stages(folder, quiet=items <= WARM_UP)
     workspace = _workspace(folder, url)
     stages.run("load", lambda: workspace.dataset)
-    job = make_job(workspace, Wishes("item"))
+    job = make_job(workspace, RebuildRequest("item"))
     plan = stages.run("plan", lambda: make_plan(job))
     stages.run("generate", lambda: generate_missing(job, plan, lambda _: None))
     snapshot = stages.run("assemble", lambda: freeze(job, plan, {}, 0.0)).snapshot
@@ -194,7 +204,7 @@ def _rerun(folder: Path, url: str | None) -> Outcome:
     """The whole command once more, from the file of items on."""
     return run_rebuild(
         _workspace(folder, url),
-        Wishes("item"),
+        RebuildRequest("item"),
         lambda *_: nullcontext(lambda _: None),
         lambda _: None,
     )
@@ -206,7 +216,9 @@ def _index_mb(backend: Backend, snapshot: str) -> float:
 
 
 def table(sizes: dict[int, dict[str, dict[str, float]]]) -> Iterator[str]:
-    """Lines: a stage in each, seconds, memory (anonymous of resident) and bytes by size, and how much longer an item takes in the largest than in the smallest."""
+    """Lines: a stage in each, seconds, memory (anonymous of resident) and bytes by size, and how
+    much longer an item takes in the largest than in the smallest.
+    """
     smallest, largest = min(sizes), max(sizes)
     yield (
         f"{'stage':10}"
@@ -216,7 +228,8 @@ def table(sizes: dict[int, dict[str, dict[str, float]]]) -> Iterator[str]:
     for stage in sizes[smallest]:
         cells = [rows[stage] for rows in sizes.values()]
         shown = "".join(
-            f"{c['seconds']:>10.2f} s {c['anon_mb']:>7.0f} of {c['peak_mb']:>5.0f} MB {c['disk_mb']:>7.0f} MB"
+            f"{c['seconds']:>10.2f} s {c['anon_mb']:>7.0f} of {c['peak_mb']:>5.0f} MB "
+            f"{c['disk_mb']:>7.0f} MB"
             for c in cells
         )
         growth = (cells[-1]["seconds"] / largest) / max(1e-9, cells[0]["seconds"] / smallest)
@@ -230,7 +243,9 @@ def table(sizes: dict[int, dict[str, dict[str, float]]]) -> Iterator[str]:
             max(row[name] for row in rows.values()) for name in ("anon_mb", "peak_mb")
         )
         yield (
-            f"{size:,} items: {total:.1f} s in all ({cpu:.1f} s of CPU with the rerun), peak {anonymous:.0f} MB anonymous of {resident:.0f} MB; push {push['per_second']:,} documents/s{bare}, "
+            f"{size:,} items: {total:.1f} s in all ({cpu:.1f} s of CPU with the rerun), peak "
+            f"{anonymous:.0f} MB anonymous of {resident:.0f} MB; push {push['per_second']:,} "
+            f"documents/s{bare}, "
             f"index {push['index_mb']:.0f} MB; rerun {rows['rerun']['seconds']:.1f} s"
         )
 

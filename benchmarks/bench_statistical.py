@@ -1,7 +1,9 @@
-"""`statistical` on real data: test F1 beside the exact cut and BM25, time to fit, time for a new query.
+"""`statistical` on real data: test F1 beside the exact cut and BM25, time to fit, time for a new
+query.
 
-Reads nfcorpus, msrd and chorus from COGR_DATA_DIR; what is absent is left out. Run: python benchmarks/bench_statistical.py
-[--json] [NAME ...]. CPU seconds stand beside wall seconds, because other work on the machine stretches only the latter.
+Reads nfcorpus, msrd and chorus from COGR_DATA_DIR; what is absent is left out. Run: python
+benchmarks/bench_statistical.py [--json] [NAME ...]. CPU seconds stand beside wall seconds, because
+other work on the machine stretches only the latter.
 """
 
 from __future__ import annotations
@@ -67,7 +69,9 @@ def new_query(name: str, dataset: Dataset, artefact: Artefact) -> Row:
 
 
 def quality(name: str, dataset: Dataset, artefact: Artefact, least: float) -> Row:
-    """Macro F1 of the whole retrieved set on the test queries, by exact matching; as a shortfall, so that less is better."""
+    """Macro F1 of the whole retrieved set on the test queries, by exact matching; as a shortfall,
+    so that less is better.
+    """
     owners: dict[str, set[str]] = {}
     for item in dataset.items:
         for keyword in {*artefact.item_keywords(item), self_keyword(item.title)} - {""}:

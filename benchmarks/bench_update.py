@@ -1,10 +1,11 @@
-"""Push of a snapshot that differs from its parent in 1 % of the items: by difference beside in full, alternating, medians.
+"""Push of a snapshot that differs from its parent in 1 % of the items: by difference beside in
+full, alternating, medians.
 
     python benchmarks/bench_update.py [--url http://localhost:9200] [--items 300000] [--share 0.01] [--repeat 5]
 
-Both are timed whole, up to the frozen and marked index. Of the changed items a tenth is gone and a tenth is new. The first two of
-each warm the node up and are not counted: a new JVM takes twice as long for either, a team's has been running for days. Prints
-one JSON object.
+Both are timed whole, up to the frozen and marked index. Of the changed items a tenth is gone and a
+tenth is new. The first two of each warm the node up and are not counted: a new JVM takes twice as
+long for either, a team's has been running for days. Prints one JSON object.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Writes cogr/values.schema.json: the chart's own values (values.schema.yaml) and the toolkit's settings, by their own names.
+"""Writes cogr/values.schema.json: the chart's own values (values.schema.yaml) and the toolkit's
+settings, by their own names.
 
-Run by `make docs`. Settings that are secrets are left out of `settings` and may only be named in `secretSettings`.
+Run by `make docs`. Settings that are secrets are left out of `settings` and may only be named in
+`secretSettings`.
 """
 
 from __future__ import annotations

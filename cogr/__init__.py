@@ -1,4 +1,5 @@
-"""Co-evolving generative retrieval: keywords, data sets, snapshots, the mirror, rewards and metrics.
+"""Co-evolving generative retrieval: keywords, data sets, snapshots, the mirror, rewards and
+metrics.
 
 The problem itself, without models, servers or network. Submodules are imported when they are used:
 `from cogr.matching.mirror import Mirror`, `from cogr.keywords import normalise`.

@@ -1,6 +1,8 @@
-"""What differs between two snapshots of one side, entity by entity. Streaming, and linear in their size.
+"""What differs between two snapshots of one side, entity by entity. Streaming, and linear in their
+size.
 
-Pure data: what a difference means for an index is `indexers.backends`, what it means for people is `indexers.exchange.diff`.
+Pure data: what a difference means for an index is `indexers.backends`, what it means for people is
+`indexers.exchange.diff`.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ _Ints = npt.NDArray[np.integer[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One entity that is not the same in both: new (`before` is None), gone (`after` is None), or changed."""
+    """One entity that is not the same in both: new (`before` is None), gone (`after` is None), or
+    changed.
+    """
 
     before: Row | None
     after: Row | None
@@ -43,7 +47,8 @@ class Difference:
 
 
 def differences(before: Snapshot, after: Snapshot) -> Iterator[Difference]:
-    """Entities that are new, gone or changed (text, keywords, their order, extra fields), in id order.
+    """Entities that are new, gone or changed (text, keywords, their order, extra fields), in id
+    order.
 
     Memory: a few batches of rows of each.
 
@@ -62,7 +67,9 @@ def differences(before: Snapshot, after: Snapshot) -> Iterator[Difference]:
 
 
 class _Window:
-    """The rows of a snapshot that are read and not yet compared; the next batch is read meanwhile."""
+    """The rows of a snapshot that are read and not yet compared; the next batch is read
+    meanwhile.
+    """
 
     def __init__(self, snapshot: Snapshot, readers: ThreadPoolExecutor) -> None:
         columns = [*_COLUMNS, "fields"] if snapshot.manifest.fields else _COLUMNS
@@ -81,7 +88,10 @@ class _Window:
         return str(self._rows["id"][-1].as_py())
 
     def take(self, bound: str) -> pa.RecordBatch:
-        """Take the rows up to this id out of the window. Arrow compares bytes, which is the order of code points."""
+        """Take the rows up to this id out of the window.
+
+        Arrow compares bytes, which is the order of code points.
+        """
         count = pc.sum(pc.less_equal(self._rows["id"], bound)).as_py() or 0
         taken, self._rows = self._rows.slice(0, count), self._rows.slice(count)
         return taken
@@ -157,7 +167,9 @@ def _encoded(lists: pa.ListArray) -> pa.DictionaryArray:
 
 
 def _numbers(old: pa.DictionaryArray, new: pa.DictionaryArray) -> tuple[_Ints, _Ints]:
-    """Keywords as numbers, the same for the same keyword; -1 for one that only the old ones have."""
+    """Keywords as numbers, the same for the same keyword; -1 for one that only the old
+    ones have.
+    """
     known = pc.fill_null(pc.index_in(old.dictionary, value_set=new.dictionary), -1)
     return known.take(old.indices).to_numpy(), new.indices.to_numpy()
 

@@ -1,4 +1,5 @@
-"""The error tree. Every error that a user can meet is one sentence: what is wrong, where, what to do.
+"""The error tree. Every error that a user can meet is one sentence: what is wrong, where, what to
+do.
 
 CogrError
 ├── UserError              exit 2: the input, the configuration or the command line is wrong
@@ -6,8 +7,8 @@ CogrError
 │   ├── DataError            a data set, a record or a judgement
 │   ├── SnapshotError        an unknown, broken or incompatible snapshot
 │   ├── GeneratorError       a model folder, an endpoint's answer, a generator that can't be used so
-│   ├── TrainingError        a training set-up, a checkpoint, a run folder that can't be trained with
-│   ├── StorageError         a full disk, a read-only folder
+│   ├── TrainingError        a training set-up, a checkpoint, a run folder that can't be trained
+with │   ├── StorageError         a full disk, a read-only folder
 │   ├── LockedError          somebody else holds the lock
 │   └── MissingExtraError    an optional package that is not installed
 ├── CheckFailedError       exit 1: a gate, a parity check or a verification said no
@@ -22,7 +23,8 @@ from cogr.printable import masked
 
 
 class CogrError(Exception):
-    """Base of every error that the toolkit raises on purpose. Its sentence never has a secret in it, whoever quotes it.
+    """Base of every error that the toolkit raises on purpose. Its sentence never has a secret in
+    it, whoever quotes it.
 
     Attributes:
         exit_status: the exit status of a command that ends with this error.
@@ -43,7 +45,10 @@ class SettingsError(UserError):
 
 
 class DataError(UserError):
-    """A data set, record or judgement is wrong. The message names the file and line where there is one."""
+    """A data set, record or judgement is wrong.
+
+    The message names the file and line where there is one.
+    """
 
 
 class SnapshotError(UserError):
@@ -55,7 +60,9 @@ class GeneratorError(UserError):
 
 
 class TrainingError(UserError):
-    """A training run can't be set up or can't go on: batch sizes, checkpoints, a changed configuration, a loss that is no number."""
+    """A training run can't be set up or can't go on: batch sizes, checkpoints, a changed
+    configuration, a loss that is no number.
+    """
 
 
 class StorageError(UserError):
@@ -86,6 +93,8 @@ class CheckFailedError(CogrError):
 
 
 class ServiceError(CogrError):
-    """A service (OpenSearch, an LLM endpoint) can't be reached or refuses; the same command goes on later."""
+    """A service (OpenSearch, an LLM endpoint) can't be reached or refuses; the same command goes on
+    later.
+    """
 
     exit_status = 3

@@ -1,7 +1,9 @@
-"""Extra fields of items, typed: what makes prices, brands and stock fit for filters, facets and sorting in an index.
+"""Extra fields of items, typed: what makes prices, brands and stock fit for filters, facets and
+sorting in an index.
 
-A field has one type for all items. It is the first in `TYPES` that every value fits, so that a table whose cells are all texts
-(CSV) gets numbers where it has numbers. What a field of OpenSearch is called is the backend's.
+A field has one type for all items. It is the first in `TYPES` that every value fits, so that a
+table whose cells are all texts (CSV) gets numbers where it has numbers. What a field of OpenSearch
+is called is the backend's.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ def types_of(
     Args:
         items: (id, its fields as one JSON object or "") of all items.
         names: the fields.
-        given: types that are said; the others follow from the values. A field without any value is a keyword.
+        given: types that are said; the others follow from the values. A field without any value is
+            a keyword.
 
     Raises:
         DataError: a field has values of several kinds; names the item and the field.
@@ -94,7 +97,10 @@ def _values(value: FieldValue) -> list[Scalar]:
 
 
 def _fitting(value: Scalar) -> frozenset[FieldType]:
-    """The types that a value fits. Only a text fits a keyword: what is a number or a truth in the data is one on purpose."""
+    """The types that a value fits.
+
+    Only a text fits a keyword: what is a number or a truth in the data is one on purpose.
+    """
     if isinstance(value, bool):
         return frozenset({"boolean"})
     if isinstance(value, int):
@@ -117,12 +123,14 @@ def _made(id_: str, name: str, value: Scalar, type_: FieldType) -> Scalar:
     made = _MAKERS[type_](value)
     if made is None:
         raise DataError(
-            f"The field {name} of item {id_!r} is {_said(value)}, which is no {_CALLED[type_]}; correct it, or set "
+            f"The field {name} of item {id_!r} is {_said(value)}, which is no {_CALLED[type_]}; "
+            "correct it, or set "
             f"publish.field_types.{name}."
         )
     if isinstance(made, str) and len(made) * 4 > MAX_BYTES and len(made.encode()) > MAX_BYTES:
         raise DataError(
-            f"The field {name} of item {id_!r} has {len(made):,} characters, but a text for filters has at most {MAX_BYTES:,} "
+            f"The field {name} of item {id_!r} has {len(made):,} characters, but a text for "
+            f"filters has at most {MAX_BYTES:,} "
             "bytes; shorten it, or take the field out of publish.fields."
         )
     return made
@@ -188,7 +196,8 @@ _CALLED: Mapping[FieldType, str] = {
 
 def _mixed(name: str, one: tuple[str, Scalar], other: tuple[str, Scalar]) -> str:
     return (
-        f"The field {name} of item {one[0]!r} is {_said(one[1])}, but of item {other[0]!r} {_said(other[1])}; write one kind "
+        f"The field {name} of item {one[0]!r} is {_said(one[1])}, but of item {other[0]!r} "
+        f"{_said(other[1])}; write one kind "
         f'of value, or set publish.field_types.{name} = "keyword".'
     )
 

@@ -1,7 +1,8 @@
-"""Keywords: one `normalise` for both sides and for serving, `parse` for what a generator wrote, `self_keyword` for an own text.
+"""Keywords: one `normalise` for both sides and for serving, `parse` for what a generator wrote,
+`self_keyword` for an own text.
 
-Nothing here knows about models, snapshots or indexes. The rules have a version, `NORMALISER`, that goes into every
-snapshot's manifest: snapshots of different versions never meet.
+Nothing here knows about models, snapshots or indexes. The rules have a version, `NORMALISER`, that
+goes into every snapshot's manifest: snapshots of different versions never meet.
 """
 
 from __future__ import annotations
@@ -13,24 +14,35 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 NORMALISER = "cogr-2"
-"""Version of `normalise`, `self_keyword` and `parse`. Any change of their output needs a new one."""
+"""Version of `normalise`, `self_keyword` and `parse`.
+
+Any change of their output needs a new one.
+"""
 
 READABLE = ("cogr-1", NORMALISER)
-"""Versions whose snapshots this one still reads and serves, each with its own kind. In cogr-1 an own text kept its separators."""
+"""Versions whose snapshots this one still reads and serves, each with its own kind.
+
+In cogr-1 an own text kept its separators.
+"""
 
 MAX_KEYWORD_CHARS = 256
-"""Cap on a keyword's length in code points. `normalise` cuts there; `parse` drops what is longer, as a run-on."""
+"""Cap on a keyword's length in code points.
+
+`normalise` cuts there; `parse` drops what is longer, as a run-on.
+"""
 
 _READ_AT_MOST = 16 * MAX_KEYWORD_CHARS
 # A character composed from more than four is not worth waiting for.
 _COMPOSES_AT_MOST = 4
-# Quotes, brackets, list marks and sentence marks around a keyword. Not + # % & @ $ °, which end real ones (c++, c#, 50%).
+# Quotes, brackets, list marks and sentence marks around a keyword. Not + # % & @ $ °, which end
+# real ones (c++, c#, 50%).
 _OUTER = (
     " \t!\"'()*,-./:;<=>?[\\]^_`{|}~"
     + "¡¿«»‘’‚‛“”„‟‹›•‣◦⁃∙·●○■□▪▫►▶–—―…、。〈〉《》「」『』【】〔〕〖〗،؛؟।！？：；，．（）［］｛｝～"
 )
 _NUMBERING = re.compile(r"(?:[(\[]?\d{1,3}[.):\]]\s+|#+\s+)+")
-# Commas, semicolons and line ends, Latin, CJK and Arabic, with the variants that NFKC turns into one of them.
+# Commas, semicolons and line ends, Latin, CJK and Arabic, with the variants that NFKC turns into
+# one of them.
 _SEPARATORS = re.compile(
     "[,，、،;；؛\n\r\v\f\x1c-\x1e\x85\u2028\u2029\u037e\ufe10\ufe11\ufe14\ufe50\ufe51\ufe54\uff64]"
 )
@@ -46,8 +58,9 @@ _THINKING_TAG = re.compile("</?think>")
 def normalise(text: str) -> str:
     """The one spelling of a keyword, for both sides and for serving; "" when nothing is left.
 
-    NFKC, casefold, control and format characters and lone surrogates out, white space collapsed, outer punctuation,
-    quotes, list marks and numbering stripped, cut at `MAX_KEYWORD_CHARS`. Idempotent. Never raises on any string.
+    NFKC, casefold, control and format characters and lone surrogates out, white space collapsed,
+    outer punctuation, quotes, list marks and numbering stripped, cut at `MAX_KEYWORD_CHARS`.
+    Idempotent. Never raises on any string.
     """
     text = text[:_READ_AT_MOST] if len(text) > _READ_AT_MOST else text
     while True:
@@ -78,10 +91,12 @@ def _strip_outer(text: str) -> str:
 
 
 def self_keyword(text: str, version: str = NORMALISER) -> str:
-    """The keyword that an entity's own text is: `normalise`, in a form that `parse` keeps; "" when nothing is left.
+    """The keyword that an entity's own text is: `normalise`, in a form that `parse` keeps; "" when
+    nothing is left.
 
-    What `parse` splits, cuts or drops at becomes a space, and words that loop are said twice, so that a completion can name
-    every entity: parse(k) == (k,) for each k != "". Idempotent. Never raises on any string.
+    What `parse` splits, cuts or drops at becomes a space, and words that loop are said twice, so
+    that a completion can name every entity: parse(k) == (k,) for each k != "". Idempotent. Never
+    raises on any string.
 
     Args:
         version: of the snapshot that the keyword is for.
@@ -104,15 +119,19 @@ def _untorn(text: str) -> str:
 
 
 def loops(keyword: str) -> bool:
-    """Whether a keyword says the same words three times in a row, as a model does that is stuck ("f blush blush blush eine").
+    """Whether a keyword says the same words three times in a row, as a model does that is stuck ("f
+    blush blush blush eine").
 
-    Names say them twice at most ("duran duran", "new york new york"). Figures may repeat ("10 10 10 fertilizer").
+    Names say them twice at most ("duran duran", "new york new york"). Figures may repeat ("10 10 10
+    fertilizer").
     """
     return _first_loop(keyword.split(" ")) is not None
 
 
 def _first_loop(words: list[str]) -> tuple[int, int] | None:
-    """(place, length) of the first words that are said three times in a row; None where none are."""
+    """(place, length) of the first words that are said three times in a row; None where
+    none are.
+    """
     # Most keywords have few words, and all of them different: the rest is slow, and rarely reached.
     if len(words) - len(set(words)) < 2:
         return None
@@ -136,7 +155,9 @@ def _has_letter(word: str) -> bool:
 
 
 def _without_loop(keyword: str) -> str:
-    """The keyword with one saying less of the first words that loop in it; as it is where none do."""
+    """The keyword with one saying less of the first words that loop in it; as it is
+    where none do.
+    """
     words = keyword.split(" ")
     found = _first_loop(words)
     if found is None:
@@ -153,7 +174,8 @@ class Parsed:
         keywords: distinct normalised keywords in order of first occurrence.
         repeated: pieces that said an earlier keyword again.
         overlong: pieces dropped because they were longer than `MAX_KEYWORD_CHARS`.
-        broken: pieces dropped because of a replacement character (U+FFFD): a model wrote bytes that are no character.
+        broken: pieces dropped because of a replacement character (U+FFFD): a model wrote bytes that
+            are no character.
         looping: pieces dropped because they say the same words three times in a row, see `loops`.
     """
 
@@ -165,7 +187,10 @@ class Parsed:
 
 
 def parse_counted(completion: str) -> Parsed:
-    """Keywords of a completion, with what was dropped on the way. Linear in its length; never raises."""
+    """Keywords of a completion, with what was dropped on the way.
+
+    Linear in its length; never raises.
+    """
     text = _THINKING.sub(" ", completion)
     text = text.rpartition("</think>")[2]
     text = _FENCE.sub("", text)
@@ -194,7 +219,8 @@ def parse_counted(completion: str) -> Parsed:
 
 
 def _is_run_on(piece: str) -> bool:
-    """Longer than a keyword may be once composed. Unicode normalisation is quadratic in a run of combining marks, so that
+    """Longer than a keyword may be once composed. Unicode normalisation is quadratic in a run of
+    combining marks, so that
     what is far too long is never normalised."""
     if len(piece) <= MAX_KEYWORD_CHARS and piece.isascii():
         return False
@@ -204,7 +230,10 @@ def _is_run_on(piece: str) -> bool:
 
 
 def parse(completion: str) -> tuple[str, ...]:
-    """Distinct normalised keywords of a completion, in order of first occurrence. Never raises on any string."""
+    """Distinct normalised keywords of a completion, in order of first occurrence.
+
+    Never raises on any string.
+    """
     return parse_counted(completion).keywords
 
 

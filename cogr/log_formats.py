@@ -1,4 +1,6 @@
-"""How query logs are written, as the choices of options; imports nothing, so that every command starts at once."""
+"""How query logs are written, as the choices of options; imports nothing, so that every command
+starts at once.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,12 @@
-"""Metrics of retrieved sets and of rankings, per query and macro-averaged. Measures of rankings come from ir_measures.
+"""Metrics of retrieved sets and of rankings, per query and macro-averaged. Measures of rankings
+come from ir_measures.
 
-nDCG alone is computed here, as ir_measures does it (linear gains), since that takes no fractional grades.
+nDCG alone is computed here, as ir_measures does it (linear gains), since that takes no fractional
+grades.
 
-One total order everywhere: score descending, then id. A ranking is a list of ids in that order, best first, so that no tie
-is left for a library to break. A query that a run lacks counts as 0. Nothing here retrieves anything.
+One total order everywhere: score descending, then id. A ranking is a list of ids in that order,
+best first, so that no tie is left for a library to break. A query that a run lacks counts as 0.
+Nothing here retrieves anything.
 """
 
 from __future__ import annotations
@@ -53,7 +56,9 @@ class Figures:
 
     @cached_property
     def standard_errors(self) -> dict[str, float]:
-        """Standard error of each mean; with equal weights the sample deviation over the root of n. 0 for one query."""
+        """Standard error of each mean; with equal weights the sample deviation over the root of n.
+        0 for one query.
+        """
         n = len(self.queries)
         share = self.weights / self.weights.sum()
         correction = n / (n - 1) if n > 1 else 0.0
@@ -108,9 +113,9 @@ def ranked(
 ) -> Figures:
     """P@k, R@k, F1@k, MRR@k and nDCG@k of rankings, for every query of `relevant`.
 
-    P@k divides by the number of items in the cut list, k or fewer: a set of 5 is not blamed for the 5 places it left
-    empty at 10. With `grades` an item's gain in nDCG is its grade, 0 where that is negative or nobody graded it; without,
-    1 for relevant items.
+    P@k divides by the number of items in the cut list, k or fewer: a set of 5 is not blamed for the
+    5 places it left empty at 10. With `grades` an item's gain in nDCG is its grade, 0 where that is
+    negative or nobody graded it; without, 1 for relevant items.
 
     Args:
         run: query id -> ids, best first, without repeats.
@@ -148,7 +153,9 @@ def _at_cutoff(
 
 
 def _ndcg(ids: Sequence[str], gains: Mapping[str, float], k: int) -> float:
-    """sum gain / log2(rank + 1) over that of the best order of all graded items; 0 where nothing has a gain."""
+    """sum gain / log2(rank + 1) over that of the best order of all graded items; 0 where nothing
+    has a gain.
+    """
     ideal = sorted((gain for gain in gains.values() if gain > 0), reverse=True)[:k]
     if not ideal:
         return 0.0
@@ -160,9 +167,11 @@ def _ndcg(ids: Sequence[str], gains: Mapping[str, float], k: int) -> float:
 def judged_only(
     run: Mapping[str, Sequence[str]], judged: Mapping[str, Collection[str]]
 ) -> dict[str, list[str]]:
-    """A run without the items that nobody judged for the query; order kept. For sets of ids as well as rankings.
+    """A run without the items that nobody judged for the query; order kept. For sets of ids as well
+    as rankings.
 
-    For data where only the top of some search was judged, so that an unjudged item is not known to be irrelevant.
+    For data where only the top of some search was judged, so that an unjudged item is not known to
+    be irrelevant.
     """
     return {
         query: [id_ for id_ in ids if id_ in judged.get(query, ())] for query, ids in run.items()
@@ -189,14 +198,17 @@ def sweep_cutoff(
     relevant: Mapping[str, Collection[str]],
     weights: Mapping[str, float] | None = None,
 ) -> Cutoff:
-    """The cutoff that maximises macro F1 over the queries of `relevant`: to be chosen on training queries.
+    """The cutoff that maximises macro F1 over the queries of `relevant`: to be chosen on training
+    queries.
 
-    A ranking shorter than the cutoff is returned whole. Raises DataError when there is no ranking or no query.
+    A ranking shorter than the cutoff is returned whole. Raises DataError when there is no ranking
+    or no query.
     """
     longest = max((len(run.get(query, ())) for query in relevant), default=0)
     if not longest:
         raise DataError(
-            "A cutoff can't be chosen: no query has a ranking; check the run and the training split."
+            "A cutoff can't be chosen: no query has a ranking; check the run and the training "
+            "split."
         )
     shares = _weights(relevant, weights)
     shares = shares / shares.sum()
@@ -230,7 +242,8 @@ def _weights(queries: Iterable[str], weights: Mapping[str, float] | None) -> NDA
         total = float(array.sum())
     if not (np.all(array >= 0) and np.isfinite(array).all() and 0 < total < np.inf):
         raise DataError(
-            "Every measured query needs a finite weight of 0 or more, one of them above 0, and a sum that is finite too."
+            "Every measured query needs a finite weight of 0 or more, one of them above 0, and a "
+            "sum that is finite too."
         )
     return array
 

@@ -1,7 +1,9 @@
-"""What a person may be shown of a text from elsewhere: no secret of the settings, and no character that steers a terminal.
+"""What a person may be shown of a text from elsewhere: no secret of the settings, and no character
+that steers a terminal.
 
-Texts of items, of servers and of libraries are untrusted. `masked` is applied where a sentence is made (`cogr.errors`) and,
-with `visible`, where text leaves the process (`indexers.cli.console`, `indexers.telemetry.logs`): callers print what they have.
+Texts of items, of servers and of libraries are untrusted. `masked` is applied where a sentence is
+made (`cogr.errors`) and, with `visible`, where text leaves the process (`indexers.cli.console`,
+`indexers.telemetry.logs`): callers print what they have.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ from urllib.parse import unquote, unquote_plus
 
 _ADDRESS = r"//(?:(?![,;]\s*[a-z][a-z0-9+.-]*://)\S)*@"
 _USER = re.compile(_ADDRESS, re.IGNORECASE)
-"""From the slashes of a URL to the last @ before a space or before the next URL of a list: a password may have any of /?#@ in it."""
+"""From the slashes of a URL to the last @ before a space or before the next URL of a list: a
+password may have any of /?#@ in it.
+"""
 _PARAMETER = re.compile(
     r"([?&][\w.-]*(?:key|token|pass|password|secret|sig|signature|auth|credential)=)[^&#\s]+", re.I
 )
@@ -29,7 +33,9 @@ _learned: set[str] = set()
 
 
 def masked(text: str) -> str:
-    """The text without secrets: users and passwords of URLs, parameters of URLs by their names, and everything that `learn` was told."""
+    """The text without secrets: users and passwords of URLs, parameters of URLs by their names, and
+    everything that `learn` was told.
+    """
     for secret in sorted(_learned, key=len, reverse=True):
         if secret in text:
             text = text.replace(secret, "...")
@@ -37,7 +43,10 @@ def masked(text: str) -> str:
 
 
 def learn(secret: str) -> None:
-    """Never show this text again, as it is or as a URL, JSON or Python spells it. A secret of less than 6 characters is not kept."""
+    """Never show this text again, as it is or as a URL, JSON or Python spells it.
+
+    A secret of less than 6 characters is not kept.
+    """
     for plain in {secret, unquote(secret), unquote_plus(secret)}:
         spelled = (
             plain,
@@ -58,7 +67,9 @@ def learn_address(text: str) -> None:
 
 
 def learn_words(words: list[str]) -> None:
-    """Learn the secrets of a command line, well-formed or not: `--set opensearch.password=X`, `opensearch.password X`, URLs."""
+    """Learn the secrets of a command line, well-formed or not: `--set opensearch.password=X`,
+    `opensearch.password X`, URLs.
+    """
     follows = False
     for word in (word.removeprefix("--set=") for word in words):
         learn_address(word)

@@ -1,6 +1,8 @@
-"""Prompts: the paper's two templates (figure "prompts", appendix B.1), their variants, and a data set's own.
+"""Prompts: the paper's two templates (figure "prompts", appendix B.1), their variants, and a data
+set's own.
 
-A prompt is chat messages; how a model's chat template spells them is the generator's business (`render`).
+A prompt is chat messages; how a model's chat template spells them is the generator's business
+(`render`).
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ _REQUIRED: dict[Side, str] = {"query": "query", "item": "item"}
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A system and a user message with placeholders: {query}; {item}, {description}; {search_results} on either side."""
+    """A system and a user message with placeholders: {query}; {item}, {description};
+    {search_results} on either side.
+    """
 
     side: Side
     system: str
@@ -40,16 +44,20 @@ class Template:
         names = set(_PLACEHOLDER.findall(self.user))
         if wrong := names - _ALLOWED[self.side]:
             raise SettingsError(
-                f"The {self.side} prompt has the placeholder {{{min(wrong)}}}, which only the other side has; remove it."
+                f"The {self.side} prompt has the placeholder {{{min(wrong)}}}, which only the "
+                "other side has; remove it."
             )
         if _REQUIRED[self.side] not in names:
             raise SettingsError(
-                f"The {self.side} prompt lacks the placeholder {{{_REQUIRED[self.side]}}}; add it to prompts.{self.side}_user."
+                f"The {self.side} prompt lacks the placeholder {{{_REQUIRED[self.side]}}}; add "
+                f"it to prompts.{self.side}_user."
             )
 
     @property
     def hash(self) -> str:
-        """First 16 hex digits of the sha256 of side, system and user text; part of every manifest."""
+        """First 16 hex digits of the sha256 of side, system and user text; part of
+        every manifest.
+        """
         text = json.dumps([self.side, self.system, self.user], ensure_ascii=False)
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
@@ -84,7 +92,10 @@ ITEM_TEMPLATES: dict[ItemVariant, Template] = {
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One filled template. `cut` says that description or search results were shortened to the token budget."""
+    """One filled template.
+
+    `cut` says that description or search results were shortened to the token budget.
+    """
 
     system: str
     user: str
@@ -97,7 +108,9 @@ class Prompt:
 
     @property
     def text(self) -> str:
-        """One string that stands for the prompt: the cache's key, and the plain form for models without chat template."""
+        """One string that stands for the prompt: the cache's key, and the plain form for models
+        without chat template.
+        """
         return f"{self.system}\n\n{self.user}\n"
 
 
@@ -112,7 +125,9 @@ class ChatTokenizer(Protocol):
 
 
 def render(prompt: Prompt, tokenizer: ChatTokenizer) -> str:
-    """The prompt as the model reads it: its chat template when it has one (thinking off), else the plain text."""
+    """The prompt as the model reads it: its chat template when it has one (thinking off), else the
+    plain text.
+    """
     if not tokenizer.chat_template:
         return prompt.text
     from jinja2 import TemplateError  # the tokenizer needs it to apply any template
@@ -120,12 +135,14 @@ def render(prompt: Prompt, tokenizer: ChatTokenizer) -> str:
     try:
         return _spell(prompt.messages, tokenizer)
     except TemplateError:
-        # Some templates (Gemma 2, early Mistral) refuse a system message: it goes before the user's.
+        # Some templates (Gemma 2, early Mistral) refuse a system message: it goes before the
+        # user's.
         return _spell([{"role": "user", "content": f"{prompt.system}\n\n{prompt.user}"}], tokenizer)
 
 
 def _spell(messages: list[dict[str, str]], tokenizer: ChatTokenizer) -> str:
-    # Paper, section 4.3: keywords are generated without chain of thought; templates that know no such switch ignore it.
+    # Paper, section 4.3: keywords are generated without chain of thought; templates that know no
+    # such switch ignore it.
     return str(
         tokenizer.apply_chat_template(
             messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
@@ -141,9 +158,11 @@ _TOKENISH = re.compile(r"\s{0,8}(?:[a-zA-Z]{1,6}|[0-9]{1,3}|[^\sa-zA-Z0-9])|\s{1
 
 
 def cut_by_estimate(text: str, tokens: int) -> str:
-    """Shorten without a tokenizer: six letters, three digits or one other character count as a token.
+    """Shorten without a tokenizer: six letters, three digits or one other character count as a
+    token.
 
-    More tokens than a tokenizer counts for English; about right for Chinese. Reads no more of the text than it keeps.
+    More tokens than a tokenizer counts for English; about right for Chinese. Reads no more of the
+    text than it keeps.
     """
     if len(text) <= tokens:
         return text
@@ -160,10 +179,13 @@ class OffsetTokenizer(Protocol):
 
 
 def cut_by_tokenizer(tokenizer: OffsetTokenizer) -> Cut:
-    """A cut by a model's own (fast) tokenizer: the longest beginning of the text with so many tokens."""
+    """A cut by a model's own (fast) tokenizer: the longest beginning of the text with so many
+    tokens.
+    """
 
     def cut(text: str, tokens: int) -> str:
-        # No vocabulary spends more than 16 characters on the average token; what is beyond need not be read.
+        # No vocabulary spends more than 16 characters on the average token; what is beyond need not
+        # be read.
         head = text[: 16 * tokens]
         spans = tokenizer(
             head, add_special_tokens=False, return_offsets_mapping=True, verbose=False
@@ -192,7 +214,10 @@ class Prompter:
     separator: str = "; "
 
     def __call__(self, entity: Entity, search_results: Sequence[str] = ()) -> Prompt:
-        """The prompt of one entity. `search_results` are titles or keywords that a retriever proposes."""
+        """The prompt of one entity.
+
+        `search_results` are titles or keywords that a retriever proposes.
+        """
         filled, cut = [*self._parts], False
         for place in range(1, len(filled), 2):
             name = filled[place]

@@ -23,11 +23,12 @@ FieldValue = Scalar | list[Scalar]
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One item of the universe. `title` is also its own keyword; `text` is what a generator may read besides.
+    """One item of the universe. `title` is also its own keyword; `text` is what a generator may
+    read besides.
 
     Attributes:
-        fields_json: the extra fields that were asked for (`publish.fields`) and that the item has, as one JSON
-            object; "" for none. Text, so that a million items cost no objects.
+        fields_json: the extra fields that were asked for (`publish.fields`) and that the item has,
+            as one JSON object; "" for none. Text, so that a million items cost no objects.
     """
 
     id: str
@@ -37,13 +38,17 @@ class Item:
 
     @property
     def fields(self) -> Mapping[str, FieldValue]:
-        """The extra fields by name, parsed at each call; a field that the item lacks is not in it."""
+        """The extra fields by name, parsed at each call; a field that the item lacks is
+        not in it.
+        """
         return cast(dict[str, FieldValue], json.loads(self.fields_json)) if self.fields_json else {}
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One query. `weight` is its share in weighted averages (1.0 unless the data says otherwise)."""
+    """One query. `weight` is its share in weighted averages (1.0 unless the data says
+    otherwise).
+    """
 
     id: str
     text: str
@@ -54,7 +59,9 @@ Entity = Item | Query
 
 
 def self_text(entity: Entity) -> str:
-    """The entity's own text, which matching uses as one keyword: S ∪ {self} (paper, section 2.1)."""
+    """The entity's own text, which matching uses as one keyword: S ∪ {self} (paper,
+    section 2.1).
+    """
     return entity.title if isinstance(entity, Item) else entity.text
 
 
@@ -65,15 +72,21 @@ class Dataset:
     Attributes:
         name: the loader's name, for messages.
         items: every item, in the order of the source. Their extra fields are not part of the hash.
-        queries: queries by split, in the order of the source. Only queries with at least one relevant item.
-        relevant: query id -> ids of its relevant items (binary, after the threshold), items of the universe only.
-        judged: query id -> item id -> grade, for judged-only metrics; every judgement of a known item by a query of a split.
+        queries: queries by split, in the order of the source. Only queries with at least one
+            relevant item.
+        relevant: query id -> ids of its relevant items (binary, after the threshold), items of the
+            universe only.
+        judged: query id -> item id -> grade, for judged-only metrics; every judgement of a known
+            item by a query of a split.
         dataset_hash: sha256 over items, queries, splits and labels; names the data in manifests.
         notes: counts of what was left out and why, e.g. {"judgements of unknown items": 1}.
-        unlabelled: queries without a relevant item, such as frequent ones of a log: their keywords are worth computing in
-            advance, but nothing can be learned from them or measured on them. Not part of the hash.
-        updated: side -> id -> when the entity last changed, where the source says so. Not part of the hash.
-        unread: fields of the source's items that nothing reads -> how many items have them. Not part of the hash.
+        unlabelled: queries without a relevant item, such as frequent ones of a log: their keywords
+            are worth computing in advance, but nothing can be learned from them or measured on
+            them. Not part of the hash.
+        updated: side -> id -> when the entity last changed, where the source says so. Not part of
+            the hash.
+        unread: fields of the source's items that nothing reads -> how many items have them. Not
+            part of the hash.
     """
 
     name: str
@@ -102,10 +115,13 @@ class Dataset:
                 else "bring labelled queries for it"
             )
             raise DataError(
-                f"The {split} split of the data set {self.name} has no queries with a relevant item ({sizes}); {advice}."
+                f"The {split} split of the data set {self.name} has no queries with a relevant "
+                f"item ({sizes}); {advice}."
             )
         return queries
 
     def entities(self, side: Side) -> Sequence[Entity]:
-        """The entities of one side: every item, or the queries of every split and the unlabelled ones."""
+        """The entities of one side: every item, or the queries of every split and the unlabelled
+        ones.
+        """
         return self.items if side == "item" else [*self.all_queries(), *self.unlabelled]

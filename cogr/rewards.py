@@ -1,6 +1,8 @@
-"""Rewards: functions (world, entity id, keywords) -> float over mirrors. Which formula is which is said at each.
+"""Rewards: functions (world, entity id, keywords) -> float over mirrors. Which formula is which is
+said at each.
 
-A missing id, mirror or weight raises; it never becomes a number. Policies, rollouts and advantages are the trainers' business.
+A missing id, mirror or weight raises; it never becomes a number. Policies, rollouts and advantages
+are the trainers' business.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ class World:
 
     Attributes:
         items: the reference item mirror.
-        relevant: query id -> dense ids of its relevant items. Its keys are the queries that count: the training queries.
+        relevant: query id -> dense ids of its relevant items. Its keys are the queries that count:
+            the training queries.
         own: query id -> the query's own text as a keyword.
         queries: the frozen query mirror; item rewards need it. It may hold more queries than count.
         k_max: the budget of distinct keywords.
@@ -83,7 +86,8 @@ class World:
             item_weights: item id -> weight, for every item of the mirror.
 
         Raises:
-            DataError: an id that a mirror does not hold, a weight that is missing, negative or not finite, weights whose sum is not.
+            DataError: an id that a mirror does not hold, a weight that is missing, negative or not
+                finite, weights whose sum is not.
             SettingsError: beta or k_max out of range.
         """
         if not (beta > 0 and math.isfinite(beta * beta)) or k_max < 1:
@@ -113,7 +117,8 @@ class World:
             return self.relevant[query_id]
         except KeyError:
             raise DataError(
-                f"There is no query {query_id!r} in this world; rewards know its {len(self.relevant)} queries only."
+                f"There is no query {query_id!r} in this world; rewards know its "
+                f"{len(self.relevant)} queries only."
             ) from None
 
     def mass(self, items: BitMap) -> float:
@@ -129,13 +134,17 @@ class World:
 
 
 Reward = Callable[[World, str, Sequence[str]], float]
-"""(world, entity id, normalised keywords without the own text) -> reward. A reward of your own has this signature."""
+"""(world, entity id, normalised keywords without the own text) -> reward.
+
+A reward of your own has this signature.
+"""
 
 
 def query_reward(world: World, query_id: str, keywords: Sequence[str]) -> float:
     """Eq. 2: F of the full retrieved set of S_q ∪ {q}; 0 above the budget.
 
-    F1, or F_beta as the world says; sums of item weights instead of counts where the world has them.
+    F1, or F_beta as the world says; sums of item weights instead of counts where the world has
+    them.
     """
     relevant = world.relevant_to(query_id)
     if over_budget(keywords, world.k_max):
@@ -150,9 +159,11 @@ def query_reward(world: World, query_id: str, keywords: Sequence[str]) -> float:
 
 
 def item_reward(world: World, item_id: str, keywords: Sequence[str]) -> float:
-    """Eq. 3: change of the weighted sum of F over all queries when this item alone gets `keywords`; -1 above the budget.
+    """Eq. 3: change of the weighted sum of F over all queries when this item alone gets `keywords`;
+    -1 above the budget.
 
-    From cached counts over the affected queries (paper, appendix "Efficient Implementation of Item-Side Reward").
+    From cached counts over the affected queries (paper, appendix "Efficient Implementation of
+    Item-Side Reward").
     """
     item = world.reference.item(item_id)
     if over_budget(keywords, world.k_max):
@@ -161,9 +172,11 @@ def item_reward(world: World, item_id: str, keywords: Sequence[str]) -> float:
 
 
 def transposed_reward(world: World, item_id: str, keywords: Sequence[str]) -> float:
-    """Eq. "transposed F1" of the ablation: F of the queries that S_i ∪ {i} retrieves; 0 above the budget.
+    """Eq. "transposed F1" of the ablation: F of the queries that S_i ∪ {i} retrieves; 0 above the
+    budget.
 
-    The item is taken as a query and the queries it is relevant to as its relevant set. Query weights replace counts.
+    The item is taken as a query and the queries it is relevant to as its relevant set. Query
+    weights replace counts.
     """
     reference = world.reference
     item = reference.item(item_id)
@@ -179,7 +192,10 @@ def transposed_reward(world: World, item_id: str, keywords: Sequence[str]) -> fl
 
 @dataclass(slots=True)
 class ItemState:
-    """One item in the reference index. `queries`: Q_ref, those that retrieve it; `relevant`: those it is relevant to."""
+    """One item in the reference index.
+
+    `queries`: Q_ref, those that retrieve it; `relevant`: those it is relevant to.
+    """
 
     dense: int
     own: str
@@ -189,10 +205,11 @@ class ItemState:
 
 
 class Reference:
-    """The retrieval state under the reference item index (paper, appendix "Efficient Implementation of Item-Side Reward").
+    """The retrieval state under the reference item index (paper, appendix "Efficient Implementation
+    of Item-Side Reward").
 
-    For each query, by dense id of the query mirror: n_tp, n_ret, beta² n_rel, F and weight; all 0 for a query that does not
-    count. For each item, at first use: Q_ref.
+    For each query, by dense id of the query mirror: n_tp, n_ret, beta² n_rel, F and weight; all 0
+    for a query that does not count. For each item, at first use: Q_ref.
 
     Attributes:
         members: dense ids of the queries that count.
@@ -204,13 +221,15 @@ class Reference:
     def __init__(self, world: World) -> None:
         if world.queries is None:
             raise DataError(
-                "Item rewards need a query mirror, but this world has none; give it the frozen query snapshot's."
+                "Item rewards need a query mirror, but this world has none; give it the frozen "
+                "query snapshot's."
             )
         self._world = world
         self._queries = world.queries
         self._factor = 1 + world.beta**2
         zeros = bytes(8 * len(world.queries))
-        # array and not numpy: reading one number costs a fifth, and numpy can look at the same memory.
+        # array and not numpy: reading one number costs a fifth, and numpy can look at the same
+        # memory.
         self._tp, self._ret, self._rel, self._f, self._weight = (
             array("d", zeros) for _ in range(5)
         )
@@ -275,7 +294,9 @@ class Reference:
         return self._change(joined, item, item.mass) + self._change(left, item, -item.mass)
 
     def _change(self, queries: BitMap, item: ItemState, mass: float) -> float:
-        """Change of the weighted F of queries that the item joins (mass > 0) or leaves (mass < 0)."""
+        """Change of the weighted F of queries that the item joins (mass > 0) or leaves
+        (mass < 0).
+        """
         if len(queries) > _FEW:
             return self._change_of_many(queries, item, mass)
         tp, ret, rel, f, weight, factor = (
@@ -317,7 +338,8 @@ class Reference:
         """
         if over_budget(keywords, self._world.k_max):
             raise DataError(
-                f"Item {item_id!r} can't take {len(set(keywords))} keywords; the budget is {self._world.k_max}."
+                f"Item {item_id!r} can't take {len(set(keywords))} keywords; the budget is "
+                f"{self._world.k_max}."
             )
         item = self.item(item_id)
         candidate = self.queries_of(item, keywords)
@@ -337,7 +359,10 @@ _FEW = 64
 
 
 def load_reward(path: str) -> Reward:
-    """A reward by import path, "module:function", as the settings name it. Raises SettingsError when there is none."""
+    """A reward by import path, "module:function", as the settings name it.
+
+    Raises SettingsError when there is none.
+    """
     module_name, _, name = path.partition(":")
     if not module_name or not name:
         raise SettingsError(f"The reward {path!r} is no import path; write it as module:function.")
@@ -345,12 +370,14 @@ def load_reward(path: str) -> Reward:
         module = importlib.import_module(module_name)
     except ImportError as error:
         raise SettingsError(
-            f"The reward {path!r} can't be imported ({error}); check the name and that the module is installed."
+            f"The reward {path!r} can't be imported ({error}); check the name and that the "
+            "module is installed."
         ) from error
     reward = getattr(module, name, None)
     if not callable(reward):
         raise SettingsError(
-            f"The reward {path!r} is no function of {module_name}; name one that takes (world, id, keywords)."
+            f"The reward {path!r} is no function of {module_name}; name one that takes (world, "
+            "id, keywords)."
         )
     return cast(Reward, reward)
 
@@ -369,7 +396,8 @@ def _by_dense_id(weights: Mapping[str, float], items: Mirror) -> NDArray[np.floa
 def _check_sum(weights: Iterable[float], of: str) -> None:
     if not math.isfinite(sum(weights)):
         raise DataError(
-            f"The weights of the {of} add up to more than a number can hold; divide them all by one number."
+            f"The weights of the {of} add up to more than a number can hold; divide them all by "
+            "one number."
         )
 
 

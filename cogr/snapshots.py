@@ -1,7 +1,9 @@
-"""Snapshots: the frozen keyword sets of one side. The unit of truth for rewards, evaluation, indexes and rollbacks.
+"""Snapshots: the frozen keyword sets of one side. The unit of truth for rewards, evaluation,
+indexes and rollbacks.
 
-A snapshot is a folder with `keywords.parquet` (columns id, text, self, keywords, and fields where items carry some; rows in
-id order) and `manifest.json`, which is written last: a folder without it is no snapshot. Write-once. Nothing here knows of servers or models.
+A snapshot is a folder with `keywords.parquet` (columns id, text, self, keywords, and fields where
+items carry some; rows in id order) and `manifest.json`, which is written last: a folder without it
+is no snapshot. Write-once. Nothing here knows of servers or models.
 """
 
 from __future__ import annotations
@@ -45,10 +47,15 @@ SCHEMA = pa.schema(
 FIELDS = pa.field("fields", pa.string(), nullable=False)
 """The column of a snapshot whose items carry extra fields: one JSON object an item, "" for none."""
 FORMAT = 1
-MIGRATION = "run cogr-index rebuild --no-publish for --side item and for --side query, then cogr-index publish with both in one call"
+MIGRATION = (
+    "run cogr-index rebuild --no-publish for --side item and for --side query, then cogr-index "
+    "publish with both in one call"
+)
 """What to do when snapshots are of two versions of the normaliser."""
 ID = re.compile(r"(?:item|query)-r\d{3,}-[0-9a-f]{12}")
-"""What a snapshot's id looks like: nothing else is looked for in a store, and nothing else is removed from one."""
+"""What a snapshot's id looks like: nothing else is looked for in a store, and nothing else is
+removed from one.
+"""
 _ROWS = 16_384
 _COUNTED = (
     "id",
@@ -73,9 +80,11 @@ class Row:
     Attributes:
         id: the entity's id.
         text: its own text as it was given (query text, item title).
-        keywords: its keyword set, distinct and normalised, in generation order, without the own text.
+        keywords: its keyword set, distinct and normalised, in generation order, without the own
+            text.
         fields_json: its extra fields (`cogr.item_fields.typed`), as one JSON object; "" for none.
-        own: the own text as a keyword, by the rules of the snapshot that the row was read from; None for a new row.
+        own: the own text as a keyword, by the rules of the snapshot that the row was read from;
+            None for a new row.
     """
 
     id: str
@@ -175,7 +184,8 @@ class Snapshot:
         """The rows as Arrow batches in id order, streaming; all columns, or these alone.
 
         Args:
-            encoded: leave keywords as the file has them, numbers in a dictionary of each batch: read in half the time.
+            encoded: leave keywords as the file has them, numbers in a dictionary of each batch:
+                read in half the time.
         """
         numbered = ["keywords.list.element"] if encoded else None
         with self.store.open(self.path, "rb") as file:
@@ -188,7 +198,10 @@ class Snapshot:
                 )
 
     def ids(self) -> SortedStrings:
-        """The entities' ids, in a mapped file. Raises StorageError when the disk of temporary files is full."""
+        """The entities' ids, in a mapped file.
+
+        Raises StorageError when the disk of temporary files is full.
+        """
         return self._spooled("id").sorted_strings()
 
     def texts(self) -> Strings:
@@ -196,7 +209,9 @@ class Snapshot:
         return self._spooled("text").strings()
 
     def fields(self) -> Strings | None:
-        """The entities' extra fields in id order, as JSON objects, in a mapped file; None where there are none. Raises as `ids`."""
+        """The entities' extra fields in id order, as JSON objects, in a mapped file; None where
+        there are none. Raises as `ids`.
+        """
         return self._spooled("fields").strings() if self.manifest.fields else None
 
     def _spooled(self, column: str) -> StringsSpool:
@@ -206,7 +221,9 @@ class Snapshot:
         return spool
 
     def rows(self, numbers: Collection[int] | None = None) -> Iterator[Row]:
-        """The rows in id order (code points ascending), streaming; all, or those of these numbers, counted from 0."""
+        """The rows in id order (code points ascending), streaming; all, or those of these numbers,
+        counted from 0.
+        """
         for batch in self.batches() if numbers is None else self.sample(numbers):
             columns = (batch[name].to_pylist() for name in ("id", "text", "keywords"))
             cells = zip(*columns, self.fields_of(batch), batch["self"].to_pylist(), strict=True)
@@ -219,7 +236,9 @@ class Snapshot:
         return batch["fields"].to_pylist() if self.manifest.fields else [""] * len(batch)
 
     def sample(self, numbers: Collection[int]) -> Iterator[pa.RecordBatch]:
-        """As `batches`, of the rows of these numbers alone: the whole file is read, but little of it decoded."""
+        """As `batches`, of the rows of these numbers alone: the whole file is read, but little of
+        it decoded.
+        """
         wanted, start = np.sort(np.fromiter(numbers, np.int64, len(numbers))), 0
         for batch in self.batches(encoded=True):
             end = start + len(batch)
@@ -236,7 +255,10 @@ class Snapshot:
 
 
 class _Distinct:
-    """Counts distinct strings, by 64-bit hashes: 16 bytes a string at most. Two of a million share one by a chance of 1 in 3e7."""
+    """Counts distinct strings, by 64-bit hashes: 16 bytes a string at most.
+
+    Two of a million share one by a chance of 1 in 3e7.
+    """
 
     _AT_ONCE = 1 << 20
 
@@ -259,11 +281,15 @@ class _Distinct:
 
 
 class _Counts:
-    """Content hash and counts of rows as they pass by. Types of fields, where there are any, are part of the content."""
+    """Content hash and counts of rows as they pass by.
+
+    Types of fields, where there are any, are part of the content.
+    """
 
     def __init__(self, fields: Mapping[str, FieldType]) -> None:
         self._fields = bool(fields)
-        # Equal rows of two versions of the normaliser are two snapshots: their own texts match otherwise.
+        # Equal rows of two versions of the normaliser are two snapshots: their own texts match
+        # otherwise.
         self._sha = hashlib.sha256(NORMALISER.encode())
         if fields:
             self._sha.update(json.dumps(dict(sorted(fields.items()))).encode())
@@ -274,7 +300,8 @@ class _Counts:
     def add(self, row: Row) -> None:
         if self._last is not None and row.id <= self._last:
             raise SnapshotError(
-                f"Rows must come in ascending id order without repeats, but {row.id!r} follows {self._last!r}."
+                f"Rows must come in ascending id order without repeats, but {row.id!r} follows "
+                f"{self._last!r}."
             )
         self._last = row.id
         # Length-prefixed fields: two different row lists never give one byte string.
@@ -310,10 +337,11 @@ def write_snapshot(
 ) -> Snapshot:
     """Freeze rows (in ascending id order) as a snapshot; the manifest is written last.
 
-    Equal rows give an equal content hash and an equal id; writing them again returns the snapshot that is there, when
-    it is whole. One that is damaged is written again, with a warning.
+    Equal rows give an equal content hash and an equal id; writing them again returns the snapshot
+    that is there, when it is whole. One that is damaged is written again, with a warning.
     A callable `provenance` is read after the last row, for counts that are complete only then.
-    Memory: one batch of rows, and 16 bytes a distinct keyword; the file is made beside the store first (TMPDIR).
+    Memory: one batch of rows, and 16 bytes a distinct keyword; the file is made beside the store
+        first (TMPDIR).
 
     Args:
         fields: types of the extra fields that the rows carry.
@@ -334,7 +362,9 @@ def write_snapshot(
 
 
 def _kept(store: Store, made: Manifest) -> Snapshot | None:
-    """The whole snapshot that is there with these rows; None where there is none, or a damaged one."""
+    """The whole snapshot that is there with these rows; None where there is none, or a
+    damaged one.
+    """
     if not store.exists(_manifest_path(made.id)):
         return None
     try:
@@ -352,7 +382,9 @@ def _kept(store: Store, made: Manifest) -> Snapshot | None:
 
 
 def _frozen(store: Store, manifest: Manifest, file: BufferedRandom) -> Snapshot:
-    """Put the file into the store, then the manifest; a damaged snapshot's own, where that is whole."""
+    """Put the file into the store, then the manifest; a damaged snapshot's own, where that is
+    whole.
+    """
     snapshot = Snapshot(manifest, store)
     with store.replacing(snapshot.path) as target:
         file.seek(0)
@@ -443,7 +475,9 @@ def _manifest_path(snapshot_id: str) -> str:
 
 
 def list_snapshots(store: Store, side: Side | None = None) -> list[Manifest]:
-    """Manifests of every snapshot in the store that has a sound one, oldest first; the others are `damaged_snapshots`."""
+    """Manifests of every snapshot in the store that has a sound one, oldest first; the others are
+    `damaged_snapshots`.
+    """
     found = []
     for id_ in _folders(store):
         try:
@@ -456,7 +490,8 @@ def list_snapshots(store: Store, side: Side | None = None) -> list[Manifest]:
 
 
 def damaged_snapshots(store: Store) -> dict[str, str]:
-    """Id -> what is wrong, of the snapshots that can't be opened; on a local store files are compared too.
+    """Id -> what is wrong, of the snapshots that can't be opened; on a local store files are
+    compared too.
 
     Costs: every file of a local store is read once (a gigabyte a second or so).
     """
@@ -498,7 +533,8 @@ def read_manifest(store: Store, snapshot_id: str) -> Manifest:
         raise SnapshotError(f"{where} is broken; rebuild it or restore it.") from error
     if manifest.format != FORMAT:
         raise SnapshotError(
-            f"Snapshot {snapshot_id} has format {manifest.format}, this version reads {FORMAT}; rebuild it."
+            f"Snapshot {snapshot_id} has format {manifest.format}, this version reads {FORMAT}; "
+            "rebuild it."
         )
     if manifest.id != snapshot_id or manifest.id != _id_of(
         manifest.side, manifest.round, manifest.content_hash
@@ -519,12 +555,14 @@ def open_snapshot(store: Store, snapshot_id: str, *, verify: bool = True) -> Sna
     """Open a snapshot, by default after comparing its file with the manifest's sha256.
 
     Raises:
-        SnapshotError: unknown, broken, of another format, or of a normaliser that this version can't read.
+        SnapshotError: unknown, broken, of another format, or of a normaliser that this version
+            can't read.
     """
     manifest = read_manifest(store, snapshot_id)
     if manifest.normaliser not in READABLE:
         raise SnapshotError(
-            f"Snapshot {snapshot_id} was written with normaliser {manifest.normaliser}, this version reads "
+            f"Snapshot {snapshot_id} was written with normaliser {manifest.normaliser}, this "
+            "version reads "
             f"{' and '.join(READABLE)}; rebuild it."
         )
     snapshot = Snapshot(manifest, store)
@@ -536,7 +574,8 @@ def open_snapshot(store: Store, snapshot_id: str, *, verify: bool = True) -> Sna
 def _verify_file(snapshot: Snapshot) -> None:
     if not snapshot.store.exists(snapshot.path):
         raise SnapshotError(
-            f"Snapshot {snapshot.id} in {snapshot.store.url} has lost its keywords.parquet; rebuild it or restore it."
+            f"Snapshot {snapshot.id} in {snapshot.store.url} has lost its keywords.parquet; "
+            "rebuild it or restore it."
         )
     sha = hashlib.sha256()
     try:
@@ -550,7 +589,8 @@ def _verify_file(snapshot: Snapshot) -> None:
         ) from error
     if sha.hexdigest() != snapshot.manifest.file_sha256:
         raise SnapshotError(
-            f"Snapshot {snapshot.id} in {snapshot.store.url} does not match its manifest (sha256 differs); rebuild it or restore it."
+            f"Snapshot {snapshot.id} in {snapshot.store.url} does not match its manifest (sha256 "
+            "differs); rebuild it or restore it."
         )
 
 
@@ -558,7 +598,8 @@ def check_pair(item: Manifest, query: Manifest) -> None:
     """Refuse two snapshots that can't be matched with one another. Raises SnapshotError."""
     if (item.side, query.side) != ("item", "query"):
         raise SnapshotError(
-            f"A pair is an item and a query snapshot, but {item.id} is {item.side} and {query.id} is {query.side}."
+            f"A pair is an item and a query snapshot, but {item.id} is {item.side} and "
+            f"{query.id} is {query.side}."
         )
     check_normalisers({one.id: one.normaliser for one in (item, query)})
 

@@ -1,7 +1,9 @@
-"""Spools: what is too large for memory while a command runs, in temporary files without a name, read as mapped arrays.
+"""Spools: what is too large for memory while a command runs, in temporary files without a name,
+read as mapped arrays.
 
-The kernel drops mapped pages when somebody needs their place, so a whole catalogue may lie here. A file has no name: it is
-gone with its process, however that ends. TMPDIR says in which folder. What is to stay belongs in a `cogr.store.Store`.
+The kernel drops mapped pages when somebody needs their place, so a whole catalogue may lie here. A
+file has no name: it is gone with its process, however that ends. TMPDIR says in which folder. What
+is to stay belongs in a `cogr.store.Store`.
 """
 
 from __future__ import annotations
@@ -48,12 +50,16 @@ class Spool:
 
 
 def scratch(count: int, dtype: type[_Scalar]) -> NDArray[_Scalar]:
-    """Zeros to write to, in any order; shape (count,). Raises StorageError when the disk is full."""
+    """Zeros to write to, in any order; shape (count,).
+
+    Raises StorageError when the disk is full.
+    """
     size = count * np.dtype(dtype).itemsize
     if size <= SMALL:
         return np.zeros(count, dtype)
     with tempfile.TemporaryFile() as file, storage_errors(tempfile.gettempdir()):
-        # Room is taken at once: a full disk would end the process without a word when a mapped page is written.
+        # Room is taken at once: a full disk would end the process without a word when a mapped page
+        # is written.
         for start in range(0, size, SMALL):
             file.write(bytes(min(SMALL, size - start)))
         file.flush()

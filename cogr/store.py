@@ -1,8 +1,10 @@
-"""The store: the one place where runs, snapshots, caches and artefacts lie. A folder, or any fsspec URL.
+"""The store: the one place where runs, snapshots, caches and artefacts lie. A folder, or any fsspec
+URL.
 
-Paths inside are relative with forward slashes. Writing is atomic on a local disk (temporary file, fsync, rename) and one
-put on an object store, so that a reader never sees half a file. Creating is exclusive: by a hard link on a disk, by a
-conditional put (If-None-Match) on an object store. Nothing is renamed, and no listing is remembered. Locks of a run are here too.
+Paths inside are relative with forward slashes. Writing is atomic on a local disk (temporary file,
+fsync, rename) and one put on an object store, so that a reader never sees half a file. Creating is
+exclusive: by a hard link on a disk, by a conditional put (If-None-Match) on an object store.
+    Nothing is renamed, and no listing is remembered. Locks of a run are here too.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ from cogr.printable import masked
 _TELLING = ("name", "size", "mtime", "ino", "ETag", "LastModified", "created")
 """What file systems say of a file that changes when it is replaced; each says some of it."""
 _YOUNG = 5.0
-"""Seconds for which a temporary file is left alone: between its creation and its lock it looks like nobody's."""
+"""Seconds for which a temporary file is left alone: between its creation and its lock it looks like
+nobody's.
+"""
 
 
 class Store:
@@ -57,7 +61,8 @@ class Store:
         except _client_errors() as error:
             # Some file systems connect at once.
             raise ServiceError(
-                f"The store {self.url} can't be reached ({_first_line(error)}); run the same command again later."
+                f"The store {self.url} can't be reached ({_first_line(error)}); run the same "
+                "command again later."
             ) from error
         self.root = root.rstrip("/")
         self.is_local = isinstance(self.fs, LocalFileSystem)
@@ -115,7 +120,10 @@ class Store:
             ) from error
 
     def list(self, path: str) -> list[str]:
-        """Names in a folder, sorted; [] when it is not there. Unfinished temporary files are left out."""
+        """Names in a folder, sorted; [] when it is not there.
+
+        Unfinished temporary files are left out.
+        """
         full = self.full(path)
         self.fs.invalidate_cache(full)
         try:
@@ -127,7 +135,9 @@ class Store:
         return sorted(name for name in names if not name.startswith(".tmp-") and name)
 
     def state(self, path: str) -> str:
-        """A hash over the files right in a folder, by name, size and time (or tag): another one when a file was written."""
+        """A hash over the files right in a folder, by name, size and time (or tag): another one
+        when a file was written.
+        """
         full = self.full(path)
         self.fs.invalidate_cache(full)
         try:
@@ -155,10 +165,12 @@ class Store:
         self.write(path, json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True).encode())
 
     def create(self, path: str, data: bytes) -> bool:
-        """Write a file whole unless there is one already; of several at once, one succeeds and gets True.
+        """Write a file whole unless there is one already; of several at once, one succeeds and gets
+        True.
 
-        On an object store this needs conditional puts (S3 has them). One that passes the condition over lets the last of
-        several win, who is the only one to get True unless they wrote within one round trip of each other.
+        On an object store this needs conditional puts (S3 has them). One that passes the condition
+        over lets the last of several win, who is the only one to get True unless they wrote within
+        one round trip of each other.
 
         Raises:
             StorageError: the disk is full or read-only.
@@ -174,7 +186,8 @@ class Store:
         try:
             self.fs.pipe_file(self.full(path), data, mode="create")
         except OSError:
-            # Refused; or written, and the client asked again because the answer was lost. What lies there tells.
+            # Refused; or written, and the client asked again because the answer was lost. What lies
+            # there tells.
             if not self.fs.exists(self.full(path)):
                 raise
         written: bytes = self.fs.cat_file(self.full(path))
@@ -225,9 +238,11 @@ class Store:
             temporary.unlink(missing_ok=True)
 
     def sweep(self, path: str = "") -> int:
-        """Remove what killed processes left half-written below a folder of a local store; how many files.
+        """Remove what killed processes left half-written below a folder of a local store; how many
+        files.
 
-        A temporary file is locked while it is written; one that is not, and is some seconds old, is nobody's.
+        A temporary file is locked while it is written; one that is not, and is some seconds old, is
+        nobody's.
         """
         left = (
             [file for file in Path(self.full(path)).rglob(".tmp-*") if file.is_file()]
@@ -238,7 +253,10 @@ class Store:
 
     @contextlib.contextmanager
     def lock(self, name: str, doing: str) -> Iterator[None]:
-        """Hold a lock for the time of the block; it dies with the process. Raises LockedError that says who holds it."""
+        """Hold a lock for the time of the block; it dies with the process.
+
+        Raises LockedError that says who holds it.
+        """
         with storage_errors(self.url):
             folder = self.local("locks")
             folder.mkdir(parents=True, exist_ok=True)
@@ -250,7 +268,8 @@ class Store:
                 file.seek(0)
                 holder = file.read().strip() or "another process"
                 raise LockedError(
-                    f"{doing} is refused: {holder} holds the lock {name} in {self.url}; wait for it or end it."
+                    f"{doing} is refused: {holder} holds the lock {name} in {self.url}; wait for "
+                    "it or end it."
                 ) from error
             file.truncate(0)
             started = time.strftime("%Y-%m-%d %H:%M:%S")
@@ -262,7 +281,9 @@ class Store:
 
     @contextlib.contextmanager
     def _reached(self, *, writing: bool = False) -> Iterator[None]:
-        """Turn what an object store's client raises into one sentence; what a missing file raises stays as it is."""
+        """Turn what an object store's client raises into one sentence; what a missing file raises
+        stays as it is.
+        """
         if self.is_local:
             try:
                 yield
@@ -279,19 +300,23 @@ class Store:
             if not writing:
                 raise
             raise StorageError(
-                f"Can't write to {self.url}: there is no such bucket; create it, or correct the setting store."
+                f"Can't write to {self.url}: there is no such bucket; create it, or correct the "
+                "setting store."
             ) from error
         except PermissionError as error:
             raise StorageError(
-                f"The store {self.url} refuses us ({_first_line(error)}); check the credentials of this process."
+                f"The store {self.url} refuses us ({_first_line(error)}); check the credentials "
+                "of this process."
             ) from error
         except _client_errors() as error:
             if "Credentials" in type(error).__name__:
                 raise StorageError(
-                    f"The store {self.url} can't be opened ({_first_line(error)}); give this process credentials."
+                    f"The store {self.url} can't be opened ({_first_line(error)}); give this "
+                    "process credentials."
                 ) from error
             raise ServiceError(
-                f"The store {self.url} can't be reached ({_first_line(error)}); run the same command again later."
+                f"The store {self.url} can't be reached ({_first_line(error)}); run the same "
+                "command again later."
             ) from error
 
 
@@ -318,7 +343,9 @@ def _first_line(error: BaseException) -> str:
 
 
 def require_file(path: Path) -> None:
-    """Raises StorageError where something is that a file must not replace: a device such as /dev/null, a pipe, a folder."""
+    """Raises StorageError where something is that a file must not replace: a device such as
+    /dev/null, a pipe, a folder.
+    """
     if path.exists() and not path.is_file():
         raise StorageError(f"Can't write to {path}: it is no file; name another.")
 
@@ -345,7 +372,10 @@ def storage_errors(where: str) -> Iterator[None]:
         errno.EROFS: "the disk is read-only; point the setting store at a writable folder",
         errno.EACCES: "permission is denied; make it writable or point the setting store elsewhere",
         errno.EPERM: "permission is denied; make it writable or point the setting store elsewhere",
-        errno.EEXIST: "a file is in the place of a folder; not a folder, so point the setting store at a folder",
+        errno.EEXIST: (
+            "a file is in the place of a folder; not a folder, so point the setting store at a "
+            "folder"
+        ),
         errno.EISDIR: "it is a folder; name a file",
         errno.EBUSY: "it is a folder; name a file",
         errno.ENAMETOOLONG: "its name is too long; choose a shorter one",

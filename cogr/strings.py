@@ -1,7 +1,8 @@
-"""Strings in two flat arrays, without a Python object per string: tables to read from and to look up in.
+"""Strings in two flat arrays, without a Python object per string: tables to read from and to look
+up in.
 
-The arrays may be memory-mapped, so that processes share them, or that a side of a catalogue need not be in memory.
-Sorted is by code point, which is the byte order of UTF-8.
+The arrays may be memory-mapped, so that processes share them, or that a side of a catalogue need
+not be in memory. Sorted is by code point, which is the byte order of UTF-8.
 """
 
 from __future__ import annotations
@@ -88,7 +89,10 @@ class Strings(Sequence[str]):
 
 
 class SortedStrings(Strings):
-    """Distinct strings by rank, and ranks by string: a look-up is a binary search. Arguments as of `Strings`, ascending."""
+    """Distinct strings by rank, and ranks by string: a look-up is a binary search.
+
+    Arguments as of `Strings`, ascending.
+    """
 
     @classmethod
     def from_arrow(cls, strings: pa.Array) -> SortedStrings:
@@ -107,7 +111,10 @@ class SortedStrings(Strings):
 
 
 class StringsSpool:
-    """Strings that are appended, and then read from mapped files. Raises StorageError when the disk is full."""
+    """Strings that are appended, and then read from mapped files.
+
+    Raises StorageError when the disk is full.
+    """
 
     def __init__(self) -> None:
         self._offsets, self._data = Spool(), Spool()

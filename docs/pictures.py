@@ -1,4 +1,7 @@
-"""Takes the pictures of docs/playground.md: the page in Chromium over the bundled sample shop. Run by `make pictures`."""
+"""Takes the pictures of docs/playground.md: the page in Chromium over the bundled sample shop.
+
+Run by `make pictures`.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from PIL import Image
 
 from cogr.records import SIDES
 from cogr.settings import load_settings
-from indexers.build.run import Wishes, run_rebuild
+from indexers.build.run import RebuildRequest, run_rebuild
 from indexers.cli.console import note
 from indexers.cli.reports import progress_bar
 from indexers.release.push import publish
@@ -43,7 +46,7 @@ def _indexed(folder: Path) -> Workspace:
     file.write_text(f'store = "store"\n[dataset]\nloader = "jsonl"\npath = "{CATALOGUE}"\n')
     workspace = Workspace(load_settings(file))
     for kind in ("extractive", "statistical"):
-        wishes = [Wishes(side, kind, publish=False) for side in SIDES]
+        wishes = [RebuildRequest(side, kind, publish=False) for side in SIDES]
         ids = [
             run_rebuild(workspace, wish, progress_bar, note).rebuilt.snapshot.id for wish in wishes
         ]

@@ -1,4 +1,5 @@
-"""Writes docs/commands.md from the commands' own --help, and docs/settings.md from the settings model.
+"""Writes docs/commands.md from the commands' own --help, and docs/settings.md from the settings
+model.
 
 Run by `make docs`; a test fails when the committed pages differ from what this writes.
 """
@@ -31,8 +32,14 @@ APPS: dict[str, typer.Typer] = {
 
 def commands_page() -> str:
     """The command reference."""
-    head = "# Commands\n\nWritten by `make docs` from `--help`. Exit status: 0 done, 1 a check failed, 2 wrong input, "
-    head += "3 a service can't be reached, 130 interrupted. `--json` prints one JSON object on standard output.\n"
+    head = (
+        "# Commands\n\nWritten by `make docs` from `--help`. Exit status: 0 done, 1 a check "
+        "failed, 2 wrong input, "
+    )
+    head += (
+        "3 a service can't be reached, 130 interrupted. `--json` prints one JSON object on "
+        "standard output.\n"
+    )
     parts = [head]
     for name, app in APPS.items():
         for path, command in _walk(name, get_command(app)):
@@ -89,11 +96,16 @@ def settings_page() -> str:
     """The settings reference."""
     lines = [
         "# Settings\n",
-        "Written by `make docs` from the settings model. One TOML file (`cogr.toml`), then environment variables, then `--set`:",
-        "`[opensearch] url = ...` in the file is `COGR_OPENSEARCH__URL` in the environment and `--set opensearch.url=...` in a command.",
-        "Unknown keys are errors that name the nearest known key. Paths in the file are relative to the file.\n",
-        "Besides these, `COGR_CONFIG` names the file, `COGR_DATA_DIR` the folder of the named public data sets, `COGR_CACHE_DIR` the folder",
-        "of downloads and unpacked models, `COGR_OPENSEARCH_URL` a running cluster (a default for `opensearch.url`), and `COGR_OPENSEARCH_HOME` an",
+        "Written by `make docs` from the settings model. One TOML file (`cogr.toml`), then "
+        "environment variables, then `--set`:",
+        "`[opensearch] url = ...` in the file is `COGR_OPENSEARCH__URL` in the environment and "
+        "`--set opensearch.url=...` in a command.",
+        "Unknown keys are errors that name the nearest known key. Paths in the file are relative "
+        "to the file.\n",
+        "Besides these, `COGR_CONFIG` names the file, `COGR_DATA_DIR` the folder of the named "
+        "public data sets, `COGR_CACHE_DIR` the folder",
+        "of downloads and unpacked models, `COGR_OPENSEARCH_URL` a running cluster (a default "
+        "for `opensearch.url`), and `COGR_OPENSEARCH_HOME` an",
         "unpacked OpenSearch distribution.\n",
         *_table(Settings, ""),
     ]
@@ -110,7 +122,10 @@ def _table(model: type[BaseModel], prefix: str) -> Iterator[str]:
         yield "| key | type | default | meaning |\n|---|---|---|---|"
         for name, field in plain.items():
             default = "required" if field.is_required() else _setting_default(field.default)
-            yield f"| `{prefix}{name}` | {_type(field.annotation)} | {default} | {_text(field.description or '')} |"
+            yield (
+                f"| `{prefix}{name}` | {_type(field.annotation)} | {default} | "
+                f"{_text(field.description or '')} |"
+            )
         yield ""
     for name, field in model.model_fields.items():
         if _is_model(field.annotation):

@@ -1,14 +1,18 @@
 """Words, stems and phrases of a text, for the parts that read text without a language model.
 
-An `Analyser` turns a text into words (as written) and terms (Snowball stems), and `SurfaceForms` spells stems again as
-people write them, so that a phrase of stems becomes a readable keyword. Scripts without spaces between words (Chinese,
-Japanese, Thai, ...) are read as overlapping pairs of characters, as Lucene's CJK analyser does.
+An `Analyser` turns a text into words (as written) and terms (Snowball stems), and `SurfaceForms`
+spells stems again as people write them, so that a phrase of stems becomes a readable keyword.
+Scripts without spaces between words (Chinese, Japanese, Thai, ...) are read as overlapping pairs of
+characters, as Lucene's CJK analyser does.
 
-Not here: `cogr.keywords.normalise`, which decides when two keywords are the same. Stems never leave the process.
+Not here: `cogr.keywords.normalise`, which decides when two keywords are the same. Stems never leave
+the process.
 
-Plain BM25 over titles and texts, by bm25s: the baseline of every comparison, and a source of a prompt's search results.
+Plain BM25 over titles and texts, by bm25s: the baseline of every comparison, and a source of a
+prompt's search results.
 
-It ranks words of the items' own text. It has nothing to do with generated keywords; those are `cogr.matching.mirror`.
+It ranks words of the items' own text. It has nothing to do with generated keywords; those are
+`cogr.matching.mirror`.
 """
 
 from __future__ import annotations
@@ -53,7 +57,10 @@ _UNSPACED = re.compile(
 
 @cache
 def _unicode_word() -> re.Pattern[str]:
-    """`_ASCII_WORD` for every script. Python's \\w leaves out the vowel signs of Indic scripts, so marks are added."""
+    """`_ASCII_WORD` for every script.
+
+    Python's \\w leaves out the vowel signs of Indic scripts, so marks are added.
+    """
     marks = "".join(c for c in map(chr, range(0x10000)) if unicodedata.category(c)[0] == "M")
     letter = rf"(?:[^\W_]|[{marks}])"
     return re.compile(rf"[^\W_]{letter}*(?:[.\-'’·][^\W_]{letter}*)*")
@@ -63,8 +70,9 @@ class Analyser:
     """Splits texts into words and stems.
 
     Args:
-        language: a Snowball algorithm, e.g. "english" or "german". It decides stems and stop words (English and German
-            have a list of their own; other languages keep every word, and rare words decide there anyway).
+        language: a Snowball algorithm, e.g. "english" or "german". It decides stems and stop words
+            (English and German have a list of their own; other languages keep every word, and rare
+            words decide there anyway).
 
     Raises:
         GeneratorError: the language has no Snowball algorithm.
@@ -91,7 +99,9 @@ class Analyser:
         return stem
 
     def words(self, text: str) -> list[str]:
-        """Case-folded words in order, compounds such as wi-fi whole; no stop words, no single letters or digits."""
+        """Case-folded words in order, compounds such as wi-fi whole; no stop words, no single
+        letters or digits.
+        """
         stop = self.stop_words
         if text.isascii():
             return [w for w in _ASCII_WORD.findall(text.lower()) if len(w) > 1 and w not in stop]
@@ -111,7 +121,9 @@ class Analyser:
         return [self.stem(word) for word in self.words(text)]
 
     def terms(self, text: str) -> list[str]:
-        """Stems for bag-of-words matching: those of `words`, and of the parts of compounds (wi-fi: wi-fi, wi, fi)."""
+        """Stems for bag-of-words matching: those of `words`, and of the parts of compounds (wi-fi:
+        wi-fi, wi, fi).
+        """
         return self.terms_of(self.words(text))
 
     def terms_of(self, words: Iterable[str]) -> list[str]:
@@ -145,7 +157,9 @@ def phrases(stems: Sequence[str], size: int) -> list[Phrase]:
 
 
 class SurfaceForms:
-    """Remembers how often each word stands for a stem, and spells phrases of stems by the most frequent words."""
+    """Remembers how often each word stands for a stem, and spells phrases of stems by the most
+    frequent words.
+    """
 
     def __init__(self, analyser: Analyser) -> None:
         self._analyser = analyser
@@ -158,16 +172,22 @@ class SurfaceForms:
         self._best = None
 
     def spell(self, phrase: Sequence[str]) -> str:
-        """The phrase in words: `("wireless", "headphon")` becomes "wireless headphones". Unknown stems stand as they are."""
+        """The phrase in words: `("wireless", "headphon")` becomes "wireless headphones".
+
+        Unknown stems stand as they are.
+        """
         if self._best is None:
-            # The most frequent word of a stem; the first in the alphabet among equals, so that spelling is reproducible.
+            # The most frequent word of a stem; the first in the alphabet among equals, so that
+            # spelling is reproducible.
             ordered = sorted(sorted(self._counts, reverse=True), key=self._counts.__getitem__)
             self._best = {self._analyser.stem(word): word for word in ordered}
         return join_words([self._best.get(stem, stem) for stem in phrase])
 
 
 def join_words(words: Sequence[str]) -> str:
-    """Words as one text: with spaces, except between pairs of characters of an unspaced script, which overlap or abut."""
+    """Words as one text: with spaces, except between pairs of characters of an unspaced script,
+    which overlap or abut.
+    """
     text = ""
     for word in words:
         if text and _UNSPACED.match(text[-1]) and _UNSPACED.match(word):
@@ -182,7 +202,8 @@ B = 0.75
 
 
 class Lexical:
-    """A BM25 index over title and text of every item (English stems and stop words, k1 1.5, b 0.75).
+    """A BM25 index over title and text of every item (English stems and stop words, k1 1.5, b
+    0.75).
 
     Raises MissingExtraError without the extra `statistical`.
     """
@@ -196,7 +217,8 @@ class Lexical:
         self._bm25s = bm25s
         self._stemmer = Stemmer.Stemmer("english")
         self.items = items
-        # Ties are broken by position, so the items are put into id order first: score descending, then id.
+        # Ties are broken by position, so the items are put into id order first: score descending,
+        # then id.
         self._order = sorted(range(len(items)), key=lambda i: items[i].id)
         tokens = self._tokens([f"{items[i].title} {items[i].text}" for i in self._order])
         self._index = bm25s.BM25(k1=K1, b=B)

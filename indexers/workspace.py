@@ -1,4 +1,7 @@
-"""What the settings name, opened when it is first used: store, data set, generators, backend. Shared by all commands."""
+"""What the settings name, opened when it is first used: store, data set, generators, backend.
+
+Shared by all commands.
+"""
 
 from __future__ import annotations
 
@@ -109,7 +112,9 @@ class Workspace:
         return backend
 
     def prompter(self, side: Side, name: str | None = None) -> Prompter:
-        """The prompter of one side, for the generator of that name (the settings' one when None)."""
+        """The prompter of one side, for the generator of that name (the settings' one
+        when None).
+        """
         prompts = self.settings.prompts
         return Prompter(
             prompts.template(side),
@@ -128,20 +133,25 @@ class Workspace:
         return cut_by_tokenizer(shared_tokenizer(resolve_model(chosen.model)))
 
     def generator_settings(self, side: Side, name: str | None = None) -> GeneratorSettings:
-        """The generator's settings of one side, with `auto` decided. Raises MissingExtraError as `choice` does."""
+        """The generator's settings of one side, with `auto` decided.
+
+        Raises MissingExtraError as `choice` does.
+        """
         chosen = self.settings.generator.of(side)
         return GeneratorSettings.model_validate(
             {**chosen.model_dump(), "name": self.choice(side, name).name}
         )
 
     def choice(self, side: Side, name: str | None = None) -> Choice:
-        """Which generator writes a side, and why. auto is `statistical` where enough training queries have labels, else `extractive`.
+        """Which generator writes a side, and why. auto is `statistical` where enough training
+        queries have labels, else `extractive`.
 
         Args:
             name: instead of the settings' one.
 
         Raises:
-            MissingExtraError: auto, and the data has labels, but the extra `statistical` is not installed.
+            MissingExtraError: auto, and the data has labels, but the extra `statistical` is not
+                installed.
         """
         wanted = name or self.settings.generator.of(side).name
         if wanted != "auto":
@@ -159,7 +169,8 @@ class Workspace:
             )
         if not is_installed():
             raise MissingExtraError(
-                f'{labelled} training queries have labels, so generator.name = "auto" means statistical (extractive would not '
+                f'{labelled} training queries have labels, so generator.name = "auto" means '
+                "statistical (extractive would not "
                 "learn from them), which",
                 "statistical",
             )
@@ -194,9 +205,11 @@ class Workspace:
     def search_results(
         self, side: Side, entities: Sequence[Entity]
     ) -> Callable[[Entity], Sequence[str]] | None:
-        """What the prompt variant `search` puts beside each of these entities; None where no prompt asks for it.
+        """What the prompt variant `search` puts beside each of these entities; None where no prompt
+        asks for it.
 
-        Raises MissingExtraError, and GeneratorError where `statistical` can't learn from the labels.
+        Raises MissingExtraError, and GeneratorError where `statistical` can't learn from the
+        labels.
         """
         prompts = self.settings.prompts
         if "{search_results}" not in prompts.template(side).user:
@@ -213,7 +226,8 @@ class Workspace:
         return open_snapshot(self.store, id_)
 
     def known(self, id_: str) -> str:
-        """The id of the one snapshot of the store whose id begins so; what no id begins with is given back as it is.
+        """The id of the one snapshot of the store whose id begins so; what no id begins with is
+        given back as it is.
 
         Raises:
             SnapshotError: several ids begin so.
@@ -236,13 +250,17 @@ class Workspace:
         return found[0] if found else id_
 
     def snapshot(self, id_: str | None, side: Side) -> Snapshot:
-        """The snapshot of that id (or whose id alone begins so), or the newest of its side. Raises SnapshotError."""
+        """The snapshot of that id (or whose id alone begins so), or the newest of its side.
+
+        Raises SnapshotError.
+        """
         if id_ is not None:
             return open_snapshot(self.store, self.known(id_))
         known = list_snapshots(self.store, side)
         if not known:
             raise SnapshotError(
-                f"The store {self.store.url} has no {side} snapshot: run cogr-index rebuild --side {side}."
+                f"The store {self.store.url} has no {side} snapshot: run cogr-index rebuild "
+                f"--side {side}."
             )
         return open_snapshot(self.store, known[-1].id)
 
@@ -265,7 +283,8 @@ def generator_options(
         if value is None and key in _NEEDS.get(settings.name, ()):
             also = " or by OPENAI_BASE_URL" if key == "openai.base_url" else ""
             raise SettingsError(
-                f"The generator {settings.name} needs generator.{key}; set it in the configuration, by --set{also}."
+                f"The generator {settings.name} needs generator.{key}; set it in the "
+                f"configuration, by --set{also}."
             )
     drawing = {"sampling": settings.sampling.model_dump(), "vocabulary": vocabulary, "k_max": k_max}
     own: dict[str, Mapping[str, Any]] = {
@@ -279,7 +298,9 @@ def generator_options(
 
 
 def _endpoint(settings: GeneratorSettings) -> dict[str, Any]:
-    """The settings of the endpoint; what they leave open, the variables of OpenAI's own clients say."""
+    """The settings of the endpoint; what they leave open, the variables of OpenAI's own clients
+    say.
+    """
     own = dict(settings.openai)
     named = {
         "base_url": os.environ.get("OPENAI_BASE_URL"),

@@ -1,1 +1,4 @@
-"""What runs beside indexing and training: local servers, health, the query expander. No method of its own."""
+"""What runs beside indexing and training: local servers, health, the query expander.
+
+No method of its own.
+"""

@@ -50,7 +50,9 @@ def run_here(
 
 
 def program(name: str) -> str:
-    """The path of a program; without it the test is skipped, and fails where everything must be there."""
+    """The path of a program; without it the test is skipped, and fails where everything must be
+    there.
+    """
     if (found := shutil.which(name)) is None:
         if os.environ.get("CI", "").lower() in ("1", "true"):
             pytest.fail(f"No {name} for these tests")

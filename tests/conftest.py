@@ -1,4 +1,6 @@
-"""Real servers for tests, started lazily, once a session, by the code of `cogr-ops opensearch start` and `redis start`."""
+"""Real servers for tests, started lazily, once a session, by the code of `cogr-ops opensearch
+start` and `redis start`.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from ops.servers.opensearch import Wanted, connection, reap_orphans, start, stop
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Reports go from process to process as UTF-8; tests of hostile texts log what can't be written in it."""
+    """Reports go from process to process as UTF-8; tests of hostile texts log what can't be written
+    in it.
+    """
     report = yield
     report.sections = [
         (name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections
@@ -31,25 +35,33 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 @pytest.fixture(autouse=True, scope="session")
 def _no_width() -> None:
-    """Tables are as wide as for a pipe; pytest-xdist names the width of its terminal to the processes of tests."""
+    """Tables are as wide as for a pipe; pytest-xdist names the width of its terminal to the
+    processes of tests.
+    """
     os.environ.pop("COLUMNS", None)
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _activated() -> None:
-    """The environment's programs are on the PATH, as a user has them: next-step lines name them without a folder."""
+    """The environment's programs are on the PATH, as a user has them: next-step lines name them
+    without a folder.
+    """
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
 
 
 @pytest.fixture(autouse=True)
 def _nothing_learned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process remembers the secrets of its settings to mask them; a test's are not the next one's."""
+    """A process remembers the secrets of its settings to mask them; a test's are not the next
+    one's.
+    """
     monkeypatch.setattr(printable, "_learned", set())
 
 
 @pytest.fixture(autouse=True)
 def _traced_alone() -> Iterator[None]:
-    """Traces that a test's command began to send, to a collector that may not be there, end with the test."""
+    """Traces that a test's command began to send, to a collector that may not be there, end with
+    the test.
+    """
     yield
     traces.stop()
 
@@ -85,7 +97,9 @@ def opensearch_2() -> Iterator[OpenSearchSettings]:
 
 @pytest.fixture(scope="session")
 def opensearch_secure() -> Iterator[OpenSearchSettings]:
-    """OpenSearch 3.4.0 with the security plugin: TLS, basic authentication; the settings hold user, password and CA file."""
+    """OpenSearch 3.4.0 with the security plugin: TLS, basic authentication; the settings hold user,
+    password and CA file.
+    """
     yield from _node("3.4.0", security=True)
 
 
@@ -102,7 +116,10 @@ def s3_server() -> Iterator[str]:
 
 @pytest.fixture
 def s3(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The URL of a new bucket. The environment says how to reach it, for this process and for those that it starts."""
+    """The URL of a new bucket.
+
+    The environment says how to reach it, for this process and for those that it starts.
+    """
     import s3fs
 
     own = {"AWS_ENDPOINT_URL": s3_server, "AWS_DEFAULT_REGION": "us-east-1"}

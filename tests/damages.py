@@ -1,4 +1,6 @@
-"""A store with a little of everything in it, damage done to one of its files, and commands that meet it."""
+"""A store with a little of everything in it, damage done to one of its files, and commands that
+meet it.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ HARMS: dict[str, Harm] = {
 
 @dataclass(frozen=True)
 class Met:
-    """How a command that met the damage ended; `bug` is the traceback of what no error of ours is."""
+    """How a command that met the damage ended; `bug` is the traceback of what no error
+    of ours is.
+    """
 
     status: int
     out: str

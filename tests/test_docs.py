@@ -99,7 +99,9 @@ def test_every_page_is_in_the_navigation() -> None:
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bundled sample in the layout that the README asks for, with the README's two-line configuration."""
+    """The bundled sample in the layout that the README asks for, with the README's two-line
+    configuration.
+    """
     from cogr.datasets import load_dataset
     from trainers.demo import CATALOGUE
 

@@ -49,8 +49,9 @@ def test_importing_loads_nothing_heavy(module: str) -> None:
 def functions(path: Path) -> list[tuple[str, int]]:
     nodes = ast.walk(ast.parse(path.read_text("utf-8")))
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    # The body: a command's options are its signature, and may be many.
     return [
-        (f"{path.name}:{n.name}", (n.end_lineno or 0) - n.lineno + 1)
+        (f"{path.name}:{n.name}", (n.end_lineno or 0) - n.body[0].lineno + 2)
         for n in nodes
         if isinstance(n, kinds)
     ]
@@ -58,7 +59,10 @@ def functions(path: Path) -> list[tuple[str, int]]:
 
 def test_functions_are_small() -> None:
     # In a process of its own: what other tests leave behind is not this one's business.
-    code = "import json; from tests.test_project import *; print(json.dumps([p for s in SOURCES for p in functions(s)]))"
+    code = (
+        "import json; from tests.test_project import *; print(json.dumps([p for s in SOURCES for "
+        "p in functions(s)]))"
+    )
     found = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
     )

@@ -1,4 +1,6 @@
-"""The wheel that is built from this tree installs where nothing of it was, without torch, and runs outside the checkout."""
+"""The wheel that is built from this tree installs where nothing of it was, without torch, and runs
+outside the checkout.
+"""
 
 from __future__ import annotations
 

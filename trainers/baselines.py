@@ -1,8 +1,10 @@
-"""What generated keywords must beat: BM25 over the items' own text, and the ranker's own cut that `statistical` distils.
+"""What generated keywords must beat: BM25 over the items' own text, and the ranker's own cut that
+`statistical` distils.
 
 Each gives retrieved ids a query; measuring them is `trainers.evaluation`.
 
-The figures of the honest rivals beside a keyword pair: BM25 over the items' text, and the exact cut of the ranker.
+The figures of the honest rivals beside a keyword pair: BM25 over the items' text, and the exact cut
+of the ranker.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ class Baseline:
         name: "bm25" or "exact cut".
         runs: query id -> ids of its retrieved items, best first: the head of its ranking.
         rankings: query id -> the whole ranking, 1,000 items at most.
-        cutoff: items a query, where one number serves all queries; None where each query has its own.
+        cutoff: items a query, where one number serves all queries; None where each query has its
+            own.
     """
 
     name: str
@@ -44,12 +47,14 @@ class Baseline:
 
 
 def bm25(dataset: Dataset, split: Split, cutoff: int | None = None) -> Baseline:
-    """BM25 (bm25s, English stems), its sets cut at the number of items that maximises macro F1 on the training queries.
+    """BM25 (bm25s, English stems), its sets cut at the number of items that maximises macro F1 on
+    the training queries.
 
     Args:
         cutoff: that number, where it is known already.
 
-    Raises DataError when the split or the training split is empty, MissingExtraError without the extra `statistical`.
+    Raises DataError when the split or the training split is empty, MissingExtraError without the
+    extra `statistical`.
     """
     train, asked = dataset.require("train"), dataset.require(split)
     lexical = Lexical(dataset.items)
@@ -68,7 +73,8 @@ def bm25(dataset: Dataset, split: Split, cutoff: int | None = None) -> Baseline:
 
 
 def exact_cut(artefact: Artefact, dataset: Dataset, split: Split) -> Baseline:
-    """What the ranker of `statistical` ranks, and retrieves at its own expected-F1 optimum, without any keywords.
+    """What the ranker of `statistical` ranks, and retrieves at its own expected-F1 optimum, without
+    any keywords.
 
     Raises DataError when the split is empty.
     """
@@ -91,22 +97,29 @@ def _row(dataset: Dataset, split: Split, make: Callable[[], Baseline]) -> dict[s
     }
     if found.cutoff is None:
         return {**row, "sets": "the head of each ranking that has the highest expected F1"}
-    cut = f"the best {found.cutoff} items of each ranking, the number that serves the training queries best"
+    cut = (
+        f"the best {found.cutoff} items of each ranking, the number that serves the training "
+        "queries best"
+    )
     return {**row, "cutoff": found.cutoff, "sets": cut}
 
 
 def bm25_row(dataset: Dataset, split: Split, cutoff: int | None = None) -> dict[str, Any]:
-    """BM25 over titles and texts: rank metrics of its whole rankings, P, R and F1 of their best items.
+    """BM25 over titles and texts: rank metrics of its whole rankings, P, R and F1 of their best
+    items.
 
-    How many, one number for all queries, is what maximises F1 on the training queries; `cutoff`, where it is known already.
+    How many, one number for all queries, is what maximises F1 on the training queries; `cutoff`,
+    where it is known already.
 
-    Raises DataError when the split or the training split is empty, MissingExtraError without the extra `statistical`.
+    Raises DataError when the split or the training split is empty, MissingExtraError without the
+    extra `statistical`.
     """
     return _row(dataset, split, lambda: bm25(dataset, split, cutoff))
 
 
 def exact_cut_row(workspace: Workspace, split: Split) -> dict[str, Any]:
-    """What the ranker behind `statistical` retrieves by its own expected-F1 cut, without any keywords.
+    """What the ranker behind `statistical` retrieves by its own expected-F1 cut, without any
+    keywords.
 
     Raises DataError when the split is empty, MissingExtraError without the extra `statistical`.
     """

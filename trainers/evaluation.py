@@ -1,6 +1,8 @@
-"""Evaluation of a snapshot pair on one split, through a backend: memory and OpenSearch give equal figures.
+"""Evaluation of a snapshot pair on one split, through a backend: memory and OpenSearch give equal
+figures.
 
-It measures what a search returns, the whole retrieved set in its one total order; it trains nothing and publishes nothing.
+It measures what a search returns, the whole retrieved set in its one total order; it trains nothing
+and publishes nothing.
 """
 
 from __future__ import annotations
@@ -24,8 +26,9 @@ class Evaluation:
 
     Attributes:
         queries: how many queries the split has.
-        figures: measure -> macro average over them: p, r, f1 of the full retrieved set with f1_se (standard error of the mean),
-            the same over judged items only, and rank metrics at 10, 100 and 1000.
+        figures: measure -> macro average over them: p, r, f1 of the full retrieved set with f1_se
+            (standard error of the mean), the same over judged items only, and rank metrics at 10,
+            100 and 1000.
         graded: gains in nDCG are the grades of the labels; else 1 for relevant items.
         keywords_per_item: mean size of S_i over all items.
         keywords_per_query: mean size of S_q over the split's queries.
@@ -69,7 +72,8 @@ def retrieve(
     for asked in queries:
         if asked.id not in rows:
             raise SnapshotError(
-                f"Snapshot {query.id} lacks the query {asked.id!r}: rebuild the query side without --limit, on the same data."
+                f"Snapshot {query.id} lacks the query {asked.id!r}: rebuild the query side "
+                "without --limit, on the same data."
             )
         words = query_keywords(asked.text, rows[asked.id].keywords, query.manifest.normaliser)
         yield (
@@ -79,7 +83,9 @@ def retrieve(
 
 
 def ensure_pushed(backend: Backend, item: Snapshot) -> bool:
-    """Push an item snapshot beside what serves where it is not yet, so that it can be evaluated; whether that was needed."""
+    """Push an item snapshot beside what serves where it is not yet, so that it can be evaluated;
+    whether that was needed.
+    """
     if any(known.snapshot == item.id and known.complete for known in backend.list()):
         return False
     backend.push(item)
@@ -87,7 +93,9 @@ def ensure_pushed(backend: Backend, item: Snapshot) -> bool:
 
 
 def grades_of(dataset: Dataset) -> Mapping[str, Mapping[str, float]] | None:
-    """Query id -> item id -> grade, for nDCG; None where all labels above 0 have one grade, so that they are binary."""
+    """Query id -> item id -> grade, for nDCG; None where all labels above 0 have one grade, so that
+    they are binary.
+    """
     found = {grade for grades in dataset.judged.values() for grade in grades.values() if grade > 0}
     return dataset.judged if len(found) > 1 else None
 
@@ -98,15 +106,18 @@ def measure(
     sets: Mapping[str, Sequence[str]],
     rankings: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, float]:
-    """Figures of one way to search, macro-averaged over queries; a query without a list counts as 0.
+    """Figures of one way to search, macro-averaged over queries; a query without a list counts as
+    0.
 
-    P, R and F1 are of the retrieved sets, rank metrics of the rankings: a ranking that is cut to make a set of it would do
-    worse by them than it does. Judged-only figures leave out items that nobody judged: where only the top of some search was
-    judged, an unjudged item is not known to be irrelevant. nDCG takes grades where there are any.
+    P, R and F1 are of the retrieved sets, rank metrics of the rankings: a ranking that is cut to
+    make a set of it would do worse by them than it does. Judged-only figures leave out items that
+    nobody judged: where only the top of some search was judged, an unjudged item is not known to be
+    irrelevant. nDCG takes grades where there are any.
 
     Args:
         sets: query id -> ids of the retrieved set, best first.
-        rankings: query id -> the whole ranking that the set was cut from; the set itself by default.
+        rankings: query id -> the whole ranking that the set was cut from; the set itself by
+            default.
     """
     weights = {asked.id: asked.weight for asked in queries}
     relevant = {asked.id: dataset.relevant[asked.id] for asked in queries}

@@ -1,7 +1,8 @@
-"""Data sets: `load_dataset` reads any known format into one `cogr.records.Dataset`. One module a format.
+"""Data sets: `load_dataset` reads any known format into one `cogr.records.Dataset`. One module a
+format.
 
-Formats, their files and their rules are in docs/datasets.md. Nothing here writes, and only `ir_datasets:NAME` may
-download anything.
+Formats, their files and their rules are in docs/datasets.md. Nothing here writes, and only
+`ir_datasets:NAME` may download anything.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ LOADERS: dict[str, Loader] = {
     module.LOADER.name: module.LOADER
     for module in (jsonl, spreadsheets, parquet, beir, nfcorpus, msrd, chorus, wands)
 }
-"""Every loader that reads a folder, by its name in the setting dataset.loader. Beside them: `ir_datasets:NAME`."""
+"""Every loader that reads a folder, by its name in the setting dataset.loader.
+
+Beside them: `ir_datasets:NAME`.
+"""
 
 
 def load_dataset(
@@ -44,19 +48,24 @@ def load_dataset(
 
     Args:
         loader: a name of `LOADERS`, or ir_datasets:NAME.
-        path: the folder of the files; $COGR_DATA_DIR/<loader> by default for nfcorpus, msrd, chorus and wands.
+        path: the folder of the files; $COGR_DATA_DIR/<loader> by default for nfcorpus, msrd, chorus
+            and wands.
         threshold: the lowest grade that counts as relevant; by default the loader's.
-        test_share: share of the queries that become the test split, by a seeded shuffle, where the data names no splits
-            (0.1 unless set); an error where it does.
-        dev_share: share of the training queries that are set apart as (or added to) the dev split, by a seeded shuffle.
+        test_share: share of the queries that become the test split, by a seeded shuffle, where the
+            data names no splits (0.1 unless set); an error where it does.
+        dev_share: share of the training queries that are set apart as (or added to) the dev split,
+            by a seeded shuffle.
         seed: of these shuffles. Fixed evaluation splits (msrd, chorus, wands) don't depend on it.
-        max_unknown_share: the largest accepted share of judgements that point to queries or items that are not there.
-        fields: names of extra fields that items carry (`cogr.records.Item.fields`), as `columns` spells them.
+        max_unknown_share: the largest accepted share of judgements that point to queries or items
+            that are not there.
+        fields: names of extra fields that items carry (`cogr.records.Item.fields`), as `columns`
+            spells them.
         columns: what the records' fields are called; for jsonl, csv and parquet.
         strip_html: take HTML out of titles and texts; of jsonl, csv and parquet.
 
     Raises:
-        SettingsError: an unknown loader, a path that is not set, a share out of range, a field that no item has.
+        SettingsError: an unknown loader, a path that is not set, a share out of range, a field that
+            no item has.
         DataError: a missing folder or file, a bad record, no relevant items; names file and line.
     """
     chosen = None if loader.startswith(irds.PREFIX) else _find_loader(loader)
@@ -112,7 +121,8 @@ def _columns(loader: str, chosen: Loader | None, columns: Columns | None) -> Col
     if chosen is None or not chosen.own:
         own = ", ".join(one.name for one in LOADERS.values() if one.own)
         raise SettingsError(
-            f"The loader {loader} knows its own columns; remove dataset.columns, which is for {own}."
+            f"The loader {loader} knows its own columns; remove dataset.columns, which is for "
+            f"{own}."
         )
     return columns
 
@@ -121,7 +131,8 @@ def _irds_name(loader: str, path: str | Path | None) -> str:
     name = loader.removeprefix(irds.PREFIX)
     if not name:
         raise SettingsError(
-            f"The loader {loader} names no data set; write {irds.PREFIX}NAME, e.g. {irds.PREFIX}beir/scifact."
+            f"The loader {loader} names no data set; write {irds.PREFIX}NAME, e.g. "
+            f"{irds.PREFIX}beir/scifact."
         )
     if path is not None:
         raise SettingsError(f"The loader {loader} keeps its own files; remove dataset.path.")
@@ -137,7 +148,8 @@ def _folder(loader: Loader, path: str | Path | None) -> Path:
         folder = Path(home).expanduser() / loader.name
     else:
         raise SettingsError(
-            f"The data set {loader.name} has no folder: set dataset.path, or set {DATA_DIR_VARIABLE} to the folder that "
+            f"The data set {loader.name} has no folder: set dataset.path, or set "
+            f"{DATA_DIR_VARIABLE} to the folder that "
             f"holds {loader.name}/; to have the data, {loader.fetch}."
         )
     if not folder.is_dir():

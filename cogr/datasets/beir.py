@@ -1,7 +1,8 @@
-"""The format `beir`: corpus.jsonl (_id, title, text), queries.jsonl (_id, text), qrels/{train,dev,test}.tsv.
+"""The format `beir`: corpus.jsonl (_id, title, text), queries.jsonl (_id, text),
+qrels/{train,dev,test}.tsv.
 
-The qrels have a header line `query-id corpus-id score`. Each file plain or .gz. The corpus is all that it takes; queries
-without qrels get keywords, but nothing can be trained or evaluated on them.
+The qrels have a header line `query-id corpus-id score`. Each file plain or .gz. The corpus is all
+that it takes; queries without qrels get keywords, but nothing can be trained or evaluated on them.
 """
 
 from __future__ import annotations

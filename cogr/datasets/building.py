@@ -1,7 +1,8 @@
 """From records to a data set: duplicates, unknown ids, binary labels, splits, notes and the hash.
 
-A loader feeds a `Builder` items first, then queries, then judgements; what a format looks like is the loader's business.
-Of items nothing is kept in memory but some numbers each (`cogr.datasets.items`); queries and judgements are.
+A loader feeds a `Builder` items first, then queries, then judgements; what a format looks like is
+the loader's business. Of items nothing is kept in memory but some numbers each
+(`cogr.datasets.items`); queries and judgements are.
 """
 
 from __future__ import annotations
@@ -63,12 +64,15 @@ class Options:
                 )
         if not 0 <= self.max_unknown_share <= 1:
             raise SettingsError(
-                f"dataset.max_unknown_share is {self.max_unknown_share}; set it to a share from 0 to 1."
+                f"dataset.max_unknown_share is {self.max_unknown_share}; set it to a share from "
+                "0 to 1."
             )
 
 
 def seeded_part(ids: Iterable[str], share: float, seed: int) -> frozenset[str]:
-    """A share of ids, rounded down: sorted as strings, shuffled by `random.Random(seed).shuffle`, the first ones."""
+    """A share of ids, rounded down: sorted as strings, shuffled by `random.Random(seed).shuffle`,
+    the first ones.
+    """
     shuffled = sorted(ids)
     random.Random(seed).shuffle(shuffled)
     # 0.29 * 100 is 28.999999999999996, and means 29.
@@ -84,7 +88,10 @@ def make_item(
     options: Options,
     notes: Counter[str],
 ) -> Item:
-    """The item of a record: checked, without NUL characters and, where asked, HTML, which is noted. Raises DataError."""
+    """The item of a record: checked, without NUL characters and, where asked, HTML, which is noted.
+
+    Raises DataError.
+    """
     fields = (
         fields_as_json(record, options.columns.sources(options.fields), place)
         if options.fields
@@ -162,7 +169,9 @@ class Builder:
         self._items.add(place, item, updated)
 
     def has_fields(self, names: Iterable[str], items: int = 1) -> None:
-        """Tell what fields the next items have: what is not read is counted, what is missing is refused."""
+        """Tell what fields the next items have: what is not read is counted, what is missing is
+        refused.
+        """
         shape = tuple(names)
         if shape != self._shape:
             self._fold_shape(shape)
@@ -182,7 +191,10 @@ class Builder:
         split: str | None = None,
         updated: datetime | None = None,
     ) -> None:
-        """Add a query, and when it last changed, where that is known. Raises DataError for a bad or repeated id, a blank text, a bad weight or an unknown split."""
+        """Add a query, and when it last changed, where that is known.
+
+        Raises DataError for a bad or repeated id, a blank text, a bad weight or an unknown split.
+        """
         earlier = self._queries.get(id)
         if (
             earlier is not None
@@ -193,7 +205,8 @@ class Builder:
             return
         if earlier is not None:
             raise DataError(
-                f"{place}: the query id {id!r} is already taken by {self._query_places[id]}; give each query its own id."
+                f"{place}: the query id {id!r} is already taken by {self._query_places[id]}; "
+                "give each query its own id."
             )
         query = Query(
             check_id(id, "id", place), _without_nul(text, "text", place, self.notes), weight
@@ -231,12 +244,15 @@ class Builder:
         earlier, where = self._splits.setdefault(query_id, (split, place))
         if earlier != split:
             raise DataError(
-                f"{place}: the query {query_id!r} is in the split {split} here and in {earlier} in {where}; "
+                f"{place}: the query {query_id!r} is in the split {split} here and in {earlier} "
+                f"in {where}; "
                 "keep it in one of them."
             )
 
     def judgement(self, place: Place, query_id: str, item_id: str, grade: float) -> None:
-        """Add a judgement. One of an unknown query or item is counted; of several of one pair the highest grade stays."""
+        """Add a judgement. One of an unknown query or item is counted; of several of one pair the
+        highest grade stays.
+        """
         self._judgements += 1
         query = self._queries.get(query_id)
         if query is None or item_id not in self._items:
@@ -254,11 +270,14 @@ class Builder:
         """The data set.
 
         Args:
-            test_share: the data's fixed test share, drawn with seed 0, where its definition names one.
+            test_share: the data's fixed test share, drawn with seed 0, where its definition names
+                one.
 
         Raises:
-            DataError: no items, repeated ids of items, no relevant items, too many judgements of unknown ids, or splits for some queries only.
-            SettingsError: a test share is set, but the data names its own splits; or fields are asked for that no item has.
+            DataError: no items, repeated ids of items, no relevant items, too many judgements of
+                unknown ids, or splits for some queries only.
+            SettingsError: a test share is set, but the data names its own splits; or fields are
+                asked for that no item has.
         """
         items = self._items.whole
         self.notes[REPEATED_ITEMS] += self._items.repeats
@@ -295,7 +314,8 @@ class Builder:
             if name not in self._seen:
                 shown = ", ".join(self._seen)
                 raise SettingsError(
-                    f"{setting} names {name!r}, which no item of the data set {self.name} has; name a field that is "
+                    f"{setting} names {name!r}, which no item of the data set {self.name} has; "
+                    "name a field that is "
                     f"there{nearest(name, [*self._seen])} ({shown:.300})."
                 )
 
@@ -315,8 +335,10 @@ class Builder:
         unknown = self.notes[UNKNOWN_QUERIES] + self.notes[UNKNOWN_ITEMS]
         if unknown > self.options.max_unknown_share * self._judgements:
             raise DataError(
-                f"{unknown} of {self._judgements} judgements point to queries or items that are not there, the first "
-                f"at {self._first_unknown}; add them, remove these judgements, or raise dataset.max_unknown_share "
+                f"{unknown} of {self._judgements} judgements point to queries or items that are "
+                "not there, the first "
+                f"at {self._first_unknown}; add them, remove these judgements, or raise "
+                "dataset.max_unknown_share "
                 f"(now {self.options.max_unknown_share:g})."
             )
 
@@ -325,7 +347,8 @@ class Builder:
         if not math.isfinite(sum(query.weight for query in self._queries.values())):
             id_, query = max(self._queries.items(), key=lambda one: one[1].weight)
             raise DataError(
-                f"{self._query_places[id_]}: the weights of the queries add up to more than a number can hold (that of {id_!r} is "
+                f"{self._query_places[id_]}: the weights of the queries add up to more than a "
+                f"number can hold (that of {id_!r} is "
                 f"{query.weight:g}); divide them all by one number."
             )
 
@@ -341,7 +364,8 @@ class Builder:
                 found[id_] = items
         if not found and self._judgements:
             raise DataError(
-                f"The data set {self.name} has no relevant items: none of its {self._judgements} judgements reaches the "
+                f"The data set {self.name} has no relevant items: none of its {self._judgements} "
+                "judgements reaches the "
                 f"grade {threshold:g}; check the labels or lower dataset.threshold."
             )
         return found
@@ -380,7 +404,9 @@ class Builder:
 
 
 def content_hash(dataset: Dataset) -> str:
-    """sha256 over items, queries, splits, weights and labels; the order and the form of the files make no difference."""
+    """sha256 over items, queries, splits, weights and labels; the order and the form of the files
+    make no difference.
+    """
     sha = hashlib.sha256()
 
     def add(parts: Iterable[str]) -> None:

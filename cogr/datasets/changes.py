@@ -1,4 +1,5 @@
-"""Changes of one side: entities that are new or other than before, and ids that are gone. Read from a file, or told by a data set.
+"""Changes of one side: entities that are new or other than before, and ids that are gone. Read from
+a file, or told by a data set.
 
 What a change means for keywords and indexes is `indexers.build.update`.
 """
@@ -42,7 +43,10 @@ class Changes:
         return len(self.upserts) + len(self.deletes)
 
     def applied_to(self, dataset: Dataset) -> Dataset:
-        """The data set after the changes. Labels stay; those of a gone item are gone with it, and a new query has none."""
+        """The data set after the changes.
+
+        Labels stay; those of a gone item are gone with it, and a new query has none.
+        """
         changed = self._with_items(dataset) if self.side == "item" else self._with_queries(dataset)
         return replace(changed, dataset_hash=content_hash(changed))
 
@@ -104,19 +108,22 @@ class Changes:
 
 
 def read_changes(path: Path, side: Side, options: Options | None = None) -> Changes:
-    """Changes from a jsonl file (or .gz), one a line: a record as in the data set, or {"id": ..., "deleted": true}.
+    """Changes from a jsonl file (or .gz), one a line: a record as in the data set, or {"id": ...,
+    "deleted": true}.
 
     The file is a log: of several lines of one id the last one counts.
 
     Args:
-        options: what the fields are called, which extra ones items carry, and whether HTML is taken out.
+        options: what the fields are called, which extra ones items carry, and whether HTML is taken
+            out.
 
     Raises:
         DataError: it is not there, or a bad record; names file and line.
     """
     if not path.is_file():
         raise DataError(
-            f"The file of changes {path} is not there; write one JSON object a line, with id, title and text."
+            f"The file of changes {path} is not there; write one JSON object a line, with id, "
+            "title and text."
         )
     upserts: dict[str, Entity] = {}
     deletes: dict[str, None] = {}
@@ -168,7 +175,8 @@ def read_ids(path: Path) -> list[str]:
 def changes_of_ids(
     dataset: Dataset, side: Side, ids: Collection[str], known: Collection[str]
 ) -> Changes:
-    """What the data set says of these ids: its own entities are upserts, ids that only `known` has are deletes.
+    """What the data set says of these ids: its own entities are upserts, ids that only `known` has
+    are deletes.
 
     Raises:
         DataError: an id that neither has.
@@ -178,14 +186,16 @@ def changes_of_ids(
     for id_ in ids:
         if id_ not in entities and id_ not in known:
             raise DataError(
-                f"The id {id_!r} is neither in the data set {dataset.name} nor in the snapshot; correct it."
+                f"The id {id_!r} is neither in the data set {dataset.name} nor in the snapshot; "
+                "correct it."
             )
     upserts = {id_: entities[id_] for id_ in ids if id_ in entities}
     return Changes(side, upserts, frozenset(id_ for id_ in ids if id_ not in entities))
 
 
 def changes_since(dataset: Dataset, side: Side, since: datetime, known: SortedStrings) -> Changes:
-    """Entities of the data set whose `updated` is not before this time, and those that `known` lacks, whatever they say.
+    """Entities of the data set whose `updated` is not before this time, and those that `known`
+    lacks, whatever they say.
 
     Ids that only `known` has are deletes: what came late and what was never dated is not lost.
 
@@ -195,7 +205,8 @@ def changes_since(dataset: Dataset, side: Side, since: datetime, known: SortedSt
     updated = dataset.updated.get(side, {})
     if not updated:
         raise DataError(
-            f"No {side} of the data set {dataset.name} has a field 'updated', which --since goes by; add it, or name the "
+            f"No {side} of the data set {dataset.name} has a field 'updated', which --since goes "
+            "by; add it, or name the "
             "changes with --changed or --ids."
         )
     entities = dataset.entities(side)
@@ -225,11 +236,13 @@ def _only_in_one(one: Iterable[str], other: Iterable[str]) -> tuple[set[str], se
 
 @dataclass(frozen=True)
 class LogChanges:
-    """What a search log came to. `lines` = `without` + those of the queries; `queries` = `known` + `rare` + `taken`.
+    """What a search log came to. `lines` = `without` + those of the queries; `queries` = `known` +
+    `rare` + `taken`.
 
     Attributes:
         changes: queries that became frequent and have no keywords yet.
-        unsaved: queries that are frequent and that the data set lacks, whether they have keywords or not.
+        unsaved: queries that are frequent and that the data set lacks, whether they have keywords
+            or not.
         lines: lines of the log.
         without: those that hold no query.
         queries: distinct queries, by their normalised texts.
@@ -260,8 +273,9 @@ def changes_of_log(
 ) -> LogChanges:
     """Queries of a search log that became frequent.
 
-    Spellings that are normalised to one text count together; the most frequent one is the query's text. The id comes from
-    the normalised text, so that a log that is read twice changes nothing. Memory: the distinct texts of the log.
+    Spellings that are normalised to one text count together; the most frequent one is the query's
+    text. The id comes from the normalised text, so that a log that is read twice changes nothing.
+    Memory: the distinct texts of the log.
 
     Args:
         min_count: how often a query must have been asked.

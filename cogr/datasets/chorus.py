@@ -1,8 +1,10 @@
-"""The data set `chorus`: an electronics shop (Icecat products, 19,406 items) with 135 queries rated 0 to 3 by people.
+"""The data set `chorus`: an electronics shop (Icecat products, 19,406 items) with 135 queries rated
+0 to 3 by people.
 
-Files: the products as JSON arrays in *.json or *.json.gz, and Broad_Query_Set_rated.csv (query, docid, rating). A rating
-of 2 or more is relevant. The test split is fixed: a fifth of the queries, drawn with seed 0. Only the top of a baseline
-search was rated: report judged-only metrics beside the full ones.
+Files: the products as JSON arrays in *.json or *.json.gz, and Broad_Query_Set_rated.csv (query,
+    docid, rating). A rating
+of 2 or more is relevant. The test split is fixed: a fifth of the queries, drawn with seed 0. Only
+the top of a baseline search was rated: report judged-only metrics beside the full ones.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from cogr.errors import DataError
 
 FETCH = (
     "fetch https://querqy.org/datasets/icecat/icecat-products-w_price-19k-20201127.tar.gz and "
-    "katas/Broad_Query_Set_rated.csv of https://github.com/querqy/chorus, unpack them, and put the .json and the .csv there"
+    "katas/Broad_Query_Set_rated.csv of https://github.com/querqy/chorus, unpack them, and put "
+    "the .json and the .csv there"
 )
 _TAG = re.compile(r"</?[a-zA-Z][^<>]*>")
 

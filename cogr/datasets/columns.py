@@ -1,4 +1,6 @@
-"""What the fields of a data set of one's own are called, and which of them make an item's title and text."""
+"""What the fields of a data set of one's own are called, and which of them make an item's title and
+text.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,8 @@ class Columns:
 
     Attributes:
         id, title, updated: "" for `updated` that is not to be read.
-        text: several are joined by line ends, lists and numbers in them written out; the usual one must be a string.
+        text: several are joined by line ends, lists and numbers in them written out; the usual one
+            must be a string.
         fields: names that extra fields have in the source, by the names that they get.
     """
 
@@ -56,7 +59,9 @@ class Columns:
         return [(name, self.fields.get(name, name)) for name in fields]
 
     def renamed(self) -> Iterator[tuple[str, str]]:
-        """(setting, name) of the item's fields that are not the usual ones, and so must be there."""
+        """(setting, name) of the item's fields that are not the usual ones, and so must
+        be there.
+        """
         for name in ("id", "title", "updated"):
             if (column := getattr(self, name)) not in (name, ""):
                 yield f"dataset.columns.{name}", column
@@ -68,7 +73,10 @@ class Columns:
         return frozenset((self.id, self.title, *self.text, self.updated))
 
     def title_and_text(self, record: Mapping[str, Any], place: Place) -> tuple[str, str]:
-        """An item's title and text, "" for none; strings are not looked into. Raises DataError when the record has neither."""
+        """An item's title and text, "" for none; strings are not looked into.
+
+        Raises DataError when the record has neither.
+        """
         if self.text is USUAL_TEXT:
             title, text = record.get(self.title), record.get("text")
             if isinstance(title, str) and isinstance(text, str):
@@ -76,7 +84,8 @@ class Columns:
         if record.get(self.title) is None and all(record.get(name) is None for name in self.text):
             names = ", ".join(map(repr, (self.title, *self.text[:-1])))
             raise DataError(
-                f"{place}: the item has neither {names} nor {self.text[-1]!r}; give it one of them, or say in "
+                f"{place}: the item has neither {names} nor {self.text[-1]!r}; give it one of "
+                "them, or say in "
                 "dataset.columns what they are called."
             )
         title = text_field(record, self.title, place)
@@ -95,5 +104,6 @@ def _written(value: Any, name: str, place: Place) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return "" if value != value else str(value)
     raise DataError(
-        f"{place}: {name!r} is no text, number or list of them; leave it out of dataset.columns.text."
+        f"{place}: {name!r} is no text, number or list of them; leave it out of "
+        "dataset.columns.text."
     )

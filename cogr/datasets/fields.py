@@ -1,6 +1,8 @@
-"""Fields of a record: taken out, checked and made one type. Every error names the place and what to do.
+"""Fields of a record: taken out, checked and made one type. Every error names the place and what to
+do.
 
-Knows nothing of formats or of other records; what depends on several records (duplicates, unknown ids) is in `building`.
+Knows nothing of formats or of other records; what depends on several records (duplicates, unknown
+ids) is in `building`.
 """
 
 from __future__ import annotations
@@ -21,7 +23,10 @@ MAX_ID_BYTES = 512
 
 
 def id_field(record: Mapping[str, Any], key: str, place: Place) -> str:
-    """An id: a string, or an integer that is written out. Raises DataError when it is missing or something else."""
+    """An id: a string, or an integer that is written out.
+
+    Raises DataError when it is missing or something else.
+    """
     value = record.get(key)
     if value is None:
         raise DataError(f"{place}: the record has no {key!r}; give every record one.")
@@ -31,7 +36,9 @@ def id_field(record: Mapping[str, Any], key: str, place: Place) -> str:
 
 
 def check_id(value: str, key: str, place: Place) -> str:
-    """The id itself. Raises DataError when it is empty, too long, or holds a NUL or a lone surrogate."""
+    """The id itself. Raises DataError when it is empty, too long, or holds a NUL or a lone
+    surrogate.
+    """
     if value.isascii() and value.isalnum() and len(value) <= MAX_ID_BYTES:
         return value  # as most ids are: no more to ask
     if not value or value.isspace():
@@ -40,13 +47,17 @@ def check_id(value: str, key: str, place: Place) -> str:
         raise DataError(f"{place}: {key!r} holds a NUL character; remove it.")
     if len(check_text(value, key, place).encode()) > MAX_ID_BYTES:
         raise DataError(
-            f"{place}: {key!r} is longer than {MAX_ID_BYTES} bytes, the most OpenSearch takes; shorten it."
+            f"{place}: {key!r} is longer than {MAX_ID_BYTES} bytes, the most OpenSearch takes; "
+            "shorten it."
         )
     return value
 
 
 def text_field(record: Mapping[str, Any], key: str, place: Place) -> str:
-    """A text; "" when the record has none. Raises DataError when it is no string or holds a lone surrogate."""
+    """A text; "" when the record has none.
+
+    Raises DataError when it is no string or holds a lone surrogate.
+    """
     value = record.get(key)
     if value is None:
         return ""
@@ -56,21 +67,27 @@ def text_field(record: Mapping[str, Any], key: str, place: Place) -> str:
 
 
 def check_text(value: str, key: str, place: Place) -> str:
-    """The text itself. Raises DataError when it holds a lone surrogate, which no UTF-8 file or index can hold."""
+    """The text itself. Raises DataError when it holds a lone surrogate, which no UTF-8 file or
+    index can hold.
+    """
     if value.isascii():
         return value
     try:
         value.encode()
     except UnicodeEncodeError as error:
         raise DataError(
-            f"{place}: {key!r} holds a lone surrogate (U+{ord(value[error.start]):04X}) at character "
+            f"{place}: {key!r} holds a lone surrogate (U+{ord(value[error.start]):04X}) at "
+            "character "
             f"{error.start + 1}; remove it."
         ) from error
     return value
 
 
 def number_field(record: Mapping[str, Any], key: str, place: Place, default: float) -> float:
-    """A finite number; the default when the record has none. Raises DataError when it is something else."""
+    """A finite number; the default when the record has none.
+
+    Raises DataError when it is something else.
+    """
     value = record.get(key)
     if value is None:
         return default
@@ -91,7 +108,9 @@ def parse_number(text: str, key: str, place: Place) -> float:
 
 
 def time_field(record: Mapping[str, Any], key: str, place: Place) -> datetime | None:
-    """A time: ISO 8601 (UTC unless it says otherwise) or seconds since 1970; None when the record has none. Raises DataError."""
+    """A time: ISO 8601 (UTC unless it says otherwise) or seconds since 1970; None when the record
+    has none. Raises DataError.
+    """
     value = record.get(key)
     if value is None or isinstance(value, datetime):
         return value and in_utc(value)
@@ -108,10 +127,11 @@ def time_field(record: Mapping[str, Any], key: str, place: Place) -> datetime | 
 def fields_as_json(
     record: Mapping[str, Any], sources: Iterable[tuple[str, str]], place: Place
 ) -> str:
-    """Extra fields of a record as one JSON object, "" when it has none of them. `sources`: (name, name in the record).
+    """Extra fields of a record as one JSON object, "" when it has none of them. `sources`: (name,
+    name in the record).
 
-    A field is a text, a number, true or false, or a list of these; times become ISO 8601. Null, and the NaN that pandas
-    writes for it, is no value. Raises DataError for anything else.
+    A field is a text, a number, true or false, or a list of these; times become ISO 8601. Null, and
+    the NaN that pandas writes for it, is no value. Raises DataError for anything else.
     """
     values = ((name, _field_value(record.get(source), source, place)) for name, source in sources)
     found = {name: value for name, value in values if value is not None}
@@ -134,7 +154,8 @@ def _scalar(value: Any, name: str, place: Place) -> Scalar | None:
     if isinstance(value, float | Decimal) and not math.isinf(value):
         return None if math.isnan(value) else float(value)
     raise DataError(
-        f"{place}: {name!r} is {_shown(value)}; write a text, a number, true or false, or a list of them."
+        f"{place}: {name!r} is {_shown(value)}; write a text, a number, true or false, or a list "
+        "of them."
     )
 
 

@@ -1,7 +1,7 @@
 """What a data set looks like: counts, spreads, duplicates, overlaps, and whether it suits CoGR.
 
-Computes a `Report` and prints nothing; `cogr-index inspect` prints it. Named like the standard library's module, and no
-relation of it.
+Computes a `Report` and prints nothing; `cogr-index inspect` prints it. Named like the standard
+library's module, and no relation of it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ _NAMED = 10
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How a number is spread over records; all 0 when there are none. `p95` is the 95th percentile."""
+    """How a number is spread over records; all 0 when there are none.
+
+    `p95` is the 95th percentile.
+    """
 
     mean: float = 0.0
     median: float = 0.0
@@ -35,7 +38,10 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Lengths of one kind of text, in characters and in words (split at white space). Empty texts count as 0."""
+    """Lengths of one kind of text, in characters and in words (split at white space).
+
+    Empty texts count as 0.
+    """
 
     characters: Spread
     words: Spread
@@ -43,7 +49,9 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True)
 class Duplicates:
-    """Records that repeat an earlier record's text: titles and queries normalised as keywords, texts without case."""
+    """Records that repeat an earlier record's text: titles and queries normalised as keywords,
+    texts without case.
+    """
 
     titles: int
     texts: int
@@ -143,7 +151,8 @@ def remarks(dataset: Dataset) -> list[str]:
         names = [f"{name} ({count:,})" for name, count in [*dataset.unread.items()][:_NAMED]]
         more = f" and {len(dataset.unread) - _NAMED} more" if len(dataset.unread) > _NAMED else ""
         found.append(
-            f"Not read of the items: {', '.join(names)}{more}. Name in dataset.columns.text what describes an item, and in "
+            f"Not read of the items: {', '.join(names)}{more}. Name in dataset.columns.text what "
+            "describes an item, and in "
             "publish.fields what goes into the index."
         )
     for note in (HTML, REPEATED_ITEMS, BLANK_ITEMS):
@@ -189,13 +198,17 @@ def _overlap(train: Sequence[Query], test: Sequence[Query]) -> int:
 
 
 def _advise(dataset: Dataset) -> tuple[bool, str]:
-    """Whether the data suits CoGR, and one sentence that says so (paper, section 3.1: many relevant items a query)."""
+    """Whether the data suits CoGR, and one sentence that says so (paper, section 3.1: many relevant
+    items a query).
+    """
     train = dataset.queries.get("train", ())
     counts = _relevant_counts(dataset, train)
     if not dataset.all_queries():
         return False, (
-            "This is a catalogue without labelled queries, so there is nothing to train or evaluate on: "
-            "index it with the generator extractive or with an untrained LLM, and collect labels, e.g. from clicks."
+            "This is a catalogue without labelled queries, so there is nothing to train or "
+            "evaluate on: "
+            "index it with the generator extractive or with an untrained LLM, and collect "
+            "labels, e.g. from clicks."
         )
     if not train:
         return False, (
@@ -205,15 +218,20 @@ def _advise(dataset: Dataset) -> tuple[bool, str]:
     median = statistics.median(counts)
     if median <= 1:
         return False, (
-            f"The median training query has {median:g} relevant item, but CoGR learns from sets of many: keep a ranker "
-            "(BM25 or dense retrieval) for such known-item search, or label more of what is relevant."
+            f"The median training query has {median:g} relevant item, but CoGR learns from sets "
+            "of many: keep a ranker "
+            "(BM25 or dense retrieval) for such known-item search, or label more of what is "
+            "relevant."
         )
     if len(train) < ENOUGH_TRAINING_QUERIES:
         return False, (
-            f"With {len(train)} training queries there is too little to train on (about {ENOUGH_TRAINING_QUERIES} are "
-            "needed): use the generator statistical, which gets by with fewer, or extractive, and label more queries."
+            f"With {len(train)} training queries there is too little to train on (about "
+            f"{ENOUGH_TRAINING_QUERIES} are "
+            "needed): use the generator statistical, which gets by with fewer, or extractive, "
+            "and label more queries."
         )
     return True, (
-        f"The data suits CoGR: {len(train):,} training queries have {statistics.mean(counts):.1f} relevant items each on "
+        f"The data suits CoGR: {len(train):,} training queries have "
+        f"{statistics.mean(counts):.1f} relevant items each on "
         f"average (median {median:g})."
     )

@@ -1,7 +1,9 @@
-"""Data sets of the package ir_datasets, by the loader name `ir_datasets:NAME`; it downloads them at run time.
+"""Data sets of the package ir_datasets, by the loader name `ir_datasets:NAME`; it downloads them at
+run time.
 
-NAME has its own queries and judgements, or its parts NAME/train, NAME/dev and NAME/test have them. A NAME that ends in a
-split's name is all in that split; any other one without parts is split by a seeded shuffle.
+NAME has its own queries and judgements, or its parts NAME/train, NAME/dev and NAME/test have them.
+A NAME that ends in a split's name is all in that split; any other one without parts is split by a
+seeded shuffle.
 """
 
 from __future__ import annotations
@@ -66,7 +68,8 @@ def _parts(name: str) -> Mapping[str, Any]:
         return labelled
     if known is None:
         raise SettingsError(
-            f"The package ir_datasets knows no data set {name!r}; see https://ir-datasets.com for their names and set "
+            f"The package ir_datasets knows no data set {name!r}; see https://ir-datasets.com "
+            "for their names and set "
             f"dataset.loader to {PREFIX}NAME."
         )
     return {_SPLIT_NAMES.get(name.rsplit("/", 1)[-1], ""): known}
@@ -83,7 +86,8 @@ def _records(start: Callable[[], Iterable[Any]], source: str) -> Iterator[tuple[
     try:
         for number, record in enumerate(start(), start=1):
             yield Place(source, number, "record"), record
-    # What ir_datasets raises when a download fails: errors of requests (OSErrors), or RuntimeError after the last source.
+    # What ir_datasets raises when a download fails: errors of requests (OSErrors), or RuntimeError
+    # after the last source.
     except (OSError, RuntimeError) as error:
         raise ServiceError(
             f"{source} can't be fetched ({error}); see that its host can be reached and try again."

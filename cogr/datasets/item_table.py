@@ -1,4 +1,6 @@
-"""The items of a data set while it is read: where each stood, whether its id is taken, and which ids there are."""
+"""The items of a data set while it is read: where each stood, whether its id is taken, and which
+ids there are.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,10 @@ _NEVER = -(2**63)
 
 
 class ItemTable:
-    """Items that are added one by one, and then asked for. In memory: some 40 bytes an item, none of its texts."""
+    """Items that are added one by one, and then asked for.
+
+    In memory: some 40 bytes an item, none of its texts.
+    """
 
     def __init__(self) -> None:
         self._spool = ItemsSpool()
@@ -35,7 +40,10 @@ class ItemTable:
         self._runs: list[Place] = []
 
     def add(self, place: Place, item: Item, updated: datetime | None = None) -> None:
-        """Add an item, and when it last changed. All of them must be there before the first question."""
+        """Add an item, and when it last changed.
+
+        All of them must be there before the first question.
+        """
         if not self._runs or self._runs[-1].source is not place.source:
             self._starts.append(len(self._lines))
             self._runs.append(place)
@@ -50,7 +58,10 @@ class ItemTable:
 
     @cached_property
     def whole(self) -> Items:
-        """All items; of several that are equal in all that is read, the first. Raises DataError when two others have one id; names both places."""
+        """All items; of several that are equal in all that is read, the first.
+
+        Raises DataError when two others have one id; names both places.
+        """
         repeats = self._index.repeats()
         for repeated in repeats:
             first = self._index.find(self._items.ids[repeated])
@@ -59,8 +70,10 @@ class ItemTable:
                 or self._micros[repeated] != self._micros[first]
             ):
                 raise DataError(
-                    f"{self._place(repeated)}: the item id {self._items[first].id!r} is already taken by "
-                    f"{self._place(first)} and has other texts or fields there; give each item its own id."
+                    f"{self._place(repeated)}: the item id {self._items[first].id!r} is already "
+                    "taken by "
+                    f"{self._place(first)} and has other texts or fields there; give each item "
+                    "its own id."
                 )
         return self._without(frozenset(repeats)) if repeats else self._items
 

@@ -1,6 +1,8 @@
-"""Items of a data set as one sequence over flat files: a million of them cost no memory but what the kernel can drop.
+"""Items of a data set as one sequence over flat files: a million of them cost no memory but what
+the kernel can drop.
 
-An `Item` is made when it is asked for. Items come from a loader by `ItemsSpool`; nothing here reads formats.
+An `Item` is made when it is asked for. Items come from a loader by `ItemsSpool`; nothing here reads
+formats.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""The format `jsonl`, our own: items.jsonl, queries.jsonl and labels.jsonl in one folder, each plain or .gz.
+"""The format `jsonl`, our own: items.jsonl, queries.jsonl and labels.jsonl in one folder, each
+plain or .gz.
 
-Items are all that it takes. Queries without labels get keywords, but nothing can be trained or evaluated on them.
+Items are all that it takes. Queries without labels get keywords, but nothing can be trained or
+evaluated on them.
 """
 
 from __future__ import annotations
@@ -34,7 +36,10 @@ def read(folder: Path, builder: Builder) -> None:
 def add_item(
     builder: Builder, place: Place, record: Mapping[str, Any], id_key: str | None = None
 ) -> None:
-    """Add a record with an id, a title and a text, and perhaps when it was updated. Raises DataError when it has neither title nor text."""
+    """Add a record with an id, a title and a text, and perhaps when it was updated.
+
+    Raises DataError when it has neither title nor text.
+    """
     columns = builder.options.columns
     title, text = columns.title_and_text(record, place)
     id_ = id_field(record, id_key or columns.id, place)

@@ -1,4 +1,6 @@
-"""What a loader is: a function that reads a folder into a `Builder`, and what there is to know about its data."""
+"""What a loader is: a function that reads a folder into a `Builder`, and what there is to know
+about its data.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,11 @@ class Loader:
         name: as in the setting dataset.loader.
         read: reads the folder into the builder: items, then queries, then judgements.
         threshold: the lowest relevant grade, unless set otherwise.
-        test_share: the fixed share of test queries where the data has no splits of its own, drawn with seed 0.
+        test_share: the fixed share of test queries where the data has no splits of its own, drawn
+            with seed 0.
         own: for data of one's own: what `dataset.columns` and `dataset.strip_html` say holds.
-        fetch: for published data, what to fetch and what it holds; its folder is $COGR_DATA_DIR/<name> by default.
+        fetch: for published data, what to fetch and what it holds; its folder is
+            $COGR_DATA_DIR/<name> by default.
     """
 
     name: str

@@ -1,10 +1,13 @@
-"""Query logs: what was asked, how often, and which items were clicked for it. For `cogr-ops shadow` and `update --from-log`.
+"""Query logs: what was asked, how often, and which items were clicked for it. For `cogr-ops shadow`
+and `update --from-log`.
 
-Formats, of which `auto` takes the one that a file's first lines look like. `jsonl`: objects with `query`, perhaps `count` and
-`clicked` (ids). `csv`: a header, a column of queries, perhaps one of counts. `ubi`: records of User Behavior Insights as its
-two indexes hold them (`user_query`; `action_name` with `event_attributes.object.object_id`), in one file or several, bare or
-as search hits with `_source`. `access`: a web server's log whose request lines carry the query as a URL parameter. `text`: a
-query a line, or a query, a tab and a count. Files may be packed by gzip. Memory: the distinct queries and clicked ids.
+Formats, of which `auto` takes the one that a file's first lines look like. `jsonl`: objects with
+`query`, perhaps `count` and `clicked` (ids). `csv`: a header, a column of queries, perhaps one of
+counts. `ubi`: records of User Behavior Insights as its two indexes hold them (`user_query`;
+`action_name` with `event_attributes.object.object_id`), in one file or several, bare or as search
+hits with `_source`. `access`: a web server's log whose request lines carry the query as a URL
+parameter. `text`: a query a line, or a query, a tab and a count. Files may be packed by gzip.
+Memory: the distinct queries and clicked ids.
 """
 
 from __future__ import annotations
@@ -66,7 +69,8 @@ class LogOptions:
 
     Attributes:
         format: of every file; auto looks at each.
-        column: name of the query in a CSV's header or a JSON object; None for `QUERY_COLUMNS`, or "query".
+        column: name of the query in a CSV's header or a JSON object; None for `QUERY_COLUMNS`, or
+            "query".
         count_column: the same for how often; None for `COUNT_COLUMNS`, or "count".
         parameter: of the URL in an access log.
         clicks: UBI actions that count as clicks.
@@ -101,7 +105,10 @@ class _Log:
     texts: dict[str, str] = field(default_factory=dict)
     """UBI: text by query_id."""
     events: list[tuple[str, str]] = field(default_factory=list)
-    """UBI: query_id and id of the clicked item. They may stand before the query that they belong to."""
+    """UBI: query_id and id of the clicked item.
+
+    They may stand before the query that they belong to.
+    """
     lines: int = 0
     without: int = 0
 
@@ -117,7 +124,8 @@ def read_log(paths: Sequence[Path], options: LogOptions) -> QueryLog:
     """The distinct queries of a log in one or several files.
 
     Raises:
-        DataError: a file is not there, a record is bad (names file and line), or no query is in the log.
+        DataError: a file is not there, a record is bad (names file and line), or no query is in the
+            log.
     """
     for path in paths:
         if not path.is_file():
@@ -146,7 +154,8 @@ _ADVICE = {
 
 
 def sample(queries: Sequence[Searched], most: int, seed: int) -> list[Searched]:
-    """A log of at most so many searches: these are drawn at random, so that a query's chance is its share of the traffic.
+    """A log of at most so many searches: these are drawn at random, so that a query's chance is its
+    share of the traffic.
 
     A log of no more distinct queries than that is kept whole, with its counts.
     """
@@ -203,7 +212,8 @@ def _read_jsonl(path: Path, log: _Log, options: LogOptions) -> None:
         log.lines += 1
         if query not in record:
             raise DataError(
-                f"{place}: the record has no {query!r}; give every record one, or name it with --column."
+                f"{place}: the record has no {query!r}; give every record one, or name it with "
+                "--column."
             )
         log.add(
             text_field(record, query, place), _count(record, often, place), _clicked(record, place)
@@ -240,7 +250,8 @@ def _read_csv(path: Path, log: _Log, options: LogOptions) -> None:
         )
         shown = ", ".join(name for name in sheet.header if name)
         raise DataError(
-            f"{path}, line 1: the header has no column of {missing}; name it with {flag} (there are: {shown:.300})."
+            f"{path}, line 1: the header has no column of {missing}; name it with {flag} (there "
+            f"are: {shown:.300})."
         )
     for place, row in sheet.rows():
         log.lines += 1
@@ -276,7 +287,8 @@ def _read_ubi(path: Path, log: _Log, options: LogOptions) -> None:
         record = _inner(line, "_source", place) or line
         if "action_name" in record:
             log.without += 1
-            # UBI 1.3 requires an action_name and a timestamp alone: an event need not belong to a query.
+            # UBI 1.3 requires an action_name and a timestamp alone: an event need not belong to a
+            # query.
             if record.get("query_id") is not None and record["action_name"] in clicks:
                 query, object_ = id_field(record, "query_id", place), _clicked_object(record, place)
                 log.events += [(query, object_)] if object_ else []

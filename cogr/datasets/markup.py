@@ -1,8 +1,9 @@
-"""HTML out of titles and texts: what a reader sees stays. Parsed by the standard library's `html.parser`.
+"""HTML out of titles and texts: what a reader sees stays. Parsed by the standard library's
+`html.parser`.
 
-Only what is HTML goes: elements that HTML has, with attributes as it writes them; comments, scripts, styles; entities that
-end in a semicolon. So "a < b", "List<String>", "R&D" and "x&y=1" are left as they are. Escaped HTML, as feeds write it
-("&lt;p&gt;"), is HTML too.
+Only what is HTML goes: elements that HTML has, with attributes as it writes them; comments,
+scripts, styles; entities that end in a semicolon. So "a < b", "List<String>", "R&D" and "x&y=1" are
+left as they are. Escaped HTML, as feeds write it ("&lt;p&gt;"), is HTML too.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from html.parser import HTMLParser
 _INLINE = frozenset(
     re.findall(
         r"\S+",
-        "a abbr acronym b bdi bdo big cite code data del dfn em font i img ins kbd label mark nobr o:p q rp rt ruby s samp "
+        "a abbr acronym b bdi bdo big cite code data del dfn em font i img ins kbd label mark "
+        "nobr o:p q rp rt ruby s samp "
         "small span strike strong time tt u var",
     )
 )
@@ -22,10 +24,14 @@ _WITHIN_A_WORD = frozenset(("sub", "sup", "wbr"))
 _BLOCKS = frozenset(
     re.findall(
         r"\S+",
-        "address area article aside audio base blockquote body br button canvas caption center col colgroup dd details "
-        "dialog dir div dl dt embed fieldset figcaption figure footer form frame frameset h1 h2 h3 h4 h5 h6 head header "
-        "hgroup hr html iframe input legend li link main map menu meta meter nav noscript object ol optgroup option output "
-        "p param picture pre progress section select source summary svg table tbody td textarea tfoot th thead title tr "
+        "address area article aside audio base blockquote body br button canvas caption center "
+        "col colgroup dd details "
+        "dialog dir div dl dt embed fieldset figcaption figure footer form frame frameset h1 h2 "
+        "h3 h4 h5 h6 head header "
+        "hgroup hr html iframe input legend li link main map menu meta meter nav noscript object "
+        "ol optgroup option output "
+        "p param picture pre progress section select source summary svg table tbody td textarea "
+        "tfoot th thead title tr "
         "track ul video",
     )
 )
@@ -35,7 +41,8 @@ _ELEMENTS = _INLINE | _WITHIN_A_WORD | _BLOCKS | _UNSEEN
 _BARE = frozenset(
     re.findall(
         r"\S+",
-        "allowfullscreen async checked controls defer disabled hidden loop multiple muted nowrap noshade open readonly "
+        "allowfullscreen async checked controls defer disabled hidden loop multiple muted nowrap "
+        "noshade open readonly "
         "required reversed selected",
     )
 )
@@ -51,7 +58,8 @@ _DEEPEST = 3
 
 
 def plain_text(text: str) -> str:
-    """The text without HTML; the very same text where it has none. Lines are those of blocks, such as paragraphs.
+    """The text without HTML; the very same text where it has none. Lines are those of blocks, such
+    as paragraphs.
 
     Args:
         text: without NUL characters.
@@ -65,13 +73,16 @@ def plain_text(text: str) -> str:
 
 
 def _character(entity: re.Match[str]) -> str:
-    """The entity's character; nothing for one that no text should hold, the entity itself where it names none."""
+    """The entity's character; nothing for one that no text should hold, the entity itself where it
+    names none.
+    """
     found = html.unescape(entity[0])
     return found if found in _KEPT or (found.isprintable() and found != "\ufffd") else ""
 
 
 def _without_tags(text: str, depth: int = 0) -> str:
-    # From the last "<" that nothing closes on it is no tag; the parsers of Python's versions differ on it.
+    # From the last "<" that nothing closes on it is no tag; the parsers of Python's versions differ
+    # on it.
     end = text.rfind(">") + 1
     end = text.find("<", end) if "<" in text[end:] else len(text)
     parser = _Reader(depth)

@@ -1,7 +1,10 @@
-"""The data set `msrd`, the Movie Search Ranking Dataset of Metarank: 9,750 films, 16,279 queries, judged by a crowd.
+"""The data set `msrd`, the Movie Search Ranking Dataset of Metarank: 9,750 films, 16,279 queries,
+judged by a crowd.
 
-Files: movies-corpus.jsonl (one JSON object a line) and movies-judgments.tsv (header query_id, query, doc_id, grade;
-grade 1 is relevant), each plain or .gz. The test split is fixed: a tenth of the queries, drawn with seed 0.
+Files: movies-corpus.jsonl (one JSON object a line) and movies-judgments.tsv (header query_id,
+    query, doc_id, grade;
+grade 1 is relevant), each plain or .gz. The test split is fixed: a tenth of the queries, drawn with
+seed 0.
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ from cogr.datasets.reading import Place, json_records, need, table
 from cogr.errors import DataError
 
 FETCH = (
-    "fetch movies-corpus.jsonl.gz and movies-judgments.tsv.gz from https://github.com/elastic/elasticsearch-labs (folder "
+    "fetch movies-corpus.jsonl.gz and movies-judgments.tsv.gz from "
+    "https://github.com/elastic/elasticsearch-labs (folder "
     "notebooks/search/sample_data/learning-to-rank) and put them there"
 )
 

@@ -1,9 +1,11 @@
-"""The data set `nfcorpus` as it is published (Boteva et al., ECIR 2016): medical articles, relevance from hyperlinks.
+"""The data set `nfcorpus` as it is published (Boteva et al., ECIR 2016): medical articles,
+relevance from hyperlinks.
 
-Files: {train,dev,test}.titles.queries (id, text), {train,dev,test}.2-1-0.qrel (query, 0, item, level), {dev,test}.docs
-(id, text); tab separated, each plain or .gz. The universe is the union of the dev and test documents, 3,395 items;
-train judgements of the release's 238 other documents count as judgements of unknown items. Documents have no titles:
-the first eight words are the title, the rest is the text.
+Files: {train,dev,test}.titles.queries (id, text), {train,dev,test}.2-1-0.qrel (query, 0, item,
+    level), {dev,test}.docs
+(id, text); tab separated, each plain or .gz. The universe is the union of the dev and test
+documents, 3,395 items; train judgements of the release's 238 other documents count as judgements of
+unknown items. Documents have no titles: the first eight words are the title, the rest is the text.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from cogr.records import SPLITS
 
 TITLE_WORDS = 8
 FETCH = (
-    "fetch nfcorpus.tar.gz from https://www.cl.uni-heidelberg.de/statnlpgroup/nfcorpus/ and put its "
+    "fetch nfcorpus.tar.gz from https://www.cl.uni-heidelberg.de/statnlpgroup/nfcorpus/ and put "
+    "its "
     "{train,dev,test}.titles.queries, {train,dev,test}.2-1-0.qrel, dev.docs and test.docs there"
 )
 

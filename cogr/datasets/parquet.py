@@ -1,4 +1,5 @@
-"""The format `parquet`: items.parquet, queries.parquet and labels.parquet in one folder, with the columns of `jsonl`.
+"""The format `parquet`: items.parquet, queries.parquet and labels.parquet in one folder, with the
+columns of `jsonl`.
 
 Each may be one file or, as Spark writes them, a folder of files. Read in batches.
 """

@@ -1,6 +1,8 @@
-"""Reading files record by record, with a place (file and line) for every record, so that errors can name it.
+"""Reading files record by record, with a place (file and line) for every record, so that errors can
+name it.
 
-Streams: a file is never in memory as a whole. gzip is told by its first bytes, not by the name. Nothing here knows what a
+Streams: a file is never in memory as a whole. gzip is told by its first bytes, not by the name.
+    Nothing here knows what a
 record means.
 """
 
@@ -26,7 +28,9 @@ MAX_FIELD_CHARS = 1 << 30
 
 
 class Place(NamedTuple):
-    """Where a record stands: a file (or another source) and a line, row or record counted from 1."""
+    """Where a record stands: a file (or another source) and a line, row or record
+    counted from 1.
+    """
 
     source: Path | str
     number: int
@@ -68,7 +72,8 @@ def open_bytes(path: Path) -> IO[bytes]:
 
 
 def lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Lines with their numbers from 1, without line ends. Only \\n (or \\r\\n) ends a line; a byte order mark is skipped.
+    """Lines with their numbers from 1, without line ends. Only \\n (or \\r\\n) ends a line; a byte
+    order mark is skipped.
 
     Raises:
         DataError: bytes that are not UTF-8, or a damaged gzip file.
@@ -117,7 +122,9 @@ def parse_json(text: str, place: Place) -> Any:
 
 
 def _loads(text: str) -> Any:
-    """As `json.loads`, in half the time, which for a short line goes into looking for white space around the value."""
+    """As `json.loads`, in half the time, which for a short line goes into looking for white space
+    around the value.
+    """
     text = text.strip(_JSON_SPACE)
     value, end = _DECODE(text)
     return value if end == len(text) else json.loads(text)
@@ -127,7 +134,8 @@ def json_object(value: Any, place: Place) -> dict[str, Any]:
     """The value itself when it is a JSON object. Raises DataError otherwise."""
     if not isinstance(value, dict):
         raise DataError(
-            f"{place}: the record is no JSON object but {type(value).__name__}; write an object with named fields."
+            f"{place}: the record is no JSON object but {type(value).__name__}; write an object "
+            "with named fields."
         )
     return value
 
@@ -150,7 +158,8 @@ def table(
     """The named columns of a table with a header line, row by row, in the order of `columns`.
 
     Raises:
-        DataError: a header that lacks a column, or a row with another number of columns than the header.
+        DataError: a header that lacks a column, or a row with another number of columns than the
+            header.
     """
     rows = split_rows(path, dialect)
     place, header = next(rows, (Place(path, 1), []))
@@ -216,7 +225,8 @@ def json_array(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
         ) from error
     if not isinstance(array, list):
         raise DataError(
-            f"{path}: the JSON is no array but {type(array).__name__}; write one JSON array of objects."
+            f"{path}: the JSON is no array but {type(array).__name__}; write one JSON array of "
+            "objects."
         )
     for number, value in enumerate(array, start=1):
         place = Place(path, number, "record")

@@ -1,9 +1,13 @@
-"""Tables as spreadsheets and databases write them, CSV and TSV: what encoding and delimiter they have is told by the file.
+"""Tables as spreadsheets and databases write them, CSV and TSV: what encoding and delimiter they
+have is told by the file.
 
-Encoding: as a byte order mark says (UTF-8, UTF-16); else UTF-8 where every line is; else Windows-1252, of which Latin-1's
-letters are a part. A file in which most lines beyond ASCII are UTF-8 is a damaged one, and refused. Delimiter: of comma,
-semicolon, tab and bar the one by which the first line has most of the wanted columns, then most columns. Double quotes
-quote fields, which may hold delimiters and line ends. Lines may end in any way. Streams; reads the file twice.
+Encoding: as a byte order mark says (UTF-8, UTF-16); else UTF-8 where every line is; else
+    Windows-1252, of which Latin-1's
+letters are a part. A file in which most lines beyond ASCII are UTF-8 is a damaged one, and refused.
+Delimiter: of comma, semicolon, tab and bar the one by which the first line has most of the wanted
+    columns, then most columns. Double quotes
+quote fields, which may hold delimiters and line ends. Lines may end in any way. Streams; reads the
+file twice.
 """
 
 from __future__ import annotations
@@ -79,7 +83,8 @@ class Sheet:
             return
         shown = ", ".join(name for name in self.header if name)
         raise DataError(
-            f"{self.path}, line 1: the header has no column {column!r}; set {setting} to the one that is meant"
+            f"{self.path}, line 1: the header has no column {column!r}; set {setting} to the one "
+            "that is meant"
             f"{nearest(column, self.header)} (there are: {shown:.300})."
         )
 
@@ -146,11 +151,13 @@ def _encoding(path: Path) -> str:
         return "utf-8-sig"
     if good >= bad:
         raise DataError(
-            f"{path}, line {first}: the text is not UTF-8, as the rest of the file is; mend this line."
+            f"{path}, line {first}: the text is not UTF-8, as the rest of the file is; mend this "
+            "line."
         )
     if not western:
         raise DataError(
-            f"{path}, line {first}: the text is neither UTF-8 nor Windows-1252; save the file as UTF-8."
+            f"{path}, line {first}: the text is neither UTF-8 nor Windows-1252; save the file as "
+            "UTF-8."
         )
     return WESTERN
 

@@ -1,7 +1,8 @@
-"""The format `csv`: items.csv, queries.csv and labels.csv in one folder, or .tsv, as spreadsheets and databases write them.
+"""The format `csv`: items.csv, queries.csv and labels.csv in one folder, or .tsv, as spreadsheets
+and databases write them.
 
-What delimiter and encoding they have is told by the files (`sheets`), what their columns are called by `dataset.columns`.
-Items are all that it takes. Empty cells are no values.
+What delimiter and encoding they have is told by the files (`sheets`), what their columns are called
+by `dataset.columns`. Items are all that it takes. Empty cells are no values.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ def read(folder: Path, builder: Builder) -> None:
 def _read_items(folder: Path, builder: Builder) -> None:
     if not (path := find_sheet(folder, "items")):
         raise DataError(
-            f"{folder} has no items.csv (or items.tsv, or either with .gz): save the sheet as CSV under this name, its "
+            f"{folder} has no items.csv (or items.tsv, or either with .gz): save the sheet as "
+            "CSV under this name, its "
             "columns named in the first line."
         )
     columns = builder.options.columns
@@ -75,7 +77,9 @@ def _open(path: Path, builder: Builder, needed: Mapping[str, str]) -> Sheet:
 def _records(
     sheet: Sheet, wanted: Collection[str], numbers: Collection[str] = (), updated: str = ""
 ) -> Iterator[tuple[Place, dict[str, Any]]]:
-    """The wanted columns, row by row; cells without text are left out, and the others lose the white space around them."""
+    """The wanted columns, row by row; cells without text are left out, and the others lose the
+    white space around them.
+    """
     read = [(name, at) for at, name in enumerate(sheet.header) if name and name in wanted]
     for place, row in sheet.rows():
         record: dict[str, Any] = {name: cell for name, at in read if (cell := row[at].strip())}

@@ -1,8 +1,10 @@
-"""The data set `wands` of Wayfair (Chen et al., ECIR 2022): 42,994 products, 480 queries, 233,448 judgements.
+"""The data set `wands` of Wayfair (Chen et al., ECIR 2022): 42,994 products, 480 queries, 233,448
+judgements.
 
-Files, tab separated with a header: query.csv, product.csv, label.csv. Grades: Exact 2, Partial 1, Irrelevant 0; 1 and more
-is relevant (paper, appendix A). An item is its title and description (paper, section 3.1). The test split is fixed: 50 of
-the 480 query ids, sorted as strings and drawn with seed 0; the paper has 430 / 50 too, but does not say which.
+Files, tab separated with a header: query.csv, product.csv, label.csv. Grades: Exact 2, Partial 1,
+Irrelevant 0; 1 and more is relevant (paper, appendix A). An item is its title and description
+(paper, section 3.1). The test split is fixed: 50 of the 480 query ids, sorted as strings and drawn
+with seed 0; the paper has 430 / 50 too, but does not say which.
 """
 
 from __future__ import annotations
@@ -14,7 +16,10 @@ from cogr.datasets.loader import Loader
 from cogr.datasets.reading import QUOTED_TSV, need, table
 from cogr.errors import DataError
 
-FETCH = "fetch the folder dataset of https://github.com/wayfair/WANDS and put its query.csv, product.csv and label.csv there"
+FETCH = (
+    "fetch the folder dataset of https://github.com/wayfair/WANDS and put its query.csv, "
+    "product.csv and label.csv there"
+)
 GRADES = {"Exact": 2.0, "Partial": 1.0, "Irrelevant": 0.0}
 TEST_SHARE = 50 / 480
 

@@ -1,8 +1,8 @@
 """BM25 as Lucene computes it, bit for bit: small pure functions, one per formula.
 
-A keyword is one term and a keyword set has each term once, so tf is 1 throughout. Everything is float32 unless said; the
-order of operations is Lucene's (`BM25Similarity.java`, `SmallFloat.java`), because the last bits depend on it. Nothing
-here knows of postings or mirrors.
+A keyword is one term and a keyword set has each term once, so tf is 1 throughout. Everything is
+float32 unless said; the order of operations is Lucene's (`BM25Similarity.java`, `SmallFloat.java`),
+because the last bits depend on it. Nothing here knows of postings or mirrors.
 
     idf   = ln(1 + (N - n + 0.5) / (n + 0.5))                  in float64, then cast
     inv   = 1 / (k1 * ((1 - b) + (b * L) / avgdl))             L: the stored, rounded length
@@ -30,8 +30,10 @@ class BM25:
     Attributes:
         k1: saturation of the term frequency.
         b: share of the length normalisation.
-        flavour: "3.x" for OpenSearch 3 (BM25Similarity); "2.x" keeps the factor (k1 + 1) (LegacyBM25Similarity).
-        norms: False when the field has `norms: false`: every length counts as 1, avgdl stays the real mean.
+        flavour: "3.x" for OpenSearch 3 (BM25Similarity); "2.x" keeps the factor (k1 + 1)
+            (LegacyBM25Similarity).
+        norms: False when the field has `norms: false`: every length counts as 1, avgdl stays the
+            real mean.
     """
 
     k1: float = 1.2
@@ -45,7 +47,9 @@ DEFAULT = BM25()
 
 
 def int_to_byte4(length: int) -> int:
-    """Lucene's one-byte code of a field length: exact up to 40, then four significant bits (`SmallFloat.intToByte4`)."""
+    """Lucene's one-byte code of a field length: exact up to 40, then four significant bits
+    (`SmallFloat.intToByte4`).
+    """
     return length if length < _EXACT else _EXACT + _to_int4(length - _EXACT)
 
 
@@ -83,7 +87,10 @@ def mean_length(total: int, entities: int) -> np.float32:
 
 
 def idf(entities: int, df: int) -> np.float32:
-    """ln(1 + (N - n + 0.5) / (n + 0.5)) in float64, then cast. `entities`: N, with at least one keyword; `df`: n."""
+    """ln(1 + (N - n + 0.5) / (n + 0.5)) in float64, then cast.
+
+    `entities`: N, with at least one keyword; `df`: n.
+    """
     return np.float32(math.log(1 + (entities - df + 0.5) / (df + 0.5)))
 
 
@@ -96,7 +103,10 @@ def norm_table(bm25: BM25, avgdl: np.float32) -> NDArray[np.float32]:
 
 
 def weight(bm25: BM25, idf: np.float32, boost: int = 1) -> np.float32:
-    """w = boost * idf; in 2.x (boost * (1 + k1)) * idf. `boost`: how often the query says the keyword."""
+    """w = boost * idf; in 2.x (boost * (1 + k1)) * idf.
+
+    `boost`: how often the query says the keyword.
+    """
     factor = np.float32(boost)
     if bm25.flavour == "2.x":
         factor = factor * (np.float32(1) + np.float32(bm25.k1))
@@ -104,7 +114,10 @@ def weight(bm25: BM25, idf: np.float32, boost: int = 1) -> np.float32:
 
 
 def term_scores(weights: NDArray[np.float32], norms: NDArray[np.float32]) -> NDArray[np.float32]:
-    """w - w / (1 + tf * inv) with tf = 1, shape (weights, norms). Not idf * tf / (tf + K): the last bits differ."""
+    """w - w / (1 + tf * inv) with tf = 1, shape (weights, norms).
+
+    Not idf * tf / (tf + K): the last bits differ.
+    """
     weight = weights[:, None]
     return weight - weight / (np.float32(1) + norms)
 

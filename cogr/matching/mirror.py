@@ -1,8 +1,10 @@
-"""The mirror: the inverted index of one snapshot, in memory. Same retrieved sets, scores and order as OpenSearch.
+"""The mirror: the inverted index of one snapshot, in memory. Same retrieved sets, scores and order
+as OpenSearch.
 
-It serves either side: keyword -> items, or keyword -> queries. An entity's keywords are S ∪ {self}: its keyword set and its
-own text (paper, section 2.1). Keywords given to it must be normalised already. A mirror never changes; threads may share it.
-Inside, entities are dense ids: ranks of their ids in code-point order, so that order by dense id breaks ties as the server does.
+It serves either side: keyword -> items, or keyword -> queries. An entity's keywords are S ∪ {self}:
+its keyword set and its own text (paper, section 2.1). Keywords given to it must be normalised
+already. A mirror never changes; threads may share it. Inside, entities are dense ids: ranks of
+their ids in code-point order, so that order by dense id breaks ties as the server does.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ from cogr.snapshots import Snapshot
 from cogr.strings import SortedStrings, arrow_strings, integers
 
 _CACHED = 1 << 18
-"""Hot keywords and ids that are kept at hand, some 100 bytes each; bitmaps take about 2 bytes a posting besides."""
+"""Hot keywords and ids that are kept at hand, some 100 bytes each; bitmaps take about 2 bytes a
+posting besides.
+"""
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,9 @@ class Mirror:
 
     @classmethod
     def build(cls, snapshot: Snapshot, bm25: BM25 = DEFAULT) -> Mirror:
-        """The mirror of a snapshot, streaming over its batches; its arrays lie in temporary files (`cogr.spool`)."""
+        """The mirror of a snapshot, streaming over its batches; its arrays lie in temporary files
+        (`cogr.spool`).
+        """
         builder = PostingsBuilder()
         for batch in snapshot.batches():
             sets = batch["keywords"]
@@ -97,7 +103,8 @@ class Mirror:
         Args:
             ids: the entities' ids, in any order.
             sets: the keywords of each, normalised.
-            own: the own text of each as a keyword ("" for none), matched like the others; None: no entity has one.
+            own: the own text of each as a keyword ("" for none), matched like the others; None: no
+                entity has one.
             bm25: how it scores.
 
         Raises:
@@ -106,7 +113,8 @@ class Mirror:
         own = [""] * len(ids) if own is None else own
         if not len(ids) == len(sets) == len(own):
             raise DataError(
-                f"A world needs one keyword set an id, but has {len(ids)} ids, {len(sets)} sets, {len(own)} own texts."
+                f"A world needs one keyword set an id, but has {len(ids)} ids, {len(sets)} sets, "
+                f"{len(own)} own texts."
             )
         order = sorted(range(len(ids)), key=ids.__getitem__)
         builder = PostingsBuilder()
@@ -128,7 +136,10 @@ class Mirror:
         return Mirror(self._postings, self.snapshot, self.content_hash, bm25)
 
     def save(self, folder: str | Path) -> None:
-        """Write the arrays to a local folder; the manifest last. Raises StorageError when the disk is full or read-only."""
+        """Write the arrays to a local folder; the manifest last.
+
+        Raises StorageError when the disk is full or read-only.
+        """
         save(Path(folder), self._postings, self.snapshot, self.content_hash)
 
     @classmethod
@@ -154,7 +165,8 @@ class Mirror:
         postings, manifest = open_saved(Path(folder), verify=verify)
         if snapshot is not None and manifest.content_hash != snapshot.manifest.content_hash:
             raise SnapshotError(
-                f"The mirror in {folder} is of snapshot {manifest.snapshot}, not of {snapshot.id}; build it again from that one."
+                f"The mirror in {folder} is of snapshot {manifest.snapshot}, not of "
+                f"{snapshot.id}; build it again from that one."
             )
         return cls(postings, manifest.snapshot, manifest.content_hash, bm25)
 
@@ -163,7 +175,10 @@ class Mirror:
         return len(self._postings.ids)
 
     def __repr__(self) -> str:
-        return f"Mirror({self.snapshot or 'in memory'}: {len(self)} entities, {self.vocabulary} keywords)"
+        return (
+            f"Mirror({self.snapshot or 'in memory'}: {len(self)} entities, {self.vocabulary} "
+            "keywords)"
+        )
 
     @property
     def vocabulary(self) -> int:
@@ -200,7 +215,9 @@ class Mirror:
         return BitMap([self.dense(id_) for id_ in ids])
 
     def keywords_of(self, entity: str | int) -> tuple[str, ...]:
-        """S ∪ {self} of an entity, by id or dense id; in generation order, the own text last unless it was generated."""
+        """S ∪ {self} of an entity, by id or dense id; in generation order, the own text last unless
+        it was generated.
+        """
         dense = self.dense(entity) if isinstance(entity, str) else entity
         return tuple(self._postings.terms[term] for term in self._postings.set_of(dense).tolist())
 
@@ -242,13 +259,19 @@ class Mirror:
     # Ranking
 
     def scores(self, keywords: Iterable[str]) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
-        """Dense ids of the whole retrieved set, ascending, and their scores. Repeated keywords fold into a boost."""
+        """Dense ids of the whole retrieved set, ascending, and their scores.
+
+        Repeated keywords fold into a boost.
+        """
         words = Counter(iter(keywords))
         retrieved = to_array(self.retrieved(words))
         return retrieved, self._scorer.scores(self._numbered(words), retrieved)
 
     def search(self, keywords: Iterable[str], size: int = 10) -> Ranking:
-        """The `size` best of the retrieved set by BM25, equal scores by id. Repeated keywords fold into a boost."""
+        """The `size` best of the retrieved set by BM25, equal scores by id.
+
+        Repeated keywords fold into a boost.
+        """
         words = Counter(iter(keywords))
         bitmaps = {self._number(word): self._cached_bitmap(word) for word in words}
         dense, scores = self._scorer.best(self._numbered(words), bitmaps, size)
@@ -257,7 +280,8 @@ class Mirror:
     def explain(self, keywords: Iterable[str], entity: str) -> dict[str, float]:
         """Each keyword that the entity has, with its part of the score (a float32 value).
 
-        The parts summed in float64 and cast to float32 are the score. Raises DataError for an unknown id.
+        The parts summed in float64 and cast to float32 are the score. Raises DataError for an
+        unknown id.
         """
         dense = self.dense(entity)
         having = set(self._postings.set_of(dense).tolist())

@@ -1,4 +1,5 @@
-"""The saved form of a mirror: flat arrays that are memory-mapped, and a manifest that is written last.
+"""The saved form of a mirror: flat arrays that are memory-mapped, and a manifest that is written
+last.
 
 A cache, not a truth: it can be made again from its snapshot at any time. Nothing is pickled.
 """
@@ -51,7 +52,10 @@ class MirrorManifest(BaseModel):
 
 
 def save(folder: Path, postings: Postings, snapshot: str | None, content_hash: str | None) -> None:
-    """Write the arrays, then the manifest, each atomically. Raises StorageError when the disk is full or read-only."""
+    """Write the arrays, then the manifest, each atomically.
+
+    Raises StorageError when the disk is full or read-only.
+    """
     store = Store(folder)
     store.remove(_MANIFEST)
     for name, array in _arrays(postings).items():
@@ -104,7 +108,8 @@ def _read_manifest(folder: Path) -> MirrorManifest:
         version = _FormatOnly.model_validate_json(data).format
         if version != FORMAT:
             raise SnapshotError(
-                f"The mirror in {folder} has format {version}, this version reads {FORMAT}; build it again from its snapshot."
+                f"The mirror in {folder} has format {version}, this version reads {FORMAT}; "
+                "build it again from its snapshot."
             )
         return MirrorManifest.model_validate_json(data)
     except ValidationError as error:

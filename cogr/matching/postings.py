@@ -1,9 +1,10 @@
 """Between pyroaring and numpy, through the buffers that pyroaring reads and writes fastest.
 
-The arrays of an inverted index over keyword sets, and how they are built: vectorised, batch by batch, outside of memory.
+The arrays of an inverted index over keyword sets, and how they are built: vectorised, batch by
+batch, outside of memory.
 
-Entities and keywords are numbered by rank in code-point order. What is asked of the arrays is `cogr.matching.mirror`; how they are
-kept is `cogr.matching.mirrorfile`.
+Entities and keywords are numbered by rank in code-point order. What is asked of the arrays is
+`cogr.matching.mirror`; how they are kept is `cogr.matching.mirrorfile`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from cogr.strings import SortedStrings, Strings, StringsSpool, integers
 
 
 def to_bitmap(numbers: NDArray[np.uint32]) -> BitMap:
-    """A bitmap of numbers. pyroaring reads the standard library's arrays ten times faster than numpy's."""
+    """A bitmap of numbers. pyroaring reads the standard library's arrays ten times faster than
+    numpy's.
+    """
     return BitMap(array("I", numbers.tobytes()))
 
 
@@ -42,7 +45,8 @@ _AT_ONCE = 1 << 18
 
 @dataclass(frozen=True)
 class Postings:
-    """An inverted index and its forward side, as flat arrays. Below, n entities, v keywords, p pairs of both.
+    """An inverted index and its forward side, as flat arrays. Below, n entities, v keywords, p
+    pairs of both.
 
     Attributes:
         ids: the entities' ids; an entity's dense id is its rank.
@@ -50,7 +54,8 @@ class Postings:
         starts: int64, (v + 1,): keyword t has entities[starts[t] : starts[t + 1]].
         entities: uint32, (p,): dense ids, ascending within a keyword.
         set_starts: int64, (n + 1,): entity e has set_terms[set_starts[e] : set_starts[e + 1]].
-        set_terms: uint32, (p,): keyword numbers, in generation order, the own text last unless it was generated.
+        set_terms: uint32, (p,): keyword numbers, in generation order, the own text last unless it
+            was generated.
         own: int32, (n,): number of the own text as a keyword, -1 for none.
         length_codes: uint8, (n,): Lucene's code of the number of keywords.
     """
@@ -83,7 +88,8 @@ class _Batch:
 
 
 class PostingsBuilder:
-    """Collects batches and turns them into `Postings`. All but one batch, or one range of the vocabulary, lies in `cogr.spool`.
+    """Collects batches and turns them into `Postings`. All but one batch, or one range of the
+    vocabulary, lies in `cogr.spool`.
 
     Raises StorageError when the disk of temporary files is full.
     """
@@ -129,7 +135,10 @@ class PostingsBuilder:
         )
 
     def finish(self) -> Postings:
-        """The postings of everything added. Raises DataError when ids are not ascending or repeat."""
+        """The postings of everything added.
+
+        Raises DataError when ids are not ascending or repeat.
+        """
         ids = self._ids.sorted_strings()
         _check_ascending(ids.arrow())
         terms, numbers = _merge_runs(self._runs.strings(), [batch.run for batch in self._batches])
@@ -172,7 +181,9 @@ class _Pairs:
     numbers: NDArray[np.uint32]
 
     def inverted(self, vocabulary: int) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
-        """Starts and dense ids by keyword: each batch puts its entities behind those of the batches before it."""
+        """Starts and dense ids by keyword: each batch puts its entities behind those of the batches
+        before it.
+        """
         counts = scratch(vocabulary, np.int64)
         for batch in self.batches:
             counts[self.numbers[batch.run]] += self._sizes(batch)
@@ -192,7 +203,9 @@ class _Pairs:
         return np.bincount(self.codes[batch.pairs], minlength=batch.run.stop - batch.run.start)
 
     def _entities_by_keyword(self, batch: _Batch) -> NDArray[np.uint32]:
-        """Dense ids by keyword, then ascending: one sort of (keyword, entity) packed into 64 bits."""
+        """Dense ids by keyword, then ascending: one sort of (keyword, entity) packed
+        into 64 bits.
+        """
         pairs = self.codes[batch.pairs].astype(np.uint64)
         pairs <<= np.uint64(32)
         dense = np.arange(batch.entities.start, batch.entities.stop, dtype=np.uint32)
@@ -228,7 +241,10 @@ def _first_occurrences(rows: NDArray[np.int64], codes: NDArray[np.int32]) -> NDA
 
 
 def _merge_runs(words: Strings, runs: Sequence[slice]) -> tuple[SortedStrings, NDArray[np.uint32]]:
-    """One sorted vocabulary of all runs, and the number of each of their words. Range by range of the alphabet."""
+    """One sorted vocabulary of all runs, and the number of each of their words.
+
+    Range by range of the alphabet.
+    """
     numbers, terms, count = scratch(len(words), np.uint32), StringsSpool(), 0
     arrow = words.arrow()
     for parts in _ranges(words, runs):

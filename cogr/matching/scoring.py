@@ -1,7 +1,8 @@
-"""Scores and order of a retrieved set, equal to the server's bit for bit. The formulas are in `cogr.matching.bm25`.
+"""Scores and order of a retrieved set, equal to the server's bit for bit. The formulas are in
+`cogr.matching.bm25`.
 
-`Scorer.scores` scores everything; `Scorer.best` finds the top k without it and gives the same bits (a test holds them
-together).
+`Scorer.scores` scores everything; `Scorer.best` finds the top k without it and gives the same bits
+(a test holds them together).
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from cogr.matching import bm25 as formulas
 from cogr.matching.bm25 import BM25
 from cogr.matching.postings import Postings, to_array, to_bitmap
 
-# Below the k-th best partial sum by more than a float32's last bit: such an entity can't even tie after the cast.
+# Below the k-th best partial sum by more than a float32's last bit: such an entity can't even tie
+# after the cast.
 _SAFELY_BELOW = 1 - 2.0**-21
 
 
@@ -30,8 +32,10 @@ class _Plan:
 
     Attributes:
         terms: keyword numbers.
-        tables: float64, (terms, 256): what a keyword adds to an entity's score, by the entity's length code.
-        most: float64, (terms + 1,): the most that the keywords from this one on can add; 0 at the end.
+        tables: float64, (terms, 256): what a keyword adds to an entity's score, by the entity's
+            length code.
+        most: float64, (terms + 1,): the most that the keywords from this one on can add; 0 at the
+            end.
         postings: int64, (terms + 1,): the postings from this one on.
     """
 
@@ -63,13 +67,17 @@ class Scorer:
         self._scratch = threading.local()
 
     def parts(self, boosts: Mapping[int, int], entity: int) -> NDArray[np.float32]:
-        """What each keyword adds to the score of an entity that has it; `boosts`: keyword number -> times said."""
+        """What each keyword adds to the score of an entity that has it; `boosts`: keyword number ->
+        times said.
+        """
         return self._tables(list(boosts.items()))[:, self._postings.length_codes[entity]]
 
     def scores(
         self, boosts: Mapping[int, int], entities: NDArray[np.uint32]
     ) -> NDArray[np.float32]:
-        """Scores of `entities`, which must be the whole set that the keywords of `boosts` retrieve."""
+        """Scores of `entities`, which must be the whole set that the keywords of
+        `boosts` retrieve.
+        """
         plan = self._plan(boosts)
         with self._sums() as sums:
             for term, table in zip(plan.terms, plan.tables, strict=True):
@@ -84,8 +92,8 @@ class Scorer:
     ) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
         """The top `size` by score, then dense id, as (dense ids, scores); exact.
 
-        MaxScore (Turtle and Flood 1995), a keyword at a time: rare keywords first, and once those still to come can't lift
-        a newcomer into the top k, only entities already met are looked at.
+        MaxScore (Turtle and Flood 1995), a keyword at a time: rare keywords first, and once those
+        still to come can't lift a newcomer into the top k, only entities already met are looked at.
 
         Args:
             boosts: keyword number -> how often the query says it.
@@ -134,13 +142,15 @@ class Scorer:
     def _add(
         self, sums: NDArray[np.float64], table: NDArray[np.float64], entities: NDArray[np.uint32]
     ) -> None:
-        # numpy is twice as fast with indices of its own width, and add.at (no index repeats) with one pass over the sums.
+        # numpy is twice as fast with indices of its own width, and add.at (no index repeats) with
+        # one pass over the sums.
         at = entities.astype(np.intp)
         np.add.at(sums, at, table.take(self._postings.length_codes.take(at)))
 
     @contextmanager
     def _sums(self) -> Iterator[NDArray[np.float64]]:
-        """One float64 an entity, all zero; who uses it leaves it so. One a thread, as clearing what was touched costs
+        """One float64 an entity, all zero; who uses it leaves it so. One a thread, as clearing what
+        was touched costs
         less than a new one. After an error it is thrown away."""
         sums: NDArray[np.float64] | None = self._scratch.__dict__.pop("sums", None)
         sums = np.zeros(len(self._postings.ids)) if sums is None else sums
@@ -168,7 +178,9 @@ class _Race:
         self._bar, self._met = 0.0, 0
 
     def narrow(self, sums: NDArray[np.float64], at: int) -> None:
-        """Drop who can't win any more, after the first `at` keywords; nothing happens where a look would not pay."""
+        """Drop who can't win any more, after the first `at` keywords; nothing happens where a look
+        would not pay.
+        """
         if not self._worth_a_look(at):
             return
         dense = to_array(self.candidates)

@@ -1,7 +1,9 @@
-"""Settings: one TOML file, then COGR_ environment variables, then flags. Unknown keys are errors that name the nearest key.
+"""Settings: one TOML file, then COGR_ environment variables, then flags. Unknown keys are errors
+that name the nearest key.
 
-Nested keys are spelled `[opensearch] url = ...` in the file, `COGR_OPENSEARCH__URL` in the environment and
-`--set opensearch.url=...` on the command line. Paths in the file are relative to the file.
+Nested keys are spelled `[opensearch] url = ...` in the file, `COGR_OPENSEARCH__URL` in the
+environment and `--set opensearch.url=...` on the command line. Paths in the file are relative to
+the file.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ from cogr.settings.urls import check_url, http_url, store_url
 DEFAULT_FILE = "cogr.toml"
 URL_VARIABLE = "COGR_OPENSEARCH_URL"
 """Names a running cluster, where nothing else does."""
-# Variables that start with COGR_ but are no settings: where data and caches lie on this machine, servers for tests.
+# Variables that start with COGR_ but are no settings: where data and caches lie on this machine,
+# servers for tests.
 OTHER_VARIABLES = frozenset(
     {"COGR_CONFIG", "COGR_DATA_DIR", "COGR_CACHE_DIR", URL_VARIABLE, "COGR_OPENSEARCH_HOME"}
 )
@@ -67,7 +70,9 @@ class DatasetSettings(Table):
         None,
         gt=0,
         lt=1,
-        description="Share of the queries that become test where the data names no splits (0.1 unless set)",
+        description=(
+            "Share of the queries that become test where the data names no splits (0.1 unless set)"
+        ),
     )
     seed: int = Field(0, description="Seed of these splits")
     max_unknown_share: float = Field(
@@ -100,7 +105,10 @@ class PromptSettings(Table):
 
     item_variant: ItemVariant = Field(
         "full",
-        description="full: title and description; title: the title alone; search: title, description and search results",
+        description=(
+            "full: title and description; title: the title alone; search: title, description and "
+            "search results"
+        ),
     )
     query_variant: QueryVariant = Field(
         "plain", description="plain: the query alone; search: with search results"
@@ -108,7 +116,9 @@ class PromptSettings(Table):
     description_tokens: int = Field(
         512,
         ge=1,
-        description="Token budget of a description, and of search results; longer ones are cut and counted",
+        description=(
+            "Token budget of a description, and of search results; longer ones are cut and counted"
+        ),
     )
     search_results: int = Field(
         10, ge=1, description="Most results that the variant search puts into a prompt"
@@ -124,7 +134,10 @@ class PromptSettings(Table):
     item_system: str | None = Field(None, description="System message of your own for items")
     item_user: str | None = Field(
         None,
-        description="User message of your own for items, with {item} and maybe {description}, {search_results}",
+        description=(
+            "User message of your own for items, with {item} and maybe {description}, "
+            "{search_results}"
+        ),
     )
     query_system: str | None = Field(None, description="System message of your own for queries")
     query_user: str | None = Field(
@@ -152,7 +165,10 @@ GeneratorName = Literal[
 
 
 class Sampling(Table):
-    """How an LLM draws the next token. The defaults are the paper's for initialisation, evaluation and indexing (table "sampling")."""
+    """How an LLM draws the next token.
+
+    The defaults are the paper's for initialisation, evaluation and indexing (table "sampling").
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -167,7 +183,10 @@ class Sampling(Table):
     seed: int = Field(
         0,
         ge=0,
-        description="Seeds the engine. The draw also depends on what else is in a batch; snapshots freeze it",
+        description=(
+            "Seeds the engine. The draw also depends on what else is in a batch; snapshots "
+            "freeze it"
+        ),
     )
 
     @field_validator("top_k", mode="before")
@@ -198,7 +217,9 @@ class EndpointSettings(Table):
         None,
         gt=0,
         le=LONGEST,
-        description="Ask for less at once where answers take longer on average; half of timeout unless set",
+        description=(
+            "Ask for less at once where answers take longer on average; half of timeout unless set"
+        ),
     )
     timeout: float = Field(120.0, gt=0, le=LONGEST, description="Seconds a request may take")
     retries: int = Field(
@@ -236,7 +257,9 @@ class ScriptedSettings(Table):
 
 
 class StatisticalSettings(Table):
-    """The ranker that is told as keywords: `generator.name = "statistical"`, and wherever else it is asked."""
+    """The ranker that is told as keywords: `generator.name = "statistical"`, and wherever else it
+    is asked.
+    """
 
     language: str = Field("english", description="Of stems and stop words, by its Snowball name")
     anchors: bool = Field(
@@ -259,7 +282,10 @@ class GeneratorSettings(Table):
 
     name: GeneratorName = Field(
         "auto",
-        description="auto: statistical where training queries have labels (refused without its extra), else extractive",
+        description=(
+            "auto: statistical where training queries have labels (refused without its extra), "
+            "else extractive"
+        ),
     )
     model: str | None = Field(
         None, description="Model folder, Hugging Face name, or smollm2; the model's name for openai"
@@ -273,7 +299,10 @@ class GeneratorSettings(Table):
     )
     constrained: bool = Field(
         False,
-        description="Queries are written in the item snapshot's keywords and titles alone (vllm, transformers); rollouts are free",
+        description=(
+            "Queries are written in the item snapshot's keywords and titles alone (vllm, "
+            "transformers); rollouts are free"
+        ),
     )
     batch_size: int = Field(32, ge=1, description="Prompts a batch of transformers")
     gpu_memory_utilization: float = Field(
@@ -319,7 +348,10 @@ _FIELD_NAME = re.compile(r"""[^_.,*"'\\\x00-\x1f][^.,*"'\\\x00-\x1f]*""")
 
 
 class PublishSettings(Table):
-    """The gate: what a pair of snapshots must not lose against the pair that serves. `publish --no-gate` overrules it."""
+    """The gate: what a pair of snapshots must not lose against the pair that serves.
+
+    `publish --no-gate` overrules it.
+    """
 
     gate: bool = Field(True, description="Compare with what serves before anything is published")
     split: Literal["auto", "train", "dev", "test"] = Field(
@@ -352,11 +384,17 @@ class PublishSettings(Table):
     )
     fields: tuple[str, ...] = Field(
         (),
-        description="Fields of the items that go along, by name, such as price, for filters, facets and sorting",
+        description=(
+            "Fields of the items that go along, by name, such as price, for filters, facets and "
+            "sorting"
+        ),
     )
     field_types: dict[str, FieldType] = Field(
         default_factory=dict,
-        description="Types of some of these: boolean, long, double, date or keyword; of the others by their values",
+        description=(
+            "Types of some of these: boolean, long, double, date or keyword; of the others by "
+            "their values"
+        ),
     )
 
     @field_validator("fields")
@@ -365,8 +403,10 @@ class PublishSettings(Table):
         for name in fields:
             if name in _OWN_FIELDS or name != name.strip() or not _FIELD_NAME.fullmatch(name):
                 raise ValueError(
-                    f"{name!r} can't be the name of a field: it is one of the index's own ({', '.join(_OWN_FIELDS)}), empty, "
-                    "begins with an underscore, or has a dot, comma, star or quote in it; rename it in the data"
+                    f"{name!r} can't be the name of a field: it is one of the index's own "
+                    f"({', '.join(_OWN_FIELDS)}), empty, "
+                    "begins with an underscore, or has a dot, comma, star or quote in it; rename "
+                    "it in the data"
                 )
         return fields
 
@@ -400,7 +440,10 @@ class OpenSearchSettings(Table):
     timeout: float = Field(60.0, gt=0, le=LONGEST, description="Seconds a request may take")
     search_template: bool = Field(
         True,
-        description="cogr-index publish also stores the search template <prefix>-search, for clients in any language",
+        description=(
+            "cogr-index publish also stores the search template <prefix>-search, for clients in "
+            "any language"
+        ),
     )
     bulk_documents: int = Field(2000, ge=1, description="Documents a bulk request")
     bulk_threads: int = Field(2, ge=1, le=1000, description="Bulk requests under way at once")
@@ -413,7 +456,8 @@ class OpenSearchSettings(Table):
         for one in filter(None, (part.strip() for part in (url or "").split(","))):
             if check_url(one, ("http", "https"), "https://host:9200").username is not None:
                 raise ValueError(
-                    "it has credentials in it; put them in opensearch.username and opensearch.password"
+                    "it has credentials in it; put them in opensearch.username and "
+                    "opensearch.password"
                 )
         return url
 
@@ -473,11 +517,13 @@ def load_settings(
     overrides: Sequence[str] = (),
     otherwise: Mapping[str, Any] | None = None,
 ) -> Settings:
-    """Settings of a TOML file, the environment and `key=value` overrides, in this order of growing weight.
+    """Settings of a TOML file, the environment and `key=value` overrides, in this order of growing
+    weight.
 
     Args:
         file: the TOML file; ./cogr.toml when None.
-        overrides: `--set` values such as "opensearch.url=http://localhost:9200"; read as TOML where they parse, else as text.
+        overrides: `--set` values such as "opensearch.url=http://localhost:9200"; read as TOML where
+            they parse, else as text.
         otherwise: stands for the file where none is named and there is no ./cogr.toml.
 
     Raises:
@@ -498,7 +544,10 @@ def load_settings(
 
 
 def table_of_environment(name: Literal["opensearch", "redis"]) -> Any:
-    """One table as the environment alone says it; None where it names no URL. Raises SettingsError."""
+    """One table as the environment alone says it; None where it names no URL.
+
+    Raises SettingsError.
+    """
     layers = Layers({}, "the environment")
     layers.add_variables(Settings)
     _add_cluster(layers)
@@ -530,7 +579,8 @@ def _read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text("utf-8-sig"))
     except FileNotFoundError as error:
         raise SettingsError(
-            f'There is no configuration {path}: write one with [dataset] loader = "beir" and path = "DIR", or name one with -c.'
+            f'There is no configuration {path}: write one with [dataset] loader = "beir" and '
+            'path = "DIR", or name one with -c.'
         ) from error
     except IsADirectoryError as error:
         raise SettingsError(
@@ -549,7 +599,9 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 
 def _relative_to(folder: Path, values: dict[str, Any]) -> None:
-    """Make the paths of the file absolute, so that it means the same from every working directory."""
+    """Make the paths of the file absolute, so that it means the same from every working
+    directory.
+    """
     keys = (
         "store",
         "dataset.path",

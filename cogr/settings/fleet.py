@@ -1,4 +1,7 @@
-"""Settings of distributed rebuilds: the broker and the fleet of workers. What they do is in `indexers.fleet`."""
+"""Settings of distributed rebuilds: the broker and the fleet of workers.
+
+What they do is in `indexers.fleet`.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,17 @@ _SCHEMES = ("redis", "rediss", "sentinel")
 
 
 class RedisSettings(Table):
-    """Redis or Valkey, the broker between the coordinator and its workers. Nothing but task messages goes through it."""
+    """Redis or Valkey, the broker between the coordinator and its workers.
+
+    Nothing but task messages goes through it.
+    """
 
     url: str | None = Field(
         None,
-        description="redis://host:6379/0; rediss:// for TLS; sentinel://a:26379;sentinel://b:26379 with sentinel_master",
+        description=(
+            "redis://host:6379/0; rediss:// for TLS; sentinel://a:26379;sentinel://b:26379 with "
+            "sentinel_master"
+        ),
     )
     username: str | None = Field(None, description="User of an access control list")
     password: SecretStr | None = Field(None, description="Of the server; never printed")
@@ -48,7 +57,8 @@ class RedisSettings(Table):
         for part in url.split(";") if url else ():
             if "cluster" in part.partition("://")[0]:
                 raise ValueError(
-                    "Celery has no broker on Redis Cluster; name one server (redis://), or sentinels (sentinel://)"
+                    "Celery has no broker on Redis Cluster; name one server (redis://), or "
+                    "sentinels (sentinel://)"
                 )
             parts = check_url(
                 part.strip(), _SCHEMES, "redis://host:6379/0, rediss:// or sentinel://", host=False
@@ -83,7 +93,9 @@ class FleetSettings(Table):
         1800.0,
         gt=0,
         le=LONGEST,
-        description="A worker that lives but has brought no answer for so long gives its shard up and ends",
+        description=(
+            "A worker that lives but has brought no answer for so long gives its shard up and ends"
+        ),
     )
     lease_seconds: float = Field(
         30.0,

@@ -1,4 +1,7 @@
-"""Settings of the query expander (`cogr-ops serve`). What they do is in `ops.expander`; why the defaults are as they are: docs/serving.md."""
+"""Settings of the query expander (`cogr-ops serve`).
+
+What they do is in `ops.expander`; why the defaults are as they are: docs/serving.md.
+"""
 
 from __future__ import annotations
 
@@ -35,15 +38,24 @@ class ServingSettings(Table):
         10.0,
         gt=0,
         le=LONGEST,
-        description="Seconds that a model may take; what comes after the deadline is cached for the next time",
+        description=(
+            "Seconds that a model may take; what comes after the deadline is cached for the next "
+            "time"
+        ),
     )
     live: Live = Field(
         "auto",
-        description="What answers unknown queries. auto: what wrote the serving query side, unless that is a language model in process",
+        description=(
+            "What answers unknown queries. auto: what wrote the serving query side, unless that "
+            "is a language model in process"
+        ),
     )
     model: str | None = Field(
         None,
-        description="Name of the model at generator.openai.base_url; {round} stands for the round that serves. generator.model by default",
+        description=(
+            "Name of the model at generator.openai.base_url; {round} stands for the round that "
+            "serves. generator.model by default"
+        ),
     )
     model_concurrency: int = Field(
         32, ge=1, description="Queries that a model is asked at once; more wait their turn"
@@ -58,7 +70,9 @@ class ServingSettings(Table):
     hot_queries: int = Field(
         10_000,
         ge=0,
-        description="Answers that each process keeps itself, those asked for last; 0 asks Redis every time",
+        description=(
+            "Answers that each process keeps itself, those asked for last; 0 asks Redis every time"
+        ),
     )
     hot_seconds: float = Field(
         60.0, gt=0, le=LONGEST, description="Life of an answer that a process keeps itself"
@@ -76,7 +90,10 @@ class ServingSettings(Table):
         5.0,
         gt=0,
         le=60,
-        description="Seconds that a request's head may take to arrive, and then its body; an idle connection is closed after as long",
+        description=(
+            "Seconds that a request's head may take to arrive, and then its body; an idle "
+            "connection is closed after as long"
+        ),
     )
     max_requests: int = Field(
         256,

@@ -1,4 +1,7 @@
-"""Where each value of the settings was said: a file, environment variables, flags. A mistake is blamed on its own source."""
+"""Where each value of the settings was said: a file, environment variables, flags.
+
+A mistake is blamed on its own source.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,10 @@ class Layers:
             self._said.append((where, source))
 
     def add_variables(self, model: type[BaseSettings]) -> None:
-        """What the environment says of a settings model. Raises SettingsError for a value that is to be JSON and is none."""
+        """What the environment says of a settings model.
+
+        Raises SettingsError for a value that is to be JSON and is none.
+        """
         _merge(self.values, read_variables(model))
         prefix = str(model.model_config["env_prefix"])
         for name in os.environ:
@@ -69,7 +75,8 @@ class Layers:
     def explain(
         self, error: ValidationError, keys: Collection[str], secret: Collection[str], at: _Path = ()
     ) -> str:
-        """One sentence for what is wrong. A misspelt key comes first: what is missing then, is missing for it.
+        """One sentence for what is wrong. A misspelt key comes first: what is missing then, is
+        missing for it.
 
         Args:
             keys: all that are known, dotted.
@@ -103,7 +110,9 @@ def _first_upper(source: str) -> str:
 
 
 def nearest(key: str, keys: Collection[str]) -> str:
-    """The known key or table that an unknown one is most like: of the same table, of the same name elsewhere, or of all."""
+    """The known key or table that an unknown one is most like: of the same table, of the same name
+    elsewhere, or of all.
+    """
     table, _, name = key.rpartition(".")
     depth = key.count(".") + 1
     known = sorted({".".join(known.split(".")[:depth]) for known in keys})
@@ -115,7 +124,10 @@ def nearest(key: str, keys: Collection[str]) -> str:
 
 
 def read_variables(model: type[BaseSettings]) -> dict[str, Any]:
-    """What the environment says of a settings model. Raises SettingsError for a value that is to be JSON and is none."""
+    """What the environment says of a settings model.
+
+    Raises SettingsError for a value that is to be JSON and is none.
+    """
     try:
         return dict(EnvSettingsSource(model)())
     except (UnreadableError, RecursionError) as error:
@@ -131,7 +143,8 @@ def read_variables(model: type[BaseSettings]) -> dict[str, Any]:
         ]
         told = " or ".join(wrong) or f"{prefix}..."
         raise SettingsError(
-            f"The environment variable {told} is no JSON object; set the keys one by one, such as {told}__KEY."
+            f"The environment variable {told} is no JSON object; set the keys one by one, such "
+            f"as {told}__KEY."
         ) from error
 
 
@@ -154,7 +167,10 @@ def known_fields(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str
 
 
 def flag(override: str) -> dict[str, Any]:
-    """The values of one `--set key=value`, read as TOML where it parses, else as text. Raises SettingsError."""
+    """The values of one `--set key=value`, read as TOML where it parses, else as text.
+
+    Raises SettingsError.
+    """
     key, equals, text = (part.strip() for part in override.partition("="))
     if not equals or not re.fullmatch(r"[^\s.\"'@/]+(\.[^\s.\"'@/]+)*", key):
         # The rest may be a secret that lacks its equals sign.
@@ -176,7 +192,10 @@ def _read(text: str) -> Any:
 
 
 def leaves(values: Mapping[str, Any], at: _Path = ()) -> Iterator[tuple[_Path, Any]]:
-    """Every value that is no table, and empty tables, with their paths. Without recursion: a value may be nested deeply."""
+    """Every value that is no table, and empty tables, with their paths.
+
+    Without recursion: a value may be nested deeply.
+    """
     waiting: list[tuple[_Path, Any]] = [(at, values)]
     while waiting:
         path, value = waiting.pop()
@@ -187,7 +206,9 @@ def leaves(values: Mapping[str, Any], at: _Path = ()) -> Iterator[tuple[_Path, A
 
 
 def learn_secrets(values: Mapping[str, Any], secret: Collection[str]) -> None:
-    """Keep what is secret among values out of every sentence: values of secret keys, users and passwords of URLs."""
+    """Keep what is secret among values out of every sentence: values of secret keys, users and
+    passwords of URLs.
+    """
     for path, value in leaves(values):
         if isinstance(value, str):
             learn_address(value)
@@ -196,7 +217,9 @@ def learn_secrets(values: Mapping[str, Any], secret: Collection[str]) -> None:
 
 
 def _shown(given: object) -> str:
-    """What was given, for a sentence; "" for tables and lists, and for what may have a password in it."""
+    """What was given, for a sentence; "" for tables and lists, and for what may have a password in
+    it.
+    """
     if not isinstance(given, str | float | int) or (isinstance(given, str) and "@" in given):
         return ""
     return f" (given: {given!r:.60})"

@@ -1,4 +1,6 @@
-"""The base of every table of settings: unknown keys are errors, defaults are checked too, and no value is out of all bounds."""
+"""The base of every table of settings: unknown keys are errors, defaults are checked too, and no
+value is out of all bounds.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ _CONTROLS = frozenset(map(chr, (*range(32), 127))) - set("\t\n\r")
 
 
 def sound(value: Any) -> Any:
-    """A value as it is. Raises ValueError for one that no file system, no JSON and no other language can take."""
+    """A value as it is. Raises ValueError for one that no file system, no JSON and no other
+    language can take.
+    """
     if isinstance(value, SecretStr):
         # A line break at its end comes from a file, and no header takes it.
         _check_text(value.get_secret_value(), _CONTROLS | set("\t\n\r"))
@@ -36,7 +40,10 @@ def _members(value: Any) -> Iterable[Any]:
 
 
 def usable_path(value: str | None) -> str | None:
-    """The validator of a file, a folder or a URL. Raises ValueError for a name that no disk can have."""
+    """The validator of a file, a folder or a URL.
+
+    Raises ValueError for a name that no disk can have.
+    """
     try:
         parts = Path(value or "").expanduser().parts
     except RuntimeError as error:

@@ -1,4 +1,7 @@
-"""Settings of what a process says about itself: logs, metrics, traces. What they do is in `indexers.telemetry`."""
+"""Settings of what a process says about itself: logs, metrics, traces.
+
+What they do is in `indexers.telemetry`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ from cogr.settings.urls import http_url
 
 
 class LogSettings(Table):
-    """What goes to standard error. Texts of items and queries are in no line above the level debug."""
+    """What goes to standard error.
+
+    Texts of items and queries are in no line above the level debug.
+    """
 
     format: Literal["text", "json"] = Field(
         "text", description="text: for people; json: one JSON object a line"
@@ -47,18 +53,27 @@ class MetricsSettings(Table):
         0.0,
         ge=0,
         le=LONGEST,
-        description="Go on answering scrapes so long after the work is done: a job's last figures are seen, whatever it came to",
+        description=(
+            "Go on answering scrapes so long after the work is done: a job's last figures are "
+            "seen, whatever it came to"
+        ),
     )
 
     _is_path = field_validator("file")(usable_path)
 
 
 class TracesSettings(Table):
-    """OpenTelemetry traces by OTLP over HTTP. The OTEL_* environment variables hold as the OpenTelemetry SDK reads them."""
+    """OpenTelemetry traces by OTLP over HTTP.
+
+    The OTEL_* environment variables hold as the OpenTelemetry SDK reads them.
+    """
 
     endpoint: str | None = Field(
         None,
-        description="http://collector:4318; OTEL_EXPORTER_OTLP_ENDPOINT says the same; off unless one is set",
+        description=(
+            "http://collector:4318; OTEL_EXPORTER_OTLP_ENDPOINT says the same; off unless one is "
+            "set"
+        ),
     )
 
     _is_url = field_validator("endpoint")(http_url)

@@ -1,7 +1,8 @@
-"""The settings of training: the tables under `[training]`. Defaults are the paper's where it names a value.
+"""The settings of training: the tables under `[training]`. Defaults are the paper's where it names
+a value.
 
-The paper's names are verl's; docs/training.md says which of ours each one is. What checks them against a data set, a
-tokenizer or the number of processes is `trainers.training`.
+The paper's names are verl's; docs/training.md says which of ours each one is. What checks them
+against a data set, a tokenizer or the number of processes is `trainers.training`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ class TinySettings(Table):
     spread: float = Field(
         0.1,
         gt=0,
-        description="Standard deviation of the first weights; the usual 0.02 does not learn to copy at this size",
+        description=(
+            "Standard deviation of the first weights; the usual 0.02 does not learn to copy at "
+            "this size"
+        ),
     )
 
 
@@ -40,12 +44,14 @@ class SftSettings(Table):
     items_from: ItemsFrom = Field(
         "auto",
         description="Who writes the first item keywords: self (the model, as in the paper); labels (pairs of words that "
-        "relevant items share), extractive or statistical for a model that can't write any; auto is labels for tiny, else self",
+        "relevant items share), extractive or statistical for a model that can't write any; auto "
+        "is labels for tiny, else self",
     )
     queries_from: QueriesFrom = Field(
         "items",
         description="What a query learns to write: items (the most frequent keywords of its relevant items, algorithm 1), "
-        "statistical (what that generator, which has not seen its labels, writes for it) or proposals (a random half of the "
+        "statistical (what that generator, which has not seen its labels, writes for it) or "
+        "proposals (a random half of the "
         "candidates that its prompt shows: SFT teaches to copy, the rounds teach what to choose)",
     )
     first_items: FirstItems = Field(
@@ -85,7 +91,10 @@ class GrpoSettings(Table):
     keyword_price: float = Field(
         0.0,
         ge=0,
-        description="Taken from the reward for each keyword, so that those that do nothing go; 0 in the paper",
+        description=(
+            "Taken from the reward for each keyword, so that those that do nothing go; 0 in the "
+            "paper"
+        ),
     )
     reward: str = Field(description="module:function of the reward; see docs/training.md")
 
@@ -126,7 +135,10 @@ class LoraSettings(Table):
 
 
 class RolloutSettings(Table):
-    """How completions are drawn during GRPO. Temperature only: any truncation would bias the importance ratio."""
+    """How completions are drawn during GRPO.
+
+    Temperature only: any truncation would bias the importance ratio.
+    """
 
     by: Rollouts = Field(
         "transformers",
@@ -191,7 +203,10 @@ class TrainingSettings(Table):
     seed: int = Field(0, ge=0, description="Seed of first weights, data order and rollouts")
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
         "auto",
-        description="What is computed in; auto is bfloat16 on GPUs that have it. Weights are kept in float32",
+        description=(
+            "What is computed in; auto is bfloat16 on GPUs that have it. Weights are kept in "
+            "float32"
+        ),
     )
     f_beta: float = Field(
         1.0, gt=0, description="Beta of the rewards' F measure; above 1 favours recall"
@@ -208,12 +223,18 @@ class TrainingSettings(Table):
     )
     accept: Literal["pays", "all"] = Field(
         "pays",
-        description="New item sets of a round: only those that still pay, with counts updated as it goes, or all",
+        description=(
+            "New item sets of a round: only those that still pay, with counts updated as it "
+            "goes, or all"
+        ),
     )
     candidates: int = Field(
         0,
         ge=0,
-        description="More sets drawn for each item at temperature 1 that acceptance may choose from; 0: the index build's alone",
+        description=(
+            "More sets drawn for each item at temperature 1 that acceptance may choose from; 0: "
+            "the index build's alone"
+        ),
     )
     index_by: Literal["transformers", "vllm"] = Field(
         "transformers", description="Generator of the index builds"
@@ -222,7 +243,8 @@ class TrainingSettings(Table):
         0,
         ge=0,
         description="Queries of two known words, with the items that word translations learned from the labels give them, "
-        "to practise on besides; for few labels and a model without word knowledge, not in the paper",
+        "to practise on besides; for few labels and a model without word knowledge, not in the "
+        "paper",
     )
     invented_weight: float = Field(
         0.3,

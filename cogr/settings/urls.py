@@ -1,7 +1,8 @@
-"""URLs of settings: one check for all of them. What is refused is never repeated, since it may have a password in it.
+"""URLs of settings: one check for all of them. What is refused is never repeated, since it may have
+a password in it.
 
-A `/`, `?` or `#` in a password ends the part of a URL that has one, and libraries then take the rest for host, port or path,
-and say so. Such a URL is refused before any library sees it.
+A `/`, `?` or `#` in a password ends the part of a URL that has one, and libraries then take the
+rest for host, port or path, and say so. Such a URL is refused before any library sees it.
 """
 
 from __future__ import annotations
@@ -10,10 +11,15 @@ import re
 from collections.abc import Collection
 from urllib.parse import SplitResult, urlsplit
 
-_ESCAPE = "it has an @ behind its host; in a user, a password or a path write %40 for @, %2F for /, %3F for ? and %23 for #"
+_ESCAPE = (
+    "it has an @ behind its host; in a user, a password or a path write %40 for @, %2F for /, "
+    "%3F for ? and %23 for #"
+)
 
 _WITH_HOST = ("http", "https", "ftp", "sftp", "ssh", "smb", "webhdfs", "hdfs")
-"""Schemes of stores that have a host before the path, and maybe a port; others have a bucket there."""
+"""Schemes of stores that have a host before the path, and maybe a port; others have a
+bucket there.
+"""
 
 
 def http_url(url: str | None) -> str | None:

@@ -1,7 +1,7 @@
 """The backend `memory`: the mirror itself behind the protocol. No server; the embedded default.
 
-A push saves the snapshot's mirror (`mirrors/<id>`) and notes it in `memory/<id>.json`; `memory/serving.json`, replaced
-atomically, says what serves. Scores are those of OpenSearch 3.x.
+A push saves the snapshot's mirror (`mirrors/<id>`) and notes it in `memory/<id>.json`;
+`memory/serving.json`, replaced atomically, says what serves. Scores are those of OpenSearch 3.x.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Opened:
-    """A pushed snapshot, ready to be searched. Texts, fields and rows of `answers` are in id order, as the mirror's dense ids.
+    """A pushed snapshot, ready to be searched. Texts, fields and rows of `answers` are in id order,
+    as the mirror's dense ids.
 
     Attributes:
         answers: own text and keywords of every query, for look-ups; empty for items.
@@ -142,7 +143,9 @@ class MemoryBackend:
         return {side: self._sound(side, known.get(side)) for side in SIDES}
 
     def _sound(self, side: Side, id_: Any) -> str | None:
-        """The id, when it is one of a pushed snapshot of this side; a damaged file may say anything."""
+        """The id, when it is one of a pushed snapshot of this side; a damaged file may say
+        anything.
+        """
         if id_ is None:
             return None
         if (
@@ -153,7 +156,8 @@ class MemoryBackend:
         ):
             return id_
         self._warn(
-            f"{_SERVING} says that {id_!r} serves, which is no pushed {side} snapshot; so none serves"
+            f"{_SERVING} says that {id_!r} serves, which is no pushed {side} snapshot; so none "
+            "serves"
         )
         return None
 
@@ -256,7 +260,8 @@ class MemoryBackend:
             serving = self.serving()[side]
             if serving is None:
                 raise SnapshotError(
-                    f"No {side} snapshot serves in {self._store.url}; run cogr-index publish SNAPSHOT."
+                    f"No {side} snapshot serves in {self._store.url}; run cogr-index publish "
+                    "SNAPSHOT."
                 )
             return serving
         check_side(snapshot, side)
@@ -267,7 +272,8 @@ class MemoryBackend:
         note = self._note(snapshot_id)
         if note is None:
             raise SnapshotError(
-                f"Snapshot {snapshot_id} is not in the memory backend of {self._store.url}; run cogr-index push {snapshot_id}."
+                f"Snapshot {snapshot_id} is not in the memory backend of {self._store.url}; run "
+                f"cogr-index push {snapshot_id}."
             )
         return note
 
@@ -281,7 +287,9 @@ class MemoryBackend:
         return None
 
     def _read(self, path: str) -> dict[str, Any] | None:
-        """What a file of this backend says; None, with a warning, when it is damaged: pushing or publishing writes it anew."""
+        """What a file of this backend says; None, with a warning, when it is damaged: pushing or
+        publishing writes it anew.
+        """
         if not self._store.exists(path):
             return None
         try:
@@ -327,10 +335,14 @@ def _essentials(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _compare(saved: Mirror, snapshot: Snapshot, queries: Iterable[Sequence[str]]) -> Verified:
-    """The saved mirror against the snapshot and a mirror newly built from it. Raises CheckFailedError with the first difference."""
+    """The saved mirror against the snapshot and a mirror newly built from it.
+
+    Raises CheckFailedError with the first difference.
+    """
     if len(saved) != snapshot.manifest.entities:
         raise CheckFailedError(
-            f"The mirror of {snapshot.id} has {len(saved)} entities, the snapshot {snapshot.manifest.entities}; delete it and push again."
+            f"The mirror of {snapshot.id} has {len(saved)} entities, the snapshot "
+            f"{snapshot.manifest.entities}; delete it and push again."
         )
     sampled, fresh = _check_rows(saved, snapshot), Mirror.build(snapshot)
     compared = scores = 0
@@ -346,7 +358,8 @@ def _check_rows(mirror: Mirror, snapshot: Snapshot) -> int:
     for number, row in zip(sorted(chosen), snapshot.rows(chosen), strict=True):
         if mirror.keywords_of(number) != _keywords_and_self(row):
             raise CheckFailedError(
-                f"The mirror of {snapshot.id} has other keywords for {row.id!r} than the snapshot; delete it and push again."
+                f"The mirror of {snapshot.id} has other keywords for {row.id!r} than the "
+                "snapshot; delete it and push again."
             )
     return len(chosen)
 
@@ -360,6 +373,7 @@ def _check_same(saved: Mirror, fresh: Mirror, keywords: list[str]) -> int:
     found, expected = saved.search(keywords, len(saved)), fresh.search(keywords, len(fresh))
     if found.ids != expected.ids or found.scores.tobytes() != expected.scores.tobytes():
         raise CheckFailedError(
-            f"The mirror of {saved.snapshot} answers {keywords} otherwise than the snapshot; delete it and push again."
+            f"The mirror of {saved.snapshot} answers {keywords} otherwise than the snapshot; "
+            "delete it and push again."
         )
     return expected.total

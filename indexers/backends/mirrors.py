@@ -1,4 +1,7 @@
-"""The mirror of a snapshot, kept in the store so that the next process opens it in seconds. A cache: it may be removed."""
+"""The mirror of a snapshot, kept in the store so that the next process opens it in seconds.
+
+A cache: it may be removed.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,8 @@ def mirror_folder(snapshot_id: str) -> str:
 def mirror_of(store: Store, snapshot: Snapshot) -> Mirror:
     """The saved mirror of a snapshot; built, and saved, when there is none or when it is broken.
 
-    A mirror is memory-mapped, so only a store on the local disk keeps it; otherwise it is built for this process.
+    A mirror is memory-mapped, so only a store on the local disk keeps it; otherwise it is built for
+    this process.
 
     Raises:
         StorageError: the disk is full or read-only.

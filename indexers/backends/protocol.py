@@ -1,8 +1,9 @@
 """The one protocol of a search backend. `memory` is the mirror itself; `opensearch` is a cluster.
 
-Every backend gives the same retrieved sets, the same scores (bit for bit) and the same order; only OpenSearch 2.x multiplies
-every score by (k1 + 1). Keywords handed in are normalised already; repeated ones count once. What backends raise: SnapshotError
-for what is not pushed or does not serve, CheckFailedError for what differs, ServiceError for a cluster that is away or refuses.
+Every backend gives the same retrieved sets, the same scores (bit for bit) and the same order; only
+OpenSearch 2.x multiplies every score by (k1 + 1). Keywords handed in are normalised already;
+repeated ones count once. What backends raise: SnapshotError for what is not pushed or does not
+serve, CheckFailedError for what differs, ServiceError for a cluster that is away or refuses.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from cogr.snapshots import Row, Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One retrieved entity. `score` is a float32 value; `matched` maps each matching keyword to its part of the score.
+    """One retrieved entity. `score` is a float32 value; `matched` maps each matching keyword to its
+    part of the score.
 
     `fields` are an item's extra fields, as the snapshot has them.
     """
@@ -31,7 +33,9 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """`total` is the size of the whole retrieved set; `hits` are its best, score descending, then id."""
+    """`total` is the size of the whole retrieved set; `hits` are its best, score descending, then
+    id.
+    """
 
     total: int
     hits: Sequence[Hit]
@@ -40,7 +44,9 @@ class SearchResult:
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """What a push did: the index it wrote, documents in it, documents written by this call, seconds."""
+    """What a push did: the index it wrote, documents in it, documents written by this call,
+    seconds.
+    """
 
     index: str
     documents: int
@@ -50,7 +56,10 @@ class Pushed:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What a verification compared. It raises CheckFailedError instead of returning when anything differs."""
+    """What a verification compared.
+
+    It raises CheckFailedError instead of returning when anything differs.
+    """
 
     index: str
     documents: int
@@ -94,27 +103,34 @@ class Backend(Protocol):
 
     Attributes:
         name: the setting `backend` that chooses it.
-        catalogue: names what it serves among all that snapshots of one store are published to, in names of files.
+        catalogue: names what it serves among all that snapshots of one store are published to, in
+            names of files.
     """
 
     name: str
     catalogue: str
 
     def push(self, snapshot: Snapshot) -> Pushed:
-        """Write the snapshot beside what serves. Idempotent; goes on after an interruption. Serves nothing yet."""
+        """Write the snapshot beside what serves. Idempotent; goes on after an interruption.
+
+        Serves nothing yet.
+        """
         ...
 
     def verify(self, snapshot: Snapshot, queries: Iterable[Sequence[str]]) -> Verified:
-        """Compare what was pushed with the snapshot: count, a sample of documents, live results for keyword lists.
+        """Compare what was pushed with the snapshot: count, a sample of documents, live results for
+        keyword lists.
 
-        Only what passed its last verification can be published. Raises CheckFailedError with the first difference.
+        Only what passed its last verification can be published. Raises CheckFailedError with the
+        first difference.
         """
         ...
 
     def compare(
         self, snapshot: Snapshot, rows: Sequence[Row], after: str, *, last: bool
     ) -> Sequence[Mismatch]:
-        """What differs between rows of a snapshot and what is held of it from `after` on, up to the last of these rows.
+        """What differs between rows of a snapshot and what is held of it from `after` on, up to the
+        last of these rows.
 
         Args:
             rows: some rows in a row, in id order.
@@ -127,18 +143,25 @@ class Backend(Protocol):
         ...
 
     def identity(self, snapshot_id: str) -> str:
-        """Names what is held of a snapshot: if it is removed and pushed again, the name is another. Raises SnapshotError."""
+        """Names what is held of a snapshot: if it is removed and pushed again, the name is another.
+
+        Raises SnapshotError.
+        """
         ...
 
     def distrust(self, snapshot_id: str) -> None:
-        """Take the mark of a passed verification back: it is not published before it passes again."""
+        """Take the mark of a passed verification back: it is not published before it
+        passes again.
+        """
         ...
 
     def publish(self, snapshots: Mapping[Side, str]) -> Mapping[Side, str | None]:
-        """Switch what serves, for all given sides by one atomic call; returns what served before. Rollback is the same.
+        """Switch what serves, for all given sides by one atomic call; returns what served before.
+        Rollback is the same.
 
         Raises:
-            SnapshotError: not pushed, half-written, of the wrong side, or of another normaliser than the other side.
+            SnapshotError: not pushed, half-written, of the wrong side, or of another normaliser
+                than the other side.
             CheckFailedError: not verified.
         """
         ...
@@ -175,9 +198,11 @@ class Backend(Protocol):
         ...
 
     def lookup(self, text: str, *, snapshot: str | None = None) -> Sequence[str] | None:
-        """Precomputed keywords of a query text, in generation order and without the text itself; None when there are none.
+        """Precomputed keywords of a query text, in generation order and without the text itself;
+        None when there are none.
 
-        The text is normalised here. Of several queries that are normalised to one text, the first by id answers.
+        The text is normalised here. Of several queries that are normalised to one text, the first
+        by id answers.
         """
         ...
 
@@ -186,7 +211,10 @@ class Backend(Protocol):
         ...
 
     def sweep(self, *, dry_run: bool) -> Sequence[str]:
-        """Remove what pushes that died have left behind; its names. What may belong to a push under way stays."""
+        """Remove what pushes that died have left behind; its names.
+
+        What may belong to a push under way stays.
+        """
         ...
 
     def close(self) -> None:

@@ -1,1 +1,3 @@
-"""From entities to a frozen snapshot: plan, generate what the cache lacks, assemble; one at a time a side."""
+"""From entities to a frozen snapshot: plan, generate what the cache lacks, assemble; one at a time
+a side.
+"""

@@ -1,7 +1,9 @@
-"""What the last rebuild of a side was assembled from, so that a rerun with nothing changed need not assemble it again.
+"""What the last rebuild of a side was assembled from, so that a rerun with nothing changed need not
+assemble it again.
 
-A note in the store names the snapshot and a digest of everything that decided it: entities, keys, the cache's files, budget,
-versions. Any difference, or a doubt, and the snapshot is assembled as if there were no note. Nothing is generated here.
+A note in the store names the snapshot and a digest of everything that decided it: entities, keys,
+the cache's files, budget, versions. Any difference, or a doubt, and the snapshot is assembled as if
+there were no note. Nothing is generated here.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ log = logging.getLogger(__name__)
 
 
 class Note(BaseModel):
-    """The content of `assembled/<side>.json`; the counts are those that the snapshot's manifest does not have."""
+    """The content of `assembled/<side>.json`; the counts are those that the snapshot's manifest
+    does not have.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -55,7 +59,9 @@ def digest_of(entities: Iterable[Entity], keys: Iterable[bytes], **more: object)
 
 
 def recall(store: Store, side: Side, digest: str) -> Note | None:
-    """The note of the last rebuild, when it was made from the very same and its snapshot is still there, and whole."""
+    """The note of the last rebuild, when it was made from the very same and its snapshot is still
+    there, and whole.
+    """
     try:
         note = Note.model_validate_json(store.read(_path(side)))
         if note.digest != digest:

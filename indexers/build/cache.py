@@ -1,7 +1,8 @@
 """The generation cache: what a generator once wrote, keyed by everything that decided it.
 
-It is a folder of write-once Parquet segments per generator fingerprint. A segment appears whole or not at all, so the cache
-is also what makes a rebuild resumable: the work that is left is a set difference over keys. It knows nothing of snapshots.
+It is a folder of write-once Parquet segments per generator fingerprint. A segment appears whole or
+not at all, so the cache is also what makes a rebuild resumable: the work that is left is a set
+difference over keys. It knows nothing of snapshots.
 """
 
 from __future__ import annotations
@@ -56,11 +57,13 @@ class Segment:
 
 
 class Cached:
-    """Answers by position of the keys that were asked for, in a temporary file: in memory are 9 bytes a key.
+    """Answers by position of the keys that were asked for, in a temporary file: in memory are 9
+    bytes a key.
 
     Args:
         keys: what was asked for.
-        segments: tables of the cache, without lone surrogates; of several answers to one key the first one counts.
+        segments: tables of the cache, without lone surrogates; of several answers to one key the
+            first one counts.
     """
 
     def __init__(self, keys: Keys, segments: Iterator[pa.Table]) -> None:
@@ -81,7 +84,9 @@ class Cached:
         self._texts = spool.strings()
 
     def answers(self, ids: Sequence[str], start: int) -> list[Answer | None]:
-        """Answers of the positions start .. start + len(ids), given the ids that they belong to; None where there is none."""
+        """Answers of the positions start .. start + len(ids), given the ids that they belong to;
+        None where there is none.
+        """
         part = slice(start, start + len(ids))
         columns = (column[part].tolist() for column in (self._kinds, self._rows, self._tokens))
         return [self._answer(id_, *values) for id_, *values in zip(ids, *columns, strict=True)]
@@ -147,12 +152,12 @@ class GenerationCache:
         self._folder = f"cache/{fingerprint_hash(fingerprint)}"
 
     def add(self, keyed: Sequence[tuple[bytes, Answer]]) -> Segment | None:
-        """Write one segment with completions and lasting failures; None when there are none.
+        """Write one segment with completions and permanent failures; None when there are none.
 
         Its name stands for its keys and its content: writing the same again replaces it harmlessly.
         """
         kept = sorted(
-            ((key, a) for key, a in keyed if isinstance(a, Completion) or a.lasting),
+            ((key, a) for key, a in keyed if isinstance(a, Completion) or a.permanent),
             key=lambda pair: pair[0],
         )
         if not kept:
@@ -193,7 +198,10 @@ class GenerationCache:
         )
 
     def missing(self, keys: Keys) -> BitMap:
-        """Positions of the keys that have no answer yet. Reads keys only, one segment after the other."""
+        """Positions of the keys that have no answer yet.
+
+        Reads keys only, one segment after the other.
+        """
         known = np.zeros(len(keys), bool)
         for name in self._names():
             _, positions = keys.find(self._keys_of(name))
@@ -208,7 +216,9 @@ class GenerationCache:
         return Keys(b"") if table is None else _keys(table)
 
     def _read(self, name: str, columns: Sequence[str]) -> pa.Table | None:
-        """Columns of a segment, read whole; None when it is damaged: it is removed, and its entities are generated again."""
+        """Columns of a segment, read whole; None when it is damaged: it is removed, and its
+        entities are generated again.
+        """
         path = f"{self._folder}/{name}"
         try:
             data = self._store.read(path)
@@ -216,7 +226,8 @@ class GenerationCache:
             return None
         except OSError as error:
             raise StorageError(
-                f"The cache file {path} in {self._store.url} can't be read ({error.strerror or error}); make it readable, or "
+                f"The cache file {path} in {self._store.url} can't be read "
+                f"({error.strerror or error}); make it readable, or "
                 "remove it, and its entities are generated again."
             ) from error
         try:
@@ -233,10 +244,11 @@ class GenerationCache:
 
 
 class ReadCache(GenerationCache):
-    """As `GenerationCache`, for whoever asks again and again what is missing, as a worker does for every shard.
+    """As `GenerationCache`, for whoever asks again and again what is missing, as a worker does for
+    every shard.
 
-    The keys of every segment are read once in this object's life, and kept: 16 bytes an answer. A segment's name stands for
-    its keys, so what is remembered never grows stale.
+    The keys of every segment are read once in this object's life, and kept: 16 bytes an answer. A
+    segment's name stands for its keys, so what is remembered never grows stale.
     """
 
     def __init__(self, store: Store, fingerprint: Mapping[str, object]) -> None:

@@ -15,7 +15,8 @@ NAMED = 10
 
 
 def empty_sets(snapshot: Snapshot, most: int | None = NAMED) -> list[dict[str, str]]:
-    """id, text, and why, where it is known, of entities without keywords, in id order; the first `most`, or all.
+    """id, text, and why, where it is known, of entities without keywords, in id order; the first
+    `most`, or all.
 
     Memory: what is given back, and one batch of rows.
     """

@@ -1,4 +1,5 @@
-"""Extra fields of items on their way into a snapshot: whose are taken where a row is carried over, and the form they are kept in.
+"""Extra fields of items on their way into a snapshot: whose are taken where a row is carried over,
+and the form they are kept in.
 
 What a field is, is `cogr.item_fields`. Everything streams, in id order.
 """
@@ -15,13 +16,18 @@ from cogr.snapshots import Row, Snapshot
 
 
 def typed_rows(rows: Iterable[Row], types: Mapping[str, FieldType]) -> Iterator[Row]:
-    """The rows with their fields as they are kept. Raises DataError for a value that does not fit its type."""
+    """The rows with their fields as they are kept.
+
+    Raises DataError for a value that does not fit its type.
+    """
     for row in rows:
         yield replace(row, fields_json=typed(row.id, row.fields_json, types)) if types else row
 
 
 def rows_with_fields(rows: Iterable[Row], entities: Sequence[Entity]) -> Iterator[Row]:
-    """The rows, each with the fields of the item of its id; one without such an item keeps its own."""
+    """The rows, each with the fields of the item of its id; one without such an item
+    keeps its own.
+    """
     items = (item for item in in_id_order(entities) if isinstance(item, Item))
     item = next(items, None)
     for row in rows:
@@ -34,7 +40,9 @@ def rows_with_fields(rows: Iterable[Row], entities: Sequence[Entity]) -> Iterato
 def items_with_fields(
     entities: Sequence[Entity], parent: Snapshot, changed: Collection[str]
 ) -> Items:
-    """The items with the fields that a snapshot has, but for the changed ones, which keep their own."""
+    """The items with the fields that a snapshot has, but for the changed ones, which keep their
+    own.
+    """
     spool, rows = ItemsSpool(), parent.rows()
     row = next(rows, None)
     for item in (item for item in in_id_order(entities) if isinstance(item, Item)):

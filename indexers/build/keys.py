@@ -1,4 +1,6 @@
-"""Cache keys of a whole side: 16 bytes each in one array, and which of them a segment of the cache has."""
+"""Cache keys of a whole side: 16 bytes each in one array, and which of them a segment of the cache
+has.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ SIZE = 16
 
 
 def request_key(id_: str, prompt: Prompt, reads: Reads) -> bytes:
-    """The cache key of one entity's request: the prompt, and the entity's id too where the generator reads the entity.
+    """The cache key of one entity's request: the prompt, and the entity's id too where the
+    generator reads the entity.
 
     The generator's fingerprint itself names the cache's folder, so it is not hashed again.
     """

@@ -1,7 +1,8 @@
 """Who rebuilds a side, who switches a catalogue: one at a time, by write-once files, on any store.
 
-Nothing here depends on clocks that agree. Each holder has a term. To take over, the next term's file is created, which only one can do; a holder that finds a later
-term than its own has lost and stops. A holder counts up `beat`; whoever wants its place watches that count.
+Nothing here depends on clocks that agree. Each holder has a term. To take over, the next term's
+file is created, which only one can do; a holder that finds a later term than its own has lost and
+stops. A holder counts up `beat`; whoever wants its place watches that count.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ from indexers.fleet.records import Record
 log = logging.getLogger(__name__)
 
 CATALOGUE_SECONDS = 5.0
-"""How long who switches a catalogue may be silent: what is held so takes seconds, and nobody should wait for the dead."""
+"""How long who switches a catalogue may be silent: what is held so takes seconds, and nobody should
+wait for the dead.
+"""
 PATIENCE = 300.0
 """Seconds to wait for one who switches a catalogue and is alive."""
 _LOOK_EVERY = 0.05
@@ -100,7 +103,9 @@ def read_lease(store: Store, side: Side) -> Holding | None:
 
 
 def _latest(store: Store, right: Right) -> Holding | None:
-    """The lease of the latest term, which its name says: what is in a damaged file counts for nothing."""
+    """The lease of the latest term, which its name says: what is in a damaged file counts for
+    nothing.
+    """
     while names := _names(store, right):
         term = int(names[-1].removesuffix(".json"))
         try:
@@ -145,8 +150,10 @@ class Lease:
         if self._lost.is_set() or not self._is_latest():
             self._lost.set()
             raise LockedError(
-                f"Another process has taken over {self._right.spoken} in {self._store.url}, since this one was silent for "
-                f"more than {self._right.limit}({self._holding.seconds:g} s); this one ends, nothing is lost."
+                f"Another process has taken over {self._right.spoken} in {self._store.url}, "
+                "since this one was silent for "
+                f"more than {self._right.limit}({self._holding.seconds:g} s); this one ends, "
+                "nothing is lost."
             )
 
     def release(self) -> None:
@@ -191,7 +198,8 @@ class Lease:
 def hold(store: Store, right: Right, doing: str, seconds: float) -> Iterator[Lease]:
     """Be the only one, on any host, who has this right on this store for the time of the block.
 
-    On a local store a lock comes first, so that a holder of this host that died is replaced at once.
+    On a local store a lock comes first, so that a holder of this host that died is replaced at
+    once.
 
     Raises:
         LockedError: somebody else is at it; the message says who.
@@ -212,13 +220,15 @@ def alone(
     say: Callable[[str], None] = log.info,
     patience: float | None = None,
 ) -> Iterator[Lease]:
-    """Be the only one who switches this catalogue, prunes it or writes its history, for the time of the block.
+    """Be the only one who switches this catalogue, prunes it or writes its history, for the time of
+    the block.
 
     Args:
         doing: what the holder does, for those who wait.
         say: is told once who is waited for.
-        patience: seconds to wait for a holder that lives; PATIENCE by default. One of this host that died is not waited for,
-            one of another host for some seconds (CATALOGUE_SECONDS, twice at most).
+        patience: seconds to wait for a holder that lives; PATIENCE by default. One of this host
+            that died is not waited for, one of another host for some seconds (CATALOGUE_SECONDS,
+            twice at most).
 
     Raises:
         LockedError: it did not end meanwhile; the message says who.
@@ -250,7 +260,8 @@ def acquire(
     Args:
         doing: what the holder does, for messages.
         seconds: how long the holder may be silent before it can be replaced.
-        alone_here: no other process of this host can be the holder (a lock says so): one of this host is dead.
+        alone_here: no other process of this host can be the holder (a lock says so): one of this
+            host is dead.
 
     Raises:
         LockedError: somebody else holds it and is alive.
@@ -262,7 +273,8 @@ def acquire(
         and not (alone_here and latest.host == socket.gethostname())
     ):
         _wait_for_silence(store, right, latest, doing)
-    # The term after the one that was looked at: of two who looked at once, one finds that its file is there.
+    # The term after the one that was looked at: of two who looked at once, one finds that its file
+    # is there.
     term = latest.term + 1 if latest else 1
     now = time.time()
     holder = f"process {os.getpid()} on {socket.gethostname()} ({doing})"
@@ -276,7 +288,8 @@ def acquire(
     )
     if not store.create(right.path(holding.term), holding.model_dump_json().encode()):
         raise LockedError(
-            f"{doing} is refused: another one was faster for {right.spoken} in {store.url}; wait for it."
+            f"{doing} is refused: another one was faster for {right.spoken} in {store.url}; wait "
+            "for it."
         )
     for name in store.list(right.folder):
         if name < f"{holding.term:06d}":
@@ -285,7 +298,9 @@ def acquire(
 
 
 def _wait_for_silence(store: Store, right: Right, seen: Holding, doing: str) -> None:
-    """Return when the holder has been silent for its time, by this process's own clock; raise LockedError when it lives."""
+    """Return when the holder has been silent for its time, by this process's own clock; raise
+    LockedError when it lives.
+    """
     age = time.time() - seen.renewed
     if 0 <= age < seen.seconds:
         _refuse(seen, right, doing, store)
@@ -303,7 +318,8 @@ def _wait_for_silence(store: Store, right: Right, seen: Holding, doing: str) -> 
 def _refuse(held: Holding, right: Right, doing: str, store: Store) -> None:
     raise LockedError(
         f"{doing} is refused: {held.holder} holds {right.spoken} in {store.url} since "
-        f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(held.since))}; {right.advice}. If it is "
+        f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(held.since))}; {right.advice}. If "
+        "it is "
         f"dead, this command works {held.seconds:g} s after its last sign of life."
     )
 

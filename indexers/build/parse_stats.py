@@ -1,4 +1,5 @@
-"""How well completions keep to a comma-separated line of keywords, counted while they are parsed; for reports.
+"""How well completions keep to a comma-separated line of keywords, counted while they are parsed;
+for reports.
 
 It counts only. What a keyword is, is `cogr.keywords`.
 """
@@ -17,7 +18,8 @@ class ParseStats:
 
     Attributes:
         completions: completions seen.
-        on_one_line: of these, those that are one line of keywords: no second line, no think tag, no code fence.
+        on_one_line: of these, those that are one line of keywords: no second line, no think tag, no
+            code fence.
         empty: of these, those without any keyword.
         truncated: of these, those that the length limit ended.
         keywords: distinct keywords, summed over completions.
@@ -73,7 +75,9 @@ class ParseStats:
 
 
 def is_one_line(completion: str) -> bool:
-    """True for a line as the prompt asks for it: nothing after a line break, no think tag, no fence."""
+    """True for a line as the prompt asks for it: nothing after a line break, no think tag, no
+    fence.
+    """
     text = completion.strip()
     return (
         bool(text) and len(text.splitlines()) == 1 and "<think>" not in text and "```" not in text

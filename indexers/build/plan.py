@@ -1,9 +1,11 @@
-"""A rebuild in local mode: plan, generate what is missing, assemble a snapshot. Pushing is `indexers.release.push`.
+"""A rebuild in local mode: plan, generate what is missing, assemble a snapshot. Pushing is
+`indexers.release.push`.
 
-One rebuild reads like this: every entity gets a prompt and a cache key; entities without a cached answer go to the
-generator in one stream; answers are flushed to the cache every few seconds; when nothing is missing, all answers are
-parsed into keyword sets and frozen. Killed at any moment, the next call generates only what is missing. In memory are a few
-numbers an entity, never a whole side of texts, answers or keyword sets.
+One rebuild reads like this: every entity gets a prompt and a cache key; entities without a cached
+answer go to the generator in one stream; answers are flushed to the cache every few seconds; when
+nothing is missing, all answers are parsed into keyword sets and frozen. Killed at any moment, the
+next call generates only what is missing. In memory are a few numbers an entity, never a whole side
+of texts, answers or keyword sets.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ class Carried:
         without: ids of rows that are not taken: changed and gone ones.
         set_aside: id -> reason, of the rows that are taken.
         cut_to_budget: how many of them were cut to the budget.
-        fields_of: items whose extra fields take the place of the rows' own, in any order; None leaves these.
+        fields_of: items whose extra fields take the place of the rows' own, in any order; None
+            leaves these.
     """
 
     snapshot: Snapshot
@@ -122,7 +125,8 @@ class Job:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a rebuild would do: entities in id order, their cache keys, and the positions of those without an answer.
+    """What a rebuild would do: entities in id order, their cache keys, and the positions of those
+    without an answer.
 
     Attributes:
         fields: types of the extra fields that items carry.
@@ -144,7 +148,8 @@ class Rebuilt:
         generated: entities that the generator was asked for now.
         cut_prompts: entities whose description was cut to the token budget.
         cut_to_budget: entities that wrote more than K_max keywords.
-        set_aside: id -> reason, for entities without keywords of their own; they keep their own text as keyword.
+        set_aside: id -> reason, for entities without keywords of their own; they keep their own
+            text as keyword.
         parse_stats: how well the completions kept to a list of keywords.
     """
 
@@ -184,7 +189,9 @@ def make_plan(job: Job) -> Plan:
 
 
 def _field_types(job: Job) -> Mapping[str, FieldType]:
-    """The types of the extra fields, after every value was looked at: before anything is generated."""
+    """The types of the extra fields, after every value was looked at: before anything
+    is generated.
+    """
     if job.side != "item" or not job.fields:
         return {}
     types = types_of(job.extra_fields(), job.fields, job.field_types)
@@ -278,7 +285,9 @@ def _digest(job: Job, plan: Plan, cache: str) -> str:
 
 
 def _as_before(job: Job, plan: Plan, known: Note | None, started: float) -> Rebuilt | None:
-    """What a rebuild comes to when nothing has changed since the last one; None when it must be assembled."""
+    """What a rebuild comes to when nothing has changed since the last one; None when it must be
+    assembled.
+    """
     if known is None:
         return None
     snapshot = open_snapshot(job.store, known.snapshot, verify=False)
@@ -310,7 +319,8 @@ def _tell(snapshot: Snapshot, set_aside: int) -> None:
 
 
 def generate_missing(job: Job, plan: Plan, advance: Advance) -> dict[str, Failure]:
-    """Ask for every missing answer; flush to the cache as they come. Returns failures that are not remembered, by entity id.
+    """Ask for every missing answer; flush to the cache as they come. Returns failures that are not
+    remembered, by entity id.
 
     Raises: as of `rebuild`.
     """
@@ -335,7 +345,7 @@ def _ask(job: Job, plan: Plan, advance: Advance) -> dict[str, Failure]:
             left -= 1
             counts.add(answer)
             answered.inc()
-            if isinstance(answer, Failure) and not answer.lasting:
+            if isinstance(answer, Failure) and not answer.permanent:
                 passing[answer.id] = answer
             advance(1)
             if len(waiting) >= job.flush_answers or time.monotonic() - flushed >= job.flush_seconds:
@@ -347,7 +357,8 @@ def _ask(job: Job, plan: Plan, advance: Advance) -> dict[str, Failure]:
         cache.add(waiting)
     if left:
         raise RuntimeError(
-            f"the generator left {left} requests unanswered{', such as ' if asked else ''}{min(asked, default='')}"
+            f"the generator left {left} requests "
+            f"unanswered{', such as ' if asked else ''}{min(asked, default='')}"
         )
     return passing
 
@@ -382,7 +393,8 @@ class _Assembly:
     def _passing(self, entity: Entity) -> Failure:
         if entity.id not in self.passing:
             raise StorageError(
-                f"The answer of {entity.id!r} has vanished from the cache in {self.job.store.url}; run the same command again."
+                f"The answer of {entity.id!r} has vanished from the cache in "
+                f"{self.job.store.url}; run the same command again."
             )
         return self.passing[entity.id]
 
@@ -395,7 +407,8 @@ class _Assembly:
         self.stats.add(answer, parsed)
         own = self_keyword(text)
         keywords = tuple(keyword for keyword in parsed.keywords if keyword != own)
-        # A generator that reads the collection may find that nothing is worth saying; a language model that says nothing failed.
+        # A generator that reads the collection may find that nothing is worth saying; a language
+        # model that says nothing failed.
         if not parsed.keywords and self.job.generator.reads == "prompt":
             self.set_aside[entity.id] = "no keywords in the output"
         self.cut_to_budget += over_budget(keywords, self.job.k_max)
@@ -437,7 +450,8 @@ def _write_set_aside(store: Store, snapshot_id: str, set_aside: Mapping[str, str
 
 
 def read_set_aside(store: Store, snapshot_id: str) -> dict[str, str]:
-    """id -> reason of a snapshot's entities that were set aside; empty where nothing is known of it.
+    """id -> reason of a snapshot's entities that were set aside; empty where nothing is known of
+    it.
 
     Raises SnapshotError when the file is damaged.
     """
@@ -447,7 +461,8 @@ def read_set_aside(store: Store, snapshot_id: str) -> dict[str, str]:
         return {str(row["id"]): str(row["reason"]) for row in map(json.loads, lines)}
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise SnapshotError(
-            f"The file {path} in {store.url} is damaged; run cogr-index rebuild --side {snapshot_id.split('-')[0]}."
+            f"The file {path} in {store.url} is damaged; run cogr-index rebuild --side "
+            f"{snapshot_id.split('-')[0]}."
         ) from error
 
 

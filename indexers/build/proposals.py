@@ -1,7 +1,8 @@
-"""What the prompt variant `search` shows beside an entity: what a retriever of ours proposes (paper, section 5.5).
+"""What the prompt variant `search` shows beside an entity: what a retriever of ours proposes
+(paper, section 5.5).
 
-Two sources: titles of the best items by BM25, and keywords by the ranker of `statistical`. How they are put into a prompt
-is `cogr.prompts`; which source is the settings' choice.
+Two sources: titles of the best items by BM25, and keywords by the ranker of `statistical`. How they
+are put into a prompt is `cogr.prompts`; which source is the settings' choice.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ def search_results(
 ) -> Callable[[Entity], Sequence[str]]:
     """Entity -> the texts that its prompt shows, for these entities, found beforehand.
 
-    Raises MissingExtraError without the extra `statistical`, GeneratorError where nothing can be learned from the labels.
+    Raises MissingExtraError without the extra `statistical`, GeneratorError where nothing can be
+    learned from the labels.
     """
     scored = sources.settings.prompts.search_scores
     spelled = {
@@ -61,7 +63,10 @@ def search_results(
 
 
 def proposals(sources: Sources, entities: Sequence[Entity]) -> Mapping[str, list[Proposal]]:
-    """Entity id -> what the settings' source proposes for it, best first. Raises as `search_results` does."""
+    """Entity id -> what the settings' source proposes for it, best first.
+
+    Raises as `search_results` does.
+    """
     settings = sources.settings.prompts
     if settings.search_from == "bm25":
         return by_bm25(sources.dataset.items, entities, settings.search_results)
@@ -78,9 +83,11 @@ def _spell(text: str, sure: float, *, scored: bool) -> str:
 def by_bm25(
     items: Sequence[Item], entities: Sequence[Entity], size: int
 ) -> Mapping[str, list[Proposal]]:
-    """Titles of the best items for a query's text or an item's title, never its own; sure is relative to the best score.
+    """Titles of the best items for a query's text or an item's title, never its own; sure is
+    relative to the best score.
 
-    Titles are spelled as the keywords that they are, so that what a model copies finds their items."""
+    Titles are spelled as the keywords that they are, so that what a model copies finds their items.
+    """
     from indexers.text import Lexical
 
     lexical = Lexical(items)
@@ -98,10 +105,11 @@ def by_bm25(
 def by_statistical(
     generator: Statistical, entities: Sequence[Entity], size: int, store: Store
 ) -> Mapping[str, list[Proposal]]:
-    """Keywords by `statistical`, those that it would choose itself first; sure is the mean probability of their owners.
+    """Keywords by `statistical`, those that it would choose itself first; sure is the mean
+    probability of their owners.
 
-    A training query's are out of fold. An item's are its keywords. What was found is kept in the store, as generated
-    keywords are, because a query takes some milliseconds.
+    A training query's are out of fold. An item's are its keywords. What was found is kept in the
+    store, as generated keywords are, because a query takes some milliseconds.
     """
     from indexers.build.cache import GenerationCache
     from indexers.build.keys import Keys, request_key

@@ -1,7 +1,8 @@
-"""`report.json`: what a rebuild or an update was asked, did and came to, for programs. Written when it ends, well or not.
+"""`report.json`: what a rebuild or an update was asked, did and came to, for programs. Written when
+it ends, well or not.
 
-It lies in the run's folder in the store: fleet/<side>/runs/<run>/ for a rebuild on workers, rebuilds/<side>/<run>/ for a
-local one. It also counts the run in the metrics and is its span.
+It lies in the run's folder in the store: fleet/<side>/runs/<run>/ for a rebuild on workers,
+rebuilds/<side>/<run>/ for a local one. It also counts the run in the metrics and is its span.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _REASONS = 20
 
 
 class Place(Protocol):
-    """Where a run's files lie and what its fleet did; see `indexers.build.run.Means`."""
+    """Where a run's files lie and what its fleet did; see `indexers.build.run.Executor`."""
 
     @property
     def folder(self) -> str | None: ...
@@ -101,7 +102,10 @@ class RunReport:
         }
 
     def write(self) -> None:
-        """Write it, and forget old ones. A store that takes no report is a warning: the run itself is over."""
+        """Write it, and forget old ones.
+
+        A store that takes no report is a warning: the run itself is over.
+        """
         try:
             self._store.write_json(f"{self.folder}/report.json", self.as_dict())
             for old in self._store.list(f"rebuilds/{self._side}")[:-KEPT]:

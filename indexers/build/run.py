@@ -1,4 +1,6 @@
-"""`cogr-index rebuild` from settings to a published snapshot: lock, plan, generate, freeze, push, verify, switch."""
+"""`cogr-index rebuild` from settings to a published snapshot: lock, plan, generate, freeze, push,
+verify, switch.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ ProgressBar = Callable[[str, int], AbstractContextManager[Advance]]
 
 
 @dataclass(frozen=True)
-class Wishes:
+class RebuildRequest:
     """What the command line asked for.
 
     Attributes:
@@ -90,7 +92,7 @@ class Outcome:
         }
 
 
-def make_job(workspace: Workspace, wishes: Wishes) -> Job:
+def make_job(workspace: Workspace, wishes: RebuildRequest) -> Job:
     """The job that the settings and the command line describe; opens the generator."""
     entities = workspace.dataset.entities(wishes.side)
     chosen = entities if wishes.limit is None else entities[: wishes.limit]
@@ -113,7 +115,7 @@ def make_job(workspace: Workspace, wishes: Wishes) -> Job:
     )
 
 
-def plan_rebuild(workspace: Workspace, wishes: Wishes) -> Mapping[str, Any]:
+def plan_rebuild(workspace: Workspace, wishes: RebuildRequest) -> Mapping[str, Any]:
     """What `rebuild` would do now, for --dry-run. Generates nothing, writes nothing."""
     job = make_job(workspace, wishes)
     with job.generator:
@@ -136,17 +138,20 @@ def plan_rebuild(workspace: Workspace, wishes: Wishes) -> Mapping[str, Any]:
         }
 
 
-def pushes(wishes: Wishes) -> bool:
+def pushes(wishes: RebuildRequest) -> bool:
     """A part of a side is never pushed: it would take the place of the whole one."""
     return wishes.push and wishes.limit is None
 
 
-def run_rebuild(workspace: Workspace, wishes: Wishes, bar: ProgressBar, say: Say) -> Outcome:
+def run_rebuild(
+    workspace: Workspace, wishes: RebuildRequest, bar: ProgressBar, say: Say
+) -> Outcome:
     """Rebuild one side and, where asked, push, verify and publish it.
 
     Raises:
         LockedError: another rebuild of this side is under way in this store.
-        CheckFailedError: too many entities were set aside, or what was pushed differs; nothing was switched.
+        CheckFailedError: too many entities were set aside, or what was pushed differs; nothing was
+            switched.
         ServiceError: a service went away; the same command goes on.
     """
     metrics.serve(workspace.settings.metrics)
@@ -184,7 +189,9 @@ def planned(job: Job) -> Plan:
 
 
 def described(outcome: Outcome, job: Job) -> Outcome:
-    """The outcome with what its job says of the generator, and with the first entities without keywords."""
+    """The outcome with what its job says of the generator, and with the first entities without
+    keywords.
+    """
     prompted = job.generator.reads == "prompt"
     return replace(
         outcome, why=job.why, prompted=prompted, empty=empty_sets(outcome.rebuilt.snapshot)
@@ -198,7 +205,7 @@ def finished(report: RunReport, outcome: Outcome) -> Outcome:
     return outcome
 
 
-class Means(Protocol):
+class Executor(Protocol):
     """Where the generating is done."""
 
     def rebuild(self, job: Job, plan: Plan, advance: Advance) -> Rebuilt: ...
@@ -221,7 +228,8 @@ class InProcess:
     """In this process.
 
     Args:
-        lease: of a rebuild or an update that no other one may meet; None where somebody else sees to that.
+        lease: of a rebuild or an update that no other one may meet; None where somebody else sees
+            to that.
     """
 
     def __init__(self, lease: Lease | None = None) -> None:
@@ -248,8 +256,11 @@ IN_PROCESS = InProcess()
 
 
 @contextmanager
-def means_of(workspace: Workspace, wishes: Wishes, command: str, say: Say) -> Iterator[Means]:
-    """Where the generating is to be done, while nobody else rebuilds or updates this side of the store.
+def means_of(
+    workspace: Workspace, wishes: RebuildRequest, command: str, say: Say
+) -> Iterator[Executor]:
+    """Where the generating is to be done, while nobody else rebuilds or updates this side of the
+    store.
 
     Raises:
         LockedError: somebody does.
@@ -272,19 +283,20 @@ def hand_over(
     *,
     push: bool,
     publish: bool,
-    means: Means = IN_PROCESS,
+    means: Executor = IN_PROCESS,
 ) -> Outcome:
     """What comes after the keywords: push, verify, switch, as far as asked.
 
     Raises:
-        CheckFailedError: too many entities were set aside, what was pushed differs, or the gate says no; nothing was switched.
+        CheckFailedError: too many entities were set aside, what was pushed differs, or the gate
+            says no; nothing was switched.
     """
     with logs.bound(snapshot=rebuilt.snapshot.id):
         return _hand_over(workspace, rebuilt, say, push=push, publish=publish, means=means)
 
 
 def _hand_over(
-    workspace: Workspace, rebuilt: Rebuilt, say: Say, *, push: bool, publish: bool, means: Means
+    workspace: Workspace, rebuilt: Rebuilt, say: Say, *, push: bool, publish: bool, means: Executor
 ) -> Outcome:
     _check_failures(rebuilt, workspace.settings.rebuild.max_failure_share)
     if not push:
@@ -302,7 +314,7 @@ def _hand_over(
     return Outcome(rebuilt, pushed.index, published=publish)
 
 
-def generate(job: Job, plan: Plan, bar: ProgressBar, means: Means = IN_PROCESS) -> Rebuilt:
+def generate(job: Job, plan: Plan, bar: ProgressBar, means: Executor = IN_PROCESS) -> Rebuilt:
     """Carry the plan out, with a progress bar."""
     what = "queries" if job.side == "query" else "items"
     with bar(f"keywords of {what}", len(plan.missing)) as advance:
@@ -315,6 +327,8 @@ def _check_failures(rebuilt: Rebuilt, allowed: float) -> None:
     first = next(iter(rebuilt.set_aside.items()))
     raise CheckFailedError(
         f"{len(rebuilt.set_aside)} of {rebuilt.snapshot.manifest.entities} entities were set aside "
-        f"({rebuilt.failure_share:.1%}, rebuild.max_failure_share is {allowed:.1%}), the first {first[0]!r}: {first[1]}; "
-        f"the snapshot {rebuilt.snapshot.id} is kept and not published, its set_aside.jsonl has the reasons."
+        f"({rebuilt.failure_share:.1%}, rebuild.max_failure_share is {allowed:.1%}), the first "
+        f"{first[0]!r}: {first[1]}; "
+        f"the snapshot {rebuilt.snapshot.id} is kept and not published, its set_aside.jsonl has "
+        "the reasons."
     )

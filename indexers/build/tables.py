@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 def read_table(file: IO[bytes], schema: pa.Schema) -> pa.Table:
     """The columns that a schema names, of its types.
 
-    In the calling thread: those of `pq.read_table` may still let go of the file when the process ends, which aborts it.
+    In the calling thread: those of `pq.read_table` may still let go of the file when the process
+    ends, which aborts it.
 
     Raises:
         ArrowInvalid: no Parquet file, a column is missing or has values of another kind.

@@ -1,7 +1,9 @@
-"""`cogr-index update`: a new snapshot of one side that differs from its parent in what changed, as a full rebuild would have it.
+"""`cogr-index update`: a new snapshot of one side that differs from its parent in what changed, as
+a full rebuild would have it.
 
-What a generator wrote for an entity that did not change is carried over. A generator that reads the whole collection
-(`extractive`, `statistical`) may see every entity otherwise once one has changed, so then nothing is carried.
+What a generator wrote for an entity that did not change is carried over. A generator that reads the
+whole collection (`extractive`, `statistical`) may see every entity otherwise once one has changed,
+so then nothing is carried.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ from indexers.build.report import reported
 from indexers.build.run import (
     Outcome,
     ProgressBar,
+    RebuildRequest,
     Say,
-    Wishes,
     Workers,
     described,
     finished,
@@ -54,13 +56,15 @@ from indexers.workspace import Workspace
 
 @dataclass(frozen=True)
 class UpdateWishes:
-    """What the command line asked for. One of `changed`, `ids`, `since` and `log` says what changed.
+    """What the command line asked for. One of `changed`, `ids`, `since` and `log` says what
+    changed.
 
     Attributes:
         side: which side.
         changed: a file of changes (`cogr.datasets.changes.read_changes`).
         ids: a file of ids; the data set says what has become of them.
-        since: entities that the data set says were updated since then; what it no longer has is gone.
+        since: entities that the data set says were updated since then; what it no longer has is
+            gone.
         log: the files of a search log; queries in it that became frequent get keywords.
         log_options: how the log is written.
         min_count: how often a query of the log must have been asked.
@@ -87,7 +91,10 @@ class UpdateWishes:
 
 @dataclass(frozen=True)
 class Updated:
-    """What an update came to. `carried` counts the rows that are the parent's, `log` what a search log held."""
+    """What an update came to.
+
+    `carried` counts the rows that are the parent's, `log` what a search log held.
+    """
 
     outcome: Outcome
     parent: str
@@ -114,20 +121,21 @@ def run_update(workspace: Workspace, wishes: UpdateWishes, bar: ProgressBar, say
     Raises:
         SettingsError: not exactly one of the three ways to say what changed.
         DataError: a bad record of changes, or an id that nobody knows.
-        SnapshotError: there is no parent, or another generator, prompt or budget wrote it, so that it takes a rebuild.
+        SnapshotError: there is no parent, or another generator, prompt or budget wrote it, so that
+            it takes a rebuild.
         LockedError, CheckFailedError, ServiceError: as of a rebuild.
     """
     _check_wishes(wishes)
     side = wishes.side
     metrics.serve(workspace.settings.metrics)
-    asked = means_of(workspace, Wishes(side, workers=wishes.workers), "update", say)
+    asked = means_of(workspace, RebuildRequest(side, workers=wishes.workers), "update", say)
     with asked as means, reported(workspace.store, "update", side, means) as report:
         with stage("load", side):
             parent = _parent(workspace, wishes)
             log = _read_log(workspace, wishes, parent, say)
             changes = log.changes if log else find_changes(workspace, wishes, parent)
             after = workspace.with_dataset(changes.applied_to(workspace.dataset))
-            whole = make_job(after, Wishes(side, push=wishes.push))
+            whole = make_job(after, RebuildRequest(side, push=wishes.push))
         with whole.generator:
             job = narrowed(whole, parent, changes, all_fields=wishes.changed is None)
             say(written_by(job))
@@ -152,7 +160,8 @@ def _check_wishes(wishes: UpdateWishes) -> None:
         != 1
     ):
         raise SettingsError(
-            "An update takes one of --changed FILE, --ids FILE, --since TIME and --from-log FILE; give exactly one."
+            "An update takes one of --changed FILE, --ids FILE, --since TIME and --from-log "
+            "FILE; give exactly one."
         )
     if wishes.log is not None and wishes.side != "query":
         raise SettingsError("--from-log is of searches; give it with --side query.")
@@ -171,7 +180,8 @@ def _parent(workspace: Workspace, wishes: UpdateWishes) -> Snapshot:
         parent = open_snapshot(workspace.store, id_)
     if parent.manifest.normaliser != NORMALISER:
         raise SnapshotError(
-            f"Snapshot {parent.id} was written with normaliser {parent.manifest.normaliser} and this version writes "
+            f"Snapshot {parent.id} was written with normaliser {parent.manifest.normaliser} and "
+            "this version writes "
             f"{NORMALISER}, so an update would mix the two; {MIGRATION}."
         )
     return parent
@@ -198,22 +208,25 @@ def _read_log(
     saved = {self_keyword(self_text(query)) for query in workspace.dataset.entities("query")}
     found = changes_of_log(log, wishes.min_count, known, saved)
     say(
-        f"log: {found.lines:,} lines read, {found.without:,} of them without a query; {found.queries:,} queries: "
-        f"{found.known:,} known, {found.rare:,} asked less than {wishes.min_count} times, {found.taken:,} taken"
+        f"log: {found.lines:,} lines read, {found.without:,} of them without a query; "
+        f"{found.queries:,} queries: "
+        f"{found.known:,} known, {found.rare:,} asked less than {wishes.min_count} times, "
+        f"{found.taken:,} taken"
     )
     return found
 
 
 def narrowed(whole: Job, parent: Snapshot, changes: Changes, *, all_fields: bool = False) -> Job:
-    """The job of a whole side, cut down to what changed where the rest can be carried over from the parent.
+    """The job of a whole side, cut down to what changed where the rest can be carried over from the
+    parent.
 
     Args:
-        all_fields: the data set says what the extra fields of all items are, also of those whose keywords are carried over;
-            otherwise these keep the parent's.
+        all_fields: the data set says what the extra fields of all items are, also of those whose
+            keywords are carried over; otherwise these keep the parent's.
 
     Raises:
-        SnapshotError: the parent was written otherwise, or holds entities that a generator of whole collections needs
-            and the data set has not.
+        SnapshotError: the parent was written otherwise, or holds entities that a generator of whole
+            collections needs and the data set has not.
     """
     _check_written_alike(whole, parent)
     keeps = bool(parent.manifest.fields) and not all_fields
@@ -228,7 +241,8 @@ def narrowed(whole: Job, parent: Snapshot, changes: Changes, *, all_fields: bool
             else child
         )
     aside = read_set_aside(parent.store, parent.id)
-    # Failures that may have passed are asked for again, as a rebuild would; lasting ones are in the cache.
+    # Failures that may have passed are asked for again, as a rebuild would; permanent ones are in the
+    # cache.
     again = (
         [e for e in whole.entities if e.id in aside and e.id not in changes.upserts]
         if aside
@@ -256,14 +270,14 @@ def _check_written_alike(job: Job, parent: Snapshot) -> None:
         "with another prompt": manifest.prompt_hash != job.prompter.template.hash,
         f"with a budget of {manifest.k_max} keywords instead of {job.k_max}": manifest.k_max
         != job.k_max,
-        f"with the item fields {_named(manifest.fields)} instead of {_named(job.fields)} (publish.fields)": job.side
-        == "item"
-        and set(manifest.fields) != set(job.fields),
+        f"with the item fields {_named(manifest.fields)} instead of {_named(job.fields)} "
+        "(publish.fields)": job.side == "item" and set(manifest.fields) != set(job.fields),
     }
     for reason, holds in reasons.items():
         if holds:
             raise SnapshotError(
-                f"Snapshot {parent.id} was written {reason}, so an update would mix two kinds of keywords; run "
+                f"Snapshot {parent.id} was written {reason}, so an update would mix two kinds of "
+                "keywords; run "
                 f"cogr-index rebuild --side {job.side}."
             )
 
@@ -279,7 +293,9 @@ def _without_data(fingerprint: Mapping[str, object]) -> str:
 
 
 def _carries(job: Job, parent: Snapshot) -> bool:
-    """True when the keywords of what did not change are still the same: they depend on no other entity, or on none that changed."""
+    """True when the keywords of what did not change are still the same: they depend on no other
+    entity, or on none that changed.
+    """
     read, now = (
         parent.manifest.generator.get("dataset_hash"),
         job.generator.fingerprint.get("dataset_hash"),
@@ -294,13 +310,17 @@ def _check_same_entities(job: Job, expected: set[str], parent: Snapshot) -> None
     odd = min(given ^ expected)
     where = "the data set" if odd in given else f"the snapshot {parent.id}"
     raise SnapshotError(
-        f"{len(given ^ expected)} {job.side} ids are in the data set or in the snapshot alone (the first, {odd!r}, in {where}), "
-        f"but this generator reads the whole collection; bring the data set up to date and run cogr-index rebuild --side {job.side}."
+        f"{len(given ^ expected)} {job.side} ids are in the data set or in the snapshot alone "
+        f"(the first, {odd!r}, in {where}), "
+        "but this generator reads the whole collection; bring the data set up to date and run "
+        f"cogr-index rebuild --side {job.side}."
     )
 
 
 def _still_cut(parent: Snapshot, without: frozenset[str]) -> int:
-    """How many carried sets were cut to the budget: all of the parent's but the full ones among those left out."""
+    """How many carried sets were cut to the budget: all of the parent's but the full ones among
+    those left out.
+    """
     manifest = parent.manifest
     if not manifest.cut_to_budget:
         return 0

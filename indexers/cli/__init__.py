@@ -1,4 +1,7 @@
-"""cogr-index: from entities to a published index. Options and output only; the work is in the modules beside."""
+"""cogr-index: from entities to a published index.
+
+Options and output only; the work is in the modules beside.
+"""
 
 from __future__ import annotations
 
@@ -69,12 +72,14 @@ def rebuild(
     Run it again after any interruption: it goes on with what is missing.
     """
     from indexers.build.empty_sets import empty_sets
-    from indexers.build.run import Wishes, plan_rebuild, run_rebuild
+    from indexers.build.run import RebuildRequest, plan_rebuild, run_rebuild
     from indexers.cli import reports
 
     workspace = call.workspace
     named = generator.value if generator else None
-    wishes = Wishes(side.side, named, limit, push, publish, workers.value if workers else None)
+    wishes = RebuildRequest(
+        side.side, named, limit, push, publish, workers.value if workers else None
+    )
     if dry_run:
         planned = plan_rebuild(workspace, wishes)
         call.emit(planned, lambda out: reports.planned(out, planned))
@@ -125,7 +130,9 @@ app.command()(serving.roles)
 @app.command(name="list")
 @common_options()
 def list_(call: Call) -> None:
-    """Every snapshot: what serves, what stands by, what it holds, its size, its age, and its F1 where it was measured."""
+    """Every snapshot: what serves, what stands by, what it holds, its size, its age, and its F1
+    where it was measured.
+    """
     from indexers.cli.listing import listed, listing
 
     rows = listing(call.workspace)

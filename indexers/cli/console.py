@@ -1,8 +1,9 @@
 """What the commands share: exit status, error sentences, `--json` and the next useful command.
 
-Standard output belongs to the result, a table for people or one JSON object; everything else (progress, messages,
-errors) goes to standard error. Texts of items and of servers go through here to a terminal, and come out without characters
-that steer it (`cogr.printable`). No command logic here.
+Standard output belongs to the result, a table for people or one JSON object; everything else
+(progress, messages, errors) goes to standard error. Texts of items and of servers go through here
+to a terminal, and come out without characters that steer it (`cogr.printable`). No command logic
+here.
 """
 
 from __future__ import annotations
@@ -32,15 +33,16 @@ INTERRUPTED = 130
 PIPED_WIDTH = 120
 """Columns of a table when the output is no terminal (and COLUMNS is not set)."""
 
-# New versions of typer carry a click of their own, older ones import click: this names the right class in both.
+# New versions of typer carry a click of their own, older ones import click: this names the right
+# class in both.
 _UsageError: type[Any] = typer.BadParameter.__mro__[1]
 
 
 def run(app: typer.Typer) -> NoReturn:
     """Run a command line and end the process with its exit status.
 
-    A CogrError becomes its one sentence on standard error and its `exit_status`; a wrong option or argument exits
-    with 2, Ctrl-C with 130. Anything else is a bug and keeps its traceback.
+    A CogrError becomes its one sentence on standard error and its `exit_status`; a wrong option or
+    argument exits with 2, Ctrl-C with 130. Anything else is a bug and keeps its traceback.
     """
     logs.set_verbosity(False)
     learn_words(sys.argv[1:])
@@ -83,8 +85,8 @@ def emit(json_mode: bool, payload: Mapping[str, Any], human: Callable[[Console],
     Args:
         json_mode: one JSON object on one line, and nothing else.
         payload: what the object says; paths become strings.
-        human: writes the same for people. Its console reads no markup and shows control characters as escapes, so text from items
-            can be printed as it is, best as a plain string.
+        human: writes the same for people. Its console reads no markup and shows control characters
+            as escapes, so text from items can be printed as it is, best as a plain string.
     """
     if json_mode:
         # JSON escapes every control character but the last of ASCII's.
@@ -132,7 +134,9 @@ def runnable(command: str) -> str:
 
 
 class _VisibleConsole(Console):
-    """A console that steers the terminal itself, and lets no text do so: see `cogr.printable.visible`."""
+    """A console that steers the terminal itself, and lets no text do so: see
+    `cogr.printable.visible`.
+    """
 
     def render_str(self, text: str, *args: Any, **kwargs: Any) -> Text:
         return super().render_str(visible(text), *args, **kwargs)

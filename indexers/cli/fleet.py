@@ -1,4 +1,7 @@
-"""`cogr-index status` and `cogr-index cancel`: options, and what they print. The state is read by `indexers.fleet.status`."""
+"""`cogr-index status` and `cogr-index cancel`: options, and what they print.
+
+The state is read by `indexers.fleet.status`.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,10 @@ def status(
         float, typer.Option("--every", min=0.1, help="Seconds between two looks of --watch.")
     ] = 2.0,
 ) -> None:
-    """How rebuilds on workers stand: shards, who holds what, rates, time left. Read from the store; no broker is asked."""
+    """How rebuilds on workers stand: shards, who holds what, rates, time left.
+
+    Read from the store; no broker is asked.
+    """
     found = _look(call.workspace, side)
     if watch:
         found = _watch(call.workspace, side, every, found)
@@ -53,7 +59,10 @@ def cancel(
         float, typer.Option("--wait", min=0, help="Seconds to wait until it has stopped.")
     ] = 120.0,
 ) -> None:
-    """Stop a rebuild on workers: no more shards, workers stop between two answers. What was generated is kept."""
+    """Stop a rebuild on workers: no more shards, workers stop between two answers.
+
+    What was generated is kept.
+    """
     run = _cancel(call.workspace, side.side, wait)
     payload = {"cancelled": run, "side": side.value}
     call.emit(
@@ -69,7 +78,8 @@ def _cancel(workspace: Workspace, side: Side, wait: float) -> str:
     opened = open_run(workspace.store, side)
     if opened is None or opened[0].ended is not None:
         raise UserError(
-            f"No rebuild of {side}s on workers is under way in {workspace.store.url}; see cogr-index status."
+            f"No rebuild of {side}s on workers is under way in {workspace.store.url}; see "
+            "cogr-index status."
         )
     folder, run = opened
     by = f"{getpass.getuser()} on {socket.gethostname()}"
@@ -83,7 +93,8 @@ def _cancel(workspace: Workspace, side: Side, wait: float) -> str:
             folder.write(End(state="cancelled", at=time.time(), reason=f"cancelled by {by}"), "end")
         elif time.monotonic() > deadline:
             raise CheckFailedError(
-                f"Run {run.id} was asked to stop, but its coordinator has not done so within {wait:g} s; see cogr-index status."
+                f"Run {run.id} was asked to stop, but its coordinator has not done so within "
+                f"{wait:g} s; see cogr-index status."
             )
         else:
             time.sleep(0.2)
@@ -137,7 +148,8 @@ def _parts(run: Overview) -> list[RenderableType]:
     left = "" if run.seconds_left is None else f", about {_duration(run.seconds_left)} left"
     lines = [
         f"{run.side}s, run {run.run}: {run.state}{f' ({run.note})' if run.note else ''}",
-        f"  {run.answered:,} of {run.to_generate:,} answered ({run.entities:,} entities in all){left}",
+        f"  {run.answered:,} of {run.to_generate:,} answered ({run.entities:,} entities in "
+        f"all){left}",
         f"  shards: {shards}{more}",
         f"  {run.items_per_second:,.1f} entities/s, {run.tokens_per_second:,.0f} tokens/s",
     ]

@@ -1,4 +1,6 @@
-"""`cogr-index list`: every snapshot of the store, what the backend has of it, what serves, and how good it was found."""
+"""`cogr-index list`: every snapshot of the store, what the backend has of it, what serves, and how
+good it was found.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +34,10 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 def listing(workspace: Workspace) -> list[dict[str, Any]]:
     """One row a snapshot, oldest first.
 
-    `state` is serving, standby (pushed and whole), half-written, stored (in the store alone), foreign (in the backend alone),
-    or damaged: then `damage` says what is wrong with its files, and `serving` whether it serves nevertheless.
-    `f1` is the gate's figure of the snapshot with what serves on the other side, where it was measured.
+    `state` is serving, standby (pushed and whole), half-written, stored (in the store alone),
+    foreign (in the backend alone), or damaged: then `damage` says what is wrong with its files, and
+    `serving` whether it serves nevertheless. `f1` is the gate's figure of the snapshot with what
+    serves on the other side, where it was measured.
     """
     backend = workspace.backend
     pushed, serving = {entry.snapshot: entry for entry in backend.list()}, backend.serving()
@@ -136,7 +139,9 @@ def listed(out: Console, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _fitting(columns: Mapping[str, Sequence[str]], width: int) -> tuple[list[str], list[str]]:
-    """The columns that fit, in their order, and those that don't; what matters most is taken first."""
+    """The columns that fit, in their order, and those that don't; what matters most is
+    taken first.
+    """
     room = width
     shown: list[str] = []
     for name in _BY_NEED:

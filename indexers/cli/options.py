@@ -217,7 +217,10 @@ def common_options(*, backend: bool = True) -> Callable[[Callable[..., None]], C
 
 
 def _program_of(command: Callable[..., None]) -> str:
-    """By the command's package. Run by `python -m`, its module is called __main__, and only the spec knows its name."""
+    """By the command's package.
+
+    Run by `python -m`, its module is called __main__, and only the spec knows its name.
+    """
     spec = sys.modules[command.__module__].__spec__
     name = command.__module__ if spec is None else spec.name
     return _PROGRAMS[name.partition(".")[0]]
@@ -264,5 +267,7 @@ def add_version(app: typer.Typer, program: str) -> None:
 
 
 def set_verbosity(verbose: bool) -> None:
-    """Logs of our own packages to standard error: warnings, or everything from INFO up, until settings say more."""
+    """Logs of our own packages to standard error: warnings, or everything from INFO up, until
+    settings say more.
+    """
     logs.set_verbosity(verbose)

@@ -1,4 +1,6 @@
-"""The commands that decide what serves, and look after it: options and output only, the work is in the modules beside."""
+"""The commands that decide what serves, and look after it: options and output only, the work is in
+the modules beside.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,10 @@ def publish(
     snapshots: Annotated[
         list[str],
         typer.Argument(
-            help="One snapshot, or an item and a query snapshot as a pair; the beginning of an id is enough."
+            help=(
+                "One snapshot, or an item and a query snapshot as a pair; the beginning of an id "
+                "is enough."
+            )
         ),
     ],
     call: Call,
@@ -51,7 +56,8 @@ def publish(
 ) -> None:
     """Let pushed snapshots serve, all of them by one atomic switch.
 
-    With --into, an item snapshot becomes a field of another team's index, and its search template names that field.
+    With --into, an item snapshot becomes a field of another team's index, and its search template
+    names that field.
     """
     from indexers.release import release
 
@@ -76,7 +82,10 @@ def rollback(
     into: IntoOption = None,
     field: FieldOption = "cogr_keywords",
 ) -> None:
-    """Let what served before serve again, by the same atomic switch. Each rollback goes one further back."""
+    """Let what served before serve again, by the same atomic switch.
+
+    Each rollback goes one further back.
+    """
     from indexers.release import roll_back
 
     workspace = call.workspace
@@ -88,7 +97,9 @@ def rollback(
 
 
 def _publish_into(call: Call, ids: list[str], into: str, field: str, *, gate: bool) -> None:
-    """Publish the one item snapshot, or what served before where none is named, into another team's index."""
+    """Publish the one item snapshot, or what served before where none is named, into another team's
+    index.
+    """
     from indexers.cli import reports
     from indexers.release.external import Place
     from indexers.release.gate import check
@@ -97,7 +108,8 @@ def _publish_into(call: Call, ids: list[str], into: str, field: str, *, gate: bo
     place = Place(workspace, into, field)
     if len(ids) > 1:
         raise UserError(
-            "--into takes one item snapshot; queries are published as usual, by a call of their own."
+            "--into takes one item snapshot; queries are published as usual, by a call of their "
+            "own."
         )
     if gate:
         check(
@@ -127,7 +139,8 @@ def _say_how_old_fields_are(call: Call, ids: list[str]) -> None:
         if manifest.fields:
             names = ", ".join(manifest.fields)
             console.note(
-                f"{manifest.id} has {names} as of {manifest.created}; cogr-index rebuild brings the data's own."
+                f"{manifest.id} has {names} as of {manifest.created}; cogr-index rebuild brings "
+                "the data's own."
             )
 
 
@@ -152,7 +165,8 @@ def verify(
         int, typer.Option("--show", min=0, max=100, help="Differences to show; all are counted.")
     ] = 10,
 ) -> None:
-    """Compare what is in the backend with the snapshot: every document, the count, and live results bit for bit.
+    """Compare what is in the backend with the snapshot: every document, the count, and live results
+    bit for bit.
 
     Run it again after an interruption: it goes on.
     """
@@ -167,7 +181,8 @@ def verify(
     )
     if not ids:
         raise UserError(
-            "Nothing serves yet, so there is nothing to verify: run cogr-index rebuild, or name a snapshot."
+            "Nothing serves yet, so there is nothing to verify: run cogr-index rebuild, or name "
+            "a snapshot."
         )
     found = {id_: _verified(call, id_, quick=quick, queries=queries, show=show) for id_ in ids}
     call.emit({"verified": found}, lambda out: reports.verified(out, found))
@@ -177,7 +192,8 @@ def verify(
     if differing:
         counts = " and ".join(f"{count:,} entities of {id_}" for id_, count in differing.items())
         raise CheckFailedError(
-            f"{counts} are not in the backend as the snapshot says; nothing switches to it any more: delete its index and push it again."
+            f"{counts} are not in the backend as the snapshot says; nothing switches to it any "
+            "more: delete its index and push it again."
         )
 
 
@@ -209,7 +225,8 @@ def roles(
     call: Call,
     into: IntoOption = None,
 ) -> None:
-    """The least-privilege roles for the security plugin, for the prefix that is set, ready for its REST API.
+    """The least-privilege roles for the security plugin, for the prefix that is set, ready for its
+    REST API.
 
     With --into, also the role that writes keywords into that index.
     """

@@ -1,4 +1,8 @@
-"""What cogr-index prints for people. Text from items is untrusted: the console reads no markup in it and shows what would steer a terminal."""
+"""What cogr-index prints for people.
+
+Text from items is untrusted: the console reads no markup in it and shows what would steer a
+terminal.
+"""
 
 from __future__ import annotations
 
@@ -48,9 +52,11 @@ class _Rate(ProgressColumn):
 
 @contextmanager
 def progress_bar(what: str, total: int) -> Iterator[Advance]:
-    """How far it is, with rate and time left, on standard error; nothing where there is nothing to do.
+    """How far it is, with rate and time left, on standard error; nothing where there is nothing to
+    do.
 
-    A bar where somebody watches; else lines, in a log too: one after 5 seconds, then one in 30, and one at the end.
+    A bar where somebody watches; else lines, in a log too: one after 5 seconds, then one in 30, and
+    one at the end.
     """
     console = stderr_console()
     if not total:
@@ -237,7 +243,9 @@ def after_switch(serving: Mapping[Side, str | None]) -> str:
 
 
 def after_look(workspace: Workspace, id_: str) -> str:
-    """The next useful command after a look at a snapshot: to push it, to publish it, or to search where it serves."""
+    """The next useful command after a look at a snapshot: to push it, to publish it, or to search
+    where it serves.
+    """
     serving = workspace.backend.serving()
     if id_ in serving.values():
         return after_switch(serving)
@@ -282,7 +290,8 @@ def answer(out: Console, found: Answered, *, explain: bool) -> None:
         "none": "the query text alone",
     }
     out.print(
-        f"{found.total:,} items by {len(found.keywords)} keywords ({where[found.source]}), {found.backend}"
+        f"{found.total:,} items by {len(found.keywords)} keywords ({where[found.source]}), "
+        f"{found.backend}"
     )
     out.print("keywords: " + ", ".join(found.keywords))
     names = sorted({name for hit in found.hits for name in hit.fields})

@@ -1,4 +1,6 @@
-"""The commands that keep an index up to date and tidy: options and output only, the work is in the modules beside."""
+"""The commands that keep an index up to date and tidy: options and output only, the work is in the
+modules beside.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,10 @@ def update(
         list[Path] | None,
         typer.Option(
             "--from-log",
-            help="Query log, with --side query: new frequent queries get keywords. Repeatable; .gz is fine.",
+            help=(
+                "Query log, with --side query: new frequent queries get keywords. Repeatable; "
+                ".gz is fine."
+            ),
         ),
     ] = None,
     format_: FormatOption = LogFormat.auto,
@@ -133,7 +138,9 @@ def import_(
     *,
     call: Call,
 ) -> None:
-    """Make a snapshot of keyword sets in a file: an exported snapshot, or keywords from elsewhere."""
+    """Make a snapshot of keyword sets in a file: an exported snapshot, or keywords from
+    elsewhere.
+    """
     from indexers.cli import reports
     from indexers.exchange.importing import import_snapshot
 
@@ -216,7 +223,8 @@ def prune(
 ) -> None:
     """Remove old snapshots from the backend; never what serves or what a training run names.
 
-    With --into, old fields go from another team's index: it is copied to a new one, which its alias then names.
+    With --into, old fields go from another team's index: it is copied to a new one, which its alias
+    then names.
     """
     from indexers.cli import reports
     from indexers.release.prune import prune as remove

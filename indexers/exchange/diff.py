@@ -1,4 +1,5 @@
-"""`cogr-index diff`: what changed from one snapshot to another, in keywords, in entities, and in what queries find.
+"""`cogr-index diff`: what changed from one snapshot to another, in keywords, in entities, and in
+what queries find.
 
 Reads snapshots and their mirrors; asks no backend but for what serves on the other side.
 """
@@ -66,7 +67,8 @@ class Diff:
         gained: keyword -> how many more entities have it, most first.
         lost: keyword -> how many fewer entities have it, most first.
         entities: the most changed ones.
-        compared_queries: queries whose results were compared; 0 where the other side has no snapshot.
+        compared_queries: queries whose results were compared; 0 where the other side has no
+            snapshot.
         mean_overlap: their mean average overlap; None where none was compared.
         queries: those whose results change most.
     """
@@ -95,8 +97,8 @@ def diff(
     """Compare two snapshots of one side.
 
     Args:
-        other: a snapshot of the other side, to search with (or in); None compares no results, and so does one of another
-            normaliser than either of the two.
+        other: a snapshot of the other side, to search with (or in); None compares no results, and
+            so does one of another normaliser than either of the two.
         top: how many keywords, entities and queries are named.
         sample: queries that are searched, drawn by a fixed seed where there are more.
 
@@ -172,7 +174,9 @@ def _words(row: Row | None) -> tuple[str, ...]:
 def _queries(
     before: Snapshot, after: Snapshot, other: Snapshot, sample: int
 ) -> Iterator[QueryChange]:
-    """The results of queries before and after: the item side changed under them, or their own keywords did."""
+    """The results of queries before and after: the item side changed under them, or their own
+    keywords did.
+    """
     if before.side == "item":
         mirrors = [mirror_of(snapshot.store, snapshot) for snapshot in (before, after)]
         pairs = [(row, row) for row in other.rows()]
@@ -194,10 +198,11 @@ def _query(mirrors: Sequence[Mirror], was: Row, now: Row) -> QueryChange:
 
 
 def average_overlap(one: Sequence[str], other: Sequence[str], depth: int = DEPTH) -> float:
-    """The mean over depths 1 to `depth` of the share of ids that both tops have (Webber, Moffat and Zobel 2010, section 2.3).
+    """The mean over depths 1 to `depth` of the share of ids that both tops have (Webber, Moffat and
+    Zobel 2010, section 2.3).
 
-    1 for equal rankings, two empty ones included; early ranks weigh most. Rankings shorter than `depth` are compared to
-    the end of the longer one.
+    1 for equal rankings, two empty ones included; early ranks weigh most. Rankings shorter than
+    `depth` are compared to the end of the longer one.
     """
     deepest = min(depth, max(len(one), len(other)))
     if not deepest:

@@ -1,4 +1,7 @@
-"""Snapshots as files for other systems: which formats there are, and the files' life. What a format looks like is in `indexers.exchange.formats`."""
+"""Snapshots as files for other systems: which formats there are, and the files' life.
+
+What a format looks like is in `indexers.exchange.formats`.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,8 @@ class Exported:
 
 
 def export(snapshot: Snapshot, to: Path, format_: str, prefix: str = "cogr") -> Exported:
-    """Write a snapshot's rows to a file, and what belongs to the format (manifest, mapping, schema) beside it.
+    """Write a snapshot's rows to a file, and what belongs to the format (manifest, mapping, schema)
+    beside it.
 
     Args:
         format_: one of NAMES.

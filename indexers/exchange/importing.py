@@ -1,7 +1,9 @@
-"""`cogr-index import`: keyword sets from a file become a snapshot. The way back of `cogr-index export`.
+"""`cogr-index import`: keyword sets from a file become a snapshot. The way back of `cogr-index
+export`.
 
-With the manifest that an export wrote beside the file, the snapshot is the exported one: same content, same id. Without it, the
-keyword sets may come from anywhere; they are normalised as generated ones are.
+With the manifest that an export wrote beside the file, the snapshot is the exported one: same
+content, same id. Without it, the keyword sets may come from anywhere; they are normalised as
+generated ones are.
 """
 
 from __future__ import annotations
@@ -69,7 +71,8 @@ def import_snapshot(store: Store, path: Path, side: Side, k_max: int) -> Snapsho
     )
     if snapshot.manifest.content_hash != manifest.content_hash:
         raise SnapshotError(
-            f"The content of {path} is not what {manifest_beside(path)} says; export it again, or remove the manifest to import "
+            f"The content of {path} is not what {manifest_beside(path)} says; export it again, "
+            "or remove the manifest to import "
             f"it as other keyword sets (it is in the store as {snapshot.id})."
         )
     return snapshot
@@ -87,7 +90,8 @@ def _manifest(path: Path) -> Manifest | None:
         ) from error
     if manifest.normaliser != NORMALISER:
         raise SnapshotError(
-            f"{path} was written with normaliser {manifest.normaliser}, this version has {NORMALISER}; rebuild the snapshot, or "
+            f"{path} was written with normaliser {manifest.normaliser}, this version has "
+            f"{NORMALISER}; rebuild the snapshot, or "
             f"remove {manifest_beside(path)} to import its keywords as new ones."
         )
     return manifest
@@ -99,7 +103,9 @@ def _provenance(manifest: Manifest) -> Provenance:
 
 
 def _rows(path: Path, *, as_they_are: bool) -> Iterator[Row]:
-    """Rows of a file. An exported snapshot's are taken as they are; the hash in its manifest says whether they still are."""
+    """Rows of a file. An exported snapshot's are taken as they are; the hash in its manifest says
+    whether they still are.
+    """
     for place, record in _records(path):
         id_, text = id_field(record, "id", place), text_field(record, "text", place)
         given = _given(record, place)
@@ -140,7 +146,8 @@ def _extra(record: dict[str, Any], place: Place) -> str:
         fields = parse_json(fields, place)
     if not isinstance(fields, dict):
         raise DataError(
-            f"{place}: 'fields' is no object; write one, such as {{\"price\": 9.5}}, or leave it out."
+            f"{place}: 'fields' is no object; write one, such as {{\"price\": 9.5}}, or leave it "
+            "out."
         )
     return fields_as_json(fields, ((name, name) for name in fields), place)
 

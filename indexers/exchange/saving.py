@@ -39,7 +39,8 @@ def check_place(path: Path) -> None:
 def save_queries(path: Path, queries: Sequence[Query], columns: QueryColumns) -> int:
     """Add the queries whose ids the file lacks; how many these were.
 
-    The file is replaced as a whole: a kill leaves the old one or the new one, and a second time adds nothing.
+    The file is replaced as a whole: a kill leaves the old one or the new one, and a second time
+    adds nothing.
 
     Raises:
         DataError: the file that is there can't be read, or lacks the columns of id and text.

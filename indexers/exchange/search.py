@@ -1,4 +1,6 @@
-"""One search, as `cogr-index search` shows it: where the keywords come from, what they retrieve, which keyword matched."""
+"""One search, as `cogr-index search` shows it: where the keywords come from, what they retrieve,
+which keyword matched.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from indexers.workspace import Workspace
 
 Source = Literal["given", "index", "generator", "none"]
 
-# Kinds that answer one query in milliseconds; a language model in process takes half a minute to load.
+# Kinds that answer one query in milliseconds; a language model in process takes half a minute to
+# load.
 _LIVE = frozenset({"statistical", "extractive", "scripted", "openai"})
 
 
@@ -27,7 +30,8 @@ class Answered:
 
     Attributes:
         keywords: S_q ∪ {q}, the normalised query text first.
-        source: where S_q comes from: given on the command line, precomputed in the query index, generated now, or none.
+        source: where S_q comes from: given on the command line, precomputed in the query index,
+            generated now, or none.
         total: size of the whole retrieved set.
     """
 
@@ -107,7 +111,9 @@ def _keywords(
 
 
 def _live_generator(workspace: Workspace, queries: str | None) -> str | None:
-    """The kind that wrote the serving query side, so that a new query gets keywords of the same vocabulary; None if it is slow."""
+    """The kind that wrote the serving query side, so that a new query gets keywords of the same
+    vocabulary; None if it is slow.
+    """
     kind = read_manifest(workspace.store, queries).generator.get("kind") if queries else None
     try:
         name = str(kind or workspace.choice("query").name)

@@ -1,6 +1,8 @@
-"""Celery on Redis or Valkey, set up for shards: the application, queue names, sending. Knows no files and no generators.
+"""Celery on Redis or Valkey, set up for shards: the application, queue names, sending. Knows no
+files and no generators.
 
-Redis Cluster is not there: Celery has no broker on it (kombu 5.7); `redis.url` names one server or sentinels.
+Redis Cluster is not there: Celery has no broker on it (kombu 5.7); `redis.url` names one server or
+sentinels.
 """
 
 from __future__ import annotations
@@ -68,7 +70,8 @@ def broker_url(redis: RedisSettings) -> str:
     """The URL for kombu, user and password put in. Never print it."""
     if not redis.url:
         raise SettingsError(
-            "Workers need a broker, and redis.url is not set: run cogr-ops redis start, then set redis.url or COGR_REDIS__URL."
+            "Workers need a broker, and redis.url is not set: run cogr-ops redis start, then set "
+            "redis.url or COGR_REDIS__URL."
         )
     return ";".join(_with_credentials(part.strip(), redis) for part in redis.url.split(";"))
 
@@ -93,7 +96,8 @@ def printable(redis: RedisSettings) -> str:
 
 def _transport_options(redis: RedisSettings, fleet: FleetSettings) -> dict[str, Any]:
     options: dict[str, Any] = {
-        # The coordinator itself sees to lost shards; this is for messages that nobody coordinates any more.
+        # The coordinator itself sees to lost shards; this is for messages that nobody coordinates
+        # any more.
         "visibility_timeout": fleet.visibility_seconds,
         "global_keyprefix": f"{redis.prefix}:",
         "socket_timeout": redis.timeout,
@@ -168,7 +172,9 @@ class Broker:
 
 
 def _call(app: Celery, redis: RedisSettings, doing: str, what: Callable[[Any], Any]) -> Any:
-    """Do something with a connection of its own: calls are few, seconds apart, and none is ever stale."""
+    """Do something with a connection of its own: calls are few, seconds apart, and none is ever
+    stale.
+    """
     from kombu.exceptions import OperationalError
     from redis.exceptions import RedisError
 
@@ -178,5 +184,6 @@ def _call(app: Celery, redis: RedisSettings, doing: str, what: Callable[[Any], A
     except (OperationalError, RedisError, OSError) as error:
         reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
         raise ServiceError(
-            f"The broker {printable(redis)} can't {doing} ({reason}); start it, or correct redis.url."
+            f"The broker {printable(redis)} can't {doing} ({reason}); start it, or correct "
+            "redis.url."
         ) from error

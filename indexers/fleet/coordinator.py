@@ -1,7 +1,8 @@
-"""The coordinator's loop: plans shards as rates become known, sends them, mends what breaks, until no answer is missing.
+"""The coordinator's loop: plans shards as rates become known, sends them, mends what breaks, until
+no answer is missing.
 
-It is the only one that decides. The broker may forget messages or deliver them twice: which shards are open, done or given
-up is in files, and a worker looks there first.
+It is the only one that decides. The broker may forget messages or deliver them twice: which shards
+are open, done or given up is in files, and a worker looks there first.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ log = logging.getLogger(__name__)
 Say = Callable[[str], None]
 
 GRACE = 5
-"""Looks after which a message that nobody took counts as lost, if nothing waits in the queue any more."""
+"""Looks after which a message that nobody took counts as lost, if nothing waits in the queue any
+more.
+"""
 _TELL_SECONDS = 60.0
 _LONGEST_PAUSE = 60.0
 _ROUNDS = 3
@@ -90,7 +93,8 @@ class Coordinator:
         Raises:
             CheckFailedError: the run was cancelled.
             LockedError: another coordinator took over.
-            ServiceError: the broker is away for too long, or workers fail without any answer in between.
+            ServiceError: the broker is away for too long, or workers fail without any answer in
+                between.
             StorageError: answers that workers reported are not in this store.
         """
         missing = self._p.plan.missing
@@ -101,7 +105,8 @@ class Coordinator:
             if not missing:
                 return
         raise StorageError(
-            f"{len(missing)} answers that workers reported are not in {self._p.job.store.url}; the workers must have the same store."
+            f"{len(missing)} answers that workers reported are not in {self._p.job.store.url}; "
+            "the workers must have the same store."
         )
 
     def _until_settled(self) -> None:
@@ -144,13 +149,14 @@ class Coordinator:
         if not intact(self._p.job.store, done):
             self._p.folder.store.remove(f"{self._p.folder.path}/done/{shard.name}.json")
             troubles.append(
-                f"the answers of shard {shard.name} from worker {done.worker} are not what it said they are"
+                f"the answers of shard {shard.name} from worker {done.worker} are not what it "
+                "said they are"
             )
             shard.sent = None
             self._gauges.broken()
             return
         for id_, reason in done.passing.items():
-            self.passing[id_] = Failure(id_, reason, lasting=False)
+            self.passing[id_] = Failure(id_, reason, permanent=False)
         self._pace.measure(done)
         self._gauges.done()
         shard.span.set(worker=done.worker, items=done.items, tokens=done.tokens)
@@ -203,14 +209,17 @@ class Coordinator:
         self._gauges.setbacks(len(self._setbacks))
         if len(self._setbacks) >= self._settings.setbacks:
             raise ServiceError(
-                f"The last {len(self._setbacks)} attempts failed without an answer in between, the latest: {why}; see "
+                f"The last {len(self._setbacks)} attempts failed without an answer in between, "
+                f"the latest: {why}; see "
                 "cogr-index status, mend the workers and run the same command again."
             )
 
     # What workers are given
 
     def _fill(self) -> None:
-        """Plan shards ahead: as many waiting as there are workers, and two more; the others are sized by later rates."""
+        """Plan shards ahead: as many waiting as there are workers, and two more; the others are
+        sized by later rates.
+        """
         running = len(self._ledger.living)
         while self._todo and len(self._ledger.shards) - running < running + 2:
             size = self._pace.next_size(len(self._todo), running)
@@ -252,7 +261,9 @@ class Coordinator:
             self._away_since = None
 
     def _lost_messages(self, now: float) -> list[Shard]:
-        """Shards whose message nobody has taken although the queue is empty, or a later one was taken."""
+        """Shards whose message nobody has taken although the queue is empty, or a later one was
+        taken.
+        """
         grace = GRACE * self._settings.poll_seconds
         if now - self._counted < grace:
             return []
@@ -314,13 +325,16 @@ class Coordinator:
         if now - self._told > _TELL_SECONDS:
             self._told = now
             self._p.say(
-                f"{note[0].upper()}{note[1:]}: start workers with cogr-ops worker --side {self._p.job.side} that have the "
+                f"{note[0].upper()}{note[1:]}: start workers with cogr-ops worker --side "
+                f"{self._p.job.side} that have the "
                 f"same configuration and the store {self._p.job.store.url}."
             )
         return note
 
     def _stop(self, cancel: Cancel) -> None:
-        """End a cancelled run: nothing more is sent, workers finish their present answer, then all is over."""
+        """End a cancelled run: nothing more is sent, workers finish their present answer, then all
+        is over.
+        """
         self._p.say(
             f"Cancelled by {cancel.by}; waiting for {len(self._ledger.living)} workers to stop ..."
         )
@@ -338,6 +352,7 @@ class Coordinator:
             End(state="cancelled", at=time.time(), reason=f"cancelled by {cancel.by}"), "end"
         )
         raise CheckFailedError(
-            f"The rebuild of {self._p.job.side}s was cancelled by {cancel.by}; what was generated is kept, and a new rebuild "
+            f"The rebuild of {self._p.job.side}s was cancelled by {cancel.by}; what was "
+            "generated is kept, and a new rebuild "
             "goes on from there."
         )

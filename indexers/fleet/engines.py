@@ -1,4 +1,6 @@
-"""The generator that a worker holds: made for the first shard, kept for the next ones, changed when a shard wants another."""
+"""The generator that a worker holds: made for the first shard, kept for the next ones, changed when
+a shard wants another.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +29,15 @@ _TOLD = {
     "statistical",
 }
 _ELSEWHERE = {"endpoint"}
-"""Of a fingerprint: where a generator finds what the run names, which is each worker's own affair."""
+"""Of a fingerprint: where a generator finds what the run names, which is each worker's
+own affair.
+"""
 
 
 def told(settings: GeneratorSettings) -> dict[str, Any]:
-    """What a run says of its generator: all that decides its output, and no secret, path of a server or size of a GPU."""
+    """What a run says of its generator: all that decides its output, and no secret, path of a
+    server or size of a GPU.
+    """
     return settings.model_dump(mode="json", include=_TOLD)
 
 
@@ -60,12 +66,12 @@ class Engines:
     def get(self, run: Run) -> Generator:
         """The generator of a run.
 
-        The worker's own settings are tried first, since its model may lie elsewhere; what counts is the fingerprint, less the
-        place of an endpoint.
+        The worker's own settings are tried first, since its model may lie elsewhere; what counts is
+        the fingerprint, less the place of an endpoint.
 
         Raises:
-            GeneratorError: this worker's generator would write something else than the run's; the message says where
-                they differ.
+            GeneratorError: this worker's generator would write something else than the run's; the
+                message says where they differ.
             CogrError: it can't be made here.
             EngineHeldError: this process has to end first.
         """
@@ -98,7 +104,8 @@ class Engines:
 
     def _make(self, run: Run, settings: GeneratorSettings) -> Generator:
         dataset = self._workspace.dataset if settings.name in READS_COLLECTION else None
-        # Which item snapshot queries are written for is the coordinator's choice; it is part of the fingerprint.
+        # Which item snapshot queries are written for is the coordinator's choice; it is part of the
+        # fingerprint.
         vocabulary, k_max = run.fingerprint.get("vocabulary"), int(run.fingerprint.get("k_max", 30))
         return make_generator(
             generator_options(settings, vocabulary, k_max), run.side, dataset, self._workspace.store

@@ -9,7 +9,8 @@ from indexers.telemetry import metrics
 
 
 class Gauges:
-    """The metrics of one run's coordinator. Those of an earlier run in this process are overwritten.
+    """The metrics of one run's coordinator. Those of an earlier run in this process are
+    overwritten.
 
     Args:
         side: whose rebuild it is.

@@ -1,6 +1,8 @@
-"""The coordinator's view of shards under way, from what workers wrote: who lives, what came to which end. Decides nothing.
+"""The coordinator's view of shards under way, from what workers wrote: who lives, what came to
+which end. Decides nothing.
 
-Whether a worker lives is judged by its heartbeat's count and this process's monotonic clock: no two clocks are compared.
+Whether a worker lives is judged by its heartbeat's count and this process's monotonic clock: no two
+clocks are compared.
 """
 
 from __future__ import annotations
@@ -74,7 +76,9 @@ class Ended:
 
     @property
     def told(self) -> str:
-        """`why` for a log: of an unexpected error its class alone, since its text may quote an item."""
+        """`why` for a log: of an unexpected error its class alone, since its text may quote an
+        item.
+        """
         return (
             self.why.partition(": ")[0] + ": " + self.attempt.reason.partition(":")[0]
             if self._unexpected
@@ -90,7 +94,10 @@ class Ended:
         if self.silent:
             return f"worker {self.attempt.worker} fell silent while {self.attempt.state}"
         if self.stuck:
-            return f"worker {self.attempt.worker} lives, but brought no answer for too long while {self.attempt.state}"
+            return (
+                f"worker {self.attempt.worker} lives, but brought no answer for too long while "
+                f"{self.attempt.state}"
+            )
         return f"worker {self.attempt.worker}: {self.attempt.reason}"
 
 
@@ -100,7 +107,8 @@ class Ledger:
     Args:
         folder: where workers write.
         lost_seconds: silence after which an attempt counts as dead.
-        stuck_seconds: time without an answer after which it counts as dead although its heart beats.
+        stuck_seconds: time without an answer after which it counts as dead although its heart
+            beats.
     """
 
     def __init__(self, folder: RunFolder, lost_seconds: float, stuck_seconds: float) -> None:
@@ -124,7 +132,10 @@ class Ledger:
         return [shard.living for shard in self.shards.values() if shard.living is not None]
 
     def results(self) -> Iterator[tuple[Shard, Done]]:
-        """Shards whose result has come. A damaged result is removed: the shard is sent again, and most of it is in the cache."""
+        """Shards whose result has come.
+
+        A damaged result is removed: the shard is sent again, and most of it is in the cache.
+        """
         for name in self._folder.names("done"):
             shard = self.shards.get(name)
             if shard is None:
@@ -136,7 +147,9 @@ class Ledger:
                 shard.sent = None
 
     def ends(self) -> list[Ended]:
-        """Attempts that have ended since the last look, without a result; brings `living` up to date."""
+        """Attempts that have ended since the last look, without a result; brings `living` up to
+        date.
+        """
         found = []
         living: dict[str, Attempt] = {}
         for name in self._folder.names("attempts"):

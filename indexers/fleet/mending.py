@@ -1,4 +1,6 @@
-"""What becomes of shards that break, and of those that an earlier coordinator left: taken over, split, or set aside."""
+"""What becomes of shards that break, and of those that an earlier coordinator left: taken over,
+split, or set aside.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,13 @@ from indexers.generators.protocol import Failure
 from indexers.telemetry import traces
 
 PARTS = 8
-"""A shard that takes workers down is split into so many: few deaths until the one entity is alone, few shards."""
+"""A shard that takes workers down is split into so many: few deaths until the one entity is alone,
+few shards.
+"""
 DEATHS = 2
-"""A shard that nothing is known of may take down so many workers before it is split: machines die, too."""
+"""A shard that nothing is known of may take down so many workers before it is split: machines die,
+too.
+"""
 
 
 class Mender:
@@ -74,7 +80,8 @@ class Mender:
         parts = [
             Shard(name, group, suspect=True) for name, group in zip(names, groups, strict=True)
         ]
-        # First the word that it is given up: if this process dies now, its entities are simply planned again.
+        # First the word that it is given up: if this process dies now, its entities are simply
+        # planned again.
         self._folder.write(
             GivenUp(shard=shard.name, why=shard.last_words, parts=tuple(names)),
             f"given_up/{shard.name}",
@@ -91,7 +98,9 @@ class Mender:
         return [positions[i] for i in found]
 
     def _set_aside(self, shard: Shard, position: int) -> None:
-        """Remember it as a lasting failure: with another model or prompt its key is another one, and it is tried again."""
+        """Remember it as a permanent failure: with another model or prompt its key is another one,
+        and it is tried again.
+        """
         id_ = self._plan.entities[position].id
         reason = f"took down {shard.deaths} workers, the last time: {shard.last_words}"
         self._cache.add([(self._plan.keys[position], Failure(id_, reason))])
@@ -100,7 +109,10 @@ class Mender:
         )
 
     def adopt(self, ledger: Ledger, missing: BitMap) -> BitMap:
-        """Take over the open shards that an earlier coordinator has left. Returns the positions that they cover."""
+        """Take over the open shards that an earlier coordinator has left.
+
+        Returns the positions that they cover.
+        """
         given_up = {
             name: self._folder.read(GivenUp, f"given_up/{name}")
             for name in self._folder.names("given_up")

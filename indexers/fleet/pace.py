@@ -1,4 +1,6 @@
-"""How large the next shard should be: measured rates, a stated duration, and equal shares towards the end."""
+"""How large the next shard should be: measured rates, a stated duration, and equal shares towards
+the end.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ from collections import deque
 from indexers.fleet.records import Attempt, Done
 
 GROWTH = 4
-"""No shard is planned more than so many times as large as the largest one that was measured: first rates are rough."""
+"""No shard is planned more than so many times as large as the largest one that was measured: first
+rates are rough.
+"""
 _REMEMBERED = 32
 
 
@@ -17,7 +21,8 @@ class Pace:
 
     Args:
         seconds: how long a shard should take.
-        first: entities of a shard before anything was measured; also the least that is worth sending.
+        first: entities of a shard before anything was measured; also the least that is worth
+            sending.
     """
 
     def __init__(self, seconds: float, first: int) -> None:
@@ -34,13 +39,16 @@ class Pace:
 
     @property
     def rate(self) -> float | None:
-        """Entities a second of one worker, the median of the latest shards; None before the first."""
+        """Entities a second of one worker, the median of the latest shards; None before
+        the first.
+        """
         return statistics.median(self._rates) if self._rates else None
 
     def next_size(self, unplanned: int, workers: int) -> int:
         """Entities of the next shard, at most `unplanned`.
 
-        Towards the end the rest is shared out among twice the workers, so that none of them is left with a long one.
+        Towards the end the rest is shared out among twice the workers, so that none of them is left
+        with a long one.
         """
         size = self._first
         if self.rate is not None:

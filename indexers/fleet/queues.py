@@ -1,4 +1,6 @@
-"""Which queue a shard goes to, and which queues a worker listens to: one for each side and model."""
+"""Which queue a shard goes to, and which queues a worker listens to: one for each side
+and model.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from indexers.fleet.records import FORMAT
 def queue_of(side: Side, settings: GeneratorSettings) -> str:
     """The queue of one side and one model. Workers that hold another model don't listen to it.
 
-    The task format is part of it: an older worker does not even see the tasks of a newer coordinator.
+    The task format is part of it: an older worker does not even see the tasks of a newer
+    coordinator.
 
     Args:
         settings: the generator's, with `auto` decided.

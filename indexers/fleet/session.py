@@ -1,4 +1,6 @@
-"""A rebuild on workers, from the lock to the frozen snapshot: takes the side's lease, begins a run or goes on with one."""
+"""A rebuild on workers, from the lock to the frozen snapshot: takes the side's lease, begins a run
+or goes on with one.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,8 @@ def coordinate(
         command: what holds the lease, for messages: rebuild or update.
 
     Raises:
-        LockedError: another rebuild of this side is under way in this store, here or on another machine.
+        LockedError: another rebuild of this side is under way in this store, here or on another
+            machine.
     """
     doing, seconds = f"{command} --side {side}", workspace.settings.fleet.lease_seconds
     with hold(workspace.store, right_to_rebuild(side), doing, seconds) as lease:
@@ -92,7 +95,10 @@ class Session:
             return rebuilt
 
     def _generate(self, job: Job, plan: Plan, run: Run, advance: Advance) -> Mapping[str, Failure]:
-        """Have workers answer what is missing. Returns failures that the cache does not remember."""
+        """Have workers answer what is missing.
+
+        Returns failures that the cache does not remember.
+        """
         assert self._folder is not None
         settings = self._workspace.settings
         with stage("generate", job.side, run=run.id) as step:

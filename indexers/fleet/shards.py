@@ -1,4 +1,6 @@
-"""A shard's requests as a Parquet file: entities, prompts and cache keys, so that a worker needs no data set to answer them."""
+"""A shard's requests as a Parquet file: entities, prompts and cache keys, so that a worker needs no
+data set to answer them.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ SCHEMA = pa.schema(
 )
 
 _NO_FILE = (pa.ArrowException, OSError)
-"""What reading raises where there is no shard, or a damaged one: its entities are then planned or sent again."""
+"""What reading raises where there is no shard, or a damaged one: its entities are then planned or
+sent again.
+"""
 
 Keyed = tuple[bytes, Request]
 
@@ -42,7 +46,8 @@ def write_shard(
     """Write the requests of a shard, in their order.
 
     Args:
-        trace: the trace context that the worker's spans continue (`indexers.telemetry.traces.Span.carrier`).
+        trace: the trace context that the worker's spans continue
+            (`indexers.telemetry.traces.Span.carrier`).
     """
     entities = [request.entity for _, request in keyed]
     prompts = [request.prompt for _, request in keyed]

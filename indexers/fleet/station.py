@@ -1,7 +1,8 @@
-"""A worker's part: take a shard, generate what the cache lacks, leave answers, heartbeats and a result in the store.
+"""A worker's part: take a shard, generate what the cache lacks, leave answers, heartbeats and a
+result in the store.
 
-It knows nothing of Celery: `indexers.fleet.tasks` gives it messages. It never decides that a shard is lost, split or set
-aside; that is the coordinator's.
+It knows nothing of Celery: `indexers.fleet.tasks` gives it messages. It never decides that a shard
+is lost, split or set aside; that is the coordinator's.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ NAME = r"^[A-Za-z0-9-]+$"
 
 
 class Message(BaseModel):
-    """A task: which shard of which run. `dead` names attempts at it that the coordinator has given up."""
+    """A task: which shard of which run.
+
+    `dead` names attempts at it that the coordinator has given up.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -55,11 +59,14 @@ class Station:
     Args:
         workspace: the worker's own configuration.
         name: the worker's name in attempts and in `cogr-index status`.
-        stopping: asked between answers; True ends the shard under way and leaves the rest of it to others.
-        abandon: called, in a thread of its own, when no answer has come for fleet.stuck_seconds and the shard is given up.
+        stopping: asked between answers; True ends the shard under way and leaves the rest of it to
+            others.
+        abandon: called, in a thread of its own, when no answer has come for fleet.stuck_seconds and
+            the shard is given up.
 
     Attributes:
-        changing_over: a shard wants another engine than the one that is held, and only a new process can load it.
+        changing_over: a shard wants another engine than the one that is held, and only a new
+            process can load it.
     """
 
     def __init__(
@@ -81,11 +88,15 @@ class Station:
         """Do one task, or say why not. Returns one line for the log.
 
         Raises:
-            StorageError: not even an attempt could be written; the coordinator will send the shard again.
+            StorageError: not even an attempt could be written; the coordinator will send the shard
+                again.
         """
         shard, run, number = (str(task.get(key, "?")) for key in ("shard", "run", "format"))
         if task.get("format") != FORMAT:
-            reason = f"this worker reads task format {FORMAT}, the task has {number}: run the same version of cogr everywhere"
+            reason = (
+                f"this worker reads task format {FORMAT}, the task has {number}: run the same "
+                "version of cogr everywhere"
+            )
             return self._refuse(task, reason)
         try:
             message = Message.model_validate(dict(task))
@@ -95,7 +106,8 @@ class Station:
         opened = folder.read(Run, "run")
         if opened is None:
             return self._warned(
-                f"no run {run} in {self._workspace.store.url}: does the coordinator use another store?"
+                f"no run {run} in {self._workspace.store.url}: does the coordinator use another "
+                "store?"
             )
         if why := self._needless(folder, message):
             return f"{shard} of {run} is left alone: {why}"
@@ -123,7 +135,9 @@ class Station:
         return said
 
     def _refuse(self, task: Mapping[str, Any], reason: str) -> str:
-        """Say so where the coordinator looks, whatever its version: side, run and shard are in every format."""
+        """Say so where the coordinator looks, whatever its version: side, run and shard are in
+        every format.
+        """
         side, run, shard = (task.get(key) for key in ("side", "run", "shard"))
         if side in ("item", "query") and all(
             isinstance(name, str) and re.match(NAME, name) for name in (run, shard)
@@ -190,7 +204,9 @@ class Station:
         return work.summary()
 
     def _cache_of(self, run: Run) -> GenerationCache:
-        """Where the coordinator looks for answers, kept from shard to shard with what has been read of it."""
+        """Where the coordinator looks for answers, kept from shard to shard with what has been read
+        of it.
+        """
         if self._cache is None or self._cache[0] != run.fingerprint_hash:
             self._cache = run.fingerprint_hash, ReadCache(self._workspace.store, run.fingerprint)
         return self._cache[1]
@@ -238,7 +254,7 @@ class _Flusher:
 
     def add(self, key: bytes, answer: Answer) -> None:
         self.waiting.append((key, answer))
-        if isinstance(answer, Failure) and not answer.lasting:
+        if isinstance(answer, Failure) and not answer.permanent:
             self.passing[answer.id] = answer.reason
         self.counts.add(answer)
         self.work.items += 1

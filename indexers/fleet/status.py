@@ -1,4 +1,7 @@
-"""How a distributed rebuild stands, from its files alone: the broker is not asked. Changes nothing."""
+"""How a distributed rebuild stands, from its files alone: the broker is not asked.
+
+Changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,8 @@ from indexers.fleet.records import (
 State = Literal[
     "running", "silent", "interrupted", "cancelling", "finished", "cancelled", "superseded"
 ]
-"""running: its coordinator lives. silent: its coordinator has not renewed its lease. interrupted: the coordinator ended
+"""running: its coordinator lives. silent: its coordinator has not renewed its lease. interrupted:
+the coordinator ended
 before the rebuild did, and the same command goes on."""
 
 _LATEST = 16
@@ -191,7 +195,9 @@ class _Reading:
         return "running" if _fresh(lease) else "silent"
 
     def _troubles(self) -> tuple[Trouble, ...]:
-        """Attempts that failed, were declined, or fell silent at a shard that is still open or was given up."""
+        """Attempts that failed, were declined, or fell silent at a shard that is still open or was
+        given up.
+        """
         given_up = {record.shard for record in self._given_up}
         now = time.time()
         found = []

@@ -1,4 +1,6 @@
-"""What a fleet did in one run, from its files: the part of `report.json` that tells of shards and workers."""
+"""What a fleet did in one run, from its files: the part of `report.json` that tells of shards and
+workers.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from indexers.fleet.records import Attempt, Done, GivenUp, R, RunFolder
 
 
 def summarise(folder: RunFolder) -> dict[str, Any]:
-    """Shards, attempts by how they ended, and what each worker did; `tokens` and `items` are those of finished shards."""
+    """Shards, attempts by how they ended, and what each worker did; `tokens` and `items` are those
+    of finished shards.
+    """
     done = _all(folder, Done, "done")
     attempts = _all(folder, Attempt, "attempts")
     given_up = _all(folder, GivenUp, "given_up")

@@ -1,4 +1,7 @@
-"""One attempt at a shard, as its worker tells of it: heartbeats, counts, result, last word. Generates nothing."""
+"""One attempt at a shard, as its worker tells of it: heartbeats, counts, result, last word.
+
+Generates nothing.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +85,8 @@ class Work:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # Leaving without a word, as a SystemExit does, counts as a stop: the shard did nothing wrong.
+        # Leaving without a word, as a SystemExit does, counts as a stop: the shard did nothing
+        # wrong.
         if not self._over.is_set():
             self.end(
                 "stopped",
@@ -135,10 +139,14 @@ class Work:
 
     def summary(self) -> str:
         attempt = self._attempt
-        # The text of an unexpected error may quote an item; where the coordinator looks, it is whole.
+        # The text of an unexpected error may quote an item; where the coordinator looks, it is
+        # whole.
         told = attempt.reason.partition(":")[0] if attempt.state == "failed" else attempt.reason
         reason = f" ({told})" if told else ""
-        return f"{self.shard}: {attempt.state}, {self.items} generated in {attempt.seconds:.1f} s{reason}"
+        return (
+            f"{self.shard}: {attempt.state}, {self.items} generated in {attempt.seconds:.1f} "
+            f"s{reason}"
+        )
 
     def _beat_for_ever(self) -> None:
         seen, since = (self.state, self.items), time.monotonic()
@@ -156,8 +164,14 @@ class Work:
                 log.warning("The heartbeat can't be written: %s", error)
 
     def _give_up(self) -> None:
-        """The generator hangs. A heart that only beats proves nothing; another worker may do better."""
-        reason = f"no answer for {self._stuck:g} s while {self.state} (fleet.stuck_seconds); this worker ends"
+        """The generator hangs.
+
+        A heart that only beats proves nothing; another worker may do better.
+        """
+        reason = (
+            f"no answer for {self._stuck:g} s while {self.state} (fleet.stuck_seconds); this "
+            "worker ends"
+        )
         log.error("Shard %s is given up: %s", self.shard, reason)
         try:
             self.end("failed" if self.state == "running" else "stopped", reason)
@@ -182,7 +196,9 @@ class Work:
 
 
 def end_at_once() -> None:
-    """End this process although its main thread hangs, maybe in a call that no signal interrupts."""
+    """End this process although its main thread hangs, maybe in a call that no signal
+    interrupts.
+    """
     traces.flush()
     logging.shutdown()
     os._exit(STUCK)

@@ -1,11 +1,14 @@
-"""Decoding constrained to a vocabulary: at every step only tokens that lead to a list of known keywords may follow.
+"""Decoding constrained to a vocabulary: at every step only tokens that lead to a list of known
+keywords may follow.
 
-A completion is `keyword, keyword, ..., end`: each keyword known, none twice, no more than the budget. What may follow is
-read off a sorted table of token sequences, so a step costs microseconds, and a vocabulary of n keywords no more than n rows.
-Only numpy here; `constrained_logits` is the one door to torch. Who asks for it: `transformers_lm`, `vllm_constraint`.
+A completion is `keyword, keyword, ..., end`: each keyword known, none twice, no more than the
+budget. What may follow is read off a sorted table of token sequences, so a step costs microseconds,
+and a vocabulary of n keywords no more than n rows. Only numpy here; `constrained_logits` is the one
+door to torch. Who asks for it: `transformers_lm`, `vllm_constraint`.
 
-What is drawn is the model's distribution with everything else cut away and scaled up token by token. That is not the
-model's own distribution, so it is for index builds, not for rollouts: GRPO's importance ratio would be of another policy.
+What is drawn is the model's distribution with everything else cut away and scaled up token by
+token. That is not the model's own distribution, so it is for index builds, not for rollouts: GRPO's
+importance ratio would be of another policy.
 """
 
 from __future__ import annotations
@@ -28,7 +31,9 @@ _CACHED_NODES = 50_000
 
 
 def known_keywords(items: Snapshot) -> list[str]:
-    """Everything that a query may match in an item snapshot: its keywords and its items' own texts, sorted."""
+    """Everything that a query may match in an item snapshot: its keywords and its items' own texts,
+    sorted.
+    """
     found = {word for row in items.rows() for word in (*row.keywords, row.self_keyword)}
     return sorted(found - {""})
 
@@ -45,7 +50,10 @@ class _Node:
 
 @dataclass
 class Writing:
-    """How far one completion has come. `complete`: tokens up to the end of its last whole keyword."""
+    """How far one completion has come.
+
+    `complete`: tokens up to the end of its last whole keyword.
+    """
 
     node: _Node
     used: list[int] = field(default_factory=list)
@@ -87,7 +95,8 @@ class Vocabulary:
     """What may follow, for one tokenizer.
 
     Args:
-        keywords: normalised keywords. Those that the tokenizer or the list's syntax can't give back are left out.
+        keywords: normalised keywords. Those that the tokenizer or the list's syntax can't give back
+            are left out.
         tokenizer: of the model, from Hugging Face.
         ends: token ids that end a completion.
         limit: most keywords of a completion, K_max.
@@ -107,7 +116,8 @@ class Vocabulary:
         self.keywords, first, later = _spellings(list(dict.fromkeys(keywords)), tokenizer)
         if not self.keywords:
             raise GeneratorError(
-                "None of the item snapshot's keywords can be written by this model's tokenizer; set generator.constrained to false."
+                "None of the item snapshot's keywords can be written by this model's tokenizer; "
+                "set generator.constrained to false."
             )
         self._first, self._later = _Table(first), _Table(later)
         self._roots = {kind: _Node(kind, 0, len(self.keywords), 0) for kind in (False, True)}
@@ -149,7 +159,9 @@ class Vocabulary:
         writing.written += 1
 
     def whole(self, tokens: Sequence[int]) -> int:
-        """How many of a completion's first tokens are whole keywords: all of them, unless a length limit cut it."""
+        """How many of a completion's first tokens are whole keywords: all of them, unless a length
+        limit cut it.
+        """
         writing = self.start()
         for token in tokens:
             self.advance(writing, token)
@@ -192,7 +204,9 @@ class Vocabulary:
 def _spellings(
     keywords: list[str], tokenizer: Any
 ) -> tuple[list[str], list[list[int]], list[list[int]]]:
-    """The keywords that survive being written and read, and their token ids as the first of a list and as a later one."""
+    """The keywords that survive being written and read, and their token ids as the first of a list
+    and as a later one.
+    """
 
     if not keywords:
         return [], [], []
@@ -201,7 +215,8 @@ def _spellings(
         found: list[list[int]] = tokenizer(texts, add_special_tokens=False)["input_ids"]
         return found
 
-    # What stands before a keyword decides how it is cut into tokens: "a, sofa" without its "a" is ", sofa".
+    # What stands before a keyword decides how it is cut into tokens: "a, sofa" without its "a" is
+    # ", sofa".
     before = ids(["a"])[0]
     first, listed = ids(keywords), ids([f"a, {keyword}" for keyword in keywords])
     read_first = tokenizer.batch_decode(first, skip_special_tokens=True)
@@ -227,7 +242,9 @@ def _spellings(
 
 
 def constrained_logits(vocabulary: Vocabulary, prompt_length: int) -> Any:
-    """A logits processor for one call of transformers' `generate`, whose prompts are all padded to one length."""
+    """A logits processor for one call of transformers' `generate`, whose prompts are all padded to
+    one length.
+    """
     import torch
     from transformers import LogitsProcessor
 

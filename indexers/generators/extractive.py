@@ -1,8 +1,9 @@
-"""The generator `extractive`: keywords without a model and without labels, from the words of the collection itself.
+"""The generator `extractive`: keywords without a model and without labels, from the words of the
+collection itself.
 
-An item gets its own best words and pairs of words (tf-idf inside a band of document frequency). A query gets those
-item keywords that, together, best retrieve the items that match its words. It learns nothing from relevance labels:
-that is `statistical`.
+An item gets its own best words and pairs of words (tf-idf inside a band of document frequency). A
+query gets those item keywords that, together, best retrieve the items that match its words. It
+learns nothing from relevance labels: that is `statistical`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ _GAP = -1
 _NEAREST_AT_MOST = 100
 _K1, _B = 1.5, 0.75
 _PRICES = (1.0, 0.85, 0.7, 0.55, 0.4)
-# Keywords with a word of the query count twice when one is chosen: as good on nfcorpus and chorus, and easier to read.
+# Keywords with a word of the query count twice when one is chosen: as good on nfcorpus and chorus,
+# and easier to read.
 _OWN_WORD = 2.0
 
 
@@ -39,9 +41,11 @@ class ExtractiveOptions(Options):
     Attributes:
         keywords: keywords of an item at most, the best first (the paper's M is 10).
         query_keywords: keywords of a query at most.
-        min_df: items that a keyword must occur in at least; one that only one item has connects nothing.
+        min_df: items that a keyword must occur in at least; one that only one item has connects
+            nothing.
         max_df_share: share of the items that it may occur in at most (but at least 5 items).
-        cut: a query's keywords aim at the items that score at least this share of the best item's BM25.
+        cut: a query's keywords aim at the items that score at least this share of the best item's
+            BM25.
         language: of stems and stop words, by its Snowball name.
     """
 
@@ -75,9 +79,11 @@ class _Rows:
 
 
 class Collection:
-    """What is counted once over all items: phrases, their document frequencies, who owns what, how words are spelled.
+    """What is counted once over all items: phrases, their document frequencies, who owns what, how
+    words are spelled.
 
-    A phrase is one stem or two adjacent ones, coded as one number. Deterministic in the items and their order.
+    A phrase is one stem or two adjacent ones, coded as one number. Deterministic in the items and
+    their order.
     """
 
     def __init__(self, items: Sequence[Item], options: ExtractiveOptions) -> None:
@@ -99,7 +105,9 @@ class Collection:
         self._items = items
 
     def _read(self, items: Sequence[Item]) -> tuple[Ints, Ints]:
-        """Stem ids of all items with gaps between title, text and items; and where each item starts."""
+        """Stem ids of all items with gaps between title, text and items; and where each item
+        starts.
+        """
         stream: list[int] = []
         starts = [0]
         ids = self._stem_ids
@@ -113,7 +121,10 @@ class Collection:
         return np.array(stream, dtype=np.int64), np.array(starts, dtype=np.int64)
 
     def _phrases(self, stream: Ints, starts: Ints) -> tuple[Ints, Ints, Ints]:
-        """Distinct (item, phrase code) pairs, sorted, with how often each occurs. Codes: a, or (a + 1) * base + b."""
+        """Distinct (item, phrase code) pairs, sorted, with how often each occurs.
+
+        Codes: a, or (a + 1) * base + b.
+        """
         doc = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
         single = stream != _GAP
         double = single[:-1] & single[1:]
@@ -149,7 +160,9 @@ class Collection:
         )
 
     def of_item(self, item: Item) -> Ints:
-        """The keywords of an item, best first; an item that was not counted is judged by the counts of the others."""
+        """The keywords of an item, best first; an item that was not counted is judged by the counts
+        of the others.
+        """
         row = self._row_of.get(item.id)
         if row is not None and self._items[row] == item:
             return self._keywords[row]
@@ -166,7 +179,9 @@ class Collection:
         return self._best(docs[found], at[found], counts[found])[1]
 
     def of_query(self, text: str) -> list[int]:
-        """The keywords of a query: the item keywords that together best retrieve the items nearest to its words."""
+        """The keywords of a query: the item keywords that together best retrieve the items nearest
+        to its words.
+        """
         stems = np.array(
             sorted({self._stem_ids[s] for s in self._analyser.stems(text) if s in self._stem_ids}),
             int,
@@ -207,7 +222,8 @@ class Collection:
     def _cover(self, target: Ints, stems: Ints) -> list[int]:
         """The set of keywords with the best F1 of its owners against the target items.
 
-        Parametric (Dinkelbach) greedy: for a price of retrieving an item, take what gains most; keep the best price.
+        Parametric (Dinkelbach) greedy: for a price of retrieving an item, take what gains most;
+        keep the best price.
         """
         wanted = np.zeros(self.size, dtype=bool)
         wanted[target] = True
@@ -228,7 +244,9 @@ class Collection:
     def _greedy(
         self, wanted: Mask, candidates: _Candidates, price: float
     ) -> tuple[list[int], float]:
-        """Take keywords by 2 tp - price * retrieved over the items not covered yet, while one gains; with the set's F1."""
+        """Take keywords by 2 tp - price * retrieved over the items not covered yet, while one
+        gains; with the set's F1.
+        """
         worth = 2.0 * wanted - price
         covered = np.zeros(self.size, dtype=bool)
         gains = np.array([worth[owners].sum() for owners in candidates.owners])
@@ -254,7 +272,9 @@ class _Candidates:
     weight: Floats
 
     def subtract(self, gains: Floats, phrases: Ints, worth: Floats) -> None:
-        """Take what is covered now out of the gains of those candidates that are among `phrases`."""
+        """Take what is covered now out of the gains of those candidates that are among
+        `phrases`.
+        """
         at = np.minimum(np.searchsorted(self.phrases, phrases), len(self.phrases) - 1)
         same = self.phrases[at] == phrases
         np.subtract.at(gains, at[same], worth[same])

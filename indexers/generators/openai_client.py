@@ -1,4 +1,7 @@
-"""OpenAI's client with every try of it, retries included, sent through a gate (`pacing`). Imports openai when it is made."""
+"""OpenAI's client with every try of it, retries included, sent through a gate (`pacing`).
+
+Imports openai when it is made.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,9 @@ from indexers.generators.pacing import Gate, Outcome
 
 
 def paced_http_client(gate: Gate) -> Any:
-    """The HTTP client for `openai.AsyncOpenAI`: its own one, proxies of the environment included, behind the gate."""
+    """The HTTP client for `openai.AsyncOpenAI`: its own one, proxies of the environment included,
+    behind the gate.
+    """
     from openai import DefaultAsyncHttpxClient
 
     http = _library_of(DefaultAsyncHttpxClient)
@@ -32,7 +37,9 @@ def paced_http_client(gate: Gate) -> Any:
 
 
 def _library_of(client: type) -> Any:
-    """The HTTP library that openai's client is made with: httpx, since openai 3 httpx2, and only that one is installed with it."""
+    """The HTTP library that openai's client is made with: httpx, since openai 3 httpx2, and only
+    that one is installed with it.
+    """
     made_with = next(one for one in client.__mro__ if one.__name__ == "AsyncClient")
     return importlib.import_module(made_with.__module__.partition(".")[0])
 

@@ -1,8 +1,10 @@
-"""How many requests an endpoint is asked at once: grows while it answers well, shrinks when it is overloaded (AIMD).
+"""How many requests an endpoint is asked at once: grows while it answers well, shrinks when it is
+overloaded (AIMD).
 
-As TCP does it: up by one for each round of good answers (by one for each answer until the first trouble), down to half when the endpoint
-says that it is too much (429, 503) or gives no answer in time, down a little when answers take longer than they should. A round trip
-brings one cut at most, however many requests of it fail. Nothing here knows HTTP or waits for anything but a place.
+As TCP does it: up by one for each round of good answers (by one for each answer until the first
+trouble), down to half when the endpoint says that it is too much (429, 503) or gives no answer in
+time, down a little when answers take longer than they should. A round trip brings one cut at most,
+however many requests of it fail. Nothing here knows HTTP or waits for anything but a place.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from typing import Literal
 from indexers.telemetry import metrics
 
 Outcome = Literal["answered", "limited", "unavailable", "timeout", "lost", "refused"]
-"""answered: well. limited: 429. unavailable: 5xx. lost: the connection broke. refused: any other status."""
+"""answered: well. limited: 429. unavailable: 5xx. lost: the connection broke. refused: any other
+status.
+"""
 
 REQUESTS = metrics.counter(
     "cogr_endpoint_requests_total", "Requests to the generator's endpoint, retries too", "outcome"
@@ -63,7 +67,8 @@ class Limit:
 
         Args:
             started, now: when the request began and ended.
-            crowded: as many as allowed were under way: only then a higher limit would have been used.
+            crowded: as many as allowed were under way: only then a higher limit would have been
+                used.
         """
         # What began before the last cut tells of the time before it.
         news = started >= self._cut_at
@@ -128,7 +133,9 @@ class Gate:
 
 @dataclass
 class Passage:
-    """One request under way; without an outcome it was given up by us and says nothing of the endpoint."""
+    """One request under way; without an outcome it was given up by us and says nothing of the
+    endpoint.
+    """
 
     started: float
     outcome: Outcome | None = None

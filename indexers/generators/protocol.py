@@ -1,7 +1,9 @@
-"""The one protocol that every generator follows: requests in, completions or failures out, streaming.
+"""The one protocol that every generator follows: requests in, completions or failures out,
+streaming.
 
-A generator knows nothing of snapshots, caches or shards. It answers every request exactly once, in any order, by id.
-How long texts are cut and how prompts are spelled is `cogr.prompts`; what a completion means is `cogr.keywords`.
+A generator knows nothing of snapshots, caches or shards. It answers every request exactly once, in
+any order, by id. How long texts are cut and how prompts are spelled is `cogr.prompts`; what a
+completion means is `cogr.keywords`.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One entity to write keywords for: its id, the entity, and the prompt that a language model reads."""
+    """One entity to write keywords for: its id, the entity, and the prompt that a language model
+    reads.
+    """
 
     id: str
     entity: Entity
@@ -35,7 +39,8 @@ class Request:
 class Completion:
     """What a generator wrote for one request; `text` goes through `cogr.keywords.parse`.
 
-    `tokens` counts generated tokens (0 where there are none to count); `truncated` says that the length limit ended it.
+    `tokens` counts generated tokens (0 where there are none to count); `truncated` says that the
+    length limit ended it.
     """
 
     id: str
@@ -48,13 +53,13 @@ class Completion:
 class Failure:
     """Why a request has no completion.
 
-    `lasting` failures follow from the request itself (too long for the context) and are remembered; others (an endpoint
-    that gave up after its retries) are tried again by the next rebuild.
+    `permanent` failures follow from the request itself (too long for the context) and are remembered;
+    others (an endpoint that gave up after its retries) are tried again by the next rebuild.
     """
 
     id: str
     reason: str
-    lasting: bool = True
+    permanent: bool = True
 
 
 Answer = Completion | Failure
@@ -72,17 +77,20 @@ INDEX = Sampling()
 """For initialisation, evaluation and index builds: 0.7, 0.8, 20."""
 
 ROLLOUT = Sampling(temperature=1.0, top_p=1.0, top_k=0)
-"""For rollouts: temperature 1 and nothing else, because any truncation would bias the importance ratio."""
+"""For rollouts: temperature 1 and nothing else, because any truncation would bias the importance
+ratio.
+"""
 
 
 @runtime_checkable
 class Generator(Protocol):
     """Writes keywords for entities.
 
-    `fingerprint` names everything that decides the output (kind, model, adapter, sampling, seed, data hash where the
-    collection is read). It goes into the manifest, and with the prompt into the key of the generation cache.
-    `reads` says what of a request decides the answer: the prompt alone, or the entity, which then is part of that key; such a
-    generator may also find that an entity needs no keywords at all.
+    `fingerprint` names everything that decides the output (kind, model, adapter, sampling, seed,
+    data hash where the collection is read). It goes into the manifest, and with the prompt into the
+    key of the generation cache. `reads` says what of a request decides the answer: the prompt
+    alone, or the entity, which then is part of that key; such a generator may also find that an
+    entity needs no keywords at all.
     """
 
     @property
@@ -92,7 +100,10 @@ class Generator(Protocol):
     def reads(self) -> Reads: ...
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
-        """Answer every request exactly once, in any order. Raises ServiceError when the whole service is away."""
+        """Answer every request exactly once, in any order.
+
+        Raises ServiceError when the whole service is away.
+        """
         ...
 
     def close(self) -> None: ...
@@ -108,7 +119,9 @@ class Generator(Protocol):
 
 
 class GeneratorBase(ABC):
-    """The part of the protocol that all our generators share: use in a `with` block, and a close that may be repeated."""
+    """The part of the protocol that all our generators share: use in a `with` block, and a close
+    that may be repeated.
+    """
 
     @property
     def reads(self) -> Reads:

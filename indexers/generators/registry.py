@@ -1,7 +1,8 @@
-"""Generators by kind: options read and checked, the generator made. Imports a kind's module only when it is asked for.
+"""Generators by kind: options read and checked, the generator made. Imports a kind's module only
+when it is asked for.
 
-A kind's module has two names for the registry: a subclass of `Options` and `make(options, side, dataset, store)`.
-None of these modules imports torch, transformers or vllm before it generates.
+A kind's module has two names for the registry: a subclass of `Options` and `make(options, side,
+dataset, store)`. None of these modules imports torch, transformers or vllm before it generates.
 """
 
 from __future__ import annotations
@@ -63,13 +64,15 @@ def make_generator(
     """The generator that the settings describe.
 
     Args:
-        settings: `kind` and that kind's options, as a table of the configuration has them; None is the same as unset.
+        settings: `kind` and that kind's options, as a table of the configuration has them; None is
+            the same as unset.
         side: whose keywords it will write.
         dataset: for the kinds that read the collection (`extractive`, `statistical`).
         store: for the kinds that keep a fitted state (`statistical`).
 
     Raises:
-        GeneratorError: an unknown kind, an unknown or wrong option, a model that can't be used; in one sentence.
+        GeneratorError: an unknown kind, an unknown or wrong option, a model that can't be used; in
+            one sentence.
         MissingExtraError: the kind needs a package that is not installed.
     """
     options, maker = read_options(settings)
@@ -82,7 +85,8 @@ def read_options(settings: Mapping[str, Any]) -> tuple[Options, Maker]:
     name = rest.pop("kind", None)
     if name not in KINDS:
         raise GeneratorError(
-            f"There is no generator {name!r}{_nearest(str(name), KINDS)}; kinds: {', '.join(KINDS)}."
+            f"There is no generator {name!r}{_nearest(str(name), KINDS)}; kinds: "
+            f"{', '.join(KINDS)}."
         )
     options_class, maker = KINDS[name].load()
     try:
@@ -96,11 +100,17 @@ def _sentence(kind: str, options: type[Options], error: ValidationError) -> str:
     where = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         known = options.model_fields
-        return f"The generator {kind} has no option {where}{_nearest(where, known)}; it has {', '.join(known) or 'none'}."
+        return (
+            f"The generator {kind} has no option {where}{_nearest(where, known)}; it has "
+            f"{', '.join(known) or 'none'}."
+        )
     if first["type"] == "missing":
         return f"The generator {kind} needs the option {where}; set it."
     message = first["msg"].removeprefix("Value error, ")
-    return f"The generator {kind} can't use its option {where or 'table'}: {message[:1].lower()}{message[1:].rstrip('.')}."
+    return (
+        f"The generator {kind} can't use its option {where or 'table'}: "
+        f"{message[:1].lower()}{message[1:].rstrip('.')}."
+    )
 
 
 def _nearest(word: str, known: Mapping[str, Any]) -> str:

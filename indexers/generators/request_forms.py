@@ -1,7 +1,8 @@
-"""How a chat completion is asked for, most first: with what vLLM understands, without, and in OpenAI's newest words.
+"""How a chat completion is asked for, most first: with what vLLM understands, without, and in
+OpenAI's newest words.
 
-Endpoints disagree: OpenAI refuses top_k, its newer models `max_tokens` too, others know no `max_completion_tokens`. A form that is refused
-for what it holds is followed by the next one.
+Endpoints disagree: OpenAI refuses top_k, its newer models `max_tokens` too, others know no
+`max_completion_tokens`. A form that is refused for what it holds is followed by the next one.
 """
 
 from __future__ import annotations
@@ -91,7 +92,9 @@ def is_too_long(error: Exception) -> bool:
 
 
 def said_by(error: BaseException) -> str:
-    """What an endpoint says in a refusal, without the JSON around it; else the error's own first line. At most 300 characters."""
+    """What an endpoint says in a refusal, without the JSON around it; else the error's own first
+    line. At most 300 characters.
+    """
     body = getattr(error, "body", None)
     message = body.get("message") or body.get("detail") if isinstance(body, dict) else None
     words = " ".join(message.split()) if isinstance(message, str) else first_line(error)

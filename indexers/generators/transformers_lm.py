@@ -1,7 +1,8 @@
-"""The generator `transformers`: a language model in this process by Hugging Face transformers, batch by batch.
+"""The generator `transformers`: a language model in this process by Hugging Face transformers,
+batch by batch.
 
-The kind for machines where vLLM does not run, and for small models. Prompts are sorted by length inside a window, so
-that batches are even; answers stream out after every batch.
+The kind for machines where vLLM does not run, and for small models. Prompts are sorted by length
+inside a window, so that batches are even; answers stream out after every batch.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ class TransformersGenerator(LocalModelGenerator[TransformersOptions]):
         for window in batched(requests, self.options.batch_size * _WINDOW_BATCHES):
             fitting, failed = self.encoded(window)
             yield from failed
-            # Longest first: a batch that is too large for the memory shows itself at once. Ties in order of arrival.
+            # Longest first: a batch that is too large for the memory shows itself at once. Ties in
+            # order of arrival.
             fitting.sort(key=lambda pair: -len(pair[1]))
             for batch in batched(fitting, self.options.batch_size):
                 yield from self._answer(batch)
@@ -144,7 +146,8 @@ class TransformersGenerator(LocalModelGenerator[TransformersOptions]):
 def load_causal_lm(folder: Any, options: LocalModelOptions) -> Any:
     """The model, with its adapter, on the best device of this machine, ready to generate.
 
-    The model's own generation defaults (penalties, temperatures) are dropped: only the options' sampling counts.
+    The model's own generation defaults (penalties, temperatures) are dropped: only the options'
+    sampling counts.
     """
     import torch
     from transformers import AutoModelForCausalLM, GenerationConfig

@@ -1,7 +1,9 @@
-"""Constrained decoding inside vLLM's engine, by its interface for custom logits processors. The rule itself is `constraint`.
+"""Constrained decoding inside vLLM's engine, by its interface for custom logits processors. The
+rule itself is `constraint`.
 
-The engine may run in processes of its own, so it is told by the name of a class and by a file, not by an object. Imported by
-vLLM; nothing else here needs it. A request without the argument is left alone.
+The engine may run in processes of its own, so it is told by the name of a class and by a file, not
+by an object. Imported by vLLM; nothing else here needs it. A request without the argument is left
+alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The generator `vllm`: a language model by vLLM in this process, on a GPU or on the CPU.
 
-One engine per process: vLLM gives its memory back only when the process ends. A prompt goes in for each answer that comes
-out, so the batch stays full; those that don't fit the context are set aside before the engine sees them, which would stop.
+One engine per process: vLLM gives its memory back only when the process ends. A prompt goes in for
+each answer that comes out, so the batch stays full; those that don't fit the context are set aside
+before the engine sees them, which would stop.
 """
 
 from __future__ import annotations
@@ -37,10 +38,12 @@ class VllmOptions(LocalModelOptions):
     """Options of the kind `vllm`; see `LocalModelOptions` for the rest.
 
     Attributes:
-        gpu_memory_utilization: share of the GPU's memory that vLLM takes for weights and cache; on a CPU it has no say.
+        gpu_memory_utilization: share of the GPU's memory that vLLM takes for weights and cache; on
+            a CPU it has no say.
         tensor_parallel_size: GPUs that share one engine.
-        in_flight: prompts that the engine has at once. How many of them it works on, its memory decides (at most 1,024 by
-            vLLM's own defaults); the rest waits, so that none of its places is ever empty.
+        in_flight: prompts that the engine has at once. How many of them it works on, its memory
+            decides (at most 1,024 by vLLM's own defaults); the rest waits, so that none of its
+            places is ever empty.
     """
 
     gpu_memory_utilization: float = Field(default=0.9, gt=0.0, le=1.0)
@@ -51,8 +54,8 @@ class VllmOptions(LocalModelOptions):
 class VllmGenerator(LocalModelGenerator[VllmOptions]):
     """vLLM's offline engine. Loads at the first request (about 30 s on a CPU).
 
-    The engine is seeded, not the request. Even so, what is drawn depends on what else is in the batch: nothing promises
-    the same text twice.
+    The engine is seeded, not the request. Even so, what is drawn depends on what else is in the
+    batch: nothing promises the same text twice.
     """
 
     kind, packages, extra = "vllm", ("vllm",), "vllm"
@@ -89,7 +92,8 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
             "disable_log_stats": True,
         }
         if on_cpu():
-            # Whole blocks of a prompt's beginning are shared, and the instruction has some 40 tokens: vLLM's 128 share none.
+            # Whole blocks of a prompt's beginning are shared, and the instruction has some 40
+            # tokens: vLLM's 128 share none.
             arguments["block_size"] = 32
         if options.vocabulary:
             arguments["logits_processors"] = [
@@ -227,10 +231,12 @@ def on_cpu() -> bool:
 
 
 def settle_environment() -> None:
-    """Set what vLLM reads from the environment, where the user has not. Call before vLLM is imported.
+    """Set what vLLM reads from the environment, where the user has not. Call before vLLM is
+    imported.
 
-    The engine runs in this process; usage reports are off; it logs errors only. On the CPU, threads are not pinned, so
-    that OMP_NUM_THREADS counts and two engines don't sit on the same core, and the cache takes 1 GiB, not half the memory.
+    The engine runs in this process; usage reports are off; it logs errors only. On the CPU, threads
+    are not pinned, so that OMP_NUM_THREADS counts and two engines don't sit on the same core, and
+    the cache takes 1 GiB, not half the memory.
     """
     defaults = {
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",

@@ -1,7 +1,8 @@
 """What goes live: gate, warm up, switch, remember, in this order, and one at a time a catalogue.
 
-Gate and warm-up take their time, so nobody is kept waiting for them; only the switch and its entry in the history are made under the
-catalogue's lease. If somebody else switched meanwhile, the gate looks again at what serves then.
+Gate and warm-up take their time, so nobody is kept waiting for them; only the switch and its entry
+in the history are made under the catalogue's lease. If somebody else switched meanwhile, the gate
+looks again at what serves then.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Released:
-    """What serves now, what served before on the sides that were switched, and what the gate found, where it was asked."""
+    """What serves now, what served before on the sides that were switched, and what the gate found,
+    where it was asked.
+    """
 
     serving: Mapping[Side, str | None]
     before: Mapping[Side, str | None]
@@ -45,14 +48,16 @@ def release(
     say: Say = lambda _: None,
     still: Callable[[], None] = lambda: None,
 ) -> Released:
-    """Let pushed and verified snapshots serve, at most one a side, by one atomic switch, and remember it.
+    """Let pushed and verified snapshots serve, at most one a side, by one atomic switch, and
+    remember it.
 
     Args:
         gate: compare with what serves first.
         still: called just before the switch; raises when this process may not go on.
 
     Raises:
-        SnapshotError: unknown, not pushed, two of one side, or of another normaliser than the other side.
+        SnapshotError: unknown, not pushed, two of one side, or of another normaliser than the other
+            side.
         CheckFailedError: the gate says no, or a snapshot is not verified; what serves stays.
         LockedError: somebody else switches this catalogue and does not come to an end.
         ServiceError: the cluster refuses; what serves stays.
@@ -70,7 +75,8 @@ def release(
 
 
 def roll_back(workspace: Workspace, to: Sequence[str], say: Say = lambda _: None) -> Released:
-    """Let what served before serve again: one step further back in the history, or the snapshots that are named.
+    """Let what served before serve again: one step further back in the history, or the snapshots
+    that are named.
 
     A rollback that died after its switch is finished by the next one, which goes no further.
 
@@ -94,7 +100,8 @@ def roll_back(workspace: Workspace, to: Sequence[str], say: Say = lambda _: None
             )
         if not to and (now != seen or died):
             raise UserError(
-                f"Somebody else has switched meanwhile: {_spoken(now)} serves now. Nothing was rolled back; run the same command "
+                f"Somebody else has switched meanwhile: {_spoken(now)} serves now. Nothing was "
+                "rolled back; run the same command "
                 "again to go back from there."
             )
         step = None if to else previous(store, backend.catalogue, now)
@@ -109,7 +116,9 @@ def roll_back(workspace: Workspace, to: Sequence[str], say: Say = lambda _: None
 def _turn(
     workspace: Workspace, doing: str, say: Say
 ) -> Iterator[tuple[Lease, Serving, Entry | None]]:
-    """The catalogue's lease, what serves, and what a process that died had switched to and not noted."""
+    """The catalogue's lease, what serves, and what a process that died had switched to and not
+    noted.
+    """
     store, backend = workspace.store, workspace.backend
     with alone(store, backend.catalogue, doing, say) as lease:
         now = backend.serving()
@@ -131,7 +140,8 @@ def _prepare(
         )
     except FileNotFoundError as error:
         raise SnapshotError(
-            f"A file of {' and '.join(ids)} was removed meanwhile ({error.filename or error}), so nothing was switched; see "
+            f"A file of {' and '.join(ids)} was removed meanwhile ({error.filename or error}), "
+            "so nothing was switched; see "
             "cogr-index list, and push it again."
         ) from error
     return verdict
@@ -146,7 +156,9 @@ def _switch(
     verdict: Verdict | None = None,
     back_to: int | None = None,
 ) -> Released:
-    """The switch, between two notes in the history: a death in between is found by whoever comes next."""
+    """The switch, between two notes in the history: a death in between is found by whoever comes
+    next.
+    """
     store, backend = workspace.store, workspace.backend
     after = {**now, **sides_of(store, ids)}
     begin(store, backend.catalogue, now, after, back_to)

@@ -1,6 +1,8 @@
-"""Keywords as a field of an index that another team owns: `publish`, `rollback` and `prune` with `--into INDEX --field NAME`.
+"""Keywords as a field of an index that another team owns: `publish`, `rollback` and `prune` with
+`--into INDEX --field NAME`.
 
-The order of the steps, what served before, and what is still needed; the steps themselves are `backends.opensearch.into`.
+The order of the steps, what served before, and what is still needed; the steps themselves are
+`backends.opensearch.into`.
 """
 
 from __future__ import annotations
@@ -78,7 +80,8 @@ class Place:
         """Fill the snapshot's field, look at it, and let searches use it.
 
         Raises:
-            CheckFailedError: documents keep losing the field, or hold other values; searches go on as before.
+            CheckFailedError: documents keep losing the field, or hold other values; searches go on
+                as before.
             LockedError: somebody else switches or prunes this place and does not come to an end.
             ServiceError: the cluster went away; the same call goes on.
         """
@@ -92,7 +95,8 @@ class Place:
             )
 
     def roll_back(self, say: Say) -> Merged:
-        """Let the snapshot that served before be searched again; each rollback goes one further back. Raises as `publish`.
+        """Let the snapshot that served before be searched again; each rollback goes one further
+        back. Raises as `publish`.
 
         Raises:
             SnapshotError: nothing was published before.
@@ -113,7 +117,8 @@ class Place:
                     return self._merged(snapshot_id, finished["before"].get("item"), filled)
                 if died or self.serving() != seen["item"]:
                     raise UserError(
-                        f"Somebody else has switched meanwhile: {self.serving()} serves in {self.target.name} now. Nothing was rolled "
+                        f"Somebody else has switched meanwhile: {self.serving()} serves in "
+                        f"{self.target.name} now. Nothing was rolled "
                         "back; run the same command again to go back from there."
                     )
                 if not self._moved():
@@ -128,14 +133,17 @@ class Place:
         name = add_field(self._cluster, self.target, snapshot_id)
         filled = fill(self._cluster, self.target, name, mirror)
         say(
-            f"{filled.written} documents of {self.target.index} got the field {name}, in {filled.sweeps} sweeps"
+            f"{filled.written} documents of {self.target.index} got the field {name}, in "
+            f"{filled.sweeps} sweeps"
         )
         compared = check_values(self._cluster, self.target, name, mirror, sample(snapshot))
         say(f"compared {compared} documents with the snapshot")
         return filled
 
     def _moved(self) -> bool:
-        """True when the name stands for another index by now, since somebody has pruned fields: that is the target then."""
+        """True when the name stands for another index by now, since somebody has pruned fields:
+        that is the target then.
+        """
         before, self.target = (
             self.target,
             open_target(self._cluster, self.target.name, self.target.field),
@@ -178,7 +186,8 @@ class Place:
             dropped = self._old_fields(keep)
             if dropped and to is None:
                 raise UserError(
-                    f"Leaving {len(dropped)} fields out takes a new index: give it a name with --to."
+                    f"Leaving {len(dropped)} fields out takes a new index: give it a name with "
+                    "--to."
                 )
             if dropped and to is not None:
                 move_without(self._cluster, self.target, dropped, to, self._store, self._history)

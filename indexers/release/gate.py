@@ -1,7 +1,8 @@
-"""The gate before publishing: how an item and a query snapshot do as a pair, compared with the pair that serves.
+"""The gate before publishing: how an item and a query snapshot do as a pair, compared with the pair
+that serves.
 
-It looks at snapshots, mirrors and labels alone; it switches nothing. Figures are kept in the store (`figures/`), so that a
-pair is measured once.
+It looks at snapshots, mirrors and labels alone; it switches nothing. Figures are kept in the store
+(`figures/`), so that a pair is measured once.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class Figures:
     Attributes:
         split: the queries that `f1` is measured on; None where the data set has no labels.
         f1: macro F1 of whole retrieved sets (paper, eq. 1).
-        unreached: share of items that no keyword and no text of any query of the query snapshot reaches.
+        unreached: share of items that no keyword and no text of any query of the query snapshot
+            reaches.
         dataset_hash: the data that the labels are from.
     """
 
@@ -81,7 +83,8 @@ def measure(
     found = Figures(item.id, query.id, split, f1, _unreached(mirror, query), dataset.dataset_hash)
     if not found.is_measured:
         raise CheckFailedError(
-            f"The figures of {item.id} with {query.id} are no numbers (F1 on {split}: {f1}, items that no query reaches: "
+            f"The figures of {item.id} with {query.id} are no numbers (F1 on {split}: {f1}, "
+            "items that no query reaches: "
             f"{found.unreached}); check the queries' weights; what serves stays."
         )
     store.write_json(_path(item.id, query.id), asdict(found))
@@ -89,7 +92,9 @@ def measure(
 
 
 def known_figures(store: Store, item: str, query: str) -> Figures | None:
-    """The figures of a pair when it was last measured; None where they are not there, or damaged."""
+    """The figures of a pair when it was last measured; None where they are not there,
+    or damaged.
+    """
     try:
         found = _FIGURES.validate_json(store.read(_path(item, query)))
     except (OSError, ValidationError):
@@ -123,7 +128,9 @@ def _f1(mirror: Mirror, dataset: Dataset, split: Split, query: Snapshot) -> floa
 
 
 def _dense(mirror: Mirror, ids: frozenset[str]) -> BitMap:
-    """Dense ids; items that the snapshot lacks get numbers behind all others, so that they count as not found."""
+    """Dense ids; items that the snapshot lacks get numbers behind all others, so that they count as
+    not found.
+    """
     places = [mirror.ids.find(id_) for id_ in ids]
     missing = places.count(-1)
     return BitMap(place for place in places if place >= 0) | BitMap(
@@ -142,7 +149,9 @@ def _unreached(mirror: Mirror, query: Snapshot) -> float:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the gate found: why not, if anything; and the figures behind it, None where a pair is not complete."""
+    """What the gate found: why not, if anything; and the figures behind it, None where a pair is
+    not complete.
+    """
 
     reasons: Sequence[str]
     now: Figures | None
@@ -198,8 +207,10 @@ def check(
     _tell(verdict)
     if verdict.reasons:
         raise CheckFailedError(
-            f"The gate keeps {' and '.join(ids)} from serving: {'; '.join(verdict.reasons)}. What serves stays; publish an item and "
-            "a query snapshot that belong together in one call, or overrule it by cogr-index publish --no-gate."
+            f"The gate keeps {' and '.join(ids)} from serving: {'; '.join(verdict.reasons)}. "
+            "What serves stays; publish an item and "
+            "a query snapshot that belong together in one call, or overrule it by cogr-index "
+            "publish --no-gate."
         )
     return verdict
 
@@ -215,7 +226,9 @@ def _tell(verdict: Verdict) -> None:
 
 
 def choose_split(dataset: Dataset, settings: PublishSettings) -> Split | None:
-    """The split that F1 is measured on: the one that is set, else dev, else test; None without labelled queries."""
+    """The split that F1 is measured on: the one that is set, else dev, else test; None without
+    labelled queries.
+    """
     if settings.split != "auto":
         dataset.require(settings.split)
         return settings.split
@@ -229,7 +242,8 @@ def _pair(workspace: Workspace, split: Split | None, pair: Mapping[Side, str]) -
         item, query = (open_snapshot(workspace.store, pair[side]) for side in ("item", "query"))
     except SnapshotError as error:
         raise SnapshotError(
-            f"The gate can't compare: {str(error).rstrip('.')}, or overrule the gate by cogr-index publish --no-gate."
+            f"The gate can't compare: {str(error).rstrip('.')}, or overrule the gate by "
+            "cogr-index publish --no-gate."
         ) from error
     check_pair(item.manifest, query.manifest)
     return measure(workspace.store, workspace.dataset, split, item, query)
@@ -245,7 +259,10 @@ def _pair_reasons(
         and now.f1 is not None
         and not now.f1 >= before.f1 - settings.tolerance
     ):
-        yield f"F1 on {now.split} would go from {before.f1:.4f} to {now.f1:.4f} (publish.tolerance is {settings.tolerance:g})"
+        yield (
+            f"F1 on {now.split} would go from {before.f1:.4f} to {now.f1:.4f} (publish.tolerance "
+            f"is {settings.tolerance:g})"
+        )
     if not now.unreached <= before.unreached + settings.unreached_growth:
         yield _grown(
             settings,
@@ -270,10 +287,14 @@ def _side_reasons(settings: PublishSettings, store: Store, before: str, now: str
             yield _grown(settings, key, f"{what} ({new.side} side)", was, is_)
     if not new.vocabulary >= settings.min_vocabulary * old.vocabulary:
         yield (
-            f"the vocabulary of the {new.side} side would go from {old.vocabulary:,} to {new.vocabulary:,} keywords "
+            f"the vocabulary of the {new.side} side would go from {old.vocabulary:,} to "
+            f"{new.vocabulary:,} keywords "
             f"(publish.min_vocabulary is {settings.min_vocabulary:g})"
         )
 
 
 def _grown(settings: PublishSettings, key: str, what: str, before: float, now: float) -> str:
-    return f"the share of {what} would go from {before:.1%} to {now:.1%} (publish.{key} is {getattr(settings, key):g})"
+    return (
+        f"the share of {what} would go from {before:.1%} to {now:.1%} (publish.{key} is "
+        f"{getattr(settings, key):g})"
+    )

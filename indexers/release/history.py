@@ -1,8 +1,10 @@
-"""What was published when, so that a rollback knows where to go. The backend says what serves; this remembers what did.
+"""What was published when, so that a rollback knows where to go. The backend says what serves; this
+remembers what did.
 
-A history is a stack. A publish adds an entry; a rollback goes to an earlier one and marks those above it as rolled back, so
-that the next rollback goes one further. What is about to be switched is noted first (`begin`): if the process dies, whoever comes next
-sees by what serves whether the switch was made, and finishes the entry (`settle`). All that write hold the catalogue's lease.
+A history is a stack. A publish adds an entry; a rollback goes to an earlier one and marks those
+above it as rolled back, so that the next rollback goes one further. What is about to be switched is
+noted first (`begin`): if the process dies, whoever comes next sees by what serves whether the
+switch was made, and finishes the entry (`settle`). All that write hold the catalogue's lease.
 """
 
 from __future__ import annotations
@@ -70,7 +72,10 @@ def _path(catalogue: str) -> str:
 
 
 def _read(store: Store, catalogue: str) -> tuple[list[Entry], Entry | None]:
-    """The entries, and the switch that is under way or has died. Raises StorageError when the file is damaged."""
+    """The entries, and the switch that is under way or has died.
+
+    Raises StorageError when the file is damaged.
+    """
     path = _path(catalogue)
     try:
         lines = _LINES.validate_json(store.read(path))
@@ -78,7 +83,8 @@ def _read(store: Store, catalogue: str) -> tuple[list[Entry], Entry | None]:
         return [], None
     except ValidationError as error:
         raise StorageError(
-            f"The history {path} in {store.url} is damaged; restore it from a backup, or remove it: what was published before "
+            f"The history {path} in {store.url} is damaged; restore it from a backup, or remove "
+            "it: what was published before "
             "is then forgotten, and the next publish begins a new one."
         ) from error
     entries = [cast("Entry", line.model_dump()) for line in lines]
@@ -87,7 +93,9 @@ def _read(store: Store, catalogue: str) -> tuple[list[Entry], Entry | None]:
 
 
 def _known(store: Store, catalogue: str) -> tuple[list[Entry], Entry | None]:
-    """As `_read`, for a switch: a damaged file is put beside, since it must not keep anybody from publishing."""
+    """As `_read`, for a switch: a damaged file is put beside, since it must not keep anybody from
+    publishing.
+    """
     try:
         return _read(store, catalogue)
     except StorageError:
@@ -117,7 +125,9 @@ def kept_histories(store: Store) -> list[str]:
 
 
 def named_last(store: Store, catalogue: str) -> set[str]:
-    """The snapshots that serve by a catalogue as far as its history knows, and those that are being switched to."""
+    """The snapshots that serve by a catalogue as far as its history knows, and those that are being
+    switched to.
+    """
     _, begun = _read(store, catalogue)
     entries = (*standing(store, catalogue)[-1:], *filter(None, [begun]))
     return {id_ for entry in entries for id_ in entry["serving"].values()}
@@ -149,7 +159,10 @@ def begin(
 
 
 def settle(store: Store, catalogue: str, serving: Serving) -> Entry | None:
-    """Finish what was begun: an entry if it has come to serve, nothing if not. What was begun and came to serve, or None."""
+    """Finish what was begun: an entry if it has come to serve, nothing if not.
+
+    What was begun and came to serve, or None.
+    """
     entries, begun = _known(store, catalogue)
     if begun is None:
         return None
@@ -172,13 +185,18 @@ def _after(entries: list[Entry], begun: Entry) -> list[Entry]:
 
 
 def under_way(store: Store, catalogue: str, serving: Serving) -> Entry | None:
-    """A switch that was begun and made, by a process that died before it could say so (or has not come to it yet)."""
+    """A switch that was begun and made, by a process that died before it could say so (or has not
+    come to it yet).
+    """
     _, begun = _read(store, catalogue)
     return begun if begun is not None and begun["serving"] == _named(serving) else None
 
 
 def previous(store: Store, catalogue: str, serving: Serving) -> Step:
-    """The newest pair that served before what serves now, and was not rolled back. Raises SnapshotError when there is none."""
+    """The newest pair that served before what serves now, and was not rolled back.
+
+    Raises SnapshotError when there is none.
+    """
     entries, now = read_history(store, catalogue), _named(serving)
     numbers = _standing(entries)
     here = next(
@@ -191,7 +209,8 @@ def previous(store: Store, catalogue: str, serving: Serving) -> Step:
         if changed:
             return Step(number, changed)  # type: ignore[arg-type]
     raise SnapshotError(
-        "Nothing was published before what serves now; name a snapshot with --to (cogr-index list shows them)."
+        "Nothing was published before what serves now; name a snapshot with --to (cogr-index "
+        "list shows them)."
     )
 
 

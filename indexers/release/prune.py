@@ -1,7 +1,8 @@
-"""`cogr-index prune`: old snapshots out of the backend and, where asked, out of the store. Never what is in use.
+"""`cogr-index prune`: old snapshots out of the backend and, where asked, out of the store. Never
+what is in use.
 
-In use is what an alias of this backend names, what a rollback would go back to, what this store remembers to serve elsewhere,
-and what a training run names.
+In use is what an alias of this backend names, what a rollback would go back to, what this store
+remembers to serve elsewhere, and what a training run names.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class Pruned:
     """What was removed, or would be.
 
     Attributes:
-        damaged: snapshots that can't be opened, with what is wrong; they count as older than all others.
+        damaged: snapshots that can't be opened, with what is wrong; they count as older than all
+            others.
         from_backend: snapshots whose index, or saved mirror, goes.
         from_store: snapshots whose files go.
         in_use: older ones that stay because something names them, with what.
@@ -87,8 +89,8 @@ def prune(
 ) -> Pruned:
     """Remove all but the newest `keep` snapshots of each side, and but what is in use.
 
-    Nobody switches meanwhile: what is found to be idle stays so until it is gone. What another store pushed to the same
-    cluster is left alone.
+    Nobody switches meanwhile: what is found to be idle stays so until it is gone. What another
+    store pushed to the same cluster is left alone.
 
     A damaged snapshot counts as older than every whole one: it goes too, unless it is in use.
 
@@ -104,7 +106,8 @@ def prune(
     """
     if dry_run:
         return _found(store, backend, keep, files=files, dry_run=True)
-    # Files are of all catalogues of the store, indexes of this one. Everybody takes several leases in this order.
+    # Files are of all catalogues of the store, indexes of this one. Everybody takes several leases
+    # in this order.
     catalogues = sorted({backend.catalogue, *(kept_histories(store) if files else ())})
     with ExitStack() as stack:
         leases = [stack.enter_context(alone(store, name, "prune", say)) for name in catalogues]
@@ -117,7 +120,9 @@ def prune(
 
 
 def _found(store: Store, backend: Backend, keep: int, *, files: bool, dry_run: bool) -> Pruned:
-    """What goes and what stays; left-behind drafts, which nobody needs, go at once unless `dry_run`."""
+    """What goes and what stays; left-behind drafts, which nobody needs, go at once unless
+    `dry_run`.
+    """
     used = named_by(store, backend)
     pushed = {entry.snapshot for entry in backend.list()}
     damaged = damaged_snapshots(store)

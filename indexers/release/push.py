@@ -1,4 +1,7 @@
-"""From a snapshot to what serves: push, verify, switch. The steps are the backend's; their order and their gates are here."""
+"""From a snapshot to what serves: push, verify, switch.
+
+The steps are the backend's; their order and their gates are here.
+"""
 
 from __future__ import annotations
 
@@ -47,8 +50,8 @@ def probes(
 ) -> list[list[str]]:
     """Keyword lists to compare live results with the mirror on.
 
-    For items, the keyword sets of a query snapshot, where this store has it (another one may have published);
-    else keywords drawn from the snapshot itself.
+    For items, the keyword sets of a query snapshot, where this store has it (another one may have
+    published); else keywords drawn from the snapshot itself.
 
     Args:
         queries: the query snapshot; the one that serves now by default.
@@ -89,11 +92,13 @@ def push_and_verify(
     """
     pushed = _push(backend, snapshot)
     say(
-        f"pushed {pushed.written} of {pushed.documents} documents to {pushed.index} in {pushed.seconds:.1f} s"
+        f"pushed {pushed.written} of {pushed.documents} documents to {pushed.index} in "
+        f"{pushed.seconds:.1f} s"
     )
     verified = _verify(backend, store, snapshot, queries)
     say(
-        f"verified {verified.documents} documents, {verified.sampled} sampled, {verified.scores} scores of {verified.queries} queries"
+        f"verified {verified.documents} documents, {verified.sampled} sampled, {verified.scores} "
+        f"scores of {verified.queries} queries"
     )
     return pushed, verified
 
@@ -127,10 +132,12 @@ def _verify(backend: Backend, store: Store, snapshot: Snapshot, queries: int) ->
 
 
 def warm_up(backend: Backend, store: Store, ids: Sequence[str], count: int) -> None:
-    """Ask the snapshots what their readers will ask, so that the first of them don't wait for cold files.
+    """Ask the snapshots what their readers will ask, so that the first of them don't wait for cold
+    files.
 
-    Items are searched for keyword sets of queries, those of a query snapshot among `ids` first of all; on the query side texts
-    are looked up. It asks the indexes by name, before any alias names them.
+    Items are searched for keyword sets of queries, those of a query snapshot among `ids` first of
+    all; on the query side texts are looked up. It asks the indexes by name, before any alias names
+    them.
 
     Raises:
         ServiceError: a search failed; nothing is switched yet.
@@ -152,7 +159,8 @@ def publish(backend: Backend, store: Store, ids: Sequence[str]) -> Published:
     Commands go live by `indexers.release`, which lets one switch at a time and remembers it.
 
     Raises:
-        SnapshotError: unknown, two of one side, or of another normaliser than what serves on the other side.
+        SnapshotError: unknown, two of one side, or of another normaliser than what serves on the
+            other side.
         ServiceError: the cluster refuses; what serves stays.
     """
     manifests = _manifests(store, ids)
@@ -179,7 +187,8 @@ def _manifests(store: Store, ids: Sequence[str]) -> dict[Side, Manifest]:
         manifest = read_manifest(store, id_)
         if manifest.side in manifests:
             raise SnapshotError(
-                f"{manifests[manifest.side].id} and {id_} are both of the side {manifest.side}; name one a side."
+                f"{manifests[manifest.side].id} and {id_} are both of the side {manifest.side}; "
+                "name one a side."
             )
         manifests[manifest.side] = manifest
     return manifests
@@ -210,5 +219,7 @@ def query_keywords(text: str, keywords: Sequence[str], normaliser: str = NORMALI
 
 
 def with_self(own: str, keywords: Sequence[str]) -> list[str]:
-    """S ∪ {self}: an entity's own text as a keyword, where there is one, then its keywords, each once."""
+    """S ∪ {self}: an entity's own text as a keyword, where there is one, then its keywords, each
+    once.
+    """
     return [word for word in dict.fromkeys((own, *keywords)) if word]

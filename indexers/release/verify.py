@@ -1,7 +1,9 @@
-"""Every document that a backend holds against its snapshot: streaming, resumable, and counted to the end.
+"""Every document that a backend holds against its snapshot: streaming, resumable, and counted to
+the end.
 
-The quick verification (`Backend.verify`: counts, a sample, live results) is what lets a snapshot serve; this one looks at
-everything. How far it came lies in the store (`verifications/`), so that an interrupted one goes on.
+The quick verification (`Backend.verify`: counts, a sample, live results) is what lets a snapshot
+serve; this one looks at everything. How far it came lies in the store (`verifications/`), so that
+an interrupted one goes on.
 """
 
 from __future__ import annotations
@@ -130,7 +132,9 @@ def _resumed(store: Store, path: str, new: Compared) -> Compared:
 
 
 def _pieces(snapshot: Snapshot, after: str) -> Iterator[tuple[list[Row], bool]]:
-    """Rows behind an id in pieces of bounded size, and whether a piece is the last; an empty last one where none are left."""
+    """Rows behind an id in pieces of bounded size, and whether a piece is the last; an empty last
+    one where none are left.
+    """
     piece: list[Row] = []
     characters = 0
     for row in snapshot.rows():

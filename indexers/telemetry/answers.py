@@ -12,7 +12,7 @@ class AnswerCounts:
 
     def __init__(self, side: Side) -> None:
         kinds = ("completion", "lasting_failure", "passing_failure")
-        self._completions, self._lasting, self._passing = (
+        self._completions, self._permanent, self._passing = (
             metrics.ANSWERS.labels(side, kind) for kind in kinds
         )
         self._tokens = metrics.TOKENS.labels(side)
@@ -24,7 +24,7 @@ class AnswerCounts:
             self._completions.inc()
             self._tokens.inc(answer.tokens)
         else:
-            (self._lasting if answer.lasting else self._passing).inc()
+            (self._permanent if answer.permanent else self._passing).inc()
 
     def flushed(self) -> None:
         """Count one segment of the cache."""

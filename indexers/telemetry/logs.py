@@ -1,7 +1,8 @@
 """Logs of our own packages on standard error: lines for people, or one JSON object a line.
 
-A line carries what it is about (run, shard, snapshot, worker, side) by `bound`. The text of an unexpected error may quote
-an item, so that it is shown at the level debug alone; above, a line has the error's class and where it was raised.
+A line carries what it is about (run, shard, snapshot, worker, side) by `bound`. The text of an
+unexpected error may quote an item, so that it is shown at the level debug alone; above, a line has
+the error's class and where it was raised.
 """
 
 from __future__ import annotations
@@ -40,7 +41,10 @@ class _State:
 
 @contextmanager
 def bound(**fields: str | None) -> Iterator[None]:
-    """Put fields on every line that this context logs. A thread has them when it runs in a copy of the context."""
+    """Put fields on every line that this context logs.
+
+    A thread has them when it runs in a copy of the context.
+    """
     unknown = fields.keys() - set(FIELDS)
     if unknown:
         raise ValueError(f"logs have no field {sorted(unknown)[0]}")
@@ -58,7 +62,10 @@ def set_verbosity(verbose: bool) -> None:
 
 
 def configure(settings: LogSettings) -> None:
-    """Log our own packages as the settings say. Libraries are heard from warnings on, and only in JSON, to keep lines whole."""
+    """Log our own packages as the settings say.
+
+    Libraries are heard from warnings on, and only in JSON, to keep lines whole.
+    """
     _State.settings = settings
     level = logging.getLevelNamesMapping()[settings.level.upper()]
     level = min(level, logging.INFO) if _State.verbose else level

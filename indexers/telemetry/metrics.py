@@ -1,8 +1,10 @@
-"""Every Prometheus metric of indexing, the registry that holds them, and the endpoint that is scraped.
+"""Every Prometheus metric of indexing, the registry that holds them, and the endpoint that is
+scraped.
 
-Names begin with `cogr_` and end with their unit; labels have few values, known beforehand: ids of runs, shards, entities and
-workers are in logs and traces. Gauges named `cogr_rebuild_*` are the coordinator's and describe the run under way or the
-last one. docs/observability.md lists them all, and a test compares it with this file.
+Names begin with `cogr_` and end with their unit; labels have few values, known beforehand: ids of
+runs, shards, entities and workers are in logs and traces. Gauges named `cogr_rebuild_*` are the
+coordinator's and describe the run under way or the last one. docs/observability.md lists them all,
+and a test compares it with this file.
 
 Other packages define their own by `counter`, `gauge` and `histogram`, in the same registry.
 """
@@ -117,7 +119,7 @@ ATTEMPTS = counter(
 # Whoever generates: a worker, or a local rebuild.
 ANSWERS = counter(
     "cogr_answers_total",
-    "Answers of the generator: completion, lasting or passing failure",
+    "Answers of the generator: completion, permanent or passing failure",
     "side",
     "outcome",
 )
@@ -167,10 +169,12 @@ _server: WSGIServer | None = None
 
 
 def serve(settings: MetricsSettings) -> int | None:
-    """Answer scrapes, where a port is set. One endpoint a process: a second call returns the first one's port.
+    """Answer scrapes, where a port is set. One endpoint a process: a second call returns the first
+    one's port.
 
     Raises:
-        SettingsError: no port of those that may be tried is free, or the host is none of this machine.
+        SettingsError: no port of those that may be tried is free, or the host is none of this
+            machine.
     """
     global _server
     if settings.port is None:
@@ -194,17 +198,22 @@ def _listen(settings: MetricsSettings) -> WSGIServer:
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise SettingsError(
-                    f"Metrics can't be served on {settings.host}:{port} ({error.strerror or error}); correct metrics.host or metrics.port."
+                    f"Metrics can't be served on {settings.host}:{port} "
+                    f"({error.strerror or error}); correct metrics.host or metrics.port."
                 ) from error
     wanted = f"port {first} is" if first == last else f"all ports from {first} to {last} are"
     raise SettingsError(
-        f"Metrics can't be served on {settings.host}: {wanted} taken, maybe by another process of cogr; set metrics.ports to the "
+        f"Metrics can't be served on {settings.host}: {wanted} taken, maybe by another process "
+        "of cogr; set metrics.ports to the "
         "number of processes on a host, or metrics.port=0 for a free one."
     )
 
 
 def _linger(seconds: float) -> None:
-    """Keep the process until it has been scraped, or is told to end. Its exit status is known by now and stays."""
+    """Keep the process until it has been scraped, or is told to end.
+
+    Its exit status is known by now and stays.
+    """
     if seconds and _server is not None:
         told = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -226,7 +235,8 @@ def stop() -> None:
 
 
 def write(settings: MetricsSettings) -> None:
-    """Write all metrics into `metrics.file`, where it is set. For commands that end before they are scraped.
+    """Write all metrics into `metrics.file`, where it is set. For commands that end before they are
+    scraped.
 
     Raises:
         StorageError: the file can't be written.

@@ -1,6 +1,8 @@
-"""Switches logs and traces on as the settings say. Every command calls `observe` once it has its settings.
+"""Switches logs and traces on as the settings say. Every command calls `observe` once it has its
+settings.
 
-Metrics are served by those alone that work for long (`metrics.serve`): a look at the status must not need a port.
+Metrics are served by those alone that work for long (`metrics.serve`): a look at the status must
+not need a port.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""One step of a run, told three ways at once: as a span, as a duration in the metrics, as a line of the run's report."""
+"""One step of a run, told three ways at once: as a span, as a duration in the metrics, as a line of
+the run's report.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,10 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Step:
-    """A stage under way or over. `facts` are counts and names that belong to it; the body of the stage adds them."""
+    """A stage under way or over.
+
+    `facts` are counts and names that belong to it; the body of the stage adds them.
+    """
 
     name: str
     side: str
@@ -60,7 +65,8 @@ def stage(name: str, side: str, **facts: traces.Value | None) -> Iterator[Step]:
     """A stage for the time of the block.
 
     Args:
-        name: one of a small number: load, plan, generate, assemble, push, verify, gate, warm_up, publish.
+        name: one of a small number: load, plan, generate, assemble, push, verify, gate, warm_up,
+            publish.
         side: item or query; `pair` for what concerns both.
         facts: see `Step.add`.
     """

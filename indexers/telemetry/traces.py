@@ -1,7 +1,9 @@
-"""OpenTelemetry spans, exported by OTLP over HTTP. Nothing is imported and nothing done unless traces are switched on.
+"""OpenTelemetry spans, exported by OTLP over HTTP. Nothing is imported and nothing done unless
+traces are switched on.
 
-A span's context travels as a W3C carrier ({"traceparent": ...}): a coordinator puts it into a shard's file, and the worker's
-spans become its children. A span carries ids and counts, never the text of an item or of an error that is no sentence of ours.
+A span's context travels as a W3C carrier ({"traceparent": ...}): a coordinator puts it into a
+shard's file, and the worker's spans become its children. A span carries ids and counts, never the
+text of an item or of an error that is no sentence of ours.
 """
 
 from __future__ import annotations
@@ -37,7 +39,10 @@ class _State:
 
 
 class Span:
-    """A step of a run; does nothing when traces are off. `end` must be called once, as `span` does by itself."""
+    """A step of a run; does nothing when traces are off.
+
+    `end` must be called once, as `span` does by itself.
+    """
 
     def __init__(self, inner: OtelSpan | None = None) -> None:
         self._inner = inner
@@ -68,7 +73,9 @@ class Span:
 
     @property
     def carrier(self) -> Carrier:
-        """The W3C trace context that makes another process's spans children of this one; {} when traces are off."""
+        """The W3C trace context that makes another process's spans children of this one; {} when
+        traces are off.
+        """
         if self._inner is None:
             return {}
         from opentelemetry.trace import set_span_in_context
@@ -148,7 +155,9 @@ def _has_exporter() -> bool:
 
 
 def _url(settings: TracesSettings) -> str | None:
-    """The setting names a collector as OTEL_EXPORTER_OTLP_ENDPOINT does; None leaves it to the environment."""
+    """The setting names a collector as OTEL_EXPORTER_OTLP_ENDPOINT does; None leaves it to the
+    environment.
+    """
     if settings.endpoint is None:
         return None
     base = settings.endpoint.rstrip("/")
@@ -157,7 +166,9 @@ def _url(settings: TracesSettings) -> str | None:
 
 @contextmanager
 def span(name: str, parent: Carrier | None = None, **attributes: Value | None) -> Iterator[Span]:
-    """A span for the time of the block, a child of the one around it or of `parent`; an error in the block marks it."""
+    """A span for the time of the block, a child of the one around it or of `parent`; an error in
+    the block marks it.
+    """
     if _State.tracer is None:
         yield Span()
         return
@@ -176,7 +187,9 @@ def span(name: str, parent: Carrier | None = None, **attributes: Value | None) -
 
 
 def begin(name: str, parent: Carrier | None = None, **attributes: Value | None) -> Span:
-    """A span that the caller ends: a child of the one around it or of `parent`, and no span's parent by itself."""
+    """A span that the caller ends: a child of the one around it or of `parent`, and no span's
+    parent by itself.
+    """
     if _State.tracer is None:
         return Span()
     context = _context(parent) if parent else None

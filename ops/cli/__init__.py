@@ -1,4 +1,7 @@
-"""`cogr-ops`: the command line of what runs beside indexing and training. Each group of commands has its own module."""
+"""`cogr-ops`: the command line of what runs beside indexing and training.
+
+Each group of commands has its own module.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,10 @@ def doctor(
     ),
     as_json: bool = typer.Option(False, "--json", help="One JSON object on standard output."),
 ) -> None:
-    """What of the stack is there, what is missing, how to get it. Exit status 1 when the package itself is broken."""
+    """What of the stack is there, what is missing, how to get it.
+
+    Exit status 1 when the package itself is broken.
+    """
     from ops.cli.doctor import core_is_broken, examine
 
     findings = examine(config)

@@ -1,4 +1,7 @@
-"""`cogr-ops doctor`: what of the stack is there, what is missing, how to get it. Looks only; installs and starts nothing."""
+"""`cogr-ops doctor`: what of the stack is there, what is missing, how to get it.
+
+Looks only; installs and starts nothing.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,9 @@ EXTRAS = {
     "s3": ("boto3", "s3fs"),
     "datasets": ("ir_datasets",),
 }
-"""The import names behind each extra of the distribution; a test holds them against what it declares."""
+"""The import names behind each extra of the distribution; a test holds them against what it
+declares.
+"""
 
 LOW_DISK = 5_000_000_000
 LOW_MEMORY = 2_000_000_000
@@ -252,7 +257,8 @@ def _processors() -> Iterator[Finding]:
     detail = f"{count}, OMP_NUM_THREADS={threads or 'unset'}"
     shared = threads is None or (threads.isdecimal() and int(threads) > count)
     advice = (
-        "set OMP_NUM_THREADS so that the processes that run beside one another have no more threads than there are "
+        "set OMP_NUM_THREADS so that the processes that run beside one another have no more "
+        "threads than there are "
         "processors in all: they slow one another down many times over else"
     )
     yield Finding(
@@ -295,6 +301,8 @@ def _gpu() -> Iterator[Finding]:
     fix = (
         ""
         if cards
-        else "none is needed for extractive and statistical keywords; train language models on a GPU"
+        else (
+            "none is needed for extractive and statistical keywords; train language models on a GPU"
+        )
     )
     yield Finding("machine", "gpu", _found(cards), cards or "none", fix)

@@ -1,4 +1,7 @@
-"""`cogr-ops opensearch`: the options of start; stop and status are those of all servers. What start does is in ops.servers.opensearch."""
+"""`cogr-ops opensearch`: the options of start; stop and status are those of all servers.
+
+What start does is in ops.servers.opensearch.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,10 @@ def start(
     ),
     as_json: bool = Json,
 ) -> None:
-    """Start a server and wait until it works. Does nothing when it runs already, or when COGR_OPENSEARCH_URL is set."""
+    """Start a server and wait until it works.
+
+    Does nothing when it runs already, or when COGR_OPENSEARCH_URL is set.
+    """
     wanted = opensearch.Wanted(
         version=version, name=name, port=port, heap=heap, data=data, security=security
     )

@@ -1,4 +1,7 @@
-"""`cogr-ops redis`: the options of start; stop and status are those of all servers. What start does is in ops.servers.valkey."""
+"""`cogr-ops redis`: the options of start; stop and status are those of all servers.
+
+What start does is in ops.servers.valkey.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,10 @@ def start(
     ),
     as_json: bool = Json,
 ) -> None:
-    """Start a server and wait until it answers. Does nothing when it runs already, or when COGR_REDIS__URL is set."""
+    """Start a server and wait until it answers.
+
+    Does nothing when it runs already, or when COGR_REDIS__URL is set.
+    """
     wanted = valkey.Wanted(name=name, port=port, memory=memory, data=data, password=password)
     if _kind.use_configured(as_json=as_json):
         return

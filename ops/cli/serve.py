@@ -1,4 +1,7 @@
-"""`cogr-ops serve` and `backlog`: options of the query expander. The service itself is in `ops.expander`."""
+"""`cogr-ops serve` and `backlog`: options of the query expander.
+
+The service itself is in `ops.expander`.
+"""
 
 from __future__ import annotations
 
@@ -46,9 +49,11 @@ def serve(
     set_: SetOption = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """Answer queries with keywords and a ready OpenSearch clause over HTTP, within a deadline, whatever is away.
+    """Answer queries with keywords and a ready OpenSearch clause over HTTP, within a deadline,
+    whatever is away.
 
-    Starts without any configuration, too: then every query is its own only keyword. SIGTERM or Ctrl-C ends it.
+    Starts without any configuration, too: then every query is its own only keyword. SIGTERM or
+    Ctrl-C ends it.
     """
     set_verbosity(verbose)
     check_installed()
@@ -69,7 +74,8 @@ def backlog(
         bool, typer.Option("--follow", help="Go on, and look again every 10 seconds.")
     ] = False,
 ) -> None:
-    """Write keywords for the queries that the expander could not answer in time, with the configuration's generator.
+    """Write keywords for the queries that the expander could not answer in time, with the
+    configuration's generator.
 
     They go into the cache that the expander reads, for the pair of snapshots that serves.
     """

@@ -1,4 +1,6 @@
-"""What the commands of all local servers share: stop, status, and the answer of one that the environment names."""
+"""What the commands of all local servers share: stop, status, and the answer of one that the
+environment names.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ class Kind:
     Attributes:
         group: the group of its commands.
         variable: the environment variable that names one that runs elsewhere.
-        servers: those that were started here, all or the one of a name; with `stopped`, those that were stopped too.
+        servers: those that were started here, all or the one of a name; with `stopped`, those that
+            were stopped too.
         configured: what the one that the environment names says; None when it names none.
         product: what runs.
     """
@@ -50,7 +53,8 @@ class Kind:
         _add_status(app, self)
 
     def use_configured(self, *, as_json: bool) -> bool:
-        """Show the server that the environment names, in place of starting one; False when it names none.
+        """Show the server that the environment names, in place of starting one; False when it names
+        none.
 
         Raises:
             ServiceError: it does not answer.
@@ -60,7 +64,8 @@ class Kind:
             return False
         if answer.problem is not None:
             raise ServiceError(
-                f"{answer.problem} Its URL comes from the environment; unset it to start a server here."
+                f"{answer.problem} Its URL comes from the environment; unset it to start a "
+                "server here."
             )
         console.note(f"The environment names a server ({self.variable}): nothing is started.")
         console.emit(as_json, _payload(answer), lambda out: _show(out, answer))
@@ -79,7 +84,10 @@ def _add_stop(app: typer.Typer, kind: Kind) -> None:
         ),
         as_json: bool = Json,
     ) -> None:
-        """Stop a server that was started here. Its data stays, and the next start goes on with it."""
+        """Stop a server that was started here.
+
+        Its data stays, and the next start goes on with it.
+        """
         # The data of one that was stopped can still be removed, when it is named.
         servers = kind.servers(name, stopped=remove and (every or name is not None))
         stop_them(servers, name, kind.group, every=every, remove=remove, as_json=as_json)
@@ -93,7 +101,8 @@ def _add_status(app: typer.Typer, kind: Kind) -> None:
         ),
         as_json: bool = Json,
     ) -> None:
-        """What runs, and where, and what was stopped. Exit status 1 when nothing runs, 3 when what the environment names is away.
+        """What runs, and where, and what was stopped. Exit status 1 when nothing runs, 3 when what
+        the environment names is away.
 
         `url` in the JSON is the one that commands should use.
         """
@@ -119,7 +128,9 @@ def _add_status(app: typer.Typer, kind: Kind) -> None:
 def _check_running(
     kind: Kind, answer: Answer | None, servers: Sequence[ServerState], name: str | None
 ) -> None:
-    """Raise ServiceError when what the environment names is away, CheckFailedError when none was started or none runs."""
+    """Raise ServiceError when what the environment names is away, CheckFailedError when none was
+    started or none runs.
+    """
     if answer is not None:
         if answer.problem is not None:
             raise ServiceError(answer.problem)

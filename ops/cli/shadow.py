@@ -89,7 +89,10 @@ def shadow(
         ),
     ] = None,
 ) -> None:
-    """Ask a query log of today's search and of one with keywords, and compare. Only reads; no shopper sees any of it."""
+    """Ask a query log of today's search and of one with keywords, and compare.
+
+    Only reads; no shopper sees any of it.
+    """
     from cogr.datasets.logs import LogOptions, read_log, sample
     from indexers.cli.reports import progress_bar
     from ops.shadow.bodies import CLAUSE_ALONE, Body
@@ -187,7 +190,10 @@ def show(out: Console, found: Mapping[str, Any]) -> None:
 def _title(found: Mapping[str, Any]) -> str:
     failed = sum(found["failed"].values())
     aside = f", {failed:,} queries failed and are left out" if failed else ""
-    return f"{found['searches']:,} searches, {found['queries']:,} queries, the best {found['size']} hits{aside}"
+    return (
+        f"{found['searches']:,} searches, {found['queries']:,} queries, the best {found['size']} "
+        f"hits{aside}"
+    )
 
 
 def _spell(figure: Mapping[str, float], sign: str = "") -> str:

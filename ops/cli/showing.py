@@ -1,4 +1,7 @@
-"""What the commands of all local servers print, and the choice of those that `stop` means. Starts nothing."""
+"""What the commands of all local servers print, and the choice of those that `stop` means.
+
+Starts nothing.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,10 @@ def stop_them(
     remove: bool,
     as_json: bool,
 ) -> None:
-    """Stop the server that is meant, and say so. Raises UserError when it is not clear which one."""
+    """Stop the server that is meant, and say so.
+
+    Raises UserError when it is not clear which one.
+    """
     if len(servers) > 1 and not every:
         names = ", ".join(server.name for server in servers)
         raise UserError(

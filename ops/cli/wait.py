@@ -1,7 +1,9 @@
-"""`cogr-ops wait`: wait until the services of the configuration answer, and say which ones are awaited. Starts nothing.
+"""`cogr-ops wait`: wait until the services of the configuration answer, and say which ones are
+awaited. Starts nothing.
 
-For the start of a container: a database or a store that comes up later than this process is no error. A setting that is wrong
-is one, at once: the configuration of a running process doesn't change.
+For the start of a container: a database or a store that comes up later than this process is no
+error. A setting that is wrong is one, at once: the configuration of a running process doesn't
+change.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ def wait(
     config: ConfigOption = None,
     set_: SetOption = None,
 ) -> None:
-    """Wait until OpenSearch (opensearch.url) and Redis (redis.url) answer, as far as they are set; status 3 if they don't."""
+    """Wait until OpenSearch (opensearch.url) and Redis (redis.url) answer, as far as they are set;
+    status 3 if they don't.
+    """
     from cogr.settings import load_settings
 
     settings = load_settings(config, set_ or [])

@@ -1,4 +1,7 @@
-"""`cogr-ops worker`: options of a worker process for distributed rebuilds. The work itself is in `indexers.fleet`."""
+"""`cogr-ops worker`: options of a worker process for distributed rebuilds.
+
+The work itself is in `indexers.fleet`.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +38,11 @@ def worker(
     set_: SetOption = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """Generate keywords for rebuilds on workers (cogr-index rebuild --workers celery). Start one for each GPU.
+    """Generate keywords for rebuilds on workers (cogr-index rebuild --workers celery). Start one
+    for each GPU.
 
-    Needs the configuration and the store of the coordinator. SIGTERM or Ctrl-C ends it between two answers; nothing is lost.
+    Needs the configuration and the store of the coordinator. SIGTERM or Ctrl-C ends it between two
+    answers; nothing is lost.
     """
     from indexers.fleet.broker import printable
     from indexers.fleet.queues import queue_of
@@ -58,7 +63,8 @@ def worker(
     ]
     if not workspace.settings.redis.url:
         raise SettingsError(
-            "A worker needs a broker: run cogr-ops redis start, then set redis.url or COGR_REDIS__URL."
+            "A worker needs a broker: run cogr-ops redis start, then set redis.url or "
+            "COGR_REDIS__URL."
         )
     console.note(
         f"Waiting for shards of {' and '.join(sides)} from {printable(workspace.settings.redis)}."

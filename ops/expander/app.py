@@ -1,4 +1,7 @@
-"""The HTTP side of the expander: routes, refusals, life. What is answered is decided in `expander`."""
+"""The HTTP side of the expander: routes, refusals, life.
+
+What is answered is decided in `expander`.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +71,9 @@ _BODY = {
 
 
 class _Direct(APIRoute):
-    """A route whose endpoint reads the request and writes the answer itself; FastAPI's own reading would come on top of it."""
+    """A route whose endpoint reads the request and writes the answer itself; FastAPI's own reading
+    would come on top of it.
+    """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handler: Callable[[Request], Coroutine[Any, Any, Response]] = self.endpoint
@@ -79,7 +84,8 @@ def create_app(parts: Parts, *, playground: bool = False) -> FastAPI:
     """The application over its parts; it starts them and closes them.
 
     Args:
-        playground: whether `ops.playground` will be added, so that the root leads there instead of to the documentation.
+        playground: whether `ops.playground` will be added, so that the root leads there instead of
+            to the documentation.
     """
     settings, door = parts.settings, Door(parts.settings)
 
@@ -100,7 +106,10 @@ def create_app(parts: Parts, *, playground: bool = False) -> FastAPI:
     )
 
     async def expand(request: Request) -> Response:
-        """Keywords of one query or several, always within the deadline. Search the named index with the clause."""
+        """Keywords of one query or several, always within the deadline.
+
+        Search the named index with the clause.
+        """
         queries, many = await door.admit(request)
         started = time.perf_counter()
         expanded = await parts.expander.expand(queries, parts.follower.pair)
@@ -138,7 +147,10 @@ def _add_looks(app: FastAPI, parts: Parts, page: str) -> None:
 
     @app.get("/readyz", responses={503: {"description": "Still starting"}})
     async def readyz(response: Response) -> dict[str, Any]:
-        """Whether queries are answered. An upstream that is away does not change it: the bare query is an answer."""
+        """Whether queries are answered.
+
+        An upstream that is away does not change it: the bare query is an answer.
+        """
         ready = parts.follower.looked.is_set()
         response.status_code = 200 if ready else 503
         return {"ready": ready, **parts.state()}

@@ -1,6 +1,8 @@
-"""Answers the expander's backlog with the configuration's generator, and puts the keywords where the expander looks first.
+"""Answers the expander's backlog with the configuration's generator, and puts the keywords where
+the expander looks first.
 
-A text leaves the backlog only after it was answered, or can't be; a run that is killed loses nothing.
+A text leaves the backlog only after it was answered, or can't be; a run that is killed loses
+nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from cogr.records import Query
 from indexers.generators.protocol import Completion, Generator, Request
 from indexers.workspace import Workspace
 from ops.expander.follower import Pair
-from ops.expander.guard import AwayError, RubbishError
+from ops.expander.guard import BadAnswerError, UnavailableError
 from ops.expander.metrics import Metrics
 from ops.expander.parts import make_index
 from ops.expander.redis_cache import Cache
@@ -61,7 +63,8 @@ async def _work_off(
         pair = await index.pair()
         if pair.item is None or (pair.query is not None and not pair.matches):
             raise SnapshotError(
-                "No pair of one round serves: run cogr-index publish with an item and a query snapshot."
+                "No pair of one round serves: run cogr-index publish with an item and a query "
+                "snapshot."
             )
         while (
             left := BATCH if limit is None else min(BATCH, limit - done.answered - done.without)
@@ -71,7 +74,7 @@ async def _work_off(
                 break
             await _answer(workspace, generator, cache, pair, texts, done)
             say(f"{done.answered} queries answered, {done.without} without keywords")
-    except (AwayError, RubbishError) as error:
+    except (UnavailableError, BadAnswerError) as error:
         raise ServiceError(
             f"The backlog can't be worked off: {error}; run the same command again later."
         ) from error

@@ -1,4 +1,5 @@
-"""Who may come in and how much they may bring: body size, batch and query length, bearer token, rate limit.
+"""Who may come in and how much they may bring: body size, batch and query length, bearer token,
+rate limit.
 
 Refusals name the limit or the field, and never repeat a query.
 """
@@ -44,7 +45,10 @@ class Door:
         self._rate = _Rate(settings.rate_limit) if settings.rate_limit else None
 
     async def admit(self, request: Request) -> tuple[list[str], bool]:
-        """The queries of a request, and whether it has the form for several. Raises RefusedError."""
+        """The queries of a request, and whether it has the form for several.
+
+        Raises RefusedError.
+        """
         return self._queries(await self.read(request))
 
     async def read(self, request: Request) -> bytes:

@@ -1,10 +1,12 @@
-"""Where a query's keywords come from: Redis, then the query index, then a model, then the bare query; always within the deadline.
+"""Where a query's keywords come from: Redis, then the query index, then a model, then the bare
+query; always within the deadline.
 
-What was found is remembered in the process for `serving.hot_seconds`: most searches of a shop are for few queries, and the way to Redis and back
-is most of the time that they take.
+What was found is remembered in the process for `serving.hot_seconds`: most searches of a shop are
+for few queries, and the way to Redis and back is most of the time that they take.
 
-Unknown queries are looked up in flights: one for each pair and text, whoever asks. A flight outlives the deadline of the
-requests that wait for it, so that a slow answer is there, cached, for the next one.
+Unknown queries are looked up in flights: one for each pair and text, whoever asks. A flight
+outlives the deadline of the requests that wait for it, so that a slow answer is there, cached, for
+the next one.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from cogr.settings.serving import ServingSettings
 from indexers.backends.opensearch.search import MAX_CLAUSES
 from indexers.release.push import with_self
 from ops.expander.follower import Pair
-from ops.expander.guard import AwayError
+from ops.expander.guard import UnavailableError
 from ops.expander.live_models import Models
 from ops.expander.metrics import Metrics
 from ops.expander.precomputed import QueryIndex
@@ -43,8 +45,8 @@ class Expansion:
     Attributes:
         keywords: S_q ∪ {q}, the query as a keyword first; empty when nothing is left of it.
         source: where S_q comes from.
-        reason: for the source none, why: nobody knows the query, the deadline came first, too much is going on, an upstream
-            is away, or nothing is left of the query when it is normalised.
+        reason: for the source none, why: nobody knows the query, the deadline came first, too much
+            is going on, an upstream is away, or nothing is left of the query when it is normalised.
     """
 
     keywords: Sequence[str]
@@ -155,7 +157,7 @@ class Expander:
             return {}
         try:
             found = await self._cache.read(pair, texts, self._settings.deadline)
-        except AwayError:
+        except UnavailableError:
             return {}
         pairs = zip(texts, found, strict=True)
         known = {
@@ -168,12 +170,16 @@ class Expander:
         return known
 
     def _cut(self, pair: Pair, words: Sequence[str]) -> Sequence[str]:
-        """Cached keywords as index and model give them, whoever wrote them: normalised, no more than the budget."""
+        """Cached keywords as index and model give them, whoever wrote them: normalised, no more
+        than the budget.
+        """
         most = max(self._k_max, pair.query.k_max if pair.query else 0)
         return cut_to_budget((word for word in map(normalise, words) if word), most)
 
     def _flight(self, pair: Pair, text: str) -> asyncio.Future[Expansion] | None:
-        """The flight that looks this text up, started unless it is under way; None when there are too many."""
+        """The flight that looks this text up, started unless it is under way; None when there are
+        too many.
+        """
         key = (pair.name, text)
         flight = self._flights.get(key)
         if flight is None and len(self._tasks) < self._settings.max_flights:
@@ -205,7 +211,7 @@ class Expander:
             await (
                 self._cache.owe([text]) if found is None else self._cache.write(pair, {text: found})
             )
-        except AwayError:
+        except UnavailableError:
             log.info("An answer could not be kept.")
 
     async def _find(self, pair: Pair, text: str) -> tuple[Sequence[str] | None, Source, bool]:
@@ -213,13 +219,13 @@ class Expander:
         away = False
         try:
             stored = await self._index.lookup(pair, text) if pair.matches else None
-        except AwayError:
+        except UnavailableError:
             stored, away = None, True
         if stored is not None:
             return stored, "index", away
         try:
             return await self._models.ask(pair, text), "model", away
-        except AwayError:
+        except UnavailableError:
             return None, "model", True
 
     def _bug(self, error: BaseException) -> None:

@@ -1,7 +1,9 @@
-"""Which pair of snapshots serves, followed while it changes. Every answer is made from one `Pair`, so that no rounds mix.
+"""Which pair of snapshots serves, followed while it changes. Every answer is made from one `Pair`,
+so that no rounds mix.
 
-The pair is read by one request (or one file), as `cogr-index publish` switches it. While it can't be read, whatever the
-reason, the last one stays: its indexes are still there and still belong together. Each look that fails is counted.
+The pair is read by one request (or one file), as `cogr-index publish` switches it. While it can't
+be read, whatever the reason, the last one stays: its indexes are still there and still belong
+together. Each look that fails is counted.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from cogr.keywords import NORMALISER, READABLE
-from ops.expander.guard import AwayError, RubbishError
+from ops.expander.guard import BadAnswerError, UnavailableError
 from ops.expander.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -21,7 +23,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side of what serves: the snapshot's id, its concrete index ("" in the memory backend), and what its manifest says."""
+    """One side of what serves: the snapshot's id, its concrete index ("" in the memory backend),
+    and what its manifest says.
+    """
 
     snapshot: str
     index: str
@@ -39,7 +43,9 @@ class Pair:
 
     @property
     def matches(self) -> bool:
-        """Whether the query side's keywords may be searched for in the item side: same round, same normaliser, one that this program knows."""
+        """Whether the query side's keywords may be searched for in the item side: same round, same
+        normaliser, one that this program knows.
+        """
         if self.item is None or self.query is None:
             return False
         same = self.item.round == self.query.round and self.item.normaliser == self.query.normaliser
@@ -47,7 +53,9 @@ class Pair:
 
     @property
     def normaliser(self) -> str:
-        """Of the item side, whose keywords a query is to meet; this program's own when there is none."""
+        """Of the item side, whose keywords a query is to meet; this program's own when there is
+        none.
+        """
         return self.item.normaliser if self.item else NORMALISER
 
     @property
@@ -65,7 +73,7 @@ class Follower:
     """Looks every so often which pair serves.
 
     Args:
-        read: the pair, behind a guard (raises AwayError).
+        read: the pair, behind a guard (raises UnavailableError).
         changed: told of every new pair, before it is used.
     """
 
@@ -119,13 +127,13 @@ class Follower:
     def _failed(self, error: Exception) -> None:
         """Count the look; log it where the one before it went otherwise."""
         kind = type(
-            error.__cause__ if isinstance(error, AwayError) and error.__cause__ else error
+            error.__cause__ if isinstance(error, UnavailableError) and error.__cause__ else error
         ).__name__
         self._metrics.unread.labels(kind).inc()
-        expected = isinstance(error, AwayError | RubbishError)
+        expected = isinstance(error, UnavailableError | BadAnswerError)
         if not expected:
             self._metrics.bugs.inc()
-        left_alone = isinstance(error, AwayError) and error.__cause__ is None
+        left_alone = isinstance(error, UnavailableError) and error.__cause__ is None
         if kind != self.problem and not (left_alone and self.problem):
             log.warning(
                 "The serving pair can't be read (%s); %s stays.",

@@ -1,7 +1,8 @@
-"""A guard before each upstream: a timeout, a circuit breaker, counts. What fails behind it is one exception, AwayError.
+"""A guard before each upstream: a timeout, a circuit breaker, counts. What fails behind it is one
+exception, UnavailableError.
 
-The breaker is the library `circuitbreaker`: after so many failures in a row the upstream is left alone for some seconds, then
-the next calls try it again.
+The breaker is the library `circuitbreaker`: after so many failures in a row the upstream is left
+alone for some seconds, then the next calls try it again.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class AwayError(Exception):
+class UnavailableError(Exception):
     """An upstream did not answer, answered rubbish, or is being left alone."""
 
 
-class RubbishError(ValueError):
+class BadAnswerError(ValueError):
     """An upstream's answer is not of the shape that it must have."""
 
 
@@ -64,9 +65,9 @@ class Guard:
         return bool(self._breaker.opened)
 
     async def call(self, ask: Callable[[], Awaitable[T]], seconds: float) -> T:
-        """What `ask` gives within so many seconds. Raises AwayError."""
+        """What `ask` gives within so many seconds. Raises UnavailableError."""
         if self._breaker.opened:
-            raise AwayError(f"{self.name} is left alone")
+            raise UnavailableError(f"{self.name} is left alone")
         try:
             with self._breaker:
                 async with asyncio.timeout(seconds):
@@ -76,4 +77,4 @@ class Guard:
             self._failures.labels(self.name, kind).inc()
             # The error's own words may hold the query: only its kind is logged.
             log.info("%s failed: %s", self.name, kind)
-            raise AwayError(f"{self.name} failed ({kind})") from error
+            raise UnavailableError(f"{self.name} failed ({kind})") from error

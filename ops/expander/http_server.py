@@ -1,10 +1,11 @@
 """The HTTP server under the expander: Granian, configured. Knows no routes.
 
-It speaks HTTP/1.1 alone and takes a request that offers another protocol as if it had not (RFC 9110, section 7.8): Java's HttpClient
-offers HTTP/2 with each request, curl by --http2. A head that takes too long and a connection that says nothing are closed, and no
-more connections are accepted than there are descriptors for: the kernel keeps the others until one is over. The body's time is the
-door's business. It ends in bounded time: Granian waits for connections without end, and now and then for one that it forgot
-to tell that it ends.
+It speaks HTTP/1.1 alone and takes a request that offers another protocol as if it had not (RFC
+9110, section 7.8): Java's HttpClient offers HTTP/2 with each request, curl by --http2. A head that
+takes too long and a connection that says nothing are closed, and no more connections are accepted
+than there are descriptors for: the kernel keeps the others until one is over. The body's time is
+the door's business. It ends in bounded time: Granian waits for connections without end, and now and
+then for one that it forgot to tell that it ends.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ GRACE = 10.0
 _DESCRIPTORS = 65_536
 _WAITING = 2048
 """Connections that the kernel keeps for later."""
-# Its lines go where the program's own go. It warns at each start that it runs inside a program, which is meant.
+# Its lines go where the program's own go. It warns at each start that it runs inside a program,
+# which is meant.
 _LOG = {"loggers": {"_granian": {"propagate": True}}}
 
 
@@ -43,12 +45,14 @@ def free_address(settings: ServingSettings) -> tuple[str, int]:
     """The IP address and port to listen on; a port of 0 becomes a free one. Raises ServiceError."""
     host, port = settings.host, settings.port
     try:
-        # The server shares its port with whoever asks for that, so another one there would go unnoticed.
+        # The server shares its port with whoever asks for that, so another one there would go
+        # unnoticed.
         with socket.create_server((host, port), family=_family(host)) as probe:
             address: tuple[str, int] = probe.getsockname()[:2]
     except OSError as error:
         raise ServiceError(
-            f"Nothing can listen on {host}:{port} ({error.strerror}); choose another serving.host or serving.port."
+            f"Nothing can listen on {host}:{port} ({error.strerror}); choose another "
+            "serving.host or serving.port."
         ) from error
     return address
 
@@ -81,7 +85,8 @@ def _server(app: FastAPI, address: tuple[str, int], settings: ServingSettings) -
         app,
         address=address[0],
         port=address[1],
-        # The application's life is the caller's: it closes even where the server does not end by itself.
+        # The application's life is the caller's: it closes even where the server does not end by
+        # itself.
         interface=Interfaces.ASGINL,
         http=HTTPModes.http1,
         websockets=False,

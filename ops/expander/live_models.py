@@ -1,7 +1,9 @@
-"""What answers queries that nobody has asked before: a generator in this process, or an OpenAI-compatible endpoint.
+"""What answers queries that nobody has asked before: a generator in this process, or an
+OpenAI-compatible endpoint.
 
-A model answers only for the pair that it belongs to. In process: its fingerprint is the one in the manifest of what serves.
-At an endpoint: the name says so, where serving.model has {round} in it; else the operator does.
+A model answers only for the pair that it belongs to. In process: its fingerprint is the one in the
+manifest of what serves. At an endpoint: the name says so, where serving.model has {round} in it;
+else the operator does.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from cogr.snapshots import Manifest, read_manifest
 from indexers.generators.protocol import Answer, Completion, Failure, Generator, Request
 from indexers.workspace import Workspace, generator_options
 from ops.expander.follower import Pair
-from ops.expander.guard import AwayError, Guard, RubbishError
+from ops.expander.guard import BadAnswerError, Guard, UnavailableError
 from ops.expander.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -36,7 +38,10 @@ IN_PROCESS = ("statistical", "extractive", "scripted")
 
 
 class Model(Protocol):
-    """Writes keywords for one normalised text. Raises AwayError; None means that it has nothing to say."""
+    """Writes keywords for one normalised text.
+
+    Raises UnavailableError; None means that it has nothing to say.
+    """
 
     async def ask(self, text: str) -> Keywords | None: ...
 
@@ -44,7 +49,9 @@ class Model(Protocol):
 
 
 class LocalModel:
-    """A generator in this process, in one thread of its own: numpy and LightGBM work outside of the event loop's way."""
+    """A generator in this process, in one thread of its own: numpy and LightGBM work outside of the
+    event loop's way.
+    """
 
     def __init__(self, generator: Generator, prompter: Prompter, k_max: int, most: int) -> None:
         self._generator, self._prompter, self._k_max, self._most = generator, prompter, k_max, most
@@ -53,10 +60,11 @@ class LocalModel:
 
     async def ask(self, text: str) -> Keywords | None:
         if len(self._under_way) >= self._most:
-            raise AwayError("the model is busy")
+            raise UnavailableError("the model is busy")
         future = self._thread.submit(self.answer, text)
         self._under_way.add(future)
-        # A question that nobody waits for any more still takes its turn in the thread, and counts until then.
+        # A question that nobody waits for any more still takes its turn in the thread, and counts
+        # until then.
         future.add_done_callback(self._under_way.discard)
         return await asyncio.wrap_future(future)
 
@@ -91,7 +99,7 @@ class EndpointModel:
             async with self._turns:
                 answer = await self._generator.ask(self._client, ask_for(text, self._prompter))
         except OpenAIError as error:
-            raise RubbishError("the endpoint's answer is none") from error
+            raise BadAnswerError("the endpoint's answer is none") from error
         return read_answer(answer, text, self._k_max, may_be_empty=False)
 
     async def close(self) -> None:
@@ -105,11 +113,14 @@ def ask_for(text: str, prompter: Prompter) -> Request:
 
 
 def read_answer(answer: Answer, text: str, k_max: int, *, may_be_empty: bool) -> Keywords | None:
-    """Keywords of a generator's answer, without the text itself. Raises RubbishError for a failure that may pass."""
+    """Keywords of a generator's answer, without the text itself.
+
+    Raises BadAnswerError for a failure that may pass.
+    """
     if isinstance(answer, Failure):
-        if answer.lasting:
+        if answer.permanent:
             return None
-        raise RubbishError("the model failed")
+        raise BadAnswerError("the model failed")
     assert isinstance(answer, Completion)
     keywords = cut_to_budget((word for word in parse(answer.text) if word != text), k_max)
     return keywords if keywords or may_be_empty else None
@@ -119,7 +130,8 @@ class Models:
     """The model that belongs to the pair that serves; changes with the pair, while requests go on.
 
     Args:
-        open_workspace: a new workspace, whose data set is read anew; None where there is no configuration.
+        open_workspace: a new workspace, whose data set is read anew; None where there is no
+            configuration.
     """
 
     def __init__(
@@ -143,7 +155,9 @@ class Models:
         self.state = "none"
 
     async def ask(self, pair: Pair, text: str) -> Keywords | None:
-        """Keywords for a normalised text; None where no model belongs to the pair, or it has nothing to say. Raises AwayError."""
+        """Keywords for a normalised text; None where no model belongs to the pair, or it has
+        nothing to say. Raises UnavailableError.
+        """
         model = self._model
         if model is None or self._of != pair:
             return None
@@ -217,7 +231,8 @@ class Models:
         name = self._settings.model or workspace.settings.generator.of("query").model
         if name is None:
             raise SettingsError(
-                "serving.live is openai, but neither serving.model nor generator.model names a model."
+                "serving.live is openai, but neither serving.model nor generator.model names a "
+                "model."
             )
         return name.replace("{round}", str(pair.round))
 
@@ -225,8 +240,10 @@ class Models:
         generator = workspace.generator("query", kind)
         if manifest is not None and not _same(generator.fingerprint, manifest.generator):
             raise SettingsError(
-                f"The generator {kind} of this configuration is not the one that wrote {manifest.id}: other data, other "
-                "options or another version; use the configuration that the snapshot was built with, or rebuild both sides."
+                f"The generator {kind} of this configuration is not the one that wrote "
+                f"{manifest.id}: other data, other "
+                "options or another version; use the configuration that the snapshot was built "
+                "with, or rebuild both sides."
             )
         model = LocalModel(
             generator,

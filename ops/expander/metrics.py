@@ -20,7 +20,8 @@ class Metrics:
         )
         self.remembered = Counter(
             "cogr_expander_remembered",
-            "Queries answered by what the process itself remembers; among those of the source cache",
+            "Queries answered by what the process itself remembers; among those of the source "
+            "cache",
             registry=self.registry,
         )
         self.seconds = Histogram(

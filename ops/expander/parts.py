@@ -1,4 +1,7 @@
-"""The expander's parts as the settings name them, put together. Nothing is connected to before the first call."""
+"""The expander's parts as the settings name them, put together.
+
+Nothing is connected to before the first call.
+"""
 
 from __future__ import annotations
 

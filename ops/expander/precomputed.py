@@ -1,6 +1,8 @@
-"""The precomputed keywords: the query index of an OpenSearch cluster, the memory backend of a store, or nothing.
+"""The precomputed keywords: the query index of an OpenSearch cluster, the memory backend of a
+store, or nothing.
 
-Each says which pair serves and looks a query up in the query side of a given pair, by the concrete index, never by the alias.
+Each says which pair serves and looks a query up in the query side of a given pair, by the concrete
+index, never by the alias.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from cogr.store import Store
 from indexers.backends.opensearch.mapping import alias_name
 from indexers.backends.opensearch.search import lookup_body
 from ops.expander.follower import Pair, Side
-from ops.expander.guard import Guard, RubbishError
+from ops.expander.guard import BadAnswerError, Guard
 from ops.expander.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -29,11 +31,16 @@ class QueryIndex(Protocol):
     """Where precomputed keywords are."""
 
     async def pair(self) -> Pair:
-        """What serves. Raises AwayError, and RubbishError where an alias names an index that is not ours."""
+        """What serves. Raises UnavailableError, and BadAnswerError where an alias names an index that is not
+        ours.
+        """
         ...
 
     async def lookup(self, pair: Pair, text: str) -> tuple[str, ...] | None:
-        """Keywords of a normalised text by the pair's query side; None when it has none. Raises AwayError."""
+        """Keywords of a normalised text by the pair's query side; None when it has none.
+
+        Raises UnavailableError.
+        """
         ...
 
     async def close(self) -> None: ...
@@ -69,7 +76,8 @@ class ClusterIndex:
             found = _mapping(await self._request("GET", path, params, None))
             return {name: _mapping(index) for name, index in found.items()}
 
-        # Indexes are read outside of the guard: for an odd one nobody leaves a cluster alone that answers as a cluster does.
+        # Indexes are read outside of the guard: for an odd one nobody leaves a cluster alone that
+        # answers as a cluster does.
         return self._read_pair(await self._guard.call(ask, self._seconds))
 
     def _read_pair(self, answer: Mapping[str, Mapping[str, Any]]) -> Pair:
@@ -79,7 +87,7 @@ class ClusterIndex:
             for side, alias in self._aliases.items():
                 if alias in aliases:
                     if side in sides:
-                        raise RubbishError(f"the alias {alias} names several indexes")
+                        raise BadAnswerError(f"the alias {alias} names several indexes")
                     sides[side] = _read_side(name, found)
         return Pair(sides.get("item"), sides.get("query"))
 
@@ -103,28 +111,34 @@ class ClusterIndex:
 
 
 def _read_side(name: str, found: Mapping[str, Any]) -> Side:
-    """What an index says of itself. Raises RubbishError when it is not one that `cogr-index` made."""
+    """What an index says of itself.
+
+    Raises BadAnswerError when it is not one that `cogr-index` made.
+    """
     meta = _mapping(_mapping(found.get("mappings")).get("_meta"))
     told = meta.get("snapshot"), meta.get("round"), meta.get("normaliser"), meta.get("k_max")
     match told:
         case (str(snapshot), int(round_), str(normaliser), int(k_max)) if snapshot:
             return Side(snapshot, name, round_, normaliser, k_max)
-    raise RubbishError(
+    raise BadAnswerError(
         f"the _meta of the index {name} is none of cogr-index's: publish a pair again"
     )
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise RubbishError("not an object")
+        raise BadAnswerError("not an object")
     return value
 
 
 def _read_keywords(answer: Any) -> tuple[str, ...] | None:
-    """Keywords in the answer of a lookup. Raises RubbishError when it is none, or only a part of one."""
+    """Keywords in the answer of a lookup.
+
+    Raises BadAnswerError when it is none, or only a part of one.
+    """
     found = _mapping(answer)
     if found.get("timed_out") is not False or _mapping(found.get("_shards")).get("failed") != 0:
-        raise RubbishError("not a whole answer")
+        raise BadAnswerError("not a whole answer")
     hits = _mapping(found.get("hits", {})).get("hits", [])
     if not hits:
         return None
@@ -132,20 +146,22 @@ def _read_keywords(answer: Any) -> tuple[str, ...] | None:
 
 
 def strings(value: Any) -> tuple[str, ...]:
-    """A list of texts. Raises RubbishError when it is something else."""
+    """A list of texts. Raises BadAnswerError when it is something else."""
     if (
         not isinstance(value, Sequence)
         or isinstance(value, str)
         or not all(isinstance(one, str) for one in value)
     ):
-        raise RubbishError("not a list of texts")
+        raise BadAnswerError("not a list of texts")
     # Lone surrogates can't be sent on: a UnicodeEncodeError is a ValueError.
     "".join(value).encode()
     return tuple(value)
 
 
 _OPENING = 60.0
-"""Seconds that opening a new pair of a store may take; no query waits for it, the one before serves on."""
+"""Seconds that opening a new pair of a store may take; no query waits for it, the one before serves
+on.
+"""
 
 
 class StoreIndex:
@@ -178,7 +194,8 @@ class StoreIndex:
         """A snapshot's side, and what lookups read of it, ready."""
         manifest = read_manifest(self._store, snapshot)
         if manifest.side == "query":
-            # The first lookup of a process opens the snapshot and loads what pyarrow needs, which takes longer than a query may.
+            # The first lookup of a process opens the snapshot and loads what pyarrow needs, which
+            # takes longer than a query may.
             self._backend.lookup("a query", snapshot=snapshot)
         return Side(snapshot, "", manifest.round, manifest.normaliser, manifest.k_max)
 

@@ -1,8 +1,9 @@
-"""Redis or Valkey: cached answers, and the backlog of queries that could not be answered. Holds keywords, never items.
+"""Redis or Valkey: cached answers, and the backlog of queries that could not be answered. Holds
+keywords, never items.
 
-A cached answer's key names the pair and the normaliser, so that a new round never reads an old one's answers; it ends by
-itself (serving.cache_seconds). The backlog is a sorted set of normalised query texts by how often they were asked; when it is
-full, the least asked ones go.
+A cached answer's key names the pair and the normaliser, so that a new round never reads an old
+one's answers; it ends by itself (serving.cache_seconds). The backlog is a sorted set of normalised
+query texts by how often they were asked; when it is full, the least asked ones go.
 """
 
 from __future__ import annotations
@@ -27,14 +28,16 @@ Keywords = tuple[str, ...]
 
 
 def cache_key(prefix: str, pair: Pair, text: str, hash_key: str | None) -> str:
-    """The key of a normalised text's answer, with the text itself or, given a hash key, its keyed BLAKE2b."""
+    """The key of a normalised text's answer, with the text itself or, given a hash key, its keyed
+    BLAKE2b.
+    """
     if hash_key is not None:
         text = blake2b(text.encode(), key=hash_key.encode()[:64], digest_size=16).hexdigest()
     return f"{prefix}:expand:{pair.name}:{NORMALISER}:{text}"
 
 
 class Cache:
-    """Answers and backlog behind a guard. Every method raises AwayError."""
+    """Answers and backlog behind a guard. Every method raises UnavailableError."""
 
     def __init__(self, redis: RedisSettings, settings: ServingSettings, metrics: Metrics) -> None:
         from redis.exceptions import RedisError
@@ -121,7 +124,9 @@ _ANSWER = TypeAdapter(Keywords)
 
 
 def read_keywords(value: bytes) -> Keywords:
-    """A cached value. Raises ValidationError, a ValueError, when somebody else wrote it: no JSON, or no list of texts."""
+    """A cached value. Raises ValidationError, a ValueError, when somebody else wrote it: no JSON,
+    or no list of texts.
+    """
     return _ANSWER.validate_json(value, strict=True)
 
 

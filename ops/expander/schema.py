@@ -1,4 +1,7 @@
-"""The expander's requests and answers as OpenAPI shows them, and how they are read and written. No decisions here."""
+"""The expander's requests and answers as OpenAPI shows them, and how they are read and written.
+
+No decisions here.
+"""
 
 from __future__ import annotations
 
@@ -75,8 +78,8 @@ def write(expanded: Expanded, *, many: bool) -> bytes:
     return b"{%b,%b}" % (body, _pair(expanded.pair))
 
 
-# Made once from `query_body`, since serialising its many small objects takes longer than all else: what stands before the first
-# clause and after the last one, and before and after each keyword.
+# Made once from `query_body`, since serialising its many small objects takes longer than all else:
+# what stands before the first clause and after the last one, and before and after each keyword.
 _MARK = "?"
 _FIRST, _LAST = to_json(query_body([_MARK])).split(to_json(clause(_MARK)))
 _BEFORE, _AFTER = to_json(clause(_MARK)).split(to_json(_MARK))

@@ -1,4 +1,6 @@
-"""The HTTP side of the playground: its files, six questions that the page asks, and headers that keep it to itself."""
+"""The HTTP side of the playground: its files, six questions that the page asks, and headers that
+keep it to itself.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,8 @@ STATIC = Path(__file__).parent / "static"
 # Nothing of another origin, nothing inline, and no text that becomes markup.
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for "
+    "'script'; trusted-types 'none'",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
@@ -54,7 +57,9 @@ Ask = TypeVar("Ask", bound=BaseModel)
 
 
 def add_playground(expander: FastAPI, workspace: Workspace, parts: Parts) -> None:
-    """Mount the page at /playground of the expander's application, whose parts it asks for keywords."""
+    """Mount the page at /playground of the expander's application, whose parts it asks for
+    keywords.
+    """
     expander.mount("/playground", _create(workspace, parts))
 
 
@@ -187,7 +192,9 @@ class Answers:
         return await asyncio.to_thread(search)
 
     async def _words(self, query: str, asked: Asked) -> Words:
-        """Keywords of a query: those given, else the expander's for what serves, else the pair's own, stored or by its model."""
+        """Keywords of a query: those given, else the expander's for what serves, else the pair's
+        own, stored or by its model.
+        """
         if asked.keywords is not None:
             normaliser = await asyncio.to_thread(self._normaliser, asked.item)
             return Words(

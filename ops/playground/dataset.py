@@ -1,4 +1,6 @@
-"""The data set as the page needs it: texts of items, labels of queries, and BM25 over the text as the baseline."""
+"""The data set as the page needs it: texts of items, labels of queries, and BM25 over the text as
+the baseline.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """All labelled queries with how the pairs do, to be searched and sorted: where to look first.
 
-By the keywords of the pair's query snapshot, or the query alone where it holds none; no model is asked.
+By the keywords of the pair's query snapshot, or the query alone where it holds none; no model is
+asked.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ class Listing:
         self._figures = lru_cache(8)(self._compute)
 
     def answer(self, ask: QueriesAsk) -> dict[str, Any]:
-        """The queries that match, sorted, and how many there are. Raises DataError or SettingsError without a data set."""
+        """The queries that match, sorted, and how many there are.
+
+        Raises DataError or SettingsError without a data set.
+        """
         catalogue = self._world.catalogue
         queries = catalogue.all_labelled()
         figures = [self._figures(one.item, one.query) for one in ask.pairs]

@@ -1,4 +1,6 @@
-"""The same search at the cluster, compared with the mirror: items, order and scores, bit for bit."""
+"""The same search at the cluster, compared with the mirror: items, order and scores,
+bit for bit.
+"""
 
 from __future__ import annotations
 

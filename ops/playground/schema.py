@@ -48,7 +48,9 @@ class QueriesAsk(_Ask):
 
 
 class BaselineAsk(_Ask):
-    """The same query by the words of the items' text, cut at the number of items that the keywords find."""
+    """The same query by the words of the items' text, cut at the number of items that the keywords
+    find.
+    """
 
     query: Text
     cut: int = Field(ge=0)

@@ -1,4 +1,7 @@
-"""The search that the page shows as a request to copy: for curl, for Python, and its JSON body. Addresses of a cluster stay out of it."""
+"""The search that the page shows as a request to copy: for curl, for Python, and its JSON body.
+
+Addresses of a cluster stay out of it.
+"""
 
 from __future__ import annotations
 

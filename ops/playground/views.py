@@ -1,4 +1,7 @@
-"""What the page shows of a search, of the baseline and of an item, as plain data. Nothing here knows of HTTP or asks a model."""
+"""What the page shows of a search, of the baseline and of an item, as plain data.
+
+Nothing here knows of HTTP or asks a model.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,9 @@ DEPTH = 1000
 
 @dataclass(frozen=True)
 class Words:
-    """Keywords to search for and where they come from: a source and a reason of the expander, or the source `given`."""
+    """Keywords to search for and where they come from: a source and a reason of the expander, or
+    the source `given`.
+    """
 
     keywords: Sequence[str]
     source: str
@@ -83,7 +88,9 @@ class Search:
         }
 
     def _judged(self, relevant: frozenset[str]) -> dict[str, Any]:
-        """Figures of the whole retrieved set and of its order, and relevant items that are not in it."""
+        """Figures of the whole retrieved set and of its order, and relevant items that are not in
+        it.
+        """
         missed = [id_ for id_ in sorted(relevant) if not self.finds(id_)]
         return {
             "figures": _figures(self.retrieved, self.items.numbers_of(relevant)),
@@ -114,7 +121,8 @@ def _figures(found: SetLike, relevant: SetLike) -> dict[str, float]:
 def ranks(
     ids: Sequence[str], relevant: frozenset[str], grades: Mapping[str, float]
 ) -> dict[str, float | int | None]:
-    """How good an order is, whatever its length: nDCG@10 (by grades, where these are whole numbers), MRR@10, and the
+    """How good an order is, whatever its length: nDCG@10 (by grades, where these are whole
+    numbers), MRR@10, and the
     rank of the first relevant item, counted from 1; None when it is not among the first `DEPTH`.
     """
     whole = bool(grades) and all(float(grade).is_integer() for grade in grades.values())
@@ -126,7 +134,8 @@ def ranks(
 
 
 def baseline(catalogue: Catalogue, query: str, cut: int, size: int) -> dict[str, Any]:
-    """BM25 over the words of the items' text: its best `size`, figures of its best `cut`, and ranks of its whole order.
+    """BM25 over the words of the items' text: its best `size`, figures of its best `cut`, and ranks
+    of its whole order.
 
     Raises MissingExtraError without the extra `statistical`.
     """

@@ -1,4 +1,7 @@
-"""The store's snapshots as mirrors with texts, and which item and query snapshot go together. Opened when first asked for."""
+"""The store's snapshots as mirrors with texts, and which item and query snapshot go together.
+
+Opened when first asked for.
+"""
 
 from __future__ import annotations
 
@@ -50,12 +53,16 @@ class Opened:
         return dense if dense >= 0 else None
 
     def numbers_of(self, ids: Collection[str]) -> BitMap:
-        """Dense ids. What this snapshot does not hold can't be retrieved: it gets a number behind all of them."""
+        """Dense ids. What this snapshot does not hold can't be retrieved: it gets a number behind
+        all of them.
+        """
         known = [dense for id_ in ids if (dense := self.find(id_)) is not None]
         return BitMap([*known, *range(len(self.mirror), len(self.mirror) + len(ids) - len(known))])
 
     def keywords_of(self, text: str) -> tuple[str, ...] | None:
-        """The keyword set of the first entity by id with this text, without the text itself; None when there is none."""
+        """The keyword set of the first entity by id with this text, without the text itself; None
+        when there is none.
+        """
         own, mirror = self_keyword(text, self.manifest.normaliser), self.mirror
         same = (
             (dense for dense in mirror.bitmap(own) if mirror.own_keyword(dense) == own)
@@ -156,7 +163,9 @@ def _serving(
 
 
 def _companion(of: Manifest, others: Sequence[Manifest]) -> Manifest | None:
-    """The newest of the other side that was written in the same round by the same kind of generator, and normalised alike."""
+    """The newest of the other side that was written in the same round by the same kind of
+    generator, and normalised alike.
+    """
 
     def makers(one: Manifest) -> tuple[int, object, str]:
         return one.round, one.generator.get("kind"), one.normaliser

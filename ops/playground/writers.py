@@ -1,4 +1,5 @@
-"""Keywords of queries that a pair's snapshot does not hold, by the model that wrote the pair; also for pairs that do not serve.
+"""Keywords of queries that a pair's snapshot does not hold, by the model that wrote the pair; also
+for pairs that do not serve.
 
 The expander keeps the model of what serves alone; these are of the other pair that the page shows.
 """
@@ -12,7 +13,7 @@ from cogr.settings.serving import ServingSettings
 from cogr.snapshots import Manifest
 from indexers.workspace import Workspace
 from ops.expander.follower import Pair, Side
-from ops.expander.guard import AwayError
+from ops.expander.guard import UnavailableError
 from ops.expander.live_models import Models
 from ops.expander.metrics import Metrics
 
@@ -38,7 +39,7 @@ class Writers:
                 found = await models.ask(pair, text)
         except TimeoutError:
             return None, "deadline"
-        except AwayError:
+        except UnavailableError:
             return None, "away"
         return found, "" if found is not None else "unknown"
 

@@ -1,6 +1,7 @@
 """Which user a server runs as: the caller, or an unprivileged account when the caller is root.
 
-Search and cache servers refuse to run as root, and should not. No process is started here except small probes.
+Search and cache servers refuse to run as root, and should not. No process is started here except
+small probes.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class Account:
             right: "r", "w" or "x", as in test(1).
 
         Raises:
-            UserError: the caller is root and may not change to this account (a container without that capability).
+            UserError: the caller is root and may not change to this account (a container without
+                that capability).
         """
         if not self.drops:
             return os.access(path, {"r": os.R_OK, "w": os.W_OK, "x": os.X_OK}[right])
@@ -57,7 +59,8 @@ class Account:
             )
         except PermissionError as error:
             raise UserError(
-                f"Servers don't run as root, and this process may not change to the user {self.name}; "
+                "Servers don't run as root, and this process may not change to the user "
+                f"{self.name}; "
                 "run the command as an ordinary user."
             ) from error
         return probe.returncode == 0

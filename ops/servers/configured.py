@@ -1,4 +1,7 @@
-"""The servers that the user has named by settings, if any: then no local one is needed. Only asks, changes nothing."""
+"""The servers that the user has named by settings, if any: then no local one is needed.
+
+Only asks, changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,9 @@ def redis_from_environment() -> RedisSettings | None:
 
 
 def from_settings(config: Path | None) -> OpenSearchSettings | None:
-    """The cluster of the configuration file, where there is one, and of the environment; None when no URL is set."""
+    """The cluster of the configuration file, where there is one, and of the environment; None when
+    no URL is set.
+    """
     if config is None and "COGR_CONFIG" not in os.environ and not Path(DEFAULT_FILE).exists():
         return from_environment()
     settings = load_settings(config).opensearch

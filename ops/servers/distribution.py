@@ -1,7 +1,8 @@
-"""Getting an OpenSearch distribution: one on disk, else Maven Central's, fetched and unpacked once. Starts no server.
+"""Getting an OpenSearch distribution: one on disk, else Maven Central's, fetched and unpacked once.
+Starts no server.
 
-A distribution is never changed after it was unpacked; a variant (without a module, with a plugin) is a folder of its own
-whose files are hard links.
+A distribution is never changed after it was unpacked; a variant (without a module, with a plugin)
+is a folder of its own whose files are hard links.
 """
 
 from __future__ import annotations
@@ -49,10 +50,12 @@ class Distribution:
 
 
 def find_distribution(version: str | None, default: str, servers: Path, say: Say) -> Distribution:
-    """A distribution of a version: COGR_OPENSEARCH_HOME, the servers' folder, or Maven, in this order.
+    """A distribution of a version: COGR_OPENSEARCH_HOME, the servers' folder, or Maven, in this
+    order.
 
     Args:
-        version: the version that was asked for; None takes what COGR_OPENSEARCH_HOME has, else `default`.
+        version: the version that was asked for; None takes what COGR_OPENSEARCH_HOME has, else
+            `default`.
 
     Raises:
         SettingsError: COGR_OPENSEARCH_HOME names no distribution, or one of another version.
@@ -81,11 +84,13 @@ def _from_home(home: Path, version: str | None) -> Distribution:
     found = next((match[1] for match in jars if match), None)
     if found is None:
         raise SettingsError(
-            f"{HOME_VARIABLE}={home} holds no OpenSearch (no lib/opensearch-X.Y.Z.jar); unset or mend it."
+            f"{HOME_VARIABLE}={home} holds no OpenSearch (no lib/opensearch-X.Y.Z.jar); unset or "
+            "mend it."
         )
     if version is not None and version != found:
         raise SettingsError(
-            f"{HOME_VARIABLE}={home} is OpenSearch {found}, but version {version} was asked for; unset it or leave --version out."
+            f"{HOME_VARIABLE}={home} is OpenSearch {found}, but version {version} was asked for; "
+            "unset it or leave --version out."
         )
     return Distribution(
         home, found, f"opensearch-{found}-{hashlib.sha256(bytes(home)).hexdigest()[:8]}"
@@ -113,8 +118,10 @@ def fetch_with_maven(artifact: str, into: Path, what: str, say: Say) -> Path:
     maven = shutil.which("mvn")
     if maven is None:
         raise UserError(
-            f"{what} is not on this disk and Maven (mvn), which fetches it, is not installed: install maven (apt install "
-            f"maven, brew install maven), set {HOME_VARIABLE} to an unpacked distribution, or run one elsewhere (for example "
+            f"{what} is not on this disk and Maven (mvn), which fetches it, is not installed: "
+            "install maven (apt install "
+            f"maven, brew install maven), set {HOME_VARIABLE} to an unpacked distribution, or "
+            "run one elsewhere (for example "
             "with Docker) and set COGR_OPENSEARCH_URL to it."
         )
     say(f"Fetching {what} with Maven ...")
@@ -127,13 +134,16 @@ def fetch_with_maven(artifact: str, into: Path, what: str, say: Say) -> Path:
     fetched = [path for path in set(into.iterdir()) - before if path.is_file()]
     if done.returncode != 0 or len(fetched) != 1:
         raise ServiceError(
-            f"Maven could not fetch {what}: {maven_reason(done.stdout + done.stderr, done.returncode)}"
+            f"Maven could not fetch {what}: "
+            f"{maven_reason(done.stdout + done.stderr, done.returncode)}"
         )
     return fetched[0]
 
 
 def _local_repository(into: Path) -> list[str]:
-    """Maven keeps what it fetches below the home folder; where that can't be written, below the scratch folder."""
+    """Maven keeps what it fetches below the home folder; where that can't be written, below the
+    scratch folder.
+    """
     home = Path(os.path.expanduser("~"))  # noqa: PTH111 (Path.home() raises without a home)
     repository = home / ".m2" / "repository"
     nearest = next((path for path in (repository, repository.parent, home) if path.exists()), home)
@@ -143,7 +153,9 @@ def _local_repository(into: Path) -> list[str]:
 
 
 def maven_reason(output: str, status: int) -> str:
-    """Why Maven failed: its first error line that says something, else its last line, else its exit status. No addresses."""
+    """Why Maven failed: its first error line that says something, else its last line, else its exit
+    status. No addresses.
+    """
     # Maven colours its output by empty escape sequences even where it is told not to.
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in output.splitlines()]
     errors = [line for line in lines if line.startswith("[ERROR]")]
@@ -182,8 +194,8 @@ def variant(
     """A changed copy of a distribution, made once: <servers>/distributions/<label>-<change_name>.
 
     Args:
-        change: changes the copy; it may add, replace and remove files, but must not write into one that is there (files
-            are hard links to the original's).
+        change: changes the copy; it may add, replace and remove files, but must not write into one
+            that is there (files are hard links to the original's).
     """
     folder = servers / "distributions" / f"{base.label}-{change_name}"
     with locked(folder):

@@ -1,10 +1,11 @@
-"""Where servers keep their files: distributions shared by all, and one folder for each named server.
+"""Where servers keep their files: distributions shared by all, and one folder for each named
+server.
 
     <cache>/servers/distributions/opensearch-3.8.0/     unpacked once, read-only in use
     <cache>/servers/instances/opensearch-3.8.0/         state.json, config/, data/, logs/, tmp/
 
-<cache> is COGR_CACHE_DIR, else the user's cache folder (XDG_CACHE_HOME or ~/.cache, then cogr), for root
-/var/cache/cogr, and a folder below the temporary one where none of these can be written.
+<cache> is COGR_CACHE_DIR, else the user's cache folder (XDG_CACHE_HOME or ~/.cache, then cogr), for
+root /var/cache/cogr, and a folder below the temporary one where none of these can be written.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ def servers_folder(account: Account) -> Path:
             return folder
     tried = ", ".join(str(cache) for cache in _default_caches())
     raise StorageError(
-        f"No folder for servers can be written (tried {tried}); set {CACHE_VARIABLE} to one that can."
+        f"No folder for servers can be written (tried {tried}); set {CACHE_VARIABLE} to one that "
+        "can."
     )
 
 
@@ -54,7 +56,8 @@ def _chosen(cache: Path, account: Account) -> Path:
         )
     if not account.may("x", folder):
         raise SettingsError(
-            f"{CACHE_VARIABLE}={cache} can't be entered by the user {account.name}, as whom servers run when started by "
+            f"{CACHE_VARIABLE}={cache} can't be entered by the user {account.name}, as whom "
+            "servers run when started by "
             "root; name a folder that everybody can enter, such as /var/cache/cogr."
         )
     return folder
@@ -72,7 +75,10 @@ def _default_caches() -> list[Path]:
 
 
 def _create(folder: Path) -> OSError | None:
-    """Create a folder that others can enter; the error if that fails. A folder of somebody else is not used."""
+    """Create a folder that others can enter; the error if that fails.
+
+    A folder of somebody else is not used.
+    """
     try:
         with open_to_others():
             folder.mkdir(parents=True, exist_ok=True)
@@ -85,7 +91,9 @@ def _create(folder: Path) -> OSError | None:
 
 @contextlib.contextmanager
 def open_to_others() -> Iterator[None]:
-    """What is created meanwhile can be entered and read by other users, whatever the caller's umask."""
+    """What is created meanwhile can be entered and read by other users, whatever the caller's
+    umask.
+    """
     old = os.umask(0o022)
     try:
         yield
@@ -94,17 +102,22 @@ def open_to_others() -> Iterator[None]:
 
 
 def instance_folder(servers: Path, name: str) -> Path:
-    """The folder of one named server (not created). Raises UserError for a name that can't be a folder's."""
+    """The folder of one named server (not created).
+
+    Raises UserError for a name that can't be a folder's.
+    """
     if not NAME.fullmatch(name):
         raise UserError(
-            f"The server name {name!r} is not usable; use lower-case letters, digits, dots and dashes."
+            f"The server name {name!r} is not usable; use lower-case letters, digits, dots and "
+            "dashes."
         )
     return servers / "instances" / name
 
 
 @contextlib.contextmanager
 def locked(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[None]:
-    """Hold an exclusive lock on a file next to `path`; waits for another holder, calling `waiting` first.
+    """Hold an exclusive lock on a file next to `path`; waits for another holder, calling `waiting`
+    first.
 
     The lock ends with the process that holds it, however that ends.
     """
@@ -124,6 +137,7 @@ def require_free(folder: Path, needed: int, what: str) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise StorageError(
-            f"{what} needs {needed / 1e9:.1f} GB of disk under {folder}, but {free / 1e9:.1f} GB are free; make room or set "
+            f"{what} needs {needed / 1e9:.1f} GB of disk under {folder}, but {free / 1e9:.1f} GB "
+            "are free; make room or set "
             f"{CACHE_VARIABLE} to a folder on another disk."
         )

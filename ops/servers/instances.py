@@ -1,4 +1,6 @@
-"""What all kinds of local servers have in common: one start of a name at a time, which there are, stopping them, ports."""
+"""What all kinds of local servers have in common: one start of a name at a time, which there are,
+stopping them, ports.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def quiet(_: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a server is to run: its folder, the folder of all servers, the account it runs as, and its port (0: any free one)."""
+    """Where a server is to run: its folder, the folder of all servers, the account it runs as, and
+    its port (0: any free one).
+    """
 
     folder: Path
     servers: Path
@@ -49,10 +53,12 @@ class Making:
 
     Attributes:
         kind: their kind.
-        port: the port that was asked for; None takes the one that the server had, else `preferred`, if free, else any.
+        port: the port that was asked for; None takes the one that the server had, else `preferred`,
+            if free, else any.
         refuse: raises UserError when the running server is not what was asked for.
         launch: starts its process, and remembers it.
-        finish: waits until it works, and remembers its address; a server that does not come up is ended.
+        finish: waits until it works, and remembers its address; a server that does not come up is
+            ended.
     """
 
     kind: str
@@ -67,7 +73,8 @@ def start(name: str, say: Say, making: Making) -> Started:
     """Start the server of a name, or find the one that runs.
 
     Args:
-        say: told about waiting, about a server that died, and about a port that it can't have again.
+        say: told about waiting, about a server that died, and about a port that it can't have
+            again.
 
     Raises:
         UserError: the name is that of a server of another kind, or the port is taken.
@@ -105,12 +112,14 @@ def begin(
     log: Path,
     **details: Any,
 ) -> ServerState:
-    """Start a server's process and remember it. Ctrl-C waits until it is, or the process would be left behind.
+    """Start a server's process and remember it. Ctrl-C waits until it is, or the process would be
+    left behind.
 
     Args:
         command, environment, cwd, account, log: as of `spawn`, and raises as that.
         bound_to_caller: `reap_orphans` may remove it once this process is gone.
-        details: further fields of its state: kind, name, version, folder, data, and what only some kinds have.
+        details: further fields of its state: kind, name, version, folder, data, and what only some
+            kinds have.
     """
     owner = current_process() if bound_to_caller else None
     with interrupts_held():
@@ -129,7 +138,9 @@ def begin(
 
 
 def _check_kind(state: ServerState | None, kind: str) -> None:
-    """Refuse a name that a server of another kind has: its data lies in that folder, also when it is stopped."""
+    """Refuse a name that a server of another kind has: its data lies in that folder, also when it
+    is stopped.
+    """
     if state is not None and state.kind != kind:
         doing = "is running" if state.running else "was started here before"
         raise UserError(f"{state.name} {doing} as {state.kind}, not {kind}; give another --name.")
@@ -145,7 +156,9 @@ def _running(state: ServerState | None, say: Say) -> ServerState | None:
 
 @contextmanager
 def _port(servers: Path, before: ServerState | None, making: Making, say: Say) -> Iterator[int]:
-    """A port that no other start takes meanwhile: between the choice and the moment when a server listens lie seconds."""
+    """A port that no other start takes meanwhile: between the choice and the moment when a server
+    listens lie seconds.
+    """
     had = before.port if before is not None else None
     with ExitStack() as held:
         for port in (
@@ -156,7 +169,8 @@ def _port(servers: Path, before: ServerState | None, making: Making, say: Say) -
                 return
             if port and making.port is not None:
                 raise UserError(
-                    f"Port {port} of 127.0.0.1 is taken; give another --port, or none for a free one."
+                    f"Port {port} of 127.0.0.1 is taken; give another --port, or none for a free "
+                    "one."
                 )
             if port and port == had:
                 say(f"Port {port}, which it had, is taken: it gets another one.")
@@ -175,7 +189,9 @@ def _reserved(held: ExitStack, servers: Path, port: int) -> bool:
 
 @contextmanager
 def _as_before_if_it_fails(folder: Path, before: ServerState | None) -> Iterator[None]:
-    """A server that does not come up, or whose start is interrupted, is not left behind; what was known of it stays."""
+    """A server that does not come up, or whose start is interrupted, is not left behind; what was
+    known of it stays.
+    """
     try:
         yield
     except BaseException:
@@ -224,7 +240,9 @@ def stop(state: ServerState, *, remove: bool = False) -> bool:
 
 
 def reap_orphans(kind: str) -> None:
-    """Stop and remove the servers whose owner process is gone, such as a test session that was killed."""
+    """Stop and remove the servers whose owner process is gone, such as a test session that was
+    killed.
+    """
     for state in known(kind):
         if state.orphaned:
             stop(state, remove=True)

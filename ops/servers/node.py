@@ -1,4 +1,6 @@
-"""The files that an OpenSearch node reads at its start: folders, opensearch.yml, Java options, environment. Starts nothing."""
+"""The files that an OpenSearch node reads at its start: folders, opensearch.yml, Java options,
+environment. Starts nothing.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,10 @@ class Node:
 
     @property
     def log(self) -> Path:
-        """All that the node prints, kept over restarts. Outside logs/, since the caller (root, maybe) opens it."""
+        """All that the node prints, kept over restarts.
+
+        Outside logs/, since the caller (root, maybe) opens it.
+        """
         return self.folder / "opensearch.log"
 
     @property
@@ -62,7 +67,8 @@ class Node:
         return [str(self.distribution.home / "bin" / "opensearch")]
 
     def prepare(self, port: int) -> None:
-        """Create what the node writes into, and its configuration, which is the caller's until `hand_over`.
+        """Create what the node writes into, and its configuration, which is the caller's until
+        `hand_over`.
 
         Args:
             port: 0 lets the node take a free one.
@@ -75,12 +81,14 @@ class Node:
             self.account.own(self.data)
         if not self.account.may("w", self.data):
             raise UserError(
-                f"The data folder {self.data} can't be written by the user {self.account.name}, as whom OpenSearch runs; "
+                f"The data folder {self.data} can't be written by the user {self.account.name}, "
+                "as whom OpenSearch runs; "
                 "change its owner or give another --data."
             )
         self.account.own(self.folder / "logs", self.folder / "tmp", self.backups)
         ports_file(self.folder).unlink(missing_ok=True)
-        # Always a new folder: root must not write through links that the account could have put there.
+        # Always a new folder: root must not write through links that the account could have put
+        # there.
         shutil.rmtree(self.config, ignore_errors=True)
         self.config.mkdir()
         (self.config / "opensearch.yml").write_text(self._settings(port), encoding="utf-8")
@@ -106,7 +114,8 @@ class Node:
             "http.port": port,
             "transport.port": 0,
             "discovery.type": "single-node",
-            # The node writes its port to logs/http.ports once it listens, so a free one need not be guessed beforehand.
+            # The node writes its port to logs/http.ports once it listens, so a free one need not be
+            # guessed beforehand.
             "node.portsfile": True,
             # A developer's disk is often nearly full; the node would refuse to place an index.
             "cluster.routing.allocation.disk.threshold_enabled": False,
@@ -117,7 +126,9 @@ class Node:
         return "".join(f"{key}: {json.dumps(value)}\n" for key, value in settings.items())
 
     def _jvm_options(self) -> str:
-        """The distribution's Java options with paths in the node's folder, less those that this runtime can't take."""
+        """The distribution's Java options with paths in the node's folder, less those that this
+        runtime can't take.
+        """
         lines = []
         for line in (
             (self.distribution.home / "config" / "jvm.options")
@@ -138,11 +149,13 @@ class Node:
         return "\n".join(lines) + "\n"
 
     def environment(self, heap: str, *, brief: bool = False) -> dict[str, str]:
-        """Only what the start script needs: nothing else of the caller's environment reaches the node.
+        """Only what the start script needs: nothing else of the caller's environment reaches the
+        node.
 
         Args:
             heap: such as 512m.
-            brief: without the optimising compiler: half the processor time to start, slower afterwards.
+            brief: without the optimising compiler: half the processor time to start, slower
+                afterwards.
         """
         options = f"-Xms{heap} -Xmx{heap}{' -XX:TieredStopAtLevel=1' if brief else ''}"
         return {

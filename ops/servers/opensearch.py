@@ -1,6 +1,8 @@
-"""A local single-node OpenSearch: start, status, stop. For development and tests, never for production.
+"""A local single-node OpenSearch: start, status, stop. For development and tests, never for
+production.
 
-The node listens on 127.0.0.1 only. The distribution is shared and read-only; all that a node writes lies in its own folder.
+The node listens on 127.0.0.1 only. The distribution is shared and read-only; all that a node writes
+lies in its own folder.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ class Wanted:
     Attributes:
         version: None takes the default (or what COGR_OPENSEARCH_HOME has).
         name: None takes opensearch-<version>, with -secure for a secured one.
-        port: None takes the one that it had, else 9200, if free, else any free one; 0 takes any free one.
+        port: None takes the one that it had, else 9200, if free, else any free one; 0 takes any
+            free one.
         heap: Java's heap, such as 512m or 2g.
         data: None takes a folder below the server's own.
         security: TLS and users by the security plugin (3.4.0 only).
@@ -72,13 +75,15 @@ class Wanted:
     def __post_init__(self) -> None:
         if self.version is not None and not re.fullmatch(r"\d+\.\d+\.\d+", self.version):
             raise UserError(
-                f"{self.version!r} is no OpenSearch version; give one like {DEFAULT_VERSION} or 2.19.5."
+                f"{self.version!r} is no OpenSearch version; give one like {DEFAULT_VERSION} or "
+                "2.19.5."
             )
         if not re.fullmatch(r"[1-9]\d*[mg]", self.heap):
             raise UserError(f"{self.heap!r} is no heap size; give one like 512m or 2g.")
         if self.security and self.version not in (None, SECURITY_VERSION):
             raise UserError(
-                f"The security plugin is there for OpenSearch {SECURITY_VERSION} only; leave --version out."
+                f"The security plugin is there for OpenSearch {SECURITY_VERSION} only; leave "
+                "--version out."
             )
 
     @property
@@ -159,7 +164,8 @@ def _find(wanted: Wanted, servers: Path, account: Account, say: Say) -> tuple[Di
     """The distribution in the variant that the Java runtime and the wish for security call for."""
     distribution = find_distribution(wanted.version, wanted.default_version, servers, say)
     java = find_java(_needed_java(distribution.version), account, servers)
-    # A trimmed runtime lacks the locale data of the Thai analyzer, without which no index can be created.
+    # A trimmed runtime lacks the locale data of the Thai analyzer, without which no index can be
+    # created.
     if java.trimmed and (distribution.home / "modules" / "analysis-common").exists():
         distribution = variant(distribution, "trimmed", without_modules("analysis-common"), servers)
     if wanted.security:
@@ -195,11 +201,13 @@ def _wait_for_port(state: ServerState, deadline: float) -> int:
             return int(lines[0].rsplit(":", 1)[1])
         if not state.running:
             raise ServiceError(
-                f"OpenSearch {state.version} ended while starting: {last_words(state.log)} The log is {state.log}."
+                f"OpenSearch {state.version} ended while starting: {last_words(state.log)} The "
+                f"log is {state.log}."
             )
         if time.monotonic() > deadline:
             raise ServiceError(
-                f"OpenSearch {state.version} does not listen after {START_SECONDS:.0f} s; the log is {state.log}."
+                f"OpenSearch {state.version} does not listen after {START_SECONDS:.0f} s; the "
+                f"log is {state.log}."
             )
         time.sleep(0.1)
 
@@ -249,10 +257,14 @@ def connection(state: ServerState, **more: Any) -> OpenSearchSettings:
 
 
 def status(name: str | None = None, *, stopped: bool = False) -> list[ServerState]:
-    """All nodes that were started and, where asked, stopped (or the one of a name), the latest first."""
+    """All nodes that were started and, where asked, stopped (or the one of a name), the latest
+    first.
+    """
     return known(KIND, name, stopped=stopped)
 
 
 def reap_orphans() -> None:
-    """Stop and remove the nodes whose owner process is gone, such as a test session that was killed."""
+    """Stop and remove the nodes whose owner process is gone, such as a test session that was
+    killed.
+    """
     instances.reap_orphans(KIND)

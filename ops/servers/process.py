@@ -1,7 +1,7 @@
 """Starting a server process, recognising it again later, and ending exactly that one.
 
-A process is named by its id and a birth mark (boot and start time), so that an id that the system gave to somebody else
-is never signalled.
+A process is named by its id and a birth mark (boot and start time), so that an id that the system
+gave to somebody else is never signalled.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ POLL_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class ProcessId:
-    """A process for good: `pid` alone may be given again, `birth` (boot id and start time) is not."""
+    """A process for good: `pid` alone may be given again, `birth` (boot id and start
+    time) is not.
+    """
 
     pid: int
     birth: str
@@ -49,8 +51,8 @@ def birth_of(pid: int) -> str | None:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The command name, in brackets, may hold anything; the fields after it are plain (proc(5)): state is the first
-    # of them, the start time in clock ticks since boot the twentieth.
+    # The command name, in brackets, may hold anything; the fields after it are plain (proc(5)):
+    # state is the first of them, the start time in clock ticks since boot the twentieth.
     fields = stat.rpartition(")")[2].split()
     if fields[0] in "ZX":
         return None
@@ -94,7 +96,8 @@ def spawn(
             )
     except PermissionError as error:
         raise UserError(
-            f"{command[0]} can't be started as the user {account.name} ({error}); check its permissions."
+            f"{command[0]} can't be started as the user {account.name} ({error}); check its "
+            "permissions."
         ) from error
     except OSError as error:
         raise ServiceError(f"{command[0]} can't be started ({error}).") from error
@@ -103,7 +106,9 @@ def spawn(
 
 @contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Ctrl-C waits until the block is over: a process that was started in it and not yet remembered would be left behind."""
+    """Ctrl-C waits until the block is over: a process that was started in it and not yet remembered
+    would be left behind.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -136,7 +141,8 @@ def end(process: ProcessId, patience: float = 30.0) -> bool:
             return True
         except PermissionError as error:
             raise UserError(
-                f"Process {process.pid} belongs to another user; stop it as the user who started it."
+                f"Process {process.pid} belongs to another user; stop it as the user who started "
+                "it."
             ) from error
         if _gone(process, seconds):
             return True

@@ -1,6 +1,8 @@
-"""The security plugin for a local node: TLS by the plugin's demo certificates, a password of its own for `admin`.
+"""The security plugin for a local node: TLS by the plugin's demo certificates, a password of its
+own for `admin`.
 
-For tests of a client against the real thing. The demo certificates are public: never for a node that others can reach.
+For tests of a client against the real thing. The demo certificates are public: never for a node
+that others can reach.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ def _add_plugin(version: str, say: Say) -> Callable[[Path], None]:
             artifact, home.parent, f"the security plugin of OpenSearch {version}", say
         )
         unpack(archive, plugin)
-        # The plugin comes without this library and answers every request with 500 if it is not there.
+        # The plugin comes without this library and answers every request with 500 if it is not
+        # there.
         jar = fetch_with_maven(
             "org.apache.commons:commons-collections4:4.4", home.parent, "commons-collections4", say
         )
@@ -75,7 +78,8 @@ def read_credentials(path: Path) -> dict[str, str]:
 
 
 def add_security(node: Node) -> None:
-    """Give a prepared node certificates, users and the settings that switch them on; the same again at a restart.
+    """Give a prepared node certificates, users and the settings that switch them on; the same again
+    at a restart.
 
     Raises:
         ServiceError: the plugin's installer failed.
@@ -94,7 +98,9 @@ def add_security(node: Node) -> None:
 
 
 def _install(node: Node, kept: Path) -> None:
-    """Run the plugin's demo installer in a scratch copy of the distribution and keep the configuration that it writes."""
+    """Run the plugin's demo installer in a scratch copy of the distribution and keep the
+    configuration that it writes.
+    """
     scratch = node.folder / ".installing"
     shutil.rmtree(scratch, ignore_errors=True)
     link_tree(node.distribution.home, scratch)

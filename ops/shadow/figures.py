@@ -1,7 +1,8 @@
-"""What two searches' answers to one log say of each other: overlap, rank-biased overlap, clicks, empty answers, latency.
+"""What two searches' answers to one log say of each other: overlap, rank-biased overlap, clicks,
+empty answers, latency.
 
-Means are over searches: a query that was asked ten times weighs ten times as much. Latencies are over the queries as they
-were asked, once each. Nothing here asks anything.
+Means are over searches: a query that was asked ten times weighs ten times as much. Latencies are
+over the queries as they were asked, once each. Nothing here asks anything.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ _SHOWN = 20
 def rank_biased_overlap(one: Sequence[str], other: Sequence[str], p: float = PERSISTENCE) -> float:
     """Rank-biased overlap of two rankings without repeats, extrapolated to their unseen rest.
 
-    RBO_EXT of Webber, Moffat and Zobel (A similarity measure for indefinite rankings, 2010), equation 32, which holds for
-    rankings of different lengths. 1 for equal rankings, two empty ones included; 0 for rankings that share nothing.
+    RBO_EXT of Webber, Moffat and Zobel (A similarity measure for indefinite rankings, 2010),
+    equation 32, which holds for rankings of different lengths. 1 for equal rankings, two empty ones
+    included; 0 for rankings that share nothing.
 
     Args:
         p: how likely a reader is to go on to the next rank, above 0 and below 1.
@@ -107,7 +109,9 @@ def _mean(compared: Sequence[Compared], value: Callable[[Compared], float]) -> d
 
 
 def _clicked(compared: Sequence[Compared]) -> dict[str, Any] | None:
-    """Recall of clicked items of both searches and of their difference; None for a log without clicks."""
+    """Recall of clicked items of both searches and of their difference; None for a log without
+    clicks.
+    """
     if not compared:
         return None
 

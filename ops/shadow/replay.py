@@ -1,4 +1,7 @@
-"""Asks a log's queries of both searches and takes the time. What the answers say of them is in `figures`."""
+"""Asks a log's queries of both searches and takes the time.
+
+What the answers say of them is in `figures`.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +88,8 @@ class RefusedError(UserError):
 
 @dataclass(frozen=True)
 class Reader:
-    """Searches an index for the ids of hits alone, so that both sides are compared by their searching.
+    """Searches an index for the ids of hits alone, so that both sides are compared by their
+    searching.
 
     Attributes:
         size: hits.
@@ -99,14 +103,18 @@ class Reader:
     def search(
         self, index: str, body: Mapping[str, Any], whose: str, params: dict[str, Any]
     ) -> list[str]:
-        """Ids of the best hits. Raises FailedError, RefusedError, and UserError for a document without an id."""
+        """Ids of the best hits.
+
+        Raises FailedError, RefusedError, and UserError for a document without an id.
+        """
         own = self.id_field == "_id"
         asked = {**body, "size": self.size, "_source": False if own else [self.id_field]}
         answer, refusal = self.cluster.try_once("POST", f"/{index}/_search", asked, params)
         if refusal is not None:
             if refusal.status in (400, 404):
                 raise RefusedError(
-                    f"{index} refuses {whose}: {refusal.kind}, {refusal.reason}; correct the request."
+                    f"{index} refuses {whose}: {refusal.kind}, {refusal.reason}; correct the "
+                    "request."
                 )
             error = service_error(refusal, self.cluster.url, f"searching {index}")
             raise FailedError(str(error), refusal.kind or f"status {refusal.status}")
@@ -120,7 +128,8 @@ class Reader:
         value = hit["_id"] if self.id_field == "_id" else hit.get("_source", {}).get(self.id_field)
         if not isinstance(value, str | int):
             raise UserError(
-                f"A document of {index} has no {self.id_field!r}; name the items' id with --id-field."
+                f"A document of {index} has no {self.id_field!r}; name the items' id with "
+                "--id-field."
             )
         return str(value)
 
@@ -169,12 +178,14 @@ class Expander:
             ) from error
         except urllib3.exceptions.HTTPError as error:
             raise FailedError(
-                f"No expander answers at {self.url}; start one with cogr-ops serve, or name it with --expander.",
+                f"No expander answers at {self.url}; start one with cogr-ops serve, or name it "
+                "with --expander.",
                 "no expander",
             ) from error
         if answer.status in (401, 403, 404):
             raise UserError(
-                f"{self.url} refuses with status {answer.status}; check --expander and serving.token (COGR_SERVING__TOKEN)."
+                f"{self.url} refuses with status {answer.status}; check --expander and "
+                "serving.token (COGR_SERVING__TOKEN)."
             )
         if answer.status != 200:
             raise FailedError(
@@ -204,7 +215,8 @@ class Candidate:
         index = self.index or expansion["index"]
         if index is None:
             raise UserError(
-                f"The expander at {self.expander.url} serves no index of a cluster; give it opensearch.url, and publish a pair."
+                f"The expander at {self.expander.url} serves no index of a cluster; give it "
+                "opensearch.url, and publish a pair."
             )
         body = self.body.fill(query, expansion["keywords"])
         ids = self.reader.search(index, body, f"the query of {self.body.source}", _EXACT)
@@ -212,7 +224,10 @@ class Candidate:
 
 
 def check(*searches: Search) -> None:
-    """Ask a first, harmless query, which also opens the connections. Raises UserError for a bad request, ServiceError."""
+    """Ask a first, harmless query, which also opens the connections.
+
+    Raises UserError for a bad request, ServiceError.
+    """
     for search in searches:
         search.ask(_HARMLESS)
 
@@ -224,7 +239,8 @@ def replay(
     rate: float,
     advance: Callable[[int], object] = lambda _: None,
 ) -> Replayed:
-    """Ask every query of both, at most `rate` a second. Which of the two goes first takes turns: the second one finds warmer caches.
+    """Ask every query of both, at most `rate` a second. Which of the two goes first takes turns:
+    the second one finds warmer caches.
 
     Raises:
         RefusedError, FailedError: that happened to 10 queries in a row.

@@ -92,7 +92,9 @@ def render(template: Helm) -> Render:
 
 
 def pods(objects: list[Object]) -> list[tuple[str, Object]]:
-    """Every pod that the objects make: its owner's kind and name, and the template (metadata, spec)."""
+    """Every pod that the objects make: its owner's kind and name, and the template (metadata,
+    spec).
+    """
     found = []
     for object_ in objects:
         name = f"{object_['kind']} {object_['metadata']['name']}"

@@ -1,8 +1,9 @@
-"""Rendered pods as processes of this machine: each container's own command, arguments, environment, mounts and probes.
+"""Rendered pods as processes of this machine: each container's own command, arguments, environment,
+mounts and probes.
 
-Where DRILL_IMAGES names the folder of `make images`, a container runs inside the image that its pod names, as that image's
-user and with its files read-only; otherwise the commands are this environment's. Not Kubernetes: nothing restarts a process,
-no policy stops a packet.
+Where DRILL_IMAGES names the folder of `make images`, a container runs inside the image that its pod
+names, as that image's user and with its files read-only; otherwise the commands are this
+environment's. Not Kubernetes: nothing restarts a process, no policy stops a packet.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ BY_SIGTERM = 128 + signal.SIGTERM if IMAGES else -signal.SIGTERM
 
 @dataclass
 class Started:
-    """A container that runs. `log` holds both of its streams unless standard output is kept apart."""
+    """A container that runs.
+
+    `log` holds both of its streams unless standard output is kept apart.
+    """
 
     process: subprocess.Popen[str]
     container: Object
@@ -58,7 +62,9 @@ class Started:
         self.family()[0].terminate()
 
     def family(self) -> list[psutil.Process]:
-        """The command and what it started, as far as it runs; inside an image those are the processes of the image's user."""
+        """The command and what it started, as far as it runs; inside an image those are the
+        processes of the image's user.
+        """
         if self.process.poll() is not None:
             return []
         shell = psutil.Process(self.process.pid)

@@ -1,7 +1,8 @@
-"""The compose file as processes: our services' own commands, variables, configuration and health checks on real servers.
+"""The compose file as processes: our services' own commands, variables, configuration and health
+checks on real servers.
 
-There is no compose engine here. Its schema is checked by `make chart-lint`; what is replaced are ports, and addresses of what
-other images serve.
+There is no compose engine here. Its schema is checked by `make chart-lint`; what is replaced are
+ports, and addresses of what other images serve.
 """
 
 from __future__ import annotations

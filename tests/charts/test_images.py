@@ -1,6 +1,8 @@
-"""What `make images` built, image by image: as whom it runs, what it says of itself, what is in it and what is not.
+"""What `make images` built, image by image: as whom it runs, what it says of itself, what is in it
+and what is not.
 
-Needs DRILL_IMAGES. What the images are for, their commands against real servers, is in test_processes.py.
+Needs DRILL_IMAGES. What the images are for, their commands against real servers, is in
+test_processes.py.
 """
 
 from __future__ import annotations
@@ -32,7 +34,10 @@ HAS_NOT = {
 MODULES = {
     "expander": "fastapi, granian, uvloop, openai, s3fs, ops.cli",
     "worker": "celery, lightgbm, openai, s3fs, opentelemetry.sdk, ops.cli",
-    "jobs": "torch, trl, transformers, celery, lightgbm, tensorboard, jinja2, trainers.cli, indexers.cli",
+    "jobs": (
+        "torch, trl, transformers, celery, lightgbm, tensorboard, jinja2, trainers.cli, "
+        "indexers.cli"
+    ),
 }
 BASE_MEGABYTES = 125
 """Of python:3.11-slim-bookworm, for which a somewhat larger stand-in is used."""
@@ -108,7 +113,8 @@ def test_an_image_has_the_packages_that_it_lists(name: str) -> None:
     found = inside(
         name,
         f"python -c 'import {MODULES[name]}; from importlib import metadata as m; "
-        'print(len({d.name for d in m.distributions(path=[p for p in __import__("sys").path if "/opt/cogr" in p])}))\'',
+        'print(len({d.name for d in m.distributions(path=[p for p in __import__("sys").path if '
+        '"/opt/cogr" in p])}))\'',
     )
     assert int(found.splitlines()[-1]) == len(versions)
 

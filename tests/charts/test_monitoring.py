@@ -26,7 +26,9 @@ RULES = [
 
 
 def exposed() -> set[str]:
-    """Names of every series that the expander and the processes of a rebuild can answer a scrape with."""
+    """Names of every series that the expander and the processes of a rebuild can answer a scrape
+    with.
+    """
     names = set()
     for registry in (Metrics().registry, REGISTRY):
         for family in registry.collect():

@@ -1,4 +1,5 @@
-"""What the chart renders against what really runs: every pod's commands, configuration and probes, drain and scrapes.
+"""What the chart renders against what really runs: every pod's commands, configuration and probes,
+drain and scrapes.
 
 `make images` runs these tests again inside the images that it built.
 """
@@ -46,7 +47,10 @@ TRAINING = 1200
 
 
 def values_in(folder: Path, **settings: Any) -> dict[str, Any]:
-    """Values whose volumes lie in a folder. All pods share this machine's ports, so processes may try several."""
+    """Values whose volumes lie in a folder.
+
+    All pods share this machine's ports, so processes may try several.
+    """
     own = {
         "dataset": {"loader": "jsonl", "path": str(folder / "data")},
         "store": str(folder / "store"),
@@ -108,7 +112,9 @@ def test_a_training_job_does_its_round(render: Render, tmp_path: Path) -> None:
 
 
 class Release:
-    """A shop with its workers, jobs and expander, and an endpoint that demands the key of the Secret."""
+    """A shop with its workers, jobs and expander, and an endpoint that demands the key of the
+    Secret.
+    """
 
     def __init__(
         self,
@@ -156,7 +162,10 @@ class Release:
         return containers_of(self.machine.objects, kind, name)
 
     def job(self, name: str) -> None:
-        """A CronJob's pod to its end. Its process stays for a last scrape, until it is told to go."""
+        """A CronJob's pod to its end.
+
+        Its process stays for a last scrape, until it is told to go.
+        """
         wait, container = self.containers("CronJob", name)
         self.machine.finished(wait)
         with self.machine.running(container) as job:
@@ -193,7 +202,8 @@ def test_a_release_works_drains_and_is_watched(
         (preflight,) = release.containers("Job", "-preflight")
         assert "OpenSearch answers" in machine.finished(preflight)
         rebuild_on_workers_that_drain(release)
-        # The first worker's answers were kept: asked again is at most what was under way when it was stopped.
+        # The first worker's answers were kept: asked again is at most what was under way when it
+        # was stopped.
         assert ITEMS <= len(endpoint.bodies) <= ITEMS + AT_ONCE
         release.job("-rebuild-query")
         release.job("-update-item")
@@ -232,7 +242,9 @@ def rebuild_on_workers_that_drain(release: Release) -> None:
 
 
 def watch_the_expander(release: Release) -> None:
-    """It serves the pair that the jobs published, asks the model for what is unknown, and counts what fails."""
+    """It serves the pair that the jobs published, asks the model for what is unknown, and counts
+    what fails.
+    """
     (container,) = release.containers("Deployment", "-expander")
     with release.machine.running(container) as expander:
         expander.until(lambda: expander.probed("readinessProbe"))
@@ -249,7 +261,9 @@ def watch_the_expander(release: Release) -> None:
 
 
 def fails_of_the_model(release: Release, expander: Started, url: str) -> bool:
-    """Whether a failed call of the model was counted; asks once more, since a call may come too late for its deadline."""
+    """Whether a failed call of the model was counted; asks once more, since a call may come too
+    late for its deadline.
+    """
     httpx.post(url, json={"query": f"{UNANSWERABLE} {uuid.uuid4().hex}"}, timeout=30)
     release.saw(scraped(port_of(expander)))
     return "cogr_expander_upstream_failures_total" in release.seen
@@ -266,7 +280,9 @@ def hangs_up_on(words: str) -> Misbehave:
 
 
 def waiting_worker(render: Render, folder: Path, port: int, seconds: int) -> tuple[Machine, Any]:
-    """A worker's pod, and its container that waits so many seconds for Redis; nothing listens there yet."""
+    """A worker's pod, and its container that waits so many seconds for Redis; nothing listens there
+    yet.
+    """
     redis = {"url": f"redis://127.0.0.1:{port}/0", "timeout": 1}
     # OpenSearch is away, too, which is none of a worker's business.
     values = values_in(folder, redis=redis, opensearch={"url": f"http://127.0.0.1:{port}"})

@@ -1,4 +1,6 @@
-"""The schema of the chart's values: written by charts/schema.py, closed at every level, the settings by their own names."""
+"""The schema of the chart's values: written by charts/schema.py, closed at every level, the
+settings by their own names.
+"""
 
 from __future__ import annotations
 

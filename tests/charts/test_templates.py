@@ -1,4 +1,6 @@
-"""What the chart renders: pods that the real commands and settings accept, and refusals of what can't work."""
+"""What the chart renders: pods that the real commands and settings accept, and refusals of what
+can't work.
+"""
 
 from __future__ import annotations
 
@@ -117,7 +119,9 @@ def command_of(name: str) -> Any:
 
 
 def parse(line: list[str]) -> dict[str, Any]:
-    """Parameters of a command line, as the real command parses it; its own error where it would refuse."""
+    """Parameters of a command line, as the real command parses it; its own error where it would
+    refuse.
+    """
     command, rest = command_of(line[0]), line[1:]
     while commands := getattr(command, "commands", None):
         command, rest = commands[rest[0]], rest[1:]

@@ -1,4 +1,6 @@
-"""Extra fields of items: one type a field, found or said; values in their type's own form; what does not fit is named."""
+"""Extra fields of items: one type a field, found or said; values in their type's own form; what
+does not fit is named.
+"""
 
 from __future__ import annotations
 

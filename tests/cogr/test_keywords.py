@@ -1,4 +1,6 @@
-"""Laws of `normalise` and `parse`, examples of what models write, and fuzzed completions at scale."""
+"""Laws of `normalise` and `parse`, examples of what models write, and fuzzed
+completions at scale.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,14 @@ from cogr.keywords import (
 
 SEPARATORS = ",，、،;；؛\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 
-# Characters on which normalisers stumble: case pairs of other lengths, ligatures, joiners, marks, quotes, list marks.
+# Characters on which normalisers stumble: case pairs of other lengths, ligatures, joiners, marks,
+# quotes, list marks.
 TRICKY = "İıßẞﬁŉΐǰﷺ㎏½²ªK\u0345\u0301\u200b\u200d\u202e\ufeff\u00ad\ud800\udfff\x00\x1b`*•-#123.)(]“”„«»'\"’,;:!?&+%/\\|<> \t\n\u3000，、；。"
 strange_text = st.text(st.one_of(st.characters(), st.sampled_from(TRICKY)), max_size=60)
 
 
-# normalise ------------------------------------------------------------------------------------------------------------
+# normalise
+# ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -98,7 +102,8 @@ def test_ascii_and_unicode_paths_agree(text: str) -> None:
     assert normalise(text + "\u200b") == normalise(text)
 
 
-# self_keyword ---------------------------------------------------------------------------------------------------------
+# self_keyword
+# ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -167,7 +172,8 @@ def test_an_own_text_that_parse_keeps_is_only_normalised(text: str) -> None:
         assert self_keyword(text) == normal
 
 
-# parse ----------------------------------------------------------------------------------------------------------------
+# parse
+# ----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -265,7 +271,8 @@ def test_budget_counts_distinct_keywords(words: list[str], k_max: int) -> None:
     assert not over_budget(kept, k_max)
 
 
-# scale ----------------------------------------------------------------------------------------------------------------
+# scale
+# ----------------------------------------------------------------------------------------------------------------
 
 _PIECES = (
     "sofa", "wireless headphones", "C++", "50%", "Keywords:", "<think>", "</think>", "```json", "```", '{"keywords": [', "]}",
@@ -341,5 +348,6 @@ def test_time_is_linear_in_the_length(name: str) -> None:
             fastest = min(fastest, time.process_time() - started)
         return fastest
 
-    # Ten times the length may take ten times as long, with room for caches and noise; a square would take a hundred.
+    # Ten times the length may take ten times as long, with room for caches and noise; a square
+    # would take a hundred.
     assert seconds(MEGABYTE) <= 30 * seconds(MEGABYTE // 10) + 0.05

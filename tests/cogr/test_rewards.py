@@ -1,4 +1,6 @@
-"""Rewards against brute force: a plain-Python restatement that rebuilds everything from sets of strings."""
+"""Rewards against brute force: a plain-Python restatement that rebuilds everything from sets of
+strings.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Snapshots: equal content gives an equal id, opening verifies, a folder without manifest is none."""
+"""Snapshots: equal content gives an equal id, opening verifies, a folder without
+manifest is none.
+"""
 
 from __future__ import annotations
 

@@ -64,7 +64,9 @@ def test_what_another_process_did_is_seen_at_once(store: Store) -> None:
 def test_what_was_created_although_the_answer_was_lost_is_ours(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A client that asks again after a lost answer is told that the file is there: it is the one who made it."""
+    """A client that asks again after a lost answer is told that the file is there: it is the one
+    who made it.
+    """
     store = Store("memory://lost-answers")
     put = store.fs.pipe_file
 

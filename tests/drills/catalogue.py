@@ -1,4 +1,6 @@
-"""A catalogue in editions: what a rebuild or an update turns it into, and what an undisturbed one makes of each edition."""
+"""A catalogue in editions: what a rebuild or an update turns it into, and what an undisturbed one
+makes of each edition.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from typing import Any
 from cogr.matching.mirror import Mirror
 from cogr.records import Side
 from cogr.snapshots import Snapshot
-from indexers.build.run import Wishes, run_rebuild
+from indexers.build.run import RebuildRequest, run_rebuild
 from indexers.workspace import Workspace
 from tests.drills.reader import TOP
 
@@ -50,13 +52,17 @@ class Catalogue:
         self._write("labels", labels)
         (folder / "cogr.toml").write_text(
             '[dataset]\nloader = "jsonl"\npath = "data"\n[generator]\nname = "scripted"\n'
-            "[rebuild]\nflush_answers = 32\nverify_queries = 5\n[publish]\ntolerance = 0.5\nmin_vocabulary = 0\n"
+            "[rebuild]\nflush_answers = 32\nverify_queries = 5\n[publish]\ntolerance = "
+            "0.5\nmin_vocabulary = 0\n"
         )
         self._items = {f"i{n}": self._item(f"i{n}", n) for n in range(items)}
         self._save()
 
     def _item(self, id_: str, number: int) -> Item:
-        text = f"word{number % WORDS} more{number % 5} edition{self.edition} edition{self.edition}of{number % 7}"
+        text = (
+            f"word{number % WORDS} more{number % 5} edition{self.edition} "
+            f"edition{self.edition}of{number % 7}"
+        )
         return {"id": id_, "title": f"thing {number}", "text": text}
 
     def rewrite(self) -> None:
@@ -66,7 +72,10 @@ class Catalogue:
         self._save()
 
     def change(self) -> Path:
-        """The next edition: some items are others, some are new, some gone. Returns the file of changes."""
+        """The next edition: some items are others, some are new, some gone.
+
+        Returns the file of changes.
+        """
         self.edition += 1
         labelled = [id_ for id_ in self._items if id_[0] == "i"]
         gone = [id_ for id_ in self._items if id_[0] == "n"][:20]
@@ -95,14 +104,16 @@ class Catalogue:
         return path
 
     def calm(self, side: Side = "item") -> Snapshot:
-        """The present edition, rebuilt in this process in a store of its own where nothing happens to it."""
+        """The present edition, rebuilt in this process in a store of its own where nothing happens
+        to it.
+        """
         settings = {**self._settings, "store": str(self.folder / "calm")}
         workspace = Workspace.open(
             self.folder / "cogr.toml", [f"{key}={value}" for key, value in settings.items()]
         )
         outcome = run_rebuild(
             workspace,
-            Wishes(side, push=False),
+            RebuildRequest(side, push=False),
             lambda *_: nullcontext(lambda _: None),
             lambda _: None,
         )

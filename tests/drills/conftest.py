@@ -1,4 +1,6 @@
-"""One table of all drills of a session, printed at its end, and the servers that drills have for themselves."""
+"""One table of all drills of a session, printed at its end, and the servers that drills have for
+themselves.
+"""
 
 from __future__ import annotations
 

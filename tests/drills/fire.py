@@ -1,7 +1,9 @@
-"""A fleet under fire: one command after the other, processes and servers that are killed at random, and what must hold after each.
+"""A fleet under fire: one command after the other, processes and servers that are killed at random,
+and what must hold after each.
 
-What dies is started again, as an orchestrator does. The catalogue goes from edition to edition by a rebuild on workers or
-by an update; each is over when the same command has ended well, however often it was killed before.
+What dies is started again, as an orchestrator does. The catalogue goes from edition to edition by a
+rebuild on workers or by an update; each is over when the same command has ended well, however often
+it was killed before.
 """
 
 from __future__ import annotations
@@ -79,7 +81,8 @@ class Fire:
         self.other: Counter[str] = Counter()
         self.cycles: Counter[str] = Counter()
         self.statuses: Counter[int] = Counter()
-        # A service that is away ends a command with status 3: the same command goes on when it is back.
+        # A service that is away ends a command with status 3: the same command goes on when it is
+        # back.
         self.accepted = {3, -signal.SIGKILL}
         self._folder, self._nursery, self._broker, self._node = folder, nursery, broker, node
         self.prefix = f"drill-{uuid.uuid4().hex[:6]}"
@@ -172,7 +175,9 @@ class Fire:
             )
 
     def run(self, arguments: Sequence[str], most: int, pause: float) -> dict[str, Any]:
-        """A command to its good end; killed around at random moments, until there were `most` kills and it is left in peace."""
+        """A command to its good end; killed around at random moments, until there were `most` kills
+        and it is left in peace.
+        """
         most += sum(self.kills.values())
         due = time.monotonic() + self._draw.uniform(0, 2 * pause)
         while True:
@@ -200,7 +205,9 @@ class Fire:
         self._children.append(self.reader)
 
     def next_edition(self, kind: str, most: int, pause: float) -> None:
-        """One more edition by `rebuild` or `update`, under fire of at most so many kills, and all that must hold afterwards."""
+        """One more edition by `rebuild` or `update`, under fire of at most so many kills, and all
+        that must hold afterwards.
+        """
         assert self._serving is not None
         before = self._serving
         if kind == "rebuild":
@@ -236,7 +243,9 @@ class Fire:
     # What must hold
 
     def check(self, calm: Snapshot) -> None:
-        """Same bytes, every index whole and verified, one index behind the alias, no lock and no temporary file left."""
+        """Same bytes, every index whole and verified, one index behind the alias, no lock and no
+        temporary file left.
+        """
         mine = open_snapshot(self.store, calm.id)
         assert self.store.read(mine.path) == calm.store.read(calm.path)
         assert mine.manifest.set_aside == 0
@@ -305,8 +314,10 @@ class Fire:
             ),
             (
                 "searches",
-                f"{seen.get('right', 0)} right, {seen.get('wrong', 0)} wrong, {seen.get('unreachable', 0)} unreachable, "
-                f"{seen.get('refused', 0)} refused; longest without an answer {seen.get('longest_away', 0):.1f} s",
+                f"{seen.get('right', 0)} right, {seen.get('wrong', 0)} wrong, "
+                f"{seen.get('unreachable', 0)} unreachable, "
+                f"{seen.get('refused', 0)} refused; longest without an answer "
+                f"{seen.get('longest_away', 0):.1f} s",
             ),
             ("lost", "nothing"),
         ]

@@ -1,7 +1,8 @@
 """Commands that start in milliseconds: a process that has imported everything forks them off.
 
-A drill that kills a thousand processes would else spend its time on imports. What is forked is a process like any other:
-it runs the command's own `main`, has its own locks and connections, and dies of signals. Linux only.
+A drill that kills a thousand processes would else spend its time on imports. What is forked is a
+process like any other: it runs the command's own `main`, has its own locks and connections, and
+dies of signals. Linux only.
 """
 
 from __future__ import annotations
@@ -87,7 +88,9 @@ class Nursery:
         self._process.wait(30)
 
     def start(self, module: str, arguments: Sequence[str], log: Path) -> Child:
-        """Run `python -m module arguments`; its standard output goes to `log`.out, the rest to `log`."""
+        """Run `python -m module arguments`; its standard output goes to `log`.out, the rest to
+        `log`.
+        """
         child = Child(
             self, int(self.ask(start=module, arguments=list(arguments), log=str(log))), log
         )
@@ -119,7 +122,10 @@ class Child:
         return self.status
 
     def send(self, number: signal.Signals) -> bool:
-        """Send a signal; False when it has ended. Its id is not used again before `poll` has seen the end."""
+        """Send a signal; False when it has ended.
+
+        Its id is not used again before `poll` has seen the end.
+        """
         if self.poll() is not None:
             return False
         os.kill(self.pid, number)
@@ -158,7 +164,9 @@ def _serve() -> Callable[[], None] | None:
 
 
 def _become(module: str, arguments: list[str], log: str) -> None:
-    """Take on the command line and the files of a process of its own, which ends when the nursery does."""
+    """Take on the command line and the files of a process of its own, which ends when the nursery
+    does.
+    """
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
     sys.argv = [module, *arguments]
     with (

@@ -1,7 +1,9 @@
-"""A reader of its own process: searches the alias without pause and holds every answer against the snapshots that may serve.
+"""A reader of its own process: searches the alias without pause and holds every answer against the
+snapshots that may serve.
 
-It speaks plain HTTP and JSON, as a shop would. `expected.json` (replaced atomically by the drill) says what each allowed
-snapshot answers; `seen.json` says what came. A refusal is an answer that a shop can deal with; a wrong one is not.
+It speaks plain HTTP and JSON, as a shop would. `expected.json` (replaced atomically by the drill)
+says what each allowed snapshot answers; `seen.json` says what came. A refusal is an answer that a
+shop can deal with; a wrong one is not.
 """
 
 from __future__ import annotations

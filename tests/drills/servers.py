@@ -1,4 +1,6 @@
-"""A Valkey and an OpenSearch of the drill's own, which may be killed and come back on the same port with the same data."""
+"""A Valkey and an OpenSearch of the drill's own, which may be killed and come back on the same port
+with the same data.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The table that a drill ends with: what was done, and what came of it. Pytest prints it after the last test."""
+"""The table that a drill ends with: what was done, and what came of it.
+
+Pytest prints it after the last test.
+"""
 
 from __future__ import annotations
 

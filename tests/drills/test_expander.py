@@ -1,6 +1,8 @@
-"""Redis, OpenSearch and the model of a running expander are killed in turn and come back, under half the load that it bears.
+"""Redis, OpenSearch and the model of a running expander are killed in turn and come back, under
+half the load that it bears.
 
-Whatever is away, every answer is 200; and an upstream that is there again is used within five seconds.
+Whatever is away, every answer is 200; and an upstream that is there again is used within five
+seconds.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ BACK = 5.0
 """Seconds after which one that is there again must be used."""
 KNOWN = [f"known query {number}" for number in range(2000)]
 CACHED = 5
-"""Seconds for which an answer is cached: the hot query's is there again and again, those of the known ones are gone by their next turn."""
+"""Seconds for which an answer is cached: the hot query's is there again and again, those of the
+known ones are gone by their next turn.
+"""
 CLIENTS = 4
 MODEL = """
 import sys
@@ -53,7 +57,9 @@ pytestmark = [pytest.mark.server, pytest.mark.drill, pytest.mark.timeout(1800)]
 
 @dataclass
 class Upstream:
-    """One thing behind the expander: how it is killed and started, and the source of answers that shows that it is used."""
+    """One thing behind the expander: how it is killed and started, and the source of answers that
+    shows that it is used.
+    """
 
     name: str
     kill: Callable[[], None]
@@ -78,7 +84,9 @@ class Answers:
 
 @contextmanager
 def server_of(kind: str) -> Iterator[tuple[str, Callable[[], None], Callable[[], None]]]:
-    """A Redis or an OpenSearch of the drill's own: its address, how to kill it, how to start it on its old port."""
+    """A Redis or an OpenSearch of the drill's own: its address, how to kill it, how to start it on
+    its old port.
+    """
     module = valkey if kind == "redis" else opensearch
     wanted = module.Wanted(
         name=f"tests-{os.getpid()}-expander-{kind}", port=0, bound_to_caller=True
@@ -150,7 +158,9 @@ async def ask(client: httpx.AsyncClient, query: str, answers: Answers) -> None:
 
 
 async def load(url: str, answers: Answers, ended: Callable[[], bool], pause: float) -> None:
-    """Clients that ask a hot query, known and unknown ones in turn, each waiting `pause` seconds between two."""
+    """Clients that ask a hot query, known and unknown ones in turn, each waiting `pause` seconds
+    between two.
+    """
     numbers = count()
 
     def query(number: int) -> str:

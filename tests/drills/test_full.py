@@ -1,4 +1,6 @@
-"""Full disks and full memories: each stops with the reason, and goes on when there is room again."""
+"""Full disks and full memories: each stops with the reason, and goes on when there is
+room again.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ LEVELS = {"low": 3, "high": 2, "flood_stage": 1}
 
 
 def under(fire: Fire, seconds: float, free: Callable[[], None]) -> str:
-    """One more edition, with room again after some time; how commands ended, and what the last one that failed said."""
+    """One more edition, with room again after some time; how commands ended, and what the last one
+    that failed said.
+    """
     started = time.monotonic()
     timer = threading.Timer(seconds, free)
     timer.start()

@@ -1,6 +1,8 @@
-"""Random SIGKILLs over coordinator, workers, Valkey and OpenSearch during rebuilds and updates: nothing is lost.
+"""Random SIGKILLs over coordinator, workers, Valkey and OpenSearch during rebuilds and updates:
+nothing is lost.
 
-`make drill` kills DRILL_KILLS times (1,000); the suite has a short version that leaves the shared node alone.
+`make drill` kills DRILL_KILLS times (1,000); the suite has a short version that leaves the shared
+node alone.
 """
 
 from __future__ import annotations
@@ -56,7 +58,8 @@ def test_a_thousand_kills_lose_nothing(
             left = KILLS - sum(fire.kills.values())
             if left <= 0:
                 break
-            # On a slow machine kills may come faster than work is done: after so many, an edition is let through.
+            # On a slow machine kills may come faster than work is done: after so many, an edition
+            # is let through.
             fire.next_edition(
                 kind,
                 min(left, draw.randint(5, 30) if kind == "rebuild" else draw.randint(3, 15)),

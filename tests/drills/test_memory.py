@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 ALLOWED = 150
-"""Megabytes that 90,000 items more may cost; as objects they cost 230. Ten of them are numbers an item, the rest full batches."""
+"""Megabytes that 90,000 items more may cost; as objects they cost 230.
+
+Ten of them are numbers an item, the rest full batches.
+"""
 
 
 @pytest.mark.drill

@@ -1,6 +1,8 @@
-"""A bad network between each pair of parties while a rebuild is under way: it takes longer, and comes to the same.
+"""A bad network between each pair of parties while a rebuild is under way: it takes longer, and
+comes to the same.
 
-Latency of 2 s, connections that are reset, 10 KB/s, a cut, and a cable that is pulled without a word: by toxiproxy.
+Latency of 2 s, connections that are reset, 10 KB/s, a cut, and a cable that is pulled without a
+word: by toxiproxy.
 """
 
 from __future__ import annotations

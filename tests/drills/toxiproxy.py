@@ -1,6 +1,8 @@
-"""Toxiproxy between two parties: latency, resets, little bandwidth, a cut. The program is built by Go, once.
+"""Toxiproxy between two parties: latency, resets, little bandwidth, a cut. The program is built by
+Go, once.
 
-It is looked for on the PATH (toxiproxy-server), then in the servers' folder, where `go install` puts the pinned version.
+It is looked for on the PATH (toxiproxy-server), then in the servers' folder, where `go install`
+puts the pinned version.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Texts that break JSON, mustache or the eye, for tests of everything that puts a text into a request."""
+"""Texts that break JSON, mustache or the eye, for tests of everything that puts a text into a
+request.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ PIECES = (
 
 
 def hostile(seed: int, count: int) -> Iterator[str]:
-    """Texts of pieces that break JSON, mustache or the eye; one in fifty has ten thousand characters."""
+    """Texts of pieces that break JSON, mustache or the eye; one in fifty has ten thousand
+    characters.
+    """
     draw = random.Random(seed)
     for number in range(count):
         text = "".join(draw.choice(PIECES) for _ in range(draw.randint(1, 12)))

@@ -1,4 +1,6 @@
-"""Processes that run `cogr-index` commands at the same moment, many times over, without starting anew for each."""
+"""Processes that run `cogr-index` commands at the same moment, many times over, without starting
+anew for each.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ class Racers:
             assert process.stdout.readline() == "ready\n"
 
     def run(self, *commands: list[str], apart: float = 0.0) -> list[Ended]:
-        """Run one command in each process, each `apart` seconds after the one before; how they ended, in their order."""
+        """Run one command in each process, each `apart` seconds after the one before; how they
+        ended, in their order.
+        """
         begin = time.time() + _HEAD_START
         used = list(zip(self.processes, commands, strict=False))
         for number, (process, arguments) in enumerate(used):

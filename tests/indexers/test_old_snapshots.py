@@ -1,4 +1,5 @@
-"""Snapshots of cogr-1, whose own texts kept their commas (`tests/indexers/cogr1`, written by that version): read and served as ever,
+"""Snapshots of cogr-1, whose own texts kept their commas (`tests/indexers/cogr1`, written by that
+version): read and served as ever,
 never matched with newer ones."""
 
 from __future__ import annotations
@@ -165,7 +166,9 @@ def test_the_playground_shows_old_pairs_apart_from_new_ones(
 def test_a_push_after_an_old_snapshot_writes_every_own_text_anew(
     opensearch: OpenSearchSettings, tmp_path: Path
 ) -> None:
-    """Rows are equal but for their own texts, which a push by difference would take from the old index."""
+    """Rows are equal but for their own texts, which a push by difference would take from the old
+    index.
+    """
     shutil.copytree(OLD, tmp_path / "store")
     store = Store(tmp_path / "store")
     old = open_snapshot(store, QUERY)

@@ -1,4 +1,6 @@
-"""Upstreams as they go wrong: nobody there, one that accepts and never answers, one that answers rubbish."""
+"""Upstreams as they go wrong: nobody there, one that accepts and never answers, one that answers
+rubbish.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,10 @@ from contextlib import contextmanager
 RUBBISH = {
     "noise": bytes(range(256)) * 40,
     "web page": b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 15\r\n\r\n<html>hi</html>",
-    "wrong json": b'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 13\r\n\r\n{"hits": [1]}',
+    "wrong json": (
+        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: "
+        b'13\r\n\r\n{"hits": [1]}'
+    ),
     "list": b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 8\r\n\r\n[[null]]",
     "null": b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 4\r\n\r\nnull",
     "error": b"HTTP/1.1 500 Oh\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}",

@@ -28,7 +28,9 @@ def world(
 
 @pytest.fixture
 def cache() -> Iterator[Path]:
-    """A cache folder of this test's own that every user can enter; what still runs in it at the end is stopped."""
+    """A cache folder of this test's own that every user can enter; what still runs in it at the end
+    is stopped.
+    """
     with tempfile.TemporaryDirectory(prefix="cogr-tests-") as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
@@ -40,7 +42,9 @@ def cache() -> Iterator[Path]:
 def alone(
     cache: Path, monkeypatch: pytest.MonkeyPatch, capture: pytest.CaptureFixture[str], group: str
 ) -> Command:
-    """Runs `cogr-ops GROUP` in this process, in an environment with this cache and the keywords, and no other variable of ours."""
+    """Runs `cogr-ops GROUP` in this process, in an environment with this cache and the keywords,
+    and no other variable of ours.
+    """
 
     def run(*arguments: str, **variables: str) -> Ended:
         for name in [name for name in os.environ if name.startswith("COGR_")]:

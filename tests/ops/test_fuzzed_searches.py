@@ -1,4 +1,7 @@
-"""Hostile queries all the way: expander, stored template, search. Each finds what the mirror says, so that none was more than data."""
+"""Hostile queries all the way: expander, stored template, search.
+
+Each finds what the mirror says, so that none was more than data.
+"""
 
 from __future__ import annotations
 

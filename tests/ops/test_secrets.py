@@ -1,4 +1,5 @@
-"""Every secret setting holds a canary while commands plan, work, fail and are mistyped: it comes out nowhere and is written nowhere.
+"""Every secret setting holds a canary while commands plan, work, fail and are mistyped: it comes
+out nowhere and is written nowhere.
 
 The expander's logs, answers and metrics have a test of their own in `test_expander_fuzz`.
 """
@@ -91,8 +92,10 @@ def test_all_secrets_are_known() -> None:
 def test_plans_and_work_show_none(shop: Shop) -> None:
     for line in (
         "cogr-index rebuild --side item --dry-run -v",
-        "cogr-index rebuild --side item --dry-run --json --generator openai --set generator.model=m --set generator.openai.base_url=http://localhost:1/v1",
-        "cogr-index rebuild --side item --generator extractive --backend memory -v --json --set metrics.file=out.prom",
+        "cogr-index rebuild --side item --dry-run --json --generator openai --set "
+        "generator.model=m --set generator.openai.base_url=http://localhost:1/v1",
+        "cogr-index rebuild --side item --generator extractive --backend memory -v --json --set "
+        "metrics.file=out.prom",
         "cogr-index rebuild --side query --generator extractive --backend memory --json",
         "cogr-index list --backend memory --json",
         "cogr-index prune --backend memory --dry-run --json",
@@ -188,8 +191,10 @@ EVERY = (
     "cogr-index verify",
     "cogr-index status --json",
     "cogr-index rebuild --side item --dry-run --json",
-    "cogr-index rebuild --side item --generator openai --set generator.model=m --set generator.openai.retries=0",
-    "cogr-index rebuild --side item --generator extractive --workers celery --set fleet.patience_seconds=1 -v",
+    "cogr-index rebuild --side item --generator openai --set generator.model=m --set "
+    "generator.openai.retries=0",
+    "cogr-index rebuild --side item --generator extractive --workers celery --set "
+    "fleet.patience_seconds=1 -v",
     "cogr-index update --side item --since 2026-01-01",
     "cogr-index publish item-r000-000000000000",
     "cogr-index rollback",
@@ -298,7 +303,8 @@ def test_a_mistyped_option_does_not_repeat_a_secret(shop: Shop, words: tuple[str
 
 def test_the_traceback_of_a_bug_has_no_secret(shop: Shop) -> None:
     program = (
-        "import logging, typer; from cogr.settings import load_settings; from indexers import console\n"
+        "import logging, typer; from cogr.settings import load_settings; from indexers.cli import "
+        "console\n"
         "app = typer.Typer()\n"
         "@app.command()\n"
         "def bug():\n"

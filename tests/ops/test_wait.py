@@ -1,4 +1,5 @@
-"""`cogr-ops wait` says for what it waits, and does not wait where only another configuration would help.
+"""`cogr-ops wait` says for what it waits, and does not wait where only another configuration would
+help.
 
 Services that come late are in tests/charts/test_processes.py.
 """

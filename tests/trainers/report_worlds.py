@@ -1,4 +1,6 @@
-"""A training run as its files say it, made without training: real snapshots, real figures, step logs of the real layout."""
+"""A training run as its files say it, made without training: real snapshots, real figures, step
+logs of the real layout.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ class Told:
         return done
 
     def snapshot(self, side: Side, number: int, *, hostile: bool = False) -> Snapshot:
-        """The words of each entity's text, other ones in each round; texts and keywords that attack, where asked."""
+        """The words of each entity's text, other ones in each round; texts and keywords that
+        attack, where asked.
+        """
         rows = []
         for at, entity in enumerate(
             sorted(self.workspace.dataset.entities(side), key=lambda entity: entity.id)

@@ -1,4 +1,6 @@
-"""A part of the sample shop with a configuration that trains a very small model in seconds, and the runs in it."""
+"""A part of the sample shop with a configuration that trains a very small model in seconds, and the
+runs in it.
+"""
 
 from __future__ import annotations
 
@@ -135,7 +137,9 @@ def constant_reward(world: object, id_: str, keywords: object) -> float:
 
 
 def killing_reward(world: World, id_: str, keywords: Sequence[str]) -> float:
-    """The query reward, during which the process is killed once: when the file that KILL_ONCE names is not there."""
+    """The query reward, during which the process is killed once: when the file that KILL_ONCE names
+    is not there.
+    """
     flag = Path(os.environ["KILL_ONCE"])
     if not flag.exists():
         flag.touch()
@@ -149,7 +153,9 @@ def failing_reward(world: object, id_: str, keywords: object) -> float:
 
 
 def perfect_pair(workspace: Workspace) -> tuple[Snapshot, Snapshot]:
-    """An item and a query snapshot with F1 of 1: every query has one keyword, and its relevant items have it too."""
+    """An item and a query snapshot with F1 of 1: every query has one keyword, and its relevant
+    items have it too.
+    """
     dataset = workspace.dataset
     queries = sorted(
         (query for split in dataset.queries.values() for query in split), key=lambda query: query.id

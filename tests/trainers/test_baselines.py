@@ -1,4 +1,6 @@
-"""Baselines: BM25's cutoff is chosen on training queries only, and its published figures come out."""
+"""Baselines: BM25's cutoff is chosen on training queries only, and its published
+figures come out.
+"""
 
 from __future__ import annotations
 

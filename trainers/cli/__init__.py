@@ -26,7 +26,9 @@ from trainers.cli.report import report
 
 app = typer.Typer(
     name="cogr-train",
-    help="Train keyword generators in rounds, measure them, and see the whole path on a sample shop.",
+    help=(
+        "Train keyword generators in rounds, measure them, and see the whole path on a sample shop."
+    ),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -62,11 +64,14 @@ def evaluate(
         ),
     ] = False,
 ) -> None:
-    """Precision, recall, F1 and rank metrics of any snapshot pair on one split, the same on every backend. Needs no torch.
+    """Precision, recall, F1 and rank metrics of any snapshot pair on one split, the same on every
+    backend. Needs no torch.
 
-    P, R and F1 are of the whole retrieved set (of BM25, the number of best items that serves the training queries best), rank
-    metrics of the whole ranking; nDCG takes grades where the labels have any. Splits are those of training: where the data
-    have no dev queries, a part of the training queries is dev (training.gate.dev_share). An item snapshot that the backend does not have yet is pushed beside what serves; it serves nothing.
+    P, R and F1 are of the whole retrieved set (of BM25, the number of best items that serves the
+    training queries best), rank metrics of the whole ranking; nDCG takes grades where the labels
+    have any. Splits are those of training: where the data have no dev queries, a part of the
+    training queries is dev (training.gate.dev_share). An item snapshot that the backend does not
+    have yet is pushed beside what serves; it serves nothing.
     """
     from cogr.snapshots import open_snapshot
     from trainers.baselines import baseline_rows
@@ -88,7 +93,8 @@ def evaluate(
         console.note(f"pushed {items.id} to {workspace.backend.name} beside what serves")
     if asked == "dev" and knows_dev(workspace, items, queries):
         console.note(
-            "This pair has learned from the labels of these dev queries: it does better by them than by new ones."
+            "This pair has learned from the labels of these dev queries: it does better by them "
+            "than by new ones."
         )
     found = run_evaluation(workspace.backend, workspace.dataset, items, queries, asked)
     payload = found.as_dict()
@@ -116,7 +122,8 @@ def _show(out: Console, payload: dict[str, Any]) -> None:
     sets = "".join(f"; {row['name']}: of {row['sets']}" for row in baselines)
     out.print(f"p, r, f1: of the whole retrieved set{sets}")
     out.print(
-        f"mrr, ndcg, p@10, r@100: of the whole ranking; ndcg gains are {_GAINS[payload['ndcg_gains']]}"
+        "mrr, ndcg, p@10, r@100: of the whole ranking; ndcg gains are "
+        f"{_GAINS[payload['ndcg_gains']]}"
     )
     out.print(
         f"{payload['item_snapshot']} with {payload['keywords_per_item']:.1f} keywords an item,"
@@ -144,7 +151,9 @@ def demo(
     json_: JsonOption = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Index a sample shop by generated keywords, train a tiny model pair on it, measure and search what serves."""
+    """Index a sample shop by generated keywords, train a tiny model pair on it, measure and search
+    what serves.
+    """
     from trainers.demo import run_demo
 
     set_verbosity(verbose)

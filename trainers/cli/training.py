@@ -1,4 +1,7 @@
-"""The commands of the training loop: options and output only. `trainers.cli` puts them beside the others."""
+"""The commands of the training loop: options and output only.
+
+`trainers.cli` puts them beside the others.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ PublishOption = Annotated[
     bool | None,
     typer.Option(
         "--publish/--no-publish",
-        help="Let the best pair on dev serve, of the rounds and of `statistical`; an interrupted round keeps what it was asked for.",
+        help=(
+            "Let the best pair on dev serve, of the rounds and of `statistical`; an interrupted "
+            "round keeps what it was asked for."
+        ),
         show_default=False,
     ),
 ]
@@ -64,7 +70,8 @@ def sft(call: Call, run: RunOption = "main") -> None:
 def round_(
     call: Call, run: RunOption = "main", branch: BranchOption = None, publish: PublishOption = None
 ) -> None:
-    """Train the query side, then the item side, each against the other's frozen snapshot; index, evaluate.
+    """Train the query side, then the item side, each against the other's frozen snapshot; index,
+    evaluate.
 
     Does the next round, or the rest of one that was interrupted.
     """
@@ -92,7 +99,8 @@ def run_rounds(
     branch: BranchOption = None,
     publish: PublishOption = None,
 ) -> None:
-    """SFT where it is not done, then rounds until the run has so many. Run again after any death: it goes on.
+    """SFT where it is not done, then rounds until the run has so many. Run again after any death:
+    it goes on.
 
     A run that was not begun yet is begun.
     """

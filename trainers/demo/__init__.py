@@ -1,6 +1,8 @@
-"""The sample shop and the demo: `cogr-train demo` sends 400 self-written items through the whole path, training included.
+"""The sample shop and the demo: `cogr-train demo` sends 400 self-written items through the whole
+path, training included.
 
-`run_demo` is the command, `CATALOGUE` the folder of the bundled shop (loader `jsonl`), `catalogue` the script that made it.
+`run_demo` is the command, `CATALOGUE` the folder of the bundled shop (loader `jsonl`), `catalogue`
+the script that made it.
 """
 
 from __future__ import annotations
@@ -22,13 +24,16 @@ def run_demo(
     """Run the demo and print what it found. See `trainers.demo.run.Demo` for the steps.
 
     Args:
-        backend: where the shop is indexed; for opensearch without a URL a server is started and stopped again.
-        out: folder for configuration, data, snapshots, the training run, summary.json and report.html.
+        backend: where the shop is indexed; for opensearch without a URL a server is started and
+            stopped again.
+        out: folder for configuration, data, snapshots, the training run, summary.json and
+            report.html.
         json_mode: one JSON object on standard output instead of tables.
         more: `key=value` settings over the sample's own, such as fewer training steps.
 
     Raises:
-        UserError: the folder belongs to something else or can't be written; a package is missing; a setting is none.
+        UserError: the folder belongs to something else or can't be written; a package is missing; a
+            setting is none.
         CheckFailedError: a training stage has collapsed.
         ServiceError: OpenSearch can't be reached or started.
     """

@@ -1,6 +1,8 @@
-"""The demo's folder: the sample shop and the configuration of everything that the demo does with it.
+"""The demo's folder: the sample shop and the configuration of everything that the demo does with
+it.
 
-The folder is an ordinary workspace: every command works on it with `-c .demo/cogr.toml`. What is done there is `run`'s business.
+The folder is an ordinary workspace: every command works on it with `-c .demo/cogr.toml`. What is
+done there is `run`'s business.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ class Folder:
         return self.config.parent
 
     def overrides(self, url: str | None = None) -> list[str]:
-        """The file's values as `--set` has them, so that the environment of another project changes nothing.
+        """The file's values as `--set` has them, so that the environment of another project changes
+        nothing.
 
         Args:
             url: of the OpenSearch that was started for the demo.

@@ -1,4 +1,7 @@
-"""How far a training stage is: its step log, read while another process writes it. It looks on and changes nothing."""
+"""How far a training stage is: its step log, read while another process writes it.
+
+It looks on and changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,9 @@ def stage_under_way(run: Run, settings: TrainingSettings) -> Stage | None:
 
 
 def _steps(now: Round, stage: StageName, settings: TrainingSettings) -> int | None:
-    """How many steps a training stage has: SFT's by its examples, GRPO's where the settings name them."""
+    """How many steps a training stage has: SFT's by its examples, GRPO's where the settings name
+    them.
+    """
     side = stage.removeprefix("train-")
     if now.number:
         return (settings.item if side == "item" else settings.query).max_steps
@@ -86,7 +91,9 @@ def how_far(stage: Stage, done: int, rate: float | None = None) -> str:
 
 @contextmanager
 def followed(say: Say) -> Iterator[Callable[[Stage | None], None]]:
-    """Inside the block, `say` hears twice a second how far the stage is that was last given to the yielded function."""
+    """Inside the block, `say` hears twice a second how far the stage is that was last given to the
+    yielded function.
+    """
     follower = _Follower(say)
     thread = threading.Thread(target=follower.run, daemon=True, name="following")
     thread.start()

@@ -1,4 +1,6 @@
-"""Keeps what training stages print out of the demo's live table: their standard error goes to a file while they run."""
+"""Keeps what training stages print out of the demo's live table: their standard error goes to a
+file while they run.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,11 @@ _TAIL = 20
 
 @contextmanager
 def stages_write_to(log: Path) -> Iterator[None]:
-    """Inside the block, the standard error that child processes inherit leads to `log`, begun anew; ours stays where it was.
+    """Inside the block, the standard error that child processes inherit leads to `log`, begun anew;
+    ours stays where it was.
 
-    When the block ends with an error, the log's last lines are printed, since the error's sentence may point to them.
+    When the block ends with an error, the log's last lines are printed, since the error's sentence
+    may point to them.
     """
     sys.stderr.flush()
     ours, kept = sys.stderr, os.dup(2)

@@ -1,4 +1,5 @@
-"""The rows of the demo's table: one way to search the shop each, taken through the real path and measured on the test queries.
+"""The rows of the demo's table: one way to search the shop each, taken through the real path and
+measured on the test queries.
 
 What a row shows is in `show`; where the shop lies is in `run`.
 """
@@ -13,7 +14,7 @@ from typing import Any
 from cogr.records import Dataset, Side, Split
 from cogr.snapshots import open_snapshot
 from indexers.build.plan import Rebuilt
-from indexers.build.run import ProgressBar, Wishes, run_rebuild
+from indexers.build.run import ProgressBar, RebuildRequest, run_rebuild
 from indexers.release import release
 from indexers.workspace import Workspace
 from trainers import baselines as comparison
@@ -32,10 +33,12 @@ class Row:
     """One row.
 
     Attributes:
-        p, r, f1: of the whole retrieved set (BM25: of the best k items), macro-averaged over the test queries.
+        p, r, f1: of the whole retrieved set (BM25: of the best k items), macro-averaged over the
+            test queries.
         seconds: everything from the item texts to the figures.
         keywords_per_item: mean size of S_i; None where there are no keywords.
-        cached: share of the entities whose keywords an earlier demo had already generated; 1 for rounds that it had trained.
+        cached: share of the entities whose keywords an earlier demo had already generated; 1 for
+            rounds that it had trained.
         rejected: why a round is not built upon; "" where it is, and for rows that are no rounds.
         items, queries: the pair's snapshots; "" where there are no keywords.
     """
@@ -61,7 +64,9 @@ class Row:
 
 
 def bm25_row(dataset: Dataset) -> Row:
-    """Plain BM25 over titles and texts, cut at the number of items that serves the training queries best."""
+    """Plain BM25 over titles and texts, cut at the number of items that serves the training queries
+    best.
+    """
     found = comparison.bm25_row(dataset, SPLIT)
     return Row("bm25", found["p"], found["r"], found["f1"], found["seconds"])
 
@@ -89,7 +94,8 @@ def generator_row(workspace: Workspace, name: str, bar: ProgressBar, say: Say) -
 
 
 def step_row(workspace: Workspace, step: Step, done: Round, *, reused: bool) -> Row:
-    """Publish a trained round's pair where it is built upon, and measure it: as it serves, or else as its stage did.
+    """Publish a trained round's pair where it is built upon, and measure it: as it serves, or else
+    as its stage did.
 
     Args:
         step: what was trained.
@@ -117,7 +123,9 @@ def step_row(workspace: Workspace, step: Step, done: Round, *, reused: bool) -> 
 
 
 def serving_row(workspace: Workspace, chosen: Contender) -> Row:
-    """Publish the pair that is best on the dev queries, and measure what then serves: the last row."""
+    """Publish the pair that is best on the dev queries, and measure what then serves:
+    the last row.
+    """
     started = time.monotonic()
     publish_pair(workspace, chosen, lambda _: None)
     items, queries = (workspace.serving(side) for side in ("item", "query"))
@@ -133,5 +141,5 @@ def _rebuild(workspace: Workspace, name: str, side: Side, bar: ProgressBar, say:
     say(f"{name}: {'items' if side == 'item' else 'queries'}")
     # The two sides are switched as a pair below, so neither is published alone.
     return run_rebuild(
-        workspace, Wishes(side, generator=name, publish=False), bar, lambda _: None
+        workspace, RebuildRequest(side, generator=name, publish=False), bar, lambda _: None
     ).rebuilt

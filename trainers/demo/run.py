@@ -1,6 +1,8 @@
-"""The demo, step by step: each row through the real path, then what serves is searched, and summary and report are written.
+"""The demo, step by step: each row through the real path, then what serves is searched, and summary
+and report are written.
 
-Where it works is `folder`, how a row comes about is `rows` and `training`, what is printed is `show`.
+Where it works is `folder`, how a row comes about is `rows` and `training`, what is printed is
+`show`.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ HITS = 3
 def run(
     backend: Literal["memory", "opensearch"], out: Path, json_mode: bool, more: Sequence[str] = ()
 ) -> None:
-    """The whole demo. Raises UserError and ServiceError; what was generated and trained stays in the folder."""
+    """The whole demo. Raises UserError and ServiceError; what was generated and trained stays in
+    the folder.
+    """
     folder = lay_out(out, backend, more)
     if backend == "memory":
         demo = Demo(_workspace(folder), folder)
@@ -54,8 +58,9 @@ def run(
 def _workspace(folder: Folder, url: str | None = None) -> Workspace:
     """Where rows are published, measured and searched.
 
-    Every round that is built upon is to serve for a while, also after an untrained row with better figures: so the gate is
-    off here, until the best pair takes over. Between rounds, in the run, it is as the settings say.
+    Every round that is built upon is to serve for a while, also after an untrained row with better
+    figures: so the gate is off here, until the best pair takes over. Between rounds, in the run, it
+        is as the settings say.
     """
     return Workspace(
         load_settings(folder.config, [*folder.overrides(url), "training.gate.on=false"])
@@ -71,7 +76,9 @@ class Demo:
         self.summary_file = folder.path / "summary.json"
 
     def run(self, json_mode: bool) -> None:
-        """Measure every row, search what serves in the end, write summary.json and report.html, print."""
+        """Measure every row, search what serves in the end, write summary.json and report.html,
+        print.
+        """
         # What is missing is better known now than after minutes.
         check_extra()
         check_settings(self.workspace)
@@ -123,7 +130,10 @@ class Demo:
 
 
 def relevant_items(dataset: Dataset, text: str) -> frozenset[str]:
-    """Ids of the items that are relevant to a test query, by its text. Raises DataError when it is none."""
+    """Ids of the items that are relevant to a test query, by its text.
+
+    Raises DataError when it is none.
+    """
     for query in dataset.require(SPLIT):
         if query.text == text:
             return dataset.relevant[query.id]

@@ -1,6 +1,8 @@
-"""An OpenSearch for the time of a demo: the one that is set, the local one that runs already, or a new one, stopped at the end.
+"""An OpenSearch for the time of a demo: the one that is set, the local one that runs already, or a
+new one, stopped at the end.
 
-It calls `cogr-ops` as a command, since trainers don't import ops. It knows nothing of shops or keywords.
+It calls `cogr-ops` as a command, since trainers don't import ops. It knows nothing of shops or
+keywords.
 """
 
 from __future__ import annotations
@@ -54,7 +56,8 @@ def _cogr_ops(*arguments: str) -> dict[str, str]:
         raise KeyboardInterrupt
     if ended.returncode:
         sentence = (
-            f"cogr-ops opensearch {arguments[0]} ended with status {ended.returncode}, for the reason above; "
+            f"cogr-ops opensearch {arguments[0]} ended with status {ended.returncode}, for the "
+            "reason above; "
             "mend that, or set COGR_OPENSEARCH_URL to a server of yours."
         )
         raise (

@@ -1,10 +1,13 @@
-"""The maker of the sample shop: 400 items, 182 queries and exact labels from a seed, in pure Python.
+"""The maker of the sample shop: 400 items, 182 queries and exact labels from a seed, in pure
+Python.
 
-A small marketplace of furniture whose sellers write English, German or Chinese. Every item has one value of each
-attribute; a query names two values by shoppers' words; relevant are exactly the items with both values, whatever the
-language. No combination of two values is in two splits, and every word of a dev or test query occurs in training.
+A small marketplace of furniture whose sellers write English, German or Chinese. Every item has one
+value of each attribute; a query names two values by shoppers' words; relevant are exactly the items
+with both values, whatever the language. No combination of two values is in two splits, and every
+word of a dev or test query occurs in training.
 
-`make_catalogue(0)` is the catalogue that ships in `data/`. Not here: the words (`words`), the sentences (`phrases`).
+`make_catalogue(0)` is the catalogue that ships in `data/`. Not here: the words (`words`), the
+sentences (`phrases`).
 """
 
 from __future__ import annotations
@@ -166,7 +169,9 @@ def _make_items(draw: _Draw) -> tuple[list[Item], dict[str, Values]]:
 
 
 def _specs_of_type(draw: _Draw, type_: str) -> list[tuple[Language, Values]]:
-    """Language and values of one type's items: within a type, every value of an attribute is equally frequent."""
+    """Language and values of one type's items: within a type, every value of an attribute is
+    equally frequent.
+    """
     columns: dict[Attribute, list[str]] = {"type": [type_] * ITEMS_A_TYPE}
     for attribute in ATTRIBUTES[1:]:
         options = draw.shuffled(
@@ -272,7 +277,9 @@ class _Asking:
         self._known: set[str] = set()
 
     def ask(self) -> list[_Query]:
-        """Training and test queries, training first, so that test queries can keep to the words of training."""
+        """Training and test queries, training first, so that test queries can keep to the words of
+        training.
+        """
         chosen: list[tuple[Split, Language, Family, Pair]] = []
         foreign: tuple[Language, Language] = ("de", "zh")
         for language in foreign:
@@ -305,7 +312,8 @@ class _Asking:
         return _Query(split, text, dict(zip(family, pair, strict=True)))
 
     def _foreign(self, language: Language) -> list[tuple[Split, Language, Family, Pair]]:
-        """Nine queries of one language: three types by three other values, a diagonal of them for the test.
+        """Nine queries of one language: three types by three other values, a diagonal of them for
+        the test.
 
         So each of their few words is asked for twice in training.
         """
@@ -328,7 +336,9 @@ class _Asking:
         return taken
 
     def _take(self, split: Split, family: Family) -> Pair:
-        """The free pair whose values this split has asked for least, so that every value gets its share."""
+        """The free pair whose values this split has asked for least, so that every value gets its
+        share.
+        """
         pair = min(
             self._free[family], key=lambda pair: sum(self._values[split, value] for value in pair)
         )

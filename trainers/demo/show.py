@@ -48,7 +48,9 @@ def under_way(rows: Sequence[Row], doing: str) -> Group:
 
 
 class Progress:
-    """The growing table on standard error while the demo runs; gone when it ends, and silent where nobody watches."""
+    """The growing table on standard error while the demo runs; gone when it ends, and silent where
+    nobody watches.
+    """
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
@@ -136,7 +138,9 @@ def results(out: Console, ended: Ended) -> None:
 
 
 def _listed(words: Sequence[str], titles: Collection[str]) -> str:
-    """Keywords for people: the first ones, and how many titles of items are among them instead of the titles."""
+    """Keywords for people: the first ones, and how many titles of items are among them instead of
+    the titles.
+    """
     own = [word for word in words if word not in titles]
     parts = [", ".join(map(safe, own[:_KEYWORDS_SHOWN]))] if own else []
     parts += [f"{len(own) - _KEYWORDS_SHOWN} more"] if len(own) > _KEYWORDS_SHOWN else []
@@ -188,7 +192,8 @@ def next_steps(config: Path, summary: Path, report: Path, *, server_stopped: boo
     console.note(f"The report of the training is {report}: open it in a browser.")
     if server_stopped:
         console.note(
-            "OpenSearch is stopped again and keeps the indexes: cogr-ops opensearch start brings it back."
+            "OpenSearch is stopped again and keeps the indexes: cogr-ops opensearch start brings "
+            "it back."
         )
     console.next_command(f'cogr-index search -c {config} "metal bookshelf"')
     console.next_command(f"cogr-train round -c {config}")

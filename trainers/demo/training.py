@@ -1,4 +1,6 @@
-"""The rows that are trained: SFT and two rounds by `trainers.training.sample`, each published as it finishes."""
+"""The rows that are trained: SFT and two rounds by `trainers.training.sample`, each published as it
+finishes.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ ROUNDS = 2
 
 
 def trained_rows(workspace: Workspace, folder: Folder, progress: Progress) -> Generator[Row]:
-    """SFT and the rounds, one row after another; what an earlier demo has trained is not trained again.
+    """SFT and the rounds, one row after another; what an earlier demo has trained is not trained
+    again.
 
     Raises TrainingError and CheckFailedError as the stages do; their own output is in training.log.
     """
@@ -51,7 +54,9 @@ def trained_rows(workspace: Workspace, folder: Folder, progress: Progress) -> Ge
 
 
 def best_pair(workspace: Workspace, progress: Progress) -> Choice:
-    """The pair that serves when the demo ends: the best of the rounds and of `statistical` on the dev queries."""
+    """The pair that serves when the demo ends: the best of the rounds and of `statistical` on the
+    dev queries.
+    """
     run = Run(workspace.store, DEFAULT_RUN)
     found = choose(contenders(run.state(), rivals(workspace, run, progress.say).statistical))
     assert found is not None, "the sample shop has dev queries"

@@ -1,12 +1,14 @@
-"""The vocabulary of the sample shop: what sellers write, what shoppers type. Data only; `catalogue` puts it together.
+"""The vocabulary of the sample shop: what sellers write, what shoppers type. Data only; `catalogue`
+puts it together.
 
-Every attribute has values, and every value has words in three languages. Sellers and shoppers mostly use different ones,
-which is the gap that learned keywords have to close.
+Every attribute has values, and every value has words in three languages. Sellers and shoppers
+mostly use different ones, which is the gap that learned keywords have to close.
 
 The sentences of the sample shop. Data only; `catalogue` fills the placeholders.
 
-{type}, {style}, {room}, {material} and {need} take a word for the item's value, {colour}, {maker} and {model} are noise,
-and {other} is a shopper's word for a type that the item is not: what sellers write besides, and what misleads word matching.
+{type}, {style}, {room}, {material} and {need} take a word for the item's value, {colour}, {maker}
+and {model} are noise, and {other} is a shopper's word for a type that the item is not: what sellers
+write besides, and what misleads word matching.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ ATTRIBUTES: tuple[Attribute, ...] = get_args(Attribute)
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Words for one value in one language: the sellers', the commonest first, and the shoppers', all equally common."""
+    """Words for one value in one language: the sellers', the commonest first, and the shoppers',
+    all equally common.
+    """
 
     sellers: tuple[str, ...]
     shoppers: tuple[str, ...]
@@ -155,7 +159,8 @@ TITLES: Mapping[Language, tuple[str, ...]] = {
     ),
 }
 
-# One group an attribute: an item says in its description every attribute that its title leaves out, and some of the rest.
+# One group an attribute: an item says in its description every attribute that its title leaves out,
+# and some of the rest.
 SENTENCES: Mapping[Language, Mapping[str, tuple[str, ...]]] = {
     "en": {
         "style": (

@@ -1,4 +1,5 @@
-"""What a side's keywords gained and lost between two snapshots: counts, the commonest ones, example entities.
+"""What a side's keywords gained and lost between two snapshots: counts, the commonest ones, example
+entities.
 
 Pure reading of snapshots; how it is shown is the report's and the demo's business.
 """
@@ -88,7 +89,9 @@ def _changed(
 
 
 def examples(items: Difference, queries: Difference) -> list[Changed]:
-    """Five entities to look at, three items and two queries, evenly from those that changed: not chosen by their result."""
+    """Five entities to look at, three items and two queries, evenly from those that changed: not
+    chosen by their result.
+    """
     both: tuple[tuple[Side, Difference], ...] = (("item", items), ("query", queries))
     return [one for side, found in both for one in evenly(found.changed, EXAMPLES[side])]
 

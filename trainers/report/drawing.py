@@ -1,6 +1,8 @@
-"""Figures as plain SVG: lines with bands, grouped bars, stacked rows. Colours are the page's, by class name (`page.css`).
+"""Figures as plain SVG: lines with bands, grouped bars, stacked rows. Colours are the page's, by
+class name (`page.css`).
 
-Built as an XML tree, so that no text can become markup. It knows nothing of training; `figures` says what is drawn.
+Built as an XML tree, so that no text can become markup. It knows nothing of training; `figures`
+says what is drawn.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What a report tells, read from a run's files: finished rounds, step logs, snapshots. No drawing and no HTML here.
+"""What a report tells, read from a run's files: finished rounds, step logs, snapshots. No drawing
+and no HTML here.
 
-Everything is read from what the stages left behind; only the pairs in the middle of a round (new queries, old items) are
-measured now, and only where the data are still those of the run.
+Everything is read from what the stages left behind; only the pairs in the middle of a round (new
+queries, old items) are measured now, and only where the data are still those of the run.
 """
 
 from __future__ import annotations
@@ -87,10 +88,12 @@ class Facts:
 
     Attributes:
         rounds: the finished ones; SFT is the first.
-        pairs: the finished rounds' pairs, and those in the middle of a round where the data allow it.
+        pairs: the finished rounds' pairs, and those in the middle of a round where the data allow
+            it.
         base: the last round that is built upon.
         overall: SFT against `base`, by side; None while that is SFT.
-        rivals: what the rounds are compared with; None where that was not measured and the data are no longer the run's.
+        rivals: what the rounds are compared with; None where that was not measured and the data are
+            no longer the run's.
         choice: the best pair on dev, whoever wrote it; None where nothing is judged.
     """
 
@@ -125,7 +128,8 @@ class Facts:
 
 
 def gather(workspace: Workspace, run: Run, say: Callable[[str], None] = lambda _: None) -> Facts:
-    """Read a run. Raises TrainingError before SFT is finished, SnapshotError when a snapshot is gone or broken.
+    """Read a run. Raises TrainingError before SFT is finished, SnapshotError when a snapshot is
+    gone or broken.
 
     Args:
         say: told what is measured now, because it was not before.
@@ -201,7 +205,9 @@ def built_on(state: State, round_: Round) -> Round:
 def _middles(
     workspace: Workspace, opened: _Opened, frozen: Mapping[str, Any], state: State
 ) -> Iterator[Pair]:
-    """The new queries of each round on the items of the round before: what the query side alone brought."""
+    """The new queries of each round on the items of the round before: what the query side alone
+    brought.
+    """
     if workspace.dataset.dataset_hash != frozen["dataset_hash"]:
         return
     backend = MemoryBackend(workspace.store)
@@ -224,7 +230,9 @@ def _logs(run: Run, state: State) -> Iterator[StageLog]:
 
 
 def _steps(run: Run, round_: Round, stage: StageRecord, side: Side) -> list[Mapping[str, Any]]:
-    """The log beside the model that the stage wrote, which may lie in the run that this one is a branch of."""
+    """The log beside the model that the stage wrote, which may lie in the run that this one is a
+    branch of.
+    """
     owner = stage.output.partition("/models/")[0]
     path = f"{owner}/logs/r{round_.number:03d}-{side}.jsonl"
     if not run.store.exists(path):

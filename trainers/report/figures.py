@@ -1,4 +1,7 @@
-"""The report's figures: which facts stand in which picture, with what caption. Shapes are `drawing`'s, text is the page's."""
+"""The report's figures: which facts stand in which picture, with what caption.
+
+Shapes are `drawing`'s, text is the page's.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,10 @@ def f1_figure(facts: Facts) -> Figure:
         series.append(Series(split, split, places, errors, hollow=rejected, whiskers=True))
     values = [y for one in series for _, y in one.points]
     middles = any(pair.verdict is None for pair in pairs)
-    note = f"Of the whole retrieved set. Whiskers on {facts.split}: one standard error over its queries."
+    note = (
+        f"Of the whole retrieved set. Whiskers on {facts.split}: one standard error over its "
+        "queries."
+    )
     if middles:
         note += " “1 queries”: the queries of round 1 on the items of the round before."
     if rejected:
@@ -142,7 +148,10 @@ def shares_figure(facts: Facts, side: Side) -> Figure | None:
     title = f"What is lost in steps of the {side} side"
     axis = Axis.over("share of a step", [0, 1])
     svg = line_chart(title, _step_axis(series[0].points), axis, series, _rules(facts, side))
-    note = "Groups whose completions all have one reward teach nothing; lists over the budget or cut at the length limit are punished."
+    note = (
+        "Groups whose completions all have one reward teach nothing; lists over the budget or "
+        "cut at the length limit are punished."
+    )
     return Figure(title, svg, list(tones.items()), note)
 
 
@@ -319,7 +328,10 @@ def acceptance_figure(facts: Facts) -> Figure | None:
     title = "What new item keywords bring"
     axis = Axis.over("change of training F1", [value for one in bars for value in one.values])
     svg = bar_chart(title, "round", [round_name(number) for number, _ in found], bars, axis)
-    note = "Promised: the sum of the items' gains, each measured as if it moved alone. All at once: what taking every new set would change. Realised: what the sets that were taken changed."
+    note = (
+        "Promised: the sum of the items' gains, each measured as if it moved alone. All at once: "
+        "what taking every new set would change. Realised: what the sets that were taken changed."
+    )
     return Figure(title, svg, [(name, tone) for _, name, tone in kinds], note)
 
 

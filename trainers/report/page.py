@@ -1,7 +1,8 @@
 """The report as one HTML file: figures and tables filled into a template that escapes everything.
 
-The file needs nothing from the network and holds no script; its own content policy forbids both. Item text is untrusted:
-it reaches the page only through the template's escaping. What is told is `facts`, what is drawn is `figures`.
+The file needs nothing from the network and holds no script; its own content policy forbids both.
+Item text is untrusted: it reaches the page only through the template's escaping. What is told is
+`facts`, what is drawn is `figures`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ _COMMONEST = 10
 
 
 def check_extra() -> None:
-    """Raise MissingExtraError without the extra `report`: better known before a run than after it."""
+    """Raise MissingExtraError without the extra `report`: better known before a run
+    than after it.
+    """
     try:
         import jinja2  # noqa: F401
     except ImportError as error:
@@ -122,7 +125,9 @@ def _beside(facts: Facts) -> list[tuple[str, Mapping[str, Any]]]:
 
 
 def _compared(facts: Facts) -> list[Mapping[str, Any]]:
-    """What a reader asks first: the search by words, the keywords without a model, those of the models before and after."""
+    """What a reader asks first: the search by words, the keywords without a model, those of the
+    models before and after.
+    """
     first, last = facts.whole[0], _pair_of(facts, facts.base.number)
     best = "" if facts.choice is None else facts.choice.chosen.name
     rounds = [first] if last.round == first.round else [first, last]

@@ -1,4 +1,7 @@
-"""Axes of a figure: which range, which ticks, how a number is spelled. No drawing; that is `drawing`."""
+"""Axes of a figure: which range, which ticks, how a number is spelled.
+
+No drawing; that is `drawing`.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,9 @@ class Axis:
 
     @classmethod
     def of_names(cls, name: str, labels: Sequence[str], most: int = 8) -> Axis:
-        """An axis with one place for each label, at 0, 1, ...; only every so many are written when there are many."""
+        """An axis with one place for each label, at 0, 1, ...; only every so many are written when
+        there are many.
+        """
         every = max(1, math.ceil(len(labels) / most))
         ticks = [(float(at), label) for at, label in enumerate(labels) if at % every == 0]
         return cls(name, -0.5, len(labels) - 0.5, ticks)

@@ -1,7 +1,8 @@
 """Which new item sets of a round are taken: only those that still pay when their turn comes.
 
-Every item's marginal reward is measured against the same reference, so when all items move at once the gains overlap and
-are not realised in full. Here sets are taken one after another, the most promising first, with the counts updated as it goes.
+Every item's marginal reward is measured against the same reference, so when all items move at once
+the gains overlap and are not realised in full. Here sets are taken one after another, the most
+promising first, with the counts updated as it goes.
 """
 
 from __future__ import annotations
@@ -38,14 +39,16 @@ class Acceptance:
 def accept(train: World, candidates: Candidates, practice: World | None = None) -> Acceptance:
     """Choose among new item sets, given worlds whose item mirror holds the old ones.
 
-    At its turn an item takes the candidate that pays best in practice among those that don't lower training F1, and none
-    that lowers either. A set that changes nothing is taken: it is written in the vocabulary that the query side has moved
-    to. Passes go on until one takes nothing, three at most: another item's move may have made room. Training F1 never
-    falls, since every single step does not lower it.
+    At its turn an item takes the candidate that pays best in practice among those that don't lower
+    training F1, and none that lowers either. A set that changes nothing is taken: it is written in
+    the vocabulary that the query side has moved to. Passes go on until one takes nothing, three at
+    most: another item's move may have made room. Training F1 never falls, since every single step
+        does not lower it.
 
     Args:
         train: items as they are, the frozen queries, the training labels.
-        candidates: item id -> its new keyword sets, within the budget, without its own text; the first is the model's own.
+        candidates: item id -> its new keyword sets, within the budget, without its own text; the
+            first is the model's own.
         practice: the same items with more queries, where there are any.
     """
     before = Reference(train)
@@ -82,7 +85,10 @@ class _Growing:
     def take(
         self, id_: str, sets: Sequence[Sequence[str]], held: Sequence[str] | None
     ) -> Sequence[str] | None:
-        """Move an item to the best of its sets; None when it stays. What it took before must be bettered, not equalled."""
+        """Move an item to the best of its sets; None when it stays.
+
+        What it took before must be bettered, not equalled.
+        """
         least = 0.0 if held is None else _NOISE
         best: tuple[float, Sequence[str]] | None = None
         for words in sets:

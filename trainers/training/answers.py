@@ -1,8 +1,9 @@
 """Off GPUs: project answers onto the vocabulary, not the prompts and the padding around them.
 
-TRL's trainers ask a model for the log-probabilities of labels (`trl.add_fused_lm_head`). Where Triton runs, labelled
-positions alone are projected; elsewhere all are, which is most of a small model's work: in a query stage on film search,
-one answer token among 15. The model that the trainers are given answers the same question here, by TRL's own kernel.
+TRL's trainers ask a model for the log-probabilities of labels (`trl.add_fused_lm_head`). Where
+Triton runs, labelled positions alone are projected; elsewhere all are, which is most of a small
+model's work: in a query stage on film search, one answer token among 15. The model that the
+trainers are given answers the same question here, by TRL's own kernel.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Index builds inside a run: `indexers.build.plan` with the round's model, beside whatever serves. Nothing is published here."""
+"""Index builds inside a run: `indexers.build.plan` with the round's model, beside whatever serves.
+
+Nothing is published here.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,8 @@ def build_snapshot(
         generator: its kind; "self" is `training.index_by` on the untrained model.
         parent: the snapshot that it follows.
         entities: others than the whole side.
-        vocabulary: the item snapshot whose keywords alone may be written, where `generator.constrained` is set.
+        vocabulary: the item snapshot whose keywords alone may be written, where
+            `generator.constrained` is set.
     """
     settings = workspace.settings
     chosen = list(workspace.dataset.entities(side) if entities is None else entities)
@@ -86,7 +90,9 @@ def _settings(
 def draw_sets(
     workspace: Workspace, side: Side, model: str, kind: str, times: int, seed: int
 ) -> dict[str, list[tuple[str, ...]]]:
-    """More keyword sets of every entity, drawn at temperature 1: entity id -> distinct sets within the budget."""
+    """More keyword sets of every entity, drawn at temperature 1: entity id -> distinct sets within
+    the budget.
+    """
     entities = list(workspace.dataset.entities(side))
     requests = [
         Request(e.id, e, prompt)
@@ -119,7 +125,8 @@ def _usable(answer: Answer, own: Mapping[str, str], k_max: int) -> tuple[str, ..
 def statistical_targets(
     workspace: Workspace, queries: Sequence[Query], budget: int
 ) -> dict[str, tuple[str, ...]]:
-    """The keywords that `statistical` writes for each query, out of fold for training queries: what is reachable for an unseen one.
+    """The keywords that `statistical` writes for each query, out of fold for training queries: what
+    is reachable for an unseen one.
 
     Queries for which it writes none are left out.
     """
@@ -137,10 +144,12 @@ def statistical_targets(
 def proposal_targets(
     workspace: Workspace, queries: Sequence[Query], budget: int
 ) -> dict[str, tuple[str, ...]]:
-    """Of the candidates that each query's prompt shows a random half, one at least, in the prompt's order.
+    """Of the candidates that each query's prompt shows a random half, one at least, in the prompt's
+    order.
 
-    A model that has learned this copies well and chooses blindly, each set about as likely as any other: what GRPO explores from.
-    Queries without candidates are left out. The draw depends on `training.seed` and on the query's id.
+    A model that has learned this copies well and chooses blindly, each set about as likely as any
+    other: what GRPO explores from. Queries without candidates are left out. The draw depends on
+        `training.seed` and on the query's id.
     """
     shown, found = proposals(workspace, queries), {}
     for query in queries:

@@ -1,4 +1,6 @@
-"""What can be refused before anything is loaded: settings that can't train, data without labels, missing packages."""
+"""What can be refused before anything is loaded: settings that can't train, data without labels,
+missing packages.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ def check_settings(workspace: Workspace) -> None:
 
     Raises:
         TrainingError: generations, batches, budgets, adapters; a store that is not on a local disk.
-        SettingsError: a reward that can't be imported, item keywords from a model that can't write any.
+        SettingsError: a reward that can't be imported, item keywords from a model that can't write
+            any.
         DataError: no training query has a relevant item.
         MissingExtraError: torch, transformers or trl is not installed.
     """
@@ -34,11 +37,13 @@ def check_settings(workspace: Workspace) -> None:
             raise MissingExtraError("Training", "train")
     if not workspace.store.is_local:
         raise TrainingError(
-            f"A run trains on a local disk, but the store is {workspace.store.url}; set store to a folder."
+            f"A run trains on a local disk, but the store is {workspace.store.url}; set store to "
+            "a folder."
         )
     if k_max < training.sft.item_keywords:
         raise TrainingError(
-            f"keywords.k_max is {k_max}, below the {training.sft.item_keywords} keywords of training.sft.item_keywords (M); "
+            f"keywords.k_max is {k_max}, below the {training.sft.item_keywords} keywords of "
+            "training.sft.item_keywords (M); "
             "raise the one or lower the other."
         )
     items_from(training)
@@ -63,8 +68,10 @@ def _check_proposals(settings: Settings) -> None:
     )
     if settings.training.sft.queries_from == "proposals" and not shown:
         raise SettingsError(
-            'training.sft.queries_from is "proposals", but query prompts show no keywords; set prompts.query_variant to '
-            '"search" (or put {search_results} into prompts.query_user) and prompts.search_from to "statistical".'
+            'training.sft.queries_from is "proposals", but query prompts show no keywords; set '
+            "prompts.query_variant to "
+            '"search" (or put {search_results} into prompts.query_user) and prompts.search_from '
+            'to "statistical".'
         )
 
 
@@ -72,6 +79,7 @@ def _check_adapters(settings: Settings) -> None:
     for side in SIDES:
         if (adapter := settings.generator.of(side).adapter) is not None:
             raise TrainingError(
-                f"The adapter {adapter} (generator.adapter) is not trained on: merge it into its base, set training.model "
+                f"The adapter {adapter} (generator.adapter) is not trained on: merge it into its "
+                "base, set training.model "
                 "to the merged folder, and take generator.adapter out."
             )

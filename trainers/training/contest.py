@@ -1,4 +1,5 @@
-"""Which pair is to serve: those of a run's rounds and the one of `statistical`, compared on the dev queries. Pure.
+"""Which pair is to serve: those of a run's rounds and the one of `statistical`, compared on the dev
+queries. Pure.
 
 How `statistical` comes to its figures is `rivals`; what is done about the winner is `publishing`.
 """
@@ -50,7 +51,8 @@ class Choice:
             return said
         best = self.highest.figures["dev"]
         return (
-            f"{said}; {self.highest.name} has {best['f1']:.3f}, which is not more than its standard error of "
+            f"{said}; {self.highest.name} has {best['f1']:.3f}, which is not more than its "
+            "standard error of "
             f"{best['f1_se']:.3f} above, and the simpler pair is taken"
         )
 
@@ -68,16 +70,19 @@ def of_round(done: Round) -> Contender:
 
 
 def contenders(state: State, statistical: Contender | None) -> list[Contender]:
-    """The simplest first: without a language model, then fine-tuned, then round by round; rounds that are built upon alone."""
+    """The simplest first: without a language model, then fine-tuned, then round by round; rounds
+    that are built upon alone.
+    """
     rounds = [of_round(done) for done in state.finished if done.verdict == "accepted"]
     return [*([] if statistical is None else [statistical]), *rounds]
 
 
 def choose(found: Sequence[Contender]) -> Choice | None:
-    """The simplest pair whose dev F1 is within one standard error of the highest; None where nothing is judged.
+    """The simplest pair whose dev F1 is within one standard error of the highest; None where
+    nothing is judged.
 
-    The one-standard-error rule (Breiman et al., Classification and Regression Trees, 1984, section 3.4.3): with few queries
-    the highest of several figures is often the luckiest one.
+    The one-standard-error rule (Breiman et al., Classification and Regression Trees, 1984, section
+    3.4.3): with few queries the highest of several figures is often the luckiest one.
     """
     judged = [(one, one.dev_f1) for one in found]
     known = [(one, f1) for one, f1 in judged if f1 is not None]

@@ -1,6 +1,8 @@
-"""The driver of a run: checks, locks, starts one process a stage, and goes on where a run was stopped.
+"""The driver of a run: checks, locks, starts one process a stage, and goes on where a run was
+stopped.
 
-It holds no model and nothing in memory for the stages: each reads the run folder anew and replaces the state when it is done.
+It holds no model and nothing in memory for the stages: each reads the run folder anew and replaces
+the state when it is done.
 """
 
 from __future__ import annotations
@@ -77,11 +79,13 @@ class Driver:
         """Do the next round, or the rest of one that was interrupted, publishing included.
 
         Args:
-            publish: let the best pair on dev serve, see `choice`; None leaves an interrupted round as it was asked for.
+            publish: let the best pair on dev serve, see `choice`; None leaves an interrupted round
+                as it was asked for.
 
         Raises:
             TrainingError: before SFT, and whatever a stage can't do.
-            CheckFailedError: a policy collapsed, or a gate of publishing said no; what serves stays.
+            CheckFailedError: a policy collapsed, or a gate of publishing said no; what serves
+                stays.
             ServiceError: the service went away while publishing; the same command goes on.
         """
         with self._locked("cogr-train round"):
@@ -99,7 +103,8 @@ class Driver:
             return self._publish()
 
     def choice(self) -> Choice | None:
-        """The pair that is to serve: the best of the rounds and of `statistical` on dev. None where nothing is judged.
+        """The pair that is to serve: the best of the rounds and of `statistical` on dev. None where
+        nothing is judged.
 
         Rivals are measured when they are asked for first.
         """
@@ -141,7 +146,8 @@ class Driver:
             found = self.choice() if state.finished else None
             if found is None:
                 raise TrainingError(
-                    f"There is nothing to choose a pair of the run {self.run.name} by: {judged_by(self.workspace)} Name one: "
+                    f"There is nothing to choose a pair of the run {self.run.name} by: "
+                    f"{judged_by(self.workspace)} Name one: "
                     "sft, or the number of a round."
                 )
             return found.chosen
@@ -152,12 +158,15 @@ class Driver:
             return pair
         if name.removeprefix("round ") not in known:
             raise TrainingError(
-                f"The run {self.run.name} has no pair {name!r}; it has {', '.join(known) or 'none yet'}."
+                f"The run {self.run.name} has no pair {name!r}; it has "
+                f"{', '.join(known) or 'none yet'}."
             )
         return known[name.removeprefix("round ")]
 
     def _publish(self) -> Round:
-        """Publish the best pair where that is asked for, or the last round where nothing is judged; note what became of it."""
+        """Publish the best pair where that is asked for, or the last round where nothing is judged;
+        note what became of it.
+        """
         state = self.run.state()
         done = state.rounds[-1]
         if done.publishing == "asked":
@@ -200,7 +209,8 @@ class Driver:
                     self._do(stage)
             except KeyboardInterrupt:
                 self._say(
-                    f"{stage} of round {current.number} was under way: the same command does it again and goes on."
+                    f"{stage} of round {current.number} was under way: the same command does it "
+                    "again and goes on."
                 )
                 raise
             state = self.run.state()
@@ -225,23 +235,28 @@ class Driver:
     def _error(self, stage: StageName, status: int, file: Path) -> CogrError:
         if status == OUT_OF_MEMORY and stage.startswith("train-"):
             return TrainingError(
-                f"The stage {stage} ran out of memory, also with half the micro batch; lower micro_batch or "
-                "prompts_per_step of its side, set training.gradient_checkpointing, or train with training.lora.rank."
+                f"The stage {stage} ran out of memory, also with half the micro batch; lower "
+                "micro_batch or "
+                "prompts_per_step of its side, set training.gradient_checkpointing, or train "
+                "with training.lora.rank."
             )
         if status == OUT_OF_MEMORY:
             return TrainingError(
-                f"The stage {stage} ran out of memory; lower generator.batch_size, or make room. Nothing before it is lost."
+                f"The stage {stage} ran out of memory; lower generator.batch_size, or make room. "
+                "Nothing before it is lost."
             )
         with suppress(OSError, ValidationError):  # It left none, or died while it wrote it.
             left = _Left.model_validate_json(file.read_bytes())
             return _BY_STATUS.get(left.status, UserError)(left.message)
         if status < 0:
             return TrainingError(
-                f"The stage {stage} was killed by signal {-status} (9: often the system, out of memory); "
+                f"The stage {stage} was killed by signal {-status} (9: often the system, out of "
+                "memory); "
                 "nothing before it is lost, so run the same command again."
             )
         return TrainingError(
-            f"The stage {stage} ended with status {status}; what it wrote above says why. Nothing before it is lost."
+            f"The stage {stage} ended with status {status}; what it wrote above says why. "
+            "Nothing before it is lost."
         )
 
     # What was written before
@@ -263,7 +278,9 @@ class Driver:
         return [round_ for round_ in (state.base, state.unfinished) if round_ is not None]
 
     def _broken(self, record: StageRecord, *, finished: bool) -> str | None:
-        """What is wrong with a stage's output, or with what it left for later stages of its round."""
+        """What is wrong with a stage's output, or with what it left for later stages of
+        its round.
+        """
         store, output = self.run.store, record.output
         try:
             if output.startswith("runs/"):

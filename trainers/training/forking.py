@@ -1,7 +1,9 @@
-"""Both ends of the pipe to a process that has imported everything, from which training stages are forked (Linux).
+"""Both ends of the pipe to a process that has imported everything, from which training stages are
+forked (Linux).
 
-`Forker` is the command's end; `serve` is the other, in the process that `preload` starts. Nothing of it lies on disk, and
-every process is killed by the kernel with the one that started it, so a killed command leaves nothing behind.
+`Forker` is the command's end; `serve` is the other, in the process that `preload` starts. Nothing
+of it lies on disk, and every process is killed by the kernel with the one that started it, so a
+killed command leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -33,7 +35,10 @@ def die_with(parent: int) -> None:
 def start(
     arguments: Sequence[str], stdin: int | None = None, stdout: int = 2
 ) -> subprocess.Popen[str]:
-    """A Python process that is killed when this one ends. Its standard output is this one's standard error."""
+    """A Python process that is killed when this one ends.
+
+    Its standard output is this one's standard error.
+    """
     parent = os.getpid()
     command = [sys.executable, *arguments]
     return subprocess.Popen(
@@ -42,13 +47,18 @@ def start(
 
 
 class Forker:
-    """Runs stages one after another, each forked from one process that is started with the first."""
+    """Runs stages one after another, each forked from one process that is started with
+    the first.
+    """
 
     def __init__(self) -> None:
         self._server: subprocess.Popen[str] | None = None
 
     def run(self, arguments: Sequence[str]) -> int:
-        """Do a stage and wait for it; its exit status, negative for a signal. The stage ends when this is interrupted."""
+        """Do a stage and wait for it; its exit status, negative for a signal.
+
+        The stage ends when this is interrupted.
+        """
         if self._server is None or self._server.poll() is not None:
             self._server = start(["-m", PRELOAD], subprocess.PIPE, subprocess.PIPE)
         server = self._server
@@ -74,7 +84,10 @@ def _request(arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def serve(stage: Callable[[list[str]], int]) -> None:
-    """Fork a stage for each line of standard input; write its exit status when it has ended. Ends with its input."""
+    """Fork a stage for each line of standard input; write its exit status when it has ended.
+
+    Ends with its input.
+    """
     requests, answers = (
         os.fdopen(os.dup(0), encoding="utf-8"),
         os.fdopen(os.dup(1), "w", encoding="utf-8"),

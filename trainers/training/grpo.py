@@ -1,7 +1,9 @@
-"""GRPO of one side by TRL's GRPOTrainer, through its public surface: configuration, a reward callable, a callback.
+"""GRPO of one side by TRL's GRPOTrainer, through its public surface: configuration, a reward
+callable, a callback.
 
-The paper's verl settings in TRL's words: one optimizer step on each batch of fresh rollouts (num_iterations 1), no KL
-term (beta 0), token-mean loss (dapo), advantages normalised in the group, constant learning rate.
+The paper's verl settings in TRL's words: one optimizer step on each batch of fresh rollouts
+(num_iterations 1), no KL term (beta 0), token-mean loss (dapo), advantages normalised in the group,
+constant learning rate.
 """
 
 from __future__ import annotations
@@ -65,7 +67,10 @@ class Prepared:
 
 
 def prepare_grpo(job: GrpoJob, say: Say) -> Prepared:
-    """Load the model and set up TRL's trainer. Raises TrainingError for a set-up that can't work."""
+    """Load the model and set up TRL's trainer.
+
+    Raises TrainingError for a set-up that can't work.
+    """
     from datasets import Dataset
     from trl import GRPOTrainer
 
@@ -78,7 +83,8 @@ def prepare_grpo(job: GrpoJob, say: Say) -> Prepared:
     )
     if batch.prompts < job.side.prompts_per_step:
         say(
-            f"prompts_per_step is {job.side.prompts_per_step}, but there are {batch.prompts}: every step takes them all"
+            f"prompts_per_step is {job.side.prompts_per_step}, but there are {batch.prompts}: "
+            "every step takes them all"
         )
     quiet()
     tokenizer = trainable_tokenizer(job.base, job.settings)
@@ -118,7 +124,8 @@ def run_grpo(job: GrpoJob, say: Say) -> Trained:
         if "probability tensor" not in str(error):
             raise
         raise TrainingError(
-            "The model gives probabilities that are no numbers: the training has diverged; lower the learning rate, "
+            "The model gives probabilities that are no numbers: the training has diverged; lower "
+            "the learning rate, "
             "or set training.dtype to float32."
         ) from error
     return Trained(prepared.trainer, {"prompts": prepared.prompts, **prepared.log.notes})

@@ -1,7 +1,8 @@
-"""The queries that rounds are judged by: the data's own dev split, or a share of the training queries that nothing is trained on.
+"""The queries that rounds are judged by: the data's own dev split, or a share of the training
+queries that nothing is trained on.
 
-Which ones is decided by the hash of their ids: the same in every run, on every machine, and hardly others when queries are
-added. What is done with the figures is `contest`.
+Which ones is decided by the hash of their ids: the same in every run, on every machine, and hardly
+others when queries are added. What is done with the figures is `contest`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ SET_APART = "training queries set apart as dev"
 
 
 def with_dev(workspace: Workspace) -> Workspace:
-    """The workspace as training sees it: with a dev split wherever the gate is on and the data can spare one."""
+    """The workspace as training sees it: with a dev split wherever the gate is on and the data can
+    spare one.
+    """
     gate, dataset = workspace.settings.training.gate, workspace.dataset
     if not gate.on or dataset.queries.get("dev"):
         return workspace
@@ -63,12 +66,14 @@ def judged_by(workspace: Workspace) -> str:
         return "Nothing is judged: training.gate.on is false, so that every round is built upon."
     if is_set_apart(dataset):
         return (
-            f"Judged by {dev} of the {dev + train} training queries, chosen by the hash of their ids and never trained on "
+            f"Judged by {dev} of the {dev + train} training queries, chosen by the hash of their "
+            "ids and never trained on "
             f"(training.gate.dev_share {gate.dev_share:g})."
         )
     if dev:
         return f"Judged by the {dev} dev queries of the data."
     return (
-        f"Nothing is judged: the data have no dev queries, and {gate.dev_share:g} of {train} training queries "
+        f"Nothing is judged: the data have no dev queries, and {gate.dev_share:g} of {train} "
+        "training queries "
         f"(training.gate.dev_share) is below {LEAST}; every round is built upon."
     )

@@ -14,7 +14,10 @@ def dev_f1(stage: StageRecord | None) -> float | None:
 
 
 def verdict(gate: GateSettings, scene: Scene, evaluation: StageRecord) -> tuple[Verdict, str]:
-    """Accepted, or rejected with the reason. Without a dev split, or with the gate off, every round is accepted."""
+    """Accepted, or rejected with the reason.
+
+    Without a dev split, or with the gate off, every round is accepted.
+    """
     now, before = dev_f1(evaluation), dev_f1(_evaluation_of(scene.base))
     if not gate.on or now is None or before is None:
         return "accepted", "no dev split to judge by" if gate.on and now is None else ""
@@ -22,7 +25,8 @@ def verdict(gate: GateSettings, scene: Scene, evaluation: StageRecord) -> tuple[
         return "accepted", f"dev F1 {before:.4f} -> {now:.4f}"
     return (
         "rejected",
-        f"dev F1 {before:.4f} -> {now:.4f}, which loses more than the tolerance of {gate.tolerance:g}",
+        f"dev F1 {before:.4f} -> {now:.4f}, which loses more than the tolerance of "
+        f"{gate.tolerance:g}",
     )
 
 

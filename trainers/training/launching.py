@@ -1,8 +1,10 @@
-"""How a stage becomes a process of its own: forked from one that has imported everything, or a fresh interpreter.
+"""How a stage becomes a process of its own: forked from one that has imported everything, or a
+fresh interpreter.
 
-Forking saves the imports of every stage, most of the time of a small run. It is for machines without a GPU: a forked
-process can't use CUDA that its parent has touched, and beside real training the imports are nothing. Either way the
-stage's memory ends with its process, and it is killed when the command that started it is.
+Forking saves the imports of every stage, most of the time of a small run. It is for machines
+without a GPU: a forked process can't use CUDA that its parent has touched, and beside real training
+the imports are nothing. Either way the stage's memory ends with its process, and it is killed when
+the command that started it is.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ MODULE = "trainers.training.stage"
 # Ctrl-C ends a stage at once, and without a word, while it imports; `main` then takes it over.
 _QUIETLY = (
     "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); "
-    f"from {MODULE} import main; signal.signal(signal.SIGINT, signal.default_int_handler); sys.exit(main(sys.argv[1:]))"
+    f"from {MODULE} import main; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "sys.exit(main(sys.argv[1:]))"
 )
 _GPU_DEVICES = (Path("/dev/nvidiactl"), Path("/dev/kfd"))
 _FORKER = Forker()
@@ -46,7 +49,9 @@ class Launcher:
     def start(
         self, run: str, settings: TrainingSettings, *, trains: bool, halvings: int = 0
     ) -> int:
-        """Do the run's next stage in a process of its own and wait for it; its exit status, negative for a signal."""
+        """Do the run's next stage in a process of its own and wait for it; its exit status,
+        negative for a signal.
+        """
         arguments = self.arguments(run, halvings)
         if settings.processes > 1 and trains:
             launch = [

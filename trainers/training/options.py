@@ -1,4 +1,6 @@
-"""What both kinds of training set up alike: number formats, what a trainer may write, LoRA, saving."""
+"""What both kinds of training set up alike: number formats, what a trainer may write,
+LoRA, saving.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from indexers.generators.model_folders import LocalModelOptions, context_length,
 
 
 def hide_vllm() -> None:
-    """Keep TRL from importing vLLM, which it does wherever it is installed; a third of its import time.
+    """Keep TRL from importing vLLM, which it does wherever it is installed; a third of its import
+    time.
 
     Only for stages whose rollouts are not vLLM's. Must be called before TRL is imported.
     """
@@ -22,7 +25,9 @@ def hide_vllm() -> None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """True for the errors by which Python and torch say that memory, of GPU or machine, is used up."""
+    """True for the errors by which Python and torch say that memory, of GPU or machine,
+    is used up.
+    """
     text = str(error).lower()
     return (
         isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text
@@ -86,7 +91,9 @@ def lora_config(settings: TrainingSettings) -> Any:
 
 
 def save_trained(trainer: Any, folder: Path) -> None:
-    """Weights and tokenizer; adapters are merged, so that every engine loads the folder as it is."""
+    """Weights and tokenizer; adapters are merged, so that every engine loads the folder
+    as it is.
+    """
     model = trainer.accelerator.unwrap_model(trainer.model)
     if hasattr(model, "merge_and_unload"):
         model.merge_and_unload().save_pretrained(folder)
@@ -115,14 +122,17 @@ def grpo_batch(
 ) -> Batch:
     """How a step is shared out.
 
-    With fewer entities than prompts_per_step every step takes them all, in the largest micro batch that divides them.
+    With fewer entities than prompts_per_step every step takes them all, in the largest micro batch
+    that divides them.
 
     Raises:
-        TrainingError: a group of one, or a micro batch that does not divide the step; names the nearest that do.
+        TrainingError: a group of one, or a micro batch that does not divide the step; names the
+            nearest that do.
     """
     if generations < 2:
         raise TrainingError(
-            f"training.rollouts.generations is {generations}, but GRPO compares the completions of one prompt; set 2 or more."
+            f"training.rollouts.generations is {generations}, but GRPO compares the completions "
+            "of one prompt; set 2 or more."
         )
     prompts = min(side.prompts_per_step, entities)
     completions = prompts * generations
@@ -143,26 +153,32 @@ def grpo_batch(
             min(size for size in good if size > micro),
         )
         raise TrainingError(
-            f"micro_batch is {side.micro_batch}, which does not divide the {completions} completions of a step "
-            f"(prompts_per_step x generations) on {processes} processes; the nearest that do are {below} and {above}."
+            f"micro_batch is {side.micro_batch}, which does not divide the {completions} "
+            "completions of a step "
+            f"(prompts_per_step x generations) on {processes} processes; the nearest that do are "
+            f"{below} and {above}."
         )
     micro = max(size for size in good if size <= max(1, micro >> halvings))
     return Batch(prompts, micro, completions // (micro * processes))
 
 
 def sft_batch(sft: SftSettings, examples: int, processes: int, halvings: int = 0) -> Batch:
-    """How a step of SFT is shared out; with fewer examples than batch_size every step takes them all.
+    """How a step of SFT is shared out; with fewer examples than batch_size every step takes them
+    all.
 
     Raises:
-        TrainingError: a batch that is no multiple of what all processes compute at once; names the nearest that are.
+        TrainingError: a batch that is no multiple of what all processes compute at once; names the
+            nearest that are.
     """
     batch = min(sft.batch_size, examples)
     micro = min(sft.micro_batch, batch)
     at_once = micro * processes
     if batch % at_once and examples >= sft.batch_size:
         raise TrainingError(
-            f"training.sft.batch_size is {batch}, which is no multiple of micro_batch times processes ({at_once}); "
-            f"the nearest are {batch // at_once * at_once or at_once} and {(batch // at_once + 1) * at_once}."
+            f"training.sft.batch_size is {batch}, which is no multiple of micro_batch times "
+            f"processes ({at_once}); "
+            f"the nearest are {batch // at_once * at_once or at_once} and "
+            f"{(batch // at_once + 1) * at_once}."
         )
     halved = max(1, micro >> halvings)
     micro = max(size for size in range(1, halved + 1) if micro % size == 0)

@@ -1,4 +1,6 @@
-"""Where the outputs of a run lie now: a run's folder may have been renamed, or moved to another store, since it wrote them."""
+"""Where the outputs of a run lie now: a run's folder may have been renamed, or moved to another
+store, since it wrote them.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ _MODEL = re.compile(r"runs/[a-z0-9][a-z0-9_-]*/(models/[A-Za-z0-9][\w.-]*)")
 def located(store: Store, run: str, state: State) -> State:
     """A state whose model folders are where they lie.
 
-    A folder's name holds a digest of its content, and its files are compared with their sums before they are used: one of
-    the same name below this run, or below another one, is the very same.
+    A folder's name holds a digest of its content, and its files are compared with their sums before
+    they are used: one of the same name below this run, or below another one, is the very same.
 
     Args:
         run: name of the run's folder.
@@ -40,7 +42,8 @@ def _stage(store: Store, runs: list[str], record: StageRecord) -> StageRecord:
     found = _MODEL.fullmatch(output)
     if found is None:
         raise TrainingError(
-            f"The run's state says that {record.name} wrote {output!r}, which is no model of this store; restore the state."
+            f"The run's state says that {record.name} wrote {output!r}, which is no model of "
+            "this store; restore the state."
         )
     if store.exists(output):
         return record

@@ -1,12 +1,14 @@
-"""What every training stage imports, imported once by the process that stages are forked from (`launching`).
+"""What every training stage imports, imported once by the process that stages are forked from
+(`launching`).
 
-Some twenty seconds of torch, transformers and TRL that no stage has to spend again. Run as a module it then waits for
-stages to fork (`forking.serve`).
+Some twenty seconds of torch, transformers and TRL that no stage has to spend again. Run as a module
+it then waits for stages to fork (`forking.serve`).
 """
 
 import signal
 
-# Ctrl-C ends this process at once, and without a word, while it imports; the command says what there is to say.
+# Ctrl-C ends this process at once, and without a word, while it imports; the command says what
+# there is to say.
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 

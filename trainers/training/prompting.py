@@ -1,4 +1,6 @@
-"""Prompts and keyword sets as training needs them: spelled exactly as an index build spells them."""
+"""Prompts and keyword sets as training needs them: spelled exactly as an index build
+spells them.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,10 @@ def spell(keywords: Sequence[str]) -> str:
 def sft_example(
     prompt: Prompt, keywords: Sequence[str], tokenizer: Any, context: int
 ) -> Mapping[str, list[int]] | None:
-    """Token ids of prompt and answer, and a mask that is 1 on the answer, end included. None when it is too long."""
+    """Token ids of prompt and answer, and a mask that is 1 on the answer, end included.
+
+    None when it is too long.
+    """
     asked = encode(prompt, tokenizer)
     answer = tokenizer(spell(keywords), add_special_tokens=False)["input_ids"] + [
         tokenizer.eos_token_id

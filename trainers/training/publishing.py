@@ -1,4 +1,7 @@
-"""A pair to the backend: gated, pushed, verified, switched by one call. A gate that says no rolls back nothing."""
+"""A pair to the backend: gated, pushed, verified, switched by one call.
+
+A gate that says no rolls back nothing.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,8 @@ Say = Callable[[str], None]
 
 
 def publish_round(workspace: Workspace, done: Round, say: Say) -> None:
-    """Push both snapshots of a finished round, verify them, and let the pair serve. Raises as `publish_pair` does.
+    """Push both snapshots of a finished round, verify them, and let the pair serve. Raises as
+    `publish_pair` does.
 
     Raises:
         CheckFailedError: the round is not built upon.
@@ -41,11 +45,12 @@ def publish_pair(
 
     Args:
         gate: refuse a pair that is worse than what serves, by its dev F1.
-        stand_in: `statistical` without the dev labels; its figure counts where what serves is that generator's and knows them.
+        stand_in: `statistical` without the dev labels; its figure counts where what serves is that
+            generator's and knows them.
 
     Raises:
-        CheckFailedError: the pair is worse than what serves, has too many entities that were set aside, or what was pushed
-            differs; what serves stays.
+        CheckFailedError: the pair is worse than what serves, has too many entities that were set
+            aside, or what was pushed differs; what serves stays.
         ServiceError: the service went away; the same command goes on.
     """
     snapshots = [open_snapshot(workspace.store, id_) for id_ in (pair.items, pair.queries)]
@@ -76,7 +81,8 @@ def _check_set_aside(workspace: Workspace, pair: Contender, snapshot: Snapshot) 
     if share > allowed:
         raise _refused(
             pair.name,
-            f"{manifest.set_aside} of {manifest.entities} entities of {snapshot.id} have no keywords of their own "
+            f"{manifest.set_aside} of {manifest.entities} entities of {snapshot.id} have no "
+            "keywords of their own "
             f"({share:.1%}, rebuild.max_failure_share is {allowed:.1%})",
         )
 
@@ -84,7 +90,9 @@ def _check_set_aside(workspace: Workspace, pair: Contender, snapshot: Snapshot) 
 def _check_against_serving(
     workspace: Workspace, pair: Contender, say: Say, stand_in: Contender | None
 ) -> None:
-    """Refuse a pair whose dev F1 is below that of the pair that serves, by more than the gate's tolerance."""
+    """Refuse a pair whose dev F1 is below that of the pair that serves, by more than the gate's
+    tolerance.
+    """
     gate, now = workspace.settings.training.gate, pair.dev_f1
     items, queries = (workspace.backend.serving()[side] for side in ("item", "query"))
     if (
@@ -103,14 +111,18 @@ def _check_against_serving(
     if before is not None and not now >= before - gate.tolerance:
         raise _refused(
             pair.name,
-            f"its dev F1 is {now:.4f}, that of what serves {before:.4f} (tolerance {gate.tolerance:g}): {items}, {queries}",
+            f"its dev F1 is {now:.4f}, that of what serves {before:.4f} (tolerance "
+            f"{gate.tolerance:g}): {items}, {queries}",
         )
 
 
 def _dev_f1_of(
     workspace: Workspace, items: str, queries: str, stand_in: Contender | None
 ) -> float | None:
-    """Measured in memory, whatever serves: the figures are equal. None where the pair knows the dev labels and nothing stands in."""
+    """Measured in memory, whatever serves: the figures are equal.
+
+    None where the pair knows the dev labels and nothing stands in.
+    """
     item, query = open_snapshot(workspace.store, items), open_snapshot(workspace.store, queries)
     if knows_dev(workspace, item, query):
         return None if stand_in is None else stand_in.dev_f1
@@ -120,7 +132,9 @@ def _dev_f1_of(
 
 
 def knows_dev(workspace: Workspace, *pair: Snapshot) -> bool:
-    """Whether `statistical` learned one of these from all labels, those of the queries that are set apart here among them."""
+    """Whether `statistical` learned one of these from all labels, those of the queries that are set
+    apart here among them.
+    """
     return is_set_apart(workspace.dataset) and any(
         one.manifest.generator.get("kind") == STATISTICAL
         and one.manifest.dataset_hash != workspace.dataset.dataset_hash

@@ -1,6 +1,8 @@
-"""What a run is compared with: BM25 over the items' text, and the pair that `statistical` writes from the same labels.
+"""What a run is compared with: BM25 over the items' text, and the pair that `statistical` writes
+from the same labels.
 
-Measured once a run, on the queries that nothing is trained on, and kept in its folder as `rivals.json`.
+Measured once a run, on the queries that nothing is trained on, and kept in its folder as
+`rivals.json`.
 """
 
 from __future__ import annotations
@@ -54,7 +56,8 @@ def known_rivals(run: Run) -> Rivals | None:
 
 
 def rivals(workspace: Workspace, run: Run, say: Say) -> Rivals:
-    """The rivals of a run, measured now where they are not known, and where the extra was missing and is not any more.
+    """The rivals of a run, measured now where they are not known, and where the extra was missing
+    and is not any more.
 
     Args:
         workspace: with the run's own data and dev split.
@@ -134,7 +137,8 @@ def statistical_pair(workspace: Workspace) -> Mapping[Side, str]:
 def to_serve(workspace: Workspace, chosen: Contender) -> Contender:
     """A chosen pair as it is to serve.
 
-    Where dev queries were set apart, `statistical` is fitted once more with their labels, which were held back for the choice
+    Where dev queries were set apart, `statistical` is fitted once more with their labels, which
+    were held back for the choice
     alone: it is then what `cogr-index rebuild` makes of the data.
     """
     if chosen.name != STATISTICAL or not is_set_apart(workspace.dataset):

@@ -1,7 +1,8 @@
-"""The run folder: `runs/NAME` in the store, with the frozen configuration and the state that each stage replaces atomically.
+"""The run folder: `runs/NAME` in the store, with the frozen configuration and the state that each
+stage replaces atomically.
 
-It holds `run.json` (what the run was begun with), `state.json`, `models/`, `sft/`, `logs/`. Snapshots lie beside, with all others.
-What the stages do is `work`; in which order is `state`.
+It holds `run.json` (what the run was begun with), `state.json`, `models/`, `sft/`, `logs/`.
+Snapshots lie beside, with all others. What the stages do is `work`; in which order is `state`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _STATE, _BEFORE = "state.json", "state-before.json"
 
 log = logging.getLogger(__name__)
 
-# What changes nothing that is learned: where data lies, how much memory a step takes, what is logged.
+# What changes nothing that is learned: where data lies, how much memory a step takes, what is
+# logged.
 _FREE = frozenset(
     {
         "dataset.path",
@@ -109,7 +111,8 @@ class Run:
         return self.store.exists(f"{self.path}/run.json")
 
     def state(self) -> State:
-        """What it has done; where the file is broken, as it was before the last stage, with a warning.
+        """What it has done; where the file is broken, as it was before the last stage, with a
+        warning.
 
         Raises TrainingError when both are broken.
         """
@@ -117,7 +120,8 @@ class Run:
         if state is None and before is None:
             if self.store.exists(f"{self.path}/{_STATE}"):
                 raise TrainingError(
-                    f"The state of run {self.name} ({self.store.full(self.path)}/{_STATE}) is broken; restore it, or remove it "
+                    f"The state of run {self.name} ({self.store.full(self.path)}/{_STATE}) is "
+                    "broken; restore it, or remove it "
                     "and the run begins again."
                 )
             return State()
@@ -148,12 +152,17 @@ class Run:
             return _Frozen.model_validate_json(self.store.read(path)).model_dump()
         except (OSError, ValidationError) as error:
             raise TrainingError(
-                f"What the run {self.name} was begun with ({self.store.full(path)}) is broken; restore it, or, if data and "
-                f"settings are the same, remove it and run cogr-train init --run {self.name}: its rounds stay."
+                f"What the run {self.name} was begun with ({self.store.full(path)}) is broken; "
+                "restore it, or, if data and "
+                f"settings are the same, remove it and run cogr-train init --run {self.name}: "
+                "its rounds stay."
             ) from error
 
     def check(self, workspace: Workspace) -> None:
-        """Refuse to go on with other data, other settings or another version. Raises TrainingError."""
+        """Refuse to go on with other data, other settings or another version.
+
+        Raises TrainingError.
+        """
         if not self.exists:
             raise TrainingError(
                 f"There is no run {self.name} in {self.store.url}: begin one with cogr-train init."
@@ -161,8 +170,10 @@ class Run:
         frozen = self.frozen()
         if frozen["format"] != FORMAT or frozen["normaliser"] != NORMALISER:
             raise TrainingError(
-                f"The run {self.name} was begun by another version (format {frozen['format']}, normaliser "
-                f"{frozen['normaliser']}; this one has {FORMAT}, {NORMALISER}); begin a new run with cogr-train init --run NAME."
+                f"The run {self.name} was begun by another version (format {frozen['format']}, "
+                "normaliser "
+                f"{frozen['normaliser']}; this one has {FORMAT}, {NORMALISER}); begin a new run "
+                "with cogr-train init --run NAME."
             )
         if changed := changes({**_ONCE, **frozen["settings"]}, frozen_settings(workspace.settings)):
             raise TrainingError(
@@ -173,7 +184,8 @@ class Run:
         if frozen["dataset_hash"] != dataset.dataset_hash:
             raise TrainingError(
                 f"The run {self.name} was begun on other data than {dataset.name} has now (hash "
-                f"{frozen['dataset_hash'][:12]}, now {dataset.dataset_hash[:12]}); restore the data, or begin a new run."
+                f"{frozen['dataset_hash'][:12]}, now {dataset.dataset_hash[:12]}); restore the "
+                "data, or begin a new run."
             )
 
 
@@ -192,13 +204,15 @@ def open_run(workspace: Workspace, name: str) -> Run:
     if not run.exists:
         known = ", ".join(workspace.store.list("runs")) or "none"
         raise TrainingError(
-            f"There is no run {name} in {workspace.store.url} (it has {known}): begin one with cogr-train init."
+            f"There is no run {name} in {workspace.store.url} (it has {known}): begin one with "
+            "cogr-train init."
         )
     return run
 
 
 def create(workspace: Workspace, name: str = DEFAULT_RUN) -> Run:
-    """Begin a run: freeze data hash and settings into its folder. A run that is there with the same is returned.
+    """Begin a run: freeze data hash and settings into its folder. A run that is there with the same
+    is returned.
 
     Raises:
         TrainingError: a run of that name with other data or settings.
@@ -213,11 +227,15 @@ def create(workspace: Workspace, name: str = DEFAULT_RUN) -> Run:
 
 
 def branch(workspace: Workspace, name: str, new: str) -> Run:
-    """A new run with the settings as they are now, on the finished rounds of another. Raises TrainingError."""
+    """A new run with the settings as they are now, on the finished rounds of another.
+
+    Raises TrainingError.
+    """
     parent, run = open_run(workspace, name), _named(workspace.store, new)
     if run.exists:
         raise TrainingError(
-            f"There is a run {new} already; give the branch another name, or go on with --run {new}."
+            f"There is a run {new} already; give the branch another name, or go on with --run "
+            f"{new}."
         )
     if parent.frozen()["dataset_hash"] != with_dev(workspace).dataset.dataset_hash:
         raise TrainingError(

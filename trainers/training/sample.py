@@ -1,6 +1,8 @@
-"""The settings by which `tiny` learns the sample shop in minutes on a CPU, and one call that trains it: what the demo shows.
+"""The settings by which `tiny` learns the sample shop in minutes on a CPU, and one call that trains
+it: what the demo shows.
 
-Nothing here is special to the demo but the numbers; `cogr-train run` with the same settings does the same.
+Nothing here is special to the demo but the numbers; `cogr-train run` with the same settings does
+the same.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from trainers.training.state import Round
 
 SAMPLE_SETTINGS: dict[str, Any] = {
     "keywords.k_max": 12,
-    # Tags instead of the paper's sentences: a model of this size spends its attention on every word of the prompt.
+    # Tags instead of the paper's sentences: a model of this size spends its attention on every word
+    # of the prompt.
     "prompts.item_system": "",
     "prompts.item_user": "{item}\n{description}",
     "prompts.query_system": "",
@@ -88,7 +91,8 @@ def train_sample(
 ) -> Iterator[Step]:
     """SFT and rounds on the shop of a configuration, one step after another as they finish.
 
-    What an earlier call has finished is not done again; a run of other settings or data is begun anew.
+    What an earlier call has finished is not done again; a run of other settings or data is begun
+    anew.
 
     Args:
         config: a configuration with [dataset] and store.

@@ -1,4 +1,5 @@
-"""What a stage reads: the round under way, the one it is built upon, the training queries, mirrors and worlds of snapshots.
+"""What a stage reads: the round under way, the one it is built upon, the training queries, mirrors
+and worlds of snapshots.
 
 Opened anew by every stage; nothing of it is written. What the stages do with it is `work`.
 """
@@ -86,12 +87,16 @@ class Scene:
 
     @property
     def practice(self) -> Sequence[Query]:
-        """Training and invented queries, each once: what fine-tuning, index and item rewards see."""
+        """Training and invented queries, each once: what fine-tuning, index and item
+        rewards see.
+        """
         return [*self.train, *self.invented.queries]
 
     @property
     def prompts(self) -> Sequence[Query]:
-        """What query GRPO draws from: training queries as many times as one outweighs an invented one."""
+        """What query GRPO draws from: training queries as many times as one outweighs an invented
+        one.
+        """
         times = max(1, round(1 / self.settings.invented_weight)) if self.invented.queries else 1
         return [*list(self.train) * times, *self.invented.queries]
 

@@ -1,7 +1,8 @@
-"""The reward callable that GRPOTrainer is given: completions -> keyword sets -> a reward of `cogr.rewards`.
+"""The reward callable that GRPOTrainer is given: completions -> keyword sets -> a reward of
+`cogr.rewards`.
 
-It also counts what the step log shows. An error while scoring is saved with what was being scored, and stops the stage;
-it never becomes a number.
+It also counts what the step log shows. An error while scoring is saved with what was being scored,
+and stops the stage; it never becomes a number.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class Scorer:
         own: entity id -> its own text as a keyword.
         ends: token ids that end a completion.
         generations: completions a prompt.
-        unfinished_is_over_budget: score a completion that was cut at the length limit as over the budget.
+        unfinished_is_over_budget: score a completion that was cut at the length limit as over the
+            budget.
         failures: where what was being scored is saved when scoring fails.
         keyword_price: taken from the reward for each keyword.
     """
@@ -103,7 +105,8 @@ class Scorer:
         except CogrError as error:
             raise self._failed(id_, text, scored, str(error)) from error
         except Exception as error:
-            # A reward of the user's own may raise anything; what it was given is worth more than its type.
+            # A reward of the user's own may raise anything; what it was given is worth more than
+            # its type.
             raise self._failed(id_, text, scored, f"{type(error).__name__}: {error}") from error
         if not isinstance(reward, int | float) or not math.isfinite(reward):
             raise self._failed(
@@ -115,7 +118,8 @@ class Scorer:
         record = {"entity": id_, "completion": text, "keywords": list(keywords), "error": reason}
         self._failures.write_text(json.dumps(record, ensure_ascii=False, indent=1), "utf-8")
         return TrainingError(
-            f"The reward failed on {id_!r} ({reason.rstrip('.')}); what was being scored is in {self._failures}."
+            f"The reward failed on {id_!r} ({reason.rstrip('.')}); what was being scored is in "
+            f"{self._failures}."
         )
 
     def _count_groups(self, tally: Tally) -> None:
@@ -126,7 +130,9 @@ class Scorer:
 
 
 def commonest_share(sets: Sequence[tuple[str, tuple[str, ...]]]) -> float:
-    """Largest share of entities that got the same non-empty set at least once; 1 is one list for all."""
+    """Largest share of entities that got the same non-empty set at least once; 1 is one list for
+    all.
+    """
     entities = {id_ for id_, _ in sets}
     seen = Counter(words for _, words in {(id_, frozenset(words)) for id_, words in sets} if words)
     return max(seen.values(), default=0) / len(entities) if len(entities) > 1 else 0.0

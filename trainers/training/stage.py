@@ -1,7 +1,9 @@
-"""One stage as a process of its own: `python -m trainers.training.stage`. Started by `driver`, not by hand.
+"""One stage as a process of its own: `python -m trainers.training.stage`. Started by `driver`, not
+by hand.
 
-It does the next stage of a run, writes what the stage wrote into the state, and ends; its memory ends with it. An error
-that a user can cause is left as one sentence in `error.json` for the driver to raise.
+It does the next stage of a run, writes what the stage wrote into the state, and ends; its memory
+ends with it. An error that a user can cause is left as one sentence in `error.json` for the driver
+to raise.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ from trainers.training.state import StageRecord
 from trainers.training.work import WORK
 
 OUT_OF_MEMORY = 75
-"""Exit status of a stage that ran out of memory; the driver tries it once more with half the micro batch."""
+"""Exit status of a stage that ran out of memory; the driver tries it once more with half the micro
+batch.
+"""
 
 _WAIT_FOR_LOCK = 10.0
 

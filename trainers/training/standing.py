@@ -1,4 +1,6 @@
-"""How a run stands, for people and for --json: its rounds, what they are compared with, what is best, what serves."""
+"""How a run stands, for people and for --json: its rounds, what they are compared with, what is
+best, what serves.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ class Standing:
     """How a run stands beside what serves.
 
     Attributes:
-        serves: name of the pair that serves, or its snapshots where it is none of the run's; "" where none does.
+        serves: name of the pair that serves, or its snapshots where it is none of the run's; ""
+            where none does.
         choice: the best pair on dev; None where nothing is judged.
         other: the best pair, where it does not serve.
     """
@@ -95,7 +98,9 @@ def next_stage(run: Run) -> str:
 def show(
     out: Console, run: Run, choice: Choice | None = None, standing: Standing | None = None
 ) -> None:
-    """The run's rounds as a table, beside bm25 and `statistical` where they are measured, and what is best and serves."""
+    """The run's rounds as a table, beside bm25 and `statistical` where they are measured, and what
+    is best and serves.
+    """
     columns = ("round", "split", "p", "r", "f1", "keywords an item", "seconds", "")
     table = Table(*columns, title=f"run {run.name}", title_justify="left")
     for name, figures in _rival_figures(run).items():

@@ -1,6 +1,8 @@
-"""What a run has done: rounds, their stages, what each wrote. Pure records; `runs` keeps them on disk.
+"""What a run has done: rounds, their stages, what each wrote. Pure records; `runs` keeps them on
+disk.
 
-Round 0 is SFT. A round is finished when its last stage is; it then has a verdict, and only an accepted round is built upon.
+Round 0 is SFT. A round is finished when its last stage is; it then has a verdict, and only an
+accepted round is built upon.
 """
 
 from __future__ import annotations
@@ -37,7 +39,10 @@ ROUND_STAGES: tuple[StageName, ...] = (
     "accept-items",
     "evaluate",
 )
-"""Every later round (paper, algorithm 2). Publishing comes after it: it changes nothing that is built upon."""
+"""Every later round (paper, algorithm 2).
+
+Publishing comes after it: it changes nothing that is built upon.
+"""
 
 FORMAT = 1
 
@@ -50,7 +55,8 @@ class StageRecord(_Record):
     """One finished stage.
 
     Attributes:
-        output: what it wrote: a model folder (relative to the store), or a snapshot id; "" where neither.
+        output: what it wrote: a model folder (relative to the store), or a snapshot id; "" where
+            neither.
         notes: figures and counts, for people and reports.
     """
 
@@ -107,7 +113,9 @@ class Round(_Record):
 
     @property
     def practice(self) -> str:
-        """The query snapshot that its item side is trained against: with invented queries, where there are any."""
+        """The query snapshot that its item side is trained against: with invented queries, where
+        there are any.
+        """
         stage = self.stage("index-query")
         return str(stage.notes.get("practice", stage.output)) if stage else self.queries
 
@@ -174,7 +182,9 @@ class State(_Record):
         return self.model_copy(update={"rounds": (*before, last.model_copy(update=changed))})
 
     def back_to(self, number: int, stage: StageName) -> State:
-        """Before a stage of a round: it and all that came after it is to be done again, publishing too where it was asked for."""
+        """Before a stage of a round: it and all that came after it is to be done again, publishing
+        too where it was asked for.
+        """
         kept = self.rounds[number]
         at = [record.name for record in kept.stages].index(stage)
         again = Round(

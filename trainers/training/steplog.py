@@ -1,4 +1,5 @@
-"""Step figures as jsonl, and as TensorBoard events when asked: trainer callbacks, the public way to look at a training step.
+"""Step figures as jsonl, and as TensorBoard events when asked: trainer callbacks, the public way to
+look at a training step.
 
 Nothing here changes what is learned.
 A loss that is no number stops the stage here; a policy that collapses is `watch`'s business.
@@ -30,12 +31,15 @@ Say = Callable[[str], None]
 
 
 class _StepLog(TrainerCallback):  # type: ignore[misc]
-    """Writes one line a step and shows how far it is; begins anew, since a stage that is done again starts at its first step.
+    """Writes one line a step and shows how far it is; begins anew, since a stage that is done again
+    starts at its first step.
 
-    Of several processes the first one writes. Used as a context around the training, so that progress ends with it.
+    Of several processes the first one writes. Used as a context around the training, so that
+    progress ends with it.
 
     Args:
-        path: the jsonl file; TensorBoard events go to `tensorboard/` beside it, in a folder of the same name.
+        path: the jsonl file; TensorBoard events go to `tensorboard/` beside it, in a folder of the
+            same name.
         tensorboard: whether to write those.
     """
 
@@ -83,7 +87,8 @@ class _StepLog(TrainerCallback):  # type: ignore[misc]
             value = logs.get(name)
             if value is not None and not math.isfinite(float(value)):
                 raise TrainingError(
-                    f"The {name} of step {step} is {float(value)}: the training has diverged; lower the learning rate, "
+                    f"The {name} of step {step} is {float(value)}: the training has diverged; "
+                    "lower the learning rate, "
                     "or set training.dtype to float32."
                 )
 

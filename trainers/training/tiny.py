@@ -1,6 +1,8 @@
-"""The model `tiny`: a Llama of some hundred thousand parameters with a tokenizer trained on the catalogue.
+"""The model `tiny`: a Llama of some hundred thousand parameters with a tokenizer trained on the
+catalogue.
 
-It knows nothing but what SFT and the rounds teach it: for demos, tests and rehearsals of a whole run on a CPU.
+It knows nothing but what SFT and the rounds teach it: for demos, tests and rehearsals of a whole
+run on a CPU.
 """
 
 from __future__ import annotations
@@ -17,22 +19,28 @@ from indexers.generators.model_folders import without_bars
 
 PAD, END, WRITE = "<|pad|>", "<|end|>", "<|keywords|>"
 _LONGEST_WORD = 64
-# The user's message alone, then a mark of its own: the boundary between prompt and answer is one token, never a merge.
+# The user's message alone, then a mark of its own: the boundary between prompt and answer is one
+# token, never a merge.
 CHAT_TEMPLATE = (
-    "{% for message in messages %}{% if message['role'] == 'user' %}{{ message['content'] }}{% endif %}{% endfor %}"
+    "{% for message in messages %}{% if message['role'] == 'user' %}{{ message['content'] }}{% "
+    "endif %}{% endfor %}"
     "{% if add_generation_prompt %}" + WRITE + "{% endif %}"
 )
 
 
 def tiny_model(folder: Path, texts: Iterable[str], settings: TinySettings, seed: int) -> None:
-    """Write the untrained model and its tokenizer into a folder; equal arguments give an equal model."""
+    """Write the untrained model and its tokenizer into a folder; equal arguments give an equal
+    model.
+    """
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
     if settings.hidden % (2 * settings.heads):
         raise TrainingError(
-            f"training.tiny.hidden is {settings.hidden}, which {settings.heads} heads of even size can't share; "
-            f"set it to {settings.hidden // (2 * settings.heads) * 2 * settings.heads or 2 * settings.heads}."
+            f"training.tiny.hidden is {settings.hidden}, which {settings.heads} heads of even "
+            "size can't share; "
+            "set it to "
+            f"{settings.hidden // (2 * settings.heads) * 2 * settings.heads or 2 * settings.heads}."
         )
     tokenizer = tiny_tokenizer(texts, settings)
     config = LlamaConfig(
@@ -57,16 +65,18 @@ def tiny_model(folder: Path, texts: Iterable[str], settings: TinySettings, seed:
 
 
 def tiny_tokenizer(texts: Iterable[str], settings: TinySettings) -> Any:
-    """Bytes and the catalogue's frequent words, lower-cased: a word is one token, what is rare is spelled by the longest that fit.
+    """Bytes and the catalogue's frequent words, lower-cased: a word is one token, what is rare is
+    spelled by the longest that fit.
 
-    Whole words without the merges that lead to them: half the vocabulary of byte-pair encoding for the same texts, and the
-    output layer is most of such a small model's work.
+    Whole words without the merges that lead to them: half the vocabulary of byte-pair encoding for
+    the same texts, and the output layer is most of such a small model's work.
     """
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
     normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
-    # Looking for the longest piece takes time quadratic in a word's length, so that endless words are cut.
+    # Looking for the longest piece takes time quadratic in a word's length, so that endless words
+    # are cut.
     cut = pre_tokenizers.Split(Regex(f".{{1,{_LONGEST_WORD}}}"), "isolated")
     splitter = pre_tokenizers.Sequence([pre_tokenizers.ByteLevel(add_prefix_space=True), cut])
     alphabet = pre_tokenizers.ByteLevel.alphabet()
@@ -106,7 +116,10 @@ def tiny_tokenizer(texts: Iterable[str], settings: TinySettings) -> Any:
 
 
 def texts_of(dataset: Dataset) -> Iterator[str]:
-    """What the tokenizer learns from: every item, and the training queries. A word of a test query is not seen."""
+    """What the tokenizer learns from: every item, and the training queries.
+
+    A word of a test query is not seen.
+    """
     for item in dataset.items:
         yield f"{item.title}\n{item.text}"
     for query in dataset.queries.get("train", ()):

@@ -1,4 +1,7 @@
-"""A word now and then while a stage runs that has no steps to count. Stages that have some tell their own progress."""
+"""A word now and then while a stage runs that has no steps to count.
+
+Stages that have some tell their own progress.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,9 @@ EVERY_SECONDS = 30.0
 
 @contextmanager
 def waited_for(say: Callable[[str], None], number: int, stage: StageName) -> Iterator[None]:
-    """Inside the block `say` hears twice a minute for how long a stage without steps has been under way."""
+    """Inside the block `say` hears twice a minute for how long a stage without steps has been under
+    way.
+    """
     if stage.startswith(("train-", "index-")):
         yield
         return

@@ -1,4 +1,5 @@
-"""The figures of a step's completions, and the watch over them: a policy that collapses is named, then stopped.
+"""The figures of a step's completions, and the watch over them: a policy that collapses is named,
+then stopped.
 
 Pure; what a trainer calls at each step is `steplog`.
 """
@@ -40,39 +41,45 @@ _COLLAPSES = {
     "unfinished": "the lists don't end before the length limit",
     "equal_groups": "all rewards of a group are equal, so that there is nothing to learn from",
 }
-_ADVICE = "lower the learning rate, train SFT longer, or look at the prompts; the step log has the figures"
+_ADVICE = (
+    "lower the learning rate, train SFT longer, or look at the prompts; the step log has the "
+    "figures"
+)
 
 
 class Watch:
     """Names a collapse that lasts, and stops the stage when it goes on.
 
     Args:
-        settings: from which share on it is one, after how many steps it is named, after how many the stage stops.
+        settings: from which share on it is one, after how many steps it is named, after how many
+            the stage stops.
         say: where it is named.
     """
 
     def __init__(self, settings: WatchSettings, say: Say) -> None:
         self._settings = settings
         self._say = say
-        self._lasting = dict.fromkeys(_COLLAPSES, 0)
+        self._permanent = dict.fromkeys(_COLLAPSES, 0)
 
     def see(self, step: int, shares: Mapping[str, float]) -> list[str]:
         """Look at one step's figures; the collapses that have lasted long enough to be named."""
         for name, what in _COLLAPSES.items():
-            self._lasting[name] = (
-                self._lasting[name] + 1 if shares[name] >= self._settings.share else 0
+            self._permanent[name] = (
+                self._permanent[name] + 1 if shares[name] >= self._settings.share else 0
             )
-            if self._lasting[name] == self._settings.steps:
+            if self._permanent[name] == self._settings.steps:
                 self._say(
-                    f"step {step}: the policy is collapsing, {what} for {self._settings.steps} steps"
+                    f"step {step}: the policy is collapsing, {what} for {self._settings.steps} "
+                    "steps"
                 )
-        return [name for name, steps in self._lasting.items() if steps >= self._settings.steps]
+        return [name for name, steps in self._permanent.items() if steps >= self._settings.steps]
 
     def stop(self, step: int) -> None:
         """Raise CheckFailedError when a collapse has lasted for the patience."""
-        for name, steps in self._lasting.items():
+        for name, steps in self._permanent.items():
             if steps >= self._settings.patience:
                 raise CheckFailedError(
-                    f"The policy has collapsed: at step {step} {_COLLAPSES[name]}, for {steps} steps in a row "
+                    f"The policy has collapsed: at step {step} {_COLLAPSES[name]}, for {steps} "
+                    "steps in a row "
                     f"(training.watch.patience); {_ADVICE}."
                 )

@@ -1,6 +1,8 @@
-"""Model folders of a run: loaded with checks, saved whole or not at all, with a model card and the sha256 of every file.
+"""Model folders of a run: loaded with checks, saved whole or not at all, with a model card and the
+sha256 of every file.
 
-A folder's name holds a digest of its content, so that nothing is ever overwritten. Weights are safetensors; nothing is pickled.
+A folder's name holds a digest of its content, so that nothing is ever overwritten. Weights are
+safetensors; nothing is pickled.
 """
 
 from __future__ import annotations
@@ -33,7 +35,10 @@ _SUMMED = TypeAdapter(dict[str, str])
 
 
 def load_model(folder: Path) -> Any:
-    """The model in float32, ready to train. Raises GeneratorError; lets pass what is out of memory."""
+    """The model in float32, ready to train.
+
+    Raises GeneratorError; lets pass what is out of memory.
+    """
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -54,23 +59,29 @@ def load_model(folder: Path) -> Any:
 
 
 def trainable_tokenizer(folder: Path, settings: TrainingSettings) -> Any:
-    """The tokenizer of a model folder, checked for what training needs. Raises GeneratorError, TrainingError."""
+    """The tokenizer of a model folder, checked for what training needs.
+
+    Raises GeneratorError, TrainingError.
+    """
     declared = read_json(folder / "tokenizer_config.json", f"The model folder {folder}").get(
         "pad_token"
     )
     tokenizer = load_tokenizer(folder)
     if not declared:
         raise TrainingError(
-            f"The tokenizer of {folder} has no padding token; add pad_token to its tokenizer_config.json "
+            f"The tokenizer of {folder} has no padding token; add pad_token to its "
+            "tokenizer_config.json "
             "(a token that no text contains, not the end of text, which training has to see)."
         )
     if tokenizer.eos_token_id is None:
         raise TrainingError(
-            f"The tokenizer of {folder} has no end-of-text token; add eos_token to its configuration."
+            f"The tokenizer of {folder} has no end-of-text token; add eos_token to its "
+            "configuration."
         )
     if not tokenizer.chat_template and not settings.plain_prompts:
         raise TrainingError(
-            f"The tokenizer of {folder} has no chat template; use an instruct model, or set training.plain_prompts."
+            f"The tokenizer of {folder} has no chat template; use an instruct model, or set "
+            "training.plain_prompts."
         )
     return tokenizer
 
@@ -118,12 +129,16 @@ def _write_checked(write: Callable[[Path], None], folder: Path) -> None:
         write(folder)
     except SafetensorError as error:
         raise StorageError(
-            f"Can't write the weights to {folder.parent} ({first_line(error)}); free some space and run the same command again."
+            f"Can't write the weights to {folder.parent} ({first_line(error)}); free some space "
+            "and run the same command again."
         ) from error
 
 
 def check_model(run: Run, path: str) -> None:
-    """Compare a saved model folder with its sums. Raises TrainingError when it is missing or differs."""
+    """Compare a saved model folder with its sums.
+
+    Raises TrainingError when it is missing or differs.
+    """
     folder = run.store.local(path)
     try:
         sums = _SUMMED.validate_json((folder / _SUMS).read_bytes())
@@ -142,7 +157,9 @@ def check_model(run: Run, path: str) -> None:
 
 
 def base_folder(run: Run, output: str) -> Path:
-    """The folder of a model as a stage's output names it: a path in the store, a folder, or a model's name."""
+    """The folder of a model as a stage's output names it: a path in the store, a folder, or a
+    model's name.
+    """
     inside = run.store.local(output) if not output.startswith("/") else Path(output)
     return inside if inside.is_dir() else resolve_model(output)
 
@@ -156,7 +173,8 @@ def _card(name: str, card: Mapping[str, Any]) -> str:
     facts = "\n".join(f"| {key} | {_cell(value)} |" for key, value in card.items())
     return (
         "---\nlibrary_name: transformers\ntags: [cogr, keyword-generation, retrieval]\n---\n"
-        f"# {name}\n\nA keyword generator of co-evolving generative retrieval: it writes the keywords of one side, "
+        f"# {name}\n\nA keyword generator of co-evolving generative retrieval: it writes the "
+        "keywords of one side, "
         "to be matched with those of the snapshot named below.\n\n| what | value |\n|---|---|\n"
         f"{facts}\n"
     )

@@ -1,11 +1,16 @@
-"""What the labels say about words: which words of items matter, and which query words they answer to. No language model.
+"""What the labels say about words: which words of items matter, and which query words they answer
+to. No language model.
 
-It stands in for the word knowledge that a pretrained model has: the first keywords and the invented queries that a model
-starting from nothing is fine-tuned on. Three plain counts, none of them in the paper:
+It stands in for the word knowledge that a pretrained model has: the first keywords and the invented
+queries that a model starting from nothing is fine-tuned on. Three plain counts, none of them in the
+paper:
 
-- a word of items matters when relevant items of one query share it more often than any two items do;
-- a query word is translated into such words by expectation maximisation over the training queries (Brown et al. 1993, model 1);
-- an invented query is two words of different training queries, and its items are those that have a translation of both.
+- a word of items matters when relevant items of one query share it more often than any two items
+  do;
+- a query word is translated into such words by expectation maximisation over the training queries
+  (Brown et al. 1993, model 1);
+- an invented query is two words of different training queries, and its items are those that have a
+  translation of both.
 """
 
 from __future__ import annotations
@@ -62,7 +67,9 @@ class WordModel:
         return list(dict.fromkeys(self._analyser.words(text)))
 
     def _weigh(self) -> dict[str, float]:
-        """ln((pairs of co-relevant items that share the word + 5) / (pairs expected by chance + 5)); above 0.25 it matters."""
+        """ln((pairs of co-relevant items that share the word + 5) / (pairs expected by chance +
+        5)); above 0.25 it matters.
+        """
         shared: Counter[str] = Counter()
         pairs = 0.0
         for ids in self._relevant.values():
@@ -79,10 +86,12 @@ class WordModel:
         return {word: weight for word, weight in found.items() if weight > _LEAST_WEIGHT}
 
     def keywords(self, item_id: str, budget: int, seed: int = 0) -> tuple[str, ...]:
-        """Pairs of an item's words that matter, the heaviest first, spelled with the heavier word last: "nordic settee".
+        """Pairs of an item's words that matter, the heaviest first, spelled with the heavier word
+        last: "nordic settee".
 
-        Many a pair is followed by the same said by siblings, so that a model that learns from these sets also tries words
-        that an item's own text lacks; which of them are worth keeping is for the rewards to say.
+        Many a pair is followed by the same said by siblings, so that a model that learns from these
+        sets also tries words that an item's own text lacks; which of them are worth keeping is for
+        the rewards to say.
         """
         draw = random.Random(f"{seed} {item_id}")
         known = [word for word in self._items[item_id] if word in self.weights]
@@ -102,7 +111,9 @@ class WordModel:
 
     @cached_property
     def _siblings(self) -> Mapping[str, Weights]:
-        """Word of items -> words that the same query words stand for, at least half as often as for itself; with how often."""
+        """Word of items -> words that the same query words stand for, at least half as often as for
+        itself; with how often.
+        """
         found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
         for row in self.translations.values():
             best = max(row.values(), default=1.0)
@@ -146,7 +157,9 @@ class WordModel:
         return {word: share for word, share in shares.items() if share > 0}
 
     def items_of(self, words: Iterable[str]) -> frozenset[str]:
-        """Items that have a close translation of each query word: product of probabilities, relative to the best, of 0.3 or more."""
+        """Items that have a close translation of each query word: product of probabilities,
+        relative to the best, of 0.3 or more.
+        """
         scores: dict[str, float] | None = None
         for word in words:
             own = self._close_items.get(word, {})
@@ -176,7 +189,8 @@ class WordModel:
         return close
 
     def invent(self, count: int, seed: int, weight: float = 1.0) -> Invented:
-        """Queries of two words that training queries have not together, with as many items as training queries have.
+        """Queries of two words that training queries have not together, with as many items as
+        training queries have.
 
         Fewer than `count` where the words don't give so many.
         """

@@ -1,6 +1,8 @@
-"""What each stage does: reads files and snapshots of the run, writes a file or a snapshot, says what it wrote.
+"""What each stage does: reads files and snapshots of the run, writes a file or a snapshot, says
+what it wrote.
 
-One function a stage. Which stage comes when is `state`; the process around it is `stage`. Nothing is kept in memory between stages.
+One function a stage. Which stage comes when is `state`; the process around it is `stage`. Nothing
+is kept in memory between stages.
 """
 
 from __future__ import annotations
@@ -55,7 +57,8 @@ def items_from(settings: TrainingSettings) -> ItemsFrom:
     if settings.sft.items_from != "auto":
         if settings.sft.items_from == "self" and settings.model == "tiny":
             raise SettingsError(
-                'training.sft.items_from is "self", but the model tiny can\'t write keywords before it is trained; '
+                'training.sft.items_from is "self", but the model tiny can\'t write keywords '
+                "before it is trained; "
                 'set it to "labels", "extractive" or "statistical".'
             )
         found = settings.sft.items_from
@@ -63,14 +66,17 @@ def items_from(settings: TrainingSettings) -> ItemsFrom:
         found = "labels" if settings.model == "tiny" else "self"
     if found == "labels" and settings.sft.first_items == "source":
         raise SettingsError(
-            'training.sft.first_items is "source", but labels are no generator that could index all items; '
+            'training.sft.first_items is "source", but labels are no generator that could index '
+            "all items; "
             'set training.sft.items_from to "extractive" or "statistical".'
         )
     return found
 
 
 def write_targets(scene: Scene) -> Wrote:
-    """The untrained model, the first item keywords, and algorithm 1's targets as two jsonl files."""
+    """The untrained model, the first item keywords, and algorithm 1's targets as two
+    jsonl files.
+    """
     from trainers.training.targets import item_targets, query_targets
 
     sft, base, source = scene.settings.sft, base_model(scene), items_from(scene.settings)
@@ -87,7 +93,8 @@ def write_targets(scene: Scene) -> Wrote:
         )
     if not queries.keys() & scene.relevant.keys():
         raise DataError(
-            f"The first item keywords ({source}) give no training query a target; look at its relevant items' texts, "
+            f"The first item keywords ({source}) give no training query a target; look at its "
+            "relevant items' texts, "
             "or set training.sft.items_from or training.sft.queries_from."
         )
     for side, targets in (("item", items), ("query", queries)):
@@ -106,7 +113,9 @@ def write_targets(scene: Scene) -> Wrote:
 def _first_sets(
     scene: Scene, source: ItemsFrom, base: str
 ) -> tuple[Mapping[str, Sequence[str]], str]:
-    """S_i of algorithm 1, line 2, and the snapshot that holds them; "" for `labels`, which has none."""
+    """S_i of algorithm 1, line 2, and the snapshot that holds them; "" for `labels`, which has
+    none.
+    """
     dataset, budget = scene.workspace.dataset, scene.settings.sft.item_keywords
     if source == "labels":
         words = WordModel(dataset)
@@ -163,7 +172,10 @@ def train_sft(scene: Scene, side: Side) -> Wrote:
 
 
 def read_targets(run: Run, side: Side) -> dict[str, list[str]]:
-    """Entity id -> its target, as `write_targets` left them. Raises TrainingError when the file is missing or broken."""
+    """Entity id -> its target, as `write_targets` left them.
+
+    Raises TrainingError when the file is missing or broken.
+    """
     path = f"{run.path}/sft/{side}.jsonl"
     try:
         rows = [_Target.model_validate_json(line) for line in run.store.read(path).splitlines()]
@@ -238,7 +250,9 @@ def _save(scene: Scene, side: Side, trained: Any) -> Wrote:
 
 
 def index(scene: Scene, side: Side) -> Wrote:
-    """The keywords of a whole side by the model that was just trained; of the invented queries too, for the item side."""
+    """The keywords of a whole side by the model that was just trained; of the invented queries too,
+    for the item side.
+    """
     if side == "item" and not scene.round.number and scene.settings.sft.first_items == "source":
         first = scene.snapshot(_notes(scene, "targets")["snapshot"])
         return Wrote(first.id, _counts(first))
@@ -313,7 +327,9 @@ def accept_items(scene: Scene) -> Wrote:
 
 
 def _candidates(scene: Scene, old: Snapshot, new: Snapshot) -> dict[str, list[Sequence[str]]]:
-    """The new sets of each item that differ from its old one: the index build's first, then the drawn ones."""
+    """The new sets of each item that differ from its old one: the index build's first, then the
+    drawn ones.
+    """
     sets: dict[str, list[Sequence[str]]] = {row.id: [row.keywords] for row in new.rows()}
     if scene.settings.candidates and scene.settings.accept == "pays":
         model, seed = scene.round.model("item"), scene.settings.seed + scene.round.number

@@ -1,4 +1,5 @@
-"""Publish: what the aliases name. One atomic call switches one side or both; rollback is the same with an older snapshot.
+"""Publish: what the aliases name. One atomic call switches one side or both; rollback is the same
+with an older snapshot.
 
 Also what serves, what is there, and deletion, which never takes an index that an alias names.
 """
@@ -26,7 +27,8 @@ def publish(cluster: Cluster, prefix: str, snapshots: Mapping[Side, str]) -> dic
     """Switch the aliases of the given sides by one call; what they named before.
 
     Raises:
-        SnapshotError: a snapshot is not pushed, half-written, of the wrong side, or of another normaliser than the other side.
+        SnapshotError: a snapshot is not pushed, half-written, of the wrong side, or of another
+            normaliser than the other side.
         CheckFailedError: a snapshot was not verified.
         ServiceError: an alias' name is taken, or the cluster refuses. The aliases are as they were.
     """
@@ -51,7 +53,9 @@ def publish(cluster: Cluster, prefix: str, snapshots: Mapping[Side, str]) -> dic
 
 
 def serving(cluster: Cluster, prefix: str) -> dict[Side, str | None]:
-    """The snapshot that each alias names, or None; both are of one moment, since one request asks for both."""
+    """The snapshot that each alias names, or None; both are of one moment, since one request asks
+    for both.
+    """
     aliased = _aliased(cluster, prefix)
     return {
         side: state.snapshot if (state := _only(prefix, side, aliased[side])) else None
@@ -72,7 +76,8 @@ def _only(prefix: str, side: Side, states: list[IndexState]) -> IndexState | Non
     if len(states) > 1:
         names = " and ".join(state.name for state in states)
         raise ServiceError(
-            f"The alias {alias_name(prefix, side)} names {names} at once; publish one snapshot to repair it."
+            f"The alias {alias_name(prefix, side)} names {names} at once; publish one snapshot "
+            "to repair it."
         )
     return states[0] if states else None
 
@@ -82,17 +87,22 @@ def pushed_index(cluster: Cluster, prefix: str, snapshot_id: str) -> IndexState:
     state = read_index(cluster, index_name(prefix, snapshot_id))
     if state is None or state.snapshot != snapshot_id:
         raise SnapshotError(
-            f"Snapshot {snapshot_id} is not in OpenSearch at {cluster.url} under the prefix {prefix}; run cogr-index push {snapshot_id}."
+            f"Snapshot {snapshot_id} is not in OpenSearch at {cluster.url} under the prefix "
+            f"{prefix}; run cogr-index push {snapshot_id}."
         )
     return state
 
 
 def complete_index(cluster: Cluster, prefix: str, snapshot_id: str) -> IndexState:
-    """The index of a snapshot whose push came to its end. Raises SnapshotError otherwise, ServiceError when it is not scored."""
+    """The index of a snapshot whose push came to its end.
+
+    Raises SnapshotError otherwise, ServiceError when it is not scored.
+    """
     state = pushed_index(cluster, prefix, snapshot_id)
     if not state.complete:
         raise SnapshotError(
-            f"The index {state.name} is half-written; run cogr-index push {snapshot_id}, which goes on."
+            f"The index {state.name} is half-written; run cogr-index push {snapshot_id}, which "
+            "goes on."
         )
     check_scored(state, cluster.version)
     return state
@@ -129,7 +139,8 @@ def _all(cluster: Cluster, prefix: str) -> dict[str, Any]:
 
 
 def left_behind(cluster: Cluster, prefix: str) -> list[str]:
-    """What nobody needs: drafts of pushes by difference that died, and indexes of a name that is not their snapshot's.
+    """What nobody needs: drafts of pushes by difference that died, and indexes of a name that is
+    not their snapshot's.
 
     Both must be older than DRAFT_SECONDS, longer than a push under way takes.
     """
@@ -153,8 +164,8 @@ def remove_draft(cluster: Cluster, name: str) -> None:
 def delete(cluster: Cluster, prefix: str, snapshot_id: str) -> None:
     """Remove the index of a snapshot.
 
-    Where another one serves its side, by one atomic call that fails if the alias is not where it was: a publish from another store, which
-    shares no lease with this one, can't lose its index.
+    Where another one serves its side, by one atomic call that fails if the alias is not where it
+    was: a publish from another store, which shares no lease with this one, can't lose its index.
 
     Raises:
         SnapshotError: it is not there, or an alias names it.
@@ -165,7 +176,8 @@ def delete(cluster: Cluster, prefix: str, snapshot_id: str) -> None:
     state = pushed_index(cluster, prefix, snapshot_id)
     if state.aliases:
         raise SnapshotError(
-            f"Snapshot {snapshot_id} serves as {', '.join(state.aliases)}; publish another one before deleting it."
+            f"Snapshot {snapshot_id} serves as {', '.join(state.aliases)}; publish another one "
+            "before deleting it."
         )
     doing = f"deleting the index {state.name}"
     stays = [
@@ -202,7 +214,8 @@ def _aliased(
     for alias in names.values():
         if alias in found:
             raise ServiceError(
-                f"The name {alias} at {cluster.url} is taken by an index, so it can't be an alias; rename or remove the index, or choose another opensearch.prefix."
+                f"The name {alias} at {cluster.url} is taken by an index, so it can't be an "
+                "alias; rename or remove the index, or choose another opensearch.prefix."
             )
     aliased = {
         side: [state for state in states if name in state.aliases] for side, name in names.items()
@@ -210,7 +223,8 @@ def _aliased(
     for side, state in ((side, state) for side, some in aliased.items() for state in some):
         if not state.snapshot:
             raise ServiceError(
-                f"The alias {names[side]} at {cluster.url} names the index {state.name}, which was not written by cogr; choose another opensearch.prefix."
+                f"The alias {names[side]} at {cluster.url} names the index {state.name}, which "
+                "was not written by cogr; choose another opensearch.prefix."
             )
     return aliased
 
@@ -220,14 +234,16 @@ def _publishable(cluster: Cluster, prefix: str, side: Side, snapshot_id: str) ->
     state = complete_index(cluster, prefix, snapshot_id)
     if not state.verified:
         raise CheckFailedError(
-            f"The index {state.name} has not passed verification; run cogr-index verify {snapshot_id}."
+            f"The index {state.name} has not passed verification; run cogr-index verify "
+            f"{snapshot_id}."
         )
     health = cluster.call(
         "GET", f"/_cluster/health/{state.name}", doing=f"asking for the health of {state.name}"
     )
     if health["status"] == "red":
         raise CheckFailedError(
-            f"The index {state.name} has shards that are not there (red); see the cluster's health, or push the snapshot again."
+            f"The index {state.name} has shards that are not there (red); see the cluster's "
+            "health, or push the snapshot again."
         )
     return state
 

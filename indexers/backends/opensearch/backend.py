@@ -1,4 +1,7 @@
-"""The backend `opensearch`: the protocol over one cluster and one prefix. Each method is a line; the work is in the modules."""
+"""The backend `opensearch`: the protocol over one cluster and one prefix.
+
+Each method is a line; the work is in the modules.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,8 @@ from indexers.backends.protocol import Listed, Mismatch, Pushed, SearchResult, V
 
 
 class OpenSearchBackend:
-    """Snapshots in an OpenSearch cluster: one write-once index each, behind the aliases `<prefix>-items` and `<prefix>-queries`.
+    """Snapshots in an OpenSearch cluster: one write-once index each, behind the aliases
+    `<prefix>-items` and `<prefix>-queries`.
 
     Scores are those of a mirror with `cluster.version.bm25`.
 
@@ -39,7 +43,9 @@ class OpenSearchBackend:
         self._store = store
 
     def push(self, snapshot: Snapshot) -> Pushed:
-        """See `push.push`. Where the parent is pushed, and was normalised alike, only the difference is written."""
+        """See `push.push`. Where the parent is pushed, and was normalised alike, only the
+        difference is written.
+        """
         parent = snapshot.manifest.parent
         base = (
             open_snapshot(self._store, parent) if parent in self._store.list("snapshots") else None
@@ -139,6 +145,7 @@ class OpenSearchBackend:
         state = publish.serving_index(self.cluster, self.prefix, side)
         if state is None:
             raise SnapshotError(
-                f"Nothing serves as {alias_name(self.prefix, side)} at {self.cluster.url}; run cogr-index publish SNAPSHOT."
+                f"Nothing serves as {alias_name(self.prefix, side)} at {self.cluster.url}; run "
+                "cogr-index publish SNAPSHOT."
             )
         return state

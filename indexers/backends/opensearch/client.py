@@ -1,7 +1,8 @@
-"""One cluster: connection, authentication, version, and requests that are tried again while there is hope.
+"""One cluster: connection, authentication, version, and requests that are tried again while there
+is hope.
 
-Every request of this package goes through `Cluster.call`, so that every failure leaves as one sentence (errors.py).
-Nothing here knows of snapshots or indexes.
+Every request of this package goes through `Cluster.call`, so that every failure leaves as one
+sentence (errors.py). Nothing here knows of snapshots or indexes.
 """
 
 from __future__ import annotations
@@ -27,12 +28,15 @@ _LONGEST_WAIT = 16.0
 OLDEST = (2, 4)
 """The first version with point in time, which paging needs."""
 
-# The library logs every failed request as a warning, and unconfigured logging would print it beside our one sentence.
+# The library logs every failed request as a warning, and unconfigured logging would print it beside
+# our one sentence.
 logging.getLogger("opensearch").addHandler(logging.NullHandler())
 
 
 def wait_before(attempt: int, draw: random.Random) -> float:
-    """Seconds to wait before try `attempt` (0-based): exponential, half of it jitter, so that clients drift apart."""
+    """Seconds to wait before try `attempt` (0-based): exponential, half of it jitter, so that
+    clients drift apart.
+    """
     longest = min(_LONGEST_WAIT, _FIRST_WAIT * 2.0**attempt)
     return longest * (0.5 + 0.5 * draw.random())
 
@@ -47,12 +51,16 @@ class Version:
 
     @property
     def has_use_similarity(self) -> bool:
-        """3.x scores keyword fields only when the mapping says `use_similarity`; 2.x does not know the word."""
+        """3.x scores keyword fields only when the mapping says `use_similarity`; 2.x does not know
+        the word.
+        """
         return self.major >= 3
 
     @property
     def bm25(self) -> BM25:
-        """How keyword fields are scored. 2.x multiplies every score by (k1 + 1) (LegacyBM25Similarity)."""
+        """How keyword fields are scored. 2.x multiplies every score by (k1 + 1)
+        (LegacyBM25Similarity).
+        """
         return BM25(flavour="3.x" if self.major >= 3 else "2.x")
 
 
@@ -63,7 +71,8 @@ class Cluster:
         settings: where it is and how to get in. Nothing is sent before the first request.
 
     Raises:
-        SettingsError: a URL that is none, half of a pair of credentials, a CA file that is not there.
+        SettingsError: a URL that is none, half of a pair of credentials, a CA file that is not
+            there.
         MissingExtraError: SigV4 is asked for and boto3 is not installed.
     """
 
@@ -98,7 +107,8 @@ class Cluster:
         exists_ok: bool = False,
         retry_connection: bool = True,
     ) -> Any:
-        """One request; the parsed answer. Tried again with growing waits while the failure may pass.
+        """One request; the parsed answer. Tried again with growing waits while the failure may
+        pass.
 
         A cluster that was never reached is not waited for: a wrong URL should show at once.
 
@@ -158,20 +168,26 @@ class Cluster:
 
 
 def read_version(info: Any, url: str) -> Version:
-    """The version in the answer of `GET /`. Raises ServiceError when it is not an OpenSearch that this package can use."""
+    """The version in the answer of `GET /`.
+
+    Raises ServiceError when it is not an OpenSearch that this package can use.
+    """
     version = info.get("version") if isinstance(info, dict) else None
     if not isinstance(version, dict) or "number" not in version:
         raise ServiceError(f"{url} answers, but is no OpenSearch; check opensearch.url.")
     number = str(version["number"])
     if version.get("distribution") != "opensearch":
         raise ServiceError(
-            f"{url} says that it is Elasticsearch {number}, whose keyword fields are scored otherwise: use OpenSearch "
-            f"{OLDEST[0]}.{OLDEST[1]} or newer, or turn compatibility.override_main_response_version off if it is one."
+            f"{url} says that it is Elasticsearch {number}, whose keyword fields are scored "
+            "otherwise: use OpenSearch "
+            f"{OLDEST[0]}.{OLDEST[1]} or newer, or turn "
+            "compatibility.override_main_response_version off if it is one."
         )
     major, minor = (int(part) for part in number.split(".")[:2])
     if (major, minor) < OLDEST:
         raise ServiceError(
-            f"{url} is OpenSearch {number}, which has no point in time for paging: upgrade it to {OLDEST[0]}.{OLDEST[1]} or newer."
+            f"{url} is OpenSearch {number}, which has no point in time for paging: upgrade it to "
+            f"{OLDEST[0]}.{OLDEST[1]} or newer."
         )
     return Version(major, minor, number)
 
@@ -180,7 +196,8 @@ def _urls(settings: OpenSearchSettings) -> list[str]:
     urls = [url.strip().rstrip("/") for url in (settings.url or "").split(",") if url.strip()]
     if not urls:
         raise SettingsError(
-            "opensearch.url is not set; give the address of the cluster, such as http://localhost:9200."
+            "opensearch.url is not set; give the address of the cluster, such as "
+            "http://localhost:9200."
         )
     return urls
 
@@ -254,7 +271,8 @@ def _check_ca(path: str) -> None:
         ssl.create_default_context(cafile=path)
     except OSError as error:
         raise SettingsError(
-            f"opensearch.ca_file {path} can't be used ({error}); give a PEM file of CA certificates."
+            f"opensearch.ca_file {path} can't be used ({error}); give a PEM file of CA "
+            "certificates."
         ) from error
 
 
@@ -280,7 +298,8 @@ def _sigv4(region: str, *, for_async: bool) -> Any:
     credentials = boto3.Session().get_credentials()
     if credentials is None:
         raise SettingsError(
-            "opensearch.aws_region is set, but no AWS credentials are found; set AWS_PROFILE or AWS_ACCESS_KEY_ID, or give the machine a role."
+            "opensearch.aws_region is set, but no AWS credentials are found; set AWS_PROFILE or "
+            "AWS_ACCESS_KEY_ID, or give the machine a role."
         )
     signer = AWSV4SignerAsyncAuth if for_async else Urllib3AWSV4SignerAuth
     return signer(credentials, region, "es")

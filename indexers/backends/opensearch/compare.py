@@ -1,7 +1,8 @@
 """The documents of an index in id order, compared with a snapshot's rows piece by piece.
 
-Each piece is one search over a range of ids and owes nothing to the one before, so that a comparison can stop and go on
-anywhere. Which rows make a piece, and what becomes of the differences, is `indexers.release.verify`.
+Each piece is one search over a range of ids and owes nothing to the one before, so that a
+comparison can stop and go on anywhere. Which rows make a piece, and what becomes of the
+differences, is `indexers.release.verify`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ PAGE = 2_000
 def compare(
     cluster: Cluster, index: str, side: Side, rows: Sequence[Row], after: str, *, last: bool
 ) -> list[Mismatch]:
-    """See `Backend.compare`. A document is known by its `_id`; one whose id field says otherwise differs in that field."""
+    """See `Backend.compare`.
+
+    A document is known by its `_id`; one whose id field says otherwise differs in that field.
+    """
     expected = {
         row.id: document(
             side, row.id, row.text, row.self_keyword, list(row.keywords), row.fields_json
@@ -45,7 +49,9 @@ def compare(
 def _documents(
     cluster: Cluster, index: str, side: Side, query: Mapping[str, Any]
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """(`_id`, document) of everything that the query finds, page by page, in the order of the id field."""
+    """(`_id`, document) of everything that the query finds, page by page, in the order of the id
+    field.
+    """
     body: dict[str, Any] = {
         "size": PAGE,
         "query": {"bool": {"filter": query}},

@@ -1,9 +1,11 @@
-"""Push by difference: the index of a snapshot from the index of its parent, copied by the cluster, plus what changed.
+"""Push by difference: the index of a snapshot from the index of its parent, copied by the cluster,
+plus what changed.
 
-clone (hard links) -> change documents -> freeze -> clone once more -> merge; then `push` goes on with replicas and the mark.
-The second clone makes it exact: an index keeps deleted documents for the recovery of copies until a timer lets go of them
-(half a minute), and till then they count in the statistics behind scores. A new clone owes nobody anything, so that
-its merge drops them at once. Whatever does not work here is no error: the snapshot is written in full instead.
+clone (hard links) -> change documents -> freeze -> clone once more -> merge; then `push` goes on
+with replicas and the mark. The second clone makes it exact: an index keeps deleted documents for
+the recovery of copies until a timer lets go of them (half a minute), and till then they count in
+the statistics behind scores. A new clone owes nobody anything, so that its merge drops them at
+once. Whatever does not work here is no error: the snapshot is written in full instead.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ from indexers.backends.opensearch.writer import Document, change_documents
 LARGEST_SHARE = 0.5
 """Of more changed entities than this share, a full write costs about as much."""
 _FIRST = 500
-"""Changes that are read while the cluster makes the first clone; more would only take the processor from it."""
+"""Changes that are read while the cluster makes the first clone; more would only take the processor
+from it.
+"""
 _CLONE = "_clone"
 _READY_SECONDS = 120.0
 _log = logging.getLogger(__name__)
@@ -49,11 +53,12 @@ _log = logging.getLogger(__name__)
 def copy_and_change(
     cluster: Cluster, prefix: str, base: Snapshot, snapshot: Snapshot
 ) -> int | None:
-    """Make the snapshot's index out of its parent's. It is then merged and frozen, and not yet marked.
+    """Make the snapshot's index out of its parent's. It is then merged and frozen, and not yet
+    marked.
 
     Returns:
-        The number of documents changed, new or removed; None when it has to be written in full: the parent is not
-        pushed and verified, too much differs, or the cluster does not clone.
+        The number of documents changed, new or removed; None when it has to be written in full: the
+        parent is not pushed and verified, too much differs, or the cluster does not clone.
 
     Raises:
         ServiceError: the cluster went away.
@@ -89,7 +94,9 @@ def copy_and_change(
 
 
 def _fit(cluster: Cluster, state: IndexState | None, base: Snapshot, snapshot: Snapshot) -> bool:
-    """True when the parent's index is whole, verified, frozen, and made as this one would be made."""
+    """True when the parent's index is whole, verified, frozen, and made as this one
+    would be made.
+    """
     return (
         state is not None
         and (state.snapshot, state.meta.get("content_hash"))
@@ -107,7 +114,9 @@ class _TooMuchError(Exception):
 def _change_clone(
     cluster: Cluster, source: str, draft: str, base: Snapshot, snapshot: Snapshot
 ) -> int | None:
-    """Clone an index, change the clone and name it; the number of changes, None when the cluster does not clone."""
+    """Clone an index, change the clone and name it; the number of changes, None when the cluster
+    does not clone.
+    """
     changes, naming = _changes(base, snapshot), {"_meta": meta_of(snapshot.manifest)}
     with ThreadPoolExecutor(1, "changes") as reader:
         # The first ones are read while the cluster copies.
@@ -135,7 +144,9 @@ def _changes(base: Snapshot, snapshot: Snapshot) -> Iterator[tuple[str, Document
 
 
 def _clone(cluster: Cluster, source: str, target: str, settings: dict[str, Any]) -> bool:
-    """Clone a frozen index, with other settings; False when the cluster refuses or does not get to it."""
+    """Clone a frozen index, with other settings; False when the cluster refuses or does not get to
+    it.
+    """
     body = {"settings": {"index": {"number_of_replicas": 0, **settings}}}
     doing = f"cloning the index {source}"
     try:
@@ -154,7 +165,9 @@ def _clone(cluster: Cluster, source: str, target: str, settings: dict[str, Any])
 
 
 def _finish(cluster: Cluster, draft: str, name: str, snapshot: Snapshot) -> bool:
-    """The draft's clone under the right name, frozen as the draft is, and merged; False, and gone again, when deleted documents are left in it."""
+    """The draft's clone under the right name, frozen as the draft is, and merged; False, and gone
+    again, when deleted documents are left in it.
+    """
     shards = cluster.settings.shards
     if _clone(cluster, draft, name, merging_apart(cluster, draft, shards)):
         drop_deleted(cluster, name)

@@ -1,6 +1,8 @@
-"""What a cluster's refusals mean: the one place where an exception of the client library becomes a sentence.
+"""What a cluster's refusals mean: the one place where an exception of the client library becomes a
+sentence.
 
-Nothing here sends a request or decides to try again; `is_passing` only says which failures may pass by themselves.
+Nothing here sends a request or decides to try again; `is_passing` only says which failures may pass
+by themselves.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ class Refusal:
 
     Attributes:
         status: the HTTP status; 0 when no answer came.
-        kind: the cluster's error type, such as cluster_block_exception; for no answer "timeout", "tls" or "connection"; for an
-            answer of something else "no_json".
+        kind: the cluster's error type, such as cluster_block_exception; for no answer "timeout",
+            "tls" or "connection"; for an answer of something else "no_json".
         reason: the cluster's own explanation.
     """
 
@@ -86,7 +88,8 @@ _PROXIES = {401, 403, 413, 429, 502, 503, 504}
 def _answered(status: int, info: Any, fallback: str) -> Refusal:
     body = info.get("error") if isinstance(info, Mapping) else None
     if not isinstance(body, Mapping):
-        # A cluster's own answer is empty, or has one of these; any other is somebody else's, and nothing to be shown.
+        # A cluster's own answer is empty, or has one of these; any other is somebody else's, and
+        # nothing to be shown.
         its_own = not fallback or (
             isinstance(info, Mapping) and not info.keys().isdisjoint(_ITS_OWN)
         )
@@ -132,7 +135,8 @@ def _sentence(refusal: Refusal) -> tuple[str, str]:
         case 403:
             return (
                 f"does not allow this to the user: {refusal.reason or 'forbidden'}",
-                "grant the privileges listed in docs/opensearch.md, then run the same command again",
+                "grant the privileges listed in docs/opensearch.md, then run the same command "
+                "again",
             )
         case 404:
             return (
@@ -176,16 +180,19 @@ def _by_kind(refusal: Refusal) -> tuple[str, str] | None:
         case "tls" if "CERTIFICATE" not in refusal.reason.upper():
             return (
                 f"can't be spoken to by TLS: {refusal.reason}",
-                "check scheme and port of opensearch.url, and the versions of TLS that the cluster takes",
+                "check scheme and port of opensearch.url, and the versions of TLS that the "
+                "cluster takes",
             )
         case "tls":
             return (
                 f"has a certificate that can't be verified: {refusal.reason}",
-                "set opensearch.ca_file to the CA that signed it, and use a host name that is in it",
+                "set opensearch.ca_file to the CA that signed it, and use a host name that is in "
+                "it",
             )
         case "no_json":
             return (
-                f"answers as no OpenSearch does{f' (status {refusal.status})' if refusal.status else ''}",
+                "answers as no OpenSearch "
+                f"does{f' (status {refusal.status})' if refusal.status else ''}",
                 "check that opensearch.url is a cluster and not a web page",
             )
         case "cluster_block_exception" if (
@@ -196,7 +203,8 @@ def _by_kind(refusal: Refusal) -> tuple[str, str] | None:
             # What a cluster says when no node is below the high watermark of its disk.
             return (
                 f"creates no indexes: {refusal.reason}",
-                f"its disks are nearly full, or somebody blocked it: free disk space or lift the block; {_AGAIN}",
+                "its disks are nearly full, or somebody blocked it: free disk space or lift the "
+                f"block; {_AGAIN}",
             )
         case "cluster_block_exception":
             return f"is blocked: {refusal.reason}", f"lift the block; {_AGAIN}"

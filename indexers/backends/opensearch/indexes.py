@@ -1,4 +1,6 @@
-"""What is asked of one index and told to it, whatever it is for: its state, its statistics, its marks, refresh and merge."""
+"""What is asked of one index and told to it, whatever it is for: its state, its statistics, its
+marks, refresh and merge.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,19 @@ from indexers.backends.opensearch.errors import service_error
 from indexers.backends.opensearch.mapping import IndexState
 
 MERGE_SECONDS = 4 * 3600.0
-"""Longest wait for a force-merge; a load balancer may cut the request much earlier, then it is watched."""
+"""Longest wait for a force-merge; a load balancer may cut the request much earlier, then it is
+watched.
+"""
 SEGMENTS = 2
-"""Of a shard, at most, after a push in full. Lucene merges a segment by one thread, and that is half of a push by difference, which two
+"""Of a shard, at most, after a push in full. Lucene merges a segment by one thread, and that is
+half of a push by difference, which two
 segments make 1.3 times as fast. A search takes 2 % longer than in one (docs/LOG.md)."""
 _SMALL_SEGMENT = 16 << 20
 """Bytes of a segment that is not worth a thread."""
 LEASE_SECONDS = 90.0
-"""Longest wait until a node lets go of deleted documents that it keeps for the recovery of copies: a timer of half a minute does."""
+"""Longest wait until a node lets go of deleted documents that it keeps for the recovery of copies:
+a timer of half a minute does.
+"""
 _LEASE_LOOK_EVERY = 5.0
 _LOOK_EVERY = 1.0
 
@@ -39,7 +46,8 @@ def mark(cluster: Cluster, state: IndexState, **marks: bool) -> None:
 
 
 def check_count(cluster: Cluster, name: str, snapshot: Snapshot) -> None:
-    """Exactly the snapshot's entities, and no deleted versions, which would change the statistics behind the scores.
+    """Exactly the snapshot's entities, and no deleted versions, which would change the statistics
+    behind the scores.
 
     Raises:
         CheckFailedError: the counts differ.
@@ -48,11 +56,13 @@ def check_count(cluster: Cluster, name: str, snapshot: Snapshot) -> None:
     found, expected = docs["count"], snapshot.manifest.entities
     if found != expected:
         raise CheckFailedError(
-            f"The index {name} holds {found} documents, the snapshot {expected}; delete it and push the snapshot again."
+            f"The index {name} holds {found} documents, the snapshot {expected}; delete it and "
+            "push the snapshot again."
         )
     if docs["deleted"]:
         raise CheckFailedError(
-            f"The index {name} has {docs['deleted']} deleted documents, so something else wrote to it; delete it and push again."
+            f"The index {name} has {docs['deleted']} deleted documents, so something else wrote "
+            "to it; delete it and push again."
         )
 
 
@@ -62,10 +72,12 @@ def refresh(cluster: Cluster, name: str) -> None:
 
 
 def merge(cluster: Cluster, name: str, shards: int, patience: float = 0.0) -> None:
-    """At most SEGMENTS segments a shard, and no deleted document left in an index that nobody writes to any more.
+    """At most SEGMENTS segments a shard, and no deleted document left in an index that nobody
+    writes to any more.
 
     Args:
-        patience: seconds to try again for while deleted documents are kept for the recovery of copies (`LEASE_SECONDS`).
+        patience: seconds to try again for while deleted documents are kept for the recovery of
+            copies (`LEASE_SECONDS`).
     """
     deadline = time.monotonic() + patience
     while True:
@@ -80,7 +92,9 @@ def merge(cluster: Cluster, name: str, shards: int, patience: float = 0.0) -> No
 
 
 def merging_apart(cluster: Cluster, name: str, shards: int) -> dict[str, Any]:
-    """Settings for `drop_deleted`, of this index or of a clone: large segments stay apart, so that each has a thread of its own; small ones join one of them."""
+    """Settings for `drop_deleted`, of this index or of a clone: large segments stay apart, so that
+    each has a thread of its own; small ones join one of them.
+    """
     found = stats(cluster, name, "store,docs")
     live, deleted = found["docs"]["count"], found["docs"]["deleted"]
     size = live / max(1, live + deleted) * found["store"]["size_in_bytes"] / shards
@@ -97,7 +111,9 @@ _LARGEST = "merge.policy.max_merged_segment"
 
 
 def drop_deleted(cluster: Cluster, name: str) -> None:
-    """Write every segment that has deleted documents anew without them, by the settings `merging_apart`, which are taken back."""
+    """Write every segment that has deleted documents anew without them, by the settings
+    `merging_apart`, which are taken back.
+    """
     _force_merge(cluster, name, {"only_expunge_deletes": "true"})
     body = {"index": dict.fromkeys((_THREADS, _LEFT_DELETED, _LARGEST))}
     cluster.call("PUT", f"/{name}/_settings", body=body, doing=f"merging the index {name}")
@@ -113,7 +129,8 @@ def _force_merge(cluster: Cluster, name: str, params: dict[str, Any]) -> None:
             break
         if not refusal.is_passing or time.monotonic() > deadline:
             raise service_error(refusal, cluster.url, doing)
-        # Cut off, but the merge runs on in the cluster: wait for it, then ask again, which is free once it is done.
+        # Cut off, but the merge runs on in the cluster: wait for it, then ask again, which is free
+        # once it is done.
         while stats(cluster, name, "merge")["merges"]["current"] and time.monotonic() < deadline:
             time.sleep(_LOOK_EVERY)
     refresh(cluster, name)
@@ -127,7 +144,8 @@ def stats(cluster: Cluster, name: str, metric: str) -> dict[str, Any]:
     shards = answer["_shards"]
     if shards["failed"] or not answer["indices"]:
         raise ServiceError(
-            f"{shards['failed']} shards of {name} at {cluster.url} gave no statistics; try again later."
+            f"{shards['failed']} shards of {name} at {cluster.url} gave no statistics; try again "
+            "later."
         )
     primaries: dict[str, Any] = answer["indices"][name]["primaries"]
     return primaries

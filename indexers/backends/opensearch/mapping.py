@@ -1,6 +1,8 @@
-"""Names, settings, mapping and documents of an index: what is created, and whether what is there is as it must be.
+"""Names, settings, mapping and documents of an index: what is created, and whether what is there is
+as it must be.
 
-Pure data; nothing here sends a request. Why each line of the mapping is as it is: docs/opensearch.md.
+Pure data; nothing here sends a request. Why each line of the mapping is as it is:
+docs/opensearch.md.
 """
 
 from __future__ import annotations
@@ -41,7 +43,10 @@ def id_field(side: Side) -> str:
 
 
 def mapping(side: Side, version: Version, meta: Mapping[str, Any]) -> dict[str, Any]:
-    """The strict mapping of one side's index. Item fields, which the meta names with their types, are told apart by them alone."""
+    """The strict mapping of one side's index.
+
+    Item fields, which the meta names with their types, are told apart by them alone.
+    """
     unread = {"type": "keyword", "index": False, "doc_values": False}
     properties: dict[str, Any] = {
         id_field(side): {"type": "keyword"},
@@ -74,7 +79,9 @@ def index_settings(shards: int) -> dict[str, Any]:
 
 
 def meta_of(manifest: Manifest) -> dict[str, Any]:
-    """What an index says of itself: the manifest's essentials, and two marks that are set when they are earned."""
+    """What an index says of itself: the manifest's essentials, and two marks that are set when they
+    are earned.
+    """
     fields = {"fields": dict(manifest.fields)} if manifest.fields else {}
     return {
         "layout": LAYOUT,
@@ -97,8 +104,8 @@ def documents(
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """(id, document) of every entity in id order, streaming; or of the rows of these numbers alone.
 
-    `keywords` is S ∪ {self}: S in generation order, then the own text's keyword unless S has it. A query's document keeps
-    S itself in `generated`, so that it can be read back as it was.
+    `keywords` is S ∪ {self}: S in generation order, then the own text's keyword unless S has it. A
+    query's document keeps S itself in `generated`, so that it can be read back as it was.
     """
     for batch in snapshot.batches() if numbers is None else snapshot.sample(numbers):
         columns = (batch[name].to_pylist() for name in ("id", "text", "self", "keywords"))
@@ -109,7 +116,9 @@ def documents(
 def document(
     side: Side, id_: str, text: str, own: str, words: Sequence[str], fields_json: str = ""
 ) -> dict[str, Any]:
-    """One entity's document: its id, its text, its own text as a keyword, its keyword set, its extra fields."""
+    """One entity's document: its id, its text, its own text as a keyword, its keyword set, its
+    extra fields.
+    """
     keywords = [*words, own] if own and own not in words else words
     made = {f"{side}_id": id_, "keywords": keywords, "text": text, **fields_of(fields_json)}
     return made | {"self": own, "generated": words} if side == "query" else made
@@ -176,7 +185,10 @@ class IndexState:
 
 
 def check_scored(state: IndexState, version: Version) -> None:
-    """Refuse an index whose keyword field is not scored as the mirror scores it. Raises ServiceError with the reason."""
+    """Refuse an index whose keyword field is not scored as the mirror scores it.
+
+    Raises ServiceError with the reason.
+    """
     field = state.properties.get("keywords", {})
     similarity = state.settings.get("similarity", {}).get(SIMILARITY, {})
     reasons = {
@@ -198,5 +210,6 @@ def check_scored(state: IndexState, version: Version) -> None:
     for reason, holds in reasons.items():
         if holds:
             raise ServiceError(
-                f"The index {state.name} can't be used: {reason}; delete it and push the snapshot again."
+                f"The index {state.name} can't be used: {reason}; delete it and push the "
+                "snapshot again."
             )

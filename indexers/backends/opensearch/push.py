@@ -1,8 +1,8 @@
 """Push: one snapshot into its own write-once index, which nothing serves yet.
 
-create -> bulk -> refresh -> merge -> check -> write block -> replicas -> mark complete; where the parent's index is there,
-copying.py takes the place of the first steps. Every step looks at what is there, so the same call goes on after a death at
-any point. Switching the alias is publish.py's.
+create -> bulk -> refresh -> merge -> check -> write block -> replicas -> mark complete; where the
+parent's index is there, copying.py takes the place of the first steps. Every step looks at what is
+there, so the same call goes on after a death at any point. Switching the alias is publish.py's.
 """
 
 from __future__ import annotations
@@ -45,11 +45,13 @@ def push(cluster: Cluster, prefix: str, snapshot: Snapshot, base: Snapshot | Non
     """Write a snapshot to its index and freeze it. Idempotent; goes on after an interruption.
 
     Args:
-        base: the snapshot's parent; where its index is there, only the difference is written (copying.py).
+        base: the snapshot's parent; where its index is there, only the difference is written
+            (copying.py).
 
     Raises:
         CheckFailedError: the index holds another number of documents than the snapshot.
-        ServiceError: the cluster can't be reached or refuses, or something else has the index's name.
+        ServiceError: the cluster can't be reached or refuses, or something else has the index's
+            name.
     """
     started = time.perf_counter()
     copied = copy_and_change(cluster, prefix, base, snapshot) if base else None
@@ -58,8 +60,8 @@ def push(cluster: Cluster, prefix: str, snapshot: Snapshot, base: Snapshot | Non
     if not state.complete:
         if not state.write_blocked:
             written += _fill(cluster, state, snapshot)
-        # A clone's push may have died before its merge. A node that died in mid-write may fill gaps in the order of operations with
-        # marks, which count as deleted documents.
+        # A clone's push may have died before its merge. A node that died in mid-write may fill gaps
+        # in the order of operations with marks, which count as deleted documents.
         merge(cluster, state.name, state.shards, LEASE_SECONDS)
         check_count(cluster, state.name, snapshot)
         if not state.write_blocked:
@@ -93,24 +95,29 @@ def _open_index(cluster: Cluster, prefix: str, snapshot: Snapshot) -> IndexState
         state = read_index(cluster, name)
     if state is None:
         raise ServiceError(
-            f"The index {name} vanished from {cluster.url} as it was created; push the snapshot again."
+            f"The index {name} vanished from {cluster.url} as it was created; push the snapshot "
+            "again."
         )
     check_scored(state, cluster.version)
     return state
 
 
 def _is_stale(cluster: Cluster, state: IndexState, meta: dict[str, Any]) -> bool:
-    """True when the index must be written anew: other content or layout, or half-written with other shards."""
+    """True when the index must be written anew: other content or layout, or half-written with other
+    shards.
+    """
     if not state.snapshot:
         raise ServiceError(
-            f"The index {state.name} at {cluster.url} was not written by cogr; remove it or choose another opensearch.prefix."
+            f"The index {state.name} at {cluster.url} was not written by cogr; remove it or "
+            "choose another opensearch.prefix."
         )
     same = all(state.meta.get(key) == meta[key] for key in ("snapshot", "content_hash", "layout"))
     if same and (state.complete or state.shards == cluster.settings.shards):
         return False
     if state.aliases:
         raise ServiceError(
-            f"The index {state.name} at {cluster.url} holds other content than the snapshot and serves as {state.aliases[0]}; publish another snapshot first."
+            f"The index {state.name} at {cluster.url} holds other content than the snapshot and "
+            f"serves as {state.aliases[0]}; publish another snapshot first."
         )
     return True
 
@@ -134,7 +141,8 @@ def _fill(cluster: Cluster, state: IndexState, snapshot: Snapshot) -> int:
 def _check_still_ours(cluster: Cluster, state: IndexState) -> None:
     """Refuse to go on when somebody removed the index meanwhile.
 
-    The bulk requests after that have made a new index of this name with a guessed mapping; that one is removed.
+    The bulk requests after that have made a new index of this name with a guessed mapping; that one
+    is removed.
     """
     now = read_index(cluster, state.name)
     if now is not None and now.uuid == state.uuid:
@@ -147,12 +155,15 @@ def _check_still_ours(cluster: Cluster, state: IndexState) -> None:
             missing_ok=True,
         )
     raise ServiceError(
-        f"The index {state.name} at {cluster.url} was removed while it was written; run the same command again."
+        f"The index {state.name} at {cluster.url} was removed while it was written; run the same "
+        "command again."
     )
 
 
 def _set_replicas(cluster: Cluster, state: IndexState) -> None:
-    """Bring the replicas to the configured number and wait for them, where there are nodes to hold them."""
+    """Bring the replicas to the configured number and wait for them, where there are nodes to hold
+    them.
+    """
     wanted, name = cluster.settings.replicas, state.name
     if state.replicas != wanted:
         body = {"index": {"number_of_replicas": wanted}}
@@ -168,6 +179,8 @@ def _set_replicas(cluster: Cluster, state: IndexState) -> None:
             return
         if time.monotonic() > deadline:
             raise ServiceError(
-                f"The replicas of the index {name} at {cluster.url} are not ready after {REPLICA_SECONDS / 60:.0f} minutes; see its health, then run the same command again."
+                f"The replicas of the index {name} at {cluster.url} are not ready after "
+                f"{REPLICA_SECONDS / 60:.0f} minutes; see its health, then run the same command "
+                "again."
             )
         time.sleep(_LOOK_EVERY)

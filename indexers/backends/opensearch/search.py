@@ -1,6 +1,7 @@
 """Search: query bodies, pages, and the checks that every answer must pass.
 
-The score is read from the sort values, where it is the float32 that Lucene computed. Which index is asked is the caller's.
+The score is read from the sort values, where it is the float32 that Lucene computed. Which index is
+asked is the caller's.
 """
 
 from __future__ import annotations
@@ -41,9 +42,11 @@ class Found:
 
 
 def query_body(keywords: Sequence[str], field: str = KEYWORDS) -> dict[str, Any]:
-    """The query: entities with at least one of the keywords, scored by the sum over them. One clause a distinct keyword.
+    """The query: entities with at least one of the keywords, scored by the sum over them. One
+    clause a distinct keyword.
 
-    `match` on a keyword field is one term, and unlike `term` it is never rewritten into an unscored `terms` query.
+    `match` on a keyword field is one term, and unlike `term` it is never rewritten into an unscored
+    `terms` query.
 
     Args:
         field: that holds them; another one in an index that a team owns.
@@ -54,7 +57,8 @@ def query_body(keywords: Sequence[str], field: str = KEYWORDS) -> dict[str, Any]
     distinct = list(dict.fromkeys(keywords))
     if len(distinct) > MAX_CLAUSES:
         raise UserError(
-            f"A search takes at most {MAX_CLAUSES} distinct keywords, but there are {len(distinct)}; give fewer."
+            f"A search takes at most {MAX_CLAUSES} distinct keywords, but there are "
+            f"{len(distinct)}; give fewer."
         )
     if not distinct:
         return {"match_none": {}}
@@ -128,7 +132,8 @@ def everything(cluster: Cluster, index: str, side: Side, keywords: Sequence[str]
         hits = [hit for page in _pages(cluster, index, body) for hit in page]
     if len(hits) != total:
         raise ServiceError(
-            f"{index} at {cluster.url} gave {len(hits)} hits of {total}; it changed meanwhile, search again."
+            f"{index} at {cluster.url} gave {len(hits)} hits of {total}; it changed meanwhile, "
+            "search again."
         )
     scores = float32s([hit["sort"][0] for hit in hits])
     return Found(
@@ -137,7 +142,9 @@ def everything(cluster: Cluster, index: str, side: Side, keywords: Sequence[str]
 
 
 def lookup(cluster: Cluster, index: str, own: str) -> tuple[str, ...] | None:
-    """The stored keyword set of a query whose text is this keyword, in generation order; None when the index does not hold it."""
+    """The stored keyword set of a query whose text is this keyword, in generation order; None when
+    the index does not hold it.
+    """
     if not own:
         return None
     body = lookup_body(own)
@@ -150,7 +157,9 @@ def lookup(cluster: Cluster, index: str, own: str) -> tuple[str, ...] | None:
 
 
 def lookup_body(own: str) -> dict[str, Any]:
-    """The request for the keyword set of a query whose text is the keyword `own`; of several the first by id."""
+    """The request for the keyword set of a query whose text is the keyword `own`; of several the
+    first by id.
+    """
     return {
         "size": 1,
         "query": {"term": {"self": own}},
@@ -173,7 +182,8 @@ def checked(answer: Mapping[str, Any], url: str, index: str) -> Mapping[str, Any
     for flaw, holds in flaws.items():
         if holds:
             raise ServiceError(
-                f"The answer of {index} at {url} is not whole: {flaw}; see the cluster's health and search again."
+                f"The answer of {index} at {url} is not whole: {flaw}; see the cluster's health "
+                "and search again."
             )
     return answer
 
@@ -218,13 +228,17 @@ def _hit(hit: Mapping[str, Any], keywords: Sequence[str]) -> Hit:
 
 
 def float32s(printed: Sequence[float]) -> list[float]:
-    """The float32 values behind their shortest decimal forms, which is how a cluster prints them."""
+    """The float32 values behind their shortest decimal forms, which is how a cluster
+    prints them.
+    """
     values: list[float] = np.array(printed, np.float32).tolist()
     return values
 
 
 def _parts(explanation: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """(keyword, its part of the score) of Lucene's explanation: the nodes `weight(keywords:KEYWORD in DOC) [...]`."""
+    """(keyword, its part of the score) of Lucene's explanation: the nodes `weight(keywords:KEYWORD
+    in DOC) [...]`.
+    """
     if found := _WEIGHT.fullmatch(explanation["description"]):
         yield found[1], explanation["value"]
     else:

@@ -1,9 +1,11 @@
-"""Stored search templates: keywords in, results out, for clients that can't or won't build a query body.
+"""Stored search templates: keywords in, results out, for clients that can't or won't build a query
+body.
 
-`<prefix>-search` searches our own indexes; a field in another team's index has one of its own (into/template.py), with the same
-parameters. Clauses and order are those of `search`. Keywords, numbers and field names are escaped as JSON strings; filters,
-aggregations, sort and search_after are structures that the caller's program makes (texts inside of them are escaped, too).
-See docs/search-template.md.
+`<prefix>-search` searches our own indexes; a field in another team's index has one of its own
+(into/template.py), with the same parameters. Clauses and order are those of `search`. Keywords,
+numbers and field names are escaped as JSON strings; filters, aggregations, sort and search_after
+are structures that the caller's program makes (texts inside of them are escaped, too). See
+docs/search-template.md.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ _MISNAMED = {
     "source": "fields",
     "_source": "fields",
 }
-"""What parameters are called elsewhere: mustache passes over a name that the template does not ask for."""
+"""What parameters are called elsewhere: mustache passes over a name that the template does not ask
+for.
+"""
 _SIZE = 10
 _NO_MUSTACHE = ("script_lang not supported", "unsupported lang [mustache]")
 """How versions say it."""
@@ -65,17 +69,23 @@ def source(
 ) -> str:
     """The mustache source; it takes PARAMETERS, of which keywords is required.
 
-    A parameter by a name of `_MISNAMED` makes a body that OpenSearch refuses with that name: nothing is passed over in silence.
+    A parameter by a name of `_MISNAMED` makes a body that OpenSearch refuses with that name:
+    nothing is passed over in silence.
 
     Args:
         field: that holds the keywords.
         id_field: the last tie-break of the order; None where the index has none that could be one.
-        shown: fields that are always given back; none gives whole documents unless `fields` names some.
+        shown: fields that are always given back; none gives whole documents unless `fields` names
+            some.
     """
-    # A match_none ends the list, so that every clause before it may end with a comma; it scores nothing.
+    # A match_none ends the list, so that every clause before it may end with a comma; it scores
+    # nothing.
     plain, named = (json.dumps(clause("{{.}}", field, **more)) for more in ({}, {"_name": "{{.}}"}))
     clauses = f"{{{{^explain}}}}{_each('keywords', plain)}{{{{/explain}}}}{{{{#explain}}}}{_each('keywords', named)}{{{{/explain}}}}"
-    query = f'{{"minimum_should_match": 1, "should": [{clauses} {{"match_none": {{}}}}], "filter": {_structure("filters", "[]")}}}'
+    query = (
+        f'{{"minimum_should_match": 1, "should": [{clauses} {{"match_none": {{}}}}], "filter": '
+        f"{_structure('filters', '[]')}}}"
+    )
     last = [{"_score": "desc"}, *([{id_field: "asc"}] if id_field else [])]
     parts = {
         "query": f'{{"bool": {query}}}',
@@ -102,13 +112,19 @@ def _given_back(shown: Sequence[str]) -> str:
     if shown:
         return f'"_source": [{names} {json.dumps(shown)[1:]}'
     # The name that ends the list is of no field.
-    return f'"_source": {{{{#fields.0}}}}[{names} "_"]{{{{/fields.0}}}}{{{{^fields.0}}}}true{{{{/fields.0}}}}'
+    return (
+        f'"_source": {{{{#fields.0}}}}[{names} '
+        f'"_"]{{{{/fields.0}}}}{{{{^fields.0}}}}true{{{{/fields.0}}}}'
+    )
 
 
 def _refusals() -> str:
-    """Parts that are in the body only when a misnamed parameter is given; their keys are sentences, which OpenSearch repeats."""
+    """Parts that are in the body only when a misnamed parameter is given; their keys are sentences,
+    which OpenSearch repeats.
+    """
     return "".join(
-        f'{{{{#{wrong}}}}}, "the parameter {wrong} is unknown: it is called {right}": true{{{{/{wrong}}}}}'
+        f'{{{{#{wrong}}}}}, "the parameter {wrong} is unknown: it is called {right}": '
+        f"true{{{{/{wrong}}}}}"
         for wrong, right in _MISNAMED.items()
     )
 
@@ -118,7 +134,9 @@ def _each(name: str, element: str) -> str:
 
 
 def _structure(name: str, default: str = "") -> str:
-    """A list or an object of the caller's, as it is. toJson writes a bare text unquoted: it must never be one."""
+    """A list or an object of the caller's, as it is. toJson writes a bare text unquoted: it must
+    never be one.
+    """
     given = f"{{{{#toJson}}}}{name}{{{{/toJson}}}}"
     return f"{given}{{{{^{name}}}}}{default}{{{{/{name}}}}}" if default else given
 

@@ -1,6 +1,8 @@
-"""Verification: what the cluster holds and answers, against the snapshot and its mirror. Nothing serves before this passed.
+"""Verification: what the cluster holds and answers, against the snapshot and its mirror. Nothing
+serves before this passed.
 
-Counts, a seeded sample of documents field by field, and live results: totals, order and the bits of every score.
+Counts, a seeded sample of documents field by field, and live results: totals, order and the bits of
+every score.
 """
 
 from __future__ import annotations
@@ -76,7 +78,9 @@ def _compare(
 
 
 def _check_documents(cluster: Cluster, index: str, snapshot: Snapshot) -> int:
-    """Compare a sample that is always the same for one snapshot; the number of documents compared."""
+    """Compare a sample that is always the same for one snapshot; the number of
+    documents compared.
+    """
     chosen = sample(snapshot)
     sampled = documents(snapshot, chosen)
     while batch := dict(islice(sampled, _MGET)):
@@ -97,7 +101,8 @@ def _check_document(
     for field in sorted(expected.keys() | found.keys()):
         if expected.get(field) != found.get(field):
             raise CheckFailedError(
-                f"The field {field} of document {id_!r} in the index {index} is {found.get(field)!r}, "
+                f"The field {field} of document {id_!r} in the index {index} is "
+                f"{found.get(field)!r}, "
                 f"the snapshot says {expected.get(field)!r}; {_REPAIR}."
             )
 
@@ -114,7 +119,8 @@ def _check_parity(
     expected = mirror.search(distinct, len(mirror))
     if found.total != expected.total:
         raise CheckFailedError(
-            f"The index {index} retrieves {found.total} for {distinct}, the mirror {expected.total}; {_REPAIR}."
+            f"The index {index} retrieves {found.total} for {distinct}, the mirror "
+            f"{expected.total}; {_REPAIR}."
         )
     live = np.array([hit.score for hit in found.hits], np.float32)
     ids = expected.ids
@@ -122,7 +128,8 @@ def _check_parity(
     for rank, hit in enumerate(found.hits):
         if hit.id != ids[rank] or not same[rank]:
             raise CheckFailedError(
-                f"At rank {rank + 1} for {distinct} the index {index} has {hit.id!r} with score {hit.score}, "
+                f"At rank {rank + 1} for {distinct} the index {index} has {hit.id!r} with score "
+                f"{hit.score}, "
                 f"the mirror {ids[rank]!r} with {float(expected.scores[rank])}; {_REPAIR}."
             )
     return expected.total

@@ -1,7 +1,9 @@
-"""The bulk writer: documents to one index, streaming, each created exactly once; or changes of documents, each made once.
+"""The bulk writer: documents to one index, streaming, each created exactly once; or changes of
+documents, each made once.
 
-`helpers.parallel_bulk` of opensearch-py never retries and `streaming_bulk` has one connection; this writer has both threads
-and retries, of whole requests and of single documents, and it serialises once. It knows nothing of snapshots.
+`helpers.parallel_bulk` of opensearch-py never retries and `streaming_bulk` has one connection; this
+writer has both threads and retries, of whole requests and of single documents, and it serialises
+once. It knows nothing of snapshots.
 """
 
 from __future__ import annotations
@@ -20,13 +22,16 @@ from indexers.backends.opensearch.client import RETRIES, Cluster, wait_before
 from indexers.backends.opensearch.errors import Refusal, service_error
 
 CHUNK_BYTES = 4 << 20
-"""Largest bulk body, well under the 10 MiB that the smallest managed nodes take; a longer document goes alone."""
+"""Largest bulk body, well under the 10 MiB that the smallest managed nodes take; a longer document
+goes alone.
+"""
 LONGEST_ID = 512
 """Longest `_id` in bytes (OpenSearch's own limit)."""
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 
-# An earlier try, or an earlier push, has created it or removed it; somebody else has changed or removed what was to be updated.
+# An earlier try, or an earlier push, has created it or removed it; somebody else has changed or
+# removed what was to be updated.
 _DONE_BY_OTHERS = (("create", 409), ("delete", 404), ("update", 409), ("update", 404))
 _TRIES_ON_A_SHARD = 20
 
@@ -34,13 +39,15 @@ Document = Mapping[str, Any]
 
 
 def write_documents(cluster: Cluster, index: str, documents: Iterable[tuple[str, Document]]) -> int:
-    """Create documents; ones that are there already are left as they are. Returns how many were new.
+    """Create documents; ones that are there already are left as they are. Returns how many were
+    new.
 
     Memory: `opensearch.bulk_threads` + 2 chunks, whatever comes in.
 
     Raises:
         DataError: an id longer than OpenSearch takes.
-        ServiceError: the cluster went away or refuses. What was written stays; the same call goes on.
+        ServiceError: the cluster went away or refuses. What was written stays; the same call goes
+            on.
     """
     return _send_all(
         cluster, index, (_entry("create", id_, document) for id_, document in documents)
@@ -50,7 +57,8 @@ def write_documents(cluster: Cluster, index: str, documents: Iterable[tuple[str,
 def change_documents(
     cluster: Cluster, index: str, changes: Iterable[tuple[str, Document | None]]
 ) -> int:
-    """Replace or create documents, or remove them where the document is None. Returns how many were given.
+    """Replace or create documents, or remove them where the document is None. Returns how many were
+    given.
 
     Repeating it changes nothing more. Memory and errors as of `write_documents`.
     """
@@ -69,8 +77,8 @@ class Seen:
     """A document as it was read.
 
     Attributes:
-        version: (sequence number, primary term) of its last change; None lets the shard itself read, merge and write it, again when
-            somebody comes in between.
+        version: (sequence number, primary term) of its last change; None lets the shard itself
+            read, merge and write it, again when somebody comes in between.
     """
 
     id: str
@@ -83,7 +91,8 @@ def merge_into_documents(
 ) -> int:
     """Set some fields of documents, each only if it is still as it was seen. Returns how many were.
 
-    One that somebody has changed or removed meanwhile is left as it is; no other field is ever written. Memory and errors as of `write_documents`.
+    One that somebody has changed or removed meanwhile is left as it is; no other field is ever
+    written. Memory and errors as of `write_documents`.
     """
     return _send_all(cluster, index, (_merging(seen, fields) for seen, fields in changes))
 
@@ -113,7 +122,8 @@ def _send_all(cluster: Cluster, index: str, entries: Iterable[bytes]) -> int:
                 pending.append(pool.submit(sender.send, chunk))
             done += sum(future.result() for future in pending)
         except BaseException:
-            # Ctrl-C or a lost cluster: the other threads stop at their next wait instead of trying on.
+            # Ctrl-C or a lost cluster: the other threads stop at their next wait instead of trying
+            # on.
             sender.stop.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
@@ -124,7 +134,8 @@ def _entry(operation: str, id_: str, document: Document | None) -> bytes:
     """The action line, and the document's line where there is one."""
     if len(id_) * 4 > LONGEST_ID and len(id_.encode()) > LONGEST_ID:
         raise DataError(
-            f"The id {id_[:40]!r}... is longer than the {LONGEST_ID} bytes that OpenSearch takes; shorten it."
+            f"The id {id_[:40]!r}... is longer than the {LONGEST_ID} bytes that OpenSearch "
+            "takes; shorten it."
         )
     action = f'{{"{operation}":{{"_id":{_encode(id_)}}}}}\n'
     return (action if document is None else f"{action}{_encode(document)}\n").encode()
@@ -178,7 +189,9 @@ class _Sender:
 def _sort_out(
     chunk: list[bytes], answer: Mapping[str, Any]
 ) -> tuple[int, list[bytes], Refusal | None]:
-    """What came of each document: the number written, the entries to send again, and why (the worst reason)."""
+    """What came of each document: the number written, the entries to send again, and why (the worst
+    reason).
+    """
     if not answer["errors"]:
         return len(chunk), [], None
     written, again, worst = 0, [], None

@@ -1,4 +1,7 @@
-"""One module a kind of format. A format turns a snapshot's rows into text, piece by piece, and says what lies beside the file."""
+"""One module a kind of format.
+
+A format turns a snapshot's rows into text, piece by piece, and says what lies beside the file.
+"""
 
 from indexers.exchange.formats import engines, lines, synonyms
 from indexers.exchange.formats.base import Format

@@ -1,6 +1,8 @@
-"""Documents and schemas for search engines: OpenSearch, Elasticsearch, Solr, Vespa. docs/export.md says what of it has been run.
+"""Documents and schemas for search engines: OpenSearch, Elasticsearch, Solr, Vespa. docs/export.md
+says what of it has been run.
 
-In all of them a keyword is one term, lengths are kept, and BM25 with k1 1.2 and b 0.75 ranks, as in the mirror.
+In all of them a keyword is one term, lengths are kept, and BM25 with k1 1.2 and b 0.75 ranks, as in
+the mirror.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ def _opensearch_mapping(snapshot: Snapshot, _prefix: str) -> Mapping[str, str]:
 
 
 def _elasticsearch_mapping(snapshot: Snapshot, _prefix: str) -> Mapping[str, str]:
-    """Elasticsearch scores keyword fields that have norms and frequencies, and knows no `use_similarity`."""
+    """Elasticsearch scores keyword fields that have norms and frequencies, and knows no
+    `use_similarity`.
+    """
     return _mapping(snapshot, _OLDER)
 
 

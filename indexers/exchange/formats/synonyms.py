@@ -1,7 +1,8 @@
-"""Query keywords as synonym files, for engines that can only expand queries in their analysis chain.
+"""Query keywords as synonym files, for engines that can only expand queries in their analysis
+chain.
 
-Solr's format (also of OpenSearch's and Elasticsearch's `synonym_graph` filter) and WordNet's Prolog facts. What such a file can't
-say is in docs/export.md.
+Solr's format (also of OpenSearch's and Elasticsearch's `synonym_graph` filter) and WordNet's Prolog
+facts. What such a file can't say is in docs/export.md.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ _NOUN = 100_000_000
 
 
 def _solr(snapshot: Snapshot, _prefix: str) -> Iterator[str]:
-    """`query => query, keyword, ...`: what is typed is replaced by S ∪ {self}. Of queries of one text the first by id counts."""
+    """`query => query, keyword, ...`: what is typed is replaced by S ∪ {self}.
+
+    Of queries of one text the first by id counts.
+    """
     yield f"# Keywords of the queries of {snapshot.id}\n"
     for own, words in _expanded(snapshot):
         yield f"{_escaped(own)} => {', '.join(map(_escaped, (own, *words)))}\n"

@@ -1,4 +1,7 @@
-"""The fitted state: everything that gives an item or an unseen query its keywords. Saved by `storage`, made by `fitting`."""
+"""The fitted state: everything that gives an item or an unseen query its keywords.
+
+Saved by `storage`, made by `fitting`.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,9 @@ from indexers.text import phrases
 K_MAX = 30
 
 EXPECTATIONS = (1.0, 3.0, 10.0, 0.3)
-"""Shares of the expected number of relevant items by which proposals are distilled: the first gives S_q itself."""
+"""Shares of the expected number of relevant items by which proposals are distilled: the first gives
+S_q itself.
+"""
 
 
 def item_digest(item: Item) -> str:
@@ -71,7 +76,9 @@ class Artefact:
         return {query.text: row for row, query in reversed(list(enumerate(self.queries)))}
 
     def _row(self, query: Query) -> int:
-        """The query's row among the training queries; -1 when it is none, even if it has the text of one."""
+        """The query's row among the training queries; -1 when it is none, even if it has the text
+        of one.
+        """
         row = self._rows.get(query.id, -1)
         return row if row >= 0 and self.queries[row].text == self_keyword(query.text) else -1
 
@@ -98,8 +105,9 @@ class Artefact:
     def probabilities(self, queries: Sequence[Query]) -> list[tuple[Ints, Floats]]:
         """Candidates and their probabilities for each query.
 
-        Training queries are answered out of fold. Another query with the text of one is answered likewise, and then by
-        the mean of that and the labels: votes for itself would be unlike anything that the ranker has learned from.
+        Training queries are answered out of fold. Another query with the text of one is answered
+        likewise, and then by the mean of that and the labels: votes for itself would be unlike
+        anything that the ranker has learned from.
         """
         if not queries:
             return []
@@ -157,7 +165,8 @@ class Artefact:
         return found
 
     def _distil(self, query: Query, items: Ints, p: Floats, share: float = 1.0) -> Distilled:
-        # A training query's own anchor is owned by what is relevant to it: it must neither be chosen nor be counted on.
+        # A training query's own anchor is owned by what is relevant to it: it must neither be
+        # chosen nor be counted on.
         literal = self_keyword(query.text)
         number = self.keywords.ids.get(literal)
         dense = np.zeros(self.index.n_items)
@@ -172,7 +181,9 @@ class Artefact:
         )
 
     def item_keywords(self, item: Item) -> list[str]:
-        """S_i. An item that the fit has not seen, or that changed, gets the known phrases of its text, rarest first."""
+        """S_i. An item that the fit has not seen, or that changed, gets the known phrases of its
+        text, rarest first.
+        """
         number = self._items.get(item.id)
         if number is not None and self.digests[number] == item_digest(item):
             return self.keywords.of(number)
@@ -193,12 +204,16 @@ class Artefact:
 
 
 def exact_cut_run(artefact: Artefact, queries: Sequence[Query]) -> dict[str, list[str]]:
-    """Query id -> ids of the items that the ranker retrieves by its own cut, best first: what the keywords distil."""
+    """Query id -> ids of the items that the ranker retrieves by its own cut, best first: what the
+    keywords distil.
+    """
     return {id_: ranking[:cut] for id_, ranking, cut in rankings(artefact, queries)}
 
 
 def rankings(artefact: Artefact, queries: Sequence[Query]) -> Iterator[tuple[str, list[str], int]]:
-    """(query id, ids of its candidates, best first, how many of them the ranker's own cut takes) of each query."""
+    """(query id, ids of its candidates, best first, how many of them the ranker's own cut takes) of
+    each query.
+    """
     for query, (items, p) in zip(queries, artefact.probabilities(queries), strict=True):
         cut, _ = exact_cut(p, artefact.ranker.multiplier * float(p.sum()))
         order = np.argsort(-p, kind="stable")

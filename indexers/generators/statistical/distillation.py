@@ -1,10 +1,12 @@
-"""Distillation: from a probability of relevance per item to a small set of keywords that retrieves the right items.
+"""Distillation: from a probability of relevance per item to a small set of keywords that retrieves
+the right items.
 
-Given p(item) and who owns which keyword, `distil` looks for at most K keywords whose owners, taken together, have the
-highest expected F1. With a ranker's p it spells a query's ranking as keywords; with the true relevance as p it gives
-oracle ceilings and greedy targets for supervised fine-tuning.
+Given p(item) and who owns which keyword, `distil` looks for at most K keywords whose owners, taken
+together, have the highest expected F1. With a ranker's p it spells a query's ranking as keywords;
+with the true relevance as p it gives oracle ceilings and greedy targets for supervised fine-tuning.
 
-Not here: where p comes from, what a keyword is spelled like, or the mirror. Only numpy arrays come in and go out.
+Not here: where p comes from, what a keyword is spelled like, or the mirror. Only numpy arrays come
+in and go out.
 """
 
 from __future__ import annotations
@@ -20,11 +22,14 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 LAMBDA_GRID = (1.0, 0.85, 0.7, 0.55, 0.4)
-"""Prices per retrieved item that `distil` tries, as shares of the upper bound that `exact_cut` gives."""
+"""Prices per retrieved item that `distil` tries, as shares of the upper bound that `exact_cut`
+gives.
+"""
 
 
 class Ownership:
-    """Which items own which keywords: an immutable bipartite graph, stored by keyword and by item (CSR both ways).
+    """Which items own which keywords: an immutable bipartite graph, stored by keyword and by item
+    (CSR both ways).
 
     Args:
         items: item of each pair, 0 to `n_items` - 1.
@@ -33,7 +38,8 @@ class Ownership:
         n_keywords: size of the vocabulary.
 
     Attributes:
-        by_keyword: items of all keywords, those of keyword w at `keyword_starts[w]:keyword_starts[w + 1]`, ascending.
+        by_keyword: items of all keywords, those of keyword w at `keyword_starts[w]:keyword_starts[w
+            + 1]`, ascending.
         by_item: keywords of all items, laid out likewise by `item_starts`.
     """
 
@@ -102,19 +108,23 @@ class Distilled:
 
 
 def expected_f1(hits: float, retrieved: int, expected_relevant: float) -> float:
-    """2 tp / (|retrieved| + |relevant|) with expectations for tp and |relevant|; 0 when both sets are empty.
+    """2 tp / (|retrieved| + |relevant|) with expectations for tp and |relevant|; 0 when both sets
+    are empty.
 
-    With 0/1 relevance this is F1 itself. With probabilities it is the usual first-order estimate of E[F1].
+    With 0/1 relevance this is F1 itself. With probabilities it is the usual first-order estimate of
+    E[F1].
     """
     denominator = retrieved + expected_relevant
     return 2.0 * hits / denominator if denominator > 0 else 0.0
 
 
 def exact_cut(p: Any, expected_relevant: float | None = None) -> tuple[Ints, float]:
-    """The ranking's own best prefix: the retrieved set of highest `expected_f1` when any set may be retrieved.
+    """The ranking's own best prefix: the retrieved set of highest `expected_f1` when any set may be
+    retrieved.
 
-    k* = argmax_k 2 sum_{j<=k} p_(j) / (k + E), p sorted descending (ties: lower item first). No keyword set can have a
-    higher value, so this is the rival that keywords distil, and the upper bound of `distil` without forced items.
+    k* = argmax_k 2 sum_{j<=k} p_(j) / (k + E), p sorted descending (ties: lower item first). No
+    keyword set can have a higher value, so this is the rival that keywords distil, and the upper
+    bound of `distil` without forced items.
 
     Args:
         p: relevance per item, shape (n,), not negative.
@@ -145,12 +155,14 @@ def distil(
 ) -> Distilled:
     """At most `limit` keywords whose owners have a high expected F1.
 
-    Maximising the ratio 2 tp / (ret + E) is the same as finding the lambda at which max 2 tp - lambda (ret + E) = 0
-    (Dinkelbach 1967). For a fixed lambda an item is worth 2 p_i - lambda once, however many keywords cover it, which a
-    greedy choice maximises well; keywords that later ones made useless are removed; the best over `LAMBDA_GRID` wins.
+    Maximising the ratio 2 tp / (ret + E) is the same as finding the lambda at which max 2 tp -
+    lambda (ret + E) = 0 (Dinkelbach 1967). For a fixed lambda an item is worth 2 p_i - lambda once,
+    however many keywords cover it, which a greedy choice maximises well; keywords that later ones
+    made useless are removed; the best over `LAMBDA_GRID` wins.
 
     Args:
-        p: relevance per item, shape (n,), not negative: probabilities, or the true relevance for an oracle.
+        p: relevance per item, shape (n,), not negative: probabilities, or the true relevance for an
+            oracle.
         ownership: who owns which keyword, over the same n items.
         limit: the budget K.
         expected_relevant: E, the expected number of relevant items; the sum of p by default.
@@ -180,7 +192,8 @@ def distil(
         )
     if best.value >= lowest:
         return best
-    # The keywords reach less than the grid supposes: go on from below, where every improvement raises lambda.
+    # The keywords reach less than the grid supposes: go on from below, where every improvement
+    # raises lambda.
     world = _World(p, ownership, forced_items, banned, least_p=best.value / 2)
     while (found := world.pruned(world.greedy(best.value, limit), expected)).value > best.value:
         best = found
@@ -188,9 +201,11 @@ def distil(
 
 
 class _World:
-    """The part of the graph that one call can use, with ids of its own: arrays of some thousands, whatever the universe.
+    """The part of the graph that one call can use, with ids of its own: arrays of some thousands,
+    whatever the universe.
 
-    A keyword whose every owner has p <= `least_p` is worth nothing at any lambda of the grid, and is left out.
+    A keyword whose every owner has p <= `least_p` is worth nothing at any lambda of the grid, and
+    is left out.
     """
 
     def __init__(
@@ -223,7 +238,9 @@ class _World:
         return self.by_keyword[self.keyword_starts[keyword] : self.keyword_starts[keyword + 1]]
 
     def greedy(self, price: float, limit: int) -> list[int]:
-        """Keywords by largest gain, sum of 2 p_i - price over items not yet covered, while there is one to be had."""
+        """Keywords by largest gain, sum of 2 p_i - price over items not yet covered, while there is
+        one to be had.
+        """
         worth = 2.0 * self.p - price
         free = self.free.copy()
         gain = np.bincount(

@@ -1,7 +1,7 @@
 """What the ranker sees of a pair (query, item): matches of text, and votes of training queries.
 
-`candidates` picks the pairs of each query that are worth a look and gives their features; all other pairs count as
-irrelevant. What a feature is worth is the ranker's business.
+`candidates` picks the pairs of each query that are worth a look and gives their features; all other
+pairs count as irrelevant. What a feature is worth is the ranker's business.
 """
 
 from __future__ import annotations
@@ -97,7 +97,9 @@ class Evidence:
 
     @classmethod
     def of(cls, index: TextIndex, queries: Sequence[str], relevance: Csr) -> Evidence:
-        """From the items, the training queries' texts and their relevance, (training queries, items)."""
+        """From the items, the training queries' texts and their relevance, (training queries,
+        items).
+        """
         batch = index.batch(queries, range(len(queries)))
         return cls(index, Voters(index, batch, relevance), Profiles(index, batch, relevance))
 
@@ -176,7 +178,9 @@ def _signals(evidence: Evidence, batch: QueryBatch) -> tuple[dict[str, Csr], dic
 
 
 def _feedback(index: TextIndex, terms: Csr, bm25: Csr) -> Csr:
-    """Pseudo-relevance feedback (Rocchio): the query plus the mean of its ten best items, kept to 60 terms; cosine."""
+    """Pseudo-relevance feedback (Rocchio): the query plus the mean of its ten best items, kept to
+    60 terms; cosine.
+    """
     top = top_rows(bm25, 10)
     top = scale_rows(top, 1 / np.maximum(row_sums(top), 1e-9))
     return unit_rows(top_rows((terms + top @ index.tfidf).tocsr(), 60)) @ index.tfidf_by_term

@@ -89,8 +89,10 @@ def _relevance(dataset: Dataset) -> Csr:
     judged = sum(bool(row) for row in rows)
     if judged < LEAST_QUERIES:
         raise GeneratorError(
-            f"The generator 'statistical' learns from labels, but the data set {dataset.name} has {judged} training queries "
-            f"with relevant items and {LEAST_QUERIES} are needed; add judgements or set the generator 'extractive'."
+            f"The generator 'statistical' learns from labels, but the data set {dataset.name} "
+            f"has {judged} training queries "
+            f"with relevant items and {LEAST_QUERIES} are needed; add judgements or set the "
+            "generator 'extractive'."
         )
     starts = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
     columns = np.array([item for row in rows for item in row], dtype=np.int32)

@@ -1,4 +1,7 @@
-"""The generator `statistical`: answers both sides from a fitted artefact. No language model; prompts are not read."""
+"""The generator `statistical`: answers both sides from a fitted artefact.
+
+No language model; prompts are not read.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,9 @@ VERSION = 3
 """Of the method: any change of what an equal data set is fitted to needs a new one."""
 
 FOLDS = 5
-"""Parts that the training queries are split into, each predicted by a ranker that has not seen it."""
+"""Parts that the training queries are split into, each predicted by a ranker that has
+not seen it.
+"""
 
 LEAST_QUERIES = 2 * FOLDS
 """Training queries with relevant items that a fit needs."""
@@ -50,8 +55,9 @@ class StatisticalOptions(Options):
     Attributes:
         language: of stems and stop words, by its Snowball name.
         seed: of sampling, folds and boosting.
-        anchors: items also get the texts of training queries that they are, or are predicted to be, relevant to. Off where
-            the item keywords are trained against: a training query's own text would find its labels.
+        anchors: items also get the texts of training queries that they are, or are predicted to be,
+            relevant to. Off where the item keywords are trained against: a training query's own
+            text would find its labels.
     """
 
     language: str = "english"
@@ -60,12 +66,14 @@ class StatisticalOptions(Options):
 
 
 class Statistical(GeneratorBase):
-    """Keywords from a ranker that is learned from the training labels. Fits, or opens what was fitted, when first asked.
+    """Keywords from a ranker that is learned from the training labels. Fits, or opens what was
+    fitted, when first asked.
 
-    An item is answered with its keywords. A query of the training split is answered as if it had not been trained on
-    (out of fold), so that training figures and fine-tuning targets are honest; any other query by all that was learned,
-    and, where it has the text of a training query, by that one's labels too.
-    A query may need no keywords, where its own text says it all: its completion is empty.
+    An item is answered with its keywords. A query of the training split is answered as if it had
+    not been trained on (out of fold), so that training figures and fine-tuning targets are honest;
+    any other query by all that was learned, and, where it has the text of a training query, by that
+    one's labels too. A query may need no keywords, where its own text says it all: its completion
+    is empty.
 
     Args:
         dataset: items, training queries and labels.
@@ -99,7 +107,8 @@ class Statistical(GeneratorBase):
 
     @cached_property
     def artefact(self) -> Artefact:
-        """What was fitted; for `exact_cut_run`, and for the figures in its `facts`. A damaged one is fitted again.
+        """What was fitted; for `exact_cut_run`, and for the figures in its `facts`. A damaged one
+        is fitted again.
 
         Raises:
             GeneratorError: the data set has too few training queries with labels.
@@ -143,7 +152,10 @@ def is_installed() -> bool:
 
 
 def make(options: Any, side: Side, dataset: Dataset | None, store: Store | None) -> Statistical:  # noqa: ARG001
-    """The registry's entry. Raises GeneratorError without a data set, MissingExtraError without LightGBM."""
+    """The registry's entry.
+
+    Raises GeneratorError without a data set, MissingExtraError without LightGBM.
+    """
     if dataset is None:
         raise GeneratorError("The generator statistical learns from a data set; give it one.")
     if not is_installed():

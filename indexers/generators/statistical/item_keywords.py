@@ -1,7 +1,8 @@
 """The item side: which keywords an item gets. Anchors, phrases of its own text, and its title.
 
-An anchor is the text of a training query that an item is, or is predicted to be, relevant to; where training queries
-are few there are few anchors, and phrases carry the index. The title is matched as a keyword besides (S ∪ {title}).
+An anchor is the text of a training query that an item is, or is predicted to be, relevant to; where
+training queries are few there are few anchors, and phrases carry the index. The title is matched as
+a keyword besides (S ∪ {title}).
 """
 
 from __future__ import annotations
@@ -23,10 +24,14 @@ ANCHORS, PHRASES = 15, 15
 """Keywords of each kind that an item gets at most; together they fill K_max = 30."""
 
 PHRASE_WORDS = 2
-"""Two: a single word of the text would also be matched by the one-word query of that name, and drag all its owners in."""
+"""Two: a single word of the text would also be matched by the one-word query of that name, and drag
+all its owners in.
+"""
 
 LEAST_ANCHOR = 0.25
-"""An item owns an anchor when the mean of its label and its out-of-fold probability reaches this."""
+"""An item owns an anchor when the mean of its label and its out-of-fold probability
+reaches this.
+"""
 
 COMMON_SHARE = 0.02
 """Phrases of more than this share of the items (and more than two) are too common."""
@@ -42,7 +47,8 @@ class ItemKeywords:
 
     Attributes:
         keywords: the vocabulary; normalised, distinct.
-        items: item of each pair, ascending; within an item anchors, then phrases (best first), then the title.
+        items: item of each pair, ascending; within an item anchors, then phrases (best first), then
+            the title.
         owned: keyword of each pair.
         kinds: ANCHOR, PHRASE or TITLE of each pair.
         n_items: size of the item universe.
@@ -60,7 +66,9 @@ class ItemKeywords:
 
     @cached_property
     def writable(self) -> Ownership:
-        """Who owns which keyword that a completion can write: `parse` would drop or tear the others."""
+        """Who owns which keyword that a completion can write: `parse` would drop or tear the
+        others.
+        """
         can = np.fromiter(
             (writable(keyword) for keyword in self.keywords), dtype=bool, count=len(self.keywords)
         )
@@ -77,7 +85,9 @@ class ItemKeywords:
         return Ownership(self.items[kept], self.owned[kept], self.n_items, len(self.keywords))
 
     def owners(self, keyword: str, *, anchors: bool = True) -> Ints:
-        """Items with this keyword or title; with `anchors` off, those that have it from their own text only."""
+        """Items with this keyword or title; with `anchors` off, those that have it from their own
+        text only.
+        """
         number = self.ids.get(keyword)
         if number is None:
             return np.zeros(0, dtype=np.int64)
@@ -100,7 +110,9 @@ def writable(keyword: str) -> bool:
 
 
 def item_phrases(words: Sequence[Sequence[str]], analyser: Analyser) -> list[list[str]]:
-    """The best phrases of each item's own words, spelled: adjacent stems of 2 <= df <= 2 % of the items, by tf-idf."""
+    """The best phrases of each item's own words, spelled: adjacent stems of 2 <= df <= 2 % of the
+    items, by tf-idf.
+    """
     forms = SurfaceForms(analyser)
     ids: dict[tuple[str, ...], int] = {}
     rows = []
@@ -124,7 +136,9 @@ def _spelled(forms: SurfaceForms, phrase: tuple[str, ...]) -> str:
 
 
 def best_columns(scores: Csr, k: int) -> list[list[int]]:
-    """Columns of the k highest positive values of every row, best first (ties: lower column first)."""
+    """Columns of the k highest positive values of every row, best first (ties: lower
+    column first).
+    """
     found = []
     for row in range(scores.shape[0]):
         span = slice(scores.indptr[row], scores.indptr[row + 1])
@@ -145,7 +159,10 @@ def item_anchors(queries: Sequence[str], strength: Csr) -> list[list[str]]:
 def assemble(
     anchors: Iterable[Sequence[str]], own: Iterable[Sequence[str]], titles: Sequence[str]
 ) -> ItemKeywords:
-    """One vocabulary over anchors, phrases and titles. An item's title is not repeated among its keywords."""
+    """One vocabulary over anchors, phrases and titles.
+
+    An item's title is not repeated among its keywords.
+    """
     ids: dict[str, int] = {}
     items, owned, kinds = [], [], []
     for item, (anchored, spelled, title) in enumerate(

@@ -1,4 +1,7 @@
-"""Small helpers on sparse matrices (scipy CSR, float32) and row vectors. Nothing here knows about items or queries."""
+"""Small helpers on sparse matrices (scipy CSR, float32) and row vectors.
+
+Nothing here knows about items or queries.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,10 @@ def counts_of(rows: Sequence[Sequence[int]], width: int) -> Csr:
 
 
 def with_data(matrix: Csr, data: Any) -> Csr:
-    """The same places with other values. The places are shared, so that neither matrix may be sorted in place."""
+    """The same places with other values.
+
+    The places are shared, so that neither matrix may be sorted in place.
+    """
     twin = copy(
         matrix
     )  # scipy's constructor checks what is known to hold here, and takes ten times as long
@@ -72,8 +78,8 @@ def unit_rows(matrix: Csr) -> Csr:
 def top_rows(scores: Csr, k: int) -> Csr:
     """The k highest values of every row, which must not be negative; zeros are left out.
 
-    Rows are sliced one by one: selecting among the few stored values beats any selection over whole rows of mostly
-    equal ones (zeros) by far.
+    Rows are sliced one by one: selecting among the few stored values beats any selection over whole
+    rows of mostly equal ones (zeros) by far.
     """
     kept, starts = [], scores.indptr
     for row in range(scores.shape[0]):
@@ -114,7 +120,9 @@ def kth_highest(matrix: Csr, k: int) -> Floats:
 
 
 def values_at(matrix: Csr, places: Ints, scratch: Floats) -> Floats:
-    """Values at places of the flattened matrix; `scratch` is as long as that, all zeros before and after."""
+    """Values at places of the flattened matrix; `scratch` is as long as that, all zeros before and
+    after.
+    """
     stored = row_of(matrix) * matrix.shape[1] + matrix.indices
     scratch[stored] = matrix.data
     found = scratch[places]

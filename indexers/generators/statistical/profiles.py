@@ -1,8 +1,9 @@
 """What a query's words mean in the items' words, as the training labels tell it.
 
-The profile of a term is what items relevant to training queries with that term say much more often than other items do:
-shoppers type "sofa", the catalogue writes "settee". An item that fits the profiles of all terms of a query fits the
-query, even when nobody has asked for that combination before. This is Rocchio's feedback, for each term and from labels.
+The profile of a term is what items relevant to training queries with that term say much more often
+than other items do: shoppers type "sofa", the catalogue writes "settee". An item that fits the
+profiles of all terms of a query fits the query, even when nobody has asked for that combination
+before. This is Rocchio's feedback, for each term and from labels.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from indexers.generators.statistical.matrices import (
 from indexers.generators.statistical.text_index import QueryBatch, TextIndex
 
 LIFT = 3
-"""A word belongs to a profile by what it weighs beyond this many times its mean weight over all items."""
+"""A word belongs to a profile by what it weighs beyond this many times its mean weight over all
+items.
+"""
 
 PROFILE_WORDS = 30
 QUERY_TERMS = 16
@@ -53,7 +56,8 @@ class Profiles:
         self.background = LIFT * np.asarray(index.tfidf.mean(axis=0), dtype=np.float32).ravel()
 
     def match(self, batch: QueryBatch) -> tuple[Csr, Csr]:
-        """How well items fit the query's terms: idf-weighted geometric mean and minimum over terms, (b, items) each.
+        """How well items fit the query's terms: idf-weighted geometric mean and minimum over terms,
+        (b, items) each.
 
         Items that fit no term have 0 in both.
         """
@@ -81,7 +85,9 @@ class Profiles:
         return sp.csr_matrix((values[row, column], items[column], starts), shape=shape)
 
     def _profiles(self, terms: Csr, batch: QueryBatch) -> Csr:
-        """A row of item words for each stored (query, term): its profile without the query's own labels, and itself."""
+        """A row of item words for each stored (query, term): its profile without the query's own
+        labels, and itself.
+        """
         own, term = batch.own[row_of(terms)], terms.indices
         learned = self.by_term[term] - scale_rows(self.centroids[np.maximum(own, 0)], own >= 0)
         others = self.term_queries[term] - (own >= 0)

@@ -1,7 +1,8 @@
-"""The ranker: calibrated probabilities of relevance from boosted trees, cross-fitted over training queries.
+"""The ranker: calibrated probabilities of relevance from boosted trees, cross-fitted over training
+queries.
 
-Each fold's model is trained on the other folds. A training query hears only the model that has not seen it (out of
-fold); any other query hears the mean of all models' logits.
+Each fold's model is trained on the other folds. A training query hears only the model that has not
+seen it (out of fold); any other query hears the mean of all models' logits.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from indexers.generators.statistical.generator import FOLDS
 from indexers.generators.statistical.matrices import Csr, Floats, Ints, row_sums
 
 MAX_ROWS = 200_000
-"""Rows that a model is trained on; beyond it irrelevant pairs are thinned out and the rest weigh more."""
+"""Rows that a model is trained on; beyond it irrelevant pairs are thinned out and the rest weigh
+more.
+"""
 FEW_QUERIES = 300
 MULTIPLIERS = (1.0, 1.25, 1.5)
 
@@ -47,8 +50,10 @@ class Ranker:
 
     Attributes:
         models: one LightGBM booster a fold.
-        folds: fold of each training query, -1 for those that no model was trained on, (training queries,).
-        multiplier: the expected number of relevant items is this times the sum of p (candidates miss some).
+        folds: fold of each training query, -1 for those that no model was trained on, (training
+            queries,).
+        multiplier: the expected number of relevant items is this times the sum of p (candidates
+            miss some).
     """
 
     models: Sequence[Any]
@@ -56,7 +61,9 @@ class Ranker:
     multiplier: float
 
     def probabilities(self, pairs: Pairs, own: Ints) -> Floats:
-        """p of each pair; `own` is the batch's, so that training queries are answered out of fold."""
+        """p of each pair; `own` is the batch's, so that training queries are answered
+        out of fold.
+        """
         folds = np.where(own >= 0, self.folds[np.maximum(own, 0)], -1)[pairs.query]
         logits = np.zeros(pairs.query.size)
         for fold, model in enumerate(self.models):
@@ -72,7 +79,8 @@ class Ranker:
 def fit_ranker(
     pairs: Pairs, trained: Ints, relevance: Csr, seed: int
 ) -> tuple[Ranker, Floats, float]:
-    """Cross-fit a ranker. Returns it, the out-of-fold p of each pair, and the macro F1 of the exact cuts by these p.
+    """Cross-fit a ranker. Returns it, the out-of-fold p of each pair, and the macro F1 of the exact
+    cuts by these p.
 
     Args:
         pairs: candidates of the training queries `trained`.
@@ -103,7 +111,9 @@ def fit_ranker(
 
 
 def _weights(labels: Floats, relevant: Floats, query: Ints, rng: np.random.Generator) -> Floats:
-    """Weight of each pair: 1/sqrt(relevant + 5) of its query; 0 for those thinned out, the others in proportion more."""
+    """Weight of each pair: 1/sqrt(relevant + 5) of its query; 0 for those thinned out, the others
+    in proportion more.
+    """
     weights = (
         1 / np.sqrt(relevant[query] + 5) if relevant.size >= FEW_QUERIES else np.ones(labels.size)
     )
@@ -126,7 +136,9 @@ def _train(pairs: Pairs, labels: Floats, weights: Floats, queries: int, seed: in
 
 
 def cut_f1(pairs: Pairs, p: Floats, labels: Floats, relevant: Floats, multiplier: float) -> float:
-    """Mean F1 of the exact cuts, over the queries of `relevant` (how many items are relevant to each)."""
+    """Mean F1 of the exact cuts, over the queries of `relevant` (how many items are relevant to
+    each).
+    """
     starts = np.searchsorted(pairs.query, np.arange(relevant.size + 1))
     total = 0.0
     for query in range(relevant.size):

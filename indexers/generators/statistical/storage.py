@@ -1,7 +1,9 @@
-"""Saving and opening a fitted state: .npy arrays, parquet strings, LightGBM's text format, and a manifest written last.
+"""Saving and opening a fitted state: .npy arrays, parquet strings, LightGBM's text format, and a
+manifest written last.
 
-Nothing is pickled. Every file's sha256 is in the manifest, so that a torn or altered artefact is refused, and equal fits
-have equal bytes. What follows from the saved matrices is computed again on opening.
+Nothing is pickled. Every file's sha256 is in the manifest, so that a torn or altered artefact is
+refused, and equal fits have equal bytes. What follows from the saved matrices is computed again on
+opening.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ MANIFEST = "manifest.json"
 
 
 def save(artefact: Artefact, folder: str | Path | Store) -> str:
-    """Write an artefact into a folder or fsspec URL. Returns its content hash; equal fits have equal hashes.
+    """Write an artefact into a folder or fsspec URL. Returns its content hash; equal fits have
+    equal hashes.
 
     Raises StorageError when it can't be written.
     """
@@ -60,7 +63,8 @@ def save(artefact: Artefact, folder: str | Path | Store) -> str:
 def open_artefact(folder: str | Path | Store) -> Artefact:
     """Open and verify a saved artefact, ready to answer.
 
-    Raises SnapshotError when nothing is there, or when it is unfinished, altered or of another version.
+    Raises SnapshotError when nothing is there, or when it is unfinished, altered or of another
+    version.
     """
     store = folder if isinstance(folder, Store) else Store(folder)
     facts, files = _read(store)
@@ -144,7 +148,9 @@ def _array(data: bytes) -> Any:
 
 
 def _csr(name: str, matrix: Csr) -> dict[str, bytes]:
-    """A matrix of small counts: counts up to 65,535 are exact, which no text within reach exceeds."""
+    """A matrix of small counts: counts up to 65,535 are exact, which no text within
+    reach exceeds.
+    """
     parts = {
         "starts": matrix.indptr,
         "columns": matrix.indices,

@@ -1,7 +1,8 @@
-"""Items and queries as sparse matrices over one vocabulary: BM25, tf-idf, titles and character 4-grams.
+"""Items and queries as sparse matrices over one vocabulary: BM25, tf-idf, titles and character
+4-grams.
 
-Only text is read here; relevance labels are in `votes`. All matrices follow from counts, so that the counts and the
-vocabulary are all that an artefact saves of this.
+Only text is read here; relevance labels are in `votes`. All matrices follow from counts, so that
+the counts and the vocabulary are all that an artefact saves of this.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ GRAM_CHARS = 400
 
 
 def item_text(item: Item) -> str:
-    """What is read of an item: title and text, without saying a title twice that the text begins with."""
+    """What is read of an item: title and text, without saying a title twice that the text begins
+    with.
+    """
     return item.text if item.text.startswith(item.title) else f"{item.title} {item.text}"
 
 
@@ -46,7 +49,8 @@ class QueryBatch:
     Attributes:
         terms: 0/1 by term, (b, vocabulary).
         grams: 0/1 by character 4-gram bucket, (b, 2 ** GRAM_BITS).
-        own: row of the query among the training queries, -1 for others: what a query must not learn from itself, (b,).
+        own: row of the query among the training queries, -1 for others: what a query must not learn
+            from itself, (b,).
     """
 
     terms: Csr
@@ -87,7 +91,10 @@ class TextIndex:
         items: Sequence[Item],
         queries: Sequence[str],
     ) -> TextIndex:
-        """Index items, whose texts have these words (`analyser.words`). The vocabulary is theirs and the queries'."""
+        """Index items, whose texts have these words (`analyser.words`).
+
+        The vocabulary is theirs and the queries'.
+        """
         vocabulary: dict[str, int] = {}
         rows = [
             [vocabulary.setdefault(term, len(vocabulary)) for term in analyser.terms_of(item)]
@@ -110,7 +117,9 @@ class TextIndex:
         )
 
     def batch(self, texts: Sequence[str], own: Sequence[int] | None = None) -> QueryBatch:
-        """Queries as matrices; `own` are their rows among the training queries, when they are training queries."""
+        """Queries as matrices; `own` are their rows among the training queries, when they are
+        training queries.
+        """
         known = self.vocabulary
         rows = [
             [known[term] for term in self.analyser.terms(text) if term in known] for text in texts
@@ -148,7 +157,9 @@ class TextIndex:
 
     @cached_property
     def bm25(self) -> Csr:
-        """BM25 weights (Robertson and Zaragoza 2009), (vocabulary, n): a query's scores are the sum of its terms' rows."""
+        """BM25 weights (Robertson and Zaragoza 2009), (vocabulary, n): a query's scores are the sum
+        of its terms' rows.
+        """
         tf = self.counts.data
         norm = K1 * (1 - B + B * self.lengths / max(float(self.lengths.mean()), 1e-9))
         saturated = tf * (K1 + 1) / (tf + np.repeat(norm, np.diff(self.counts.indptr)))
@@ -180,7 +191,9 @@ class TextIndex:
 
 
 def char_grams(texts: Sequence[str]) -> Csr:
-    """0/1 hashed character 4-grams of the first 400 characters of every text, normalised and between spaces."""
+    """0/1 hashed character 4-grams of the first 400 characters of every text, normalised and
+    between spaces.
+    """
     codes = [
         np.frombuffer(f" {normalise(text[:GRAM_CHARS])} ".encode("utf-32-le"), dtype=np.uint32)
         for text in texts
@@ -195,7 +208,10 @@ def char_grams(texts: Sequence[str]) -> Csr:
 
 
 def _gram_buckets(codes: np.ndarray) -> np.ndarray:
-    """A bucket for each run of `GRAM` characters: an FNV-like mix, spread by Fibonacci hashing. Wraps on purpose."""
+    """A bucket for each run of `GRAM` characters: an FNV-like mix, spread by Fibonacci hashing.
+
+    Wraps on purpose.
+    """
     if codes.size < GRAM:
         return np.zeros(0, dtype=np.int32)
     span = codes.size - GRAM + 1

@@ -1,8 +1,9 @@
-"""Training queries as voters: what is relevant to queries like this one is likely to be relevant to this one.
+"""Training queries as voters: what is relevant to queries like this one is likely to be relevant to
+this one.
 
-Every learned feature of the ranker is a weighted vote of training queries. A training query that is scored itself must
-not hear its own vote: each function takes the batch's `own` rows and leaves them out, which is all that honest
-leave-one-out training features need.
+Every learned feature of the ranker is a weighted vote of training queries. A training query that is
+scored itself must not hear its own vote: each function takes the batch's `own` rows and leaves them
+out, which is all that honest leave-one-out training features need.
 """
 
 from __future__ import annotations
@@ -48,13 +49,17 @@ class Voters:
 
     @cached_property
     def by_item(self) -> Csr:
-        """Relevance by item, each training query scaled by 1 / sqrt of the number of its relevant items."""
+        """Relevance by item, each training query scaled by 1 / sqrt of the number of its relevant
+        items.
+        """
         return scale_rows(
             self.relevance, 1 / np.sqrt(np.maximum(row_sums(self.relevance), 1))
         ).T.tocsr()
 
     def similar(self, terms: Csr, own: Ints) -> Csr:
-        """Cosine of the queries' idf vectors with those of training queries, (b, training queries)."""
+        """Cosine of the queries' idf vectors with those of training queries, (b,
+        training queries).
+        """
         return _without_own(terms @ self.by_term, own)
 
     def alike(self, grams: Csr, own: Ints) -> Csr:
@@ -62,21 +67,29 @@ class Voters:
         return _without_own(grams @ self.by_gram, own)
 
     def overlap(self, scores: Csr, own: Ints) -> Csr:
-        """Cosine of item scores with the relevant sets of training queries, (b, training queries)."""
+        """Cosine of item scores with the relevant sets of training queries, (b,
+        training queries).
+        """
         return _without_own(unit_rows(scores) @ self.by_item, own)
 
     def vote(self, similarity: Csr, k: int, power: int) -> Csr:
-        """sum S^power R / (sum S^power + 0.5) over the k most similar training queries, (b, items), in [0, 1)."""
+        """sum S^power R / (sum S^power + 0.5) over the k most similar training queries, (b, items),
+        in [0, 1).
+        """
         weights = top_rows(similarity, k)
         weights = with_data(weights, weights.data**power)
         return scale_rows(weights @ self.relevance, 1 / (row_sums(weights) + SHRINKAGE))
 
     def own_relevance(self, own: Ints) -> Csr:
-        """Rows of `relevance` for the training queries of the batch; empty rows for other queries."""
+        """Rows of `relevance` for the training queries of the batch; empty rows for
+        other queries.
+        """
         return scale_rows(self.relevance[np.maximum(own, 0)], (own >= 0).astype(np.float32))
 
     def term_vote(self, batch: QueryBatch) -> Csr:
-        """Of the training queries that share a term with the query (once a term), the share that finds an item relevant."""
+        """Of the training queries that share a term with the query (once a term), the share that
+        finds an item relevant.
+        """
         terms = row_sums(batch.terms)
         hits = batch.terms @ self.term_relevance - scale_rows(self.own_relevance(batch.own), terms)
         seen: Floats = batch.terms @ self.term_queries - terms * (batch.own >= 0)

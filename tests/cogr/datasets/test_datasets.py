@@ -1,4 +1,6 @@
-"""Loading: every format gives the same data set, splits and labels follow the rules of docs/datasets.md."""
+"""Loading: every format gives the same data set, splits and labels follow the rules of
+docs/datasets.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Bad input: one sentence with file and line and what to do, or accepted and counted. Nothing lost silently."""
+"""Bad input: one sentence with file and line and what to do, or accepted and counted.
+
+Nothing lost silently.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,14 @@ from cogr.datasets import load_dataset
 from cogr.errors import DataError, SettingsError
 from cogr.records import Dataset
 
-ITEMS = '{"id": "a", "title": "Red chair", "text": "Seat."}\n{"id": "b", "title": "Blue lamp", "text": "Light."}\n'
-QUERIES = '{"id": "q1", "text": "chair", "split": "train"}\n{"id": "q2", "text": "lamp", "split": "test"}\n'
+ITEMS = (
+    '{"id": "a", "title": "Red chair", "text": "Seat."}\n{"id": "b", "title": "Blue lamp", '
+    '"text": "Light."}\n'
+)
+QUERIES = (
+    '{"id": "q1", "text": "chair", "split": "train"}\n{"id": "q2", "text": "lamp", "split": '
+    '"test"}\n'
+)
 LABELS = '{"query": "q1", "item": "a", "grade": 1}\n{"query": "q2", "item": "b", "grade": 1}\n'
 
 
@@ -144,7 +153,8 @@ BAD_LINES = {
     ),
     "weights whose sum is no number": (
         "queries",
-        '{"id": "q3", "text": "x", "weight": 1.2e308}\n{"id": "q4", "text": "y", "weight": 1.7e308}',
+        '{"id": "q3", "text": "x", "weight": 1.2e308}\n{"id": "q4", "text": "y", "weight": '
+        "1.7e308}",
         r"line 4: the weights of the queries add up to more than a number can hold \(that of 'q4' is 1.7e\+308\)",
     ),
     "weight is a string": (
@@ -365,7 +375,8 @@ HEADER = "query-id\tcorpus-id\tscore\n"
     [
         (
             "q1\ta\t1\n",
-            "train.tsv, line 1: the header lacks query-id, corpus-id, score; the first line must name",
+            "train.tsv, line 1: the header lacks query-id, corpus-id, score; the first line must "
+            "name",
         ),
         ("", "train.tsv, line 1: the header lacks"),
         (
@@ -483,7 +494,8 @@ def test_bad_settings(settings: dict[str, float], message: str, tmp_path: Path) 
     [
         (
             "nfcorups",
-            "The loader 'nfcorups' is unknown; set dataset.loader to nfcorpus, the nearest of jsonl, csv",
+            "The loader 'nfcorups' is unknown; set dataset.loader to nfcorpus, the nearest of "
+            "jsonl, csv",
         ),
         ("ir_dataset:x", "set dataset.loader to ir_datasets:NAME, the nearest of"),
         ("", "set dataset.loader to one of jsonl"),

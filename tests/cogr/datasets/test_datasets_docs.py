@@ -1,4 +1,6 @@
-"""Every example of docs/datasets.md is loaded as it stands there, and every example configuration names a loader."""
+"""Every example of docs/datasets.md is loaded as it stands there, and every example configuration
+names a loader.
+"""
 
 from __future__ import annotations
 

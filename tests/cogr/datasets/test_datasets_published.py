@@ -1,4 +1,6 @@
-"""The published data sets, when COGR_DATA_DIR names a folder that holds them: every count and split, exactly."""
+"""The published data sets, when COGR_DATA_DIR names a folder that holds them: every count and
+split, exactly.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +95,9 @@ def test_fixed_split_does_not_depend_on_the_seed() -> None:
 
 
 def test_wands_has_the_paper_s_sizes(tmp_path: Path) -> None:
-    """The real queries; the products and labels around them are made up, as the real ones may not be there."""
+    """The real queries; the products and labels around them are made up, as the real ones may not
+    be there.
+    """
     queries = folder_of("wands") / "query.csv"
     if not queries.is_file():
         pytest.skip(f"{queries} is not there")

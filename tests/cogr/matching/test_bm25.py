@@ -1,4 +1,6 @@
-"""The arithmetic against a golden vector, against Lucene's own definitions spelled again, and its known edges."""
+"""The arithmetic against a golden vector, against Lucene's own definitions spelled again, and its
+known edges.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +33,17 @@ def test_golden_vector(flavour: BM25, scores: list[float]) -> None:
 
 
 def f32(value: float) -> float:
-    """Round to float32 without numpy. Of one operation on float32 values, the double result rounds to the right float32."""
+    """Round to float32 without numpy.
+
+    Of one operation on float32 values, the double result rounds to the right float32.
+    """
     return float(struct.unpack("f", struct.pack("f", value))[0])
 
 
 def restated_length(length: int) -> int:
-    """What is left of a length in one byte, from its definition: 24 values stand for themselves, then 4 bits of the rest."""
+    """What is left of a length in one byte, from its definition: 24 values stand for themselves,
+    then 4 bits of the rest.
+    """
     rest = length - 24
     if rest < 8:
         return length

@@ -1,4 +1,6 @@
-"""The mirror against plain Python sets, its two ways of ranking against one another, and its saved form."""
+"""The mirror against plain Python sets, its two ways of ranking against one another, and its saved
+form.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,9 @@ def test_equals_plain_sets(
 
 
 def assert_scores(mirror: Mirror, sets: dict[str, set[str]], query: list[str], how: BM25) -> None:
-    """Scores, order and explanations by the formulas of `cogr.matching.bm25`, an entity at a time."""
+    """Scores, order and explanations by the formulas of `cogr.matching.bm25`, an entity
+    at a time.
+    """
     lengths = [len(having) for having in sets.values() if having]
     scores = {}
     for id_, having in sets.items():
@@ -95,7 +99,9 @@ def assert_scores(mirror: Mirror, sets: dict[str, set[str]], query: list[str], h
 
 @pytest.fixture(scope="module")
 def skewed() -> Mirror:
-    """4,000 items with common and rare keywords that go together, lengths of 1 to 60, many equal scores."""
+    """4,000 items with common and rare keywords that go together, lengths of 1 to 60, many equal
+    scores.
+    """
     rng = random.Random(0)
     sets = []
     for _ in range(4000):

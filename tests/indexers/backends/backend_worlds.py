@@ -58,7 +58,9 @@ def priced(rows: Sequence[Row]) -> list[Row]:
 
 
 def random_world(items: int, seed: int = 0) -> list[Row]:
-    """Items with sets of 0 to 41 keywords, every hundredth of 200, so that stored lengths are rounded."""
+    """Items with sets of 0 to 41 keywords, every hundredth of 200, so that stored lengths are
+    rounded.
+    """
     draw = random.Random(seed)
     vocabulary = [f"keyword {number}" for number in range(max(400, items // 5))]
     rows = []

@@ -1,4 +1,6 @@
-"""A real HTTP proxy in front of a real node that fails on chosen requests, and small servers that are no OpenSearch."""
+"""A real HTTP proxy in front of a real node that fails on chosen requests, and small servers that
+are no OpenSearch.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,8 @@ class Fault:
         answer: what to answer; None closes the connection without a word.
         times: how many requests it hits before it is used up; None for ever.
         skip: how many requests it lets pass first.
-        forwarded: True: the node gets the request all the same, and only the answer is lost or replaced.
+        forwarded: True: the node gets the request all the same, and only the answer is lost or
+            replaced.
     """
 
     method: str

@@ -1,4 +1,7 @@
-"""One suite for every backend: memory, OpenSearch 3.x and 2.x. What it asks is what the protocol promises."""
+"""One suite for every backend: memory, OpenSearch 3.x and 2.x.
+
+What it asks is what the protocol promises.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A rerun with nothing changed takes the snapshot that is there; anything that could change it is noticed."""
+"""A rerun with nothing changed takes the snapshot that is there; anything that could change it is
+noticed.
+"""
 
 from __future__ import annotations
 

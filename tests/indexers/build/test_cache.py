@@ -59,7 +59,7 @@ def test_answers_come_by_position_from_any_segments(tmp_path: Path) -> None:
         [(key(3), Failure("e3", "too long")), (key(9), Completion("e9", "of another side", 1))]
     )
     # Not remembered, so it is in no segment.
-    cache.add([(key(2), Failure("e2", "away", lasting=False))])
+    cache.add([(key(2), Failure("e2", "away", permanent=False))])
     assert answers(cache, [5, 2, 1, 3]) == [
         Completion("e5", "fünf", 7),
         None,

@@ -1,4 +1,6 @@
-"""Whatever file of a store is damaged: a command refuses in one sentence or recovers, and nobody is served other keywords."""
+"""Whatever file of a store is damaged: a command refuses in one sentence or recovers, and nobody is
+served other keywords.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def answered() -> Answers:
 
 @dataclass(frozen=True)
 class World:
-    """A store with two snapshots a side, both with all that belongs to them, and what each pair of them answers."""
+    """A store with two snapshots a side, both with all that belongs to them, and what each pair of
+    them answers.
+    """
 
     folder: Path
     ids: list[str]
@@ -134,7 +138,9 @@ def test_nothing_ends_in_a_traceback_serves_other_keywords_or_stays_broken(
 
 
 def _check_answers(world: World, harmed: Path) -> None:
-    """What is answered is what the pair that serves answered before; without a query side it may be generated otherwise."""
+    """What is answered is what the pair that serves answered before; without a query side it may be
+    generated otherwise.
+    """
     pair, found = serving(), answered()
     if pair in world.expected:
         assert found.items() <= world.expected[pair].items(), harmed

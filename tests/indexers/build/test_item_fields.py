@@ -1,4 +1,6 @@
-"""Item fields on their way: rebuild, update, export and import, and the index that serves: filters, facets, sorting, verification."""
+"""Item fields on their way: rebuild, update, export and import, and the index that serves: filters,
+facets, sorting, verification.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +98,9 @@ def test_the_documented_setting_works_as_it_is_written(priced: Path, cogr_index:
 def test_a_price_alone_makes_another_snapshot_and_generates_nothing(
     priced: Path, cogr_index: Command
 ) -> None:
-    """Not the note of the last rebuild, not the same id: a price that changed is never passed over."""
+    """Not the note of the last rebuild, not the same id: a price that changed is never
+    passed over.
+    """
     first = rebuilt(cogr_index)
     assert rebuilt(cogr_index) == first
     write_items(priced, {"price": 799})
@@ -143,7 +147,9 @@ def test_mixed_values_are_refused_before_anything_is_generated(
 
 
 def test_an_update_takes_the_fields_of_all_items_along(priced: Path, cogr_index: Command) -> None:
-    """By --ids and --since the data set is right, also for items whose keywords are carried over."""
+    """By --ids and --since the data set is right, also for items whose keywords are
+    carried over.
+    """
     first = rebuilt(cogr_index)
     write_items(priced, {"price": 799}, {"price": 249.5}, {}, {"updated": "2026-03-01"})
     (priced / "ids.txt").write_text("d\n")
@@ -160,7 +166,9 @@ def test_an_update_takes_the_fields_of_all_items_along(priced: Path, cogr_index:
 def test_by_a_file_of_changes_the_file_says_what_changed(
     priced: Path, cogr_index: Command, generator: str
 ) -> None:
-    """The data set on disk may be older than the parent: what the file does not name stays as the parent has it."""
+    """The data set on disk may be older than the parent: what the file does not name stays as the
+    parent has it.
+    """
     (priced / "cogr.toml").write_text(CONFIGURATION.replace("scripted", generator))
     rebuilt(cogr_index)
     write_jsonl(priced / "one.jsonl", [{**ITEMS[0], **EXTRA[0], "price": 799}])
@@ -180,8 +188,8 @@ def test_other_fields_than_the_parents_take_a_rebuild(priced: Path, cogr_index: 
     )
     assert ended.status == 2
     assert (
-        "written with the item fields added, brand, in_stock, price instead of price (publish.fields)"
-        in ended.err
+        "written with the item fields added, brand, in_stock, price instead of price "
+        "(publish.fields)" in ended.err
     )
 
 

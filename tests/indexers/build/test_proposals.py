@@ -1,4 +1,6 @@
-"""Search results of a prompt: titles by BM25, keywords by the ranker; out of fold, within their number, kept in the store."""
+"""Search results of a prompt: titles by BM25, keywords by the ranker; out of fold, within their
+number, kept in the store.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Rebuilds: resume as a set difference, byte-identical snapshots after kills, set-aside entities, thresholds."""
+"""Rebuilds: resume as a set difference, byte-identical snapshots after kills, set-aside entities,
+thresholds.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,7 @@ def test_a_service_that_goes_away_loses_nothing(store: Store) -> None:
 def test_failures_are_set_aside_with_their_reason_and_keep_their_title(store: Store) -> None:
     answers: Mapping[str, str | Failure] = {
         "i001": Failure("i001", "too long"),
-        "i002": Failure("i002", "endpoint gave up", lasting=False),
+        "i002": Failure("i002", "endpoint gave up", permanent=False),
     }
     rebuilt = rebuild(make_job(store, Scripted(answers=answers)))
     assert rebuilt.set_aside == {"i001": "too long", "i002": "endpoint gave up"}
@@ -80,7 +82,7 @@ def test_failures_are_set_aside_with_their_reason_and_keep_their_title(store: St
     assert rebuilt.snapshot.by_id["i001"].self_keyword == "title 1"
     lines = store.read(f"snapshots/{rebuilt.snapshot.id}/set_aside.jsonl").decode().splitlines()
     assert [json.loads(line)["id"] for line in lines] == ["i001", "i002"]
-    # A lasting failure is remembered, a passing one is tried again.
+    # A permanent failure is remembered, a passing one is tried again.
     assert [
         make_plan(make_job(store, Scripted(answers=answers))).entities[i].id
         for i in make_plan(make_job(store, Scripted(answers=answers))).missing
@@ -111,7 +113,9 @@ def test_a_generator_that_forgets_a_request_is_a_bug(store: Store) -> None:
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Path:
-    """A folder with a jsonl data set of 300 items and a configuration with the scripted generator."""
+    """A folder with a jsonl data set of 300 items and a configuration with the scripted
+    generator.
+    """
     data = tmp_path / "data"
     data.mkdir()
     lines = [
@@ -199,7 +203,8 @@ def test_kills_at_random_moments_leave_the_snapshot_of_an_undisturbed_run(
 
 @pytest.mark.slow
 def test_ctrl_c_keeps_what_was_answered(shop: Path) -> None:
-    # Nothing is written before the end but what Ctrl-C leaves; the first answer tells when to press it.
+    # Nothing is written before the end but what Ctrl-C leaves; the first answer tells when to press
+    # it.
     port = free_port()
     settings = (
         "generator.scripted.delay=0.03",

@@ -1,4 +1,6 @@
-"""What a rebuild tells of its generator: which one wrote and why, what it never did, and whom it left without keywords."""
+"""What a rebuild tells of its generator: which one wrote and why, what it never did, and whom it
+left without keywords.
+"""
 
 from __future__ import annotations
 

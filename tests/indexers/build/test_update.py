@@ -46,7 +46,8 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_jsonl(tmp_path / "changes.jsonl", CHANGES)
     # 25 items are too few for the gate's shares.
     (tmp_path / "cogr.toml").write_text(
-        '[dataset]\nloader = "jsonl"\npath = "data"\n[generator]\nname = "scripted"\n[publish]\ngate = false\n'
+        '[dataset]\nloader = "jsonl"\npath = "data"\n[generator]\nname = '
+        '"scripted"\n[publish]\ngate = false\n'
     )
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -275,7 +276,10 @@ def test_the_log_is_counted_in_words_and_numbers(shop: Path, cogr_index: Command
     flags = ("--side", "query", "--from-log", "log.csv", "--min-count", "3")
     ended = cogr_index("update", *flags)
     assert ended.status == 0, ended.err
-    told = "log: 6 lines read, 2 of them without a query; 4 queries: 1 known, 1 asked less than 3 times, 2 taken"
+    told = (
+        "log: 6 lines read, 2 of them without a query; 4 queries: 1 known, 1 asked less than 3 "
+        "times, 2 taken"
+    )
     assert told in ended.err.splitlines()
     again = cogr_index("update", *flags, "--json").json
     counts = {"lines": 6, "without": 2, "queries": 4, "known": 3, "rare": 1, "taken": 0, "saved": 0}

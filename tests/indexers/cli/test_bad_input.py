@@ -1,4 +1,7 @@
-"""Bad input: one sentence, exit status 2, nothing lost. The embedded backend; OpenSearch's own faults are tested with it."""
+"""Bad input: one sentence, exit status 2, nothing lost.
+
+The embedded backend; OpenSearch's own faults are tested with it.
+"""
 
 from __future__ import annotations
 

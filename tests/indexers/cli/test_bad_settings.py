@@ -1,4 +1,6 @@
-"""Values that no setting can have, from every source: one sentence that names the source, exit status 2, never a traceback."""
+"""Values that no setting can have, from every source: one sentence that names the source, exit
+status 2, never a traceback.
+"""
 
 from __future__ import annotations
 
@@ -181,7 +183,10 @@ def test_a_variable_is_blamed_for_its_own_mistakes(
         (b"\x00", "is no valid TOML"),
         (b"dataset = 3\n", "cogr.toml: dataset: input should be"),
         (b"opensearch = 3\n", "cogr.toml: opensearch: input should be"),
-        (b'[dataset]\nloadr = "jsonl"\n', "cogr.toml: the key dataset.loadr is unknown; the nearest known key is dataset.loader."),
+        (b'[dataset]\nloadr = "jsonl"\n', (
+            "cogr.toml: the key dataset.loadr is unknown; the nearest known key is "
+            "dataset.loader."
+        )),
         (b'[data]\nloader = "jsonl"\n', "cogr.toml: the table data is unknown; the nearest known one is dataset."),
         (b'k_max = 3\n[dataset]\nloader = "jsonl"\n', "the key k_max is unknown; the nearest known key is keywords.k_max."),
         (b"[opensearch]\nprefix = 3\n", "cogr.toml: opensearch.prefix: input should be a valid string"),
@@ -207,7 +212,8 @@ def test_a_mistake_below_a_table_that_two_sources_fill_names_both(
     monkeypatch.setenv("COGR_FLEET__HEARTBEAT_SECONDS", "4")
     refused(
         cogr_index("list"),
-        "cogr.toml and the environment variable COGR_FLEET__HEARTBEAT_SECONDS: fleet: fleet.lost_seconds must be",
+        "cogr.toml and the environment variable COGR_FLEET__HEARTBEAT_SECONDS: fleet: "
+        "fleet.lost_seconds must be",
     )
 
 

@@ -1,4 +1,6 @@
-"""cogr-index end to end on a small shop with the embedded backend: every command does what its help says."""
+"""cogr-index end to end on a small shop with the embedded backend: every command does what its help
+says.
+"""
 
 from __future__ import annotations
 

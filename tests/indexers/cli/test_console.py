@@ -1,4 +1,6 @@
-"""The command lines' shared plumbing, by the exit status and the two output streams of real processes."""
+"""The command lines' shared plumbing, by the exit status and the two output streams of real
+processes.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from indexers.cli import reports
 PROGRAM = """
 import pathlib, sys, typer
 from cogr.errors import CheckFailedError, DataError, ServiceError
-from indexers import console
+from indexers.cli import console
 
 app = typer.Typer(no_args_is_help=True)
 RAISED = {"data": DataError, "check": CheckFailedError, "service": ServiceError, "bug": ZeroDivisionError, "stop": KeyboardInterrupt}

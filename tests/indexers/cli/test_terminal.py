@@ -1,4 +1,6 @@
-"""What reaches a terminal: texts of items, queries and servers steer nothing; choices, versions and completion of the programs."""
+"""What reaches a terminal: texts of items, queries and servers steer nothing; choices, versions and
+completion of the programs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""diff, prune, import and export on a small shop: what they say is what was changed, and nothing in use is touched."""
+"""diff, prune, import and export on a small shop: what they say is what was changed, and nothing in
+use is touched.
+"""
 
 from __future__ import annotations
 

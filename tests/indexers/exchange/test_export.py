@@ -1,4 +1,6 @@
-"""Exports, read by other means than those that wrote them: what is in the snapshot is in the file, once and whole."""
+"""Exports, read by other means than those that wrote them: what is in the snapshot is in the file,
+once and whole.
+"""
 
 from __future__ import annotations
 
@@ -164,7 +166,9 @@ def blocks(text: str) -> dict[str, Any]:
 
 
 def solr_rules(text: str) -> Iterator[tuple[list[str], list[str]]]:
-    """(what is typed, what takes its place) as Lucene's SolrSynonymParser reads a line: one character after the other."""
+    """(what is typed, what takes its place) as Lucene's SolrSynonymParser reads a line: one
+    character after the other.
+    """
     for line in text.splitlines():
         if not line or line[0] == "#":
             continue

@@ -1,4 +1,6 @@
-"""A small shop that is rebuilt by real workers: its files, and the processes that tests start, kill and wait for."""
+"""A small shop that is rebuilt by real workers: its files, and the processes that tests start, kill
+and wait for.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from typing import Any
 from cogr.records import Side
 from cogr.settings.fleet import RedisSettings
 from cogr.store import Store
-from indexers.build.run import Wishes, run_rebuild
+from indexers.build.run import RebuildRequest, run_rebuild
 from indexers.fleet.status import Overview, overview
 from indexers.workspace import Workspace
 
@@ -133,7 +135,10 @@ class Fleet:
         sets = [f"{key}={value}" for key, value in values.items()]
         workspace = Workspace.open(self.folder / "cogr.toml", sets)
         outcome = run_rebuild(
-            workspace, Wishes("item"), lambda what, total: nullcontext(lambda count: None), print
+            workspace,
+            RebuildRequest("item"),
+            lambda what, total: nullcontext(lambda count: None),
+            print,
         )
         return outcome.rebuilt.snapshot.id
 
@@ -162,7 +167,9 @@ class Fleet:
 
     @contextmanager
     def clock_that_jumps(self, seconds: float, after: float) -> Iterator[None]:
-        """Processes started in the block see the wall clock jump, so many seconds of their life after they began."""
+        """Processes started in the block see the wall clock jump, so many seconds of their life
+        after they began.
+        """
         was = self.environment
         path = os.pathsep.join([str(_CLOCKS), *filter(None, [os.environ.get("PYTHONPATH")])])
         self.environment = {

@@ -1,4 +1,6 @@
-"""Rebuilds on real workers by way of a real Valkey: whatever dies, the snapshot is that of an undisturbed local rebuild."""
+"""Rebuilds on real workers by way of a real Valkey: whatever dies, the snapshot is that of an
+undisturbed local rebuild.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +101,8 @@ def test_what_coordinator_and_worker_tell_in_metrics_traces_and_logs(
     assert seen['cogr_answers_total{outcome="completion",side="item"}'] == 59
     assert seen['cogr_worker_shards_total{outcome="failed",side="item"}'] >= 2
     assert seen['cogr_generated_tokens_total{side="item"}'] > 0
-    # Logs: every line is JSON and says which run and shard; the text of an unexpected error is left out.
+    # Logs: every line is JSON and says which run and shard; the text of an unexpected error is left
+    # out.
     (failed, *_) = [line for line in lines if line.get("error")]
     assert {"run", "shard", "worker", "side"} <= failed.keys()
     assert not any("asked for" in line["message"] for line in lines)
@@ -171,8 +174,8 @@ def test_a_coordinator_that_is_killed_and_a_broker_that_forgets_everything(fleet
 
 
 def test_clocks_that_jump_cost_nothing(fleet: Fleet) -> None:
-    # A worker's own delay counts: twelve seconds for two of them, however fast they start. A busy machine may hold a
-    # heartbeat back for seconds, which is no jump.
+    # A worker's own delay counts: twelve seconds for two of them, however fast they start. A busy
+    # machine may hold a heartbeat back for seconds, which is no jump.
     patient = {"fleet__lost_seconds": "30", "fleet__lease_seconds": "30"}
     with fleet.clock_that_jumps(-7200, after=6):
         fleet.worker(generator__scripted__delay="0.1", **patient)
@@ -182,7 +185,8 @@ def test_clocks_that_jump_cost_nothing(fleet: Fleet) -> None:
         coordinator = fleet.rebuild(**patient)
     outcome = fleet.outcome(coordinator)
     assert outcome["snapshot"] == fleet.calm(generator__scripted__delay="0")
-    # Who is at a shard keeps it: silence is measured by counting heartbeats, not by comparing clocks.
+    # Who is at a shard keeps it: silence is measured by counting heartbeats, not by comparing
+    # clocks.
     assert [attempt.state for attempt in attempts(fleet) if attempt.state != "done"] == []
     assert sum(attempt.items for attempt in attempts(fleet)) == 240
     # The jumps were seen: what was written bears times of more than one clock.
@@ -195,7 +199,8 @@ def test_a_message_that_comes_back_while_its_shard_is_slow(fleet: Fleet) -> None
     first = fleet.worker(fleet__visibility_seconds="2", generator__scripted__delay="0.15")
     coordinator = fleet.rebuild(fleet__first_items="240")
     fleet.wait_until(lambda run: run.held)
-    # A worker looks for messages to deliver again soon after it started, then seldom; one at work does not look at all.
+    # A worker looks for messages to deliver again soon after it started, then seldom; one at work
+    # does not look at all.
     time.sleep(4)
     second = fleet.worker(fleet__visibility_seconds="2")
     outcome = fleet.outcome(coordinator)

@@ -1,4 +1,6 @@
-"""The parts of a distributed rebuild, without processes: leases, sizes, files, a worker's decisions, the broker's settings."""
+"""The parts of a distributed rebuild, without processes: leases, sizes, files, a worker's
+decisions, the broker's settings.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ from cogr.settings.fleet import FleetSettings, RedisSettings
 from cogr.store import Store
 from indexers.build.lease import acquire, read_lease, right_to_rebuild
 from indexers.build.plan import Advance, make_plan
-from indexers.build.run import Wishes, make_job, means_of, run_rebuild
+from indexers.build.run import RebuildRequest, make_job, means_of, run_rebuild
 from indexers.build.update import UpdateWishes, run_update
 from indexers.fleet.broker import Broker, broker_url, make_app, printable
 from indexers.fleet.coordinator import Coordinator, Parts
@@ -166,7 +168,7 @@ def test_a_local_rebuild_waits_for_one_on_workers_of_another_host_and_the_other_
     shared = Workspace(
         workspace.settings.model_copy(update={"store": f"memory://{uuid.uuid4().hex}"})
     )
-    wishes = Wishes("item")
+    wishes = RebuildRequest("item")
     with acquire(shared.store, right_to_rebuild("item"), "rebuild on another host", 30):
         for workers in ("local", "celery"):
             with pytest.raises(LockedError, match="rebuild on another host"):
@@ -319,7 +321,7 @@ class Straight:
 
 def begin(workspace: Workspace) -> tuple[Run, RunFolder]:
     """A run with one shard of all entities, as a coordinator writes it."""
-    job = make_job(workspace, Wishes("item"))
+    job = make_job(workspace, RebuildRequest("item"))
     plan = make_plan(job)
     settings = workspace.generator_settings("item")
     run = Run(
@@ -363,7 +365,7 @@ def test_a_shard_that_is_done_twice_is_done_once(workspace: Workspace) -> None:
     # Even by a worker that knows nothing of the first one's result.
     workspace.store.remove(f"{folder.path}/done/0001-00000-20.json")
     assert "done, 0 generated" in station.take(task(run))
-    assert not make_plan(make_job(workspace, Wishes("item"))).missing
+    assert not make_plan(make_job(workspace, RebuildRequest("item"))).missing
     result = folder.read(Done, "done/0001-00000-20")
     assert result is not None
     assert (result.entities, result.items) == (20, 0)
@@ -445,7 +447,9 @@ def test_a_worker_with_another_generator_declines_or_changes_over(
 
 
 def test_workers_may_reach_the_model_by_addresses_of_their_own(tmp_path: Path) -> None:
-    """A server on each worker's machine, a gateway of its own: the answers are still those that the coordinator waits for."""
+    """A server on each worker's machine, a gateway of its own: the answers are still those that the
+    coordinator waits for.
+    """
     write_shop(tmp_path, items=20)
     with FakeEndpoint() as endpoint:
         there = endpoint.url.replace("127.0.0.1", "localhost")
@@ -464,7 +468,7 @@ def test_workers_may_reach_the_model_by_addresses_of_their_own(tmp_path: Path) -
         )
         run, _ = begin(coordinator)
         assert "done, 20 generated" in Station(worker, "here").take(task(run))
-        assert not make_plan(make_job(coordinator, Wishes("item"))).missing
+        assert not make_plan(make_job(coordinator, RebuildRequest("item"))).missing
         other = run.model_copy(update={"fingerprint": {**run.fingerprint, "model": "another"}})
         with pytest.raises(
             GeneratorError, match="the rebuild: model is 'fake' here and 'another' there.$"
@@ -541,7 +545,7 @@ def alone(workspace: Workspace) -> Iterator[Any]:
 def coordinator(
     workspace: Workspace, session: Any, station: Station, said: list[str]
 ) -> Coordinator:
-    job = make_job(workspace, Wishes("item"))
+    job = make_job(workspace, RebuildRequest("item"))
     plan = make_plan(job)
     folder, run = session._run(job, plan, open_run(workspace.store, "item"))
     broker: Any = Straight(station)
@@ -572,7 +576,7 @@ def test_a_service_that_is_away_stops_the_rebuild_and_the_next_one_goes_on(
     scripted.away_after = None
     resumed = coordinator(workspace, alone, Station(workspace, "two"), [])
     resumed.work()
-    assert not make_plan(make_job(workspace, Wishes("item"))).missing
+    assert not make_plan(make_job(workspace, RebuildRequest("item"))).missing
     found = overview(workspace.store, "item", 5)
     assert found is not None
     assert (found.answered, found.waiting, found.running) == (20, 0, 0)
@@ -596,7 +600,7 @@ def test_answers_that_are_not_what_the_worker_said_are_asked_for_again(
     station = Spoiling(workspace, "one")
     coordinator(workspace, alone, station, []).work()
     assert station.spoiled == 2
-    assert not make_plan(make_job(workspace, Wishes("item"))).missing
+    assert not make_plan(make_job(workspace, RebuildRequest("item"))).missing
 
 
 @pytest.mark.parametrize("how", HARMS)
@@ -624,7 +628,7 @@ def test_damaged_records_and_shards_are_written_again(
     station = Spoiling(workspace, "one")
     coordinator(workspace, alone, station, []).work()
     assert station.spoiled == 2
-    assert not make_plan(make_job(workspace, Wishes("item"))).missing
+    assert not make_plan(make_job(workspace, RebuildRequest("item"))).missing
 
 
 @pytest.mark.parametrize("how", HARMS)
@@ -648,7 +652,7 @@ def test_whatever_is_damaged_of_an_earlier_run_it_can_be_looked_at_and_followed(
         overview(workspace.store, "item", 1.0)
         shutil.rmtree(Path(workspace.store.url) / "cache", ignore_errors=True)
         coordinator(workspace, alone, Station(workspace, "one"), []).work()
-        assert not make_plan(make_job(workspace, Wishes("item"))).missing
+        assert not make_plan(make_job(workspace, RebuildRequest("item"))).missing
         shutil.rmtree(Path(workspace.store.url) / "cache")
 
 
@@ -660,7 +664,7 @@ def test_failures_for_the_time_being_are_passed_on_and_tried_again_later(
     working.work()
     assert working.passing
     assert {failure.reason for failure in working.passing.values()} == {"told to fail"}
-    missing = make_plan(make_job(workspace, Wishes("item"))).missing
+    missing = make_plan(make_job(workspace, RebuildRequest("item"))).missing
     assert len(missing) == len(working.passing)
     found = overview(workspace.store, "item", 5)
     assert found is not None
@@ -674,7 +678,9 @@ def test_an_update_on_workers_equals_a_local_one(
     workspace.settings.redis.url = "redis://127.0.0.1:1/0"
     straight: Any = Straight(Station(workspace, "here"))
     monkeypatch.setattr("indexers.fleet.session.Broker", lambda *_: straight)
-    first = run_rebuild(workspace, Wishes("item"), no_bar, lambda _: None).rebuilt.snapshot.id
+    first = run_rebuild(
+        workspace, RebuildRequest("item"), no_bar, lambda _: None
+    ).rebuilt.snapshot.id
     changes = tmp_path / "changes.jsonl"
     changes.write_text(
         '{"id": "i1", "title": "another", "text": "thing"}\n{"id": "i2", "deleted": true}\n'
@@ -692,15 +698,17 @@ def test_an_update_on_workers_equals_a_local_one(
 def test_a_rebuild_with_its_store_in_s3_is_that_of_a_local_store(
     workspace: Workspace, s3: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Run state, cache, snapshot, mirror and report lie in the bucket; worker and coordinator are in this process."""
+    """Run state, cache, snapshot, mirror and report lie in the bucket; worker and coordinator are
+    in this process.
+    """
     redis = workspace.settings.redis.model_copy(update={"url": "redis://127.0.0.1:1/0"})
     shared = Workspace(
         workspace.settings.model_copy(update={"store": f"{s3}/shop", "redis": redis})
     )
     straight: Any = Straight(Station(shared, "here"))
     monkeypatch.setattr("indexers.fleet.session.Broker", lambda *_: straight)
-    there = run_rebuild(shared, Wishes("item", workers="celery"), no_bar, lambda _: None)
-    here = run_rebuild(workspace, Wishes("item"), no_bar, lambda _: None)
+    there = run_rebuild(shared, RebuildRequest("item", workers="celery"), no_bar, lambda _: None)
+    here = run_rebuild(workspace, RebuildRequest("item"), no_bar, lambda _: None)
     assert there.rebuilt.snapshot.id == here.rebuilt.snapshot.id
     assert there.published
     assert str(there.report).startswith(f"{s3}/shop/fleet/item/runs/")

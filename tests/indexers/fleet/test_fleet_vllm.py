@@ -1,6 +1,8 @@
-"""vLLM in a real worker process, with a real language model: loaded once for many shards, changed by a new process, ended cleanly.
+"""vLLM in a real worker process, with a real language model: loaded once for many shards, changed
+by a new process, ended cleanly.
 
-Minutes on a CPU, therefore a drill. What is written is vLLM's own affair (`test_generator_contract`).
+Minutes on a CPU, therefore a drill. What is written is vLLM's own affair
+(`test_generator_contract`).
 """
 
 from __future__ import annotations
@@ -75,7 +77,8 @@ def test_one_engine_for_many_shards_another_one_by_a_new_process(
         seen = scraped(port_of(fleet))
         assert seen["cogr_worker_engine_load_duration_seconds_count"] == 1
         assert seen['cogr_generated_tokens_total{side="item"}'] >= 12
-        # The same model drawn from otherwise is another engine in the same queue: the worker starts anew with it.
+        # The same model drawn from otherwise is another engine in the same queue: the worker starts
+        # anew with it.
         again = fleet.outcome(fleet.rebuild(generator__sampling__temperature="0.3"), seconds=1200)
         assert again["generated"] == 12
         assert again["generator"]["sampling"]["temperature"] == 0.3
@@ -92,7 +95,10 @@ def test_one_engine_for_many_shards_another_one_by_a_new_process(
 def test_what_the_engine_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, cpu: bool
 ) -> None:
-    """How engines share GPUs is not run here: there are none. What vLLM is told is what the settings say."""
+    """How engines share GPUs is not run here: there are none.
+
+    What vLLM is told is what the settings say.
+    """
     monkeypatch.setattr("indexers.generators.vllm_lm.on_cpu", lambda: cpu)
     monkeypatch.setattr(
         VllmGenerator, "__init__", lambda self, options: setattr(self, "options", options)

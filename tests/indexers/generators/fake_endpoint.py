@@ -1,4 +1,6 @@
-"""A small OpenAI-compatible endpoint on a free port of this machine, which misbehaves as it is told."""
+"""A small OpenAI-compatible endpoint on a free port of this machine, which misbehaves as it is
+told.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ from typing import Any, Self
 from aiohttp import web
 
 Misbehave = Callable[[int, dict[str, Any]], "web.StreamResponse | None"]
-"""(number of this request, its body) -> a response instead of the usual one, or None. May raise ConnectionError."""
+"""(number of this request, its body) -> a response instead of the usual one, or None.
+
+May raise ConnectionError.
+"""
 
 
 class FakeEndpoint:
@@ -109,7 +114,10 @@ class FakeEndpoint:
         await asyncio.sleep(self._delay)
         words = body["messages"][-1]["content"].split()
         if len(words) > self._context_words:
-            message = f"This model's maximum context length is {self._context_words} tokens, you asked for {len(words)}."
+            message = (
+                f"This model's maximum context length is {self._context_words} tokens, you asked "
+                f"for {len(words)}."
+            )
             return web.json_response(
                 {"error": {"message": message, "type": "BadRequestError"}}, status=400
             )

@@ -1,4 +1,6 @@
-"""What the tests of `statistical` share: the sample shop, small data sets, and retrieval by bare sets."""
+"""What the tests of `statistical` share: the sample shop, small data sets, and retrieval by bare
+sets.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The benchmark of ways to make vLLM faster; its figures are in the log. A drill: it loads an engine with a real model."""
+"""The benchmark of ways to make vLLM faster; its figures are in the log.
+
+A drill: it loads an engine with a real model.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Constrained decoding: whatever is drawn, every keyword is known, none comes twice, and the budget holds."""
+"""Constrained decoding: whatever is drawn, every keyword is known, none comes twice, and the budget
+holds.
+"""
 
 from __future__ import annotations
 
@@ -109,14 +111,17 @@ def test_a_completion_that_is_cut_keeps_its_whole_keywords(
 
 @pytest.mark.slow
 def test_all_that_may_be_written_can_be(tokenizer: Any) -> None:
-    """Every keyword of the vocabulary is reachable, first and later, so the model loses nothing but what is unknown."""
+    """Every keyword of the vocabulary is reachable, first and later, so the model loses nothing but
+    what is unknown.
+    """
     vocabulary = Vocabulary(KEYWORDS, tokenizer, [END], 2)
     for keyword in KEYWORDS:
         for text in (keyword, f"velvet sofa, {keyword}", f"oak, {keyword}"):
             if len(parse(text)) < 1 + ("," in text):
                 continue
             writing = vocabulary.start()
-            # A keyword that ends in punctuation is cut otherwise before a comma; the answer is the same text.
+            # A keyword that ends in punctuation is cut otherwise before a comma; the answer is the
+            # same text.
             first, comma, second = text.partition(", ")
             before = len(tokenizer("a")["input_ids"])
             ids = tokenizer(first)["input_ids"] + (
@@ -145,7 +150,9 @@ def test_a_vocabulary_that_can_not_be_written_is_one_sentence(tokenizer: Any) ->
 
 @pytest.mark.slow
 def test_a_step_costs_little_in_a_large_vocabulary(tokenizer: Any) -> None:
-    """The time of a step must not grow with the vocabulary: a hundred steps over 20,000 keywords within some milliseconds each."""
+    """The time of a step must not grow with the vocabulary: a hundred steps over 20,000 keywords
+    within some milliseconds each.
+    """
     draw = random.Random(0)
     words = ["".join(draw.choices("abcdefghijklmnop", k=4)) for _ in range(600)]
     vocabulary = Vocabulary(
@@ -158,7 +165,8 @@ def test_a_step_costs_little_in_a_large_vocabulary(tokenizer: Any) -> None:
     assert (time.process_time() - started) / steps < 0.005
 
 
-# models ---------------------------------------------------------------------------------------------------------------
+# models
+# ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +179,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def constrained(kind: str, model: Path, folder: Path) -> tuple[list[Completion], set[str]]:
-    """Completions of a random model whose free answers would be nonsense, and what the item snapshot knows."""
+    """Completions of a random model whose free answers would be nonsense, and what the item
+    snapshot knows.
+    """
     from indexers.generators.registry import make_generator
 
     store = Store(str(folder))
@@ -219,7 +229,8 @@ def test_transformers_writes_known_keywords_only(model: Path, tmp_path: Path) ->
 def test_vllm_writes_known_keywords_only(model: Path, tmp_path: Path) -> None:
     """In a process of its own: one engine a process."""
     script = (
-        "import sys; from pathlib import Path; from tests.indexers.generators.test_constraint import check, constrained\n"
+        "import sys; from pathlib import Path; from tests.indexers.generators.test_constraint "
+        "import check, constrained\n"
         "check(*constrained('vllm', Path(sys.argv[1]), Path(sys.argv[2])))"
     )
     done = subprocess.run(

@@ -115,7 +115,9 @@ def test_the_exact_cut_is_the_best_prefix(world: World) -> None:
 
 
 def test_quality_against_exhaustive_search() -> None:
-    """600 worlds of up to 13 items, 10 keywords and a budget of 4: the optimum in 98 of 100, 0.999 of it in the mean."""
+    """600 worlds of up to 13 items, 10 keywords and a budget of 4: the optimum in 98 of 100, 0.999
+    of it in the mean.
+    """
     rng = np.random.default_rng(0)
     ratios = []
     for number in range(600):

@@ -1,4 +1,6 @@
-"""The kind `extractive`: what it picks on a small catalogue, its band, its determinism, and its worth on real data."""
+"""The kind `extractive`: what it picks on a small catalogue, its band, its determinism, and its
+worth on real data.
+"""
 
 from __future__ import annotations
 

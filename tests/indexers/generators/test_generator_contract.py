@@ -1,7 +1,9 @@
-"""One contract over all kinds of generators: every request answered once, failures with reasons, streaming, closing.
+"""One contract over all kinds of generators: every request answered once, failures with reasons,
+streaming, closing.
 
-vLLM has one engine per process and keeps its memory, so that its share of the contract runs in a process of its own:
-`test_vllm_keeps_the_contract` starts this file again with COGR_CONTRACT_KIND=vllm.
+vLLM has one engine per process and keeps its memory, so that its share of the contract runs in a
+process of its own: `test_vllm_keeps_the_contract` starts this file again with
+COGR_CONTRACT_KIND=vllm.
 """
 
 from __future__ import annotations
@@ -124,7 +126,9 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def make(kind: str, request: pytest.FixtureRequest) -> Iterator[Make]:
-    """Makes a generator of the kind; heavy ones are made once, because the engine is one per process."""
+    """Makes a generator of the kind; heavy ones are made once, because the engine is one per
+    process.
+    """
     sampling = {"max_tokens": 16}
     if kind == "openai":
         with FakeEndpoint(context_words=CONTEXT) as endpoint:
@@ -190,7 +194,7 @@ def test_a_prompt_that_does_not_fit_fails_for_good_and_alone(make: Make, kind: s
     if kind in LANGUAGE_MODELS:
         failure = found["long"]
         assert isinstance(failure, Failure)
-        assert failure.lasting
+        assert failure.permanent
         assert f"{CONTEXT}" in failure.reason
     else:
         assert isinstance(found["long"], Completion)

@@ -1,4 +1,6 @@
-"""Model folders: what is refused and how it is said, digests, prompts as tokens, the small models."""
+"""Model folders: what is refused and how it is said, digests, prompts as tokens, the
+small models.
+"""
 
 from __future__ import annotations
 
@@ -254,7 +256,8 @@ def test_a_bad_script_names_its_line(tmp_path: Path, line: str, said: str) -> No
         make_generator({"kind": "scripted", "script": script}, "item")
 
 
-# real, if small, models ------------------------------------------------------------------------------------------------
+# real, if small, models
+# ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,6 @@
-"""The kind `openai` against a real HTTP endpoint that misbehaves: retries, give-ups, and what is said of them."""
+"""The kind `openai` against a real HTTP endpoint that misbehaves: retries, give-ups, and what is
+said of them.
+"""
 
 from __future__ import annotations
 
@@ -162,7 +164,7 @@ def test_an_answer_that_is_none_is_asked_again_and_then_fails_for_now(name: str)
         }
     failure = found["q1"]
     assert isinstance(failure, Failure)
-    assert not failure.lasting
+    assert not failure.permanent
     assert "no completion" in failure.reason
     assert len(endpoint.bodies) == 2 + 3
     assert isinstance(found["q0"], Completion)
@@ -186,7 +188,7 @@ def test_a_time_out_fails_for_now() -> None:
     with FakeEndpoint(delay=5.0) as endpoint:
         started = time.monotonic()
         found = list(generator(endpoint.url, timeout=0.2, retries=0).generate(requests(1)))
-    assert found == [Failure("q0", "no answer within 0.2 s", lasting=False)]
+    assert found == [Failure("q0", "no answer within 0.2 s", permanent=False)]
     assert time.monotonic() - started < 4
 
 
@@ -201,7 +203,7 @@ def test_a_bad_request_fails_for_now_and_alone() -> None:
     with FakeEndpoint(refuse_one) as endpoint:
         found = {answer.id: answer for answer in generator(endpoint.url).generate(requests(3))}
     assert isinstance(found["q1"], Failure)
-    assert not found["q1"].lasting
+    assert not found["q1"].permanent
     assert "400" in found["q1"].reason
     assert isinstance(found["q2"], Completion)
 
@@ -209,13 +211,18 @@ def test_a_bad_request_fails_for_now_and_alone() -> None:
 REFUSALS = {
     "top_k": "Unrecognized request argument supplied: top_k",
     "chat_template_kwargs": "property 'chat_template_kwargs' is unsupported",
-    "max_tokens": "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
+    "max_tokens": (
+        "Unsupported parameter: 'max_tokens' is not supported with this model. Use "
+        "'max_completion_tokens' instead."
+    ),
     "max_completion_tokens": "max_completion_tokens: Extra inputs are not permitted",
 }
 
 
 def picky(*refuses: str) -> Callable[[int, dict[str, Any]], web.Response | None]:
-    """An endpoint that refuses the first of these parameters that it is sent, in the words of real ones."""
+    """An endpoint that refuses the first of these parameters that it is sent, in the words of real
+    ones.
+    """
 
     def answer(number: int, body: dict[str, Any]) -> web.Response | None:
         unknown = next((name for name in refuses if name in body), None)
@@ -434,7 +441,7 @@ def test_it_speaks_to_a_real_vllm_server(tmp_path: Path) -> None:
     assert any(answer.tokens for answer in found.values() if isinstance(answer, Completion))
     failure = found["long"]
     assert isinstance(failure, Failure)
-    assert failure.lasting, failure.reason
+    assert failure.permanent, failure.reason
 
 
 def long_request() -> Request:

@@ -1,4 +1,6 @@
-"""How many requests at once: the limit as a function of what became of requests, without a network or a clock."""
+"""How many requests at once: the limit as a function of what became of requests, without a network
+or a clock.
+"""
 
 from __future__ import annotations
 

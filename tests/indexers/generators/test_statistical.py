@@ -1,4 +1,6 @@
-"""The generator `statistical` on the sample shop: what it answers, what it must not look at, what it refuses."""
+"""The generator `statistical` on the sample shop: what it answers, what it must not look at, what
+it refuses.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def request(entity: Entity) -> Request:
 
 
 def test_shoppers_words_find_the_catalogues(dataset: Dataset, artefact: Artefact) -> None:
-    """BM25 reaches 0.10 to 0.20 here; test queries are combinations that nobody has asked for in training."""
+    """BM25 reaches 0.10 to 0.20 here; test queries are combinations that nobody has asked for in
+    training.
+    """
     queries = dataset.queries["test"]
     cut = {query: frozenset(ids) for query, ids in exact_cut_run(artefact, queries).items()}
     assert f1(dataset, cut) > 0.6
@@ -51,7 +55,9 @@ def test_shoppers_words_find_the_catalogues(dataset: Dataset, artefact: Artefact
 def test_the_reported_figure_is_that_of_the_exact_cuts(
     dataset: Dataset, artefact: Artefact
 ) -> None:
-    """Training queries are answered out of fold, so their figure is an estimate for unseen ones, not a memory."""
+    """Training queries are answered out of fold, so their figure is an estimate for unseen ones,
+    not a memory.
+    """
     queries = dataset.queries["train"]
     found = f1(
         dataset, {query: frozenset(ids) for query, ids in exact_cut_run(artefact, queries).items()}
@@ -201,7 +207,10 @@ def test_an_unknown_language_is_one_sentence(dataset: Dataset) -> None:
 
 
 def test_importing_the_kind_imports_nothing_heavy() -> None:
-    code = "import sys, indexers.generators.statistical; print({'lightgbm', 'scipy', 'torch'} & set(sys.modules))"
+    code = (
+        "import sys, indexers.generators.statistical; print({'lightgbm', 'scipy', 'torch'} & "
+        "set(sys.modules))"
+    )
     assert (
         subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True

@@ -54,7 +54,9 @@ def labels_of(dataset: Dataset) -> np.ndarray:
 def test_a_training_query_learns_nothing_from_its_own_labels(
     dataset: Dataset, index: TextIndex
 ) -> None:
-    """Other labels for one training query change the features of others, and leave its own as they are."""
+    """Other labels for one training query change the features of others, and leave its own as they
+    are.
+    """
     labels, texts = labels_of(dataset), texts_of(dataset)
     changed = labels.copy()
     changed[7] = np.roll(labels[7], 11)
@@ -68,7 +70,8 @@ def test_a_training_query_learns_nothing_from_its_own_labels(
 
     own_items, own_x = rows(before, 7)
     items, x = rows(after, 7)
-    # Rounding may break a tie at the end of a candidate list the other way; labels would change far more.
+    # Rounding may break a tie at the end of a candidate list the other way; labels would change far
+    # more.
     common, at, own_at = np.intersect1d(items, own_items, return_indices=True)
     assert common.size >= own_items.size - 2
     np.testing.assert_allclose(x[at], own_x[own_at], rtol=1e-4, atol=1e-5)

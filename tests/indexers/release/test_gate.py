@@ -1,4 +1,6 @@
-"""The gate: each reason keeps a snapshot from serving, what serves stays, and a pair that fits together passes."""
+"""The gate: each reason keeps a snapshot from serving, what serves stays, and a pair that fits
+together passes.
+"""
 
 from __future__ import annotations
 

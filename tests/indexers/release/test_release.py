@@ -1,4 +1,6 @@
-"""Who goes live, and back: one at a time, by real processes at the same moment; killed at any write, the same command goes on."""
+"""Who goes live, and back: one at a time, by real processes at the same moment; killed at any
+write, the same command goes on.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ class World:
         return dict(self.backend.serving())
 
     def serve(self, *pairs: tuple[int, int]) -> None:
-        """Everything is pushed; these pairs have served one after the other, the last one serves."""
+        """Everything is pushed; these pairs have served one after the other, the last
+        one serves.
+        """
         pushed = {one.snapshot for one in self.backend.list()}
         for snapshot in (*self.items, *self.queries):
             if snapshot.id not in pushed:
@@ -109,7 +113,9 @@ def cluster(opensearch: OpenSearchSettings, shop: Path) -> Iterator[World]:
 
 
 def prune_beside_a_switch(world: World, race: Racers, trials: int) -> None:
-    """What serves is never removed, whoever comes first; the one that comes too late says so in a sentence."""
+    """What serves is never removed, whoever comes first; the one that comes too late says so in a
+    sentence.
+    """
     outcomes: set[tuple[int, int]] = set()
     for trial in range(trials):
         world.serve((0, 0), (1, 0), (2, 0))
@@ -197,7 +203,9 @@ def test_machines_that_share_a_bucket_take_turns(
 def test_a_publish_from_another_store_at_the_moment_of_a_removal_keeps_its_index(
     cluster: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other store shares no lease: the removal itself fails when the alias has moved since it was looked at."""
+    """The other store shares no lease: the removal itself fails when the alias has moved since it
+    was looked at.
+    """
     cluster.serve((0, 0))
     backend = cluster.backend
     assert isinstance(backend, OpenSearchBackend)
@@ -303,7 +311,8 @@ def test_each_rollback_goes_one_further_back_and_says_from_what_to_what(
     ended = cogr_index("rollback")
     assert (ended.status, ended.err.count("\n")) == (2, 1)
     assert "Nothing was published before what serves now" in ended.err
-    # What is published on top of that is what the next rollback leaves; what was rolled back stays so.
+    # What is published on top of that is what the next rollback leaves; what was rolled back stays
+    # so.
     assert cogr_index("publish", memory.items[3].id, "--no-gate").status == 0
     shown = cogr_index("rollback")
     assert f"item   {memory.items[0].id} (before: {memory.items[3].id})" in shown.out
@@ -356,7 +365,9 @@ cli.main()
 
 
 def killed_after(number: int, folder: Path, *command: str) -> bool:
-    """Run a command that dies after its `number`th write to the store; False if it came to its end before."""
+    """Run a command that dies after its `number`th write to the store; False if it came to its end
+    before.
+    """
     arguments = [sys.executable, "-c", COMMAND, "", str(number), *command]
     ended = subprocess.run(arguments, cwd=folder, capture_output=True, check=False)
     assert ended.returncode in (0, -signal.SIGKILL), ended.stderr
@@ -368,7 +379,10 @@ def killed_after(number: int, folder: Path, *command: str) -> bool:
 def test_a_rollback_killed_at_any_write_and_repeated_goes_back_once(
     memory: World, shop: Path, cogr_index: Command
 ) -> None:
-    """Writes of a rollback: the note, the switch, the history. Killed after the switch it used to toggle back."""
+    """Writes of a rollback: the note, the switch, the history.
+
+    Killed after the switch it used to toggle back.
+    """
     killed = 0
     for number in range(1, 10):
         memory.serve((0, 0), (1, 0), (2, 0))
@@ -455,7 +469,8 @@ def test_of_two_rollbacks_at_once_none_goes_further_than_it_was_meant_to(
             ended = race.run(["rollback", "--json"], ["rollback", "--json"])
             done = [one for one in ended if one.status == 0]
             refused = [one for one in ended if one.status != 0]
-            # One after the other they go back twice; where they met, the second one says what serves now.
+            # One after the other they go back twice; where they met, the second one says what
+            # serves now.
             assert memory.serving["item"] == memory.items[2 - len(done)].id
             assert all("Somebody else has switched meanwhile" in one.err for one in refused)
             assert [one.status for one in refused] == [2] * len(refused)

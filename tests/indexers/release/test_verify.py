@@ -1,4 +1,6 @@
-"""Verification document by document: every difference is counted, memory is one piece, and an interrupted one goes on."""
+"""Verification document by document: every difference is counted, memory is one piece, and an
+interrupted one goes on.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,8 @@ def test_an_interrupted_one_goes_on_and_forgets_nothing(
     monkeypatch.setattr(verifying, "ROWS", 30)
     store, rows = Store(tmp_path), random_world(200)
     snapshot = frozen(store, "item", rows)
-    # The mirror of other rows in the place of this snapshot's: one gone, one new, one changed, in the first piece and in the last.
+    # The mirror of other rows in the place of this snapshot's: one gone, one new, one changed, in
+    # the first piece and in the last.
     ordered = sorted(rows, key=lambda row: row.id)
     other = [
         *ordered[1:-2],

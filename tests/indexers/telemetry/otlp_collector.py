@@ -1,4 +1,6 @@
-"""An OTLP/HTTP collector on a free port of this machine: decodes the real protobuf messages and keeps the spans."""
+"""An OTLP/HTTP collector on a free port of this machine: decodes the real protobuf messages and
+keeps the spans.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Metrics, logs, traces and the report of a run, each as a reader outside of the process sees it."""
+"""Metrics, logs, traces and the report of a run, each as a reader outside of the
+process sees it.
+"""
 
 from __future__ import annotations
 
@@ -163,7 +165,8 @@ def test_a_command_that_ends_leaves_its_metrics_in_a_file(cogr_index: Command, s
 
 def test_a_job_stays_for_its_last_scrape_and_keeps_its_status() -> None:
     code = (
-        "import sys\nfrom cogr.settings.telemetry import MetricsSettings\nfrom indexers.telemetry import metrics\n"
+        "import sys\nfrom cogr.settings.telemetry import MetricsSettings\nfrom "
+        "indexers.telemetry import metrics\n"
         "print(metrics.serve(MetricsSettings(port=0, linger_seconds=600)))\n"
         "metrics.GATE.labels('refused').inc()\nsys.exit(1)"
     )
@@ -229,7 +232,9 @@ def test_an_error_is_a_line_as_well(cogr_index: Command, shop: Path) -> None:
 def test_no_text_of_an_item_or_a_query_is_logged_above_debug(
     cogr_index: Command, shop: Path, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
-    """Items, queries and an unexpected error all quote the canary; no line does, but for the error's at the level debug."""
+    """Items, queries and an unexpected error all quote the canary; no line does, but for the
+    error's at the level debug.
+    """
     for name in ("items", "queries"):
         path = shop / "data" / f"{name}.jsonl"
         path.write_text(path.read_text().replace("green", CANARY))

@@ -1,4 +1,6 @@
-"""The shop of the clients' conformance file as it is published, an expander over it, and servers that are broken in every way."""
+"""The shop of the clients' conformance file as it is published, an expander over it, and servers
+that are broken in every way.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,8 @@ TOKEN = "sesame"
 class ClientWorld:
     """What every client's own tests read from the environment variable COGR_CLIENT_WORLD, as JSON.
 
-    `expander` and `opensearch` hold addresses by the names that cases use; `up` is a live one. To those of cases of `remembering` a test
-    adds an ending of its own (`counting_expander`).
+    `expander` and `opensearch` hold addresses by the names that cases use; `up` is a live one. To
+    those of cases of `remembering` a test adds an ending of its own (`counting_expander`).
     """
 
     expander: dict[str, str]

@@ -1,4 +1,6 @@
-"""The examples in the clients' pages run as they are written, but for addresses, prefix and token."""
+"""The examples in the clients' pages run as they are written, but for addresses, prefix
+and token.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The LangChain retriever and the Haystack component, against a live expander and OpenSearch. Their imports take seconds."""
+"""The LangChain retriever and the Haystack component, against a live expander and OpenSearch.
+
+Their imports take seconds.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Every client does what `ops/clients/conformance.json` says, against a live expander and OpenSearch and against broken ones."""
+"""Every client does what `ops/clients/conformance.json` says, against a live expander and
+OpenSearch and against broken ones.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ def asking(world: ClientWorld, case: dict[str, Any]) -> Found:
 
 
 def seen(found: dict[str, Any], expected: dict[str, Any]) -> dict[str, Any]:
-    """What a search found (a `Found`, as JSON has it), in the words of the conformance file, as far as a case expects something."""
+    """What a search found (a `Found`, as JSON has it), in the words of the conformance file, as far
+    as a case expects something.
+    """
     first = found["hits"][0] if found["hits"] else {"source": {"text": None}, "matched": []}
     buckets = found["aggregations"].get("facet", {"buckets": []})["buckets"]
     whole = {

@@ -1,4 +1,6 @@
-"""What the Python client does beyond the conformance file of all clients: several queries at once, broken servers, its documentation."""
+"""What the Python client does beyond the conformance file of all clients: several queries at once,
+broken servers, its documentation.
+"""
 
 from __future__ import annotations
 

@@ -18,11 +18,13 @@ WAYS = ("counting", "moving", "pruned")
 
 @contextmanager
 def counting(upstream: str) -> Iterator[dict[str, str]]:
-    """Addresses of relays to the expander at `upstream`, by way. What a client asks under an address and any ending of its own is
+    """Addresses of relays to the expander at `upstream`, by way. What a client asks under an
+    address and any ending of its own is
     counted apart from what others ask; the number of each answer is in the place of its reason.
 
     counting: the expander's answers.
-    moving: each answer says that something was published: it is of another query snapshot than the last one.
+    moving: each answer says that something was published: it is of another query snapshot than the
+        last one.
     pruned: the first answer names an index that is not there any more.
     """
     numbers: dict[str, Iterator[int]] = defaultdict(lambda: itertools.count(1))

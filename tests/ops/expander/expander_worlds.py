@@ -1,4 +1,6 @@
-"""A running expander for tests: the real application behind its real server, in a thread of this process."""
+"""A running expander for tests: the real application behind its real server, in a thread of this
+process.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,8 @@ def workspace(folder: Path, *overrides: str) -> Workspace:
     if not file.exists():
         _write_data(folder / "data")
         file.write_text(
-            '[dataset]\nloader = "jsonl"\npath = "data"\n[serving]\nlive = "none"\nfollow_seconds = 0.05\n'
+            '[dataset]\nloader = "jsonl"\npath = "data"\n[serving]\nlive = '
+            '"none"\nfollow_seconds = 0.05\n'
         )
     return Workspace(load_settings(file, overrides))
 

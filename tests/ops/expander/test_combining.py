@@ -1,4 +1,6 @@
-"""docs/combining.md: its bodies are those that are measured, and they run; a short run of the benchmark. Vectors are a drill."""
+"""docs/combining.md: its bodies are those that are measured, and they run; a short run of the
+benchmark. Vectors are a drill.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,8 @@ def check_words_and_keywords(found: dict[str, dict[str, float]]) -> None:
     alone, beside = found["(a) keywords alone"], found["(b) text should keywords"]
     assert alone["nDCG@10"] > found["text alone"]["nDCG@10"]
     assert beside["nDCG@10"] > found["text alone"]["nDCG@10"]
-    # Words or keywords find what either finds; those that rank what keywords found find no less and no more.
+    # Words or keywords find what either finds; those that rank what keywords found find no less and
+    # no more.
     assert beside["R@100"] >= max(alone["R@100"], found["text alone"]["R@100"]) - 0.01
     for name in (
         "(c) keywords filter, text ranks",

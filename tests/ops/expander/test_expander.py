@@ -1,4 +1,6 @@
-"""The query expander over the memory backend: what it answers, what it refuses, how it follows what serves."""
+"""The query expander over the memory backend: what it answers, what it refuses, how it follows what
+serves.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from ops.expander.door import Door
 from ops.expander.expander import Expanded, Expander, Expansion
 from ops.expander.follower import Follower, Pair
 from ops.expander.follower import Side as PairSide
-from ops.expander.guard import AwayError, Guard
+from ops.expander.guard import Guard, UnavailableError
 from ops.expander.live_models import Models
 from ops.expander.metrics import Metrics
 from ops.expander.redis_cache import cache_key
@@ -283,12 +285,14 @@ def test_a_pair_matches_when_round_and_normaliser_are_one() -> None:
 
 
 def test_a_follower_outlives_every_error(caplog: pytest.LogCaptureFixture) -> None:
-    """Of reading, and of what is told of a new pair; what it followed stays, and counts as not seen."""
+    """Of reading, and of what is told of a new pair; what it followed stays, and counts as not
+    seen.
+    """
     looks: list[Pair | Exception] = [
         pair(),
         KeyError("round"),
         KeyError("round"),
-        AwayError("x"),
+        UnavailableError("x"),
         pair(1),
         pair(1),
     ]
@@ -353,11 +357,11 @@ def test_a_guard_leaves_what_fails_alone_and_tries_it_again() -> None:
         metrics = Metrics()
         guard = Guard("redis", ServingSettings(breaker_failures=2, breaker_seconds=0.1), metrics)
         for ask in (fail, hang):
-            with pytest.raises(AwayError) as raised:
+            with pytest.raises(UnavailableError) as raised:
                 await guard.call(ask, 0.01)
             assert "canary" not in str(raised.value)
         assert guard.is_open
-        with pytest.raises(AwayError, match="left alone"):
+        with pytest.raises(UnavailableError, match="left alone"):
             await guard.call(answer, 1)
         while guard.is_open:
             await asyncio.sleep(0.01)
@@ -438,7 +442,8 @@ def test_what_was_found_is_remembered_for_a_while_and_for_its_pair() -> None:
             ("cache", 2),
             ("cache", 2),
         ]
-        # Of three answers the two asked for last are kept; several are remembered together or not at all.
+        # Of three answers the two asked for last are kept; several are remembered together or not
+        # at all.
         assert [await ask("b", pair()), await ask("a", pair()), await ask("a", later)][1:] == [
             ("cache", 3),
             ("index", 4),

@@ -1,4 +1,7 @@
-"""Redis, OpenSearch and the model go wrong in every way; the expander answers all the same. How fast is the drill's business."""
+"""Redis, OpenSearch and the model go wrong in every way; the expander answers all the same.
+
+How fast is the drill's business.
+"""
 
 from __future__ import annotations
 

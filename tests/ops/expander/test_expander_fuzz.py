@@ -1,4 +1,6 @@
-"""The expander under made-up requests: none is a server error, no secret and no query comes out where it must not."""
+"""The expander under made-up requests: none is a server error, no secret and no query comes out
+where it must not.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ def test_no_request_of_the_openapi_is_a_server_error(shop: Running) -> None:
 
 
 def expanded(expander: Running, seed: int, count: int) -> None:
-    """Hostile queries in batches: each is its own keyword in its own clause, as an own text is spelled."""
+    """Hostile queries in batches: each is its own keyword in its own clause, as an own text is
+    spelled.
+    """
     texts = list(hostile(seed, count))
     for start in range(0, count, 50):
         batch = texts[start : start + 50]
@@ -91,7 +95,9 @@ CANARY = "zebra-canary-5417"
 
 
 def test_secrets_and_queries_stay_inside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Everything fails while the most is logged; no secret and no query is in log, answers of refusals, or metrics."""
+    """Everything fails while the most is logged; no secret and no query is in log, answers of
+    refusals, or metrics.
+    """
     configure(
         LogSettings()
     )  # A command of another test may have left JSON logs, which go no further.

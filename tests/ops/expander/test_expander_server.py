@@ -1,4 +1,6 @@
-"""The server under the expander, by raw sockets: offers of other protocols, requests that never end, too many connections, signals."""
+"""The server under the expander, by raw sockets: offers of other protocols, requests that never
+end, too many connections, signals.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,10 @@ OFFERS = {
     "closing": CLOSING,
     "HTTP/1.0": OLD,
 }
-NOTHING = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade, close\r\nUpgrade: h2c\r\n\r\n"
+NOTHING = (
+    b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade, close\r\nUpgrade: "
+    b"h2c\r\n\r\n"
+)
 HALF_HEAD = PLAIN[:40]
 HALF_BODY = PLAIN[:-5]
 

@@ -1,4 +1,7 @@
-"""The expander over real servers: OpenSearch, Valkey, an OpenAI-compatible endpoint. Cache, model, backlog, switches of the pair."""
+"""The expander over real servers: OpenSearch, Valkey, an OpenAI-compatible endpoint.
+
+Cache, model, backlog, switches of the pair.
+"""
 
 from __future__ import annotations
 
@@ -275,12 +278,12 @@ def test_an_odd_meta_is_counted_and_said_and_following_goes_on(
         ]
         for odd in ODD:
             says(index, {**found, **odd} if odd else {})
-            wait_for(lambda: expander.parts.follower.problem == "RubbishError")
+            wait_for(lambda: expander.parts.follower.problem == "BadAnswerError")
             ready = expander.client.get("/readyz")
-            assert (ready.status_code, ready.json()["pair_problem"]) == (200, "RubbishError")
+            assert (ready.status_code, ready.json()["pair_problem"]) == (200, "BadAnswerError")
             assert expander.expand("green couch")["source"] in ("index", "cache")
             counted = partial(
-                expander.metric, "cogr_expander_pair_unread_total", error="RubbishError"
+                expander.metric, "cogr_expander_pair_unread_total", error="BadAnswerError"
             )
             enough = counted() + 5
             wait_for(lambda enough=enough, counted=counted: counted() > enough)
@@ -300,7 +303,9 @@ def test_an_odd_meta_is_counted_and_said_and_following_goes_on(
 
 @pytest.mark.server
 def test_every_answer_during_switches_is_of_one_round(on_opensearch: Workspace) -> None:
-    """Keywords say their round; under load, each answer's keywords, snapshots and index must be of one."""
+    """Keywords say their round; under load, each answer's keywords, snapshots and index must be of
+    one.
+    """
     pairs = []
     for round_ in (1, 2):
         rows = [Row("q1", "green couch", (f"round {round_}",))]

@@ -1,4 +1,6 @@
-"""A small shop with two rounds of snapshots, labels, and items with hostile texts, for tests of the playground."""
+"""A small shop with two rounds of snapshots, labels, and items with hostile texts, for tests of the
+playground.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,8 @@ def workspace(folder: Path, *overrides: str) -> Workspace:
         (data / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     # A machine under load answers as a quiet one does: nothing here is about deadlines.
     (folder / "cogr.toml").write_text(
-        '[dataset]\nloader = "jsonl"\npath = "data"\nstrip_html = false\n[serving]\nlive = "none"\nfollow_seconds = 0.05\n'
+        '[dataset]\nloader = "jsonl"\npath = "data"\nstrip_html = false\n[serving]\nlive = '
+        '"none"\nfollow_seconds = 0.05\n'
         "deadline = 60\nindex_timeout = 60\n"
     )
     return Workspace(load_settings(folder / "cogr.toml", overrides))

@@ -1,4 +1,6 @@
-"""The playground's answers: what the page shows is what searching does, with figures, and nothing gets in or out."""
+"""The playground's answers: what the page shows is what searching does, with figures, and nothing
+gets in or out.
+"""
 
 from __future__ import annotations
 
@@ -146,7 +148,9 @@ def test_all_labelled_queries_are_listed_worst_first_and_found(page: Page) -> No
 
 @pytest.mark.slow
 def test_an_unknown_query_gets_live_keywords_of_both_pairs(tmp_path: Path) -> None:
-    """The model that wrote a pair answers for it, whether it serves or not; a model of other data does not."""
+    """The model that wrote a pair answers for it, whether it serves or not; a model of other data
+    does not.
+    """
     shop = workspace(tmp_path, "serving.live=auto", "generator.name=extractive")
     written_by = dict(shop.generator("query").fingerprint)
     rows = [Row("q0", "green sofa", ("sofa",))]

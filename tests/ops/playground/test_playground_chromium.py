@@ -1,4 +1,6 @@
-"""The playground in a real browser: by keyboard, narrow and wide, light and dark; accessible, alone, and deaf to markup in texts."""
+"""The playground in a real browser: by keyboard, narrow and wide, light and dark; accessible,
+alone, and deaf to markup in texts.
+"""
 
 from __future__ import annotations
 
@@ -158,7 +160,9 @@ def test_pairs_of_the_same_round_writer_and_minute_are_told_apart(
 
 
 def test_the_focus_stays_where_a_user_moved_it(chromium: Any, shop: Running) -> None:
-    """Also while an answer is under way; where drawing takes away what has the focus, its place keeps it."""
+    """Also while an answer is under way; where drawing takes away what has the focus, its place
+    keeps it.
+    """
     focused = (
         "document.activeElement.querySelector('bdi')?.textContent ?? document.activeElement.id"
     )

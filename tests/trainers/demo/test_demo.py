@@ -1,6 +1,7 @@
 """The demo: through the real path, training included, in memory and against a real OpenSearch.
 
-Here it trains by a few steps, through the same code: what it learns by all of them is the sample's business (test_training_run).
+Here it trains by a few steps, through the same code: what it learns by all of them is the sample's
+business (test_training_run).
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The report: what it tells of a run, that it is one closed file, and that text of items stays text."""
+"""The report: what it tells of a run, that it is one closed file, and that text of items stays
+text.
+"""
 
 from __future__ import annotations
 
@@ -211,7 +213,10 @@ def test_a_missing_package_is_one_sentence(tmp_path: Path, monkeypatch: pytest.M
 
 def test_the_command_writes_a_file_without_torch(tmp_path: Path) -> None:
     whole_run(tmp_path)
-    code = "import sys; from trainers.cli import app; app(sys.argv[1:], standalone_mode=False); assert 'torch' not in sys.modules"
+    code = (
+        "import sys; from trainers.cli import app; app(sys.argv[1:], standalone_mode=False); "
+        "assert 'torch' not in sys.modules"
+    )
     command = [sys.executable, "-c", code, "report", "-c", tmp_path / "cogr.toml", "--json"]
     ended = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr

@@ -1,4 +1,6 @@
-"""The report in a real browser: no error, no request, nothing wider than a telephone, hostile text shown as text."""
+"""The report in a real browser: no error, no request, nothing wider than a telephone, hostile text
+shown as text.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What serves after a run: the dev queries, the rivals, the choice among all pairs, and what is said of it."""
+"""What serves after a run: the dev queries, the rivals, the choice among all pairs, and what is
+said of it.
+"""
 
 from __future__ import annotations
 
@@ -156,7 +158,8 @@ def test_the_best_pair_on_dev_serves_whichever_generator_wrote_it(run: Run) -> N
         "words of titles do worse than keywords that are learned"
     )
     served = run.driver.publish(None, gate=True)
-    # The choice was made without the labels of the dev queries; what serves is learned from all of them.
+    # The choice was made without the labels of the dev queries; what serves is learned from all of
+    # them.
     assert run.serving() == {"item": served.items, "query": served.queries}
     whole = Workspace(run.driver.workspace.settings)
     manifest = run.driver.workspace.serving("item").manifest
@@ -241,7 +244,8 @@ def test_a_stage_without_steps_is_heard_of_while_it_lasts(monkeypatch: pytest.Mo
 def test_a_run_needs_no_init_and_says_how_far_it_is_what_is_best_and_what_serves(
     tmp_path: Path, cogr_train: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Stages are forked from a process that writes where standard error was when it was started: not in another test.
+    # Stages are forked from a process that writes where standard error was when it was started: not
+    # in another test.
     monkeypatch.setattr("trainers.training.launching._FORKER", Forker())
     config = without_dev(tmp_path)
     asked = ("-c", config, *(part for setting in GATED for part in ("--set", setting)))

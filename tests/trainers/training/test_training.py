@@ -1,4 +1,6 @@
-"""The training loop without a model: targets, acceptance, state, run folders, checks, the watch, the scorer."""
+"""The training loop without a model: targets, acceptance, state, run folders, checks, the watch,
+the scorer.
+"""
 
 from __future__ import annotations
 
@@ -111,7 +113,9 @@ def more_queries(world: World) -> World:
 
 
 def test_acceptance_refuses_what_pays_alone_and_not_together() -> None:
-    """Each of two items would bring "blue" its first result, at the price of a wrong one elsewhere; only the first does."""
+    """Each of two items would bring "blue" its first result, at the price of a wrong one elsewhere;
+    only the first does.
+    """
     queries = [Query("q1", "x1"), Query("q2", "x2"), Query("q3", "x3", weight=1.2)]
     world = World.of(
         Mirror.from_sets(["a", "b", "x", "y"], [[], [], ["red"], ["green"]]),

@@ -1,4 +1,6 @@
-"""What a user can get wrong, provoked for real: one sentence, exit status 2, and nothing of the run lost."""
+"""What a user can get wrong, provoked for real: one sentence, exit status 2, and nothing of the run
+lost.
+"""
 
 from __future__ import annotations
 
@@ -123,7 +125,8 @@ def test_no_training_query_with_a_relevant_item(copied: Shop, cogr_train: Comman
     ended = cogr_train("init", "-c", copied.config, "--run", "new")
     bad(
         ended,
-        "The train split of the data set jsonl has no queries with a relevant item (train 0, dev 0, test ",
+        "The train split of the data set jsonl has no queries with a relevant item (train 0, dev "
+        "0, test ",
     )
 
 
@@ -255,7 +258,10 @@ sys.exit(stage.main(sys.argv[1:]))
 
 
 FEW, ENOUGH_FOR_HALF = 600, 1000
-"""MiB; see `write_wide_model`. Too few for half the micro batch: below 800; enough for it and too few for the whole: 900 to 1,100."""
+"""MiB; see `write_wide_model`.
+
+Too few for half the micro batch: below 800; enough for it and too few for the whole: 900 to 1,100.
+"""
 
 
 @dataclass(frozen=True)
@@ -273,7 +279,9 @@ class Cramped(Launcher):
 
 
 def write_wide_model(folder: Path, tokens: Path) -> Path:
-    """A narrow model with a vocabulary of 100,000 (and a tokenizer of few): its logits take all the memory."""
+    """A narrow model with a vocabulary of 100,000 (and a tokenizer of few): its logits take all the
+    memory.
+    """
     from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
     tokenizer = AutoTokenizer.from_pretrained(tokens)
@@ -305,7 +313,8 @@ def test_out_of_memory_halves_the_micro_batch_once(
     model = write_wide_model(tmp_path / "wide", untrained(copied, tmp_path / "tokens"))
     overrides = (
         f"training.model={model}",
-        "training.sft={items_from='labels', item_keywords=3, item_epochs=0.1, query_epochs=0.1, batch_size=2, micro_batch=2}",
+        "training.sft={items_from='labels', item_keywords=3, item_epochs=0.1, query_epochs=0.1, "
+        "batch_size=2, micro_batch=2}",
         "training.rollouts.generations=16",
         "training.query={max_steps=1, prompts_per_step=8, micro_batch=128, learning_rate=1e-4}",
         "training.item={max_steps=1, prompts_per_step=1, micro_batch=16, learning_rate=1e-4}",

@@ -1,4 +1,6 @@
-"""A run whose files are damaged goes on from what is whole, or says in one sentence what to do; a renamed one loses nothing."""
+"""A run whose files are damaged goes on from what is whole, or says in one sentence what to do; a
+renamed one loses nothing.
+"""
 
 from __future__ import annotations
 

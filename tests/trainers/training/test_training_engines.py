@@ -20,7 +20,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.model]
 
 @pytest.fixture(scope="module")
 def merged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]:
-    """A configuration, a model folder that was trained by LoRA and merged, and the query snapshot that it wrote in its run."""
+    """A configuration, a model folder that was trained by LoRA and merged, and the query snapshot
+    that it wrote in its run.
+    """
     config = write_shop(tmp_path_factory.mktemp("lora"), items=40)
     # Wide enough for vLLM's kernels: heads of 32.
     overrides = (

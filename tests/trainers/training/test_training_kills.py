@@ -1,4 +1,6 @@
-"""Killed at any moment: the same command goes on, what was finished stays, nothing is left running or lying about."""
+"""Killed at any moment: the same command goes on, what was finished stays, nothing is left running
+or lying about.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ MARK = "KILLED_BY_A_TEST"
 class Commands:
     """`cogr-train run --rounds N`, killed again and again.
 
-    Every process of it, stages included, carries a mark in its environment, so that what a kill leaves is found.
+    Every process of it, stages included, carries a mark in its environment, so that what a kill
+    leaves is found.
     """
 
     def __init__(self, config: Path, store: Path, rounds: int, draw: random.Random) -> None:
@@ -51,7 +54,10 @@ class Commands:
         return [sys.executable, "-m", "trainers.cli", name, *more, *self._asked]
 
     def attempt(self, kill: bool) -> int | None:
-        """Run it; kill it while it starts, or some time after some stage began. Its exit status, None when it was killed."""
+        """Run it; kill it while it starts, or some time after some stage began.
+
+        Its exit status, None when it was killed.
+        """
         self.began = []
         command = self._command("run", "--rounds", str(self.rounds), "--json")
         process = subprocess.Popen(

@@ -1,4 +1,6 @@
-"""What a real training stage logs: TensorBoard events beside the jsonl, and a collapse that is named and stopped."""
+"""What a real training stage logs: TensorBoard events beside the jsonl, and a collapse that is
+named and stopped.
+"""
 
 from __future__ import annotations
 

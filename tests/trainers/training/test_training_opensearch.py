@@ -1,4 +1,6 @@
-"""Rounds and a real OpenSearch: equal figures on both backends, a pair published by one call, a gate that says no."""
+"""Rounds and a real OpenSearch: equal figures on both backends, a pair published by one call, a
+gate that says no.
+"""
 
 from __future__ import annotations
 
@@ -109,7 +111,8 @@ def test_a_round_is_published_as_a_pair_by_one_call(
     copied: Shop, cluster: Cluster, cogr_train: Command
 ) -> None:
     asked = ("-c", copied.config, "--json", *cluster.options)
-    # The cluster goes away while the finished round is pushed: the same command goes on with publishing, not with round 3.
+    # The cluster goes away while the finished round is pushed: the same command goes on with
+    # publishing, not with round 3.
     cluster.proxy.faults.append(Fault("POST", "_bulk", None))
     away = cogr_train("round", "--publish", *asked)
     assert (away.status, rounds(copied)[-1].publishing) == (3, "asked")

@@ -1,4 +1,6 @@
-"""The paper's configurations: they hold its numbers, and they run with a small stand-in of the same architecture."""
+"""The paper's configurations: they hold its numbers, and they run with a small stand-in of the same
+architecture.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The set-up for real data: prompts with candidates, targets by the ranker, its item snapshot first, constrained index builds."""
+"""The set-up for real data: prompts with candidates, targets by the ranker, its item snapshot
+first, constrained index builds.
+"""
 
 from __future__ import annotations
 
@@ -121,7 +123,8 @@ def test_an_example_runs_two_steps_on_the_shop(example: Path, tmp_path: Path) ->
     ]
     items = open_snapshot(store, sft.items)
     known = set(known_keywords(items))
-    # The ranker's own set is the targets', its item snapshot the first, and nothing unknown to it is written.
+    # The ranker's own set is the targets', its item snapshot the first, and nothing unknown to it
+    # is written.
     assert items.manifest.generator["kind"] == "statistical"
     assert {word for row in targets for word in row["keywords"]} <= known
     for round_ in (sft, first):

@@ -1,4 +1,6 @@
-"""Whole runs of a very small model: every stage in its own process, killed and continued, refused and repaired."""
+"""Whole runs of a very small model: every stage in its own process, killed and continued, refused
+and repaired.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +118,8 @@ def test_a_round_that_is_worse_than_what_serves_is_not_published(copied: Shop) -
     ):
         publish_round(workspace, first, copied.said.append)
     assert set(workspace.backend.serving().values()) == {snapshot.id for snapshot in pair}
-    # What serves may have been made elsewhere: then there is nothing to compare with, and that is said.
+    # What serves may have been made elsewhere: then there is nothing to compare with, and that is
+    # said.
     workspace.store.remove(f"snapshots/{pair[1].id}")
     publish_round(workspace, first, copied.said.append)
     assert any("What serves can't be compared with" in sentence for sentence in copied.said)

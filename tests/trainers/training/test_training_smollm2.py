@@ -1,7 +1,8 @@
-"""A real instruct model of 135M parameters through SFT and GRPO: its tokenizer, its chat template, prompts of real length.
+"""A real instruct model of 135M parameters through SFT and GRPO: its tokenizer, its chat template,
+prompts of real length.
 
-It shows that they work, not that two steps teach it anything. Real queries and documents where COGR_DATA_DIR has
-nfcorpus, else the sample shop.
+It shows that they work, not that two steps teach it anything. Real queries and documents where
+COGR_DATA_DIR has nfcorpus, else the sample shop.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ def dataset(name: str) -> Dataset:
 
 
 def write_part(folder: Path, queries: int, items: int) -> Path:
-    """The first training queries of a real data set, and items of which every one of them has a relevant one."""
+    """The first training queries of a real data set, and items of which every one of them has a
+    relevant one.
+    """
     whole = dataset("nfcorpus")
     train = [query for query in whole.queries["train"] if whole.relevant.get(query.id)][:queries]
     wanted = dict.fromkeys(sorted(whole.relevant[query.id])[0] for query in train)

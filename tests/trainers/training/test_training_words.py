@@ -13,7 +13,9 @@ THINGS = {"car": "vehicle", "hat": "headgear", "cup": "mug"}
 
 
 def shop(without: tuple[str, str] = ("green", "cup")) -> Dataset:
-    """Items are described by sellers' words, queries ask by shoppers'; one combination is never asked for."""
+    """Items are described by sellers' words, queries ask by shoppers'; one combination is never
+    asked for.
+    """
     items = [
         Item(
             f"{colour}-{thing}-{n}",

@@ -1,7 +1,9 @@
-"""The write block on a team's index: short, and taken back whatever becomes of the process that has set it.
+"""The write block on a team's index: short, and taken back whatever becomes of the process that has
+set it.
 
-A note in the store says which index is blocked and for whom. It is removed with the block; one that a dead process has left is found by the
-next command that opens the backend, which takes the block back.
+A note in the store says which index is blocked and for whom. It is removed with the block; one that
+a dead process has left is found by the next command that opens the backend, which takes the block
+back.
 """
 
 from __future__ import annotations
@@ -36,9 +38,11 @@ class Block:
 def writes_blocked(
     cluster: Cluster, target: Target, store: Store, catalogue: str
 ) -> Iterator[Block]:
-    """No writes to the target's index for the time of the block, nor after it where `Block.stays` is set.
+    """No writes to the target's index for the time of the block, nor after it where `Block.stays`
+    is set.
 
-    SIGTERM in between ends the process as Ctrl-C does: the index takes writes again first. An index that was blocked before stays so.
+    SIGTERM in between ends the process as Ctrl-C does: the index takes writes again first. An index
+    that was blocked before stays so.
 
     Args:
         catalogue: whose lease the caller holds; while it is held, nobody takes the block back.
@@ -59,7 +63,10 @@ def writes_blocked(
 
 
 def lift_left(cluster: Cluster, store: Store, say: Callable[[str], None]) -> None:
-    """Take back the blocks that dead processes have left on this cluster. What can't be is a warning: it is not what was asked for."""
+    """Take back the blocks that dead processes have left on this cluster.
+
+    What can't be is a warning: it is not what was asked for.
+    """
     try:
         for name in store.list(_FOLDER):
             with (
@@ -78,11 +85,13 @@ def _lift_noted(cluster: Cluster, store: Store, path: str, say: Callable[[str], 
     if note["cluster"] != cluster.url:
         return
     state = read_index(cluster, note["index"])
-    # An alias that has moved on says that the copy was whole: the old index is for its owners to remove.
+    # An alias that has moved on says that the copy was whole: the old index is for its owners to
+    # remove.
     if state is not None and note["alias"] in state.aliases:
         _lift(cluster, state.name)
         say(
-            f"{state.name} takes writes again: a prune that died had left it blocked. Run that command again."
+            f"{state.name} takes writes again: a prune that died had left it blocked. Run that "
+            "command again."
         )
     store.remove(path)
 
@@ -96,7 +105,9 @@ def _lift(cluster: Cluster, index: str) -> None:
 
 @contextmanager
 def _ending_on_sigterm() -> Iterator[None]:
-    """SIGTERM as SystemExit, so that what is open is closed; only the main thread is told of signals."""
+    """SIGTERM as SystemExit, so that what is open is closed; only the main thread is told of
+    signals.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

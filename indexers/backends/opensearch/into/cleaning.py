@@ -1,7 +1,8 @@
-"""Old fields out of a team's index. A mapping never forgets a field, so the documents are copied to a new index without them.
+"""Old fields out of a team's index. A mapping never forgets a field, so the documents are copied to
+a new index without them.
 
-It takes writes meanwhile. Only for the last step, what was changed since the copy began, writes are refused (not lost); then one alias
-call puts the new one in its place.
+It takes writes meanwhile. Only for the last step, what was changed since the copy began, writes are
+refused (not lost); then one alias call puts the new one in its place.
 """
 
 from __future__ import annotations
@@ -32,9 +33,11 @@ def move_without(
     store: Store,
     catalogue: str,
 ) -> int:
-    """Copy the index to a new one without these fields, and let the alias name that; the number of documents.
+    """Copy the index to a new one without these fields, and let the alias name that; the number of
+    documents.
 
-    The old index stays, blocked for writes, for its owners to remove. The same call goes on after a death.
+    The old index stays, blocked for writes, for its owners to remove. The same call goes on after a
+    death.
 
     Args:
         store: keeps the note of the block (`blocks`).
@@ -42,12 +45,15 @@ def move_without(
 
     Raises:
         UserError: the target is no alias, or the new index is something else.
-        CheckFailedError: the copy has another number of documents; the old index takes writes again.
-        ServiceError: the cluster went away or refuses; the old index takes writes again where it can be reached.
+        CheckFailedError: the copy has another number of documents; the old index takes writes
+            again.
+        ServiceError: the cluster went away or refuses; the old index takes writes again where it
+            can be reached.
     """
     if not target.is_alias:
         raise UserError(
-            f"{target.name} is an index, and a field can only be left out in a new one: let clients use an alias of it, and give --into the alias."
+            f"{target.name} is an index, and a field can only be left out in a new one: let "
+            "clients use an alias of it, and give --into the alias."
         )
     _make(cluster, target, dropped, to)
     old, since = target.index, _written_up_to(cluster, target.index)
@@ -71,7 +77,9 @@ def move_without(
 
 
 def _written_up_to(cluster: Cluster, index: str) -> int:
-    """The number of a write before which none is missing in a copy that begins now, whatever the shard."""
+    """The number of a write before which none is missing in a copy that begins now, whatever the
+    shard.
+    """
     params = {"level": "shards"}
     answer = cluster.call(
         "GET", f"/{index}/_stats/docs", params=params, doing=f"looking at the writes to {index}"
@@ -83,7 +91,9 @@ def _written_up_to(cluster: Cluster, index: str) -> int:
 
 
 def _map_what_is_new(cluster: Cluster, old: str, to: str, dropped: Collection[str]) -> None:
-    """Fields that the old index has got while it was copied are the same kind of field in the copy."""
+    """Fields that the old index has got while it was copied are the same kind of field
+    in the copy.
+    """
     state = read_index(cluster, old)
     fields = (
         {name: one for name, one in state.properties.items() if name not in dropped}
@@ -96,7 +106,9 @@ def _map_what_is_new(cluster: Cluster, old: str, to: str, dropped: Collection[st
 
 
 def _without_gone(cluster: Cluster, old: str, to: str) -> int:
-    """Remove from the copy what the old index has no more; the number of documents that both have."""
+    """Remove from the copy what the old index has no more; the number of documents that
+    both have.
+    """
     everything: dict[str, Any] = {"match_all": {}}
     documents = count(cluster, old, everything)
     if count(cluster, to, everything) != documents:
@@ -140,7 +152,8 @@ def _make(cluster: Cluster, target: Target, dropped: Collection[str], to: str) -
         or not set(there.properties) >= _kept(target, dropped)
     ):
         raise UserError(
-            f"The index {to} is there and is no copy of {target.index} without old fields; name another."
+            f"The index {to} is there and is no copy of {target.index} without old fields; name "
+            "another."
         )
 
 
@@ -155,7 +168,8 @@ def _copy(
     dropped: Collection[str],
     query: Mapping[str, Any] | None = None,
 ) -> None:
-    """Copy by the cluster's own reindex, everything or what a query finds, over whatever is there already.
+    """Copy by the cluster's own reindex, everything or what a query finds, over whatever is there
+    already.
 
     A reindex reads what a search sees, so the last writes are made visible first.
     """

@@ -1,9 +1,11 @@
-"""The values of one snapshot's field: every document that lacks them gets them, and nothing else of it is touched.
+"""The values of one snapshot's field: every document that lacks them gets them, and nothing else of
+it is touched.
 
-A sweep scrolls through the documents without the field and updates the known ones partially, each only if nobody has changed it since
-it was read (`if_seq_no`, `if_primary_term`); what was changed meanwhile is left to the next sweep. What is changed all the while is in
-the end updated by its shard alone, which reads, merges and writes under its own version check. The field itself says what is done, so
-a death costs nothing, and the same call goes on.
+A sweep scrolls through the documents without the field and updates the known ones partially, each
+only if nobody has changed it since it was read (`if_seq_no`, `if_primary_term`); what was changed
+meanwhile is left to the next sweep. What is changed all the while is in the end updated by its
+shard alone, which reads, merges and writes under its own version check. The field itself says what
+is done, so a death costs nothing, and the same call goes on.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ SWEEPS = 10
 SHOWN = 10
 """Ids that are named."""
 CHECKED_SWEEPS = 3
-"""After so many, what is still left is changed too often to be caught between two of our requests."""
+"""After so many, what is still left is changed too often to be caught between two of
+our requests.
+"""
 _PAGE = 1_000
 _KEEP_ALIVE = "5m"
 
@@ -36,7 +40,8 @@ class Filled:
 
     Attributes:
         written: documents that got the field.
-        conflicts: updates that were held back because somebody changed the document meanwhile; they were made later.
+        conflicts: updates that were held back because somebody changed the document meanwhile; they
+            were made later.
         unknown: documents that the snapshot does not know.
         absent: entities of the snapshot that the index has no document of.
     """
@@ -52,7 +57,10 @@ class Filled:
 
 @dataclass
 class _Sweep:
-    """One pass over the documents without the field. `checked`: versions are compared by us, not by the shard."""
+    """One pass over the documents without the field.
+
+    `checked`: versions are compared by us, not by the shard.
+    """
 
     checked: bool
     known: int = 0
@@ -84,8 +92,10 @@ def fill(cluster: Cluster, target: Target, name: str, mirror: Mirror) -> Filled:
             break
         if done.sweeps == SWEEPS:
             raise CheckFailedError(
-                f"After {SWEEPS} sweeps documents of {target.index} still lack the field {name}: something replaces whole documents "
-                "all the while; let it update documents partially, or run the same command when it is quiet."
+                f"After {SWEEPS} sweeps documents of {target.index} still lack the field {name}: "
+                "something replaces whole documents "
+                "all the while; let it update documents partially, or run the same command when "
+                "it is quiet."
             )
     done.unknown, done.first_unknown = sweep.unknown_count, sweep.unknown
     with_field = count(cluster, target.index, {"exists": {"field": name}})
@@ -130,7 +140,8 @@ def scroll(cluster: Cluster, index: str, query: dict[str, Any]) -> Iterator[dict
         while hits := answer["hits"]["hits"]:
             yield from hits
             again = {"scroll": _KEEP_ALIVE, "scroll_id": answer["_scroll_id"]}
-            # A page that got lost on the way is lost: the scroll is past it. The next sweep finds its documents again.
+            # A page that got lost on the way is lost: the scroll is past it. The next sweep finds
+            # its documents again.
             answer = cluster.call("POST", "/_search/scroll", body=again, doing=doing)
     finally:
         gone = {"scroll_id": [answer["_scroll_id"]]}
@@ -182,8 +193,10 @@ def check_values(
             found, expected = hit["_source"].get(name), list(mirror.keywords_of(hit["_id"]))
             if found is not None and found != expected:
                 raise CheckFailedError(
-                    f"The field {name} of document {hit['_id']!r} in {target.index} is {found!r}, the snapshot says {expected!r}: "
-                    "something else writes to it; remove the field's values there and run the same command again."
+                    f"The field {name} of document {hit['_id']!r} in {target.index} is "
+                    f"{found!r}, the snapshot says {expected!r}: "
+                    "something else writes to it; remove the field's values there and run the "
+                    "same command again."
                 )
             compared += found is not None
     return compared

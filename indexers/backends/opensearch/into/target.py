@@ -1,4 +1,7 @@
-"""The index of another team, and the field that a snapshot gets in it. Adds to the mapping; writes no document."""
+"""The index of another team, and the field that a snapshot gets in it.
+
+Adds to the mapping; writes no document.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,10 @@ class Target:
 
 
 def field_of(field: str, snapshot_id: str) -> str:
-    """The field of one item snapshot, such as `cogr_keywords_r003_0123456789ab`. Raises SnapshotError for a query snapshot."""
+    """The field of one item snapshot, such as `cogr_keywords_r003_0123456789ab`.
+
+    Raises SnapshotError for a query snapshot.
+    """
     check_side(snapshot_id, "item")
     return f"{field}_{snapshot_id.removeprefix('item-').replace('-', '_')}"
 
@@ -62,8 +68,8 @@ def open_target(cluster: Cluster, name: str, field: str) -> Target:
     """The index behind a name.
 
     Raises:
-        UserError: there is none, or several, or it is one of cogr's own, or it scores otherwise than BM25 with our parameters,
-            or the field's name is none.
+        UserError: there is none, or several, or it is one of cogr's own, or it scores otherwise
+            than BM25 with our parameters, or the field's name is none.
     """
     if not _FIELD.fullmatch(field):
         raise UserError(
@@ -81,7 +87,8 @@ def open_target(cluster: Cluster, name: str, field: str) -> Target:
     state = IndexState.read(index, answer)
     if state.snapshot:
         raise UserError(
-            f"The index {index} is one of cogr's own; give --into the index that holds your products."
+            f"The index {index} is one of cogr's own; give --into the index that holds your "
+            "products."
         )
     _check_similarity(state)
     return Target(name, field, state)
@@ -95,8 +102,10 @@ def _check_similarity(state: IndexState) -> None:
     ) == (DEFAULT.k1, DEFAULT.b)
     if not same:
         raise UserError(
-            f"The index {state.name} has a default similarity of its own ({dict(default)}), by which keywords would be scored "
-            f"otherwise than in training; keep BM25 with k1 {DEFAULT.k1} and b {DEFAULT.b}, or publish to an index of cogr's own."
+            f"The index {state.name} has a default similarity of its own ({dict(default)}), by "
+            "which keywords would be scored "
+            f"otherwise than in training; keep BM25 with k1 {DEFAULT.k1} and b {DEFAULT.b}, or "
+            "publish to an index of cogr's own."
         )
 
 

@@ -1,7 +1,9 @@
-"""The stored search template of a field: it names the field of one snapshot. Replacing it is the switch, and atomic.
+"""The stored search template of a field: it names the field of one snapshot. Replacing it is the
+switch, and atomic.
 
-Clients call it by its name, which never changes: `POST /<index>/_search/template {"id": NAME, "params": {"keywords": [...]}}`. Its
-parameters are those of `<prefix>-search`; it gives whole documents back, and ties stand in no order.
+Clients call it by its name, which never changes: `POST /<index>/_search/template {"id": NAME,
+"params": {"keywords": [...]}}`. Its parameters are those of `<prefix>-search`; it gives whole
+documents back, and ties stand in no order.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Least-privilege roles for the security plugin, shipped as the JSON files beside. What each may do: docs/opensearch.md."""
+"""Least-privilege roles for the security plugin, shipped as the JSON files beside.
+
+What each may do: docs/opensearch.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Several catalogues on one cluster, and what dead pushes leave: each prefix sees and removes its own alone."""
+"""Several catalogues on one cluster, and what dead pushes leave: each prefix sees and removes its
+own alone.
+"""
 
 from __future__ import annotations
 

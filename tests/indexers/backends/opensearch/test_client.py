@@ -1,4 +1,6 @@
-"""The connection: what is refused before and at the first contact, what an error says, how requests are signed."""
+"""The connection: what is refused before and at the first contact, what an error says, how requests
+are signed.
+"""
 
 from __future__ import annotations
 
@@ -265,7 +267,10 @@ def _signature(request: Request, url: str, keys: Credentials) -> str:
     auth = SigV4Auth(keys, "es", "eu-central-1")
     signature = auth.signature(auth.string_to_sign(again, auth.canonical_request(again)), again)
     scope = f"{request.headers['x-amz-date'][:8]}/eu-central-1/es/aws4_request"
-    return f"AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/{scope}, SignedHeaders={';'.join(signed)}, Signature={signature}"
+    return (
+        f"AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/{scope}, SignedHeaders={';'.join(signed)}, "
+        f"Signature={signature}"
+    )
 
 
 def test_aws_without_its_extra_says_which(monkeypatch: pytest.MonkeyPatch) -> None:

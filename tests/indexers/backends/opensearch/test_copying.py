@@ -1,4 +1,6 @@
-"""A push by difference: the same bits as a full one, on every version and number of shards, and after every mishap."""
+"""A push by difference: the same bits as a full one, on every version and number of shards, and
+after every mishap.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,8 @@ def test_a_push_by_difference_has_the_bits_of_a_full_one(
         backend.verify(first, [])
         pushed = backend.push(second)
         assert pushed.written == sum(1 for _ in differences(first, second)) < 40
-        # Live results against the mirror of the new snapshot: totals, order, every bit; documents field by field.
+        # Live results against the mirror of the new snapshot: totals, order, every bit; documents
+        # field by field.
         verified = backend.verify(second, random_queries(list(second.rows()), 30, 12))
         assert verified.documents == second.manifest.entities
         assert verified.scores > 300
@@ -65,7 +68,9 @@ def test_a_push_by_difference_has_the_bits_of_a_full_one(
 def test_segments_are_merged_apart(
     opensearch: OpenSearchSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each large one by itself when something is deleted from it; new documents join one of them."""
+    """Each large one by itself when something is deleted from it; new documents join
+    one of them.
+    """
     monkeypatch.setattr(indexes, "_SMALL_SEGMENT", 1)
     rows = random_world(3500)
     snapshot = write_snapshot(
@@ -82,7 +87,8 @@ def test_segments_are_merged_apart(
 
         backend.push(snapshot)
         backend.verify(snapshot, random_queries(rows[:2000], 10, 12))
-        # These segments are of a few KB; Lucene is to see large ones in them, which it leaves alone. Clones inherit it.
+        # These segments are of a few KB; Lucene is to see large ones in them, which it leaves
+        # alone. Clones inherit it.
         large = {"merge.policy.floor_segment": "1b", "merge_on_flush.enabled": False}
         index = index_name(backend.prefix, snapshot.id)
         backend.cluster.call("PUT", f"/{index}/_settings", body={"index": large}, doing="preparing")

@@ -1,4 +1,6 @@
-"""SIGKILL of the node in mid-push, and of the pushing process at every step: the same push goes on."""
+"""SIGKILL of the node in mid-push, and of the pushing process at every step: the same
+push goes on.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.fault]
 
 
 class Mortal:
-    """A node of this test's own, which may be killed and started again on the same port and data."""
+    """A node of this test's own, which may be killed and started again on the same port
+    and data.
+    """
 
     def __init__(self) -> None:
         self._wanted = Wanted(name=f"tests-{os.getpid()}-mortal", port=0, bound_to_caller=True)
@@ -123,7 +127,9 @@ def test_a_push_killed_at_any_step(
     reached_the_node: bool,
     leaves: str,
 ) -> None:
-    """Killed when a request arrives, before or after the node got it; the second push finds every state that there can be."""
+    """Killed when a request arrives, before or after the node got it; the second push finds every
+    state that there can be.
+    """
     store = Store(tmp_path)
     rows = random_world(50)
     snapshot = frozen(store, "item", rows)

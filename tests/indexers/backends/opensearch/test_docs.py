@@ -1,4 +1,6 @@
-"""The requests in docs/opensearch.md and docs/search-template.md, as they are written, against a live node."""
+"""The requests in docs/opensearch.md and docs/search-template.md, as they are written, against a
+live node.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +109,9 @@ def test_the_search_by_template_from_a_shell(shop: OpenSearchBackend) -> None:
 
 @pytest.mark.server
 def test_the_search_by_template(shop: OpenSearchBackend) -> None:
-    """The example's id is of another shop: with this one's in its place it finds the page after the named hit."""
+    """The example's id is of another shop: with this one's in its place it finds the page after the
+    named hit.
+    """
     params = BY_TEMPLATE["params"]
     hits = shop.search(params["keywords"], size=10).hits
     best, *others = [

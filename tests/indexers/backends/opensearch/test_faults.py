@@ -1,4 +1,6 @@
-"""Clusters that refuse, vanish or die: exit 3, one sentence, the alias untouched, and the same call goes on afterwards."""
+"""Clusters that refuse, vanish or die: exit 3, one sentence, the alias untouched, and the same call
+goes on afterwards.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,10 @@ FLOODED = error_body(
 
 @dataclass(frozen=True)
 class Shop:
-    """A served snapshot, and a newer one to push through the proxy. `direct` goes around the proxy."""
+    """A served snapshot, and a newer one to push through the proxy.
+
+    `direct` goes around the proxy.
+    """
 
     backend: OpenSearchBackend
     direct: OpenSearchBackend
@@ -153,7 +158,9 @@ def test_what_does_not_pass_ends_the_push(
 
 
 def test_single_documents_that_are_rejected_are_sent_again(shop: Shop) -> None:
-    """The node gets two thirds of every first bulk request; the rest is answered as an overloaded node does."""
+    """The node gets two thirds of every first bulk request; the rest is answered as an overloaded
+    node does.
+    """
     rounds = itertools.count()
 
     def reject_some(request: Request, forward: Callable[[Request], Answer]) -> Answer | None:
@@ -200,7 +207,9 @@ def test_a_merge_that_a_gateway_cuts_off_is_watched_to_its_end(shop: Shop) -> No
 def test_replicas_are_waited_for_where_there_are_nodes_for_them(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One node can't hold a replica; the answers are those of a cluster of two that copies for a while."""
+    """One node can't hold a replica; the answers are those of a cluster of two that copies for a
+    while.
+    """
     healths = itertools.chain(["yellow", "yellow"], itertools.repeat("green"))
 
     def two_nodes(request: Request, _: Callable[[Request], Answer]) -> Answer | None:
@@ -251,7 +260,9 @@ def test_a_foreign_index_of_that_name_is_left_alone(shop: Shop) -> None:
 
 
 def test_an_index_that_is_removed_while_it_is_written(shop: Shop) -> None:
-    """Later bulk requests create an index of the same name by themselves: it is noticed and removed."""
+    """Later bulk requests create an index of the same name by themselves: it is noticed and
+    removed.
+    """
     rounds = itertools.count()
 
     def remove(request: Request, forward: Callable[[Request], Answer]) -> Answer | None:

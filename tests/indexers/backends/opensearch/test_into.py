@@ -1,4 +1,6 @@
-"""Keywords in another team's index: its own updates are never overwritten, switches are atomic, old fields can go."""
+"""Keywords in another team's index: its own updates are never overwritten, switches are atomic, old
+fields can go.
+"""
 
 from __future__ import annotations
 
@@ -131,7 +133,9 @@ def test_nothing_that_the_team_writes_is_lost(
     meddled: list[str] = []
 
     def changed_in_between(*given: Any) -> Iterator[dict[str, Any]]:
-        """The team changes a document after it was read and before its keywords are written: a price, or everything."""
+        """The team changes a document after it was read and before its keywords are written: a
+        price, or everything.
+        """
         for hit in real(*given):
             if hit["_id"] in ids[5:15] and hit["_id"] not in meddled:
                 meddled.append(hit["_id"])
@@ -297,7 +301,8 @@ def test_switching_rolling_back_and_leaving_old_fields_out(
     )
     assert products.documents()["a-1"]["price"] == 7
     assert field_of("cogr_keywords", new.id) not in products.documents()["a-1"]
-    # The team goes on writing through its alias, searches and rollbacks go on, and the old index takes nothing any more.
+    # The team goes on writing through its alias, searches and rollbacks go on, and the old index
+    # takes nothing any more.
     products.set("a-1", 8)
     assert [id_ for id_, _ in products.search(template, keywords=["settee"])] == ["a-1"]
     assert cogr_index("rollback", *flags).json["serving"] == old.id
@@ -327,7 +332,9 @@ def test_an_index_takes_writes_while_it_is_copied_and_none_of_them_is_lost(
     real, blocked = cleaning._copy, []
 
     def written_meanwhile(cluster: Cluster, index: str, *given: Any) -> None:
-        """After the copy and before the block, the team changes, adds and removes; a field comes that the copy lacks."""
+        """After the copy and before the block, the team changes, adds and removes; a field comes
+        that the copy lacks.
+        """
         real(cluster, index, *given)
         blocked.append(open_target(cluster, products.alias, "cogr_keywords").state.write_blocked)
         if len(blocked) == 1:
@@ -419,7 +426,8 @@ def test_a_prune_that_is_killed_leaves_no_index_blocked(
         return open_target(products.cluster, products.alias, "cogr_keywords").state.write_blocked
 
     assert blocked() == (number == "SIGKILL")
-    # Any command that looks at the cluster takes the block back, and says so; another catalogue's too.
+    # Any command that looks at the cluster takes the block back, and says so; another catalogue's
+    # too.
     looked = cogr_index("list", *flags[:2], "--set", "opensearch.prefix=another")
     assert (f"{products.index} takes writes again" in looked.err) == (number == "SIGKILL")
     assert not blocked()

@@ -1,4 +1,6 @@
-"""Both sides of a round are switched at once: readers never see two rounds, and nothing is switched before it is warm."""
+"""Both sides of a round are switched at once: readers never see two rounds, and nothing is switched
+before it is warm.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def pair_of(backend: OpenSearchBackend, store: Store, round_: int) -> tuple[Snap
 
 
 class Reader(threading.Thread):
-    """Asks in the two documented ways, again and again, and notes which rounds each answer is of."""
+    """Asks in the two documented ways, again and again, and notes which rounds each
+    answer is of.
+    """
 
     def __init__(self, settings: OpenSearchSettings) -> None:
         super().__init__()
@@ -101,7 +105,8 @@ def test_no_reader_sees_two_rounds(backend: OpenSearchBackend, tmp_path: Path) -
         assert set(publish(backend, store, ids).before.values()) == {
             one.id for one in pairs[1 - number % 2]
         }
-        # Both are of one moment for cogr itself too; and the reader reads at least once in each round.
+        # Both are of one moment for cogr itself too; and the reader reads at least once in each
+        # round.
         assert set(backend.serving().values()) == set(ids)
         while reader.is_alive() and len(reader.resolved) == seen:
             reader.done.wait(0.001)

@@ -1,4 +1,6 @@
-"""Live scores against the mirror's: the same bits and the same order, on every version and number of shards."""
+"""Live scores against the mirror's: the same bits and the same order, on every version and number
+of shards.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +93,9 @@ def test_nfcorpus_has_the_mirrors_bits(
 
 
 def _frequent_words(folder: Path) -> list[Row]:
-    """Each document's fifteen most frequent words, which is enough of a keyword set for a comparison of scores."""
+    """Each document's fifteen most frequent words, which is enough of a keyword set for a
+    comparison of scores.
+    """
     texts: dict[str, str] = {}
     for name in ("dev.docs.gz", "test.docs.gz"):
         with gzip.open(folder / name, "rt", encoding="utf-8") as file:
@@ -127,7 +131,8 @@ def test_verification_names_the_first_rank_that_differs(
     rows = random_world(100)
     store = Store(tmp_path)
     snapshot = frozen(store, "item", rows)
-    # One keyword more somewhere changes df and avgdl, and so every score, but not the documents that are compared.
+    # One keyword more somewhere changes df and avgdl, and so every score, but not the documents
+    # that are compared.
     other = frozen(store, "item", [Row("a", "a", (rows[0].keywords[0], "another keyword")), *rows])
     with pushed(request.getfixturevalue("opensearch"), 1, snapshot) as backend:
         keywords = [rows[0].keywords[1]]

@@ -143,7 +143,8 @@ def test_a_merger_writes_keywords_into_the_products_alone(
         opensearch=users["merger"],
     )
     place = Place(Workspace(plain, "opensearch"), "products", "cogr_keywords")
-    # It is let through to the last step; the distribution that the plugin runs on has no mustache to store a template with.
+    # It is let through to the last step; the distribution that the plugin runs on has no mustache
+    # to store a template with.
     with pytest.raises(ServiceError, match=r"unsupported lang \[mustache\]"):
         place.publish(snapshot.id, lambda _: None)
     assert place.serving() is None

@@ -1,4 +1,6 @@
-"""The stored search template on a live node: same results as the backend, and no text that breaks out of its place."""
+"""The stored search template on a live node: same results as the backend, and no text that breaks
+out of its place.
+"""
 
 from __future__ import annotations
 

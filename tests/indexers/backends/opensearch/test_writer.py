@@ -1,4 +1,6 @@
-"""The writer's chunks, without a node: limits by count and by bytes, and how little is held at once."""
+"""The writer's chunks, without a node: limits by count and by bytes, and how little is held at
+once.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The wall clock of a process whose machine is set right, or wrong, while it runs. Monotonic clocks go on, as they do there."""
+"""The wall clock of a process whose machine is set right, or wrong, while it runs.
+
+Monotonic clocks go on, as they do there.
+"""
 
 from __future__ import annotations
 

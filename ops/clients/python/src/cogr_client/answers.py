@@ -16,7 +16,10 @@ class SearchError(Exception):
 
 
 class RefusedError(ValueError):
-    """The expander refuses the request: a wrong token, too long a query. No degrading: it is the caller's to mend."""
+    """The expander refuses the request: a wrong token, too long a query.
+
+    No degrading: it is the caller's to mend.
+    """
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,8 @@ class Expansion:
         source: cache, index, model, or none: then the query is its own only keyword.
         reason: why there is none; "no expander" when the expander did not answer.
         clause: the OpenSearch query, for a body of your own; it searches the field `keywords`.
-        index: the index to search, so that keywords and items are of one round; None to use the alias.
+        index: the index to search, so that keywords and items are of one round; None to use the
+            alias.
         snapshots: ids of the pair of snapshots.
     """
 
@@ -63,7 +67,9 @@ class Expansion:
 
 @dataclass(frozen=True)
 class Hit:
-    """One item. `matched` lists the keywords that it was found by; `sort` continues a search (`search_after`)."""
+    """One item. `matched` lists the keywords that it was found by; `sort` continues a search
+    (`search_after`).
+    """
 
     id: str
     score: float
@@ -81,7 +87,9 @@ class Hit:
 
 @dataclass(frozen=True)
 class Found:
-    """The answer to a search: how many items match in all, the best of them, facets, and the expansion it was made with."""
+    """The answer to a search: how many items match in all, the best of them, facets, and the
+    expansion it was made with.
+    """
 
     total: int
     hits: Sequence[Hit]

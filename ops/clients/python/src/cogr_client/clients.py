@@ -76,7 +76,10 @@ class Client:
 
 
 class AsyncClient:
-    """The client for asyncio. Use it in an `async with` block or close it. Arguments, methods and errors as of `Client`."""
+    """The client for asyncio. Use it in an `async with` block or close it.
+
+    Arguments, methods and errors as of `Client`.
+    """
 
     def __init__(
         self,

@@ -13,7 +13,8 @@ from cogr_client.clients import AsyncClient, Client
 
 @component
 class CogrRetriever:
-    """Items for a query, best first; the content is the item's text, `meta` holds the keywords that matched.
+    """Items for a query, best first; the content is the item's text, `meta` holds the keywords that
+    matched.
 
     A pipeline with it can be saved: of secrets it keeps the names of their environment variables.
 

@@ -17,7 +17,8 @@ from cogr_client.clients import AsyncClient, Client
 
 
 class CogrRetriever(BaseRetriever):
-    """Items for a query, best first; the text is the item's, the metadata hold its id, score and the keywords that matched.
+    """Items for a query, best first; the text is the item's, the metadata hold its id, score and
+    the keywords that matched.
 
     Attributes:
         client: searches for `invoke`.

@@ -1,4 +1,6 @@
-"""Expansions that were asked for lately, so that a shop's frequent queries are searched without asking the expander each time."""
+"""Expansions that were asked for lately, so that a shop's frequent queries are searched without
+asking the expander each time.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,10 @@ class Memory:
         return None if known is None else Expansion.read(said := json.loads(known), said)
 
     def put(self, query: str, expansion: Expansion) -> None:
-        """Remember an answer of the expander. One of another pair says that something was published: all else is forgotten."""
+        """Remember an answer of the expander.
+
+        One of another pair says that something was published: all else is forgotten.
+        """
         with self._lock:
             if expansion.snapshots != self._pair:
                 self._known.clear()

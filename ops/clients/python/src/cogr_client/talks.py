@@ -1,7 +1,8 @@
-"""What is asked of expander and OpenSearch, and how answers are read: once, for both clients. Nothing here sends anything.
+"""What is asked of expander and OpenSearch, and how answers are read: once, for both clients.
+Nothing here sends anything.
 
-A talk is a generator: it yields requests, is sent what became of each, and returns the result. A client's only work is to carry
-them, blocking or not.
+A talk is a generator: it yields requests, is sent what became of each, and returns the result. A
+client's only work is to carry them, blocking or not.
 """
 
 from __future__ import annotations
@@ -49,12 +50,14 @@ class Access(TypedDict, total=False):
     """How to reach both.
 
     Attributes:
-        prefix: `opensearch.prefix` of the configuration that publishes: names the alias and the search template (cogr).
+        prefix: `opensearch.prefix` of the configuration that publishes: names the alias and the
+            search template (cogr).
         token: bearer token of the expander.
         auth: user and password of OpenSearch.
         patience: seconds to wait for the expander; beyond it the bare query is used (0.5).
         timeout: seconds to wait for OpenSearch (10).
-        remember: seconds for which an expansion is used again instead of asking for it; 0 to ask each time (60).
+        remember: seconds for which an expansion is used again instead of asking for it; 0 to ask
+            each time (60).
     """
 
     prefix: str
@@ -67,7 +70,10 @@ class Access(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Talks:
-    """What a client can talk about. OpenSearch's address is None for one that only expands; the rest as of `Access`."""
+    """What a client can talk about.
+
+    OpenSearch's address is None for one that only expands; the rest as of `Access`.
+    """
 
     expander: str
     opensearch: str | None
@@ -95,7 +101,10 @@ class Talks:
         return expansion
 
     def expand_many(self, queries: Sequence[str]) -> Talk[list[Expansion]]:
-        """Keywords of several, by one request, so that all are of one pair of snapshots. Raises RefusedError."""
+        """Keywords of several, by one request, so that all are of one pair of snapshots.
+
+        Raises RefusedError.
+        """
         said = _said((yield self._ask({"queries": list(queries)})))
         try:
             expansions = [Expansion.read(one, said) for one in said["answers"]]
@@ -106,7 +115,10 @@ class Talks:
         return expansions
 
     def search(self, query: str, options: SearchOptions) -> Talk[Found]:
-        """Expand and search. Raises RefusedError, SearchError, and TypeError for an option that there is not."""
+        """Expand and search.
+
+        Raises RefusedError, SearchError, and TypeError for an option that there is not.
+        """
         _check_options(options)
         if self.opensearch is None:
             raise SearchError("this client has no address of OpenSearch; give one to search")
