@@ -1,18 +1,40 @@
-"""Settings of distributed rebuilds: the broker and the fleet of workers.
+"""Settings of rebuilds, in one process and on workers: the tables `[rebuild]`, `[fleet]` and
+`[redis]`.
 
-What they do is in `indexers.fleet`.
+What they do is in `indexers.build` and `indexers.fleet`.
 """
 
 from __future__ import annotations
 
 import re
+from typing import Literal
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from cogr.settings.table import LONGEST, Table, usable_path
-from cogr.settings.urls import check_url
+from cogr.settings.table import LONGEST, Table, check_url, usable_path
 
 _SCHEMES = ("redis", "rediss", "sentinel")
+
+
+class RebuildSettings(Table):
+    """How a rebuild works through its entities."""
+
+    workers: Literal["local", "celery"] = Field(
+        "local",
+        description="local: in this process; celery: on workers (cogr-ops worker) by way of redis.url",
+    )
+    flush_answers: int = Field(
+        512, ge=1, description="Answers kept in memory before they are written to the cache"
+    )
+    flush_seconds: float = Field(
+        20.0, gt=0, le=LONGEST, description="Longest time between two writes; what a kill can cost"
+    )
+    max_failure_share: float = Field(
+        0.02, ge=0, le=1, description="Above this share of set-aside entities nothing is published"
+    )
+    verify_queries: int = Field(
+        100, ge=0, description="Live queries compared with the mirror before publishing"
+    )
 
 
 class RedisSettings(Table):

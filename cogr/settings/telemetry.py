@@ -9,8 +9,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from cogr.settings.table import LONGEST, Table, usable_path
-from cogr.settings.urls import http_url
+from cogr.settings.table import LONGEST, Table, http_url, usable_path
 
 
 class LogSettings(Table):

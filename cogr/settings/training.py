@@ -11,8 +11,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from cogr.settings.table import Table
-from cogr.settings.urls import http_url
+from cogr.settings.table import Table, http_url
 
 ItemsFrom = Literal["auto", "self", "labels", "extractive", "statistical"]
 QueriesFrom = Literal["items", "statistical", "proposals"]
