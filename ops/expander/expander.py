@@ -1,7 +1,7 @@
 """Where a query's keywords come from: Redis, then the query index, then a model, then the bare
 query; always within the deadline.
 
-What was found is remembered in the process for `serving.hot_seconds`: most searches of a shop are
+What was found is remembered in the process for `HOT_SECONDS`: most searches of a shop are
 for few queries, and the way to Redis and back is most of the time that they take.
 
 Unknown queries are looked up in flights: one for each pair and text, whoever asks. A flight
@@ -24,7 +24,7 @@ from cogr.settings.serving import ServingSettings
 from indexers.backends.opensearch.search import MAX_CLAUSES
 from indexers.release.push import with_self
 from ops.expander.follower import Pair
-from ops.expander.guard import UnavailableError
+from ops.expander.guard import MAX_IN_FLIGHT, MAX_REQUESTS, UnavailableError
 from ops.expander.live_models import Models
 from ops.expander.metrics import Metrics
 from ops.expander.precomputed import QueryIndex
@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 
 Source = Literal["cache", "index", "model", "none"]
 Reason = Literal["", "unknown", "deadline", "overloaded", "away", "empty"]
+HOT_SECONDS = 60.0
+"""Life of an answer in this process: as long as what was removed from Redis may live on."""
 WALL = 0.01
 """Seconds after the deadline at which a request is answered even if something in here hangs."""
 
@@ -81,7 +83,7 @@ class Expander:
         self._cache, self._index, self._models = cache, index, models
         self._settings, self._metrics, self._k_max = settings, metrics, k_max
         self._hot: TTLCache[tuple[str, str], Expansion] = TTLCache(
-            settings.hot_queries, settings.hot_seconds
+            settings.hot_queries, HOT_SECONDS
         )
         self._flights: dict[tuple[str, str], asyncio.Future[Expansion]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -118,7 +120,7 @@ class Expander:
             self._hot[pair.name, text] = replace(expansion, source="cache")
 
     async def _in_time(self, texts: Sequence[str], pair: Pair) -> list[Expansion]:
-        if self._under_way >= self._settings.max_requests:
+        if self._under_way >= MAX_REQUESTS:
             return [_bare(text, "overloaded") for text in texts]
         self._under_way += 1
         task = asyncio.create_task(self._expand(texts, pair))
@@ -182,7 +184,7 @@ class Expander:
         """
         key = (pair.name, text)
         flight = self._flights.get(key)
-        if flight is None and len(self._tasks) < self._settings.max_flights:
+        if flight is None and len(self._tasks) < MAX_IN_FLIGHT:
             flight = self._flights[key] = asyncio.get_running_loop().create_future()
             task = asyncio.create_task(self._look_up(pair, text, flight))
             self._tasks.add(task)

@@ -24,7 +24,7 @@ from cogr.snapshots import Manifest, read_manifest
 from indexers.generators.protocol import Answer, Completion, Failure, Generator, Request
 from indexers.workspace import Workspace, generator_options
 from ops.expander.follower import Pair
-from ops.expander.guard import BadAnswerError, Guard, UnavailableError
+from ops.expander.guard import MODEL_CONCURRENCY, BadAnswerError, Guard, UnavailableError
 from ops.expander.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class Models:
             metrics,
             k_max,
         )
-        self._guard = Guard("model", settings, metrics)
+        self._guard = Guard("model", metrics)
         self._model: Model | None = None
         self._of: Pair | None = None
         self._made_from = ""
@@ -249,7 +249,7 @@ class Models:
             generator,
             workspace.prompter("query", kind),
             self._k_max,
-            self._settings.model_concurrency,
+            MODEL_CONCURRENCY,
         )
         # The first answer fits or opens what the others answer from.
         model.answer("a query")
@@ -264,9 +264,7 @@ class Models:
             {**options, "retries": 0, "timeout": self._settings.model_timeout}
         )
         prompter = workspace.prompter("query", "openai")
-        return EndpointModel(
-            OpenAIGenerator(once), prompter, self._k_max, self._settings.model_concurrency
-        )
+        return EndpointModel(OpenAIGenerator(once), prompter, self._k_max, MODEL_CONCURRENCY)
 
 
 async def _made(make: Callable[[], Model]) -> Model:

@@ -18,6 +18,9 @@ from ops.expander.metrics import Metrics
 from ops.expander.precomputed import ClusterIndex, QueryIndex, StoreIndex
 from ops.expander.redis_cache import Cache
 
+FOLLOW_SECONDS = 1.0
+"""How often to look which pair serves: one small request a second is nothing to a cluster."""
+
 
 @dataclass(frozen=True)
 class Parts:
@@ -57,7 +60,7 @@ class Parts:
             await self.cache.close()
 
 
-def make_parts(workspace: Workspace) -> Parts:
+def make_parts(workspace: Workspace, follow_seconds: float = FOLLOW_SECONDS) -> Parts:
     """From a configuration. Call it inside a running event loop.
 
     Raises:
@@ -69,7 +72,7 @@ def make_parts(workspace: Workspace) -> Parts:
     index = make_index(workspace, metrics)
     # A new pair may be of new data: every model is made from the configuration, read anew.
     models = Models(lambda: Workspace(settings), serving, metrics, settings.keywords.k_max)
-    follower = Follower(index.pair, models.follow, serving.follow_seconds, metrics)
+    follower = Follower(index.pair, models.follow, follow_seconds, metrics)
     expander = Expander(cache, index, models, serving, metrics, settings.keywords.k_max)
     return Parts(serving, metrics, cache, index, models, follower, expander)
 

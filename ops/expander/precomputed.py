@@ -65,7 +65,7 @@ class ClusterIndex:
             side: alias_name(cluster.prefix, side) for side in SIDES
         }
         self._seconds = settings.index_timeout
-        self._guard = Guard("opensearch", settings, metrics, (OpenSearchException,))
+        self._guard = Guard("opensearch", metrics, (OpenSearchException,))
 
     async def pair(self) -> Pair:
         """Both aliases by one request, so that a switch falls wholly before or after it."""
@@ -176,7 +176,7 @@ class StoreIndex:
     ) -> None:
         self._backend, self._store = backend, store
         self._seconds = settings.index_timeout
-        self._guard = Guard("store", settings, metrics)
+        self._guard = Guard("store", metrics)
         self._sides: dict[str, Side] = {}
 
     async def pair(self) -> Pair:

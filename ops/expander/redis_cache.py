@@ -21,7 +21,7 @@ from cogr.settings.fleet import RedisSettings
 from cogr.settings.serving import ServingSettings
 from indexers.fleet.broker import broker_url
 from ops.expander.follower import Pair
-from ops.expander.guard import Guard
+from ops.expander.guard import MAX_IN_FLIGHT, MAX_REQUESTS, Guard
 from ops.expander.metrics import Metrics
 
 Keywords = tuple[str, ...]
@@ -42,10 +42,10 @@ class Cache:
     def __init__(self, redis: RedisSettings, settings: ServingSettings, metrics: Metrics) -> None:
         from redis.exceptions import RedisError
 
-        self._redis = connect(redis, settings)
+        self._redis = connect(redis)
         self._prefix, self._settings, self._metrics = redis.prefix, settings, metrics
         self._hash_key = settings.hash_key.get_secret_value() if settings.hash_key else None
-        self._guard = Guard("redis", settings, metrics, (RedisError,))
+        self._guard = Guard("redis", metrics, (RedisError,))
         # Writing is not in anybody's way.
         self._write_seconds = max(1.0, settings.cache_timeout)
 
@@ -130,7 +130,7 @@ def read_keywords(value: bytes) -> Keywords:
     return _ANSWER.validate_json(value, strict=True)
 
 
-def connect(redis: RedisSettings, settings: ServingSettings) -> Any:
+def connect(redis: RedisSettings) -> Any:
     """A client for asyncio that tries nothing twice; connects at the first call.
 
     Raises:
@@ -142,7 +142,7 @@ def connect(redis: RedisSettings, settings: ServingSettings) -> Any:
 
     options: dict[str, Any] = {
         "retry": Retry(NoBackoff(), 0),
-        "max_connections": settings.max_requests + settings.max_flights,
+        "max_connections": MAX_REQUESTS + MAX_IN_FLIGHT,
         "socket_keepalive": True,
     }
     urls = broker_url(redis).split(";")
