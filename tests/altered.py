@@ -8,20 +8,29 @@ import importlib
 import json
 import sys
 from collections.abc import Mapping
+from pkgutil import resolve_name
 from typing import Any
 
 
 def alter(constants: Mapping[str, Any]) -> None:
-    """Set constants by their dotted names. Raises AttributeError for one that there is not."""
+    """Set constants of modules and classes by their dotted names.
+
+    Raises AttributeError for one that there is not.
+    """
     for name, value in constants.items():
-        module_name, _, constant = name.rpartition(".")
-        module = importlib.import_module(module_name)
-        getattr(module, constant)
-        setattr(module, constant, value)
+        owner, _, constant = name.rpartition(".")
+        place = resolve_name(owner)
+        getattr(place, constant)
+        setattr(place, constant, value)
+
+
+def main() -> None:
+    """Run the command of the second argument with the constants of the first."""
+    constants, module = sys.argv[1:3]
+    alter(json.loads(constants))
+    sys.argv = [module, *sys.argv[3:]]
+    importlib.import_module(module).main()
 
 
 if __name__ == "__main__":
-    alter(json.loads(sys.argv[1]))
-    module = sys.argv[2]
-    sys.argv = [module, *sys.argv[3:]]
-    importlib.import_module(module).main()
+    main()

@@ -63,24 +63,7 @@ class EndpointSettings(Table):
         ge=1,
         description="Most requests under way at once; how many, the endpoint's answers decide",
     )
-    least_concurrency: int = Field(
-        1, ge=1, description="Fewest; the same as concurrency turns adapting off"
-    )
-    target_seconds: float | None = Field(
-        None,
-        gt=0,
-        le=LONGEST,
-        description=(
-            "Ask for less at once where answers take longer on average; half of timeout unless set"
-        ),
-    )
     timeout: float = Field(120.0, gt=0, le=LONGEST, description="Seconds a request may take")
-    retries: int = Field(
-        6, ge=0, description="Tries more after 429, 5xx, time-outs and lost connections"
-    )
-    give_up_after: int = Field(
-        20, ge=1, description="Entities in a row that may fail before the endpoint counts as away"
-    )
 
     _is_url = field_validator("base_url")(http_url)
 
@@ -97,14 +80,6 @@ class ScriptedSettings(Table):
     )
     words: int = Field(10, ge=0, description="Most words that the rule gives")
     delay: float = Field(0.0, ge=0, le=LONGEST, description="Seconds to wait before each answer")
-    fail_every: int = Field(0, ge=0, description="One of so many entities fails; 0 is never")
-    away_after: int | None = Field(
-        None, ge=0, description="After so many answers the service is away"
-    )
-    accidents: dict[str, Literal["kill", "error", "hang"]] = Field(
-        default_factory=dict,
-        description="Entities that kill the process that generates, raise an error in it, or never end",
-    )
 
     _is_path = field_validator("script")(usable_path)
 

@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel, SecretStr, ValidationError
 
 from cogr.errors import SettingsError
+from cogr.settings.gone import what_now
 from cogr.settings.root import Settings
 from cogr.settings.sources import FLAG, Layers, flag, known_fields, learn_secrets
 
@@ -176,6 +177,9 @@ def _check_variables() -> None:
     tables = {f"COGR_{name}".upper() for name in Settings.model_fields}
     for name in os.environ:
         if name.startswith("COGR_") and name.upper() not in known | tables | OTHER_VARIABLES:
+            key = name.upper().removeprefix("COGR_").lower().replace("__", ".")
+            if told := what_now(key):
+                raise SettingsError(f"The environment variable {name}: {told}.")
             near = difflib.get_close_matches(
                 name.upper(), known | OTHER_VARIABLES, n=1, cutoff=0.0
             )[0]

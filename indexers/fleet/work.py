@@ -168,10 +168,7 @@ class Work:
 
         A heart that only beats proves nothing; another worker may do better.
         """
-        reason = (
-            f"no answer for {self._stuck:g} s while {self.state} (fleet.stuck_seconds); this "
-            "worker ends"
-        )
+        reason = f"no answer for {self._stuck:g} s while {self.state}; this worker ends"
         log.error("Shard %s is given up: %s", self.shard, reason)
         try:
             self.end("failed" if self.state == "running" else "stopped", reason)

@@ -62,10 +62,11 @@ def test_what_coordinator_and_worker_tell_in_metrics_traces_and_logs(
     told = {
         "log__format": "json",
         "metrics__port": "0",
-        "generator__scripted__accidents": '{ i7 = "error" }',
     }
     with (
-        fleet_in(tmp_path, valkey, items=60, fleet__attempts="2", **told) as fleet,
+        fleet_in(
+            tmp_path, valkey, items=60, accidents={"i7": "error"}, fleet__attempts="2", **told
+        ) as fleet,
         Collector() as collector,
     ):
         worker = fleet.worker(traces__endpoint=collector.url)
@@ -176,7 +177,7 @@ def test_a_coordinator_that_is_killed_and_a_broker_that_forgets_everything(fleet
 def test_clocks_that_jump_cost_nothing(fleet: Fleet) -> None:
     # A worker's own delay counts: twelve seconds for two of them, however fast they start. A busy
     # machine may hold a heartbeat back for seconds, which is no jump.
-    patient = {"fleet__lost_seconds": "30", "fleet__lease_seconds": "30"}
+    patient = {"fleet__lost_seconds": "30"}
     with fleet.clock_that_jumps(-7200, after=6):
         fleet.worker(generator__scripted__delay="0.1", **patient)
     with fleet.clock_that_jumps(+7200, after=6):
@@ -213,13 +214,12 @@ def test_a_message_that_comes_back_while_its_shard_is_slow(fleet: Fleet) -> None
 def test_entities_that_take_workers_down_are_set_aside(
     tmp_path: Path, valkey: RedisSettings
 ) -> None:
-    accidents = '{ i7 = "kill", i13 = "error" }'
+    accidents = {"i7": "kill", "i13": "error"}
     settings = {
         "fleet__attempts": "2",
         "fleet__first_items": "8",
-        "generator__scripted__accidents": accidents,
     }
-    with fleet_in(tmp_path, valkey, items=40, **settings) as fleet:
+    with fleet_in(tmp_path, valkey, items=40, accidents=accidents, **settings) as fleet:
         script = tmp_path / "script.jsonl"
         script.write_text(
             "".join(json.dumps({"id": i, "failure": "as it was"}) + "\n" for i in ("i7", "i13"))
@@ -233,9 +233,7 @@ def test_entities_that_take_workers_down_are_set_aside(
             time.sleep(0.05)
         outcome = fleet.outcome(coordinator)
         assert outcome["failures"] == 2
-        calm = fleet.calm(
-            generator__scripted__accidents="{}", generator__scripted__script=str(script)
-        )
+        calm = fleet.calm(generator__scripted__script=str(script))
         assert outcome["snapshot"] == calm
         # Two deaths of the whole shard, two of the entity alone.
         assert [worker.poll() for worker in workers[:-1]] == [-signal.SIGKILL] * 4
