@@ -24,6 +24,7 @@ from typing import Any
 from _timing import Row, report
 
 from cogr.records import Side
+from cogr.settings.training import TrainingSettings, WatchSettings
 from indexers.workspace import Workspace
 from trainers.demo import CATALOGUE
 from trainers.training.driver import Driver
@@ -46,8 +47,6 @@ class Sizes:
 # A learning rate that float32 weights don't feel.
 _COMMON = {
     "training.invented_queries": 0,
-    "training.watch.share": 1.0,
-    "training.watch.patience": 10_000,
     "training.query.learning_rate": 1e-30,
     "training.item.learning_rate": 1e-30,
 }
@@ -78,6 +77,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     sizes = QUICK if options.quick else FULL
+    TrainingSettings.watch = WatchSettings(share=1.0, patience=10_000)
     with tempfile.TemporaryDirectory() as folder:
         scene = after_sft(Path(folder), sizes)
         report(rows(scene, sizes), as_json=options.json)

@@ -35,6 +35,15 @@ GONE: Mapping[str, str] = {
     "serving.max_requests": "256 requests are looked up at once",
     "serving.model_concurrency": "a model is asked 32 queries at once",
     "serving.read_timeout": "a head and a body have 5 seconds each to arrive",
+    "training.invented_weight": "an invented query counts 0.3 of a training query",
+    "training.item.keyword_price": "a reward of your own may take one (training.item.reward)",
+    "training.query.keyword_price": "a reward of your own may take one (training.query.reward)",
+    "training.tiny.context": "tiny reads 512 tokens",
+    "training.tiny.heads": "tiny has 4 heads",
+    "training.tiny.spread": "first weights have a standard deviation of 0.1",
+    "training.watch.patience": "a collapse of 30 steps stops the stage",
+    "training.watch.share": "95 % of the completions are a collapse",
+    "training.watch.steps": "a collapse is named after 10 steps",
 }
 """Key -> what to know about it."""
 
@@ -47,3 +56,8 @@ def what_now(key: str, value: Any = None) -> str | None:
         inner = (what_now(f"{key}.{name}", inside) for name, inside in value.items())
         return next((one for one in inner if one), None)
     return f"the key {key} is gone: {GONE[key]}" if key in GONE else None
+
+
+def without_gone(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by dotted keys, as a former version may have written them, without what is gone."""
+    return {key: value for key, value in values.items() if key not in GONE}

@@ -7,7 +7,8 @@ against a data set, a tokenizer or the number of processes is `trainers.training
 
 from __future__ import annotations
 
-from typing import Literal
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
@@ -22,19 +23,17 @@ Rollouts = Literal["transformers", "vllm-colocate", "vllm-server"]
 class TinySettings(Table):
     """The model `tiny`: a Llama with a tokenizer of its own, trained on the catalogue."""
 
-    hidden: int = Field(96, ge=16, description="Width; must be divisible by heads")
+    hidden: int = Field(96, ge=16, description="Width; a multiple of 8, for four heads")
     layers: int = Field(2, ge=1, description="Decoder layers")
-    heads: int = Field(4, ge=1, description="Attention heads")
     vocabulary: int = Field(1500, ge=300, description="Tokens of the tokenizer, bytes included")
-    context: int = Field(512, ge=64, description="Tokens of prompt and completion together")
-    spread: float = Field(
-        0.1,
-        gt=0,
-        description=(
-            "Standard deviation of the first weights; the usual 0.02 does not learn to copy at "
-            "this size"
-        ),
-    )
+
+    heads: ClassVar[int] = 4
+    """Attention heads: two would see too little, eight are too narrow at this width."""
+    context: ClassVar[int] = 512
+    """Tokens of prompt and completion together: a description and its keywords."""
+    spread: ClassVar[float] = 0.1
+    """Standard deviation of the first weights; the usual 0.02 does not learn to copy at this
+    size."""
 
 
 class SftSettings(Table):
@@ -86,14 +85,6 @@ class GrpoSettings(Table):
         32,
         ge=1,
         description="Completions a device computes at once (verl: ppo_micro_batch_size_per_gpu)",
-    )
-    keyword_price: float = Field(
-        0.0,
-        ge=0,
-        description=(
-            "Taken from the reward for each keyword, so that those that do nothing go; 0 in the "
-            "paper"
-        ),
     )
     reward: str = Field(description="module:function of the reward; see docs/training.md")
 
@@ -177,19 +168,20 @@ class GateSettings(Table):
     )
 
 
-class WatchSettings(Table):
-    """The collapse watch: empty lists, one list for all, always over budget, all rewards equal."""
+@dataclass(frozen=True)
+class WatchSettings:
+    """Limits of the collapse detector: empty lists, one list for all, always over budget, all
+    rewards equal. Fixed: a policy that is there does not come back, whatever the data.
 
-    share: float = Field(
-        0.95,
-        gt=0,
-        le=1,
-        description="Share of completions (groups, for equal rewards) that is a collapse",
-    )
-    steps: int = Field(
-        10, ge=1, le=20, description="Steps in a row after which a collapse is named"
-    )
-    patience: int = Field(30, ge=1, description="Steps in a row after which the stage stops")
+    Attributes:
+        share: of completions (groups, for equal rewards) that is a collapse.
+        steps: in a row after which a collapse is named.
+        patience: steps in a row after which the stage stops.
+    """
+
+    share: float = 0.95
+    steps: int = 10
+    patience: int = 30
 
 
 class TrainingSettings(Table):
@@ -245,12 +237,6 @@ class TrainingSettings(Table):
         "to practise on besides; for few labels and a model without word knowledge, not in the "
         "paper",
     )
-    invented_weight: float = Field(
-        0.3,
-        gt=0,
-        description="Weight of an invented query in the item rewards, where a training query has its own, usually 1; in query "
-        "GRPO a training query comes up 1 / invented_weight times as often",
-    )
     sft: SftSettings = Field(default_factory=SftSettings)
     query: QueryGrpoSettings = Field(default_factory=QueryGrpoSettings)
     item: ItemGrpoSettings = Field(default_factory=ItemGrpoSettings)
@@ -258,4 +244,8 @@ class TrainingSettings(Table):
     lora: LoraSettings = Field(default_factory=LoraSettings)
     tiny: TinySettings = Field(default_factory=TinySettings)
     gate: GateSettings = Field(default_factory=GateSettings)
-    watch: WatchSettings = Field(default_factory=WatchSettings)
+
+    invented_weight: ClassVar[float] = 0.3
+    """Weight of an invented query in the item rewards, where a training query has 1: three of them
+    tell as much as one that somebody asked."""
+    watch: ClassVar[WatchSettings] = WatchSettings()

@@ -144,7 +144,6 @@ def _scorer(job: GrpoJob, tokenizer: Any, model: Any) -> Scorer:
         generations=job.settings.rollouts.generations,
         unfinished_is_over_budget=job.settings.rollouts.unfinished_is_over_budget,
         failures=job.log.with_suffix(".failed.json"),
-        keyword_price=job.side.keyword_price,
     )
 
 

@@ -80,6 +80,5 @@ class Watch:
             if steps >= self._settings.patience:
                 raise CheckFailedError(
                     f"The policy has collapsed: at step {step} {_COLLAPSES[name]}, for {steps} "
-                    "steps in a row "
-                    f"(training.watch.patience); {_ADVICE}."
+                    f"steps in a row; {_ADVICE}."
                 )

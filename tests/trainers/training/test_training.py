@@ -451,12 +451,6 @@ def test_collapses_are_named_and_then_stop_the_stage(
     assert said[0].startswith("step 3: the policy is collapsing")
 
 
-def test_a_collapse_is_named_within_twenty_steps() -> None:
-    assert WatchSettings().steps <= 20
-    with pytest.raises(ValueError, match="less than or equal to 20"):
-        WatchSettings(steps=21)
-
-
 def test_the_watch_keeps_quiet_when_a_bad_spell_ends() -> None:
     said: list[str] = []
     watch = Watch(WatchSettings(steps=3, patience=5), said.append)
