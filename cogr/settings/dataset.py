@@ -45,7 +45,9 @@ class ColumnSettings(Table):
     )
     fields: dict[str, str] = Field(
         default_factory=dict,
-        description="Names in the data of fields in publish.fields, where they are called otherwise",
+        description=(
+            "Names in the data of fields in publish.fields, where they are called otherwise"
+        ),
     )
     queries: QueryColumnSettings = Field(default_factory=QueryColumnSettings)
     labels: LabelColumnSettings = Field(default_factory=LabelColumnSettings)
@@ -85,7 +87,9 @@ class DatasetSettings(Table):
         0.05,
         ge=0,
         le=1,
-        description="Refuse data in which a larger share of judgements names unknown items or queries",
+        description=(
+            "Refuse data in which a larger share of judgements names unknown items or queries"
+        ),
     )
     strip_html: bool = Field(
         True, description="Take HTML out of titles and texts (jsonl, csv, parquet)"

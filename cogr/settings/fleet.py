@@ -21,7 +21,9 @@ class RebuildSettings(Table):
 
     workers: Literal["local", "celery"] = Field(
         "local",
-        description="local: in this process; celery: on workers (cogr-ops worker) by way of redis.url",
+        description=(
+            "local: in this process; celery: on workers (cogr-ops worker) by way of redis.url"
+        ),
     )
     flush_answers: int = Field(
         512, ge=1, description="Answers kept in memory before they are written to the cache"

@@ -73,7 +73,9 @@ class ScriptedSettings(Table):
 
     script: str | None = Field(
         None,
-        description='jsonl file of answers: {"id": ..., "text": ...} or {"id": ..., "failure": ...}',
+        description=(
+            'jsonl file of answers: {"id": ..., "text": ...} or {"id": ..., "failure": ...}'
+        ),
     )
     rule: Literal["words", "rubbish", "empty"] = Field(
         "words", description="What entities that the script does not name get"
@@ -92,8 +94,10 @@ class StatisticalSettings(Table):
     language: str = Field("english", description="Of stems and stop words, by its Snowball name")
     anchors: bool = Field(
         True,
-        description="Items also get the texts of training queries that they are relevant to. Off for training against them: "
-        "a training query's own text would find its labels",
+        description=(
+            "Items also get the texts of training queries that they are relevant to. Off for "
+            "training against them: a training query's own text would find its labels"
+        ),
     )
 
 

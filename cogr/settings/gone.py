@@ -13,14 +13,19 @@ GONE: Mapping[str, str] = {
     "fleet.poll_seconds": "the coordinator looks every second",
     "fleet.setbacks": "20 failed attempts in a row stop a rebuild",
     "fleet.stuck_seconds": "half an hour without an answer ends a worker",
-    "fleet.visibility_seconds": "a lost message is sent again after 6 hours; the coordinator finds lost shards before",
+    "fleet.visibility_seconds": (
+        "a lost message is sent again after 6 hours; the coordinator finds lost shards before"
+    ),
     "generator.openai.give_up_after": "20 failures in a row mean that the endpoint is away",
     "generator.openai.least_concurrency": "what adapts begins at one request",
     "generator.openai.retries": "a request is tried 6 times more",
-    "generator.openai.target_seconds": "fewer requests are sent where answers take half of generator.openai.timeout",
+    "generator.openai.target_seconds": (
+        "fewer requests are sent where answers take half of generator.openai.timeout"
+    ),
     "generator.scripted.accidents": "faults are for tests",
     "generator.scripted.away_after": "faults are for tests",
     "generator.scripted.fail_every": "faults are for tests; a script may name entities that fail",
+    "publish.warm_up_queries": "50 searches warm a snapshot up",
     "rebuild.flush_seconds": "answers are written at least every 20 seconds",
     "rebuild.verify_queries": "100 live queries are compared",
     "serving.breaker_failures": "an upstream is left alone after 5 failures in a row",

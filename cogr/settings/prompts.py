@@ -50,8 +50,10 @@ class PromptSettings(Table):
     )
     search_from: SearchFrom = Field(
         "bm25",
-        description="bm25: titles of the best items; statistical: keywords that the generator of that name proposes "
-        "(out of fold for training queries)",
+        description=(
+            "bm25: titles of the best items; statistical: keywords that the generator of that name "
+            "proposes (out of fold for training queries)"
+        ),
     )
     search_scores: bool = Field(
         False, description="Write after each result how sure its source is, (0) to (9)"

@@ -36,7 +36,9 @@ class PublishSettings(Table):
         0.05,
         ge=0,
         le=1,
-        description="How much the share of sets that had to be cut to keywords.k_max may grow, each side",
+        description=(
+            "How much the share of sets that had to be cut to keywords.k_max may grow, each side"
+        ),
     )
     unreached_growth: float = Field(
         0.05,
@@ -47,10 +49,9 @@ class PublishSettings(Table):
     min_vocabulary: float = Field(
         0.5,
         ge=0,
-        description="Least number of distinct keywords of a side, as a share of the serving snapshot's",
-    )
-    warm_up_queries: int = Field(
-        50, ge=0, description="Searches on a snapshot just before it serves"
+        description=(
+            "Least number of distinct keywords of a side, as a share of the serving snapshot's"
+        ),
     )
     fields: tuple[str, ...] = Field(
         (),

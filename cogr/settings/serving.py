@@ -58,7 +58,9 @@ class ServingSettings(Table):
     )
     hash_key: SecretStr | None = Field(
         None,
-        description="Redis keys hold a keyed hash (BLAKE2b) of a query instead of its text; never printed",
+        description=(
+            "Redis keys hold a keyed hash (BLAKE2b) of a query instead of its text; never printed"
+        ),
     )
     backlog: int = Field(
         10_000,
@@ -73,7 +75,9 @@ class ServingSettings(Table):
     )
     rate_limit: str | None = Field(
         None,
-        description="Most requests of one client address, such as 50/second or 1000/minute; over it 429",
+        description=(
+            "Most requests of one client address, such as 50/second or 1000/minute; over it 429"
+        ),
     )
     log_queries: bool = Field(
         False, description="Log each query's text with its source (with -v); off, for privacy"

@@ -2,8 +2,8 @@
 
 Unknown keys are errors, defaults are checked too, and no value is out of all bounds. A URL that is
 refused is never repeated, since it may have a password in it. A `/`, `?` or `#` in a password ends
-the part of a URL that has one; libraries then take the rest for host, port or path, and say so. Such
-a URL is refused before any library sees it.
+the part of a URL that has one; libraries then take the rest for host, port or path, and say so.
+Such a URL is refused before any library sees it.
 """
 
 from __future__ import annotations

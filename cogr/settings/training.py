@@ -41,21 +41,27 @@ class SftSettings(Table):
 
     items_from: ItemsFrom = Field(
         "auto",
-        description="Who writes the first item keywords: self (the model, as in the paper); labels (pairs of words that "
-        "relevant items share), extractive or statistical for a model that can't write any; auto "
-        "is labels for tiny, else self",
+        description=(
+            "Who writes the first item keywords: self (the model, as in the paper); labels (pairs "
+            "of words that relevant items share), extractive or statistical for a model that can't "
+            "write any; auto is labels for tiny, else self"
+        ),
     )
     queries_from: QueriesFrom = Field(
         "items",
-        description="What a query learns to write: items (the most frequent keywords of its relevant items, algorithm 1), "
-        "statistical (what that generator, which has not seen its labels, writes for it) or "
-        "proposals (a random half of the "
-        "candidates that its prompt shows: SFT teaches to copy, the rounds teach what to choose)",
+        description=(
+            "What a query learns to write: items (the most frequent keywords of its relevant "
+            "items, algorithm 1), statistical (what that generator, which has not seen its labels, "
+            "writes for it) or proposals (a random half of the candidates that its prompt shows: "
+            "SFT teaches to copy, the rounds teach what to choose)"
+        ),
     )
     first_items: FirstItems = Field(
         "model",
-        description="Item snapshot of round 0: written by the fine-tuned model, or by source, who wrote its targets; then "
-        "the model's own sets come in as they pay",
+        description=(
+            "Item snapshot of round 0: written by the fine-tuned model, or by source, who wrote "
+            "its targets; then the model's own sets come in as they pay"
+        ),
     )
     item_keywords: int = Field(10, ge=1, description="M: keywords an item (paper, section 4.3)")
     query_keywords: int = Field(
@@ -132,7 +138,9 @@ class RolloutSettings(Table):
 
     by: Rollouts = Field(
         "transformers",
-        description="transformers; vllm-colocate (same GPUs) or vllm-server (trl vllm-serve elsewhere)",
+        description=(
+            "transformers; vllm-colocate (same GPUs) or vllm-server (trl vllm-serve elsewhere)"
+        ),
     )
     generations: int = Field(8, ge=1, description="Completions a prompt (verl: rollout.n)")
     temperature: float = Field(1.0, gt=0, description="Temperature (paper, table of decoding)")
@@ -160,8 +168,11 @@ class GateSettings(Table):
         0.2,
         ge=0,
         lt=1,
-        description="Share of the training queries that is set apart as dev, by the hash of their ids, where the data have no "
-        "dev split and the gate is on; with fewer than 10 queries nothing is judged",
+        description=(
+            "Share of the training queries that is set apart as dev, by the hash of their ids, "
+            "where the data have no dev split and the gate is on; with fewer than 10 queries "
+            "nothing is judged"
+        ),
     )
     tolerance: float = Field(
         0.01, ge=0, description="Dev F1 that a round may lose against the last one built upon"
@@ -233,9 +244,11 @@ class TrainingSettings(Table):
     invented_queries: int = Field(
         0,
         ge=0,
-        description="Queries of two known words, with the items that word translations learned from the labels give them, "
-        "to practise on besides; for few labels and a model without word knowledge, not in the "
-        "paper",
+        description=(
+            "Queries of two known words, with the items that word translations learned from the "
+            "labels give them, to practise on besides; for few labels and a model without word "
+            "knowledge, not in the paper"
+        ),
     )
     sft: SftSettings = Field(default_factory=SftSettings)
     query: QueryGrpoSettings = Field(default_factory=QueryGrpoSettings)
