@@ -81,7 +81,7 @@ def backlog(
     """
     check_installed()
     from indexers.cli.reports import facts
-    from ops.expander.backlog import work_off
+    from ops.expander.redis_cache import work_off
 
     done = work_off(call.workspace, limit, console.note)
     while follow:
@@ -130,8 +130,8 @@ def run(workspace: Workspace, *, playground: bool = False) -> None:
 
 async def _serve(workspace: Workspace, address: tuple[str, int], playground: bool) -> None:
     from ops.expander.app import create_app
+    from ops.expander.expander import make_parts
     from ops.expander.http_server import serve
-    from ops.expander.parts import make_parts
 
     parts = make_parts(workspace)
     app = create_app(parts, playground=playground)

@@ -15,14 +15,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from cogr.keywords import NORMALISER, READABLE
-from ops.expander.guard import BadAnswerError, UnavailableError
-from ops.expander.metrics import Metrics
+from ops.expander.circuit_breaker import BadAnswerError, UnavailableError
+from ops.expander.prometheus import Metrics
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ServedSide:
     """One side of what serves: the snapshot's id, its concrete index ("" in the memory backend),
     and what its manifest says.
     """
@@ -38,8 +38,8 @@ class Side:
 class Pair:
     """What serves. Either side may be absent."""
 
-    item: Side | None = None
-    query: Side | None = None
+    item: ServedSide | None = None
+    query: ServedSide | None = None
 
     @property
     def matches(self) -> bool:
@@ -73,7 +73,7 @@ class Follower:
     """Looks every so often which pair serves.
 
     Args:
-        read: the pair, behind a guard (raises UnavailableError).
+        read: the pair, raises UnavailableError.
         changed: told of every new pair, before it is used.
     """
 
@@ -133,8 +133,8 @@ class Follower:
         expected = isinstance(error, UnavailableError | BadAnswerError)
         if not expected:
             self._metrics.bugs.inc()
-        left_alone = isinstance(error, UnavailableError) and error.__cause__ is None
-        if kind != self.problem and not (left_alone and self.problem):
+        breaker_open = isinstance(error, UnavailableError) and error.__cause__ is None
+        if kind != self.problem and not (breaker_open and self.problem):
             log.warning(
                 "The serving pair can't be read (%s); %s stays.",
                 error,

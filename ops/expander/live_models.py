@@ -23,9 +23,9 @@ from cogr.settings.serving import ServingSettings
 from cogr.snapshots import Manifest, read_manifest
 from indexers.generators.protocol import Answer, Completion, Failure, Generator, Request
 from indexers.workspace import Workspace, generator_options
+from ops.expander.circuit_breaker import BadAnswerError, UnavailableError, Upstream
 from ops.expander.follower import Pair
-from ops.expander.guard import BadAnswerError, Guard, UnavailableError
-from ops.expander.metrics import Metrics
+from ops.expander.prometheus import Metrics
 
 if TYPE_CHECKING:
     from indexers.generators.openai_api import OpenAIGenerator
@@ -147,7 +147,7 @@ class Models:
             metrics,
             k_max,
         )
-        self._guard = Guard("model", settings, metrics)
+        self._upstream = Upstream("model", settings, metrics)
         self._model: Model | None = None
         self._of: Pair | None = None
         self._made_from = ""
@@ -162,7 +162,7 @@ class Models:
         if model is None or self._of != pair:
             return None
         self._metrics.asked.inc()
-        return await self._guard.call(lambda: model.ask(text), self._settings.model_timeout)
+        return await self._upstream.call(lambda: model.ask(text), self._settings.model_timeout)
 
     async def follow(self, pair: Pair) -> None:
         """Get the model of this pair ready; loading goes on in the background."""

