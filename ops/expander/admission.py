@@ -1,5 +1,5 @@
-"""Admission control: which requests are answered, by bearer token, rate limit, body size, number and
-length of queries.
+"""Admission control: which requests are answered, by bearer token, rate limit, body size, and the
+number and length of their queries.
 
 A rejection names the limit or the field, and never repeats a query.
 """

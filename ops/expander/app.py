@@ -131,13 +131,15 @@ _ROOT = """<!doctype html>
 <meta name="viewport" content="width=device-width">
 <title>CoGR query expander</title>
 <h1>CoGR query expander</h1>
-<p>It answers programs: <code>POST /expand</code> with <code>{"query": "green velvet sofa"}</code>.</p>
+<p>It answers programs: <code>POST /expand</code> with
+<code>{"query": "green velvet sofa"}</code>.</p>
 <ul>
 <li><a href="openapi.json">openapi.json</a>: every request and answer
 <li><a href="readyz">readyz</a>: which pair of snapshots it follows
 <li><a href="metrics">metrics</a>: what it counts
 </ul>
-<p><code>docs/serving.md</code> describes the service. <code>cogr-ops serve --playground</code> has a page to search with.</p>
+<p><code>docs/serving.md</code> describes the service.
+<code>cogr-ops serve --playground</code> has a page to search with.</p>
 </html>
 """
 _BODY = {
@@ -250,7 +252,7 @@ def _add_state_routes(app: FastAPI, parts: Parts, page: str) -> None:
 def _add_rejections(app: FastAPI, parts: Parts) -> None:
     @app.exception_handler(RejectedError)
     async def rejected(_: Request, error: RejectedError) -> Response:
-        parts.metrics.refused.labels(str(error.status)).inc()
+        parts.metrics.rejected.labels(str(error.status)).inc()
         return Response(
             Problem(detail=error.detail).model_dump_json(),
             error.status,

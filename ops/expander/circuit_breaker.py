@@ -1,5 +1,5 @@
-"""Calls to an upstream: each with a timeout and behind a circuit breaker, failures counted. Whatever
-fails is one exception, UnavailableError.
+"""Calls to an upstream, each with a timeout and behind a circuit breaker. Failures are counted, and
+whatever fails is one exception, UnavailableError.
 
 The breaker is the library `circuitbreaker`: after so many failures in a row it is open for some
 seconds, in which nothing is asked; then the next calls try the upstream again.

@@ -4,9 +4,9 @@ query alone, which is the fallback; always within the deadline.
 What was found is remembered in the process for `serving.hot_seconds`: most searches of a shop are
 for few queries, and the way to Redis and back is most of the time that they take.
 
-An unknown query is looked up once at a time for each pair, whoever asks. A lookup in flight outlives
-the deadline of the requests that wait for it, so that a slow answer is there, cached, for the next
-one.
+An unknown query is looked up once at a time for each pair, whoever asks. A lookup in flight
+outlives the deadline of the requests that wait for it, so that a slow answer is there, cached, for
+the next one.
 """
 
 from __future__ import annotations

@@ -31,8 +31,9 @@ class QueryIndex(Protocol):
     """Where precomputed keywords are."""
 
     async def pair(self) -> Pair:
-        """What serves. Raises UnavailableError, and BadAnswerError where an alias names an index that is not
-        ours.
+        """What serves.
+
+        Raises UnavailableError, and BadAnswerError where an alias names an index that is not ours.
         """
         ...
 
@@ -74,7 +75,7 @@ class ClusterIndex:
             found = _mapping(await self._request("GET", path, params, None))
             return {name: _mapping(index) for name, index in found.items()}
 
-        # Indexes are read outside of the guard: for an odd one nobody leaves a cluster alone that
+        # Indexes are read outside of the breaker: an odd one does not open it for a cluster that
         # answers as a cluster does.
         return self._read_pair(await self._upstream.call(ask, self._seconds))
 

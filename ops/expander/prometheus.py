@@ -30,7 +30,7 @@ class Metrics:
             buckets=_SECONDS,
             registry=self.registry,
         )
-        self.refused = Counter(
+        self.rejected = Counter(
             "cogr_expander_refused",
             "Requests rejected, by HTTP status",
             ("status",),

@@ -1,5 +1,5 @@
-"""The HTTP side of the playground: its files, the six requests that the page sends, and headers that
-keep it to itself. Any other request is rejected.
+"""The HTTP side of the playground: its files, the six requests that the page sends, and headers
+that keep it to itself. Any other request is rejected.
 """
 
 from __future__ import annotations
@@ -96,8 +96,9 @@ class LiveAsk(_Ask):
 STATIC = Path(__file__).parent / "static"
 # Nothing of another origin, nothing inline, and no text that becomes markup.
 _HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for "
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for "
     "'script'; trusted-types 'none'",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",

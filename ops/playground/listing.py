@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyroaring import BitMap
 
@@ -17,8 +17,10 @@ from cogr.metrics import full_set
 from cogr.records import Query
 from indexers.backends.opensearch.search import MAX_CLAUSES
 from indexers.release.push import query_keywords
-from ops.playground.app import QueriesAsk
 from ops.playground.world import Catalogue, Opened, World
+
+if TYPE_CHECKING:
+    from ops.playground.app import QueriesAsk
 
 F1 = tuple[float, ...]
 

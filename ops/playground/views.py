@@ -1,5 +1,5 @@
-"""What the page shows, as plain data: a search, the baseline, an item, the same search at the cluster,
-and the search as a request to copy (for curl, for Python, and its JSON body).
+"""What the page shows, as plain data: a search, the baseline, an item, the same search at the
+cluster, and the search as a request to copy (for curl, for Python, and its JSON body).
 
 Nothing here knows of HTTP or asks a model. Addresses of a cluster stay out of the requests.
 """

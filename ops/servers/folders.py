@@ -51,10 +51,11 @@ def servers_folder(account: Account) -> Path:
 
 def _default_caches() -> list[Path]:
     """Candidates, best first."""
-    as_root = os.geteuid() == 0
-    own = [user_cache_path("cogr")] if os.environ.get("XDG_CACHE_HOME") or not as_root else []
-    everybodys = [site_cache_path("cogr")] if as_root else []
-    return [*own, *everybodys, Path(tempfile.gettempdir()) / f"cogr-{os.geteuid()}"]
+    temporary = Path(tempfile.gettempdir()) / f"cogr-{os.geteuid()}"
+    if os.geteuid() != 0:
+        return [user_cache_path("cogr"), temporary]
+    own = [user_cache_path("cogr")] if os.environ.get("XDG_CACHE_HOME") else []
+    return [*own, site_cache_path("cogr"), temporary]
 
 
 def _problem(folder: Path, account: Account) -> str | None:

@@ -24,23 +24,9 @@ from filelock import Timeout
 from pydantic import BaseModel, ConfigDict, Field
 
 from cogr.errors import ServiceError, StorageError, UserError
-from ops.servers.folders import (
-    instance_folder,
-    lock_of,
-    locked,
-    open_to_others,
-    require_free,
-    servers_folder,
-)
-from ops.servers.processes import (
-    Account,
-    ProcessId,
-    current_process,
-    end,
-    last_words,
-    service_account,
-    spawn,
-)
+from ops.servers import folders, processes
+from ops.servers.folders import locked, open_to_others, servers_folder
+from ops.servers.processes import Account, ProcessId, current_process, end, service_account
 
 STATE_FILE = "state.json"
 Say = Callable[[str], None]
@@ -53,15 +39,12 @@ class ServerState(BaseModel):
     """What is remembered of a server that was started here.
 
     Attributes:
-        kind: which server, such as "opensearch".
-        name: its name, also the name of its folder.
-        process: its process.
+        name: also the name of its folder.
         owner: the process that it belongs to and must not outlive (a test session), if any.
+        started, stopped: when.
         url: where it answers; None until it has been seen ready.
-        stopped: when it was stopped; None for one that was not.
         ca_file: the certificate authority to verify it with, when it speaks TLS.
-        credentials_file: settings with user and password, "NAME=value" a line, when it asks for
-            them.
+        credentials_file: settings, "NAME=value" a line, when it asks for a password.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -142,29 +125,6 @@ def write_credentials(path: Path, settings: Mapping[str, str]) -> None:
     path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()), "utf-8")
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where a server is to run: its folder, its data, the folder of all servers, the account that
-    it runs as, and its port (0: any free one).
-    """
-
-    folder: Path
-    data: Path
-    servers: Path
-    account: Account
-    port: int
-
-
-@dataclass(frozen=True)
-class Launch:
-    """How a server's process is started, and what its state says of that."""
-
-    command: list[str]
-    environment: dict[str, str]
-    state: dict[str, Any]
-    """Of ServerState: version, log, and what only some kinds have."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Wanted(ABC):
     """A server that is to run. Each kind of server has its own class.
@@ -192,8 +152,8 @@ class Wanted(ABC):
         """Its name."""
 
     @abstractmethod
-    def prepare(self, place: Place, say: Say) -> Launch:
-        """Write what the server reads at its start; how to start it."""
+    def launch(self, place: Place, say: Say) -> ServerState:
+        """Write what the server reads at its start, and begin its process."""
 
     @abstractmethod
     def finish(self, state: ServerState, say: Say) -> ServerState:
@@ -206,6 +166,52 @@ class Wanted(ABC):
         if self.data is not None and self.data.absolute() != state.data:
             return f"on the data in {state.data}"
         return None
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a server is to run: its folder, the folder of all servers, the account that it runs as,
+    and its port (0: any free one).
+    """
+
+    wanted: Wanted
+    folder: Path
+    servers: Path
+    account: Account
+    port: int
+
+    @property
+    def data(self) -> Path:
+        """The folder of the server's data."""
+        return (self.wanted.data or self.folder / "data").absolute()
+
+    def begin(
+        self, command: list[str], environment: dict[str, str], log: Path, **details: Any
+    ) -> ServerState:
+        """Begin the server's process, and remember it.
+
+        Args:
+            details: further fields of its state.
+        """
+
+        def spawned() -> ServerState:
+            state = ServerState(
+                kind=self.wanted.kind,
+                name=self.wanted.server_name,
+                process=processes.spawn(command, environment, self.data, log, self.account),
+                owner=current_process() if self.wanted.bound_to_caller else None,
+                started=_now(),
+                folder=self.folder,
+                data=self.data,
+                log=log,
+                **details,
+            )
+            write_state(state)
+            return state
+
+        # In a thread, where Ctrl-C interrupts nothing: a process that nobody remembers would stay.
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(spawned).result()
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +236,7 @@ def start(wanted: Wanted, say: Say = lambda _: None) -> Started:
     account = service_account()
     servers = servers_folder(account)
     name = wanted.server_name
-    folder = instance_folder(servers, name)
+    folder = folders.instance_folder(servers, name)
     # Root's files are for the account that the server runs as.
     for_account = open_to_others if account.drops else nullcontext
     with for_account():
@@ -243,8 +249,7 @@ def start(wanted: Wanted, say: Say = lambda _: None) -> Started:
         with _as_before_if_it_fails(folder, before), _port(servers, before, wanted, say) as port:
             if running is None:
                 with for_account():
-                    data = (wanted.data or folder / "data").absolute()
-                    begun = _begin(wanted, Place(folder, data, servers, account, port), say)
+                    begun = _launch(Place(wanted, folder, servers, account, port), say)
             ready = wanted.finish(running or begun, say)
             write_state(ready)
             return Started(ready, already=running is not None)
@@ -269,33 +274,19 @@ def _running(state: ServerState | None, wanted: Wanted, say: Say) -> ServerState
     return None
 
 
-def _begin(wanted: Wanted, place: Place, say: Say) -> ServerState:
-    """Start a server's process, and remember it."""
-    require_free(place.servers, wanted.least_disk, f"Starting {wanted.server_name}")
+def _launch(place: Place, say: Say) -> ServerState:
+    """Start a server's process, once there is disk for it and a folder for its data."""
+    wanted, data, account = place.wanted, place.data, place.account
+    folders.require_free(place.servers, wanted.least_disk, f"Starting {wanted.server_name}")
     place.folder.mkdir(parents=True, exist_ok=True)
-    place.account.own_data(place.data)
-    launch = wanted.prepare(place, say)
-
-    def begin() -> ServerState:
-        process = spawn(
-            launch.command, launch.environment, place.data, launch.state["log"], place.account
+    if not data.exists():
+        account.own(data)
+    if not account.may("w", data):
+        raise UserError(
+            f"The data folder {data} can't be written by the user {account.name}, as whom the "
+            "server runs; change its owner or give another --data."
         )
-        state = ServerState(
-            kind=wanted.kind,
-            name=wanted.server_name,
-            process=process,
-            owner=current_process() if wanted.bound_to_caller else None,
-            started=_now(),
-            folder=place.folder,
-            data=place.data,
-            **launch.state,
-        )
-        write_state(state)
-        return state
-
-    # In a thread, where Ctrl-C interrupts nothing: a process that nobody remembers would stay.
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(begin).result()
+    return wanted.launch(place, say)
 
 
 @contextmanager
@@ -323,8 +314,9 @@ def _port(servers: Path, before: ServerState | None, wanted: Wanted, say: Say) -
 
 def _reserved(held: ExitStack, servers: Path, port: int) -> bool:
     """Whether this start has the port for itself, until it is over."""
+    lock = folders.lock_of(servers / "instances" / f"port-{port}")
     try:
-        held.enter_context(lock_of(servers / "instances" / f"port-{port}").acquire(blocking=False))
+        held.enter_context(lock.acquire(blocking=False))
     except Timeout:
         return False
     return True
@@ -359,7 +351,7 @@ def wait_until(ask: Callable[[], T], state: ServerState, seconds: float) -> T:
         except ServiceError as error:
             said = str(error)
             if not state.running:
-                said = f"{state.name} ended while starting: {last_words(state.log)}"
+                said = f"{state.name} ended while starting: {processes.last_words(state.log)}"
             if not state.running or time.monotonic() > deadline:
                 raise ServiceError(f"{said} The log is {state.log}.") from error
         time.sleep(0.1)
@@ -371,10 +363,7 @@ def _now() -> str:
 
 def known(kind: str, name: str | None = None, *, stopped: bool = False) -> list[ServerState]:
     """All servers of a kind that were started (or the one of a name), the latest first; some may
-    have died since. A broken state is a warning.
-
-    Args:
-        stopped: those that were stopped too, after all others.
+    have died since. With `stopped` those that were stopped follow. A broken state is a warning.
     """
     found = []
     for path in (servers_folder(service_account()) / "instances").glob(f"*/{STATE_FILE}"):
@@ -391,13 +380,8 @@ def known(kind: str, name: str | None = None, *, stopped: bool = False) -> list[
 
 
 def stop(state: ServerState, *, remove: bool = False) -> bool:
-    """End the server's process; its data and its port stay for the next start.
-
-    Args:
-        remove: delete its data and its folder (logs, configuration) too.
-
-    Returns:
-        False when it was not running any more.
+    """End the server's process; False when it was not running any more. Its data and its port stay
+    for the next start; `remove` deletes its data and its folder (logs, configuration), too.
     """
     with locked(state.folder):
         ended = state.stopped is None and end(state.process)

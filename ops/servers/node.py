@@ -66,7 +66,8 @@ class Node:
             ServiceError: the security plugin's installer failed.
         """
         folder, account = self.place.folder, self.place.account
-        account.own(folder / "logs", folder / "tmp", folder / "backups")
+        for name in ("logs", "tmp", "backups"):
+            account.own(folder / name)
         ports_file(folder).unlink(missing_ok=True)
         # Always a new folder: root must not write through links that the account could have put
         # there.

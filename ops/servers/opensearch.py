@@ -17,18 +17,11 @@ from typing import Any, ClassVar
 from cogr.errors import ServiceError, UserError
 from cogr.settings import OpenSearchSettings
 from ops.servers import instances
-from ops.servers.instances import Launch, Place, Say, ServerState, wait_until
+from ops.servers.instances import Place, Say, ServerState, wait_until
 from ops.servers.instances import start as start
 from ops.servers.instances import stop as stop
 from ops.servers.node import Node, add_security_plugin, ports_file
-from ops.servers.programs import (
-    ANY_JAVA,
-    Distribution,
-    Java,
-    find_distribution,
-    find_java,
-    variant,
-)
+from ops.servers.programs import ANY_JAVA, Distribution, Java, find_distribution, find_java, variant
 
 KIND = "opensearch"
 DEFAULT_VERSION = "3.8.0"
@@ -88,20 +81,20 @@ class Wanted(instances.Wanted):
             return "without the security plugin" if self.security else "with the security plugin"
         return super().difference(state)
 
-    def prepare(self, place: Place, say: Say) -> Launch:
+    def launch(self, place: Place, say: Say) -> ServerState:
         distribution, java = self._programs(place, say)
         node = Node(self.server_name, place, distribution, java, self.security)
         node.prepare()
-        state = {
-            "version": distribution.version,
-            "log": place.folder / "opensearch.log",
-            "java": str(java.home),
-        }
-        if self.security:
-            state |= {"ca_file": node.ca_file, "credentials_file": node.credentials_file}
         say(f"Starting OpenSearch {distribution.version} with Java {java.major} ...")
-        command = [str(distribution.home / "bin" / "opensearch")]
-        return Launch(command, node.environment(self.heap, brief=self.brief), state)
+        return place.begin(
+            [str(distribution.home / "bin" / "opensearch")],
+            node.environment(self.heap, brief=self.brief),
+            place.folder / "opensearch.log",
+            version=distribution.version,
+            java=str(java.home),
+            ca_file=node.ca_file if self.security else None,
+            credentials_file=node.credentials_file if self.security else None,
+        )
 
     def _programs(self, place: Place, say: Say) -> tuple[Distribution, Java]:
         """The distribution, with the plugin where security is asked for, and a Java runtime."""

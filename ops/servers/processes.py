@@ -21,10 +21,8 @@ import psutil
 
 from cogr.errors import ServiceError, UserError
 
-UNPRIVILEGED = "nobody"
-NUMERIC_FALLBACK = 65534
-"""The uid and gid where there is no UNPRIVILEGED (a numeric id needs no account)."""
-POLL_SECONDS = 0.1
+NOBODY = 65534
+"""The uid and gid of `nobody` where no account has that name (a numeric id needs none)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,32 +38,14 @@ class Account:
         """Arguments of subprocess calls that make the child run as this account."""
         return {"user": self.uid, "group": self.gid, "extra_groups": []} if self.drops else {}
 
-    def own(self, *folders: Path) -> None:
-        """Create folders and give them to this account."""
-        for folder in folders:
-            folder.mkdir(parents=True, exist_ok=True)
-            if self.drops:
-                os.chown(folder, self.uid, self.gid)
-
-    def own_data(self, folder: Path) -> None:
-        """Create the folder of a server's data, unless it is there.
-
-        Raises:
-            UserError: this account can't write into it.
-        """
-        if not folder.exists():
-            self.own(folder)
-        if not self.may("w", folder):
-            raise UserError(
-                f"The data folder {folder} can't be written by the user {self.name}, as whom the "
-                "server runs; change its owner or give another --data."
-            )
+    def own(self, folder: Path) -> None:
+        """Create a folder and give it to this account."""
+        folder.mkdir(parents=True, exist_ok=True)
+        if self.drops:
+            os.chown(folder, self.uid, self.gid)
 
     def may(self, right: str, path: Path) -> bool:
-        """Whether this account has a right on a path, by the system's own answer.
-
-        Args:
-            right: "r", "w" or "x", as in test(1).
+        """Whether this account has a right on a path: "r", "w" or "x", as in test(1).
 
         Raises:
             UserError: the caller is root and may not change to this account (a container without
@@ -75,9 +55,7 @@ class Account:
             return os.access(path, {"r": os.R_OK, "w": os.W_OK, "x": os.X_OK}[right])
         try:
             command, environment = ["test", f"-{right}", str(path)], {"PATH": os.defpath}
-            probe = subprocess.run(
-                command, env=environment, check=False, cwd="/", **self.popen_arguments()
-            )
+            probe = subprocess.run(command, env=environment, cwd="/", **self.popen_arguments())
         except PermissionError as error:
             raise UserError(
                 "Servers don't run as root, and this process may not change to the user "
@@ -87,15 +65,15 @@ class Account:
 
 
 def service_account() -> Account:
-    """The account for servers: the caller, or for root the user UNPRIVILEGED."""
+    """The account for servers: the caller, or `nobody` when the caller is root."""
     uid = os.geteuid()
     if uid != 0:
         return Account(psutil.Process().username(), uid, os.getegid(), drops=False)
     try:
-        entry = pwd.getpwnam(UNPRIVILEGED)
+        entry = pwd.getpwnam("nobody")
     except KeyError:
-        return Account(str(NUMERIC_FALLBACK), NUMERIC_FALLBACK, NUMERIC_FALLBACK, drops=True)
-    return Account(entry.pw_name, entry.pw_uid, entry.pw_gid, drops=True)
+        return Account(str(NOBODY), NOBODY, NOBODY, drops=True)
+    return Account("nobody", entry.pw_uid, entry.pw_gid, drops=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +89,8 @@ class ProcessId:
 
 
 def created_at(pid: int) -> float | None:
-    """When a process was created, in seconds since the machine's start; None when no process with
-    this id runs.
-
-    It does not change when somebody sets the clock, as a time of day would.
+    """When a process was created, in seconds since the machine's start, which nobody changes by
+    setting the clock; None when no process with this id runs.
     """
     try:
         process = psutil.Process(pid)
@@ -194,7 +170,7 @@ def end(process: ProcessId, patience: float = 30.0) -> bool:
         while time.monotonic() < deadline:
             if not process.alive():
                 return True
-            time.sleep(POLL_SECONDS)
+            time.sleep(0.1)
     raise ServiceError(
         f"Process {process.pid} does not end, not even by SIGKILL; look at it with ps."
     )

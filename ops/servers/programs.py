@@ -48,12 +48,10 @@ class Distribution:
 
 
 def find_distribution(version: str | None, default: str, servers: Path, say: Say) -> Distribution:
-    """A distribution of a version: COGR_OPENSEARCH_HOME, the servers' folder, or Maven, in this
-    order.
+    """A distribution: that of COGR_OPENSEARCH_HOME, else one in the servers' folder, else Maven's.
 
     Args:
-        version: the version that was asked for; None takes what COGR_OPENSEARCH_HOME has, else
-            `default`.
+        version: None takes what COGR_OPENSEARCH_HOME has, else `default`.
 
     Raises:
         SettingsError: COGR_OPENSEARCH_HOME names no distribution, or one of another version.

@@ -21,15 +21,7 @@ from cogr.errors import UserError
 from cogr.settings.fleet import RedisSettings
 from ops.servers import instances
 from ops.servers.folders import reachable
-from ops.servers.instances import (
-    Launch,
-    Place,
-    Say,
-    ServerState,
-    free_port,
-    wait_until,
-    write_credentials,
-)
+from ops.servers.instances import Place, Say, ServerState, wait_until
 from ops.servers.instances import start as start
 from ops.servers.instances import stop as stop
 from ops.servers.processes import Account
@@ -68,26 +60,24 @@ class Wanted(instances.Wanted):
             return "without a password" if self.password else "with a password"
         return None
 
-    def prepare(self, place: Place, _: Say) -> Launch:
+    def launch(self, place: Place, _: Say) -> ServerState:
         program, version = find_program(place.servers, place.account)
         credentials = place.folder / "credentials.env" if self.password else None
         if credentials is not None and not credentials.exists():
-            write_credentials(credentials, {"COGR_REDIS__PASSWORD": token_urlsafe(24)})
-        return Launch(
+            instances.write_credentials(credentials, {"COGR_REDIS__PASSWORD": token_urlsafe(24)})
+        return place.begin(
             [str(program), str(self._configure(place, credentials))],
             {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"},
-            {
-                "version": version,
-                "log": place.folder / "valkey.log",
-                "credentials_file": credentials,
-            },
+            place.folder / "valkey.log",
+            version=version,
+            credentials_file=credentials,
         )
 
     def _configure(self, place: Place, credentials: Path | None) -> Path:
         """The server's configuration; a password is in it, so that it is in no process list."""
         lines = {
             "bind": "127.0.0.1",
-            "port": str(place.port or free_port()),
+            "port": str(place.port or instances.free_port()),
             "dir": f'"{place.data}"',
             "daemonize": "no",
             "appendonly": "yes",

@@ -343,7 +343,7 @@ def test_keys_differ_by_pair_and_hide_the_query_when_told() -> None:
     assert plain != cache_key("shop", Pair(item=pair().item), "green couch", None)
 
 
-def test_a_guard_leaves_what_fails_alone_and_tries_it_again() -> None:
+def test_a_breaker_opens_for_an_upstream_that_fails_and_tries_it_again() -> None:
     async def fail() -> None:
         raise OSError("canary")
 
@@ -355,17 +355,19 @@ def test_a_guard_leaves_what_fails_alone_and_tries_it_again() -> None:
 
     async def drill() -> None:
         metrics = Metrics()
-        guard = Upstream("redis", ServingSettings(breaker_failures=2, breaker_seconds=0.1), metrics)
+        upstream = Upstream(
+            "redis", ServingSettings(breaker_failures=2, breaker_seconds=0.1), metrics
+        )
         for ask in (fail, hang):
             with pytest.raises(UnavailableError) as raised:
-                await guard.call(ask, 0.01)
+                await upstream.call(ask, 0.01)
             assert "canary" not in str(raised.value)
-        assert guard.is_open
-        with pytest.raises(UnavailableError, match="left alone"):
-            await guard.call(answer, 1)
-        while guard.is_open:
+        assert upstream.is_open
+        with pytest.raises(UnavailableError, match="circuit breaker of redis is open"):
+            await upstream.call(answer, 1)
+        while upstream.is_open:
             await asyncio.sleep(0.01)
-        assert await guard.call(answer, 1) == "fine"
+        assert await upstream.call(answer, 1) == "fine"
         count = metrics.registry.get_sample_value
         assert (
             count(
