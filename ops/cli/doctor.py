@@ -99,7 +99,7 @@ class Finding:
 
 
 def examine(config: Path | None = None) -> list[Finding]:
-    """Look at everything.
+    """Examine everything, in the order in which it is printed.
 
     Args:
         config: the configuration file; ./cogr.toml, if there is one, when None.

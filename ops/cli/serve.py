@@ -92,7 +92,7 @@ def backlog(
 
 
 def check_installed() -> None:
-    """Raises MissingExtraError."""
+    """Raise MissingExtraError when a package of the extra `serve` is missing."""
     from ops.cli.doctor import EXTRAS
 
     if any(importlib.util.find_spec(name) is None for name in EXTRAS["serve"]):
@@ -100,7 +100,7 @@ def check_installed() -> None:
 
 
 def open_workspace(config: ConfigOption, overrides: list[str]) -> Workspace:
-    """The configuration; without one, that of nothing. Raises SettingsError."""
+    """The configuration; without one, an empty one. Raises SettingsError."""
     from cogr.settings import load_settings
     from indexers.workspace import Workspace
 

@@ -22,7 +22,7 @@ _NAME = re.compile(r"[A-Za-z_]{1,20}")
 """A field's name that is repeated; anything else may be a query in the wrong place."""
 
 
-class Ask(BaseModel):
+class ExpandRequest(BaseModel):
     """A query, or several."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -44,7 +44,7 @@ class AdmissionControl:
     """The checks before a request is answered.
 
     Raises:
-        SettingsError: serving.rate_limit is none.
+        SettingsError: serving.rate_limit can't be read.
     """
 
     def __init__(self, settings: ServingSettings) -> None:
@@ -53,7 +53,7 @@ class AdmissionControl:
         self._rate_limit = _RateLimit(settings.rate_limit) if settings.rate_limit else None
 
     async def admit(self, request: Request) -> tuple[list[str], bool]:
-        """The queries of a request, and whether it has the form for several.
+        """The queries of a request, and whether they came as a list.
 
         Raises RejectedError.
         """
@@ -78,7 +78,7 @@ class AdmissionControl:
             )
 
     async def _body(self, request: Request) -> bytes:
-        """The body, read no further and no longer than the limits."""
+        """The body, read up to the limits of size and time."""
         most, seconds, parts, size = (
             self._settings.max_body_bytes,
             self._settings.read_timeout,
@@ -102,14 +102,14 @@ class AdmissionControl:
 
     def _queries(self, body: bytes) -> tuple[list[str], bool]:
         try:
-            ask = Ask.model_validate_json(body)
+            asked = ExpandRequest.model_validate_json(body)
         except ValidationError as error:
             raise RejectedError(422, _explain(error)) from None
-        if (ask.query is None) == (ask.queries is None):
+        if (asked.query is None) == (asked.queries is None):
             raise RejectedError(422, 'Send {"query": "..."} or {"queries": ["...", "..."]}.')
-        queries = [ask.query] if ask.query is not None else list(ask.queries or ())
+        queries = [asked.query] if asked.query is not None else list(asked.queries or ())
         self._check_sizes(queries)
-        return queries, ask.query is None
+        return queries, asked.query is None
 
     def _check_sizes(self, queries: Sequence[str]) -> None:
         if len(queries) > self._settings.max_batch:
@@ -127,14 +127,16 @@ def _explain(error: ValidationError) -> str:
     if first["type"] == "extra_forbidden":
         return _unknown(str(first["loc"][-1]))
     where = ".".join(
-        str(part) for part in first["loc"] if part in Ask.model_fields or isinstance(part, int)
+        str(part)
+        for part in first["loc"]
+        if part in ExpandRequest.model_fields or isinstance(part, int)
     )
     return f"{where or 'the body'}: {first['msg']}."
 
 
 def _unknown(field: str) -> str:
-    """A field that no request has, and the nearest one that it may have."""
-    near = (*difflib.get_close_matches(field.lower(), Ask.model_fields, n=1), "query")[0]
+    """The sentence for an unknown field, with the nearest one that there is."""
+    near = (*difflib.get_close_matches(field.lower(), ExpandRequest.model_fields, n=1), "query")[0]
     shown = f'The field "{field}"' if _NAME.fullmatch(field) else "A field"
     return f'{shown} is unknown; the nearest known one is "{near}".'
 

@@ -21,7 +21,7 @@ from pydantic_core import to_json
 from starlette.requests import ClientDisconnect
 
 from indexers.backends.opensearch.search import clause, query_body
-from ops.expander.admission import AdmissionControl, Ask, RejectedError
+from ops.expander.admission import AdmissionControl, ExpandRequest, RejectedError
 from ops.expander.expander import Expanded, Expansion, Parts
 from ops.expander.follower import Pair
 
@@ -147,7 +147,7 @@ _BODY = {
         "required": True,
         "content": {
             _JSON: {
-                "schema": Ask.model_json_schema(),
+                "schema": ExpandRequest.model_json_schema(),
                 "examples": {
                     "one": {"value": {"query": "green velvet sofa"}},
                     "several": {"value": {"queries": ["green velvet sofa", "floor lamp"]}},
@@ -159,8 +159,8 @@ _BODY = {
 
 
 class _Direct(APIRoute):
-    """A route whose endpoint reads the request and writes the answer itself; FastAPI's own reading
-    would come on top of it.
+    """A route whose endpoint reads the request and writes the answer itself: FastAPI would read and
+    check both a second time.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:

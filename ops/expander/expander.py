@@ -98,7 +98,7 @@ class Expander:
         return Expanded(pair, found)
 
     async def close(self) -> None:
-        """Give up what is under way."""
+        """Cancel the lookups in flight."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -197,7 +197,7 @@ class Expander:
             lookup.set_result(_fallback(key[1], "away"))
 
     async def _look_up(self, pair: Pair, text: str, lookup: asyncio.Future[Expansion]) -> None:
-        """Find keywords, tell who waits, then cache them, or note the query for the backlog."""
+        """Find keywords, answer who waits, then cache them, or put the query into the backlog."""
         found, source, away = await self._find(pair, text)
         if found is not None:
             lookup.set_result(known := _known(text, found, source))
@@ -278,7 +278,7 @@ class Parts:
         }
 
     async def close(self) -> None:
-        """Give up what is under way and close every connection."""
+        """Cancel the lookups in flight and close every connection."""
         for close in self.closing:
             await close()
         await self.expander.close()

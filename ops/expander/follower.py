@@ -53,28 +53,29 @@ class Pair:
 
     @property
     def normaliser(self) -> str:
-        """Of the item side, whose keywords a query is to meet; this program's own when there is
-        none.
+        """The normaliser of the item side, whose keywords a query is to match; this program's own
+        without an item side.
         """
         return self.item.normaliser if self.item else NORMALISER
 
     @property
     def round(self) -> int:
-        """Of the item side; -1 when there is none."""
+        """The round of the item side; -1 without one."""
         return self.item.round if self.item else -1
 
     @property
     def name(self) -> str:
-        """Tells this pair from every other one."""
+        """The ids of both snapshots; no other pair has the same."""
         return ":".join(side.snapshot if side else "none" for side in (self.item, self.query))
 
 
 class Follower:
-    """Looks every so often which pair serves.
+    """Looks at intervals which pair serves.
 
     Args:
-        read: the pair, raises UnavailableError.
-        changed: told of every new pair, before it is used.
+        read: reads the pair; raises UnavailableError.
+        changed: called with every new pair, before it is used.
+        every: seconds between two looks.
     """
 
     def __init__(
@@ -125,7 +126,7 @@ class Follower:
             self._metrics.round.set(pair.round)
 
     def _failed(self, error: Exception) -> None:
-        """Count the look; log it where the one before it went otherwise."""
+        """Count a failed look, and log it unless the one before failed in the same way."""
         kind = type(
             error.__cause__ if isinstance(error, UnavailableError) and error.__cause__ else error
         ).__name__

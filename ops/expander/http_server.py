@@ -137,7 +137,7 @@ async def _listens(address: tuple[str, int]) -> bool:
 
 
 def most_connections(settings: ServingSettings) -> int:
-    """So many that descriptors are left for files and for everything behind the expander."""
+    """The most connections, so that descriptors are left for files and for the upstreams."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

@@ -110,7 +110,7 @@ class ClusterIndex:
 
 
 def _read_side(name: str, found: Mapping[str, Any]) -> ServedSide:
-    """What an index says of itself.
+    """The side that an index holds, as its `_meta` says.
 
     Raises BadAnswerError when it is not one that `cogr-index` made.
     """
@@ -214,7 +214,11 @@ class StoreIndex:
 
 
 def make_index(workspace: Workspace, metrics: Metrics) -> QueryIndex:
-    """The cluster, or the memory backend of the store. Raises SettingsError."""
+    """The query index of a configuration: a cluster, or the memory backend.
+
+    Raises:
+        SettingsError: see `ClusterIndex`.
+    """
     serving = workspace.settings.serving
     if workspace.settings.backend_name == "opensearch":
         return ClusterIndex(workspace.settings.opensearch, serving, metrics)

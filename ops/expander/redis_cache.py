@@ -136,14 +136,14 @@ _ANSWER = TypeAdapter(Keywords)
 
 
 def read_keywords(value: bytes) -> Keywords:
-    """A cached value. Raises ValidationError, a ValueError, when somebody else wrote it: no JSON,
-    or no list of texts.
+    """The keywords in a cached value. Raises ValidationError, a ValueError, when it is no JSON list
+    of texts: somebody else wrote it.
     """
     return _ANSWER.validate_json(value, strict=True)
 
 
 def connect(redis: RedisSettings, settings: ServingSettings) -> Any:
-    """A client for asyncio that tries nothing twice; connects at the first call.
+    """A client for asyncio without retries; it connects at the first call.
 
     Raises:
         SettingsError: redis.url is not set.
@@ -190,14 +190,14 @@ Say = Callable[[str], None]
 
 @dataclass
 class Worked:
-    """What was done: queries answered, queries that have no keywords, what is left."""
+    """What `work_off` did: queries answered, and queries that have no keywords."""
 
     answered: int = 0
     without: int = 0
 
 
 def work_off(workspace: Workspace, limit: int | None = None, say: Say = lambda _: None) -> Worked:
-    """Answer what waits, the most asked first, up to `limit` queries.
+    """Answer the backlog, the most asked first, up to `limit` queries.
 
     Raises:
         SettingsError: redis.url is not set.

@@ -34,11 +34,11 @@ ItemSnapshot = Annotated[str, StringConstraints(pattern=r"^item-r\d{3,}-[0-9a-f]
 QuerySnapshot = Annotated[str, StringConstraints(pattern=r"^query-r\d{3,}-[0-9a-f]{12}$")]
 
 
-class _Ask(BaseModel):
+class _PageRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class Asked(_Ask):
+class RequestedPair(_PageRequest):
     """A pair of snapshots, and the keywords to search for instead of the query's own."""
 
     item: ItemSnapshot
@@ -46,29 +46,29 @@ class Asked(_Ask):
     keywords: list[Text] | None = Field(None, max_length=MAX_CLAUSES)
 
 
-class WorldAsk(_Ask):
+class WorldRequest(_PageRequest):
     """What there is to look at."""
 
 
-class SearchAsk(_Ask):
+class SearchRequest(_PageRequest):
     """One query, searched with one pair or with two beside one another."""
 
     query: Text
-    pairs: list[Asked] = Field(min_length=1, max_length=2)
+    pairs: list[RequestedPair] = Field(min_length=1, max_length=2)
     size: int = Field(20, ge=1, le=200)
 
 
-class QueriesAsk(_Ask):
+class QueriesRequest(_PageRequest):
     """The labelled queries, with how each of one pair or two does."""
 
-    pairs: list[Asked] = Field(min_length=1, max_length=2)
+    pairs: list[RequestedPair] = Field(min_length=1, max_length=2)
     shown: int = Field(0, ge=0, le=1, description="The pair whose figures sort")
     match: Text = ""
     sort: Literal["worst", "best", "change", "text"] = "worst"
     size: int = Field(50, ge=1, le=1000)
 
 
-class BaselineAsk(_Ask):
+class BaselineRequest(_PageRequest):
     """The same query by the words of the items' text, cut at the number of items that the keywords
     find.
     """
@@ -78,17 +78,17 @@ class BaselineAsk(_Ask):
     size: int = Field(20, ge=1, le=200)
 
 
-class ItemAsk(_Ask):
+class ItemRequest(_PageRequest):
     """One item of a pair."""
 
     id: Text
-    pair: Asked
+    pair: RequestedPair
 
 
-class LiveAsk(_Ask):
+class LiveRequest(_PageRequest):
     """A search at the cluster, compared with the mirror."""
 
-    pair: Asked
+    pair: RequestedPair
     keywords: list[Text] = Field(max_length=MAX_CLAUSES)
     size: int = Field(20, ge=1, le=200)
 
@@ -107,7 +107,7 @@ _HEADERS = {
     "Cache-Control": "no-cache",
 }
 _EXAMPLES = 6
-Ask = TypeVar("Ask", bound=BaseModel)
+RequestModel = TypeVar("RequestModel", bound=BaseModel)
 
 
 def add_playground(expander: FastAPI, workspace: Workspace, parts: Parts) -> None:
@@ -131,19 +131,21 @@ def _create(workspace: Workspace, parts: Parts) -> FastAPI:
         return response
 
     def answer(
-        path: str, model: type[Ask], give: Callable[[Ask, str], Awaitable[dict[str, Any]]]
+        path: str,
+        model: type[RequestModel],
+        give: Callable[[RequestModel, str], Awaitable[dict[str, Any]]],
     ) -> None:
         @app.post(f"/api/{path}")
         async def route(request: Request) -> dict[str, Any]:
             asked = model.model_validate_json(await admission.read(request))
             return await give(asked, f"{request.url.scheme}://{request.url.netloc}/")
 
-    answer("world", WorldAsk, answers.world)
-    answer("search", SearchAsk, answers.search)
-    answer("queries", QueriesAsk, answers.queries)
-    answer("baseline", BaselineAsk, answers.baseline)
-    answer("item", ItemAsk, answers.item)
-    answer("live", LiveAsk, answers.live)
+    answer("world", WorldRequest, answers.world)
+    answer("search", SearchRequest, answers.search)
+    answer("queries", QueriesRequest, answers.queries)
+    answer("baseline", BaselineRequest, answers.baseline)
+    answer("item", ItemRequest, answers.item)
+    answer("live", LiveRequest, answers.live)
     _reject_in_sentences(app)
     app.mount("/", StaticFiles(directory=STATIC, html=True))
     return app
@@ -175,7 +177,7 @@ class Answers:
         self._writers = Writers(workspace, parts.settings)
         parts.closing.append(self._writers.close)
 
-    async def world(self, _: WorldAsk, __: str) -> dict[str, Any]:
+    async def world(self, _: WorldRequest, __: str) -> dict[str, Any]:
         """The pairs to choose from, and what the data set holds."""
         pair = self._parts.follower.pair
         choices = await asyncio.to_thread(self._world.choices, pair)
@@ -190,12 +192,12 @@ class Answers:
             "problem": problem,
         }
 
-    async def search(self, ask: SearchAsk, expander: str) -> dict[str, Any]:
+    async def search(self, ask: SearchRequest, expander: str) -> dict[str, Any]:
         """One query with one pair or two, each as the page shows it."""
         words = [await self._words(ask.query, asked) for asked in ask.pairs]
         return await asyncio.to_thread(self._searched, ask, words, expander)
 
-    def _searched(self, ask: SearchAsk, words: list[Words], expander: str) -> dict[str, Any]:
+    def _searched(self, ask: SearchRequest, words: list[Words], expander: str) -> dict[str, Any]:
         catalogue, _ = self._catalogue()
         searches = [
             Search(ask.query, one, self._world.opened(asked.item), catalogue)
@@ -212,17 +214,17 @@ class Answers:
         ]
         return {"pairs": answers}
 
-    async def queries(self, ask: QueriesAsk, _: str) -> dict[str, Any]:
+    async def queries(self, ask: QueriesRequest, _: str) -> dict[str, Any]:
         """The labelled queries, with how each pair does."""
         return await asyncio.to_thread(self._listing.answer, ask)
 
-    async def baseline(self, ask: BaselineAsk, _: str) -> dict[str, Any]:
+    async def baseline(self, ask: BaselineRequest, _: str) -> dict[str, Any]:
         """The same query by the words of the items' text."""
         return await asyncio.to_thread(
             lambda: views.baseline(self._world.catalogue, ask.query, ask.cut, ask.size)
         )
 
-    async def item(self, ask: ItemAsk, _: str) -> dict[str, Any]:
+    async def item(self, ask: ItemRequest, _: str) -> dict[str, Any]:
         """One item of a pair."""
 
         def find() -> dict[str, Any]:
@@ -233,7 +235,7 @@ class Answers:
 
         return await asyncio.to_thread(find)
 
-    async def live(self, ask: LiveAsk, _: str) -> dict[str, Any]:
+    async def live(self, ask: LiveRequest, _: str) -> dict[str, Any]:
         """The same search at the cluster."""
         from indexers.backends.opensearch import OpenSearchBackend
 
@@ -245,7 +247,7 @@ class Answers:
 
         return await asyncio.to_thread(search)
 
-    async def _words(self, query: str, asked: Asked) -> Words:
+    async def _words(self, query: str, asked: RequestedPair) -> Words:
         """Keywords of a query: those given, else the expander's for what serves, else the pair's
         own, stored or by its model.
         """
@@ -266,7 +268,7 @@ class Answers:
         keywords = query_keywords(query, written or (), normaliser)[:MAX_CLAUSES]
         return Words(keywords, "none" if written is None else "model", reason)
 
-    async def _written(self, text: str, asked: Asked) -> tuple[tuple[str, ...] | None, str]:
+    async def _written(self, text: str, asked: RequestedPair) -> tuple[tuple[str, ...] | None, str]:
         if not text:
             return None, "empty"
         opened = [
@@ -283,7 +285,7 @@ class Answers:
     def _normaliser(self, item: str) -> str:
         return self._world.opened(item).manifest.normaliser
 
-    def _index(self, asked: Asked) -> str:
+    def _index(self, asked: RequestedPair) -> str:
         prefix = self._workspace.settings.opensearch.prefix
         return (
             alias_name(prefix, "item")
@@ -299,7 +301,7 @@ class Answers:
             return None, str(error)
 
 
-def _serves(pair: Pair, asked: Asked) -> bool:
+def _serves(pair: Pair, asked: RequestedPair) -> bool:
     return (asked.item, asked.query) == snapshots_of(pair)
 
 

@@ -20,7 +20,7 @@ from indexers.release.push import query_keywords
 from ops.playground.world import Catalogue, Opened, World
 
 if TYPE_CHECKING:
-    from ops.playground.app import QueriesAsk
+    from ops.playground.app import QueriesRequest
 
 F1 = tuple[float, ...]
 
@@ -32,7 +32,7 @@ class Listing:
         self._world = world
         self._figures = lru_cache(8)(self._compute)
 
-    def answer(self, ask: QueriesAsk) -> dict[str, Any]:
+    def answer(self, ask: QueriesRequest) -> dict[str, Any]:
         """The queries that match, sorted, and how many there are.
 
         Raises DataError or SettingsError without a data set.
@@ -71,7 +71,7 @@ def _found(text: str, items: Opened, stored: Opened | None) -> BitMap:
 
 
 def _key(
-    ask: QueriesAsk, figures: Sequence[F1], queries: Sequence[Query]
+    ask: QueriesRequest, figures: Sequence[F1], queries: Sequence[Query]
 ) -> Callable[[int], tuple[Any, ...]]:
     of = figures[min(ask.shown, len(figures) - 1)]
     beside = figures[1 - ask.shown] if len(figures) > 1 else of

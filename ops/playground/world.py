@@ -159,7 +159,7 @@ def snapshots_of(pair: Pair) -> tuple[str | None, str | None]:
 def _serving(
     serving: Pair, items: Sequence[Manifest], queries: Sequence[Manifest]
 ) -> list[tuple[Manifest, Manifest | None]]:
-    """The serving pair, where the store has what serves."""
+    """The serving pair, if the store holds it."""
     ids = snapshots_of(serving)
     item, query = (next((one for one in side if one.id in ids), None) for side in (items, queries))
     return [(item, query)] if item else []

@@ -58,7 +58,7 @@ class Writers:
         return models
 
     async def close(self) -> None:
-        """Let go of the models."""
+        """Close the models."""
         for models in self._models.values():
             await models.close()
 
