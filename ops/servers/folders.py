@@ -25,6 +25,8 @@ from cogr.errors import SettingsError, StorageError, UserError
 from ops.servers.processes import Account
 
 CACHE_VARIABLE = "COGR_CACHE_DIR"
+LEAST_FREE = 300_000_000
+"""Bytes of disk that must be free before a server starts."""
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
@@ -96,10 +98,8 @@ def instance_folder(servers: Path, name: str) -> Path:
 
 @contextmanager
 def locked(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[None]:
-    """Hold the lock of `path`, a file beside it; calls `waiting` before it waits for another
-    holder.
-
-    The lock ends with the process that holds it, however that ends.
+    """Hold the lock of `path`, which ends with this process at the latest; calls `waiting` before
+    it waits for another holder.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = lock_of(path)
@@ -135,7 +135,7 @@ def reachable(path: Path, account: Account, copy: Path) -> Path:
     return copy
 
 
-def require_free(folder: Path, needed: int, what: str) -> None:
+def require_free(folder: Path, what: str, needed: int = LEAST_FREE) -> None:
     """Raise StorageError when fewer than `needed` bytes are free where `folder` is."""
     free = shutil.disk_usage(folder).free
     if free < needed:

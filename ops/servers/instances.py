@@ -139,8 +139,6 @@ class Wanted(ABC):
 
     kind: ClassVar[str]
     usual_port: ClassVar[int]
-    least_disk: ClassVar[int]
-    """Bytes that must be free on the disk before it starts."""
     name: str | None = None
     port: int | None = None
     data: Path | None = None
@@ -170,29 +168,21 @@ class Wanted(ABC):
 
 @dataclass(frozen=True)
 class Place:
-    """Where a server is to run: its folder, the folder of all servers, the account that it runs as,
-    and its port (0: any free one).
+    """Where a server is to run: its folder, the folder of its data, the folder of all servers, the
+    account that it runs as, and its port (0: any free one).
     """
 
     wanted: Wanted
     folder: Path
+    data: Path
     servers: Path
     account: Account
     port: int
 
-    @property
-    def data(self) -> Path:
-        """The folder of the server's data."""
-        return (self.wanted.data or self.folder / "data").absolute()
-
     def begin(
         self, command: list[str], environment: dict[str, str], log: Path, **details: Any
     ) -> ServerState:
-        """Begin the server's process, and remember it.
-
-        Args:
-            details: further fields of its state.
-        """
+        """Begin the server's process, and remember it, with further fields of its state."""
 
         def spawned() -> ServerState:
             state = ServerState(
@@ -249,7 +239,8 @@ def start(wanted: Wanted, say: Say = lambda _: None) -> Started:
         with _as_before_if_it_fails(folder, before), _port(servers, before, wanted, say) as port:
             if running is None:
                 with for_account():
-                    begun = _launch(Place(wanted, folder, servers, account, port), say)
+                    data = (wanted.data or folder / "data").absolute()
+                    begun = _launch(Place(wanted, folder, data, servers, account, port), say)
             ready = wanted.finish(running or begun, say)
             write_state(ready)
             return Started(ready, already=running is not None)
@@ -276,17 +267,16 @@ def _running(state: ServerState | None, wanted: Wanted, say: Say) -> ServerState
 
 def _launch(place: Place, say: Say) -> ServerState:
     """Start a server's process, once there is disk for it and a folder for its data."""
-    wanted, data, account = place.wanted, place.data, place.account
-    folders.require_free(place.servers, wanted.least_disk, f"Starting {wanted.server_name}")
+    folders.require_free(place.servers, f"Starting {place.wanted.server_name}")
     place.folder.mkdir(parents=True, exist_ok=True)
-    if not data.exists():
-        account.own(data)
-    if not account.may("w", data):
+    if not place.data.exists():
+        place.account.own(place.data)
+    if not place.account.may("w", place.data):
         raise UserError(
-            f"The data folder {data} can't be written by the user {account.name}, as whom the "
-            "server runs; change its owner or give another --data."
+            f"The data folder {place.data} can't be written by the user {place.account.name}, as "
+            "whom the server runs; change its owner or give another --data."
         )
-    return wanted.launch(place, say)
+    return place.wanted.launch(place, say)
 
 
 @contextmanager
@@ -314,12 +304,12 @@ def _port(servers: Path, before: ServerState | None, wanted: Wanted, say: Say) -
 
 def _reserved(held: ExitStack, servers: Path, port: int) -> bool:
     """Whether this start has the port for itself, until it is over."""
-    lock = folders.lock_of(servers / "instances" / f"port-{port}")
     try:
+        lock = folders.lock_of(servers / "instances" / f"port-{port}")
         held.enter_context(lock.acquire(blocking=False))
+        return True
     except Timeout:
         return False
-    return True
 
 
 @contextmanager

@@ -45,7 +45,6 @@ class Wanted(instances.Wanted):
 
     kind: ClassVar[str] = KIND
     usual_port: ClassVar[int] = 9200
-    least_disk: ClassVar[int] = 300_000_000
     version: str | None = None
     heap: str = "512m"
     security: bool = False

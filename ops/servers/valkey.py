@@ -41,7 +41,6 @@ class Wanted(instances.Wanted):
 
     kind: ClassVar[str] = KIND
     usual_port: ClassVar[int] = 6379
-    least_disk: ClassVar[int] = 100_000_000
     memory: str = "256mb"
     password: bool = False
 

@@ -178,7 +178,7 @@ def test_too_little_disk_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(
         StorageError, match=r"needs 1000000000\.0 GB of disk under .* but \d+\.\d GB are free"
     ):
-        require_free(tmp_path, 10**18, "Starting it")
+        require_free(tmp_path, "Starting it", 10**18)
 
 
 def test_a_lock_makes_the_second_wait_and_say_so(tmp_path: Path) -> None:
