@@ -223,7 +223,7 @@ def asleep(folder: Path, seconds: float) -> None:
     """Unknown queries while the model sleeps."""
     for name, breaker in (
         ("breaker", {}),
-        ("no breaker", {"ops.expander.guard.BREAKER_FAILURES": 1_000_000_000}),
+        ("no breaker", {"ops.expander.circuit_breaker.BREAKER_FAILURES": 1_000_000_000}),
     ):
         port = free_port()
         with asleep_model() as model:

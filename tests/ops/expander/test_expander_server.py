@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from ops.expander.door import READ_SECONDS
+from ops.expander.admission import READ_SECONDS
 from ops.expander.http_server import GRACE, HEAD_BYTES
 from tests.ops.expander.expander_worlds import Running, is_ready, running, wait_for, workspace
 
@@ -122,7 +122,7 @@ def test_an_offer_hides_no_bad_request(bare: Running) -> None:
 def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """One that waits a second for heads and bodies."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ops.expander.door.READ_SECONDS", 1.0)
+        patch.setattr("ops.expander.admission.READ_SECONDS", 1.0)
         patch.setattr("ops.expander.http_server.READ_SECONDS", 1.0)
         with running(workspace(tmp_path_factory.mktemp("hasty"))) as expander:
             yield expander
@@ -215,7 +215,7 @@ def served(
         sys.executable,
         "-m",
         "tests.altered",
-        json.dumps({"ops.expander.door.READ_SECONDS": read_seconds}),
+        json.dumps({"ops.expander.admission.READ_SECONDS": read_seconds}),
         "ops.cli",
         "serve",
         "--port",

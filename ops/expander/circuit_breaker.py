@@ -1,8 +1,8 @@
-"""A guard before each upstream: a timeout, a circuit breaker, counts. What fails behind it is one
-exception, UnavailableError.
+"""Calls to an upstream, each with a timeout and behind a circuit breaker. Failures are counted, and
+whatever fails is one exception, UnavailableError.
 
-The breaker is the library `circuitbreaker`: after so many failures in a row the upstream is left
-alone for some seconds, then the next calls try it again.
+The breaker is the library `circuitbreaker`: after so many failures in a row it is open for some
+seconds, in which nothing is asked; then the next calls try the upstream again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TypeVar
 from circuitbreaker import CircuitBreaker
 
 from cogr.errors import CogrError
-from ops.expander.metrics import Metrics
+from ops.expander.prometheus import Metrics
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -27,21 +27,21 @@ MAX_IN_FLIGHT = 256
 MODEL_CONCURRENCY = 32
 """Queries that a model is asked at once, as many as the generator openai asks; more wait."""
 BREAKER_FAILURES = 5
-"""Failures in a row after which an upstream is left alone; fewer are chance."""
+"""Failures in a row after which a breaker opens; fewer are chance."""
 BREAKER_SECONDS = 2.0
-"""How long it is left alone: it is used again within five seconds after it is back."""
+"""How long it is open: the upstream is used again within five seconds after it is back."""
 
 
 class UnavailableError(Exception):
-    """An upstream did not answer, answered rubbish, or is being left alone."""
+    """An upstream did not answer, gave a bad answer, or its circuit breaker is open."""
 
 
 class BadAnswerError(ValueError):
     """An upstream's answer is not of the shape that it must have."""
 
 
-class Guard:
-    """Calls to one upstream.
+class Upstream:
+    """One upstream behind its circuit breaker.
 
     Args:
         name: of the upstream, for metrics and log.
@@ -68,13 +68,13 @@ class Guard:
 
     @property
     def is_open(self) -> bool:
-        """Whether the upstream is being left alone."""
+        """Whether the breaker is open."""
         return bool(self._breaker.opened)
 
     async def call(self, ask: Callable[[], Awaitable[T]], seconds: float) -> T:
         """What `ask` gives within so many seconds. Raises UnavailableError."""
         if self._breaker.opened:
-            raise UnavailableError(f"{self.name} is left alone")
+            raise UnavailableError(f"the circuit breaker of {self.name} is open")
         try:
             with self._breaker:
                 async with asyncio.timeout(seconds):
