@@ -36,9 +36,9 @@ PublishOption = Annotated[
 @common_options(backend=False)
 def init(call: Call, run: RunOption = "main") -> None:
     """Begin a run: freeze the data's hash and the settings into its folder. Needs no torch."""
-    from trainers.training.checks import check_settings
-    from trainers.training.holdout import judged_by, with_dev
-    from trainers.training.runs import create
+    from trainers.training.options import check_settings
+    from trainers.training.rounds import judged_by, with_dev
+    from trainers.training.run_folder import create
 
     check_settings(call.workspace)
     workspace = with_dev(call.workspace)
@@ -58,7 +58,7 @@ def init(call: Call, run: RunOption = "main") -> None:
 @common_options(backend=False)
 def sft(call: Call, run: RunOption = "main") -> None:
     """Fine-tune both sides on the targets of algorithm 1, index both, evaluate: round 0."""
-    from trainers.training.standing import as_dict, show
+    from trainers.cli.status import as_dict, show
 
     driver = _driver(call, run)
     done = driver.sft()
@@ -75,7 +75,7 @@ def round_(
 
     Does the next round, or the rest of one that was interrupted.
     """
-    from trainers.training.standing import as_dict, show, stands
+    from trainers.cli.status import as_dict, show, stands
 
     driver = _driver(call, run, branch)
     done = driver.round(publish)
@@ -104,7 +104,7 @@ def run_rounds(
 
     A run that was not begun yet is begun.
     """
-    from trainers.training.standing import rows, show, stands
+    from trainers.cli.status import rows, show, stands
 
     driver = _driver(call, run, branch, begin=True)
     done = driver.sft()
@@ -160,8 +160,8 @@ def publish(
 @common_options(backend=False)
 def status(call: Call, run: RunOption = "main") -> None:
     """What a run has done, with figures, and what is next."""
-    from trainers.training.runs import open_run
-    from trainers.training.standing import known_choice, next_stage, rows, show
+    from trainers.cli.status import known_choice, next_stage, rows, show
+    from trainers.training.run_folder import open_run
 
     opened = open_run(call.workspace, run)
     found = known_choice(opened)
@@ -177,11 +177,11 @@ def status(call: Call, run: RunOption = "main") -> None:
 
 
 def _driver(call: Call, name: str, new: str | None = None, *, begin: bool = False) -> Driver:
-    from trainers.training.checks import check_settings
     from trainers.training.driver import Driver
-    from trainers.training.holdout import judged_by, with_dev
-    from trainers.training.launching import Launcher
-    from trainers.training.runs import branch, create, open_run
+    from trainers.training.options import check_settings
+    from trainers.training.rounds import judged_by, with_dev
+    from trainers.training.run_folder import branch, create, open_run
+    from trainers.training.stage import Launcher
 
     workspace = with_dev(call.workspace)
     check_settings(workspace)

@@ -15,13 +15,12 @@ import pytest
 from cogr.errors import CheckFailedError, LockedError, TrainingError
 from cogr.snapshots import Manifest, open_snapshot
 from indexers.release.push import push_and_verify
-from tests.trainers.shop import Shop, perfect_pair, whole, write_shop
+from tests.trainers.shop import InThisProcess, Shop, perfect_pair, whole, write_shop
+from trainers.demo.sample import train_sample
+from trainers.training.contest import publish_round
 from trainers.training.driver import Driver
-from trainers.training.launching import Launcher
-from trainers.training.publishing import publish_round
-from trainers.training.runs import branch, open_run
-from trainers.training.sample import train_sample
-from trainers.training.state import ROUND_STAGES, SFT_STAGES
+from trainers.training.rounds import ROUND_STAGES, SFT_STAGES
+from trainers.training.run_folder import branch, open_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]
 
@@ -152,7 +151,9 @@ def test_the_same_round_is_refused_while_another_command_does_it(trained: Shop) 
 
 def test_other_settings_are_refused_by_a_round(trained: Shop) -> None:
     workspace = trained.workspace("training.query.learning_rate=0.5")
-    driver = Driver(workspace, open_run(workspace, "main"), Launcher(trained.config, ()), print)
+    driver = Driver(
+        workspace, open_run(workspace, "main"), InThisProcess(trained.config, ()), print
+    )
     with pytest.raises(
         TrainingError, match=r"training\.query\.learning_rate was 0\.0001 and is 0\.5"
     ):
@@ -189,7 +190,9 @@ def test_a_reward_that_fails_stops_the_stage_and_loses_nothing(copied: Shop) -> 
     with pytest.raises(
         TrainingError, match=r"reward failed on .*no margin known.*r002-query\.failed\.json"
     ):
-        Driver(workspace, run, Launcher(copied.config, (override,)), copied.said.append).round()
+        Driver(
+            workspace, run, InThisProcess(copied.config, (override,)), copied.said.append
+        ).round()
     assert len(whole(copied, "other")) == 2
 
 
@@ -214,12 +217,10 @@ def test_a_model_that_is_no_number_any_more_is_one_sentence(copied: Shop) -> Non
 
 @pytest.mark.parametrize("logs", [{"loss": float("nan")}, {"loss": 0.1, "grad_norm": float("inf")}])
 def test_a_loss_that_is_no_number_stops_the_stage(tmp_path: Path, logs: dict[str, float]) -> None:
-    from transformers import TrainerState
-
-    from trainers.training.steplog import SftLog
+    from trainers.training.step_log import SftLog
 
     with pytest.raises(TrainingError, match=r"of step 7 is (nan|inf): the training has diverged"):
-        SftLog(tmp_path / "log.jsonl").on_log(None, TrainerState(global_step=7), None, logs=logs)
+        SftLog(tmp_path / "log.jsonl").logged(7, logs)
 
 
 def test_the_sample_is_trained_step_by_step_and_only_once(tmp_path: Path) -> None:
@@ -238,7 +239,8 @@ def test_the_sample_is_trained_step_by_step_and_only_once(tmp_path: Path) -> Non
     said: list[str] = []
     steps = list(train_sample(config, said.append, rounds=1, overrides=small))
     assert [step.name for step in steps] == ["sft", "round 1"]
-    assert len(said) == len(SFT_STAGES) + len(ROUND_STAGES)
+    stages = [text for text in said if text.startswith("round ")]
+    assert len(stages) == len(SFT_STAGES) + len(ROUND_STAGES)
     assert set(steps[1].figures) >= {"p", "r", "f1", "keywords_per_item"}
     assert list(train_sample(config, said.append, rounds=1, overrides=small)) == steps
-    assert len(said) == len(SFT_STAGES) + len(ROUND_STAGES)
+    assert [text for text in said if text.startswith("round ")] == stages

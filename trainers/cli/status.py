@@ -12,10 +12,18 @@ from rich.console import Console
 from rich.table import Table
 
 from cogr.errors import ServiceError
-from trainers.training.contest import STATISTICAL, Choice, Contender, choose, contenders, round_name
-from trainers.training.rivals import known_rivals, to_serve
-from trainers.training.runs import Run
-from trainers.training.state import Round
+from trainers.training.contest import (
+    STATISTICAL,
+    Choice,
+    Contender,
+    choose,
+    contenders,
+    known_rivals,
+    round_name,
+    to_serve,
+)
+from trainers.training.rounds import Round
+from trainers.training.run_folder import Run
 
 if TYPE_CHECKING:
     from trainers.training.driver import Driver
