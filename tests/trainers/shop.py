@@ -172,6 +172,11 @@ def killing_reward(world: World, id_: str, keywords: Sequence[str]) -> float:
     return query_reward(world, id_, keywords)
 
 
+def interrupted_reward(world: object, id_: str, keywords: object) -> float:
+    """A reward during which somebody presses Ctrl-C."""
+    raise KeyboardInterrupt
+
+
 def failing_reward(world: object, id_: str, keywords: object) -> float:
     """A reward that can't score anything."""
     raise KeyError("no margin known")

@@ -75,16 +75,16 @@ def round_(
 
     Does the next round, or the rest of one that was interrupted.
     """
-    from trainers.cli.status import as_dict, show, stands
+    from trainers.cli.status import as_dict, show, status_of
 
     driver = _driver(call, run, branch)
     done = driver.round(publish)
-    standing = stands(driver)
+    found = status_of(driver)
     call.emit(
-        as_dict(driver.run, done) | standing.as_dict(),
-        lambda out: show(out, driver.run, standing.choice, standing),
+        as_dict(driver.run, done) | found.as_dict(),
+        lambda out: show(out, driver.run, found.choice, found),
     )
-    if standing.other is not None:
+    if found.other is not None:
         console.next_command(_command("publish", call, driver.run.name))
     console.next_command(_command("round", call, driver.run.name))
 
@@ -104,20 +104,20 @@ def run_rounds(
 
     A run that was not begun yet is begun.
     """
-    from trainers.cli.status import rows, show, stands
+    from trainers.cli.status import rows, show, status_of
 
     driver = _driver(call, run, branch, begin=True)
     done = driver.sft()
     while (state := driver.run.state()).rounds_done < rounds or state.unpublished:
         done = driver.round(publish)
-    standing = stands(driver)
-    if publish and standing.other is not None:
+    found = status_of(driver)
+    if publish and found.other is not None:
         driver.publish(None, gate=True)
-        standing = stands(driver)
-    payload = {"run": driver.run.name, "rounds": rows(driver.run)} | standing.as_dict()
-    call.emit(payload, lambda out: show(out, driver.run, standing.choice, standing))
-    best = done if standing.choice is None else standing.choice.chosen
-    if standing.other is not None:
+        found = status_of(driver)
+    payload = {"run": driver.run.name, "rounds": rows(driver.run)} | found.as_dict()
+    call.emit(payload, lambda out: show(out, driver.run, found.choice, found))
+    best = done if found.choice is None else found.choice.chosen
+    if found.other is not None:
         console.next_command(_command("publish", call, driver.run.name))
     console.next_command(
         f"cogr-train evaluate{_config(call)} --item {best.items} --query {best.queries}"

@@ -51,7 +51,7 @@ batch.
 
 _MODULE = "trainers.training.stage"
 _WAIT_FOR_LOCK = 10.0
-_GPU_DEVICES = (Path("/dev/nvidiactl"), Path("/dev/kfd"))
+GPU_DEVICES = (Path("/dev/nvidiactl"), Path("/dev/kfd"))
 _PR_SET_PDEATHSIG = 1
 
 
@@ -148,7 +148,7 @@ def one_process_a_round(settings: TrainingSettings) -> bool:
     processes train together.
     """
     engines = {settings.rollouts.by, settings.index_by}
-    gpu = any(device.exists() for device in _GPU_DEVICES)
+    gpu = any(device.exists() for device in GPU_DEVICES)
     return settings.processes == 1 and engines == {"transformers"} and not gpu
 
 

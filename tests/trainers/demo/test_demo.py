@@ -407,7 +407,7 @@ from pathlib import Path
 from indexers.workspace import Workspace
 from trainers.demo.folder import lay_out
 from trainers.demo.show import Progress
-from trainers.demo.sample import trained_rows
+from trainers.demo.run import trained_rows
 if __name__ == "__main__":
     folder = lay_out(Path(".demo"), "memory", sys.argv[1:])
     row = next(trained_rows(Workspace(folder.settings()), folder, Progress()))

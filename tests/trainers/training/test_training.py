@@ -5,6 +5,7 @@ collapse detector, the scorer.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -16,7 +17,13 @@ from cogr.errors import CheckFailedError, DataError, SettingsError, TrainingErro
 from cogr.matching.mirror import Mirror
 from cogr.records import Query
 from cogr.rewards import Reference, World, query_reward
-from cogr.settings.training import GateSettings, QueryGrpoSettings, SftSettings, WatchSettings
+from cogr.settings.training import (
+    GateSettings,
+    QueryGrpoSettings,
+    SftSettings,
+    TrainingSettings,
+    WatchSettings,
+)
 from indexers.workspace import Workspace
 from trainers.training.acceptance import accept
 from trainers.training.grpo import Scorer
@@ -24,6 +31,7 @@ from trainers.training.options import Batch, check_settings, grpo_batch, is_out_
 from trainers.training.rounds import ROUND_STAGES, SFT_STAGES, Round, StageRecord, State, verdict
 from trainers.training.run_folder import branch, create, open_run
 from trainers.training.sft import item_targets, query_targets
+from trainers.training.stage import Launcher, one_process_a_round
 from trainers.training.step_log import CollapseDetector, commonest_share, step_shares
 
 WORDS = [f"w{number}" for number in range(8)]
@@ -504,3 +512,35 @@ def test_a_price_is_taken_for_each_keyword(tmp_path: Path) -> None:
     assert priced(
         completions=["oak", "oak, elm"], completion_ids=ids, entity=["q"] * 2
     ) == pytest.approx([0.9, 0.8])
+
+
+@pytest.mark.parametrize(
+    ("changed", "one"),
+    [
+        ({}, True),
+        ({"processes": 2}, False),
+        ({"index_by": "vllm"}, False),
+        ({"rollouts": {"by": "vllm-server"}}, False),
+    ],
+)
+def test_one_process_does_a_round_where_nothing_needs_one_of_its_own(
+    changed: dict[str, object], one: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainers.training.stage.GPU_DEVICES", ())
+    assert one_process_a_round(TrainingSettings.model_validate(changed)) is one
+
+
+def test_a_gpu_gives_each_stage_a_process_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainers.training.stage.GPU_DEVICES", (tmp_path,))
+    assert not one_process_a_round(TrainingSettings())
+
+
+def test_accelerates_launcher_starts_several_processes_and_them_alone() -> None:
+    launcher = Launcher(Path("cogr.toml"), ["store=here"])
+    own = ["trainers.training.stage", "--config", "cogr.toml", "--set", "store=here"]
+    own += ["--run", "main", "--stages", "6", "--halvings", "1"]
+    assert launcher.command("main", 6, 1, 1) == [sys.executable, "-m", *own]
+    several = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", "4", "-m"]
+    assert launcher.command("main", 6, 1, 4) == [*several, *own]

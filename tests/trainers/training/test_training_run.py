@@ -17,10 +17,13 @@ from cogr.snapshots import Manifest, open_snapshot
 from indexers.release.push import push_and_verify
 from tests.trainers.shop import InThisProcess, Shop, perfect_pair, whole, write_shop
 from trainers.demo.sample import train_sample
+from trainers.training import stage
 from trainers.training.contest import publish_round
 from trainers.training.driver import Driver
+from trainers.training.inputs import Inputs, Wrote
 from trainers.training.rounds import ROUND_STAGES, SFT_STAGES
 from trainers.training.run_folder import branch, open_run
+from trainers.training.stage import Launcher
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]
 
@@ -194,6 +197,57 @@ def test_a_reward_that_fails_stops_the_stage_and_loses_nothing(copied: Shop) -> 
             workspace, run, InThisProcess(copied.config, (override,)), copied.said.append
         ).round()
     assert len(whole(copied, "other")) == 2
+
+
+class ByAccelerate(Launcher):
+    """Has accelerate's launcher start the process, as it starts several."""
+
+    def command(self, run: str, stages: int, halvings: int, processes: int) -> list[str]:
+        python, m, *own = super().command(run, stages, halvings, processes)
+        several = super().command(run, stages, halvings, 2)
+        launcher = several[2 : -len(own)]
+        launcher[launcher.index("2")] = "1"
+        return [python, m, *launcher, *own]
+
+
+def test_errors_come_through_accelerates_launcher_which_turns_every_status_into_1(
+    copied: Shop,
+) -> None:
+    for reward, error, sentence in (
+        ("failing_reward", TrainingError, "reward failed on .*no margin known"),
+        ("interrupted_reward", KeyboardInterrupt, ""),
+    ):
+        override = f"training.query.reward=tests.trainers.shop:{reward}"
+        workspace = copied.workspace(override)
+        run = branch(workspace, "main", reward.partition("_")[0])
+        launcher = ByAccelerate(copied.config, (override,))
+        assert "accelerate.commands.launch" in launcher.command(run.name, 1, 0, 1)
+        with pytest.raises(error, match=sentence):
+            Driver(workspace, run, launcher, copied.said.append).round()
+        assert len(run.state().finished) == 2
+    assert copied.said[-1].startswith("train-query of round 2 was under way")
+
+
+def test_out_of_memory_is_tried_once_more_with_half_the_micro_batch(
+    copied: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def crowded(inputs: Inputs) -> Wrote:
+        asked.append(inputs.halvings)
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setitem(stage.WORK, "index-query", crowded)  # type: ignore[arg-type]
+    with pytest.raises(TrainingError, match="index-query ran out of memory; lower generator"):
+        copied.driver().round()
+    monkeypatch.setitem(stage.WORK, "train-item", crowded)  # type: ignore[arg-type]
+    run = open_run(copied.workspace(), "main")
+    run.save(run.state().back_to(1, "train-item"))
+    with pytest.raises(TrainingError, match="train-item ran out of memory, also with half"):
+        copied.driver().round()
+    assert asked == [0, 0, 1]
+    assert copied.said[-2] == "train-item ran out of memory: once more with half the micro batch"
+    assert not copied.driver().run.state().rounds[1].finished
 
 
 def test_a_model_that_is_no_number_any_more_is_one_sentence(copied: Shop) -> None:
