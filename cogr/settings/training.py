@@ -7,7 +7,6 @@ against a data set, a tokenizer or the number of processes is `trainers.training
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
@@ -179,22 +178,6 @@ class GateSettings(Table):
     )
 
 
-@dataclass(frozen=True)
-class WatchSettings:
-    """Limits of the collapse detector: empty lists, one list for all, always over budget, all
-    rewards equal. Fixed: a policy that is there does not come back, whatever the data.
-
-    Attributes:
-        share: of completions (groups, for equal rewards) that is a collapse.
-        steps: in a row after which a collapse is named.
-        patience: steps in a row after which the stage stops.
-    """
-
-    share: float = 0.95
-    steps: int = 10
-    patience: int = 30
-
-
 class TrainingSettings(Table):
     """The training loop: SFT, then rounds of GRPO on both sides in turn."""
 
@@ -261,4 +244,3 @@ class TrainingSettings(Table):
     invented_weight: ClassVar[float] = 0.3
     """Weight of an invented query in the item rewards, where a training query has 1: three of them
     tell as much as one that somebody asked."""
-    watch: ClassVar[WatchSettings] = WatchSettings()
