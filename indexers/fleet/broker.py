@@ -1,25 +1,59 @@
-"""Celery on Redis or Valkey, set up for shards: the application, queue names, sending. Knows no
-files and no generators.
+"""Celery on Redis or Valkey, set up for shards: the application, messages, queues. Knows no files
+and no generators.
 
-Redis Cluster is not there: Celery has no broker on it (kombu 5.7); `redis.url` names one server or
-sentinels.
+Celery delivers a message to one worker, keeps it until that worker acknowledges it after its work,
+and delivers it again after the visibility timeout. Redis Cluster does not work: Celery has no
+broker on it (kombu 5.7); `redis.url` names one server or sentinels.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
+from pydantic import BaseModel, ConfigDict, Field
+
 from cogr.errors import MissingExtraError, ServiceError, SettingsError
+from cogr.records import Side
+from cogr.settings import GeneratorSettings
 from cogr.settings.fleet import FleetSettings, RedisSettings
+from indexers.fleet.records import FORMAT
 
 if TYPE_CHECKING:
     from celery import Celery
 
 TASK = "cogr.shard"
 """The one task there is."""
+NAME = r"^[A-Za-z0-9-]+$"
+"""Names of runs and shards: nothing in a message leads out of the run's folder."""
+
+
+class Message(BaseModel):
+    """A task: one attempt at a shard of a run. `trace` is the context that its spans continue."""
+
+    model_config = ConfigDict(frozen=True)
+
+    format: int = FORMAT
+    side: Side
+    run: str = Field(pattern=NAME)
+    shard: str = Field(pattern=NAME)
+    attempt: int = Field(ge=1)
+    trace: Mapping[str, str] = {}
+
+
+def queue_of(side: Side, settings: GeneratorSettings) -> str:
+    """The queue of one side and one model: workers with another model don't listen to it, nor
+    workers that read another format.
+
+    Args:
+        settings: the generator's, with `auto` decided.
+    """
+    model = f"{settings.model or ''}\0{settings.adapter or ''}"
+    digest = hashlib.sha256(model.encode()).hexdigest()[:8]
+    return f"v{FORMAT}.{side}.{settings.name}.{digest}"
 
 
 def make_app(redis: RedisSettings, fleet: FleetSettings) -> Celery:
@@ -46,13 +80,12 @@ def make_app(redis: RedisSettings, fleet: FleetSettings) -> Celery:
         task_ignore_result=True,
         task_serializer="json",
         accept_content=["json"],
+        # A worker that dies leaves its message to the visibility timeout.
         task_acks_late=True,
-        task_acks_on_failure_or_timeout=True,
         worker_prefetch_multiplier=1,
         worker_hijack_root_logger=False,
         worker_redirect_stdouts=False,
         worker_cancel_long_running_tasks_on_connection_loss=False,
-        task_create_missing_queues=True,
     )
     return app
 
@@ -96,8 +129,8 @@ def printable(redis: RedisSettings) -> str:
 
 def _transport_options(redis: RedisSettings, fleet: FleetSettings) -> dict[str, Any]:
     options: dict[str, Any] = {
-        # The coordinator itself sees to lost shards; this is for messages that nobody coordinates
-        # any more.
+        # Longer than any shard takes, since a worker at work can't ask for more time. Heartbeats
+        # tell sooner that it died.
         "visibility_timeout": fleet.visibility_seconds,
         "global_keyprefix": f"{redis.prefix}:",
         "socket_timeout": redis.timeout,
@@ -158,13 +191,6 @@ class Broker:
             self._call(
                 "be asked", lambda connection: connection.default_channel.client.llen(self._queue)
             )
-        )
-
-    def purge(self) -> None:
-        """Remove what waits in the queue. Raises ServiceError."""
-        self._call(
-            "be cleaned up",
-            lambda connection: connection.default_channel.client.delete(self._queue),
         )
 
     def _call(self, doing: str, what: Callable[[Any], Any]) -> Any:
