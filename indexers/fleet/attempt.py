@@ -44,6 +44,7 @@ class RunningAttempt:
     ) -> None:
         self.folder = folder
         self.record = record
+        self._name = f"attempts/{record.shard}.{record.number}"
         self.items = self.tokens = 0
         self.unwanted = threading.Event()
         self._settings = settings
@@ -58,7 +59,7 @@ class RunningAttempt:
 
     def claim(self) -> bool:
         """Take the attempt; False when it was taken before: messages may come twice."""
-        return self.folder.create(self.record, f"attempts/{self.record.name}")
+        return self.folder.create(self.record, self._name)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -125,9 +126,8 @@ class RunningAttempt:
         log.error("Shard %s is given up: %s", self.record.shard, reason)
         try:
             self.end("failed" if self.record.state == "running" else "stopped", reason)
-        except (StorageError, ServiceError, OSError) as error:
-            log.warning("The last word can't be written: %s", error)
-        self._abandon()
+        finally:
+            self._abandon()
 
     def _write(self, *, beating: bool = False, **changes: Any) -> None:
         with self._writing:
@@ -141,7 +141,7 @@ class RunningAttempt:
                 **changes,
             }
             self.record = self.record.model_copy(update=update)
-            self.folder.write(self.record, f"attempts/{self.record.name}")
+            self.folder.write(self.record, self._name)
 
 
 def end_at_once() -> None:

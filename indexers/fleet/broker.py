@@ -92,10 +92,8 @@ def make_app(redis: RedisSettings, fleet: FleetSettings) -> Celery:
 
 def server_version(redis: RedisSettings) -> str:
     """The version of the broker. Raises ServiceError when it can't be reached or refuses."""
-    app = make_app(redis, FleetSettings())
-    info = _call(
-        app, redis, "be asked", lambda connection: connection.default_channel.client.info("server")
-    )
+    broker = Broker(redis, FleetSettings(), "")
+    info = broker.call("be asked", lambda connection: _client(connection).info("server"))
     return str(info.get("valkey_version") or info["redis_version"])
 
 
@@ -121,10 +119,9 @@ def _with_credentials(url: str, redis: RedisSettings) -> str:
 
 def printable(redis: RedisSettings) -> str:
     """Where the broker is, without user and password."""
-    urls = (urlsplit(part.strip()) for part in (redis.url or "").split(";"))
-    return ";".join(
-        urlunsplit(url._replace(netloc=url.netloc.rpartition("@")[2], query="")) for url in urls
-    )
+    urls = [urlsplit(part.strip()) for part in (redis.url or "").split(";")]
+    bare = [url._replace(netloc=url.netloc.rpartition("@")[2], query="") for url in urls]
+    return ";".join(urlunsplit(url) for url in bare)
 
 
 def _transport_options(redis: RedisSettings, fleet: FleetSettings) -> dict[str, Any]:
@@ -163,13 +160,7 @@ def _ssl_options(redis: RedisSettings) -> dict[str, Any] | bool:
 
 
 class Broker:
-    """The coordinator's end: sends shards, counts what waits.
-
-    Args:
-        redis: where it is.
-        fleet: timeouts.
-        queue: the run's queue.
-    """
+    """The coordinator's end: sends messages to a queue, counts those that wait."""
 
     def __init__(self, redis: RedisSettings, fleet: FleetSettings, queue: str) -> None:
         self._app = make_app(redis, fleet)
@@ -178,38 +169,34 @@ class Broker:
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Put one task into the queue. Raises ServiceError when the broker is away or refuses."""
-        self._call(
+        task = {"kwargs": dict(message), "queue": self._queue, "retry": False}
+        self.call(
             "take messages",
-            lambda connection: self._app.send_task(
-                TASK, kwargs=dict(message), queue=self._queue, connection=connection, retry=False
-            ),
+            lambda connection: self._app.send_task(TASK, connection=connection, **task),
         )
 
     def waiting(self) -> int:
         """How many messages are in the queue, taken ones not counted. Raises ServiceError."""
-        return int(
-            self._call(
-                "be asked", lambda connection: connection.default_channel.client.llen(self._queue)
-            )
-        )
+        return int(self.call("be asked", lambda connection: _client(connection).llen(self._queue)))
 
-    def _call(self, doing: str, what: Callable[[Any], Any]) -> Any:
-        return _call(self._app, self._redis, doing, what)
+    def call(self, doing: str, what: Callable[[Any], Any]) -> Any:
+        """Do something with a connection of its own: calls are few, seconds apart, and none is ever
+        stale. Raises ServiceError.
+        """
+        from kombu.exceptions import OperationalError
+        from redis.exceptions import RedisError
+
+        try:
+            with self._app.connection_for_write() as connection:
+                return what(connection)
+        except (OperationalError, RedisError, OSError) as error:
+            reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
+            raise ServiceError(
+                f"The broker {printable(self._redis)} can't {doing} ({reason}); start it, or "
+                "correct redis.url."
+            ) from error
 
 
-def _call(app: Celery, redis: RedisSettings, doing: str, what: Callable[[Any], Any]) -> Any:
-    """Do something with a connection of its own: calls are few, seconds apart, and none is ever
-    stale.
-    """
-    from kombu.exceptions import OperationalError
-    from redis.exceptions import RedisError
-
-    try:
-        with app.connection_for_write() as connection:
-            return what(connection)
-    except (OperationalError, RedisError, OSError) as error:
-        reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
-        raise ServiceError(
-            f"The broker {printable(redis)} can't {doing} ({reason}); start it, or correct "
-            "redis.url."
-        ) from error
+def _client(connection: Any) -> Any:
+    """The client of Redis below a connection of kombu's."""
+    return connection.default_channel.client

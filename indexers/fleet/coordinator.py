@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from pyroaring import BitMap
@@ -25,8 +25,9 @@ from indexers.build.generation import Keyed
 from indexers.build.keys import Keys
 from indexers.build.lease import Lease, hold, right_to_rebuild
 from indexers.build.plan import Advance, Job, Plan, Rebuilt, freeze
-from indexers.fleet.broker import Broker, Message, queue_of
+from indexers.fleet.broker import Broker, queue_of
 from indexers.fleet.records import (
+    FORMAT,
     Attempt,
     Cancel,
     End,
@@ -34,10 +35,10 @@ from indexers.fleet.records import (
     Progress,
     Run,
     RunFolder,
+    latest_run,
     new_run_id,
-    open_run,
     public_settings,
-    run_ids,
+    runs_of,
     total_rates,
 )
 from indexers.fleet.shards import Shard, ShardSizer, ShardTracker, write_requests
@@ -74,83 +75,60 @@ def coordinate(
 
     Args:
         generator: instead of the settings' one.
-        say: takes lines for the reader.
         command: what holds the lease, for messages: rebuild or update.
 
     Raises:
-        LockedError: another rebuild of this side is under way in this store, here or on another
-            machine.
+        LockedError: another rebuild of this side is under way in this store, wherever it runs.
     """
     doing, seconds = f"{command} --side {side}", workspace.settings.fleet.lease_seconds
     with hold(workspace.store, right_to_rebuild(side), doing, seconds) as lease:
         yield FleetExecutor(workspace, lease, generator, say)
 
 
+@dataclass
 class FleetExecutor:
     """Generates on workers (an `indexers.build.run.Executor`)."""
 
-    def __init__(self, workspace: Workspace, lease: Lease, generator: str | None, say: Say) -> None:
-        self._workspace = workspace
-        self._lease = lease
-        self._generator = generator
-        self._say = say
-        self._folder: RunFolder | None = None
+    workspace: Workspace
+    lease: Lease
+    generator: str | None
+    say: Say
+    run_folder: RunFolder | None = None
 
     @property
     def folder(self) -> str | None:
-        """The run's folder in the store; None before there is a run."""
-        return self._folder.path if self._folder is not None else None
+        return self.run_folder.path if self.run_folder is not None else None
 
     def summary(self) -> Mapping[str, Any]:
-        """Shards and workers, for the run's report."""
-        return summary_of(self._folder) if self._folder is not None else {}
+        return summary_of(self.run_folder) if self.run_folder is not None else {}
 
     def check(self) -> None:
-        """Raise LockedError when another coordinator has taken over."""
-        self._lease.check()
+        self.lease.check()
 
     def rebuild(self, job: Job, plan: Plan, advance: Advance) -> Rebuilt:
         """As `indexers.build.plan.rebuild`, by workers. With nothing missing, no broker is asked.
 
-        Raises:
-            CheckFailedError: the run was cancelled.
-            LockedError: another coordinator took over.
-            ServiceError: the broker is away, or workers fail without any answer in between.
+        Raises: as of `Coordinator.work`.
         """
         started = time.monotonic()
-        latest = open_run(job.store, job.side)
-        if not plan.missing and (latest is None or latest[0].ended is not None):
+        latest = latest_run(job.store, job.side)
+        unfinished = latest is not None and latest[0].ended is None
+        if not (plan.missing or unfinished):
             return freeze(job, plan, {}, started)
-        run = self._run(job, plan, latest)
-        self._folder = folder = RunFolder(job.store, job.side, run.id)
-        folder.write(run, "run")
-        with logs.bound(run=run.id):
-            transient = self._generate(job, plan, run, folder, advance) if plan.missing else {}
+        folder = self._begin(job, plan, latest[0] if latest and unfinished else None)
+        with logs.bound(run=folder.run):
+            transient = self._generate(job, plan, folder, advance) if plan.missing else {}
             rebuilt = freeze(job, plan, transient, started)
             self.check()
-            folder.write(End(state="finished", at=time.time(), snapshot=rebuilt.snapshot.id), "end")
+            folder.write(End(state="finished", snapshot=rebuilt.snapshot.id), "end")
             return rebuilt
 
-    def _generate(
-        self, job: Job, plan: Plan, run: Run, folder: RunFolder, advance: Advance
-    ) -> Mapping[str, Failure]:
-        settings = self._workspace.settings
-        with stage("generate", job.side, run=run.id) as step:
-            broker = Broker(settings.redis, settings.fleet, run.queue)
-            coordinator = Coordinator(
-                job, plan, folder, self._lease, broker, settings.fleet, self._say, advance
-            )
-            coordinator.work()
-            transient = coordinator.transient
-            step.add(generated=len(plan.missing), transient_failures=len(transient))
-        return transient
-
-    def _run(self, job: Job, plan: Plan, latest: tuple[RunFolder, Run] | None) -> Run:
-        """A new run. The latest one is over: its workers stop between two answers."""
-        settings = self._workspace.generator_settings(job.side, self._generator)
-        if latest is not None and latest[0].ended is None:
-            state = "cancelled" if latest[0].cancelled else "superseded"
-            latest[0].write(End(state=state, at=time.time(), reason="another rebuild began"), "end")
+    def _begin(self, job: Job, plan: Plan, earlier: RunFolder | None) -> RunFolder:
+        """A new run. Workers of an earlier one stop between two answers, which are in the cache."""
+        if earlier is not None:
+            state = "cancelled" if earlier.cancelled else "superseded"
+            earlier.write(End(state=state, reason="another rebuild began"), "end")
+        settings = self.workspace.generator_settings(job.side, self.generator)
         run = Run(
             id=new_run_id(),
             side=job.side,
@@ -158,11 +136,24 @@ class FleetExecutor:
             generator=public_settings(settings),
             entities=len(plan.entities),
             to_generate=len(plan.missing),
-            queue=queue_of(job.side, settings),
         )
-        for old in run_ids(job.store, job.side)[:-KEPT_RUNS]:
-            job.store.remove(RunFolder(job.store, job.side, old).path)
-        return run
+        self.run_folder = folder = RunFolder(job.store, job.side, run.id)
+        folder.write(run, "run")
+        for old in runs_of(job.store, job.side)[:-KEPT_RUNS]:
+            job.store.remove(old.path)
+        return folder
+
+    def _generate(
+        self, job: Job, plan: Plan, folder: RunFolder, advance: Advance
+    ) -> dict[str, Failure]:
+        settings = self.workspace.settings
+        queue = queue_of(job.side, self.workspace.generator_settings(job.side, self.generator))
+        with stage("generate", job.side, run=folder.run) as step:
+            broker = Broker(settings.redis, settings.fleet, queue)
+            parts = job, plan, folder, self.lease, broker, settings.fleet
+            transient = Coordinator(*parts, self.say, advance).work()
+            step.add(generated=len(plan.missing), transient_failures=len(transient))
+        return transient
 
 
 class RetryPolicy:
@@ -203,11 +194,7 @@ class RetryPolicy:
 
 @dataclass
 class Coordinator:
-    """One rebuild from its plan to the last answer.
-
-    Attributes:
-        transient: failures that the cache does not remember, by entity id.
-    """
+    """One rebuild from its plan to the last answer."""
 
     job: Job
     plan: Plan
@@ -217,7 +204,6 @@ class Coordinator:
     settings: FleetSettings
     say: Say
     advance: Advance
-    transient: dict[str, Failure] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._tracker = ShardTracker(self.folder, self.settings.lost_seconds)
@@ -226,15 +212,16 @@ class Coordinator:
         self._cache = GenerationCache(self.job.store, self.job.generator.fingerprint)
         self._closed = {name: len(self.folder.names(name)) for name in ("done", "given_up")}
         self._todo = BitMap()
+        self._transient: dict[str, Failure] = {}
         self._number = self._answered = self._shown = 0
         self._away_since: float | None = None
         self._counted = 0.0
         self._progress = Progress()
         self._told = self._active = time.monotonic()
-        self._broker_answered(yes=True)
 
-    def work(self) -> None:
-        """Return when every entity has an answer, or a reason why not.
+    def work(self) -> dict[str, Failure]:
+        """Return when every entity has an answer, or a reason why not: the transient failures, by
+        entity id.
 
         Raises:
             CheckFailedError: the run was cancelled.
@@ -250,7 +237,7 @@ class Coordinator:
                 self._step()
             missing = self._unanswered(missing)
             if not missing:
-                return
+                return self._transient
         raise StorageError(
             f"{len(missing)} answers that workers reported are not in {self.job.store.url}; "
             "the workers must have the same store."
@@ -272,7 +259,7 @@ class Coordinator:
         positions = to_array(asked)
         found = positions[to_array(self._cache.missing(self.plan.keys.take(positions)))]
         entities = self.plan.entities
-        return BitMap(i for i in found.tolist() if entities[i].id not in self.transient)
+        return BitMap(i for i in found.tolist() if entities[i].id not in self._transient)
 
     # What workers wrote
 
@@ -291,7 +278,7 @@ class Coordinator:
 
     def _finish(self, shard: Shard, done: Attempt) -> None:
         for id_, reason in done.transient.items():
-            self.transient[id_] = Failure(id_, reason, permanent=False)
+            self._transient[id_] = Failure(id_, reason, permanent=False)
         self._sizer.measure(done)
         metrics.ATTEMPTS.labels(self.job.side, "done").inc()
         shard.span.set(worker=done.worker, items=done.items, tokens=done.tokens)
@@ -325,33 +312,31 @@ class Coordinator:
         keys = Keys.of(self.plan.keys[i] for i in shard.positions)
         left = [shard.positions[i] for i in self._cache.missing(keys)]
         if len(left) == len(shard.positions) == 1:
-            self._set_aside(shard, reason)
-            self._close(shard, "given_up", 1)
+            self._set_aside(shard, left[0], reason)
             return
         size = max(1, -(-len(left) // PARTS))
-        groups = [left[start : start + size] for start in range(0, len(left), size)]
-        names = tuple(self._next_name(len(group)) for group in groups)
-        # First the word that it is given up: if this process dies now, its entities are simply
-        # planned again.
-        record = GivenUp(shard=shard.name, why=reason, parts=names)
-        self.folder.write(record, f"given_up/{shard.name}")
-        shard.span.set(given_up=True, parts=len(names))
-        self._close(shard, "given_up", len(shard.positions) - len(left))
-        for name, group in zip(names, groups, strict=True):
-            # One more death tells which part it is.
-            part = self._open(name, group, part_of=shard.name)
-            part.deaths = DEATHS - 1 if len(group) > 1 else 0
+        parts = [
+            self._open(left[start : start + size], part_of=shard.name)
+            for start in range(0, len(left), size)
+        ]
+        for part in parts:
+            # One more death tells which of them it is.
+            part.deaths = DEATHS - 1 if len(part.positions) > 1 else 0
+        record = GivenUp(shard=shard.name, why=reason, parts=tuple(part.name for part in parts))
+        shard.span.set(given_up=True, parts=len(parts))
+        self._close_given_up(record, shard, len(shard.positions) - len(left))
 
-    def _set_aside(self, shard: Shard, last: str) -> None:
-        """Remember the entity as a permanent failure: with another model or prompt its key is
-        another one, and it is tried again.
-        """
-        (position,) = shard.positions
+    def _set_aside(self, shard: Shard, position: int, last: str) -> None:
+        """Remember the entity as a permanent failure. Another model or prompt tries it again."""
         id_ = self.plan.entities[position].id
         reason = f"took down {shard.deaths} workers, the last time: {last}"
         self._cache.add([(self.plan.keys[position], Failure(id_, reason))])
         record = GivenUp(shard=shard.name, why=reason, set_aside={id_: reason})
+        self._close_given_up(record, shard, 1)
+
+    def _close_given_up(self, record: GivenUp, shard: Shard, answered: int) -> None:
         self.folder.write(record, f"given_up/{shard.name}")
+        self._close(shard, "given_up", answered)
 
     # What workers are given
 
@@ -363,17 +348,15 @@ class Coordinator:
         while self._todo and len(self._tracker.open) < 2 * running + 2:
             taken = self._todo[: self._sizer.next_size(len(self._todo), running)]
             self._todo -= taken
-            self._open(self._next_name(len(taken)), list(taken))
+            self._open(list(taken))
 
-    def _next_name(self, entities: int) -> str:
+    def _open(self, positions: list[int], part_of: str | None = None) -> Shard:
+        name = f"{self._number:05d}-{len(positions)}"
         self._number += 1
-        return f"{self._number - 1:05d}-{entities}"
-
-    def _open(self, name: str, positions: list[int], part_of: str | None = None) -> Shard:
         span = traces.begin("shard", shard=name, entities=len(positions), part_of=part_of)
         shard = Shard(name, positions, span=span)
         write_requests(self.folder, name, self._requests(positions))
-        self._tracker.add(shard)
+        self._tracker.open[name] = shard
         return shard
 
     def _send(self) -> None:
@@ -382,25 +365,20 @@ class Coordinator:
         due = [shard for shard in waiting if shard.sent is None and shard.retry_at <= now]
         try:
             for shard in due + self._lost(waiting, now):
-                message = Message(
-                    side=self.job.side,
-                    run=self.folder.run,
-                    shard=shard.name,
-                    attempt=shard.attempt,
-                    trace=shard.span.carrier,
-                )
-                self.broker.send(message.model_dump(mode="json"))
+                self.broker.send(self._message(shard))
                 shard.sent = now
-        except ServiceError as error:
-            self._broker_answered(yes=False)
-            self._wait_for_broker(error)
-        else:
-            self._broker_answered(yes=True)
             self._away_since = None
+        except ServiceError as error:
+            self._wait_for_broker(error)
+        metrics.BROKER_UP.labels(self.job.side).set(self._away_since is None)
+
+    def _message(self, shard: Shard) -> dict[str, Any]:
+        ids = {"side": self.job.side, "run": self.folder.run, "shard": shard.name}
+        return {"format": FORMAT, **ids, "attempt": shard.attempt, "trace": shard.span.carrier}
 
     def _lost(self, waiting: list[Shard], now: float) -> list[Shard]:
         """Shards whose message nobody took although the queue is empty: the broker forgot it, or a
-        worker died with it. Where it comes twice after all, one worker gets the attempt.
+        worker died with it.
         """
         grace = RESEND_POLLS * self.settings.poll_seconds
         if now - self._counted < grace:
@@ -409,9 +387,6 @@ class Coordinator:
         messages = self.broker.waiting()
         metrics.QUEUE.labels(self.job.side).set(messages)
         return [s for s in waiting if not messages and s.sent is not None and now - s.sent > grace]
-
-    def _broker_answered(self, *, yes: bool) -> None:
-        metrics.BROKER_UP.labels(self.job.side).set(yes)
 
     def _wait_for_broker(self, error: ServiceError) -> None:
         now = time.monotonic()
@@ -430,13 +405,10 @@ class Coordinator:
             self.advance(answered - self._shown)
             self._shown, self._active = answered, time.monotonic()
         self._measure(answered)
-        now, was = time.time(), self._progress
-        unplanned, note = len(self._todo), self._note()
-        if (unplanned, note) != (was.unplanned, was.note) or (
-            abs(now - was.updated) >= self.settings.heartbeat_seconds
-        ):
-            self._progress = Progress(updated=now, unplanned=unplanned, note=note)
-            self.folder.write(self._progress, "progress")
+        progress = Progress(unplanned=len(self._todo), note=self._note())
+        if progress != self._progress:
+            self.folder.write(progress, "progress")
+            self._progress = progress
 
     def _measure(self, answered: int) -> None:
         side, running = self.job.side, self._tracker.running
@@ -458,9 +430,8 @@ class Coordinator:
         if now - self._told > _TELL_SECONDS:
             self._told = now
             self.say(
-                f"{note[0].upper()}{note[1:]}: start workers with cogr-ops worker --side "
-                f"{self.job.side} that have the same configuration and the store "
-                f"{self.job.store.url}."
+                f"{note.capitalize()}: start workers with cogr-ops worker --side {self.job.side} "
+                f"that have the same configuration and the store {self.job.store.url}."
             )
         return note
 
@@ -475,7 +446,7 @@ class Coordinator:
             time.sleep(self.settings.poll_seconds)
             self._tracker.poll()
         reason = f"cancelled by {cancel.by}"
-        self.folder.write(End(state="cancelled", at=time.time(), reason=reason), "end")
+        self.folder.write(End(state="cancelled", reason=reason), "end")
         raise CheckFailedError(
             f"The rebuild of {self.job.side}s was {reason}; what was generated is kept, and a new "
             "rebuild goes on from there."

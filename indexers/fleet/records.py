@@ -3,7 +3,7 @@ taken here.
 
     fleet/<side>/lease/000001.json      who coordinates (indexers.build.lease)
     fleet/<side>/runs/<run>/run.json    what is rebuilt, by which generator
-      shards/<shard>.parquet            the requests of a shard (indexers.fleet.shards)
+      shards/<shard>.json.gz            the requests of a shard (indexers.fleet.shards)
       attempts/<shard>.<number>.json    one worker at one shard; every heartbeat writes it again
       given_up/<shard>.json             a shard that was split, or whose entity was set aside
       progress.json                     what the coordinator has not planned yet
@@ -37,10 +37,8 @@ R = TypeVar("R", bound="Record")
 
 log = logging.getLogger(__name__)
 
-_PUBLIC = {
-    *("name", "model", "adapter", "dtype", "max_model_len"),
-    *("sampling", "scripted", "statistical"),
-}
+_PUBLIC = {"name", "model", "adapter", "dtype", "max_model_len"}
+_PUBLIC |= {"sampling", "scripted", "statistical"}
 
 
 class Record(BaseModel):
@@ -58,15 +56,12 @@ class Run(Record):
     generator: Mapping[str, Any]
     entities: int
     to_generate: int
-    queue: str
 
 
-AttemptState = Literal[
-    "loading", "running", "done", "stopped", "failed", "declined", "away", "silent"
-]
+AttemptState = Literal["loading", "running", "done", "stopped", "failed", "declined", "away"]
 """stopped: the worker was asked to end. failed: the shard raised an error. declined: this worker
-can't do it. away: the generator's service is away. silent: its worker wrote nothing for too long; who
-reads the file says so."""
+can't do it. away: the generator's service is away. A reader calls an attempt `silent` when its worker
+has written nothing for too long."""
 
 
 class Attempt(Record):
@@ -82,7 +77,7 @@ class Attempt(Record):
     shard: str
     number: int = 0
     worker: str
-    state: AttemptState = "loading"
+    state: AttemptState | Literal["silent"] = "loading"
     reason: str = ""
     started: float = Field(default_factory=time.time)
     updated: float = Field(default_factory=time.time)
@@ -91,11 +86,6 @@ class Attempt(Record):
     entities: int = 0
     seconds: float = 0.0
     transient: Mapping[str, str] = {}
-
-    @property
-    def name(self) -> str:
-        """Of its file."""
-        return f"{self.shard}.{self.number}"
 
     @property
     def final(self) -> bool:
@@ -125,7 +115,6 @@ class GivenUp(Record):
 class Progress(Record):
     """What only the coordinator knows."""
 
-    updated: float = 0.0
     unplanned: int = 0
     note: str = ""
 
@@ -134,7 +123,7 @@ class End(Record):
     """How a run ended."""
 
     state: Literal["finished", "cancelled", "superseded"]
-    at: float
+    at: float = Field(default_factory=time.time)
     reason: str = ""
     snapshot: str | None = None
 
@@ -143,7 +132,7 @@ class Cancel(Record):
     """Somebody asked the run to stop."""
 
     by: str
-    at: float
+    at: float = Field(default_factory=time.time)
 
 
 class RunFolder:
@@ -153,7 +142,7 @@ class RunFolder:
         self.store = store
         self.side = side
         self.run = run
-        self.path = f"{_runs(side)}/{run}"
+        self.path = f"fleet/{side}/runs/{run}"
         self._damaged: set[str] = set()
 
     def read(self, kind: type[R], name: str) -> R | None:
@@ -182,17 +171,15 @@ class RunFolder:
         """Write a record unless it exists; of several writers, one gets True."""
         return self.store.create(f"{self.path}/{name}.json", _json(record))
 
-    def exists(self, name: str) -> bool:
-        return self.store.exists(f"{self.path}/{name}.json")
-
     def names(self, folder: str) -> list[str]:
         """Names of the records (or shards) in one of the folders, without suffix."""
-        return [name.rsplit(".", 1)[0] for name in self.store.list(f"{self.path}/{folder}")]
+        names = self.store.list(f"{self.path}/{folder}")
+        return [name.removesuffix(".gz").rsplit(".", 1)[0] for name in names]
 
     @property
     def cancelled(self) -> bool:
         """Whether somebody asked the run to stop."""
-        return self.exists("cancel")
+        return self.store.exists(f"{self.path}/cancel.json")
 
     @property
     def ended(self) -> End | None:
@@ -203,23 +190,15 @@ def _json(record: Record) -> bytes:
     return record.model_dump_json(indent=1).encode()
 
 
-def _runs(side: Side) -> str:
-    return f"fleet/{side}/runs"
-
-
-def run_ids(store: Store, side: Side) -> list[str]:
+def runs_of(store: Store, side: Side) -> list[RunFolder]:
     """The runs of a side, oldest first."""
-    return store.list(_runs(side))
+    return [RunFolder(store, side, run) for run in store.list(f"fleet/{side}/runs")]
 
 
-def open_run(store: Store, side: Side) -> tuple[RunFolder, Run] | None:
+def latest_run(store: Store, side: Side) -> tuple[RunFolder, Run] | None:
     """The latest run of a side; None when there has been none."""
-    for id_ in reversed(run_ids(store, side)):
-        folder = RunFolder(store, side, id_)
-        run = folder.read(Run, "run")
-        if run is not None:
-            return folder, run
-    return None
+    found = ((folder, folder.read(Run, "run")) for folder in reversed(runs_of(store, side)))
+    return next(((folder, run) for folder, run in found if run is not None), None)
 
 
 def new_run_id() -> str:
@@ -235,9 +214,7 @@ def entities_of(shard: str) -> int:
 
 
 def public_settings(settings: GeneratorSettings) -> dict[str, Any]:
-    """The settings that decide what a generator writes: no secret, no server's address, no size of
-    a GPU.
-    """
+    """Those that decide what a generator writes: no secret, no server's address, no GPU's size."""
     return settings.model_dump(mode="json", include=_PUBLIC)
 
 
@@ -249,8 +226,5 @@ def with_public_settings(own: GeneratorSettings, public: Mapping[str, Any]) -> G
 
 def total_rates(attempts: Iterable[Attempt]) -> tuple[float, float]:
     """Entities and tokens a second of all attempts together."""
-    timed = [attempt for attempt in attempts if attempt.seconds > 0]
-    return (
-        sum(attempt.items / attempt.seconds for attempt in timed),
-        sum(attempt.tokens / attempt.seconds for attempt in timed),
-    )
+    rates = [(a.items / a.seconds, a.tokens / a.seconds) for a in attempts if a.seconds > 0]
+    return sum(items for items, _ in rates), sum(tokens for _, tokens in rates)

@@ -1,4 +1,4 @@
-"""Shards of a run: their requests in Parquet files, how large the next one is, and a tracker of the
+"""Shards of a run: the files of their requests, how large the next one is, and a tracker of the
 open ones.
 
 The tracker decides nothing. It judges whether a worker lives by its heartbeats and this process's
@@ -7,20 +7,18 @@ monotonic clock: no two clocks are compared.
 
 from __future__ import annotations
 
-import io
+import gzip
+import json
 import statistics
 import time
+import zlib
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from dataclasses import asdict, dataclass, field
 
 from cogr.prompts import Prompt
-from cogr.records import Entity, Item, Query
+from cogr.records import Item, Query
 from indexers.build.generation import Keyed
-from indexers.build.tables import read_table
 from indexers.fleet.records import Attempt, RunFolder
 from indexers.generators.protocol import Request
 from indexers.telemetry.traces import Span
@@ -30,69 +28,31 @@ GROWTH = 4
 rough.
 """
 _RATES = 32
-_UNREADABLE = (pa.ArrowException, OSError, AssertionError)
-
-SCHEMA = pa.schema(
-    [
-        pa.field("key", pa.binary(), nullable=False),
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("title", pa.string()),
-        pa.field("text", pa.string(), nullable=False),
-        pa.field("weight", pa.float64(), nullable=False),
-        pa.field("system", pa.string(), nullable=False),
-        pa.field("user", pa.string(), nullable=False),
-        pa.field("cut", pa.bool_(), nullable=False),
-    ]
-)
 
 
 def write_requests(folder: RunFolder, shard: str, keyed: Sequence[Keyed]) -> None:
     """Write the requests of a shard, in their order."""
-    buffer = io.BytesIO()
-    table = pa.Table.from_pylist([_row(*pair) for pair in keyed], schema=SCHEMA)
-    pq.write_table(table, buffer, compression="zstd")
-    folder.store.write(_path(folder, shard), buffer.getvalue())
+    lines = [(key.hex(), asdict(one.entity), asdict(one.prompt)) for key, one in keyed]
+    # Its checksum tells whether the file is damaged.
+    data = gzip.compress(json.dumps(lines).encode(), compresslevel=1)
+    folder.store.write(_path(folder, shard), data)
 
 
 def read_requests(folder: RunFolder, shard: str) -> list[Keyed] | None:
     """The requests of a shard; None when there is no such file, or a damaged one."""
     try:
-        data = folder.store.read(_path(folder, shard))
-        return [_keyed(row) for row in read_table(io.BytesIO(data), SCHEMA).to_pylist()]
-    except _UNREADABLE:
+        lines = json.loads(gzip.decompress(folder.store.read(_path(folder, shard))))
+    except (OSError, EOFError, ValueError, zlib.error):
         return None
-
-
-def _row(key: bytes, request: Request) -> dict[str, object]:
-    entity, prompt = request.entity, request.prompt
-    return {
-        "key": key,
-        "id": request.id,
-        "title": entity.title if isinstance(entity, Item) else None,
-        "text": entity.text,
-        "weight": entity.weight if isinstance(entity, Query) else 1.0,
-        "system": prompt.system,
-        "user": prompt.user,
-        "cut": prompt.cut,
-    }
-
-
-def _keyed(row: dict[str, object]) -> Keyed:
-    key, id_, text, title = row["key"], row["id"], row["text"], row["title"]
-    assert isinstance(key, bytes)
-    assert isinstance(id_, str)
-    assert isinstance(text, str)
-    entity: Entity = (
-        Query(id_, text, float(str(row["weight"])))
-        if title is None
-        else Item(id_, str(title), text)
-    )
-    prompt = Prompt(str(row["system"]), str(row["user"]), bool(row["cut"]))
-    return key, Request(id_, entity, prompt)
+    kind = Item if folder.side == "item" else Query
+    return [
+        (bytes.fromhex(key), Request(entity["id"], kind(**entity), Prompt(**prompt)))
+        for key, entity, prompt in lines
+    ]
 
 
 def _path(folder: RunFolder, shard: str) -> str:
-    return f"{folder.path}/shards/{shard}.parquet"
+    return f"{folder.path}/shards/{shard}.json.gz"
 
 
 class ShardSizer:
@@ -167,9 +127,6 @@ class ShardTracker:
         self._lost_seconds = lost_seconds
         self._heard: dict[str, tuple[object, float]] = {}
         self.open: dict[str, Shard] = {}
-
-    def add(self, shard: Shard) -> None:
-        self.open[shard.name] = shard
 
     def close(self, shard: Shard) -> None:
         del self.open[shard.name]

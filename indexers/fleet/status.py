@@ -6,6 +6,7 @@ Changes nothing.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -22,7 +23,7 @@ from indexers.fleet.records import (
     Run,
     RunFolder,
     entities_of,
-    open_run,
+    latest_run,
     total_rates,
 )
 
@@ -106,22 +107,20 @@ def overview(store: Store, side: Side, lost_seconds: float) -> Overview | None:
     Args:
         lost_seconds: a worker that was silent for longer is not counted as running.
     """
-    opened = open_run(store, side)
+    opened = latest_run(store, side)
     return None if opened is None else _Reading(store, *opened, lost_seconds).overview()
 
 
 def summary_of(folder: RunFolder) -> dict[str, Any]:
-    """What a fleet did, for `report.json`: shards, attempts by how they ended, and each worker's
-    part; `tokens` and `items` are those of finished shards.
-    """
+    """What a fleet did, for `report.json`; `tokens` and `items` are those of finished shards."""
     attempts, given_up = folder.read_all(Attempt, "attempts"), folder.read_all(GivenUp, "given_up")
     done = [attempt for attempt in attempts if attempt.state == "done"]
     workers: dict[str, dict[str, float]] = {}
     for one in done:
-        its = workers.setdefault(one.worker, {"shards": 0, "items": 0, "tokens": 0, "seconds": 0.0})
         figures = {"items": one.items, "tokens": one.tokens, "seconds": one.seconds}
+        its = workers.setdefault(one.worker, {})
         for name, value in {"shards": 1, **figures}.items():
-            its[name] = round(its[name] + value, 3)
+            its[name] = round(its.get(name, 0) + value, 3)
     return {
         "run": folder.run,
         "shards": {"done": len(done), "split": sum(bool(record.parts) for record in given_up)},
@@ -181,12 +180,11 @@ class _Reading:
         )
 
     def _answered(self, running: list[Attempt]) -> int:
-        split = [record for record in self._given_up if record.parts]
-        parts = sum(entities_of(part) for record in split for part in record.parts)
         answered = sum(done.entities for done in self._done)
-        answered += max(0, sum(entities_of(record.shard) for record in split) - parts)
-        answered += sum(len(record.set_aside) for record in self._given_up)
         answered += sum(min(attempt.items, attempt.entities) for attempt in running)
+        for record in self._given_up:
+            left = sum(entities_of(part) for part in record.parts)
+            answered += entities_of(record.shard) - left
         return min(answered, self._run.to_generate)
 
     def _running(self) -> list[Attempt]:
@@ -227,25 +225,14 @@ class _Reading:
         return tuple(found[-_MOST:])
 
     def _held(self, attempt: Attempt) -> Held:
-        seconds = attempt.seconds or 1.0
-        return Held(
-            attempt.shard,
-            attempt.worker,
-            attempt.state,
-            attempt.started,
-            round(max(0.0, self._now - attempt.updated), 1),
-            attempt.items,
-            attempt.entities,
-            round(attempt.items / seconds, 3),
-            round(attempt.tokens / seconds, 3),
-        )
+        rates = [round(rate, 3) for rate in total_rates([attempt])]
+        silent = round(max(0.0, self._now - attempt.updated), 1)
+        names = attempt.shard, attempt.worker, attempt.state
+        return Held(*names, attempt.started, silent, attempt.items, attempt.entities, *rates)
 
 
 def _past_rates(done: Iterable[Attempt]) -> tuple[float, float]:
     """Of one worker, entities and tokens a second over the latest finished shards."""
     latest = sorted(done, key=lambda one: one.updated)[-_LATEST:]
-    seconds = sum(one.seconds for one in latest)
-    if seconds <= 0:
-        return 0.0, 0.0
-    items, tokens = sum(one.items for one in latest), sum(one.tokens for one in latest)
-    return items / seconds, tokens / seconds
+    seconds = sum(one.seconds for one in latest) or math.inf
+    return sum(one.items for one in latest) / seconds, sum(one.tokens for one in latest) / seconds

@@ -13,7 +13,6 @@ import logging
 import os
 import signal
 import socket
-import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -57,9 +56,6 @@ class RestartNeededError(Exception):
 class LoadedGenerator:
     """The generator of a worker: loaded for the first shard, kept for the next ones, changed when a
     shard wants another.
-
-    Args:
-        workspace: the worker's own configuration: keys, endpoints, sizes.
     """
 
     def __init__(self, workspace: Workspace) -> None:
@@ -70,22 +66,15 @@ class LoadedGenerator:
     def get(self, run: Run) -> Generator:
         """The generator of a run.
 
-        The worker's own settings are tried first, since its model may lie elsewhere; what counts is
-        the fingerprint, less the place of an endpoint.
-
         Raises:
-            GeneratorError: this worker's generator would write something else than the run's; the
-                message says where they differ.
+            GeneratorError: this worker's generator would write something else than the run's.
             CogrError: it can't be made here.
             RestartNeededError: this process has to end first.
         """
-        wanted = fingerprint_hash(run.fingerprint)
-        if self._generator is not None and self._fingerprint == wanted:
-            return self._generator
-        if (
-            self._generator is not None
-            and self._generator.fingerprint.get("kind") in ONE_PER_PROCESS
-        ):
+        wanted, loaded = fingerprint_hash(run.fingerprint), self._generator
+        if loaded is not None and self._fingerprint == wanted:
+            return loaded
+        if loaded is not None and loaded.fingerprint.get("kind") in ONE_PER_PROCESS:
             raise RestartNeededError
         self.close()
         differs = ""
@@ -105,14 +94,14 @@ class LoadedGenerator:
         self._generator, self._fingerprint = None, ""
 
     def _candidates(self, run: Run) -> list[GeneratorSettings]:
+        """The worker's own settings come first, since its model may lie elsewhere."""
         own = self._workspace.settings.generator.of(run.side)
         asked = with_public_settings(own, run.generator)
         return [own, asked] if own.name == asked.name and own != asked else [asked]
 
     def _make(self, run: Run, settings: GeneratorSettings) -> Generator:
         dataset = self._workspace.dataset if settings.name in READS_COLLECTION else None
-        # Which item snapshot queries are written for is the coordinator's choice; it is part of the
-        # fingerprint.
+        # The coordinator chose which item snapshot queries are written for.
         vocabulary, k_max = run.fingerprint.get("vocabulary"), int(run.fingerprint.get("k_max", 30))
         options = generator_options(settings, vocabulary, k_max)
         return make_generator(options, run.side, dataset, self._workspace.store)
@@ -132,10 +121,8 @@ class Worker:
     """Does shards, one after the other.
 
     Args:
-        workspace: the worker's own configuration.
-        name: the worker's name in attempts and in `cogr-index status`.
-        stopping: asked between answers; True ends the shard under way and leaves the rest of it to
-            others.
+        name: in attempts and in `cogr-index status`.
+        stopping: asked between answers; True ends the shard and leaves the rest of it to others.
         abandon: called, in a thread of its own, when the generator hangs.
 
     Attributes:
@@ -181,36 +168,29 @@ class Worker:
                 f"no run {message.run} in {self._workspace.store.url}: does the coordinator use "
                 "another store?"
             )
-        fleet = self._workspace.settings.fleet
-        record = Attempt(
-            shard=message.shard,
-            number=message.attempt,
-            worker=self._name,
-            entities=entities_of(message.shard),
-        )
+        shard, fleet = message.shard, self._workspace.settings.fleet
+        names = {"shard": shard, "number": message.attempt, "worker": self._name}
+        record = Attempt(**names, entities=entities_of(shard))
         attempt = RunningAttempt(folder, record, fleet, self._abandon)
-        if why := _needless(folder) or ("" if attempt.claim() else "a worker has it"):
-            return f"{message.shard} of {message.run} is left alone: {why}"
-        with logs.bound(side=run.side, run=run.id, shard=message.shard, worker=self._name):
+        over = folder.ended is not None or folder.cancelled
+        if over or not attempt.claim():
+            why = "the rebuild has ended" if over else f"a worker has attempt {message.attempt}"
+            return f"{shard} of {run.id} is left alone: {why}"
+        with logs.bound(side=run.side, run=run.id, shard=shard, worker=self._name):
             return self._work(run, attempt, message.trace)
 
     def _work(self, run: Run, attempt: RunningAttempt, trace: Mapping[str, str]) -> str:
         """One attempt, with its metrics, and as a span that continues the shard's own."""
-        side, started = run.side, time.monotonic()
-        busy = metrics.WORKER_BUSY.labels(side)
-        busy.set(1)
-        try:
-            with traces.span(
-                "shard.generate", trace, side=side, shard=attempt.record.shard, worker=self._name
-            ) as span:
-                with attempt:
-                    self._try(run, attempt)
-                one = attempt.record
-                span.set(run=run.id, outcome=one.state, items=one.items, tokens=one.tokens)
-        finally:
-            busy.set(0)
-        metrics.WORKER_SHARDS.labels(side, attempt.record.state).inc()
-        metrics.WORKER_SHARD_SECONDS.labels(side).observe(time.monotonic() - started)
+        side, names = run.side, {"shard": attempt.record.shard, "worker": self._name}
+        duration = metrics.WORKER_SHARD_SECONDS.labels(side).time()
+        busy = metrics.WORKER_BUSY.labels(side).track_inprogress()
+        spanned = traces.span("shard.generate", trace, side=side, run=run.id, **names)
+        with busy, duration, spanned as span:
+            with attempt:
+                self._try(run, attempt)
+            one = attempt.record
+            span.set(outcome=one.state, items=one.items, tokens=one.tokens)
+        metrics.WORKER_SHARDS.labels(side, one.state).inc()
         return attempt.summary()
 
     def _try(self, run: Run, attempt: RunningAttempt) -> None:
@@ -218,7 +198,7 @@ class Worker:
             self._generate(run, attempt)
         except RestartNeededError:
             self.restart_needed = True
-            attempt.end("stopped", "this worker starts anew with another engine")
+            attempt.end("stopped", "this worker starts anew with another generator")
         except (ServiceError, OSError) as error:
             attempt.end("away", str(error))
         except CogrError as error:
@@ -233,7 +213,7 @@ class Worker:
         generator = self.generator.get(run)
         keyed = read_requests(attempt.folder, attempt.record.shard)
         if keyed is None:
-            where = f"{attempt.folder.path}/shards/{attempt.record.shard}.parquet"
+            where = f"{attempt.folder.path}/shards/{attempt.record.shard}.json.gz"
             attempt.end("declined", f"there are no requests in {where}")
             return
         attempt.begin()
@@ -256,30 +236,16 @@ class Worker:
             attempt.end("done", transient=generated.transient)
 
     def _cache_of(self, run: Run) -> GenerationCache:
-        """Where the coordinator looks for answers; kept from shard to shard with the keys that were
-        read.
-        """
+        """Where the coordinator looks for answers; the keys are kept from shard to shard."""
         name = fingerprint_hash(run.fingerprint)
         if self._cache is None or self._cache[0] != name:
             self._cache = name, ReadCache(self._workspace.store, run.fingerprint)
         return self._cache[1]
 
 
-def _needless(folder: RunFolder) -> str:
-    """Why nothing is to be done for a run any more; "" when it goes on."""
-    if folder.ended is not None:
-        return "the rebuild has ended"
-    return "the rebuild was cancelled" if folder.cancelled else ""
-
-
 def _warned(line: str) -> str:
     log.warning("%s", line)
     return line
-
-
-def worker_name() -> str:
-    """Host and process: unique among those that run."""
-    return f"{socket.gethostname()}-{os.getpid()}"
 
 
 def serve(workspace: Workspace, queues: Sequence[str], *, name: str | None = None) -> bool:
@@ -290,8 +256,6 @@ def serve(workspace: Workspace, queues: Sequence[str], *, name: str | None = Non
     goes to others.
 
     Args:
-        workspace: the worker's own configuration.
-        queues: the queues to listen to.
         name: the worker's name; host and process by default.
     """
     from celery.platforms import SecurityWarning
@@ -302,13 +266,13 @@ def serve(workspace: Workspace, queues: Sequence[str], *, name: str | None = Non
     # JSON is read.
     warnings.simplefilter("ignore", SecurityWarning)
     # The command has set up logging; Celery would add handlers of its own.
-    setup_logging.connect(_leave_logging_alone)
+    setup_logging.connect(lambda **_: None, weak=False)
     worker_ready.connect(_end_softly_by_ctrl_c)
     app = make_app(workspace.settings.redis, workspace.settings.fleet)
     # All that a worker is told is in its queue: it neither greets other workers nor takes orders by
     # broadcast.
     app.conf.update(worker_enable_remote_control=False, worker_send_task_events=False)
-    name = name or worker_name()
+    name = name or f"{socket.gethostname()}-{os.getpid()}"
     worker = Worker(workspace, name, _asked_to_stop)
 
     def shard(**task: Any) -> None:
@@ -334,14 +298,8 @@ def serve(workspace: Workspace, queues: Sequence[str], *, name: str | None = Non
     return worker.restart_needed
 
 
-def _leave_logging_alone(**_: Any) -> None:
-    """For Celery's signal."""
-
-
 def _end_softly_by_ctrl_c(**_: Any) -> None:
-    """The first Ctrl-C does what SIGTERM does: end between two answers, by whatever Celery has set
-    up for it.
-    """
+    """The first Ctrl-C does what SIGTERM does: end between two answers."""
     signal.signal(signal.SIGINT, signal.getsignal(signal.SIGTERM))
 
 
