@@ -1,5 +1,5 @@
-"""The parts of a distributed rebuild, without processes: leases, sizes, files, a worker's
-decisions, the broker's settings.
+"""The parts of a distributed rebuild, without processes: sizes, files, a worker's decisions, the
+broker's settings.
 """
 
 from __future__ import annotations
@@ -8,11 +8,8 @@ import random
 import shutil
 import threading
 import time
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,43 +18,42 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from cogr.errors import GeneratorError, LockedError, ServiceError, SettingsError
+from cogr.errors import GeneratorError, ServiceError, SettingsError
 from cogr.prompts import Prompt
 from cogr.records import Item, Query
 from cogr.settings import GeneratorSettings, load_settings
 from cogr.settings.fleet import FleetSettings, RedisSettings
 from cogr.store import Store
-from indexers.build.lease import acquire, read_lease, right_to_rebuild
-from indexers.build.plan import Advance, make_plan
-from indexers.build.run import RebuildRequest, make_job, means_of, run_rebuild
+from indexers.build.plan import Rebuilt, make_plan
+from indexers.build.run import RebuildRequest, make_job, run_rebuild
 from indexers.build.update import UpdateWishes, run_update
-from indexers.fleet.broker import Broker, broker_url, make_app, printable
-from indexers.fleet.coordinator import Coordinator, Parts
-from indexers.fleet.engines import Engines, told
-from indexers.fleet.ledger import Ledger, Shard
-from indexers.fleet.pace import GROWTH, Pace
-from indexers.fleet.queues import queue_of
+from indexers.fleet.broker import Broker, broker_url, make_app, printable, queue_of
+from indexers.fleet.coordinator import coordinate
 from indexers.fleet.records import (
     Attempt,
     Cancel,
-    Done,
     End,
     GivenUp,
     Run,
     RunFolder,
     entities_of,
     new_run_id,
-    open_run,
-    shard_name,
+    public_settings,
 )
-from indexers.fleet.session import coordinate
-from indexers.fleet.shards import read_keys, read_shard, write_shard
-from indexers.fleet.station import Station
+from indexers.fleet.shards import (
+    GROWTH,
+    Shard,
+    ShardSizer,
+    ShardTracker,
+    read_requests,
+    write_requests,
+)
 from indexers.fleet.status import overview
+from indexers.fleet.worker import LoadedGenerator, Worker
 from indexers.generators.protocol import Request
 from indexers.workspace import Workspace
 from tests.damages import HARMS, damage, files_below
-from tests.indexers.fleet.fleet_worlds import write_shop
+from tests.indexers.fleet.fleet_worlds import no_bar, write_shop
 from tests.indexers.generators.fake_endpoint import FakeEndpoint
 
 
@@ -78,141 +74,22 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return Store(tmp_path if request.param == "local" else f"memory://{tmp_path.name}")
 
 
-# Leases
-
-
-def test_one_of_two_coordinators_is_refused_and_takes_over_after_a_release(store: Store) -> None:
-    with acquire(store, right_to_rebuild("item"), "rebuild", 30) as first:
-        with pytest.raises(LockedError, match="holds the rebuild of items"):
-            acquire(store, right_to_rebuild("item"), "rebuild", 30)
-        with acquire(store, right_to_rebuild("query"), "rebuild", 30) as other:
-            assert other.term == 1
-        first.check()
-    with acquire(store, right_to_rebuild("item"), "rebuild", 30) as second:
-        assert second.term == 2
-
-
-@pytest.mark.parametrize("how", HARMS)
-def test_a_damaged_lease_keeps_nobody_out(store: Store, how: str) -> None:
-    for number in range(10):
-        acquire(store, right_to_rebuild("item"), "rebuild", 5.0, alone_here=True).release()
-        (name,) = store.list("fleet/item/lease")
-        if Path(store.url).is_dir():
-            damage(Path(store.url) / "fleet/item/lease" / name, how, random.Random(number))
-    acquire(store, right_to_rebuild("item"), "rebuild", 5.0, alone_here=True).release()
-
-
-def test_a_silent_holder_is_replaced_and_notices(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with acquire(store, right_to_rebuild("item"), "rebuild", 0.4) as first:
-        # It hangs: its thread does not come to write.
-        monkeypatch.setattr(first, "_write", lambda **_: None)
-        time.sleep(0.5)
-        with acquire(store, right_to_rebuild("item"), "rebuild", 0.4) as second:
-            assert second.term == 2
-            with pytest.raises(LockedError, match="has taken over"):
-                first.check()
-            second.check()
-
-
-@pytest.mark.fault
-def test_a_holder_with_a_wrong_clock_is_not_replaced(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with acquire(store, right_to_rebuild("item"), "rebuild", 0.4):
-        real = time.time
-        for wrong in (-3600, 3600):
-            monkeypatch.setattr(
-                "indexers.build.lease.time.time", lambda wrong=wrong: real() + wrong
-            )
-            with pytest.raises(LockedError):
-                acquire(store, right_to_rebuild("item"), "rebuild", 0.4)
-        monkeypatch.undo()
-
-
-def test_a_lease_of_a_dead_process_of_this_host_is_free_at_once(store: Store) -> None:
-    first = acquire(store, right_to_rebuild("item"), "rebuild", 300)
-    first._ending.set()
-    began = time.monotonic()
-    with acquire(store, right_to_rebuild("item"), "rebuild", 300, alone_here=True) as second:
-        assert second.term == 2
-    assert time.monotonic() - began < 5
-
-
-def test_many_at_once_get_one_lease(store: Store) -> None:
-    got: list[Any] = []
-
-    def ask() -> None:
-        try:
-            got.append(acquire(store, right_to_rebuild("item"), "rebuild", 30))
-        except LockedError:
-            got.append(None)
-
-    threads = [threading.Thread(target=ask) for _ in range(12)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    (lease,) = [one for one in got if one is not None]
-    lease.release()
-    held = read_lease(store, "item")
-    assert held is not None
-    assert (held.term, held.released) == (1, True)
-
-
-def test_a_local_rebuild_waits_for_one_on_workers_of_another_host_and_the_other_way_round(
-    workspace: Workspace,
-) -> None:
-    """Over a shared store; here no lock of this host helps."""
-    shared = Workspace(
-        workspace.settings.model_copy(update={"store": f"memory://{uuid.uuid4().hex}"})
-    )
-    wishes = RebuildRequest("item")
-    with acquire(shared.store, right_to_rebuild("item"), "rebuild on another host", 30):
-        for workers in ("local", "celery"):
-            with pytest.raises(LockedError, match="rebuild on another host"):
-                run_rebuild(shared, replace(wishes, workers=workers), no_bar, lambda _: None)
-        with pytest.raises(LockedError, match="rebuild on another host"):
-            run_update(
-                shared, UpdateWishes("item", since=datetime.now(UTC)), no_bar, lambda _: None
-            )
-    assert run_rebuild(shared, wishes, no_bar, lambda _: None).published
-    holding = means_of(shared, wishes, "rebuild", lambda _: None)
-    with holding, pytest.raises(LockedError, match="rebuild --side item"):
-        coordinate(shared, "item", None, lambda _: None).__enter__()
-
-
-@contextmanager
-def no_bar(what: str, total: int) -> Iterator[Advance]:
-    yield lambda _: None
-
-
 # Sizes
 
 
-def done(items: int, seconds: float) -> Done:
-    return Done(
-        shard="s",
-        attempt="a",
-        worker="w",
-        entities=items,
-        items=items,
-        tokens=0,
-        seconds=seconds,
-        finished=0.0,
-    )
+def done(items: int, seconds: float) -> Attempt:
+    return Attempt(shard="s", worker="w", state="done", items=items, seconds=seconds)
 
 
 def test_shards_grow_to_the_stated_duration_step_by_step_and_shrink_at_the_end() -> None:
-    pace = Pace(180, 64)
-    assert pace.next_size(10_000, 0) == 64
-    pace.measure(done(64, 0.64))
-    assert pace.next_size(1_000_000, 4) == GROWTH * 64
-    pace.measure(done(18_000, 180))
-    assert pace.next_size(1_000_000, 4) == 18_000
-    assert pace.next_size(8_000, 4) == 1_000
-    assert pace.next_size(10, 4) == 10
+    sizer = ShardSizer(180, 64)
+    assert sizer.next_size(10_000, 0) == 64
+    sizer.measure(done(64, 0.64))
+    assert sizer.next_size(1_000_000, 4) == GROWTH * 64
+    sizer.measure(done(18_000, 180))
+    assert sizer.next_size(1_000_000, 4) == 18_000
+    assert sizer.next_size(8_000, 4) == 1_000
+    assert sizer.next_size(10, 4) == 10
 
 
 @given(
@@ -223,28 +100,28 @@ def test_shards_grow_to_the_stated_duration_step_by_step_and_shrink_at_the_end()
 def test_a_size_is_always_possible(
     unplanned: int, workers: int, measured: list[tuple[int, float]]
 ) -> None:
-    pace = Pace(60, 32)
+    sizer = ShardSizer(60, 32)
     for items, seconds in measured:
-        pace.measure(done(items, seconds))
-    assert 1 <= pace.next_size(unplanned, workers) <= unplanned
+        sizer.measure(done(items, seconds))
+    assert 1 <= sizer.next_size(unplanned, workers) <= unplanned
 
 
 # Files
 
 
 def test_requests_come_back_as_they_were(store: Store) -> None:
-    folder = RunFolder(store, "item", "r")
-    keyed = [
+    items = [
         (b"\0" * 16, Request("a", Item("a", "Täble", "x\ny"), Prompt("s", "u", cut=True))),
-        (b"\1" * 16, Request("b", Query("b", "sofa", 2.5), Prompt("s", "v"))),
         (b"\2" * 16, Request("c", Item("c", "", ""), Prompt("", ""))),
     ]
-    name = shard_name(3, 7, len(keyed))
-    write_shard(folder, name, keyed)
-    assert read_shard(folder, name) == keyed
-    assert read_keys(folder, name) == [key for key, _ in keyed]
-    assert entities_of(name) == 3
-    assert read_shard(folder, "none") is None
+    queries = [(b"\1" * 16, Request("b", Query("b", "sofa", 2.5), Prompt("s", "v")))]
+    for side, keyed in (("item", items), ("query", queries)):
+        folder = RunFolder(store, side, "r")  # type: ignore[arg-type]
+        write_requests(folder, "00007-3", keyed)
+        assert folder.names("shards") == ["00007-3"]
+        assert read_requests(folder, "00007-3") == keyed
+        assert read_requests(folder, "none") is None
+    assert entities_of("00007-3") == 3
 
 
 # The broker
@@ -293,7 +170,7 @@ def test_each_side_and_model_has_a_queue() -> None:
     one, two = GeneratorSettings(name="vllm", model="a"), GeneratorSettings(name="vllm", model="b")
     queues = {queue_of("item", one), queue_of("item", two), queue_of("query", one)}
     assert len(queues) == 3
-    assert all(queue.startswith("v1.") for queue in queues)
+    assert all(queue.startswith("v2.") for queue in queues)
 
 
 # A worker
@@ -302,21 +179,21 @@ def test_each_side_and_model_has_a_queue() -> None:
 class Straight:
     """A queue that hands its tasks to a worker of this process when it is asked how many wait."""
 
-    def __init__(self, station: Station) -> None:
-        self.station = station
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
         self.tasks: list[dict[str, Any]] = []
         self.said: list[str] = []
 
     def send(self, message: Any) -> None:
         self.tasks.append(dict(message))
         while self.tasks:
-            self.said.append(self.station.take(self.tasks.pop(0)))
+            self.said.append(self.worker.take(self.tasks.pop(0)))
 
     def waiting(self) -> int:
         return len(self.tasks)
 
-    def purge(self) -> None:
-        self.tasks.clear()
+
+SHARD = "00000-20"
 
 
 def begin(workspace: Workspace) -> tuple[Run, RunFolder]:
@@ -327,100 +204,94 @@ def begin(workspace: Workspace) -> tuple[Run, RunFolder]:
     run = Run(
         id=new_run_id(),
         side="item",
-        identity="",
-        created=0.0,
         fingerprint=job.generator.fingerprint,
-        fingerprint_hash=fingerprint(job.generator.fingerprint),
-        generator=told(settings),
-        prompt_hash="",
+        generator=public_settings(settings),
         entities=len(plan.entities),
         to_generate=len(plan.missing),
-        queue=queue_of("item", settings),
     )
     folder = RunFolder(workspace.store, "item", run.id)
     folder.write(run, "run")
-    write_shard(
-        folder,
-        "0001-00000-20",
-        [(plan.keys[i], job.request(plan.entities[i])) for i in plan.missing],
-    )
+    keyed = [(plan.keys[i], job.request(plan.entities[i])) for i in plan.missing]
+    write_requests(folder, SHARD, keyed)
     return run, folder
 
 
-def fingerprint(values: Any) -> str:
-    from indexers.build.cache import fingerprint_hash
-
-    return fingerprint_hash(values)
-
-
 def task(of: Run, **more: Any) -> dict[str, Any]:
-    return {"format": 1, "side": "item", "run": of.id, "shard": "0001-00000-20", "dead": [], **more}
+    return {"format": 2, "side": "item", "run": of.id, "shard": SHARD, "attempt": 1, **more}
 
 
-def test_a_shard_that_is_done_twice_is_done_once(workspace: Workspace) -> None:
+def attempts_of(folder: RunFolder) -> list[Attempt]:
+    return folder.read_all(Attempt, "attempts")
+
+
+def test_an_attempt_is_made_once_and_the_next_one_generates_nothing_again(
+    workspace: Workspace,
+) -> None:
     run, folder = begin(workspace)
-    station = Station(workspace, "here")
-    assert "done, 20 generated" in station.take(task(run))
-    assert "it is done" in station.take(task(run))
-    # Even by a worker that knows nothing of the first one's result.
-    workspace.store.remove(f"{folder.path}/done/0001-00000-20.json")
-    assert "done, 0 generated" in station.take(task(run))
+    worker = Worker(workspace, "here")
+    assert "done, 20 generated" in worker.take(task(run))
+    # The broker delivers the message once more: to this worker, or to one that never saw it.
+    assert "a worker has attempt 1" in worker.take(task(run))
+    assert "a worker has attempt 1" in Worker(workspace, "there").take(task(run))
+    assert "done, 0 generated" in worker.take(task(run, attempt=2))
     assert not make_plan(make_job(workspace, RebuildRequest("item"))).missing
-    result = folder.read(Done, "done/0001-00000-20")
-    assert result is not None
-    assert (result.entities, result.items) == (20, 0)
+    first, second = attempts_of(folder)
+    assert (first.number, first.items, first.entities) == (1, 20, 20)
+    assert (second.number, second.items, second.entities) == (2, 0, 20)
+
+
+def test_of_many_workers_with_one_message_one_makes_the_attempt(workspace: Workspace) -> None:
+    run, folder = begin(workspace)
+    said: list[str] = []
+    workers = [Worker(workspace, f"worker-{number}") for number in range(6)]
+    threads = [
+        threading.Thread(target=lambda one=one: said.append(one.take(task(run))))  # type: ignore[misc]
+        for one in workers
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted("left alone" in one for one in said) == [False, *[True] * 5]
+    assert len(attempts_of(folder)) == 1
 
 
 def test_a_worker_leaves_alone_what_is_not_wanted(workspace: Workspace) -> None:
     run, folder = begin(workspace)
-    station = Station(workspace, "here")
-    now = time.time()
-    other = Attempt(
-        id="aa",
-        shard="0001-00000-20",
-        worker="other",
-        state="running",
-        started=now,
-        updated=now + 60,
-    )
-    folder.write(other, "attempts/0001-00000-20.aa")
-    workspace.settings.fleet.lost_seconds = 300
-    assert "other is at it" in station.take(task(run))
-    # The coordinator says that it is dead.
-    assert "done, 20 generated" in station.take(task(run, dead=["aa"]))
-    assert "no run nothing" in station.take(task(run, run="nothing"))
-    folder.write(Cancel(by="me", at=0.0), "cancel")
-    assert "was cancelled" in station.take(task(run, shard="0001-00001-1"))
-    folder.write(End(state="finished", at=0.0), "end")
-    assert "has ended" in station.take(task(run, shard="0001-00001-1"))
+    worker = Worker(workspace, "here")
+    assert "no run nothing" in worker.take(task(run, run="nothing"))
+    folder.write(Cancel(by="me"), "cancel")
+    assert "has ended" in worker.take(task(run))
+    workspace.store.remove(f"{folder.path}/cancel.json")
+    folder.write(End(state="finished"), "end")
+    assert "has ended" in worker.take(task(run))
+    assert attempts_of(folder) == []
 
 
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
-        ({"format": 2, "shape": "round"}, "this worker reads task format 1, the task has 2"),
-        ({"format": None}, "task format 1, the task has None"),
-        ({"dead": "aa"}, "the task can't be read"),
-        ({"colour": "blue"}, "the task can't be read"),
+        ({"format": 99, "shape": "round"}, "this worker reads task format 2, the task has 99"),
+        ({"format": None}, "the task can't be read"),
+        ({"attempt": 0}, "the task can't be read"),
+        ({"attempt": None}, "the task can't be read"),
     ],
 )
-def test_a_task_that_is_not_understood_is_refused_where_the_coordinator_looks(
+def test_a_task_that_is_not_understood_is_refused(
     workspace: Workspace, more: dict[str, Any], reason: str
 ) -> None:
     run, folder = begin(workspace)
-    assert reason in Station(workspace, "here").take(task(run, **more))
-    (attempt,) = folder.attempts_of("0001-00000-20")
-    assert attempt.state == "declined"
-    assert reason in attempt.reason
-    (trouble,) = overview(workspace.store, "item", 5).troubles  # type: ignore[union-attr]
-    assert reason in trouble.reason
+    said = Worker(workspace, "here").take(task(run, **more))
+    assert said.startswith("refused")
+    assert reason in said
+    assert attempts_of(folder) == []
 
 
 def test_a_task_can_t_lead_out_of_the_run(workspace: Workspace) -> None:
     run, _ = begin(workspace)
     for path in ("../..", "../../snapshots"):
         for format_ in (1, 2):
-            said = Station(workspace, "here").take(task(run, format=format_, run=path))
+            said = Worker(workspace, "here").take(task(run, format=format_, run=path))
             assert said.startswith("refused")
     assert not (Path(workspace.store.url) / "attempts").exists()
 
@@ -435,15 +306,13 @@ def test_a_worker_with_another_generator_declines_or_changes_over(
     other = Workspace(
         load_settings(tmp_path / "cogr.toml", [f"generator.scripted.script={script}"])
     )
-    engines = Engines(other)
-    held = engines.get(run)
-    assert fingerprint(held.fingerprint) == run.fingerprint_hash
-    assert engines.get(run) is held
-    unknown = run.model_copy(
-        update={"fingerprint": {**run.fingerprint, "words": 3}, "fingerprint_hash": "other"}
-    )
+    loaded = LoadedGenerator(other)
+    held = loaded.get(run)
+    assert held.fingerprint == run.fingerprint
+    assert loaded.get(run) is held
+    unknown = run.model_copy(update={"fingerprint": {**run.fingerprint, "words": 3}})
     with pytest.raises(GeneratorError, match="words is 10 here and 3 there"):
-        engines.get(unknown)
+        loaded.get(unknown)
 
 
 def test_workers_may_reach_the_model_by_addresses_of_their_own(tmp_path: Path) -> None:
@@ -467,13 +336,13 @@ def test_workers_may_reach_the_model_by_addresses_of_their_own(tmp_path: Path) -
             for url in (there, endpoint.url)
         )
         run, _ = begin(coordinator)
-        assert "done, 20 generated" in Station(worker, "here").take(task(run))
+        assert "done, 20 generated" in Worker(worker, "here").take(task(run))
         assert not make_plan(make_job(coordinator, RebuildRequest("item"))).missing
         other = run.model_copy(update={"fingerprint": {**run.fingerprint, "model": "another"}})
         with pytest.raises(
             GeneratorError, match="the rebuild: model is 'fake' here and 'another' there.$"
         ):
-            Engines(worker).get(other)
+            LoadedGenerator(worker).get(other)
 
 
 def test_a_worker_whose_generator_hangs_gives_its_shard_up(
@@ -487,84 +356,80 @@ def test_a_worker_whose_generator_hangs_gives_its_shard_up(
     workspace.settings.generator.scripted.delay = 1
 
     def abandon() -> None:
-        told.extend(folder.attempts_of("0001-00000-20"))
+        told.extend(attempts_of(folder))
         released.set()
 
-    Station(workspace, "here", abandon=abandon).take(task(run))
+    Worker(workspace, "here", abandon=abandon).take(task(run))
     ((attempt),) = told
     assert (attempt.state, attempt.items) == ("failed", 0)
-    assert attempt.beat >= 3
+    assert attempt.updated > attempt.started
     assert "no answer for 0.4 s while running (fleet.stuck_seconds)" in attempt.reason
 
 
-def test_a_worker_that_beats_and_brings_nothing_is_passed_over(store: Store) -> None:
+def test_an_attempt_whose_file_no_longer_changes_is_silent_and_the_next_one_is_due(
+    store: Store,
+) -> None:
     folder = RunFolder(store, "item", "r")
-    ledger = Ledger(folder, lost_seconds=0.2, stuck_seconds=0.3)
-    shard = Shard("0001-00000-4", [0, 1, 2, 3])
-    ledger.add(shard)
-    attempt = Attempt(
-        id="aa", shard=shard.name, worker="w", state="running", started=0, updated=0, entities=4
-    )
-    ended, deadline = [], time.monotonic() + 30
-    while not ended and time.monotonic() < deadline:
-        attempt = attempt.model_copy(update={"beat": attempt.beat + 1})
-        folder.write(attempt, f"attempts/{shard.name}.aa")
-        ended = ledger.ends()
+    tracker = ShardTracker(folder, lost_seconds=0.3)
+    shard = tracker.open[SHARD] = Shard(SHARD, [*range(20)])
+    attempt = Attempt(shard=SHARD, number=1, worker="w", state="running")
+    for beat in range(20):
+        # Its clock may say what it wants.
+        update = {"updated": float(-beat)}
+        folder.write(attempt.model_copy(update=update), f"attempts/{SHARD}.1")
+        assert tracker.poll() == ([], [])
         time.sleep(0.02)
-    assert (ended[0].outcome, ended[0].counts, shard.dead) == ("stuck", True, ["aa"])
-    assert "lives, but brought no answer" in ended[0].why
-    assert shard.living is None
+    assert tracker.running != []
+    deadline = time.monotonic() + 30
+    while not (failed := tracker.poll()[1]) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    ((_, silent),) = failed
+    assert (silent.state, silent.reason) == ("silent", "fell silent while running")
+    assert (shard.attempt, shard.deaths, shard.running) == (2, 1, None)
 
 
 def test_an_engine_that_can_t_be_changed_in_its_process_ends_the_worker(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("indexers.fleet.engines.ONE_PER_PROCESS", {"scripted"})
+    monkeypatch.setattr("indexers.fleet.worker.ONE_PER_PROCESS", {"scripted"})
     run, folder = begin(workspace)
-    station = Station(workspace, "here")
-    assert "done" in station.take(task(run))
-    other = run.model_copy(update={"id": new_run_id(), "fingerprint_hash": "other"})
+    worker = Worker(workspace, "here")
+    assert "done" in worker.take(task(run))
+    other = run.model_copy(
+        update={"id": new_run_id(), "fingerprint": {**run.fingerprint, "words": 3}}
+    )
     second = RunFolder(workspace.store, "item", other.id)
     second.write(other, "run")
-    write_shard(second, "0001-00000-20", read_shard(folder, "0001-00000-20") or [])
-    assert "starts anew" in station.take(task(other))
-    assert station.changing_over
-    (attempt,) = second.attempts_of("0001-00000-20")
+    write_requests(second, SHARD, read_requests(folder, SHARD) or [])
+    assert "starts anew" in worker.take(task(other))
+    assert worker.restart_needed
+    (attempt,) = attempts_of(second)
     assert attempt.state == "stopped"
 
 
 # Coordinator and worker together
 
 
+Rebuild = Callable[[Worker], Rebuilt]
+
+
 @pytest.fixture
-def alone(workspace: Workspace) -> Iterator[Any]:
-    with coordinate(workspace, "item", None, lambda _: None) as session:
-        yield session
+def rebuild_by(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rebuild]:
+    """Rebuilds on a worker of this process."""
+    workspace.settings.redis.url = "redis://127.0.0.1:1/0"
+    with coordinate(workspace, "item", None, lambda _: None) as executor:
 
+        def rebuild(worker: Worker) -> Rebuilt:
+            straight = Straight(worker)
+            monkeypatch.setattr("indexers.fleet.coordinator.Broker", lambda *_: straight)
+            job = make_job(workspace, RebuildRequest("item"))
+            return executor.rebuild(job, make_plan(job), lambda _: None)
 
-def coordinator(
-    workspace: Workspace, session: Any, station: Station, said: list[str]
-) -> Coordinator:
-    job = make_job(workspace, RebuildRequest("item"))
-    plan = make_plan(job)
-    folder, run = session._run(job, plan, open_run(workspace.store, "item"))
-    broker: Any = Straight(station)
-    parts = Parts(
-        job,
-        plan,
-        folder,
-        run,
-        session._lease,
-        broker,
-        workspace.settings.fleet,
-        said.append,
-        lambda _: None,
-    )
-    return Coordinator(parts)
+        yield rebuild
 
 
 def test_a_service_that_is_away_stops_the_rebuild_and_the_next_one_goes_on(
-    workspace: Workspace, alone: Any
+    workspace: Workspace, rebuild_by: Rebuild
 ) -> None:
     workspace.settings.fleet.setbacks = 2
     scripted = workspace.settings.generator.scripted
@@ -572,21 +437,22 @@ def test_a_service_that_is_away_stops_the_rebuild_and_the_next_one_goes_on(
     with pytest.raises(
         ServiceError, match="The last 2 attempts failed.*went away after 11 answers"
     ):
-        coordinator(workspace, alone, Station(workspace, "one"), []).work()
+        rebuild_by(Worker(workspace, "one"))
     scripted.away_after = None
-    resumed = coordinator(workspace, alone, Station(workspace, "two"), [])
-    resumed.work()
+    assert rebuild_by(Worker(workspace, "two")).generated == 20 - 11
     assert not make_plan(make_job(workspace, RebuildRequest("item"))).missing
     found = overview(workspace.store, "item", 5)
     assert found is not None
-    assert (found.answered, found.waiting, found.running) == (20, 0, 0)
-    assert any("went away" in trouble.reason for trouble in found.troubles)
+    assert (found.state, found.answered, found.waiting, found.running) == ("finished", 9, 0, 0)
+    away = workspace.store.list("fleet/item/runs")[-2]
+    attempts = attempts_of(RunFolder(workspace.store, "item", away))
+    assert any("went away" in attempt.reason for attempt in attempts)
 
 
 def test_answers_that_are_not_what_the_worker_said_are_asked_for_again(
-    workspace: Workspace, alone: Any
+    workspace: Workspace, rebuild_by: Rebuild
 ) -> None:
-    class Spoiling(Station):
+    class Spoiling(Worker):
         spoiled = 0
 
         def take(self, task: Any) -> str:
@@ -597,18 +463,18 @@ def test_answers_that_are_not_what_the_worker_said_are_asked_for_again(
                     path.unlink()
             return said
 
-    station = Spoiling(workspace, "one")
-    coordinator(workspace, alone, station, []).work()
-    assert station.spoiled == 2
+    worker = Spoiling(workspace, "one")
+    rebuild_by(worker)
+    assert worker.spoiled == 2
     assert not make_plan(make_job(workspace, RebuildRequest("item"))).missing
 
 
 @pytest.mark.parametrize("how", HARMS)
-@pytest.mark.parametrize("folder", ["shards", "done", "attempts"])
+@pytest.mark.parametrize("folder", ["shards", "attempts"])
 def test_damaged_records_and_shards_are_written_again(
-    workspace: Workspace, alone: Any, folder: str, how: str
+    workspace: Workspace, rebuild_by: Rebuild, folder: str, how: str
 ) -> None:
-    class Spoiling(Station):
+    class Spoiling(Worker):
         spoiled = 0
 
         def take(self, task: Any) -> str:
@@ -625,24 +491,24 @@ def test_damaged_records_and_shards_are_written_again(
                     self.spoiled += 1
                     damage(path, how, random.Random(self.spoiled))
 
-    station = Spoiling(workspace, "one")
-    coordinator(workspace, alone, station, []).work()
-    assert station.spoiled == 2
+    worker = Spoiling(workspace, "one")
+    rebuild_by(worker)
+    assert worker.spoiled == 2
     assert not make_plan(make_job(workspace, RebuildRequest("item"))).missing
 
 
 @pytest.mark.parametrize("how", HARMS)
 def test_whatever_is_damaged_of_an_earlier_run_it_can_be_looked_at_and_followed(
-    workspace: Workspace, alone: Any, how: str
+    workspace: Workspace, rebuild_by: Rebuild, how: str
 ) -> None:
     for number in range(8):
         run, folder = begin(workspace)
-        Station(workspace, "here").take(task(run, shard="0001-00000-20"))
+        Worker(workspace, "here").take(task(run))
         folder.write(
-            GivenUp(shard="0001-00001-1", why="it fell", set_aside={"x": "it fell"}),
-            "given_up/0001-00001-1",
+            GivenUp(shard="00001-1", why="it fell", set_aside={"x": "it fell"}),
+            "given_up/00001-1",
         )
-        folder.write(End(state="finished", at=0.0), "end")
+        folder.write(End(state="finished"), "end")
         draw = random.Random(f"{how} {number}")
         damage(
             draw.choice(list(files_below(Path(workspace.store.url) / "fleet/item/runs" / run.id))),
@@ -651,24 +517,22 @@ def test_whatever_is_damaged_of_an_earlier_run_it_can_be_looked_at_and_followed(
         )
         overview(workspace.store, "item", 1.0)
         shutil.rmtree(Path(workspace.store.url) / "cache", ignore_errors=True)
-        coordinator(workspace, alone, Station(workspace, "one"), []).work()
+        rebuild_by(Worker(workspace, "one"))
         assert not make_plan(make_job(workspace, RebuildRequest("item"))).missing
         shutil.rmtree(Path(workspace.store.url) / "cache")
 
 
 def test_failures_for_the_time_being_are_passed_on_and_tried_again_later(
-    workspace: Workspace, alone: Any
+    workspace: Workspace, rebuild_by: Rebuild
 ) -> None:
     workspace.settings.generator.scripted.fail_every = 5
-    working = coordinator(workspace, alone, Station(workspace, "one"), [])
-    working.work()
-    assert working.passing
-    assert {failure.reason for failure in working.passing.values()} == {"told to fail"}
+    set_aside = rebuild_by(Worker(workspace, "one")).set_aside
+    assert set(set_aside.values()) == {"told to fail"}
     missing = make_plan(make_job(workspace, RebuildRequest("item"))).missing
-    assert len(missing) == len(working.passing)
+    assert len(missing) == len(set_aside)
     found = overview(workspace.store, "item", 5)
     assert found is not None
-    assert found.set_aside.keys() == working.passing.keys()
+    assert found.set_aside == set_aside
 
 
 def test_an_update_on_workers_equals_a_local_one(
@@ -676,8 +540,8 @@ def test_an_update_on_workers_equals_a_local_one(
 ) -> None:
     """Only what changed reaches the workers."""
     workspace.settings.redis.url = "redis://127.0.0.1:1/0"
-    straight: Any = Straight(Station(workspace, "here"))
-    monkeypatch.setattr("indexers.fleet.session.Broker", lambda *_: straight)
+    straight: Any = Straight(Worker(workspace, "here"))
+    monkeypatch.setattr("indexers.fleet.coordinator.Broker", lambda *_: straight)
     first = run_rebuild(
         workspace, RebuildRequest("item"), no_bar, lambda _: None
     ).rebuilt.snapshot.id
@@ -705,8 +569,8 @@ def test_a_rebuild_with_its_store_in_s3_is_that_of_a_local_store(
     shared = Workspace(
         workspace.settings.model_copy(update={"store": f"{s3}/shop", "redis": redis})
     )
-    straight: Any = Straight(Station(shared, "here"))
-    monkeypatch.setattr("indexers.fleet.session.Broker", lambda *_: straight)
+    straight: Any = Straight(Worker(shared, "here"))
+    monkeypatch.setattr("indexers.fleet.coordinator.Broker", lambda *_: straight)
     there = run_rebuild(shared, RebuildRequest("item", workers="celery"), no_bar, lambda _: None)
     here = run_rebuild(workspace, RebuildRequest("item"), no_bar, lambda _: None)
     assert there.rebuilt.snapshot.id == here.rebuilt.snapshot.id
