@@ -8,7 +8,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any, Self
 
 from cogr.errors import ServiceError, StorageError
@@ -65,16 +64,10 @@ class RunningAttempt:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        # To leave without a last word, as a SystemExit does, counts as a stop: the shard did
-        # nothing wrong.
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # To leave without a last word, as by SystemExit, counts as a stop: the shard is all right.
         if not self._over.is_set():
-            how = "" if error is None else f" by {type(error).__name__}"
+            how = "" if kind is None else f" by {kind.__name__}"
             self.end("stopped", f"the worker ended{how}")
         self._thread.join()
 
@@ -145,9 +138,7 @@ class RunningAttempt:
 
 
 def end_at_once() -> None:
-    """End this process although its main thread hangs, maybe in a call that no signal
-    interrupts.
-    """
+    """End this process although its main thread hangs, maybe where no signal interrupts it."""
     traces.flush()
     logging.shutdown()
     os._exit(STUCK)

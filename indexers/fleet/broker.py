@@ -151,11 +151,8 @@ def _ssl_options(redis: RedisSettings) -> dict[str, Any] | bool:
     if not (redis.tls or (redis.url or "").startswith("rediss://")):
         return False
     options = {"ssl_cert_reqs": ssl.CERT_REQUIRED, "ssl_check_hostname": True}
-    files = {
-        "ssl_ca_certs": redis.ca_file,
-        "ssl_certfile": redis.cert_file,
-        "ssl_keyfile": redis.key_file,
-    }
+    files = {"ssl_ca_certs": redis.ca_file, "ssl_certfile": redis.cert_file}
+    files |= {"ssl_keyfile": redis.key_file}
     return options | {name: path for name, path in files.items() if path}
 
 
@@ -171,8 +168,7 @@ class Broker:
         """Put one task into the queue. Raises ServiceError when the broker is away or refuses."""
         task = {"kwargs": dict(message), "queue": self._queue, "retry": False}
         self.call(
-            "take messages",
-            lambda connection: self._app.send_task(TASK, connection=connection, **task),
+            "take messages", lambda broker: self._app.send_task(TASK, connection=broker, **task)
         )
 
     def waiting(self) -> int:
@@ -180,9 +176,7 @@ class Broker:
         return int(self.call("be asked", lambda connection: _client(connection).llen(self._queue)))
 
     def call(self, doing: str, what: Callable[[Any], Any]) -> Any:
-        """Do something with a connection of its own: calls are few, seconds apart, and none is ever
-        stale. Raises ServiceError.
-        """
+        """Do something with a connection of its own, which is never stale. Raises ServiceError."""
         from kombu.exceptions import OperationalError
         from redis.exceptions import RedisError
 

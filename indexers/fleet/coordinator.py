@@ -1,5 +1,5 @@
-"""The coordinator of a rebuild on workers: takes the side's lease, plans shards, sends them, retries
-what fails, and freezes the snapshot when no answer is missing.
+"""The coordinator of a rebuild on workers: takes the side's lease, plans shards, sends them,
+retries what fails, and freezes the snapshot when no answer is missing.
 
 It is the only one that decides. The broker may forget messages or deliver them twice: which shards
 are open, done or given up is in files, and each attempt can be taken by one worker only.
@@ -57,9 +57,7 @@ KEPT_RUNS = 5
 RESEND_POLLS = 5
 """Polls after which a message that nobody took counts as lost, if the queue is empty."""
 PARTS = 8
-"""A shard that takes workers down is split into so many: few deaths until the one entity is alone,
-few shards.
-"""
+"""A shard that takes workers down is split into so many: few deaths until one entity is alone."""
 DEATHS = 2
 """A shard may take down so many workers before it is split: machines die, too."""
 _ROUNDS = 3
@@ -87,7 +85,7 @@ def coordinate(
 
 @dataclass
 class FleetExecutor:
-    """Generates on workers (an `indexers.build.run.Executor`)."""
+    """Generates on workers, as an `indexers.build.run.Executor`."""
 
     workspace: Workspace
     lease: Lease
@@ -220,14 +218,12 @@ class Coordinator:
         self._told = self._active = time.monotonic()
 
     def work(self) -> dict[str, Failure]:
-        """Return when every entity has an answer, or a reason why not: the transient failures, by
-        entity id.
+        """Returns the transient failures, by entity id, when all others have an answer.
 
         Raises:
             CheckFailedError: the run was cancelled.
             LockedError: another coordinator took over.
-            ServiceError: the broker is away for too long, or workers fail without any answer in
-                between.
+            ServiceError: the broker is away for too long, or workers fail one after the other.
             StorageError: answers that workers reported are not in this store.
         """
         missing = self.plan.missing
@@ -273,7 +269,7 @@ class Coordinator:
         for shard, attempt in failed:
             self._retry(shard, attempt)
         # Machines that die together are one setback.
-        if reasons := [_reason(attempt) for _, attempt in failed if attempt.state != "stopped"]:
+        if reasons := [attempt.full_reason for _, attempt in failed if attempt.state != "stopped"]:
             self._policy.setback(reasons[-1])
 
     def _finish(self, shard: Shard, done: Attempt) -> None:
@@ -301,7 +297,7 @@ class Coordinator:
             # Its requests may be gone or damaged.
             write_requests(self.folder, shard.name, self._requests(shard.positions))
         if self._policy.exhausted(shard):
-            self._give_up(shard, _reason(failed))
+            self._give_up(shard, failed.full_reason)
 
     def _requests(self, positions: list[int]) -> list[Keyed]:
         plan = self.plan
@@ -312,38 +308,28 @@ class Coordinator:
         keys = Keys.of(self.plan.keys[i] for i in shard.positions)
         left = [shard.positions[i] for i in self._cache.missing(keys)]
         if len(left) == len(shard.positions) == 1:
-            self._set_aside(shard, left[0], reason)
-            return
-        size = max(1, -(-len(left) // PARTS))
-        parts = [
-            self._open(left[start : start + size], part_of=shard.name)
-            for start in range(0, len(left), size)
-        ]
-        for part in parts:
-            # One more death tells which of them it is.
-            part.deaths = DEATHS - 1 if len(part.positions) > 1 else 0
-        record = GivenUp(shard=shard.name, why=reason, parts=tuple(part.name for part in parts))
-        shard.span.set(given_up=True, parts=len(parts))
-        self._close_given_up(record, shard, len(shard.positions) - len(left))
-
-    def _set_aside(self, shard: Shard, position: int, last: str) -> None:
-        """Remember the entity as a permanent failure. Another model or prompt tries it again."""
-        id_ = self.plan.entities[position].id
-        reason = f"took down {shard.deaths} workers, the last time: {last}"
-        self._cache.add([(self.plan.keys[position], Failure(id_, reason))])
-        record = GivenUp(shard=shard.name, why=reason, set_aside={id_: reason})
-        self._close_given_up(record, shard, 1)
-
-    def _close_given_up(self, record: GivenUp, shard: Shard, answered: int) -> None:
+            # A permanent failure is remembered; with another model or prompt it is tried again.
+            id_ = self.plan.entities[left[0]].id
+            reason = f"took down {shard.deaths} workers, the last time: {reason}"
+            self._cache.add([(self.plan.keys[left[0]], Failure(id_, reason))])
+            record = GivenUp(shard=shard.name, why=reason, set_aside={id_: reason})
+        else:
+            size = max(1, -(-len(left) // PARTS))
+            groups = [left[start : start + size] for start in range(0, len(left), size)]
+            parts = [self._open(group, part_of=shard.name) for group in groups]
+            for part in parts:
+                # One more death tells which of them it is.
+                part.deaths = DEATHS - 1 if len(part.positions) > 1 else 0
+            record = GivenUp(shard=shard.name, why=reason, parts=tuple(one.name for one in parts))
         self.folder.write(record, f"given_up/{shard.name}")
+        shard.span.set(given_up=True, parts=len(record.parts))
+        answered = len(shard.positions) - (len(left) if record.parts else 0)
         self._close(shard, "given_up", answered)
 
     # What workers are given
 
     def _fill(self) -> None:
-        """Plan shards ahead: as many waiting as there are workers, and two more; the others are
-        sized by later rates.
-        """
+        """Plan as many shards as there are workers, and two more; later rates size the others."""
         running = len(self._tracker.running)
         while self._todo and len(self._tracker.open) < 2 * running + 2:
             taken = self._todo[: self._sizer.next_size(len(self._todo), running)]
@@ -377,9 +363,7 @@ class Coordinator:
         return {"format": FORMAT, **ids, "attempt": shard.attempt, "trace": shard.span.carrier}
 
     def _lost(self, waiting: list[Shard], now: float) -> list[Shard]:
-        """Shards whose message nobody took although the queue is empty: the broker forgot it, or a
-        worker died with it.
-        """
+        """Shards whose message is gone: the queue is empty, and nobody took them."""
         grace = RESEND_POLLS * self.settings.poll_seconds
         if now - self._counted < grace:
             return []
@@ -441,8 +425,7 @@ class Coordinator:
             f"Cancelled by {cancel.by}; waiting for {len(self._tracker.running)} workers to "
             "stop ..."
         )
-        deadline = time.monotonic() + self.settings.lost_seconds
-        while self._tracker.running and time.monotonic() < deadline:
+        while self._tracker.running:
             time.sleep(self.settings.poll_seconds)
             self._tracker.poll()
         reason = f"cancelled by {cancel.by}"
@@ -451,7 +434,3 @@ class Coordinator:
             f"The rebuild of {self.job.side}s was {reason}; what was generated is kept, and a new "
             "rebuild goes on from there."
         )
-
-
-def _reason(failed: Attempt) -> str:
-    return f"worker {failed.worker}: {failed.reason}"

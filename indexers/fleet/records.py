@@ -1,5 +1,5 @@
-"""The JSON files of a distributed rebuild: what each of them says, and where it lies. No decision is
-taken here.
+"""The JSON files of a distributed rebuild: what each of them says, and where it lies. No decision
+is taken here.
 
     fleet/<side>/lease/000001.json      who coordinates (indexers.build.lease)
     fleet/<side>/runs/<run>/run.json    what is rebuilt, by which generator
@@ -11,8 +11,7 @@ taken here.
       end.json                          how the run ended
 
 A file has one writer: the coordinator, or the worker that made the attempt. A run has one
-coordinator; the next one begins another run, and finds the answers in the generation cache. A shard
-is named <number>-<entities>.
+coordinator; the next one begins another run. A shard is named <number>-<entities>.
 """
 
 from __future__ import annotations
@@ -60,8 +59,8 @@ class Run(Record):
 
 AttemptState = Literal["loading", "running", "done", "stopped", "failed", "declined", "away"]
 """stopped: the worker was asked to end. failed: the shard raised an error. declined: this worker
-can't do it. away: the generator's service is away. A reader calls an attempt `silent` when its worker
-has written nothing for too long."""
+can't do it. away: the generator's service is away. Readers call it `silent` when its worker has
+written nothing for too long."""
 
 
 class Attempt(Record):
@@ -96,6 +95,10 @@ class Attempt(Record):
         """As one whose worker died."""
         reason = f"fell silent while {self.state}"
         return self.model_copy(update={"state": "silent", "reason": reason})
+
+    @property
+    def full_reason(self) -> str:
+        return f"worker {self.worker}: {self.reason}"
 
     @property
     def logged_reason(self) -> str:

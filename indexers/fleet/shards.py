@@ -125,7 +125,7 @@ class ShardTracker:
     def __init__(self, folder: RunFolder, lost_seconds: float) -> None:
         self._folder = folder
         self._lost_seconds = lost_seconds
-        self._heard: dict[str, tuple[object, float]] = {}
+        self._heard: dict[str, tuple[float, float]] = {}
         self.open: dict[str, Shard] = {}
 
     def close(self, shard: Shard) -> None:
@@ -143,16 +143,16 @@ class ShardTracker:
         A failed shard moves on to its next attempt, which is not sent yet.
         """
         written = set(self._folder.names("attempts"))
-        done, failed = [], []
+        done, failed, damaged = [], [], Attempt(shard="", worker="unknown", updated=0.0)
         for shard in self.open.values():
             shard.running = None
             name = f"{shard.name}.{shard.attempt}"
             if name not in written:
                 continue
-            attempt = self._folder.read(Attempt, f"attempts/{name}") or _unknown(shard)
+            attempt = self._folder.read(Attempt, f"attempts/{name}") or damaged
             if attempt.state == "done":
                 done.append((shard, attempt))
-            elif attempt.final or self._silent(attempt):
+            elif attempt.final or self._silent(name, attempt):
                 shard.attempt, shard.sent = shard.attempt + 1, None
                 shard.deaths += attempt.state in ("failed", "running")
                 failed.append((shard, attempt if attempt.final else attempt.silenced))
@@ -160,16 +160,11 @@ class ShardTracker:
                 shard.running = attempt
         return done, failed
 
-    def _silent(self, attempt: Attempt) -> bool:
+    def _silent(self, name: str, attempt: Attempt) -> bool:
         """Whether its worker has written nothing new for too long."""
-        now, written = time.monotonic(), (attempt.number, attempt.updated)
-        last, since = self._heard.get(attempt.shard, (None, now))
-        if last != written:
-            self._heard[attempt.shard] = (written, now)
+        now = time.monotonic()
+        last, since = self._heard.get(name, (None, now))
+        if last != attempt.updated:
+            self._heard[name] = attempt.updated, now
             return False
         return now - since > self._lost_seconds
-
-
-def _unknown(shard: Shard) -> Attempt:
-    """Of an attempt whose file is damaged."""
-    return Attempt(shard=shard.name, number=shard.attempt, worker="unknown", updated=0.0)

@@ -1,8 +1,4 @@
-"""How a distributed rebuild stands, and what its workers did, from its files alone: the broker is not
-asked.
-
-Changes nothing.
-"""
+"""How a distributed rebuild stands, and what its workers did, from its files alone."""
 
 from __future__ import annotations
 
@@ -30,13 +26,11 @@ from indexers.fleet.records import (
 State = Literal[
     "running", "silent", "interrupted", "cancelling", "finished", "cancelled", "superseded"
 ]
-"""running: its coordinator lives. silent: its coordinator has not renewed its lease. interrupted:
-the coordinator ended before the rebuild did, and the same command goes on."""
+"""silent: its coordinator has not renewed its lease. interrupted: its coordinator ended before the
+rebuild did, and the same command goes on."""
 
 _LATEST = 16
 """Finished shards whose rate stands for the run's when nothing is under way."""
-_MOST = 50
-"""Troubles that are shown."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +108,7 @@ def overview(store: Store, side: Side, lost_seconds: float) -> Overview | None:
 def summary_of(folder: RunFolder) -> dict[str, Any]:
     """What a fleet did, for `report.json`; `tokens` and `items` are those of finished shards."""
     attempts, given_up = folder.read_all(Attempt, "attempts"), folder.read_all(GivenUp, "given_up")
-    done = [attempt for attempt in attempts if attempt.state == "done"]
+    done = {one.shard: one for one in attempts if one.state == "done"}.values()
     workers: dict[str, dict[str, float]] = {}
     for one in done:
         figures = {"items": one.items, "tokens": one.tokens, "seconds": one.seconds}
@@ -145,7 +139,7 @@ class _Reading:
         self._given_up = folder.read_all(GivenUp, "given_up")
         self._attempts = folder.read_all(Attempt, "attempts")
         self._done = {one.shard: one for one in self._attempts if one.state == "done"}.values()
-        closed = {one.shard for one in self._done} | {one.shard for one in self._given_up}
+        closed = {*(one.shard for one in self._done), *folder.names("given_up")}
         self._open = set(folder.names("shards")) - closed
         self._progress = folder.read(Progress, "progress") or Progress()
 
@@ -212,17 +206,15 @@ class _Reading:
         return "running" if abs(self._now - lease.renewed) < lease.seconds else "silent"
 
     def _troubles(self) -> tuple[Trouble, ...]:
-        """Attempts that failed, were declined, or fell silent at a shard that is still open or was
-        given up.
-        """
-        unfinished = self._open | {record.shard for record in self._given_up}
+        """Attempts that failed, were declined, or fell silent at a shard that is not done."""
+        done = {one.shard for one in self._done}
         found = []
         for attempt in sorted(self._attempts, key=lambda attempt: attempt.updated):
-            if not attempt.final and attempt.shard in unfinished and self._silent(attempt):
+            if not attempt.final and attempt.shard not in done and self._silent(attempt):
                 attempt = attempt.silenced
             if attempt.state in ("failed", "declined", "away", "silent"):
                 found.append(Trouble(attempt.shard, attempt.worker, attempt.state, attempt.reason))
-        return tuple(found[-_MOST:])
+        return tuple(found[-50:])
 
     def _held(self, attempt: Attempt) -> Held:
         rates = [round(rate, 3) for rate in total_rates([attempt])]

@@ -42,11 +42,8 @@ from indexers.workspace import Workspace, generator_options
 
 log = logging.getLogger(__name__)
 
-READS_COLLECTION = ("extractive", "statistical")
 ONE_PER_PROCESS = {"vllm"}
 """Generators whose memory is free again only when their process has ended."""
-_PLACE = {"endpoint"}
-"""Of a fingerprint: where a generator finds its model. Each worker may have its own."""
 
 
 class RestartNeededError(Exception):
@@ -54,9 +51,7 @@ class RestartNeededError(Exception):
 
 
 class LoadedGenerator:
-    """The generator of a worker: loaded for the first shard, kept for the next ones, changed when a
-    shard wants another.
-    """
+    """The generator of a worker, kept from shard to shard until one wants another."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
@@ -100,7 +95,8 @@ class LoadedGenerator:
         return [own, asked] if own.name == asked.name and own != asked else [asked]
 
     def _make(self, run: Run, settings: GeneratorSettings) -> Generator:
-        dataset = self._workspace.dataset if settings.name in READS_COLLECTION else None
+        reads_it = settings.name in ("extractive", "statistical")
+        dataset = self._workspace.dataset if reads_it else None
         # The coordinator chose which item snapshot queries are written for.
         vocabulary, k_max = run.fingerprint.get("vocabulary"), int(run.fingerprint.get("k_max", 30))
         options = generator_options(settings, vocabulary, k_max)
@@ -108,8 +104,8 @@ class LoadedGenerator:
 
 
 def _difference(wanted: Mapping[str, Any], have: Mapping[str, Any]) -> str:
-    """Where two fingerprints differ in what decides the output; "" when nowhere."""
-    keys = sorted({*wanted, *have} - _PLACE)
+    """Where two fingerprints differ, "" when nowhere. Each worker may have its own endpoint."""
+    keys = sorted({*wanted, *have} - {"endpoint"})
     return ", ".join(
         f"{key} is {have.get(key)!r} here and {wanted.get(key)!r} there"
         for key in keys
@@ -121,13 +117,11 @@ class Worker:
     """Does shards, one after the other.
 
     Args:
-        name: in attempts and in `cogr-index status`.
         stopping: asked between answers; True ends the shard and leaves the rest of it to others.
         abandon: called, in a thread of its own, when the generator hangs.
 
     Attributes:
-        restart_needed: a shard wants another generator than the loaded one, and only a new process
-            can load it.
+        restart_needed: only a new process can load the generator that a shard wants.
     """
 
     def __init__(
@@ -148,9 +142,7 @@ class Worker:
     def take(self, task: Mapping[str, Any]) -> str:
         """Do one task, or say why not. Returns one line for the log.
 
-        Raises:
-            StorageError: the attempt could not be written; the coordinator will send the shard
-                again.
+        Raises StorageError when the attempt could not be written; the message is sent again.
         """
         try:
             message = Message.model_validate(dict(task))
@@ -168,13 +160,12 @@ class Worker:
                 f"no run {message.run} in {self._workspace.store.url}: does the coordinator use "
                 "another store?"
             )
-        shard, fleet = message.shard, self._workspace.settings.fleet
-        names = {"shard": shard, "number": message.attempt, "worker": self._name}
-        record = Attempt(**names, entities=entities_of(shard))
+        shard, number, fleet = message.shard, message.attempt, self._workspace.settings.fleet
+        record = Attempt(shard=shard, number=number, worker=self._name, entities=entities_of(shard))
         attempt = RunningAttempt(folder, record, fleet, self._abandon)
         over = folder.ended is not None or folder.cancelled
         if over or not attempt.claim():
-            why = "the rebuild has ended" if over else f"a worker has attempt {message.attempt}"
+            why = "the rebuild has ended" if over else f"a worker has attempt {number}"
             return f"{shard} of {run.id} is left alone: {why}"
         with logs.bound(side=run.side, run=run.id, shard=shard, worker=self._name):
             return self._work(run, attempt, message.trace)
@@ -249,28 +240,21 @@ def _warned(line: str) -> str:
 
 
 def serve(workspace: Workspace, queues: Sequence[str], *, name: str | None = None) -> bool:
-    """Work until asked to stop. Returns whether the process should start anew, with another
-    generator.
+    """Work until asked to stop, by SIGTERM or Ctrl-C, between two answers.
 
-    SIGTERM and Ctrl-C end it between two answers: what was generated is kept, the rest of the shard
-    goes to others.
-
-    Args:
-        name: the worker's name; host and process by default.
+    Returns whether the process should start anew, with another generator.
     """
     from celery.platforms import SecurityWarning
     from celery.signals import setup_logging, worker_ready
     from celery.worker import state
 
-    # A container's user is root more often than not; what root must not do is to unpickle, and only
-    # JSON is read.
+    # A container's user is often root, which must not unpickle: only JSON is read.
     warnings.simplefilter("ignore", SecurityWarning)
     # The command has set up logging; Celery would add handlers of its own.
     setup_logging.connect(lambda **_: None, weak=False)
     worker_ready.connect(_end_softly_by_ctrl_c)
     app = make_app(workspace.settings.redis, workspace.settings.fleet)
-    # All that a worker is told is in its queue: it neither greets other workers nor takes orders by
-    # broadcast.
+    # A worker neither greets other workers nor takes orders by broadcast.
     app.conf.update(worker_enable_remote_control=False, worker_send_task_events=False)
     name = name or f"{socket.gethostname()}-{os.getpid()}"
     worker = Worker(workspace, name, _asked_to_stop)
@@ -281,16 +265,9 @@ def serve(workspace: Workspace, queues: Sequence[str], *, name: str | None = Non
             state.should_stop = 0
 
     app.task(name=TASK)(shard)
-    process = app.Worker(
-        hostname=f"{name}@cogr",
-        pool="solo",
-        concurrency=1,
-        queues=list(queues),
-        without_gossip=True,
-        without_mingle=True,
-        without_heartbeat=True,
-        quiet=True,
-    )
+    alone = dict.fromkeys(("without_gossip", "without_mingle", "without_heartbeat", "quiet"), True)
+    one = {"hostname": f"{name}@cogr", "pool": "solo", "concurrency": 1, "queues": [*queues]}
+    process = app.Worker(**one, **alone)
     try:
         process.start()
     finally:
