@@ -26,8 +26,7 @@ class RunningAttempt:
     """An attempt from its claim to its last word; in the block a thread writes its heartbeat.
 
     Args:
-        abandon: called in that thread when no answer has come for fleet.stuck_seconds and the shard
-            is given up.
+        abandon: called in that thread when no answer has come for fleet.stuck_seconds.
 
     Attributes:
         items, tokens: generated so far; the heartbeat tells them.
@@ -51,9 +50,9 @@ class RunningAttempt:
         self._began: float | None = None
         self._writing = threading.Lock()
         self._over = threading.Event()
-        context = contextvars.copy_context()
+        run = contextvars.copy_context().run
         self._thread = threading.Thread(
-            target=context.run, args=(self._beat,), name="heartbeat", daemon=True
+            target=run, args=(self._beat,), name="heartbeat", daemon=True
         )
 
     def claim(self) -> bool:

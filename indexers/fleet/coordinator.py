@@ -1,8 +1,7 @@
 """The coordinator of a rebuild on workers: takes the side's lease, plans shards, sends them,
 retries what fails, and freezes the snapshot when no answer is missing.
 
-It is the only one that decides. The broker may forget messages or deliver them twice: which shards
-are open, done or given up is in files, and each attempt can be taken by one worker only.
+The broker may forget messages or deliver them twice: what became of a shard is in files.
 """
 
 from __future__ import annotations
@@ -41,7 +40,15 @@ from indexers.fleet.records import (
     runs_of,
     total_rates,
 )
-from indexers.fleet.shards import Shard, ShardSizer, ShardTracker, write_requests
+from indexers.fleet.shards import (
+    DEATHS,
+    PARTS,
+    RetryPolicy,
+    Shard,
+    ShardSizer,
+    ShardTracker,
+    write_requests,
+)
 from indexers.fleet.status import summary_of
 from indexers.generators.protocol import Failure
 from indexers.telemetry import logs, metrics, traces
@@ -56,12 +63,7 @@ KEPT_RUNS = 5
 """Runs whose files are kept, for `cogr-index status` and for questions afterwards."""
 RESEND_POLLS = 5
 """Polls after which a message that nobody took counts as lost, if the queue is empty."""
-PARTS = 8
-"""A shard that takes workers down is split into so many: few deaths until one entity is alone."""
-DEATHS = 2
-"""A shard may take down so many workers before it is split: machines die, too."""
 _ROUNDS = 3
-_LONGEST_PAUSE = 60.0
 _TELL_SECONDS = 60.0
 
 
@@ -154,45 +156,9 @@ class FleetExecutor:
         return transient
 
 
-class RetryPolicy:
-    """When a failed shard is sent again, and when it or the rebuild is given up."""
-
-    def __init__(self, side: Side, settings: FleetSettings) -> None:
-        self._settings = settings
-        self._gauge = metrics.SETBACKS.labels(side)
-        self.progress()
-
-    def progress(self) -> None:
-        """There is an answer: the fleet works."""
-        self._setbacks = 0
-        self._gauge.set(0)
-
-    def setback(self, reason: str) -> None:
-        """Attempts failed. Raises ServiceError after too many without an answer in between."""
-        self._setbacks += 1
-        self._gauge.set(self._setbacks)
-        if self._setbacks >= self._settings.setbacks:
-            raise ServiceError(
-                f"The last {self._setbacks} attempts failed without an answer in between, the "
-                f"latest: {reason}; see cogr-index status, mend the workers and run the same "
-                "command again."
-            )
-
-    def pause(self, failed: Attempt) -> float:
-        """Seconds before the shard is sent again."""
-        # What this worker or its service can't do now may be possible later, or elsewhere.
-        if failed.state not in ("declined", "away"):
-            return 0.0
-        return min(_LONGEST_PAUSE, 0.5 * float(2 ** min(self._setbacks, 10)))
-
-    def exhausted(self, shard: Shard) -> bool:
-        """Whether a shard is to be split, or its one entity set aside."""
-        return shard.deaths >= (self._settings.attempts if len(shard.positions) == 1 else DEATHS)
-
-
 @dataclass
 class Coordinator:
-    """One rebuild from its plan to the last answer."""
+    """One rebuild from its plan to the last answer. It alone decides."""
 
     job: Job
     plan: Plan
@@ -208,7 +174,7 @@ class Coordinator:
         self._sizer = ShardSizer(self.settings.shard_seconds, self.settings.first_items)
         self._policy = RetryPolicy(self.job.side, self.settings)
         self._cache = GenerationCache(self.job.store, self.job.generator.fingerprint)
-        self._closed = {name: len(self.folder.names(name)) for name in ("done", "given_up")}
+        self._closed = {"done": 0, "given_up": 0}
         self._todo = BitMap()
         self._transient: dict[str, Failure] = {}
         self._number = self._answered = self._shown = 0
@@ -421,10 +387,8 @@ class Coordinator:
 
     def _stop(self, cancel: Cancel) -> None:
         """End a cancelled run: workers finish their present answer, then all is over."""
-        self.say(
-            f"Cancelled by {cancel.by}; waiting for {len(self._tracker.running)} workers to "
-            "stop ..."
-        )
+        running = len(self._tracker.running)
+        self.say(f"Cancelled by {cancel.by}; waiting for {running} workers to stop ...")
         while self._tracker.running:
             time.sleep(self.settings.poll_seconds)
             self._tracker.poll()

@@ -1,8 +1,8 @@
-"""Shards of a run: the files of their requests, how large the next one is, and a tracker of the
-open ones.
+"""Shards of a run: the files of their requests, how large the next one is, a tracker of the open
+ones, and the retry policy.
 
-The tracker decides nothing. It judges whether a worker lives by its heartbeats and this process's
-monotonic clock: no two clocks are compared.
+The tracker judges whether a worker lives by its heartbeats and this process's monotonic clock: no
+two clocks are compared.
 """
 
 from __future__ import annotations
@@ -16,18 +16,24 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
+from cogr.errors import ServiceError
 from cogr.prompts import Prompt
-from cogr.records import Item, Query
+from cogr.records import Item, Query, Side
+from cogr.settings.fleet import FleetSettings
 from indexers.build.generation import Keyed
 from indexers.fleet.records import Attempt, RunFolder
 from indexers.generators.protocol import Request
+from indexers.telemetry import metrics
 from indexers.telemetry.traces import Span
 
 GROWTH = 4
-"""A shard is at most so many times as large as the largest one that was measured: first rates are
-rough.
-"""
+"""A shard is at most so many times as large as the largest one so far: first rates are rough."""
+PARTS = 8
+"""A shard that takes workers down is split into so many: few deaths until one entity is alone."""
+DEATHS = 2
+"""A shard may take down so many workers before it is split: machines die, too."""
 _RATES = 32
+_LONGEST_PAUSE = 60.0
 
 
 def write_requests(folder: RunFolder, shard: str, keyed: Sequence[Keyed]) -> None:
@@ -78,8 +84,7 @@ class ShardSizer:
     def next_size(self, unplanned: int, workers: int) -> int:
         """Entities of the next shard, at most `unplanned`.
 
-        Towards the end the rest is shared out among twice the workers, so that none of them is left
-        with a long one.
+        Towards the end the rest is shared out among twice the workers, so that they end together.
         """
         size = self._first
         if self._rates:
@@ -118,7 +123,6 @@ class ShardTracker:
     """The open shards, and what workers wrote about them.
 
     Args:
-        folder: where workers write.
         lost_seconds: silence after which the worker of an attempt counts as dead.
     """
 
@@ -168,3 +172,39 @@ class ShardTracker:
             self._heard[name] = attempt.updated, now
             return False
         return now - since > self._lost_seconds
+
+
+class RetryPolicy:
+    """When a failed shard is sent again, and when it or the rebuild is given up."""
+
+    def __init__(self, side: Side, settings: FleetSettings) -> None:
+        self._settings = settings
+        self._gauge = metrics.SETBACKS.labels(side)
+        self.progress()
+
+    def progress(self) -> None:
+        """There is an answer: the fleet works."""
+        self._setbacks = 0
+        self._gauge.set(0)
+
+    def setback(self, reason: str) -> None:
+        """Attempts failed. Raises ServiceError after too many without an answer in between."""
+        self._setbacks += 1
+        self._gauge.set(self._setbacks)
+        if self._setbacks >= self._settings.setbacks:
+            raise ServiceError(
+                f"The last {self._setbacks} attempts failed without an answer in between, the "
+                f"latest: {reason}; see cogr-index status, mend the workers and run the same "
+                "command again."
+            )
+
+    def pause(self, failed: Attempt) -> float:
+        """Seconds before the shard is sent again."""
+        # What can't be done now may be possible later, or elsewhere.
+        if failed.state not in ("declined", "away"):
+            return 0.0
+        return min(_LONGEST_PAUSE, 0.5 * float(2 ** min(self._setbacks, 10)))
+
+    def exhausted(self, shard: Shard) -> bool:
+        """Whether a shard is to be split, or its one entity set aside."""
+        return shard.deaths >= (self._settings.attempts if len(shard.positions) == 1 else DEATHS)

@@ -2,9 +2,7 @@
 heartbeats and a result in the store.
 
 Celery's solo pool runs a shard in the worker's main process, where an engine may start processes of
-its own: one message at a time, acknowledged when it is over. A worker never decides that a shard is
-lost, split or set aside; that is the coordinator's. Importing this loads neither Celery nor a
-model.
+its own: one message at a time. Importing this loads neither Celery nor a model.
 """
 
 from __future__ import annotations
