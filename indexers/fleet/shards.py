@@ -199,8 +199,7 @@ class RetryPolicy:
             )
 
     def pause(self, failed: Attempt) -> float:
-        """Seconds before the shard is sent again."""
-        # What can't be done now may be possible later, or elsewhere.
+        """Seconds before the shard is sent again: later, or elsewhere, it may be possible."""
         if failed.state not in ("declined", "away"):
             return 0.0
         return min(_LONGEST_PAUSE, 0.5 * float(2 ** min(self._setbacks, 10)))
