@@ -119,23 +119,6 @@ class FleetSettings(Table):
         600.0, gt=0, le=LONGEST, description="Wait so long for a broker that is away"
     )
 
-    # Fixed: a fleet's parts agree on them.
-    first_items: ClassVar[int] = 64
-    """Entities of a shard before any rate is known: enough for a batch, done in minutes by the
-    slowest model."""
-    stuck_seconds: ClassVar[float] = 1800.0
-    """Time without an answer after which a live worker gives its shard up and ends: no model loads
-    or answers that long."""
-    attempts: ClassVar[int] = 3
-    """Workers that one entity, alone in its shard, may take down before it is set aside: one death
-    is chance, two may be, three are not."""
-    setbacks: ClassVar[int] = 20
-    """Attempts in a row, with no answer in between, after which the fleet is broken and not the
-    entities."""
-    visibility_seconds: ClassVar[float] = 6 * 3600.0
-    """Celery delivers an unacknowledged message again after so long: longer than any shard, since
-    the coordinator itself finds lost ones."""
-
     @property
     def heartbeat_seconds(self) -> float:
         """How often a worker writes that it lives: eight beats may be late before it is lost."""

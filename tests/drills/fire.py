@@ -37,7 +37,7 @@ QUICK = {
     "backend": "opensearch",
 }
 # Workers die of the drill and not of entities: none of these may be set aside for it.
-ALTERED = json.dumps({"cogr.settings.fleet.FleetSettings.attempts": 50})
+ALTERED = json.dumps({"indexers.fleet.shards.LAST_DEATHS": 50})
 RETRY = 0.3
 """Seconds after which a command that found a service away is tried again."""
 

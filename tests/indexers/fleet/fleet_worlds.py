@@ -12,7 +12,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from typing import Any
 from cogr.records import Side
 from cogr.settings.fleet import RedisSettings
 from cogr.store import Store
+from indexers.build.plan import Advance
 from indexers.build.run import RebuildRequest, run_rebuild
 from indexers.fleet.status import Overview, overview
 from indexers.workspace import Workspace
@@ -30,8 +31,12 @@ QUICK = {
     "fleet.shard_seconds": "0.6",
 }
 
-FIXED = ("first_items", "stuck_seconds", "attempts", "setbacks", "visibility_seconds")
-"""Of `[fleet]` what is no setting, and may be named like one here."""
+FIXED = {
+    "fleet.first_items": "indexers.fleet.shards.FIRST_ENTITIES",
+    "fleet.attempts": "indexers.fleet.shards.LAST_DEATHS",
+    "fleet.visibility_seconds": "indexers.fleet.broker.VISIBILITY_SECONDS",
+}
+"""What is no setting, and may be named like one here."""
 _CLOCKS = Path(__file__).parent / "clocks"
 
 
@@ -82,9 +87,9 @@ class Fleet:
         }
         values |= {key.replace("__", "."): value for key, value in settings.items()}
         fixed = {
-            f"cogr.settings.fleet.FleetSettings.{name}": json.loads(value)
-            for name in FIXED
-            if (value := values.pop(f"fleet.{name}", None)) is not None
+            constant: json.loads(value)
+            for key, constant in FIXED.items()
+            if (value := values.pop(key, None)) is not None
         }
         sets = [part for key, value in values.items() for part in ("--set", f"{key}={value}")]
         return [
@@ -139,14 +144,14 @@ class Fleet:
             **{key.replace("__", "."): value for key, value in settings.items()},
         }
         values["store"] = str(self.folder / "calm")
-        for name in FIXED:
-            values.pop(f"fleet.{name}", None)
+        for key in FIXED:
+            values.pop(key, None)
         sets = [f"{key}={value}" for key, value in values.items()]
         workspace = Workspace.open(self.folder / "cogr.toml", sets)
         outcome = run_rebuild(
             workspace,
             RebuildRequest("item"),
-            lambda what, total: nullcontext(lambda count: None),
+            no_bar,
             print,
         )
         return outcome.rebuilt.snapshot.id
@@ -226,3 +231,9 @@ def fleet_in(
         yield fleet
     finally:
         fleet.end()
+
+
+@contextmanager
+def no_bar(what: str, total: int) -> Iterator[Advance]:
+    """No progress is shown."""
+    yield lambda _: None
