@@ -19,7 +19,7 @@ Tracebacks are for bugs: anything outside this tree.
 
 from __future__ import annotations
 
-from cogr.printable import masked
+from cogr.redaction import masked
 
 
 class CogrError(Exception):

@@ -1,4 +1,8 @@
-"""The records that a data set yields, and the data set itself. Loaders are in `cogr.datasets`."""
+"""The records that a data set yields, and the data set itself. Loaders are in `cogr.datasets`.
+
+How query logs are written, as the choices of options; imports nothing, so that every command
+starts at once.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from typing import Literal, cast
 
 from cogr.errors import DataError
@@ -125,3 +130,18 @@ class Dataset:
         ones.
         """
         return self.items if side == "item" else [*self.all_queries(), *self.unlabelled]
+
+
+CLICKS = ("click", "item_click", "product_click", "add_to_cart", "purchase")
+"""UBI's `action_name` of events that count as a click, unless told otherwise."""
+
+
+class LogFormat(StrEnum):
+    """How a log is written, as an option's choices."""
+
+    auto = "auto"
+    jsonl = "jsonl"
+    csv = "csv"
+    ubi = "ubi"
+    access = "access"
+    text = "text"

@@ -28,7 +28,7 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from cogr.errors import LockedError, ServiceError, StorageError
-from cogr.printable import masked
+from cogr.redaction import masked
 
 _TELLING = ("name", "size", "mtime", "ino", "ETag", "LastModified", "created")
 """What file systems say of a file that changes when it is replaced; each says some of it."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cogr import printable
+from cogr import redaction as printable
 from cogr.errors import CogrError
 from cogr.settings import OpenSearchSettings
 from cogr.settings.fleet import RedisSettings

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from cogr.datasets import beir, chorus, irds, jsonl, msrd, nfcorpus, parquet, spreadsheets, wands
 from cogr.datasets.building import Builder, Options
-from cogr.datasets.columns import Columns
+from cogr.datasets.fields import Columns
 from cogr.datasets.loader import Loader
 from cogr.errors import DataError, SettingsError
 from cogr.records import Dataset

@@ -16,10 +16,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from cogr.datasets.columns import Columns
-from cogr.datasets.fields import check_id, check_text, fields_as_json
-from cogr.datasets.item_table import ItemTable
-from cogr.datasets.items import in_id_order
+from cogr.datasets.fields import Columns, check_id, check_text, fields_as_json
+from cogr.datasets.items import ItemTable, in_id_order
 from cogr.datasets.markup import plain_text
 from cogr.datasets.reading import Place
 from cogr.datasets.sheets import nearest
@@ -279,7 +277,7 @@ class Builder:
             SettingsError: a test share is set, but the data names its own splits; or fields are
                 asked for that no item has.
         """
-        items = self._items.whole
+        items = self._items.distinct
         self.notes[REPEATED_ITEMS] += self._items.repeats
         if not len(items):
             raise DataError(f"The data set {self.name} has no items; check dataset.path.")

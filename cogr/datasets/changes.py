@@ -21,8 +21,8 @@ from cogr.datasets.logs import QueryLog
 from cogr.datasets.reading import Place, json_records, lines
 from cogr.errors import DataError
 from cogr.keywords import self_keyword
+from cogr.mapped import SortedStrings
 from cogr.records import SPLITS, Dataset, Entity, Query, Side
-from cogr.strings import SortedStrings
 
 
 @dataclass(frozen=True)

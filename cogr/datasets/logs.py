@@ -27,7 +27,7 @@ from cogr.datasets.fields import id_field, number_field, text_field
 from cogr.datasets.reading import Place, json_records, lines
 from cogr.datasets.sheets import DELIMITERS, Sheet
 from cogr.errors import DataError
-from cogr.log_formats import CLICKS, LogFormat
+from cogr.records import CLICKS, LogFormat
 
 _REQUEST_LINE = re.compile(r'"(?:GET|HEAD|POST) [^ ?"]*\?([^ "]*)[^"]*"')
 _REQUEST = re.compile(r'"(?:GET|HEAD|POST|PUT|OPTIONS) [^"]* HTTP/[\d.]+"')

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cogr.datasets.building import Builder
-from cogr.datasets.columns import LabelColumns, QueryColumns
+from cogr.datasets.fields import LabelColumns, QueryColumns
 from cogr.datasets.jsonl import ITEMS_ADVICE, QUERIES_ADVICE, add_item, add_label, add_query
 from cogr.datasets.loader import Loader
 from cogr.datasets.reading import Place

@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from cogr.errors import DataError, SnapshotError
+from cogr.mapped import SortedStrings, arrow_strings, integers
 from cogr.matching.bm25 import BM25, DEFAULT
 from cogr.matching.mirrorfile import open_saved, save
 from cogr.matching.postings import Postings, PostingsBuilder, to_array, to_bitmap
 from cogr.matching.scoring import Scorer
 from cogr.snapshots import Snapshot
-from cogr.strings import SortedStrings, arrow_strings, integers
 
 _CACHED = 1 << 18
 """Hot keywords and ids that are kept at hand, some 100 bytes each; bitmaps take about 2 bytes a
@@ -82,7 +82,7 @@ class Mirror:
     @classmethod
     def build(cls, snapshot: Snapshot, bm25: BM25 = DEFAULT) -> Mirror:
         """The mirror of a snapshot, streaming over its batches; its arrays lie in temporary files
-        (`cogr.spool`).
+        (`cogr.mapped`).
         """
         builder = PostingsBuilder()
         for batch in snapshot.batches():

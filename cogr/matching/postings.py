@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from cogr.errors import DataError
+from cogr.mapped import SortedStrings, Spool, Strings, StringsSpool, integers, scratch
 from cogr.matching import bm25
-from cogr.spool import Spool, scratch
-from cogr.strings import SortedStrings, Strings, StringsSpool, integers
 
 
 def to_bitmap(numbers: NDArray[np.uint32]) -> BitMap:
@@ -89,7 +88,7 @@ class _Batch:
 
 class PostingsBuilder:
     """Collects batches and turns them into `Postings`. All but one batch, or one range of the
-    vocabulary, lies in `cogr.spool`.
+    vocabulary, lies in `cogr.mapped`.
 
     Raises StorageError when the disk of temporary files is full.
     """
@@ -139,9 +138,11 @@ class PostingsBuilder:
 
         Raises DataError when ids are not ascending or repeat.
         """
-        ids = self._ids.sorted_strings()
-        _check_ascending(ids.arrow())
-        terms, numbers = _merge_runs(self._runs.strings(), [batch.run for batch in self._batches])
+        ids = SortedStrings(self._ids.arrow())
+        _check_ascending(ids.arrow)
+        terms, numbers = _merge_runs(
+            Strings(self._runs.arrow()), [batch.run for batch in self._batches]
+        )
         pairs = _Pairs(
             self._batches, self._codes.array(np.int32), self._lengths.array(np.int64), numbers
         )
@@ -246,9 +247,8 @@ def _merge_runs(words: Strings, runs: Sequence[slice]) -> tuple[SortedStrings, N
     Range by range of the alphabet.
     """
     numbers, terms, count = scratch(len(words), np.uint32), StringsSpool(), 0
-    arrow = words.arrow()
     for parts in _ranges(words, runs):
-        merged = pa.concat_arrays([arrow[part] for part in parts]).dictionary_encode()
+        merged = pa.concat_arrays([words.arrow[part] for part in parts]).dictionary_encode()
         order = pc.sort_indices(merged.dictionary)
         rank = np.empty(len(order), np.uint32)
         rank[integers(order)] = np.arange(count, count + len(order))
@@ -261,7 +261,7 @@ def _merge_runs(words: Strings, runs: Sequence[slice]) -> tuple[SortedStrings, N
             numbers[part] = own
         terms.append(merged.dictionary.take(order))
         count += len(order)
-    return terms.sorted_strings(), numbers
+    return SortedStrings(terms.arrow()), numbers
 
 
 def _ranges(words: Strings, runs: Sequence[slice]) -> Iterator[list[slice]]:

@@ -19,7 +19,7 @@ from typing import Literal
 
 from cogr import __version__
 from cogr.errors import CogrError
-from cogr.printable import masked
+from cogr.redaction import masked
 from cogr.settings import DEFAULT_FILE, load_settings
 from ops.servers import opensearch
 from ops.servers.configured import ask, from_settings

@@ -15,10 +15,10 @@ from pyroaring import BitMap
 
 from cogr.item_fields import fields_of
 from cogr.keywords import READABLE, self_keyword
+from cogr.mapped import Strings
 from cogr.matching.mirror import Mirror
 from cogr.records import FieldValue
 from cogr.snapshots import Manifest, list_snapshots, open_snapshot
-from cogr.strings import Strings
 from indexers.backends.mirrors import mirror_of
 from indexers.workspace import Workspace
 from ops.expander.follower import Pair

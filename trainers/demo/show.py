@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from cogr.printable import visible
+from cogr.redaction import visible
 from indexers.build.plan import Advance
 from indexers.cli import console
 from indexers.exchange.search import Answered

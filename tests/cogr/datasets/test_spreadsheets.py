@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cogr.datasets import load_dataset
-from cogr.datasets.columns import Columns, LabelColumns, QueryColumns
+from cogr.datasets.fields import Columns, LabelColumns, QueryColumns
 from cogr.datasets.inspection import inspect_dataset, remarks
 from cogr.errors import DataError, SettingsError
 from cogr.records import Dataset, Item

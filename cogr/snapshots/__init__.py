@@ -30,9 +30,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from cogr.errors import SnapshotError
 from cogr.item_fields import FieldType, fields_of
 from cogr.keywords import NORMALISER, READABLE, self_keyword
+from cogr.mapped import SortedStrings, Strings, StringsSpool
 from cogr.records import FieldValue, Side
 from cogr.store import Store, storage_errors
-from cogr.strings import SortedStrings, Strings, StringsSpool
 
 SCHEMA = pa.schema(
     [

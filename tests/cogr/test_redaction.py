@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cogr import printable
+from cogr import redaction as printable
 from cogr.errors import ServiceError
-from cogr.printable import learn, learn_words, masked, one_line, visible
+from cogr.redaction import learn, learn_words, masked, one_line, visible
 
 
 @pytest.fixture(autouse=True)
