@@ -202,23 +202,23 @@ class Snapshot:
 
         Raises StorageError when the disk of temporary files is full.
         """
-        return self._spooled("id").sorted_strings()
+        return SortedStrings(self._spooled("id"))
 
     def texts(self) -> Strings:
         """The entities' own texts in id order, in a mapped file. Raises as `ids`."""
-        return self._spooled("text").strings()
+        return Strings(self._spooled("text"))
 
     def fields(self) -> Strings | None:
         """The entities' extra fields in id order, as JSON objects, in a mapped file; None where
         there are none. Raises as `ids`.
         """
-        return self._spooled("fields").strings() if self.manifest.fields else None
+        return Strings(self._spooled("fields")) if self.manifest.fields else None
 
-    def _spooled(self, column: str) -> StringsSpool:
+    def _spooled(self, column: str) -> pa.LargeStringArray:
         spool = StringsSpool()
         for batch in self.batches([column]):
             spool.append(batch[column])
-        return spool
+        return spool.arrow()
 
     def rows(self, numbers: Collection[int] | None = None) -> Iterator[Row]:
         """The rows in id order (code points ascending), streaming; all, or those of these numbers,
