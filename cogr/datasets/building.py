@@ -20,7 +20,6 @@ from cogr.datasets.fields import Columns, check_id, check_text, fields_as_json
 from cogr.datasets.items import ItemTable, in_id_order
 from cogr.datasets.markup import plain_text
 from cogr.datasets.reading import Place
-from cogr.datasets.sheets import nearest
 from cogr.errors import DataError, SettingsError
 from cogr.records import SPLITS, Dataset, Item, Query, Side, Split
 

@@ -1,15 +1,13 @@
-"""Fields of a record: taken out, checked and made one type. Every error names the place and what to
-do.
+"""Fields of a record: taken out, checked and made one type; and what the fields of a data set of
+one's own are called (`Columns`).
 
-Knows nothing of formats or of other records; what depends on several records (duplicates, unknown
+Every error names the place and what to do. What depends on several records (duplicates, unknown
 ids) is in `building`.
-
-What the fields of a data set of one's own are called, and which of them make an item's title and
-text.
 """
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -166,6 +164,13 @@ def _scalar(value: Any, name: str, place: Place) -> Scalar | None:
 def in_utc(time: datetime) -> datetime:
     """The time with a zone: UTC where it names none."""
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """ ", such as X" for the known name that is most alike, "" where none is."""
+    spelled = {one.casefold(): one for one in known if one}
+    near = difflib.get_close_matches(name.casefold(), spelled, n=1, cutoff=0.5)
+    return f", such as {spelled[near[0]]!r}" if near else ""
 
 
 def _finite(value: float) -> bool:
