@@ -42,7 +42,7 @@ def check_id(value: str, key: str, place: Place) -> str:
     surrogate.
     """
     if value.isascii() and value.isalnum() and len(value) <= MAX_ID_BYTES:
-        return value  # as most ids are: no more to ask
+        return value  # as most ids are
     if not value or value.isspace():
         raise DataError(f"{place}: {key!r} is empty; give every record an id of its own.")
     if "\0" in value:
@@ -79,8 +79,7 @@ def check_text(value: str, key: str, place: Place) -> str:
     except UnicodeEncodeError as error:
         raise DataError(
             f"{place}: {key!r} holds a lone surrogate (U+{ord(value[error.start]):04X}) at "
-            "character "
-            f"{error.start + 1}; remove it."
+            f"character {error.start + 1}; remove it."
         ) from error
     return value
 
@@ -199,7 +198,7 @@ USUAL_TEXT = ("text",)
 
 @dataclass(frozen=True, slots=True)
 class QueryColumns:
-    """Names of a query's fields; "" for one that is not to be read."""
+    """Names of a query's fields; "" for a field that is not to be read."""
 
     id: str = "id"
     text: str = "text"
@@ -267,8 +266,7 @@ class Columns:
             names = ", ".join(map(repr, (self.title, *self.text[:-1])))
             raise DataError(
                 f"{place}: the item has neither {names} nor {self.text[-1]!r}; give it one of "
-                "them, or say in "
-                "dataset.columns what they are called."
+                "them, or say in dataset.columns what they are called."
             )
         title = text_field(record, self.title, place)
         if self.text == USUAL_TEXT:

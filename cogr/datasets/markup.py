@@ -1,9 +1,9 @@
-"""HTML out of titles and texts: what a reader sees stays. Parsed by the standard library's
+"""Takes HTML out of titles and texts; what a reader sees stays. Parsed by the standard library's
 `html.parser`.
 
-Only what is HTML goes: elements that HTML has, with attributes as it writes them; comments,
-scripts, styles; entities that end in a semicolon. So "a < b", "List<String>", "R&D" and "x&y=1" are
-left as they are. Escaped HTML, as feeds write it ("&lt;p&gt;"), is HTML too.
+HTML is: elements that HTML has, with attributes in its syntax; comments, scripts, styles; entities
+that end in a semicolon. So "a < b", "List<String>", "R&D" and "x&y=1" stay as they are. Escaped
+HTML, as feeds write it ("&lt;p&gt;"), is HTML too.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _BLOCKS = frozenset(
 _UNSEEN = frozenset(("script", "style", "template"))
 _ELEMENTS = _INLINE | _WITHIN_A_WORD | _BLOCKS | _UNSEEN
 # Attributes that HTML writes without a value.
-_BARE = frozenset(
+_VALUELESS = frozenset(
     re.findall(
         r"\S+",
         "allowfullscreen async checked controls defer disabled hidden loop multiple muted nowrap "
@@ -58,8 +58,8 @@ _DEEPEST = 3
 
 
 def plain_text(text: str) -> str:
-    """The text without HTML; the very same text where it has none. Lines are those of blocks, such
-    as paragraphs.
+    """The text without HTML; the same text where it has none. Each block, such as a paragraph, is a
+    line.
 
     Args:
         text: without NUL characters.
@@ -73,8 +73,8 @@ def plain_text(text: str) -> str:
 
 
 def _character(entity: re.Match[str]) -> str:
-    """The entity's character; nothing for one that no text should hold, the entity itself where it
-    names none.
+    """The entity's character; "" for a character that no text should hold; the entity itself when
+    it names none.
     """
     found = html.unescape(entity[0])
     return found if found in _KEPT or (found.isprintable() and found != "\ufffd") else ""
@@ -109,7 +109,7 @@ class _Reader(HTMLParser):
         self._hidden: list[str] = []
 
     def finish(self) -> None:
-        """Take in what the parser still waits to understand. A script that never ends is none."""
+        """Read what the parser still waits to understand. A script that never ends is text."""
         rest = "".join((*self._hidden, self.rawdata))
         self._unseen = None
         self.handle_data(rest)
@@ -117,7 +117,7 @@ class _Reader(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         raw = self.get_starttag_text() or ""
         written = all(
-            (_NAME.match(name) and (value is not None or name in _BARE)) or name == "/"
+            (_NAME.match(name) and (value is not None or name in _VALUELESS)) or name == "/"
             for name, value in attrs
         )
         if _known(tag) and written:

@@ -82,8 +82,7 @@ class Sheet:
         shown = ", ".join(name for name in self.header if name)
         raise DataError(
             f"{self.path}, line 1: the header has no column {column!r}; set {setting} to the one "
-            "that is meant"
-            f"{nearest(column, self.header)} (there are: {shown:.300})."
+            f"that is meant{nearest(column, self.header)} (there are: {shown:.300})."
         )
 
     def rows(self) -> Iterator[tuple[Place, list[str]]]:
