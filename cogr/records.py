@@ -1,7 +1,7 @@
-"""The records that a data set yields, and the data set itself. Loaders are in `cogr.datasets`.
+"""The records of a data set, the data set itself, and the formats of query logs.
 
-How query logs are written, as the choices of options; imports nothing, so that every command
-starts at once.
+`cogr.datasets` reads them. This module imports nothing heavy: commands name its types in their
+options, and must start at once.
 """
 
 from __future__ import annotations
@@ -28,12 +28,11 @@ FieldValue = Scalar | list[Scalar]
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One item of the universe. `title` is also its own keyword; `text` is what a generator may
-    read besides.
+    """One item of the universe. `title` is also its own keyword; a generator may read `text` too.
 
     Attributes:
-        fields_json: the extra fields that were asked for (`publish.fields`) and that the item has,
-            as one JSON object; "" for none. Text, so that a million items cost no objects.
+        fields_json: the extra fields of `publish.fields` that the item has, as one JSON object; ""
+            for none. A text, so that a million items need no objects.
     """
 
     id: str
@@ -43,17 +42,13 @@ class Item:
 
     @property
     def fields(self) -> Mapping[str, FieldValue]:
-        """The extra fields by name, parsed at each call; a field that the item lacks is
-        not in it.
-        """
+        """The extra fields that the item has, by name; parsed at each call."""
         return cast(dict[str, FieldValue], json.loads(self.fields_json)) if self.fields_json else {}
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One query. `weight` is its share in weighted averages (1.0 unless the data says
-    otherwise).
-    """
+    """One query. `weight` counts in averages; it is 1.0 unless the data has another."""
 
     id: str
     text: str
@@ -64,9 +59,7 @@ Entity = Item | Query
 
 
 def self_text(entity: Entity) -> str:
-    """The entity's own text, which matching uses as one keyword: S ∪ {self} (paper,
-    section 2.1).
-    """
+    """The entity's own text, one keyword in matching: S ∪ {self} (paper, section 2.1)."""
     return entity.title if isinstance(entity, Item) else entity.text
 
 
@@ -85,9 +78,9 @@ class Dataset:
             item by a query of a split.
         dataset_hash: sha256 over items, queries, splits and labels; names the data in manifests.
         notes: counts of what was left out and why, e.g. {"judgements of unknown items": 1}.
-        unlabelled: queries without a relevant item, such as frequent ones of a log: their keywords
-            are worth computing in advance, but nothing can be learned from them or measured on
-            them. Not part of the hash.
+        unlabelled: queries without a relevant item, such as frequent ones of a log. Their keywords
+            are computed in advance, but they are no use for training and evaluation. Not part of
+            the hash.
         updated: side -> id -> when the entity last changed, where the source says so. Not part of
             the hash.
         unread: fields of the source's items that nothing reads -> how many items have them. Not
@@ -133,11 +126,11 @@ class Dataset:
 
 
 CLICKS = ("click", "item_click", "product_click", "add_to_cart", "purchase")
-"""UBI's `action_name` of events that count as a click, unless told otherwise."""
+"""UBI's `action_name` of events that count as a click by default."""
 
 
 class LogFormat(StrEnum):
-    """How a log is written, as an option's choices."""
+    """The format of a query log."""
 
     auto = "auto"
     jsonl = "jsonl"

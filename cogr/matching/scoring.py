@@ -28,14 +28,14 @@ _SAFELY_BELOW = 1 - 2.0**-21
 
 @dataclass(frozen=True)
 class _Plan:
-    """A query's keywords, those that can add most first: the one order in which parts are summed.
+    """A query's keywords, those that can add most first. Parts are always summed in this order.
 
     Attributes:
         terms: keyword numbers.
         tables: float64, (terms, 256): what a keyword adds to an entity's score, by the entity's
             length code.
-        most: float64, (terms + 1,): the most that the keywords from this one on can add; 0 at the
-            end.
+        most: float64, (terms + 1,): the most that the keywords from this one on can add; the last
+            is 0.
         postings: int64, (terms + 1,): the postings from this one on.
     """
 
@@ -142,16 +142,18 @@ class Scorer:
     def _add(
         self, sums: NDArray[np.float64], table: NDArray[np.float64], entities: NDArray[np.uint32]
     ) -> None:
-        # numpy is twice as fast with indices of its own width, and add.at (no index repeats) with
-        # one pass over the sums.
+        # numpy is twice as fast with indices of its own width, and with add.at (no index repeats),
+        # which passes over the sums once.
         at = entities.astype(np.intp)
         np.add.at(sums, at, table.take(self._postings.length_codes.take(at)))
 
     @contextmanager
     def _sums(self) -> Iterator[NDArray[np.float64]]:
-        """One float64 an entity, all zero; who uses it leaves it so. One a thread, as clearing what
-        was touched costs
-        less than a new one. After an error it is thrown away."""
+        """One float64 an entity, all zero; the block leaves them zero again.
+
+        Each thread keeps its own, since clearing the sums that were used costs less than making new
+        ones. After an error they are thrown away.
+        """
         sums: NDArray[np.float64] | None = self._scratch.__dict__.pop("sums", None)
         sums = np.zeros(len(self._postings.ids)) if sums is None else sums
         yield sums
@@ -163,11 +165,11 @@ def _from_here_on(values: NDArray[Any]) -> NDArray[Any]:
 
 
 class _Race:
-    """Who can still be among the best k, while keywords are added in the order of a plan.
+    """Entities that can still be among the best k, while keywords are added in a plan's order.
 
     Attributes:
-        candidates: those who can, of all entities met so far.
-        closed: nobody else can.
+        candidates: these entities, of all met so far.
+        closed: no entity that is not yet met can be.
     """
 
     def __init__(self, size: int, plan: _Plan) -> None:
@@ -178,8 +180,8 @@ class _Race:
         self._bar, self._met = 0.0, 0
 
     def narrow(self, sums: NDArray[np.float64], at: int) -> None:
-        """Drop who can't win any more, after the first `at` keywords; nothing happens where a look
-        would not pay.
+        """Drop entities that can't win any more, after the first `at` keywords. Does nothing where
+        the check would cost more than it saves.
         """
         if not self._worth_a_look(at):
             return

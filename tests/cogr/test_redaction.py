@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from cogr import redaction as printable
+from cogr import redaction
 from cogr.errors import ServiceError
 from cogr.redaction import learn, learn_words, masked, one_line, visible
 
 
 @pytest.fixture(autouse=True)
 def nothing_learned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(printable, "_learned", set())
+    monkeypatch.setattr(redaction, "learned", set())
     return
 
 
