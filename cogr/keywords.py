@@ -38,7 +38,8 @@ _COMPOSES_AT_MOST = 4
 # real keywords (c++, c#, 50%).
 _OUTER = (
     " \t!\"'()*,-./:;<=>?[\\]^_`{|}~"
-    + "¡¿«»‘’‚‛“”„‟‹›•‣◦⁃∙·●○■□▪▫►▶–—―…、。〈〉《》「」『』【】〔〕〖〗،؛؟।！？：；，．（）［］｛｝～"
+    + "¡¿«»‘’‚‛“”„‟‹›•‣◦⁃∙·●○■□▪▫►▶–—―…"
+    + "、。〈〉《》「」『』【】〔〕〖〗،؛؟।！？：；，．（）［］｛｝～"
 )
 _NUMBERING = re.compile(r"(?:[(\[]?\d{1,3}[.):\]]\s+|#+\s+)+")
 # Commas, semicolons and line ends, Latin, CJK and Arabic, with the variants that NFKC turns into
