@@ -1,4 +1,4 @@
-"""What of a text reaches a person: no secret, and no character that steers a terminal."""
+"""Redaction: texts are shown without secrets and without characters that control a terminal."""
 
 from __future__ import annotations
 

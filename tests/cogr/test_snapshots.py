@@ -1,5 +1,5 @@
-"""Snapshots: equal content gives an equal id, opening verifies, a folder without
-manifest is none.
+"""Snapshots: equal content gives an equal id; opening verifies; a folder without a manifest is no
+snapshot.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Items and strings in flat arrays: the same sequence as a list of objects."""
+"""Items in mapped files: the same sequence as a list of objects."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import dataclasses
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,12 +19,7 @@ from cogr.datasets.reading import Place
 from cogr.errors import DataError
 from cogr.mapped import (
     SortedStrings,
-    Spool,
-    StringIndex,
-    Strings,
-    StringsSpool,
     arrow_strings,
-    scratch,
 )
 from cogr.records import Dataset, Item
 
@@ -71,39 +65,6 @@ def test_many_items_lie_in_files(small: int, monkeypatch: pytest.MonkeyPatch) ->
     assert found[5000:5003] == items[5000:5003]
     assert found[9000].fields == {"stock": 3}
     assert in_id_order(found) == sorted(items, key=lambda item: item.id)
-
-
-@pytest.mark.parametrize("count", [0, 3, 40])
-def test_spools_and_scratch_arrays_are_the_same_in_memory_and_on_disk(
-    count: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(mapped, "SMALL", 64)
-    numbers, written = np.arange(count, dtype=np.int64), Spool()
-    written.append(numbers[: count // 2])
-    written.append(numbers[count // 2 :])
-    assert written.array(np.int64).tolist() == numbers.tolist()
-    array = scratch(count, np.int64)
-    assert array.tolist() == [0] * count
-    array[:] = numbers
-    assert array.tolist() == numbers.tolist()
-
-
-@settings(deadline=None, max_examples=40)
-@given(st.lists(TEXTS, max_size=20), TEXTS)
-def test_strings_are_found_by_their_hashes(texts: list[str], other: str) -> None:
-    written = StringsSpool()
-    written.append(arrow_strings(texts[:5]))
-    written.append(arrow_strings(texts[5:])[0:])
-    strings = Strings(written.arrow())
-    assert list(strings) == texts
-    assert strings[1:4] == texts[1:4]
-    # Hashes that all collide tell nothing, and do no harm.
-    for hashes in ([hash(text) for text in texts], [hash(other)] * len(texts)):
-        index = StringIndex(strings, np.array(hashes, np.int64))
-        assert index.find(other) == (texts.index(other) if other in texts else -1)
-    repeats = [at for at, text in enumerate(texts) if text in texts[:at]]
-    index = StringIndex(strings, np.array([hash(text) for text in texts], np.int64))
-    assert index.repeats() == repeats
 
 
 def test_a_repeated_id_names_both_places() -> None:
