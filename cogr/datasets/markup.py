@@ -12,40 +12,31 @@ import html
 import re
 from html.parser import HTMLParser
 
-_INLINE = frozenset(
-    re.findall(
-        r"\S+",
-        "a abbr acronym b bdi bdo big cite code data del dfn em font i img ins kbd label mark "
-        "nobr o:p q rp rt ruby s samp "
-        "small span strike strong time tt u var",
-    )
-)
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_INLINE = _names("""
+    a abbr acronym b bdi bdo big cite code data del dfn em font i img ins kbd label mark nobr
+    o:p q rp rt ruby s samp small span strike strong time tt u var
+""")
 _WITHIN_A_WORD = frozenset(("sub", "sup", "wbr"))
-_BLOCKS = frozenset(
-    re.findall(
-        r"\S+",
-        "address area article aside audio base blockquote body br button canvas caption center "
-        "col colgroup dd details "
-        "dialog dir div dl dt embed fieldset figcaption figure footer form frame frameset h1 h2 "
-        "h3 h4 h5 h6 head header "
-        "hgroup hr html iframe input legend li link main map menu meta meter nav noscript object "
-        "ol optgroup option output "
-        "p param picture pre progress section select source summary svg table tbody td textarea "
-        "tfoot th thead title tr "
-        "track ul video",
-    )
-)
+_BLOCKS = _names("""
+    address area article aside audio base blockquote body br button canvas caption center col
+    colgroup dd details dialog dir div dl dt embed fieldset figcaption figure footer form
+    frame frameset h1 h2 h3 h4 h5 h6 head header hgroup hr html iframe input legend li link
+    main map menu meta meter nav noscript object ol optgroup option output p param picture pre
+    progress section select source summary svg table tbody td textarea tfoot th thead title tr
+    track ul video
+""")
 _UNSEEN = frozenset(("script", "style", "template"))
 _ELEMENTS = _INLINE | _WITHIN_A_WORD | _BLOCKS | _UNSEEN
 # Attributes that HTML writes without a value.
-_VALUELESS = frozenset(
-    re.findall(
-        r"\S+",
-        "allowfullscreen async checked controls defer disabled hidden loop multiple muted nowrap "
-        "noshade open readonly "
-        "required reversed selected",
-    )
-)
+_VALUELESS = _names("""
+    allowfullscreen async checked controls defer disabled hidden loop multiple muted nowrap
+    noshade open readonly required reversed selected
+""")
 _NAME = re.compile(r"[a-zA-Z_:][-\w:.]*\Z")
 _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 # The parser of some versions raises on a marked section that it doesn't know.

@@ -103,17 +103,17 @@ class Scorer:
         if size <= 0:
             return np.zeros(0, np.uint32), np.zeros(0, np.float32)
         plan = self._plan(boosts)
-        met, race = BitMap(), _Race(size, plan)
+        met, candidates = BitMap(), _Candidates(size, plan)
         with self._sums() as sums:
             for at, (term, table) in enumerate(zip(plan.terms, plan.tables, strict=True), start=1):
-                if race.closed:
-                    self._add(sums, table, to_array(bitmaps[term] & race.candidates))
+                if candidates.closed:
+                    self._add(sums, table, to_array(bitmaps[term] & candidates.entities))
                 else:
                     self._add(sums, table, self._postings.entities_of(term))
                     met |= bitmaps[term]
-                    race.candidates = met
-                race.narrow(sums, at)
-            dense = to_array(race.candidates)
+                    candidates.entities = met
+                candidates.narrow(sums, at)
+            dense = to_array(candidates.entities)
             scores = sums.take(dense).astype(np.float32)
             sums[to_array(met).astype(np.intp)] = 0
         best = top(scores, size)
@@ -164,45 +164,48 @@ def _from_here_on(values: NDArray[Any]) -> NDArray[Any]:
     return np.append(np.cumsum(values[::-1])[::-1], values.dtype.type(0))
 
 
-class _Race:
+class _Candidates:
     """Entities that can still be among the best k, while keywords are added in a plan's order.
 
     Attributes:
-        candidates: these entities, of all met so far.
+        entities: these, of all met so far.
         closed: no entity that is not yet met can be.
     """
 
     def __init__(self, size: int, plan: _Plan) -> None:
-        self.candidates = BitMap()
+        self.entities = BitMap()
         self.closed = False
         self._size = size
         self._plan = plan
-        self._bar, self._met = 0.0, 0
+        self._threshold, self._met = 0.0, 0
 
     def narrow(self, sums: NDArray[np.float64], at: int) -> None:
         """Drop entities that can't win any more, after the first `at` keywords. Does nothing where
         the check would cost more than it saves.
         """
-        if not self._worth_a_look(at):
+        if not self._worth_a_check(at):
             return
-        dense = to_array(self.candidates)
+        dense = to_array(self.entities)
         partial = sums.take(dense)
-        # Sums only grow: the best k so far are above the last bar.
-        leaders = partial[partial >= self._bar]
+        # Sums only grow: the best k so far are above the last threshold.
+        leaders = partial[partial >= self._threshold]
         kth = len(leaders) - self._size
-        self._bar, self._met = float(np.partition(leaders, kth)[kth]) * _SAFELY_BELOW, len(dense)
+        self._threshold, self._met = (
+            float(np.partition(leaders, kth)[kth]) * _SAFELY_BELOW,
+            len(dense),
+        )
         to_come = float(self._plan.most[at])
-        if self.closed or to_come < self._bar:
+        if self.closed or to_come < self._threshold:
             self.closed = True
-            possible = partial + to_come >= self._bar
+            possible = partial + to_come >= self._threshold
             if not possible.all():
-                self.candidates = to_bitmap(dense[possible])
+                self.entities = to_bitmap(dense[possible])
 
-    def _worth_a_look(self, at: int) -> bool:
-        now = len(self.candidates)
+    def _worth_a_check(self, at: int) -> bool:
+        now = len(self.entities)
         if not self._size <= now < self._plan.postings[at]:
             return False
-        return self.closed or now >= 2 * self._met or self._plan.most[at] < 1.25 * self._bar
+        return self.closed or now >= 2 * self._met or self._plan.most[at] < 1.25 * self._threshold
 
 
 def top(scores: NDArray[np.float32], size: int) -> NDArray[np.int64]:

@@ -159,8 +159,7 @@ def open_snapshot(store: Store, snapshot_id: str, *, verify: bool = True) -> Sna
     if manifest.normaliser not in READABLE:
         raise SnapshotError(
             f"Snapshot {snapshot_id} was written with normaliser {manifest.normaliser}, this "
-            "version reads "
-            f"{' and '.join(READABLE)}; rebuild it."
+            f"version reads {' and '.join(READABLE)}; rebuild it."
         )
     snapshot = Snapshot(manifest, store)
     if verify:
