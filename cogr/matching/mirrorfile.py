@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,6 @@ from cogr.mapped import SortedStrings, integers
 from cogr.matching.postings import Postings
 from cogr.store import Store
 
-FORMAT = 2
 _MANIFEST = "mirror.json"
 _NUMBERS = pa.large_list(pa.uint32())
 _SCHEMAS = {
@@ -42,12 +41,9 @@ class MirrorManifest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    format: int
+    format: Literal[2] = 2
     snapshot: str | None
     content_hash: str | None
-    entities: int
-    keywords: int
-    vocabulary: int
     files: dict[str, str]
 
 
@@ -66,12 +62,8 @@ def save(folder: Path, postings: Postings, snapshot: str | None, content_hash: s
         with store.replacing(name) as file, pa.ipc.new_file(file, batch.schema) as writer:
             writer.write_batch(batch)
     manifest = MirrorManifest(
-        format=FORMAT,
         snapshot=snapshot,
         content_hash=content_hash,
-        entities=len(postings.ids),
-        keywords=len(postings.entities),
-        vocabulary=len(postings.terms),
         files={name: _sha256(folder / name) for name in _SCHEMAS},
     )
     store.write_json(_MANIFEST, manifest.model_dump(mode="json"))
@@ -110,10 +102,6 @@ def open_saved(folder: Path, *, verify: bool = True) -> tuple[Postings, MirrorMa
     manifest = _read_manifest(folder)
     entities, keywords = (_map(folder, name, manifest, verify=verify) for name in _SCHEMAS)
     sets, inverted = entities["keywords"], keywords["entities"]
-    found = (len(entities), len(sets.values), len(inverted.values), len(keywords))
-    pairs = manifest.keywords
-    if found != (manifest.entities, pairs, pairs, manifest.vocabulary):
-        raise _broken(folder, "its files do not have the sizes that its manifest says")
     postings = Postings(
         ids=SortedStrings(entities["id"]),
         terms=SortedStrings(keywords["keyword"]),
@@ -135,21 +123,10 @@ def _read_manifest(folder: Path) -> MirrorManifest:
     store = Store(folder)
     if not store.exists(_MANIFEST):
         raise SnapshotError(f"There is no saved mirror in {folder}; build it from its snapshot.")
-    data = store.read(_MANIFEST)
     try:
-        version = _FormatOnly.model_validate_json(data).format
-        if version != FORMAT:
-            raise SnapshotError(
-                f"The mirror in {folder} has format {version}, this version reads {FORMAT}; "
-                "build it again from its snapshot."
-            )
-        return MirrorManifest.model_validate_json(data)
+        return MirrorManifest.model_validate_json(store.read(_MANIFEST))
     except ValidationError as error:
-        raise _broken(folder, f"{_MANIFEST} can't be read") from error
-
-
-class _FormatOnly(BaseModel):
-    format: int
+        raise _broken(folder, f"{_MANIFEST} is damaged or of another format") from error
 
 
 def _map(folder: Path, name: str, manifest: MirrorManifest, *, verify: bool) -> pa.RecordBatch:
