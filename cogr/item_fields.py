@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Literal, get_args
 
 from cogr.errors import DataError
-from cogr.records import FieldValue, Scalar
+from cogr.records import FieldValue, Scalar, fields_of
 
 FieldType = Literal["boolean", "long", "double", "date", "keyword"]
 TYPES: tuple[FieldType, ...] = get_args(FieldType)
@@ -84,11 +84,6 @@ def typed(id_: str, fields_json: str, types: Mapping[str, FieldType]) -> str:
         if values:
             kept[name] = values if isinstance(given[name], list) else values[0]
     return json.dumps(kept, ensure_ascii=False, separators=(",", ":")) if kept else ""
-
-
-def fields_of(fields_json: str) -> dict[str, FieldValue]:
-    """The fields in one JSON object; "" is none."""
-    return dict(json.loads(fields_json)) if fields_json else {}
 
 
 def _values(value: FieldValue) -> list[Scalar]:

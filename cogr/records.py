@@ -26,6 +26,11 @@ Scalar = str | int | float | bool
 FieldValue = Scalar | list[Scalar]
 
 
+def fields_of(fields_json: str) -> dict[str, FieldValue]:
+    """The fields in one JSON object; "" is none."""
+    return cast(dict[str, FieldValue], json.loads(fields_json)) if fields_json else {}
+
+
 @dataclass(frozen=True, slots=True)
 class Item:
     """One item of the universe. `title` is also its own keyword; a generator may read `text` too.
@@ -43,7 +48,7 @@ class Item:
     @property
     def fields(self) -> Mapping[str, FieldValue]:
         """The extra fields that the item has, by name; parsed at each call."""
-        return cast(dict[str, FieldValue], json.loads(self.fields_json)) if self.fields_json else {}
+        return fields_of(self.fields_json)
 
 
 @dataclass(frozen=True, slots=True)

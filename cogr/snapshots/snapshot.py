@@ -12,10 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cogr.errors import SnapshotError
-from cogr.item_fields import fields_of
 from cogr.keywords import READABLE, self_keyword
 from cogr.mapped import SortedStrings, Strings, StringsSpool
-from cogr.records import FieldValue, Side
+from cogr.records import FieldValue, Side, fields_of
 from cogr.snapshots.manifest import Manifest, folders, read_manifest
 from cogr.store import Store
 

@@ -13,11 +13,10 @@ from typing import Any
 
 from pyroaring import BitMap
 
-from cogr.item_fields import fields_of
 from cogr.keywords import READABLE, self_keyword
 from cogr.mapped import Strings
 from cogr.matching.mirror import Mirror
-from cogr.records import FieldValue
+from cogr.records import FieldValue, fields_of
 from cogr.snapshots import Manifest, list_snapshots, open_snapshot
 from indexers.backends.mirrors import mirror_of
 from indexers.workspace import Workspace
