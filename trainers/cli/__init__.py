@@ -77,8 +77,8 @@ def evaluate(
     from trainers.baselines import baseline_rows
     from trainers.evaluation import ensure_pushed
     from trainers.evaluation import evaluate as run_evaluation
-    from trainers.training.holdout import with_dev
-    from trainers.training.publishing import knows_dev
+    from trainers.training.contest import knows_dev
+    from trainers.training.rounds import with_dev
 
     asked, workspace = split.named, with_dev(call.workspace)
     items = (

@@ -25,7 +25,7 @@ def report(
 ) -> None:
     """Write an HTML report of a run: one file, no network. Needs no torch."""
     from trainers.report.page import check_extra, write_report
-    from trainers.training.runs import open_run
+    from trainers.training.run_folder import open_run
 
     check_extra()
     opened = open_run(call.workspace, run)

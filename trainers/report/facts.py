@@ -21,11 +21,9 @@ from indexers.backends.memory import MemoryBackend
 from indexers.workspace import Workspace
 from trainers.evaluation import evaluate
 from trainers.report.changes import Changed, Difference, difference, examples
-from trainers.training.contest import Choice, choose, contenders
-from trainers.training.holdout import with_dev
-from trainers.training.rivals import Rivals, known_rivals, rivals
-from trainers.training.runs import Run
-from trainers.training.state import Round, StageRecord, State, Verdict
+from trainers.training.contest import Choice, Rivals, choose, contenders, known_rivals, rivals
+from trainers.training.rounds import Round, StageRecord, State, Verdict, with_dev
+from trainers.training.run_folder import Run
 
 Figures = Mapping[str, float]
 

@@ -26,8 +26,8 @@ from trainers.report.drawing import Bars, Series, StackedRow, bar_chart, line_ch
 from trainers.report.facts import gather
 from trainers.report.page import clean, render, write_report
 from trainers.report.scales import Axis, spell, spell_short, thin
-from trainers.training.runs import branch
-from trainers.training.state import Round, State
+from trainers.training.rounds import Round, State
+from trainers.training.run_folder import branch
 
 finite = st.floats(-1e6, 1e6, allow_nan=False).map(lambda value: round(value, 4))
 

@@ -1,5 +1,5 @@
-"""How a run stands, for people and for --json: its rounds, what they are compared with, what is
-best, what serves.
+"""The status of a run, for people and for --json: its rounds, what they are compared with, which pair
+is best, which serves.
 """
 
 from __future__ import annotations
@@ -12,18 +12,26 @@ from rich.console import Console
 from rich.table import Table
 
 from cogr.errors import ServiceError
-from trainers.training.contest import STATISTICAL, Choice, Contender, choose, contenders, round_name
-from trainers.training.rivals import known_rivals, to_serve
-from trainers.training.runs import Run
-from trainers.training.state import Round
+from trainers.training.contest import (
+    STATISTICAL,
+    Choice,
+    Contender,
+    choose,
+    contenders,
+    known_rivals,
+    round_name,
+    to_serve,
+)
+from trainers.training.rounds import Round
+from trainers.training.run_folder import Run
 
 if TYPE_CHECKING:
     from trainers.training.driver import Driver
 
 
 @dataclass(frozen=True)
-class Standing:
-    """How a run stands beside what serves.
+class RunStatus:
+    """What serves, beside the best pair of a run.
 
     Attributes:
         serves: name of the pair that serves, or its snapshots where it is none of the run's; ""
@@ -42,19 +50,20 @@ class Standing:
         return {"serves": self.serves or None, "best_on_dev": best}
 
 
-def stands(driver: Driver) -> Standing:
-    """What serves now beside the best pair. A service that is away is told as what is not known."""
+def status_of(driver: Driver) -> RunStatus:
+    """What serves now beside the best pair. Where the service
+    can't be reached, what serves is not known."""
     choice = driver.choice()
     best = None if choice is None else to_serve(driver.workspace, choice.chosen)
     try:
         serving = driver.workspace.backend.serving()
     except ServiceError as error:
-        return Standing(f"not known: {error}", choice, best)
+        return RunStatus(f"not known: {error}", choice, best)
     pair = (serving["item"], serving["query"])
     known = contenders(driver.run.state(), best)
     name = next((one.name for one in reversed(known) if (one.items, one.queries) == pair), None)
     serves = name or " with ".join(id_ for id_ in pair if id_)
-    return Standing(serves, choice, best if best and (best.items, best.queries) != pair else None)
+    return RunStatus(serves, choice, best if best and (best.items, best.queries) != pair else None)
 
 
 def known_choice(run: Run) -> Choice | None:
@@ -96,7 +105,7 @@ def next_stage(run: Run) -> str:
 
 
 def show(
-    out: Console, run: Run, choice: Choice | None = None, standing: Standing | None = None
+    out: Console, run: Run, choice: Choice | None = None, found: RunStatus | None = None
 ) -> None:
     """The run's rounds as a table, beside bm25 and `statistical` where they are measured, and what
     is best and serves.
@@ -104,27 +113,27 @@ def show(
     columns = ("round", "split", "p", "r", "f1", "keywords an item", "seconds", "")
     table = Table(*columns, title=f"run {run.name}", title_justify="left")
     for name, figures in _rival_figures(run).items():
-        _add(table, name, figures, "", _marks(name, choice, standing))
+        _add(table, name, figures, "", _marks(name, choice, found))
     for row in rows(run):
         name, seconds = round_name(row["round"]), f"{row['seconds']:.0f}"
         verdict = (
             f"{row['verdict']}: {row['reason']}" if row["verdict"] == "rejected" else row["verdict"]
         )
         if row["figures"]:
-            _add(table, name, row["figures"], seconds, [verdict, *_marks(name, choice, standing)])
+            _add(table, name, row["figures"], seconds, [verdict, *_marks(name, choice, found)])
         else:
             table.add_row(name, "", "", "", "", "", seconds, "under way")
     out.print(table)
     if choice is not None:
         out.print(f"Best on dev: {choice.chosen.name}, {choice.reason()}.")
-    if standing is not None:
-        out.print(f"Serves now: {standing.serves or 'nothing'}.")
+    if found is not None:
+        out.print(f"Serves now: {found.serves or 'nothing'}.")
     out.print(f"next: {next_stage(run)}")
 
 
-def _marks(name: str, choice: Choice | None, standing: Standing | None) -> list[str]:
+def _marks(name: str, choice: Choice | None, found: RunStatus | None) -> list[str]:
     best = choice is not None and choice.chosen.name == name
-    serves = standing is not None and standing.serves == name
+    serves = found is not None and found.serves == name
     return [mark for mark, has in (("best on dev", best), ("serves", serves)) if has]
 
 

@@ -1,7 +1,8 @@
-"""What a stage reads: the round under way, the one it is built upon, the training queries, mirrors
-and worlds of snapshots.
+"""What a stage reads, and what it says that it wrote.
 
-Opened anew by every stage; nothing of it is written. What the stages do with it is `work`.
+A stage reads the round under way, the round that it is built upon, the training queries, and the
+mirrors and worlds of snapshots: all of it anew, from the run folder and the store. Nothing is kept
+in memory from one stage to the next.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from cogr.matching.mirror import Mirror
 from cogr.records import Query, Side
@@ -18,16 +20,16 @@ from cogr.settings.training import TrainingSettings
 from cogr.snapshots import Snapshot, open_snapshot
 from indexers.backends.mirrors import mirror_of
 from indexers.workspace import Workspace
-from trainers.training.runs import Run
-from trainers.training.state import Round, State
-from trainers.training.words import Invented, WordModel
+from trainers.training.rounds import Round, StageName, State
+from trainers.training.run_folder import Run
+from trainers.training.tiny import Invented, WordModel
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Scene:
-    """Where a stage finds what it reads.
+class Inputs:
+    """What a stage reads.
 
     Attributes:
         round: the round under way.
@@ -43,8 +45,8 @@ class Scene:
     halvings: int = 0
 
     @classmethod
-    def of(cls, workspace: Workspace, run: Run, state: State, say: Say, halvings: int) -> Scene:
-        """The scene of a state's round under way."""
+    def of(cls, workspace: Workspace, run: Run, state: State, say: Say, halvings: int) -> Inputs:
+        """The inputs of a state's round under way."""
         assert state.unfinished is not None
         return cls(workspace, run, state.unfinished, state.base, say, halvings)
 
@@ -100,6 +102,12 @@ class Scene:
         times = max(1, round(1 / self.settings.invented_weight)) if self.invented.queries else 1
         return [*list(self.train) * times, *self.invented.queries]
 
+    def notes(self, stage: StageName) -> Mapping[str, Any]:
+        """Notes of a finished stage of the round under way."""
+        record = self.round.stage(stage)
+        assert record is not None
+        return record.notes
+
     def world(self, items: Mirror, queries: Mirror | None, *, practice: bool) -> World:
         """The world of the training queries, with the invented ones for practice."""
         return World.of(
@@ -114,3 +122,23 @@ class Scene:
     def mirror(self, snapshot_id: str) -> Mirror:
         """The mirror of a snapshot, mapped from disk."""
         return mirror_of(self.workspace.store, self.snapshot(snapshot_id))
+
+
+@dataclass(frozen=True)
+class Wrote:
+    """What a stage wrote: its output (model folder or snapshot id; "" for neither) and notes."""
+
+    output: str
+    notes: Mapping[str, Any]
+
+
+def counts_of(snapshot: Snapshot) -> dict[str, Any]:
+    """What the notes of a stage say of the snapshot that it wrote."""
+    manifest = snapshot.manifest
+    return {
+        "keywords_an_entity": round(manifest.keywords / max(1, manifest.entities), 2),
+        "vocabulary": manifest.vocabulary,
+        "empty": manifest.empty,
+        "cut_to_budget": manifest.cut_to_budget,
+        "set_aside": manifest.set_aside,
+    }

@@ -12,23 +12,28 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from cogr.errors import GeneratorError, StorageError, TrainingError
+from cogr.records import Side
 from cogr.settings.training import TrainingSettings
 from cogr.store import storage_errors
 from indexers.generators.model_folders import (
+    LocalModelOptions,
+    context_length,
     digest,
     first_line,
     load_tokenizer,
     read_json,
     resolve_model,
 )
+from trainers.training.inputs import Inputs, Wrote
 from trainers.training.options import is_out_of_memory
-from trainers.training.runs import Run
+from trainers.training.run_folder import Run
 
 _SUMS = "sha256.json"
 _SUMMED = TypeAdapter(dict[str, str])
@@ -70,8 +75,8 @@ def trainable_tokenizer(folder: Path, settings: TrainingSettings) -> Any:
     if not declared:
         raise TrainingError(
             f"The tokenizer of {folder} has no padding token; add pad_token to its "
-            "tokenizer_config.json "
-            "(a token that no text contains, not the end of text, which training has to see)."
+            "tokenizer_config.json (a token that no text contains, not the end of text, which "
+            "training has to see)."
         )
     if tokenizer.eos_token_id is None:
         raise TrainingError(
@@ -154,6 +159,67 @@ def check_model(run: Run, path: str) -> None:
         raise TrainingError(
             f"The checkpoint {folder} is broken: {wrong[0]} does not match its sha256."
         )
+
+
+def context_of(folder: Path) -> int:
+    """Tokens that the model reads, prompt and completion together."""
+    return context_length(folder, LocalModelOptions(model=str(folder)))
+
+
+def lora_config(settings: TrainingSettings) -> Any:
+    """The LoRA configuration, or None when all weights are trained."""
+    if not settings.lora.rank:
+        return None
+    from peft import LoraConfig
+
+    return LoraConfig(
+        r=settings.lora.rank,
+        lora_alpha=settings.lora.alpha,
+        target_modules="all-linear",
+        task_type="CAUSAL_LM",
+    )
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained model, not yet saved, with the notes of its training."""
+
+    trainer: Any
+    notes: Mapping[str, Any]
+
+    def write(self, folder: Path) -> None:
+        """Write weights and tokenizer; adapters are merged, so that every engine loads the folder
+        as it is.
+        """
+        model = self.trainer.accelerator.unwrap_model(self.trainer.model)
+        if hasattr(model, "merge_and_unload"):
+            model.merge_and_unload().save_pretrained(folder)
+            self.trainer.processing_class.save_pretrained(folder)
+            return
+        self.trainer.save_model(str(folder))
+
+
+def save_side(inputs: Inputs, side: Side, trained: Trained) -> Wrote:
+    """Save what was trained, with a model card that says from what."""
+    against = (
+        ""
+        if not inputs.round.number
+        else inputs.before.items
+        if side == "query"
+        else inputs.round.queries
+    )
+    card = {
+        "side": side,
+        "round": inputs.round.number,
+        "run": inputs.run.name,
+        "data set": inputs.workspace.dataset.dataset_hash,
+        "prompt": inputs.workspace.settings.prompts.template(side).hash,
+        "trained against": against or "targets of algorithm 1",
+        "figures": trained.notes,
+        "settings": inputs.settings.model_dump(mode="json"),
+    }
+    path = save_model(inputs.run, f"r{inputs.round.number:03d}-{side}", trained.write, card)
+    return Wrote(path, trained.notes)
 
 
 def base_folder(run: Run, output: str) -> Path:

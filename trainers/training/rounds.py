@@ -1,16 +1,25 @@
-"""What a run has done: rounds, their stages, what each wrote. Pure records; `runs` keeps them on
-disk.
+"""What a run has done: rounds, their stages, what each wrote; and the round gate, which says
+whether a round is built upon.
 
-Round 0 is SFT. A round is finished when its last stage is; it then has a verdict, and only an
-accepted round is built upon.
+Round 0 is SFT (paper, algorithm 1), the others are those of algorithm 2. A finished round has a
+verdict: its dev F1 is compared with that of the round before it that was built upon. The paper
+gates nothing; it reports the best round. `run_folder` keeps the records on disk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
+
+from cogr.records import Dataset, Query, Split
+from cogr.settings.training import GateSettings
+from indexers.workspace import Workspace
 
 StageName = Literal[
     "targets", "train-item", "train-query", "index-item", "index-query", "accept-items", "evaluate"
@@ -19,7 +28,7 @@ StageName = Literal[
 Verdict = Literal["accepted", "rejected"]
 
 Publishing = Literal["asked", "done", "refused"]
-"""What became of the wish to publish a round; "asked" until its pair serves or a gate says no."""
+"""Whether a round was published: "asked" until its pair serves or a gate says no."""
 
 SFT_STAGES: tuple[StageName, ...] = (
     "targets",
@@ -174,7 +183,7 @@ class State(_Record):
         )
 
     def with_publishing(self, publishing: Publishing | None) -> State:
-        """With another word on the publishing of the last round."""
+        """With another mark on the last round: whether it is published."""
         return self._with_last(publishing=publishing)
 
     def _with_last(self, **changed: Any) -> State:
@@ -191,3 +200,96 @@ class State(_Record):
             number=number, stages=kept.stages[:at], publishing="asked" if kept.publishing else None
         )
         return self.model_copy(update={"rounds": (*self.rounds[:number], again)})
+
+
+# The round gate
+
+
+def dev_f1(figures: Mapping[str, Any]) -> float | None:
+    """F1 on the dev queries, of figures by split; None where there are no dev queries."""
+    found = figures.get("dev")
+    return None if found is None else float(found["f1"])
+
+
+def verdict(gate: GateSettings, base: Round | None, done: StageRecord) -> tuple[Verdict, str]:
+    """Accepted, or rejected, with the reason.
+
+    Without dev queries, or with the gate off, every round is accepted.
+
+    Args:
+        gate: whether it is on, and how much dev F1 may fall.
+        base: the round that was built upon; None in round 0.
+        done: the evaluation of the round that is judged.
+    """
+    evaluation = base.stage("evaluate") if base else None
+    now, before = dev_f1(done.notes), dev_f1(evaluation.notes) if evaluation else None
+    if not gate.on or now is None or before is None:
+        return "accepted", "no dev split to judge by" if gate.on and now is None else ""
+    if now >= before - gate.tolerance:
+        return "accepted", f"dev F1 {before:.4f} -> {now:.4f}"
+    return (
+        "rejected",
+        f"dev F1 {before:.4f} -> {now:.4f}, which loses more than the tolerance of "
+        f"{gate.tolerance:g}",
+    )
+
+
+LEAST = 10
+"""Fewer queries than this judge nothing, and none are set apart."""
+
+SET_APART = "training queries set apart as dev"
+"""Under this word a data set notes how many."""
+
+
+def with_dev(workspace: Workspace) -> Workspace:
+    """The workspace as training sees it: with a dev split wherever the gate is on and the data can
+    spare one.
+    """
+    gate, dataset = workspace.settings.training.gate, workspace.dataset
+    if not gate.on or dataset.queries.get("dev"):
+        return workspace
+    ids = by_hash((query.id for query in dataset.queries.get("train", ())), gate.dev_share)
+    return workspace if len(ids) < LEAST else workspace.with_dataset(_set_apart(dataset, ids))
+
+
+def by_hash(ids: Iterable[str], share: float) -> frozenset[str]:
+    """A share of ids, rounded down: those whose sha256 comes first."""
+    ordered = sorted(
+        ids, key=lambda id_: hashlib.sha256(id_.encode("utf-8", "surrogatepass")).digest()
+    )
+    return frozenset(ordered[: math.floor(len(ordered) * share + 1e-9)])
+
+
+def _set_apart(dataset: Dataset, ids: frozenset[str]) -> Dataset:
+    train = dataset.queries["train"]
+    split: dict[Split, Sequence[Query]] = {
+        "train": tuple(query for query in train if query.id not in ids),
+        "dev": tuple(query for query in train if query.id in ids),
+    }
+    named = hashlib.sha256(json.dumps([dataset.dataset_hash, sorted(ids)]).encode()).hexdigest()
+    notes = {**dataset.notes, SET_APART: len(ids)}
+    return replace(dataset, queries={**dataset.queries, **split}, dataset_hash=named, notes=notes)
+
+
+def is_set_apart(dataset: Dataset) -> bool:
+    """Whether its dev split was taken from the training queries here."""
+    return SET_APART in dataset.notes
+
+
+def judged_by(workspace: Workspace) -> str:
+    """One sentence for people: by which queries rounds are judged, and how they were chosen."""
+    gate, dataset = workspace.settings.training.gate, workspace.dataset
+    dev, train = (len(dataset.queries.get(split, ())) for split in ("dev", "train"))
+    if not gate.on:
+        return "Nothing is judged: training.gate.on is false, so that every round is built upon."
+    if is_set_apart(dataset):
+        return (
+            f"Judged by {dev} of the {dev + train} training queries, chosen by the hash of their "
+            f"ids and never trained on (training.gate.dev_share {gate.dev_share:g})."
+        )
+    if dev:
+        return f"Judged by the {dev} dev queries of the data."
+    return (
+        f"Nothing is judged: the data have no dev queries, and {gate.dev_share:g} of {train} "
+        f"training queries (training.gate.dev_share) is below {LEAST}; every round is built upon."
+    )
