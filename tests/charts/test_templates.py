@@ -21,7 +21,7 @@ from indexers.fleet.broker import queue_of
 from indexers.workspace import Workspace
 from ops.cli import main
 from ops.expander.app import create_app
-from ops.expander.parts import make_parts
+from ops.expander.expander import make_parts
 from tests.charts.conftest import CHART, URLS, Helm, Object, Render, containers, merged, one, pods
 from tests.commands import run_here
 

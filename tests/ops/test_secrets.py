@@ -183,7 +183,22 @@ URLS = {
     "traces.endpoint": "http://{}@127.0.0.1:1",
     "store": "ftp://{}@127.0.0.1:1/folder",
 }
-USERS = ("u:{}", ":{}", "u:{}/x", "u:x/{}", "u:{}#x", "u:x#{}", "u:{}?x", "u:x?{}", "u:{}@x", "u:x@{}", "u:[{}", "u/{}", "{} x", "u:%2F{}")  # fmt: skip
+USERS = (
+    "u:{}",
+    ":{}",
+    "u:{}/x",
+    "u:x/{}",
+    "u:{}#x",
+    "u:x#{}",
+    "u:{}?x",
+    "u:x?{}",
+    "u:{}@x",
+    "u:x@{}",
+    "u:[{}",
+    "u/{}",
+    "{} x",
+    "u:%2F{}",
+)
 EVERY = (
     "cogr-index list --json",
     "cogr-index inspect -v",

@@ -21,8 +21,7 @@ from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Row
 from indexers.exchange.search import search
 from indexers.release.push import publish
-from ops.playground.snippets import snippets
-from ops.playground.views import ranks
+from ops.playground.views import ranks, snippets
 from tests.ops.expander.expander_worlds import Running, freeze, running, wait_for
 from tests.ops.playground.playground_worlds import FIELDS, HOSTILE, two_rounds, workspace
 

@@ -30,9 +30,9 @@ class Metrics:
             buckets=_SECONDS,
             registry=self.registry,
         )
-        self.refused = Counter(
+        self.rejected = Counter(
             "cogr_expander_refused",
-            "Requests refused, by HTTP status",
+            "Requests rejected, by HTTP status",
             ("status",),
             registry=self.registry,
         )
@@ -44,17 +44,17 @@ class Metrics:
         )
         self.open = Gauge(
             "cogr_expander_upstream_open",
-            "1 while the circuit breaker leaves the upstream alone",
+            "1 while the upstream's circuit breaker is open",
             ("upstream",),
             registry=self.registry,
         )
-        self.flights = Gauge(
-            "cogr_expander_flights", "Unknown queries being looked up now", registry=self.registry
+        self.in_flight = Gauge(
+            "cogr_expander_in_flight", "Unknown queries being looked up now", registry=self.registry
         )
         self.asked = Counter(
             "cogr_expander_model_asked", "Queries that the model was asked", registry=self.registry
         )
-        self.owed = Counter(
+        self.backlog_added = Counter(
             "cogr_expander_backlog_added",
             "Unanswered queries put into the backlog",
             registry=self.registry,

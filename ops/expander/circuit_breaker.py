@@ -1,8 +1,8 @@
-"""A guard before each upstream: a timeout, a circuit breaker, counts. What fails behind it is one
-exception, UnavailableError.
+"""Calls to an upstream, each with a timeout and behind a circuit breaker. Failures are counted, and
+whatever fails is one exception, UnavailableError.
 
-The breaker is the library `circuitbreaker`: after so many failures in a row the upstream is left
-alone for some seconds, then the next calls try it again.
+The breaker is the library `circuitbreaker`: after so many failures in a row it is open for some
+seconds, in which nothing is asked; then the next calls try the upstream again.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from circuitbreaker import CircuitBreaker
 
 from cogr.errors import CogrError
 from cogr.settings.serving import ServingSettings
-from ops.expander.metrics import Metrics
+from ops.expander.prometheus import Metrics
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
 class UnavailableError(Exception):
-    """An upstream did not answer, answered rubbish, or is being left alone."""
+    """An upstream did not answer, gave a bad answer, or its circuit breaker is open."""
 
 
 class BadAnswerError(ValueError):
     """An upstream's answer is not of the shape that it must have."""
 
 
-class Guard:
-    """Calls to one upstream.
+class Upstream:
+    """One upstream behind its circuit breaker.
 
     Args:
         name: of the upstream, for metrics and log.
@@ -61,13 +61,13 @@ class Guard:
 
     @property
     def is_open(self) -> bool:
-        """Whether the upstream is being left alone."""
+        """Whether the breaker is open."""
         return bool(self._breaker.opened)
 
     async def call(self, ask: Callable[[], Awaitable[T]], seconds: float) -> T:
         """What `ask` gives within so many seconds. Raises UnavailableError."""
         if self._breaker.opened:
-            raise UnavailableError(f"{self.name} is left alone")
+            raise UnavailableError(f"the circuit breaker of {self.name} is open")
         try:
             with self._breaker:
                 async with asyncio.timeout(seconds):
