@@ -26,6 +26,8 @@ from typing import Any
 import _combining as combining
 from _vectors import MAPPING, Lsa, node
 
+from cogr.evaluation import grades_of
+from cogr.keywords import query_keywords
 from cogr.metrics import ranked
 from cogr.records import Query, Split
 from cogr.settings import OpenSearchSettings, load_settings
@@ -34,11 +36,9 @@ from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.search import query_body
 from indexers.build.run import RebuildRequest, run_rebuild
 from indexers.release.external import Place
-from indexers.release.push import query_keywords
 from indexers.workspace import Workspace
 from ops.servers.opensearch import Wanted, connection, start, stop
 from trainers.demo import CATALOGUE
-from trainers.evaluation import grades_of
 
 DEPTH = 100
 CHOSEN_BY = "nDCG@10"
@@ -46,7 +46,7 @@ SHOWN = ("nDCG@10", "P@10", "R@10", "R@100")
 BOOSTS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 NEARNESS = (5.0, 10.0, 20.0, 40.0)
 DATA: dict[str, dict[str, Any]] = {
-    "sample": {"loader": "jsonl", "path": str(CATALOGUE), "dev_share": 0.3},
+    "sample": {"loader": "jsonl", "path": str(CATALOGUE)},
     "nfcorpus": {"loader": "nfcorpus"},
     "chorus": {"loader": "chorus", "dev_share": 0.3},
 }

@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cogr.differences import Difference, differences
+from cogr.keywords import with_self
 from cogr.matching.mirror import Mirror
 from cogr.snapshots import Row, Snapshot
 from indexers.backends.mirrors import mirror_of
-from indexers.release.push import with_self
 
 DEPTH = 10
 """Ranks that are compared."""

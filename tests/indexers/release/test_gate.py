@@ -172,7 +172,7 @@ def test_figures_that_are_no_number_never_pass(
     ]
     flags = [flag for one in (*wide, "publish.min_vocabulary=0") for flag in ("--set", one)]
     with monkeypatch.context() as broken:
-        broken.setattr("indexers.release.gate._f1", lambda *_: float("nan"))
+        broken.setattr("indexers.release.gate.f1_of_pair", lambda *_: float("nan"))
         ended = served.run("publish", worse, *flags)
     assert (ended.status, "are no numbers (F1 on test: nan" in ended.err) == (1, True)
     assert served.serving() == before
