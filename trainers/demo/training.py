@@ -15,7 +15,7 @@ from trainers.demo.following import followed, stage_under_way
 from trainers.demo.quiet import stages_write_to
 from trainers.demo.rows import Row, step_row
 from trainers.demo.show import Progress
-from trainers.report.changes import Changed, difference, examples
+from trainers.report.changes import Changed, changes, examples
 from trainers.training.contest import Choice, choose, contenders
 from trainers.training.rivals import rivals
 from trainers.training.runs import DEFAULT_RUN, Run
@@ -69,7 +69,7 @@ def example_entities(workspace: Workspace, before: Row, after: Row) -> list[Chan
     opened = [
         (open_snapshot(workspace.store, a), open_snapshot(workspace.store, b)) for a, b in pairs
     ]
-    items, queries = (difference(a, b) for a, b in opened)
+    items, queries = (changes(a, b) for a, b in opened)
     return examples(items, queries)
 
 
