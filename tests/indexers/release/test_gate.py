@@ -11,7 +11,7 @@ import pytest
 from cogr.settings import load_settings
 from cogr.store import Store
 from indexers.cli.listing import age
-from indexers.release.gate import choose_split, judge
+from indexers.release.gate import choose_split, judge, known_figures
 from indexers.workspace import Workspace
 from tests.indexers.conftest import Command, write_jsonl
 
@@ -184,6 +184,32 @@ def test_figures_that_are_no_number_never_pass(
         )
     ended = served.run("publish", worse)
     assert (ended.status, "F1 on test would go from 0.8333 to 0.5000" in ended.err) == (1, True)
+
+
+def test_figures_that_were_altered_are_measured_again(served: Shop) -> None:
+    worse = served.pushed("item", FOREIGN_ITEMS)
+    assert served.run("publish", worse).status == 1
+    store = Store(served.folder / ".cogr")
+    path = next(f"figures/{name}" for name in store.list("figures") if name.startswith(worse))
+    kept = store.read_json(path)
+    assert kept["f1"] == 0.5
+    query = kept["query"]
+
+    def known(**changed: object) -> float | None:
+        store.write_json(path, {**kept, **changed})
+        found = known_figures(store, worse, query)
+        return None if found is None else found.f1
+
+    assert known() == 0.5
+    assert known(f1=0.9) is None
+    assert known(unreached=0.0) is None
+    assert known(checksun="", checksum="") is None
+    # Files of older versions have no checksum.
+    assert known(checksum="") == 0.5
+    known(f1=0.9)
+    ended = served.run("publish", worse)
+    assert (ended.status, "F1 on test would go from 0.8333 to 0.5000" in ended.err) == (1, True)
+    assert store.read_json(path) == kept
 
 
 def test_the_split_is_the_one_that_is_set(shop: Path) -> None:
