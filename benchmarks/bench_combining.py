@@ -1,12 +1,13 @@
 """Keywords beside what a team has: text BM25, its own ranking, vectors. Weights are chosen on dev
-queries, figures are of test queries.
+queries, figures are of test queries; nDCG takes the labels' grades.
 
-    python benchmarks/bench_combining.py                    # the sample shop and nfcorpus, with vectors
+    python benchmarks/bench_combining.py           # the sample shop and nfcorpus, with vectors
     python benchmarks/bench_combining.py --data chorus --no-vectors --url http://localhost:9200
 
 Keywords are `statistical`'s, learned from the training labels, in a field of the product index
-(`cogr-index publish --into`). With vectors it starts a node with the k-NN plugin (which Maven
-fetches); embeddings are LSA's, in place of a team's own.
+(`cogr-index publish --into`). With vectors it starts a node with the k-NN plugin. Maven fetches
+both, or COGR_OPENSEARCH_HOME names an unpacked OpenSearch 3.5.0. Embeddings are LSA's, in place of
+a team's own. Data sets without dev queries set a share of the training queries apart as such.
 """
 
 from __future__ import annotations
@@ -191,15 +192,27 @@ def without_vectors(shop: Shop) -> Iterator[Row]:
     keywords = shop.run("test", lambda query: combining.alone(shop.clause(query)))
     yield Row("(a) keywords alone", {}, shop.figures(keywords, "test"))
     ways: list[tuple[str, Callable[..., combining.Body], dict[str, Sequence[float]]]] = [
-        ("(b) text should keywords", lambda q, b: combining.beside_text(q.text, shop.clause(q), b), {"boost": BOOSTS}),
-        ("(c) keywords filter, text ranks", lambda q: combining.as_filter(q.text, shop.clause(q)), {}),
-        ("(c) keywords rescored by text", lambda q, w: combining.rescored(q.text, shop.clause(q), w), {"weight": BOOSTS}),
+        (
+            "(b) text should keywords",
+            lambda q, b: combining.beside_text(q.text, shop.clause(q), b),
+            {"boost": BOOSTS},
+        ),
+        (
+            "(c) keywords filter, text ranks",
+            lambda q: combining.as_filter(q.text, shop.clause(q)),
+            {},
+        ),
+        (
+            "(c) keywords rescored by text",
+            lambda q, w: combining.rescored(q.text, shop.clause(q), w),
+            {"weight": BOOSTS},
+        ),
         (
             "(c) function_score of a signal",
             lambda q, b, f: combining.by_signal(q.text, shop.clause(q), b, f),
             {"boost": BOOSTS, "factor": (0.01, 0.1, 1.0, 10.0)},
         ),
-    ]  # fmt: skip
+    ]
     for name, body, grids in ways:
         yield measured(shop, name, body, grids)
     fused = {
