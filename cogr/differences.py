@@ -1,8 +1,7 @@
 """What differs between two snapshots of one side, entity by entity. Streaming, and linear in their
 size.
 
-Updates of an index (`indexers.backends.opensearch.copying`), `cogr-index diff`
-(`indexers.exchange.diff`) and the reports of training (`trainers.report.changes`) read it from here.
+Updates of an index, `cogr-index diff` and the reports of training all read it from here.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Rewards: functions (world, entity id, keywords) -> float, computed on mirrors.
 
-| function            | formula                                      | in the paper                  |
-|---------------------|----------------------------------------------|-------------------------------|
-| `f_measure`         | F1 = 2PR / (P + R), and F_beta               | eq. 1                         |
-| `query_reward`      | F1(I_ret(q), rel(q))                         | eq. 2                         |
-| `item_reward`       | sum over q of F1_cand(q) - F1_ref(q)         | eq. 3, by its appendix        |
-| `transposed_reward` | F1(Q_ret(i), rel(i))                         | ablation, "Transposed F1"     |
+| function            | formula                              | in the paper              |
+|---------------------|--------------------------------------|---------------------------|
+| `f_measure`         | F1 = 2PR / (P + R), and F_beta       | eq. 1                     |
+| `query_reward`      | F1(I_ret(q), rel(q))                 | eq. 2                     |
+| `item_reward`       | sum over q of F1_cand(q) - F1_ref(q) | eq. 3, by its appendix    |
+| `transposed_reward` | F1(Q_ret(i), rel(i))                 | ablation, "Transposed F1" |
 
 "Its appendix" is "Efficient Implementation of Item-Side Reward". A missing id, mirror or weight
 raises an error; it never becomes a number. Sampling keyword sets and learning from their rewards is

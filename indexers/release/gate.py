@@ -109,8 +109,8 @@ def measure(
 
 
 def known_figures(store: Store, item: str, query: str) -> PairFigures | None:
-    """The figures of a pair when it was last measured; None where they are not there,
-    or damaged.
+    """The figures of a pair when it was last measured; None where there are none, or where their
+    file is damaged.
     """
     try:
         found = PairFigures.model_validate_json(store.read(_path(item, query)))
@@ -196,7 +196,7 @@ def check(
     with stage("gate", side) as step:
         verdict = judge(workspace, ids, serving_now)
         step.add(**verdict.as_dict(), passed=not verdict.reasons)
-    _tell(verdict)
+    _count(verdict)
     if verdict.reasons:
         raise CheckFailedError(
             f"The gate keeps {' and '.join(ids)} from serving: {'; '.join(verdict.reasons)}. "
@@ -207,7 +207,7 @@ def check(
     return verdict
 
 
-def _tell(verdict: Verdict) -> None:
+def _count(verdict: Verdict) -> None:
     """The verdict as metrics."""
     metrics.GATE.labels("refused" if verdict.reasons else "passed").inc()
     for pair, figures in (("candidate", verdict.now), ("serving", verdict.before)):

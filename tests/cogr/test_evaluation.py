@@ -46,7 +46,7 @@ def test_a_mirror_and_a_backend_give_one_f1(
     ]
     relevant = {f"q{at}": frozenset(ids) for at, (_, ids, _) in enumerate(asked)}
     dataset = Dataset(
-        "told",
+        "drawn",
         [Item(id_, f"title {id_}") for id_ in IDS],
         {"test": queries},
         relevant,
@@ -76,7 +76,7 @@ def test_a_query_that_the_snapshot_lacks_is_refused_or_asked_by_its_text() -> No
 
 
 @pytest.mark.parametrize(
-    ("grades", "gains", "told"),
+    ("grades", "gains", "kind"),
     [
         ({"a": 1, "b": 0.5, "c": 0.25}, {"a": 1, "b": 0.5, "c": 0.25}, "grades"),
         ({"a": 3, "b": 1, "c": 0}, {"a": 3, "b": 1, "c": 0}, "grades"),
@@ -84,7 +84,7 @@ def test_a_query_that_the_snapshot_lacks_is_refused_or_asked_by_its_text() -> No
     ],
 )
 def test_ndcg_takes_the_grades_of_the_files(
-    tmp_path: Path, grades: dict[str, float], gains: dict[str, float], told: str
+    tmp_path: Path, grades: dict[str, float], gains: dict[str, float], kind: str
 ) -> None:
     """The order of what is found is b, c, a by construction: b has both of the query's keywords."""
     files = {
@@ -109,4 +109,4 @@ def test_ndcg_takes_the_grades_of_the_files(
     ideal = best[0] + best[1] / log2(3) + best[2] / log2(4)
     gained = gains["b"] + gains["c"] / log2(3) + gains["a"] / log2(4)
     assert found["ndcg@10"] == pytest.approx(gained / ideal, abs=1e-6)
-    assert found["ndcg_gains"] == told
+    assert found["ndcg_gains"] == kind

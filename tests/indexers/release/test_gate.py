@@ -91,15 +91,15 @@ FIGURES = [
 ]
 
 
-@pytest.mark.parametrize(("setting", "items", "told"), FIGURES)
+@pytest.mark.parametrize(("setting", "items", "reason"), FIGURES)
 def test_each_figure_stops_a_publish_and_its_setting_lets_it_pass(
-    served: Shop, setting: str, items: dict[str, list[str]], told: str
+    served: Shop, setting: str, items: dict[str, list[str]], reason: str
 ) -> None:
     before = served.serving()
     worse = served.pushed("item", items)
     ended = served.run("publish", worse)
     assert (ended.status, ended.err.count("\n")) == (1, 1)
-    assert told in ended.err
+    assert reason in ended.err
     assert served.serving() == before
     # This figure alone: the others let everything pass, then so does this one.
     wide = {
@@ -112,7 +112,7 @@ def test_each_figure_stops_a_publish_and_its_setting_lets_it_pass(
     alone = [f"publish.{name}={value}" for name, value in wide.items() if name != setting]
     flags = [flag for one in alone for flag in ("--set", one)]
     ended = served.run("publish", worse, *flags)
-    assert (ended.status, told in ended.err, ended.err.count("publish.")) == (1, True, 1)
+    assert (ended.status, reason in ended.err, ended.err.count("publish.")) == (1, True, 1)
     assert (
         served.run("publish", worse, *flags, "--set", f"publish.{setting}={wide[setting]}").status
         == 0
