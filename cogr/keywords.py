@@ -112,6 +112,22 @@ def self_keyword(text: str, version: str = NORMALISER) -> str:
         text = once
 
 
+def with_self(own: str, keywords: Iterable[str]) -> list[str]:
+    """S ∪ {self}: an entity's own text as a keyword, where there is one, then its keywords, each
+    once.
+    """
+    return [word for word in dict.fromkeys((own, *keywords)) if word]
+
+
+def query_keywords(text: str, keywords: Iterable[str], normaliser: str = NORMALISER) -> list[str]:
+    """S_q ∪ {q} as a search needs it: the text as a keyword first, then its keywords, each once.
+
+    Args:
+        normaliser: of the snapshot that is searched.
+    """
+    return with_self(self_keyword(text, normaliser), keywords)
+
+
 def _without_separators(text: str) -> str:
     text = _THINKING_TAG.sub(" ", _SEPARATORS.sub(" ", text.replace(_BROKEN, " ")))
     if match := _LABEL.match(text):
