@@ -18,7 +18,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource
 from pydantic_settings.exceptions import SettingsError as UnreadableError
 
 from cogr.errors import SettingsError
-from cogr.printable import learn, learn_address
+from cogr.redaction import learn, learn_address
 from cogr.settings.gone import what_now
 
 FLAG = "--set"

@@ -21,7 +21,7 @@ import psutil
 
 from cogr import __version__
 from cogr.errors import CogrError
-from cogr.printable import masked
+from cogr.redaction import masked
 from cogr.settings import DEFAULT_FILE, load_settings
 from ops.cli.services import opensearch_of_settings
 from ops.servers import opensearch

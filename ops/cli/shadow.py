@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cogr.errors import StorageError
-from cogr.log_formats import CLICKS, LogFormat
+from cogr.records import CLICKS, LogFormat
 from indexers.cli.options import (
     Call,
     ColumnOption,

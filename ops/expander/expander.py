@@ -19,10 +19,9 @@ from typing import Any, Literal
 
 from cachetools import TTLCache
 
-from cogr.keywords import cut_to_budget, normalise, self_keyword
+from cogr.keywords import cut_to_budget, normalise, self_keyword, with_self
 from cogr.settings.serving import ServingSettings
 from indexers.backends.opensearch.search import MAX_CLAUSES
-from indexers.release.push import with_self
 from indexers.workspace import Workspace
 from ops.expander.circuit_breaker import MAX_IN_FLIGHT, MAX_REQUESTS, UnavailableError
 from ops.expander.follower import Follower, Pair

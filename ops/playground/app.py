@@ -15,10 +15,9 @@ from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from cogr.errors import CogrError, SettingsError
-from cogr.keywords import self_keyword
+from cogr.keywords import query_keywords, self_keyword, with_self
 from indexers.backends.opensearch.mapping import alias_name, index_name
 from indexers.backends.opensearch.search import MAX_CLAUSES
-from indexers.release.push import query_keywords, with_self
 from indexers.workspace import Workspace
 from ops.expander.admission import AdmissionControl, RejectedError
 from ops.expander.expander import Parts

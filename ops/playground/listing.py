@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyroaring import BitMap
 
-from cogr.keywords import normalise
+from cogr.keywords import normalise, query_keywords
 from cogr.metrics import full_set
 from cogr.records import Query
 from indexers.backends.opensearch.search import MAX_CLAUSES
-from indexers.release.push import query_keywords
 from ops.playground.world import Catalogue, Opened, World
 
 if TYPE_CHECKING:

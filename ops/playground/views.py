@@ -129,13 +129,11 @@ def _figures(found: SetLike, relevant: SetLike) -> dict[str, float]:
 def ranks(
     ids: Sequence[str], relevant: frozenset[str], grades: Mapping[str, float]
 ) -> dict[str, float | int | None]:
-    """How good an order is, whatever its length: nDCG@10 (by grades, where these are whole
-    numbers), MRR@10, and the
+    """How good an order is, whatever its length: nDCG@10 (by the labels' grades), MRR@10, and the
     rank of the first relevant item, counted from 1; None when it is not among the first `DEPTH`.
     """
-    whole = bool(grades) and all(float(grade).is_integer() for grade in grades.values())
     figures = ranked(
-        {"it": ids}, {"it": relevant}, cutoffs=(10,), grades={"it": grades} if whole else None
+        {"it": ids}, {"it": relevant}, cutoffs=(10,), grades={"it": grades} if grades else None
     ).of("it")
     first = next((rank for rank, id_ in enumerate(ids, 1) if id_ in relevant), None)
     return {"ndcg": figures["nDCG@10"], "mrr": figures["MRR@10"], "first": first}

@@ -16,12 +16,11 @@ from typing import Any
 from pyroaring import BitMap
 
 from cogr.datasets.items import in_id_order
-from cogr.item_fields import fields_of
 from cogr.keywords import READABLE, self_keyword
+from cogr.mapped import Strings
 from cogr.matching.mirror import Mirror
-from cogr.records import Dataset, FieldValue, Item, Query
+from cogr.records import Dataset, FieldValue, Item, Query, fields_of
 from cogr.snapshots import Manifest, list_snapshots, open_snapshot
-from cogr.strings import Strings
 from indexers.backends.mirrors import mirror_of
 from indexers.text import Lexical
 from indexers.workspace import Workspace

@@ -21,7 +21,7 @@ from typer.main import get_command
 from cogr.datasets.logs import LogOptions, Searched, sample
 from cogr.datasets.logs import read_log as read_whole_log
 from cogr.errors import DataError, ServiceError
-from cogr.log_formats import LogFormat
+from cogr.records import LogFormat
 from ops.cli import app, main
 from ops.shadow.figures import overlap, rank_biased_overlap, rows, summary
 from ops.shadow.replay import (

@@ -1,17 +1,17 @@
-"""What of a text reaches a person: no secret, and no character that steers a terminal."""
+"""Redaction: texts are shown without secrets and without characters that control a terminal."""
 
 from __future__ import annotations
 
 import pytest
 
-from cogr import printable
+from cogr import redaction
 from cogr.errors import ServiceError
-from cogr.printable import learn, learn_words, masked, one_line, visible
+from cogr.redaction import learn, learn_words, masked, one_line, visible
 
 
 @pytest.fixture(autouse=True)
 def nothing_learned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(printable, "_learned", set())
+    monkeypatch.setattr(redaction, "learned", set())
     return
 
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cogr.datasets import load_dataset
-from cogr.datasets.columns import Columns, LabelColumns, QueryColumns
+from cogr.datasets.fields import Columns, LabelColumns, QueryColumns
 from cogr.datasets.inspection import inspect_dataset, remarks
 from cogr.errors import DataError, SettingsError
 from cogr.records import Dataset, Item
@@ -80,12 +80,29 @@ def test_every_format_with_columns_gives_the_same_data_set(tmp_path: Path) -> No
     csv = load(write(tmp_path / "csv", queries=queries, labels=labels))
     records = {
         "items": [
-            {"SKU": "A-1", "Name": 'Größe "M"', "Description": "Soft; warm\nand red", "Details": "<b>Wool</b> &amp; silk", "Preis": "9.50", "Stock": 3},
-            {"SKU": "A-2", "Name": "Lamp", "Description": None, "Details": None, "Preis": None, "Stock": None},
+            {
+                "SKU": "A-1",
+                "Name": 'Größe "M"',
+                "Description": "Soft; warm\nand red",
+                "Details": "<b>Wool</b> &amp; silk",
+                "Preis": "9.50",
+                "Stock": 3,
+            },
+            {
+                "SKU": "A-2",
+                "Name": "Lamp",
+                "Description": None,
+                "Details": None,
+                "Preis": None,
+                "Stock": None,
+            },
         ],
-        "queries": [{"No": 1, "Search": "red wool", "weight": 2, "split": "train"}, {"No": 2, "Search": "lamp", "weight": None, "split": "test"}],
+        "queries": [
+            {"No": 1, "Search": "red wool", "weight": 2, "split": "train"},
+            {"No": 2, "Search": "lamp", "weight": None, "split": "test"},
+        ],
         "labels": [{"No": 1, "SKU": "A-1", "Rating": 2}, {"No": 2, "SKU": "A-2", "Rating": 1}],
-    }  # fmt: skip
+    }
     for name, part in records.items():
         (tmp_path / f"{name}.jsonl").write_text(
             "".join(json.dumps(record) + "\n" for record in part)
@@ -123,15 +140,31 @@ def test_excel_says_the_delimiter_and_pads_rows(tmp_path: Path) -> None:
     ("items", "message"),
     [
         ("", r"items.csv has no header line; name the columns"),
-        ("ID,Title\n1,a\n", r"line 1: the header has no column 'id'; set dataset.columns.id to the one that is meant, such as 'ID' \(there are: ID, Title\)"),
-        ("id,Titel\n1,a\n", r"the header has no column 'title'; set dataset.columns.title or .text to .*'Titel'"),
+        (
+            "ID,Title\n1,a\n",
+            r"line 1: the header has no column 'id'; set dataset.columns.id to the one that "
+            r"is meant, such as 'ID' \(there are: ID, Title\)",
+        ),
+        (
+            "id,Titel\n1,a\n",
+            r"the header has no column 'title'; set dataset.columns.title or .text to "
+            r".*'Titel'",
+        ),
         ("id,title,title\n1,a,b\n", r"line 1: the header names 'title' twice"),
-        ("id,title\n1,a,b\n", r"line 2: the row has 3 columns where 2 are expected; separate the columns by commas"),
+        (
+            "id,title\n1,a,b\n",
+            r"line 2: the row has 3 columns where 2 are expected; "
+            r"separate the columns by commas",
+        ),
         ("id;title\n1\n", r"line 2: the row has 1 columns .* by semicolons"),
-        ("id,title\n1,a\n1,b\n", r"line 3: the item id '1' is already taken by .*line 2 and has other texts or fields there"),
+        (
+            "id,title\n1,a\n1,b\n",
+            r"line 3: the item id '1' is already taken by .*line 2 "
+            r"and has other texts or fields there",
+        ),
         ("id,title\n,a\n", r"line 2: the record has no 'id'"),
     ],
-)  # fmt: skip
+)
 def test_a_bad_sheet_names_file_and_line(tmp_path: Path, items: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         load(write(tmp_path / "shop", items), (), None)
