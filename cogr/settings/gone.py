@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 GONE: Mapping[str, str] = {
-    "fleet.attempts": "an entity may take down 3 workers",
-    "fleet.first_items": "first shards have 64 entities",
+    "fleet.attempts": "an entity alone in its shard may take down 3 workers",
+    "fleet.first_items": "the first shards have 64 entities",
     "fleet.heartbeat_seconds": "a worker beats nine times in fleet.lost_seconds",
     "fleet.lease_seconds": "fleet.lost_seconds holds for coordinators too",
     "fleet.poll_seconds": "the coordinator looks every second",
@@ -17,8 +17,10 @@ GONE: Mapping[str, str] = {
         "a lost message is sent again after 6 hours; the coordinator finds lost shards before"
     ),
     "generator.openai.give_up_after": "20 failures in a row mean that the endpoint is away",
-    "generator.openai.least_concurrency": "what adapts begins at one request",
-    "generator.openai.retries": "a request is tried 6 times more",
+    "generator.openai.least_concurrency": (
+        "the fewest requests at once are one, generator.openai.concurrency the most"
+    ),
+    "generator.openai.retries": "a request that may pass later is tried 6 times more",
     "generator.openai.target_seconds": (
         "fewer requests are sent where answers take half of generator.openai.timeout"
     ),
@@ -27,13 +29,15 @@ GONE: Mapping[str, str] = {
     "generator.scripted.fail_every": "faults are for tests; a script may name entities that fail",
     "publish.warm_up_queries": "50 searches warm a snapshot up",
     "rebuild.flush_seconds": "answers are written at least every 20 seconds",
-    "rebuild.verify_queries": "100 live queries are compared",
+    "rebuild.verify_queries": "100 live queries are compared after a push",
     "serving.breaker_failures": "an upstream is left alone after 5 failures in a row",
     "serving.breaker_seconds": "an upstream is left alone for 2 seconds",
     "serving.cache_timeout": "Redis has two fifteenths of serving.deadline",
     "serving.follow_seconds": "the expander looks every second",
     "serving.hot_seconds": "an answer is kept for 60 seconds; serving.hot_queries = 0 keeps none",
-    "serving.index_timeout": "a look takes half a second, or serving.deadline where it is longer",
+    "serving.index_timeout": (
+        "a look takes half a second at most, or serving.deadline where that is longer"
+    ),
     "serving.max_batch": "a request has at most 64 queries",
     "serving.max_body_bytes": "a request body has at most 64 KiB",
     "serving.max_flights": "256 unknown queries may be in flight",
@@ -47,7 +51,7 @@ GONE: Mapping[str, str] = {
     "training.tiny.heads": "tiny has 4 heads",
     "training.tiny.spread": "first weights have a standard deviation of 0.1",
     "training.watch.patience": "a collapse of 30 steps stops the stage",
-    "training.watch.share": "95 % of the completions are a collapse",
+    "training.watch.share": "a collapse is 95 % of the completions",
     "training.watch.steps": "a collapse is named after 10 steps",
 }
 """Key -> what to know about it."""

@@ -7,7 +7,7 @@ against a data set, a tokenizer or the number of processes is `trainers.training
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field, field_validator
 
@@ -22,17 +22,9 @@ Rollouts = Literal["transformers", "vllm-colocate", "vllm-server"]
 class TinySettings(Table):
     """The model `tiny`: a Llama with a tokenizer of its own, trained on the catalogue."""
 
-    hidden: int = Field(96, ge=16, description="Width; a multiple of 8, for four heads")
+    hidden: int = Field(96, ge=16, multiple_of=8, description="Width, shared by four heads")
     layers: int = Field(2, ge=1, description="Decoder layers")
     vocabulary: int = Field(1500, ge=300, description="Tokens of the tokenizer, bytes included")
-
-    heads: ClassVar[int] = 4
-    """Attention heads: two would see too little, eight are too narrow at this width."""
-    context: ClassVar[int] = 512
-    """Tokens of prompt and completion together: a description and its keywords."""
-    spread: ClassVar[float] = 0.1
-    """Standard deviation of the first weights; the usual 0.02 does not learn to copy at this
-    size."""
 
 
 class SftSettings(Table):
@@ -240,7 +232,3 @@ class TrainingSettings(Table):
     lora: LoraSettings = Field(default_factory=LoraSettings)
     tiny: TinySettings = Field(default_factory=TinySettings)
     gate: GateSettings = Field(default_factory=GateSettings)
-
-    invented_weight: ClassVar[float] = 0.3
-    """Weight of an invented query in the item rewards, where a training query has 1: three of them
-    tell as much as one that somebody asked."""
