@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from indexers.telemetry.metrics import REGISTRY
-from ops.expander.metrics import Metrics
+from ops.expander.prometheus import Metrics
 from tests.charts.conftest import ROOT
 from trainers.training.rounds import ROUND_STAGES, SFT_STAGES
 

@@ -22,7 +22,6 @@ from indexers.cli.options import (
     set_verbosity,
 )
 from trainers.cli import training as commands
-from trainers.cli.report import report
 
 app = typer.Typer(
     name="cogr-train",
@@ -40,7 +39,7 @@ app.command("round")(commands.round_)
 app.command("run")(commands.run_rounds)
 app.command()(commands.publish)
 app.command()(commands.status)
-app.command()(report)
+app.command()(commands.report)
 
 
 @app.command()

@@ -1,10 +1,11 @@
-"""The commands of the training loop: options and output only.
+"""The commands of a training run, its report among them: options and output only.
 
 `trainers.cli` puts them beside the others.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -174,6 +175,37 @@ def status(call: Call, run: RunOption = "main") -> None:
     }
     call.emit(payload, lambda out: show(out, opened, found))
     console.next_command(_command("round" if opened.state().finished else "sft", call, run))
+
+
+@common_options(backend=False)
+def report(
+    call: Call,
+    run: RunOption = "main",
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--out", help="File to write; report.html in the run's folder by default."
+        ),
+    ] = None,
+) -> None:
+    """Write an HTML report of a run: one file, no network. Needs no torch."""
+    from trainers.report.page import check_extra, write_report
+    from trainers.training.run_folder import open_run
+
+    check_extra()
+    opened = open_run(call.workspace, run)
+    file = out or opened.folder() / "report.html"
+    size = write_report(call.workspace, opened, file, console.note)
+    payload = {
+        "run": opened.name,
+        "report": file,
+        "bytes": size,
+        "rounds": len(opened.state().finished),
+    }
+    call.emit(
+        payload,
+        lambda print_to: print_to.print(f"{file} ({size / 1000:,.0f} kB); open it in a browser"),
+    )
 
 
 def _driver(call: Call, name: str, new: str | None = None, *, begin: bool = False) -> Driver:

@@ -31,7 +31,7 @@ from trainers.demo.folder import Folder, lay_out
 from trainers.demo.rows import SPLIT, Row, bm25_row, generator_row, serving_row, step_row
 from trainers.demo.sample import stages_write_to, train_sample
 from trainers.demo.show import Ended, Progress, followed, next_steps, results, stage_under_way
-from trainers.report.changes import Changed, difference, examples
+from trainers.report.changes import Changed, changes, examples
 from trainers.report.page import check_extra, write_report
 from trainers.training.contest import Choice, choose, contenders, rivals
 from trainers.training.options import check_settings
@@ -182,7 +182,7 @@ def example_entities(workspace: Workspace, before: Row, after: Row) -> list[Chan
     opened = [
         (open_snapshot(workspace.store, a), open_snapshot(workspace.store, b)) for a, b in pairs
     ]
-    items, queries = (difference(a, b) for a, b in opened)
+    items, queries = (changes(a, b) for a, b in opened)
     return examples(items, queries)
 
 

@@ -20,7 +20,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from cogr.printable import visible
+from cogr.redaction import visible
 from cogr.settings.training import TrainingSettings
 from indexers.build.plan import Advance
 from indexers.cli import console

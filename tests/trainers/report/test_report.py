@@ -21,7 +21,7 @@ from cogr.snapshots import Provenance, Row, open_snapshot, write_snapshot
 from cogr.store import Store
 from indexers.workspace import Workspace
 from tests.trainers.report_worlds import Told, whole_run
-from trainers.report.changes import EXAMPLES, Changed, difference, evenly
+from trainers.report.changes import EXAMPLES, Changed, changes, evenly
 from trainers.report.drawing import Bars, Series, StackedRow, bar_chart, line_chart, row_chart
 from trainers.report.facts import gather
 from trainers.report.page import clean, render, write_report
@@ -251,7 +251,7 @@ def test_what_is_gained_lost_and_kept(
         )
         for sets in (before, after)
     )
-    found = difference(old, new)
+    found = changes(old, new)
     assert found.entities == len(after)
     changed = {one.id: one for one in found.changed}
     for id_, words in after.items():
