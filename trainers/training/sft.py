@@ -53,7 +53,8 @@ from trainers.training.tiny import WordModel, texts_of, tiny_model
 
 
 def item_targets(sets: Mapping[str, Sequence[str]], budget: int) -> dict[str, tuple[str, ...]]:
-    """S_i of algorithm 1: the first M keywords of each item, in the order in which they were written.
+    """S_i of algorithm 1: the first M keywords of each item, in the order in which they were
+    written.
 
     Items without any are left out.
     """
