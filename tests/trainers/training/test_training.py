@@ -174,7 +174,8 @@ def record(name: str, output: str = "x", **notes: object) -> StageRecord:
 
 def finished(number: int, accepted: str = "accepted") -> Round:
     plan = ROUND_STAGES if number else SFT_STAGES
-    return Round(number=number, stages=tuple(record(name) for name in plan), verdict=accepted)  # type: ignore[arg-type]
+    stages = tuple(record(name) for name in plan)
+    return Round.model_validate({"number": number, "stages": stages, "verdict": accepted})
 
 
 def test_a_state_goes_through_the_stages_in_order_and_starts_over_from_the_last_accepted_round() -> (
