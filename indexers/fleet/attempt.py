@@ -19,7 +19,7 @@ from indexers.telemetry import traces
 log = logging.getLogger(__name__)
 
 STUCK_SECONDS = 1800.0
-"""Time without an answer after which a live worker gives up: no model loads or answers that long."""
+"""Seconds without an answer after which a live worker gives up: no model takes that long."""
 STUCK = 70
 """Exit status of a worker whose generator hung."""
 
@@ -52,10 +52,8 @@ class RunningAttempt:
         self._began: float | None = None
         self._writing = threading.Lock()
         self._over = threading.Event()
-        run = contextvars.copy_context().run
-        self._thread = threading.Thread(
-            target=run, args=(self._beat,), name="heartbeat", daemon=True
-        )
+        beat = contextvars.copy_context().run
+        self._thread = threading.Thread(target=beat, args=(self._beat,), daemon=True)
 
     def claim(self) -> bool:
         """Take the attempt; False when it was taken before: messages may come twice."""

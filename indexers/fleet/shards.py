@@ -32,11 +32,9 @@ PARTS = 8
 DEATHS = 2
 """A shard may take down so many workers before it is split: machines die, too."""
 LAST_DEATHS = 3
-"""Workers that one entity, alone in its shard, may take down before it is set aside: one death is
-chance, two may be, three are not."""
+"""Workers that one entity, alone in its shard, may take down: two deaths may be chance."""
 SETBACKS = 20
-"""Attempts in a row, with no answer in between, after which the fleet is broken and not the
-entities."""
+"""Attempts in a row, with no answer in between, after which the fleet counts as broken."""
 FIRST_ENTITIES = 64
 """Of a shard before any rate is known: enough for a batch, done in minutes by a slow model."""
 _RATES = 32
@@ -73,8 +71,7 @@ class ShardSizer:
 
     Args:
         seconds: how long a shard should take.
-        first: entities of a shard before any rate is known; also the least that is worth sending.
-            `FIRST_ENTITIES`, but for tests.
+        first: entities of a shard before any rate is known, the least that is worth sending.
     """
 
     def __init__(self, seconds: float, first: int | None = None) -> None:

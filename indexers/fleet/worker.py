@@ -1,5 +1,4 @@
-"""A worker: takes messages from Celery, generates what the cache lacks of a shard, leaves answers,
-heartbeats and a result in the store.
+"""A worker: takes messages from Celery, generates what the cache lacks of a shard.
 
 Celery's solo pool runs a shard in the worker's main process, where an engine may start processes of
 its own: one message at a time. Importing this loads neither Celery nor a model.
@@ -138,10 +137,7 @@ class Worker:
         self.restart_needed = False
 
     def take(self, task: Mapping[str, Any]) -> str:
-        """Do one task, or say why not. Returns one line for the log.
-
-        Raises StorageError when the attempt could not be written; the message is sent again.
-        """
+        """Do one task, or say why not. Returns one line for the log. Raises StorageError."""
         try:
             message = Message.model_validate(dict(task))
         except ValidationError as error:
