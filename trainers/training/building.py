@@ -226,7 +226,7 @@ def proposal_targets(
 
     A model that has learned this copies well and chooses blindly, each set about as likely as any
     other: what GRPO explores from. Queries without candidates are left out. The draw depends on
-        `training.seed` and on the query's id.
+    `training.seed` and on the query's id.
     """
     shown, found = proposals(workspace, queries), {}
     for query in queries:
