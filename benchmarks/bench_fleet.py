@@ -88,9 +88,8 @@ def _rate(redis: RedisSettings, url: str, workers: int, entities: int) -> tuple[
     }
     adapted = {
         "generator.openai.concurrency": str(AT_ONCE),
-        "generator.openai.least_concurrency": str(AT_ONCE),
     }
-    shards = {"fleet.first_items": "40", "fleet.shard_seconds": "5", "fleet.poll_seconds": "0.2"}
+    shards = {"fleet.first_items": "40", "fleet.shard_seconds": "5"}
     with (
         tempfile.TemporaryDirectory() as folder,
         fleet_in(Path(folder), redis, items=entities) as fleet,
@@ -195,15 +194,15 @@ def coordinate(size: int) -> dict[str, Any]:
     """One rebuild on a worker in this process; megabytes at the peak, after the data set was
     loaded, and before.
     """
-    from indexers.fleet import coordinator
+    from indexers.fleet import coordinator, shards
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_shop(folder, size)
         before = _peak()
+        shards.FIRST_ENTITIES = 2000
         quick = [
-            "fleet.poll_seconds=0.01",
-            "fleet.first_items=2000",
+            "fleet.lost_seconds=0.5",
             "rebuild.flush_answers=100000",
             "rebuild.workers=celery",
         ]

@@ -100,7 +100,8 @@ def settings_page() -> str:
         "environment variables, then `--set`:",
         "`[opensearch] url = ...` in the file is `COGR_OPENSEARCH__URL` in the environment and "
         "`--set opensearch.url=...` in a command.",
-        "Unknown keys are errors that name the nearest known key. Paths in the file are relative "
+        "Unknown keys are errors that name the nearest known key, or what holds now instead of a "
+        "former one. Paths in the file are relative "
         "to the file.\n",
         "Besides these, `COGR_CONFIG` names the file, `COGR_DATA_DIR` the folder of the named "
         "public data sets, `COGR_CACHE_DIR` the folder",

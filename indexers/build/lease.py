@@ -68,7 +68,7 @@ def right_to_rebuild(side: Side) -> Right:
         f"rebuild-{side}",
         f"the rebuild of {side}s",
         advice,
-        "fleet.lease_seconds ",
+        "fleet.lost_seconds ",
     )
 
 

@@ -149,7 +149,7 @@ class FleetExecutor:
         settings = self.workspace.settings
         queue = queue_of(job.side, self.workspace.generator_settings(job.side, self.generator))
         with stage("generate", job.side, run=folder.run) as step:
-            broker = Broker(settings.redis, settings.fleet, queue)
+            broker = Broker(settings.redis, queue)
             parts = job, plan, folder, self.lease, broker, settings.fleet
             transient = Coordinator(*parts, self.say, advance).work()
             step.add(generated=len(plan.missing), transient_failures=len(transient))
@@ -171,8 +171,8 @@ class Coordinator:
 
     def __post_init__(self) -> None:
         self._tracker = ShardTracker(self.folder, self.settings.lost_seconds)
-        self._sizer = ShardSizer(self.settings.shard_seconds, self.settings.first_items)
-        self._policy = RetryPolicy(self.job.side, self.settings)
+        self._sizer = ShardSizer(self.settings.shard_seconds)
+        self._policy = RetryPolicy(self.job.side)
         self._cache = GenerationCache(self.job.store, self.job.generator.fingerprint)
         self._closed = {"done": 0, "given_up": 0}
         self._todo = BitMap()

@@ -22,7 +22,7 @@ from pydantic import Field, SecretStr, field_validator
 from cogr.errors import GeneratorError, MissingExtraError, ServiceError
 from cogr.records import Dataset, Side
 from cogr.settings import Sampling
-from cogr.settings.urls import check_url
+from cogr.settings.table import check_url
 from cogr.store import Store
 from indexers.generators.openai_client import paced_http_client
 from indexers.generators.pacing import Gate, Limit

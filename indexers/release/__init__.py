@@ -23,6 +23,9 @@ from indexers.workspace import Workspace
 
 Say = Callable[[str], None]
 
+WARM_UP_QUERIES = 50
+"""Searches on a snapshot just before it serves: they open files and fill caches in a second."""
+
 
 @dataclass(frozen=True)
 class Released:
@@ -129,14 +132,13 @@ def _prepare(
     workspace: Workspace, ids: Sequence[str], seen: Serving, *, gate: bool
 ) -> Verdict | None:
     """Gate and warm-up."""
-    count = workspace.settings.publish.warm_up_queries
     try:
         verdict = check(workspace, ids, seen) if gate else None
         warm_up(
             workspace.backend,
             workspace.store,
             [id_ for id_ in ids if id_ not in seen.values()],
-            count,
+            WARM_UP_QUERIES,
         )
     except FileNotFoundError as error:
         raise SnapshotError(

@@ -130,7 +130,6 @@ def prepare_grpo(job: GrpoJob, say: Say) -> Prepared:
         job.log,
         lambda: scorer.tally,
         job.known,
-        job.settings.watch,
         say,
         tensorboard=job.settings.tensorboard,
     )
@@ -185,7 +184,6 @@ def _scorer(job: GrpoJob, tokenizer: Any, model: Any) -> Scorer:
         generations=job.settings.rollouts.generations,
         unfinished_is_over_budget=job.settings.rollouts.unfinished_is_over_budget,
         failures=job.log.with_suffix(".failed.json"),
-        keyword_price=job.side.keyword_price,
     )
 
 
@@ -201,7 +199,6 @@ class Scorer:
         unfinished_is_over_budget: score a completion that was cut at the length limit as over the
             budget.
         failures: where what was being scored is saved when scoring fails.
-        keyword_price: taken from the reward for each keyword.
     """
 
     def __init__(
@@ -214,7 +211,6 @@ class Scorer:
         generations: int,
         unfinished_is_over_budget: bool,
         failures: Path,
-        keyword_price: float = 0.0,
     ) -> None:
         self.__name__ = "retrieval"
         self.world = world
@@ -225,7 +221,6 @@ class Scorer:
         self._generations = generations
         self._strict = unfinished_is_over_budget
         self._failures = failures
-        self._price = keyword_price
         # A set that is over any budget: what unfinished completions are scored as.
         self._too_many = tuple(f"keyword {number}" for number in range(world.k_max + 1))
 
@@ -264,7 +259,7 @@ class Scorer:
             raise self._failed(
                 id_, text, scored, f"it returned {reward!r}, which is no finite number"
             )
-        return float(reward) - self._price * len(keywords)
+        return float(reward)
 
     def _failed(self, id_: str, text: str, keywords: Sequence[str], reason: str) -> TrainingError:
         record = {"entity": id_, "completion": text, "keywords": list(keywords), "error": reason}

@@ -26,6 +26,10 @@ from trainers.training.tiny import Invented, WordModel
 
 Say = Callable[[str], None]
 
+INVENTED_WEIGHT = 0.3
+"""Of an invented query in the item rewards, where a training query has 1: three of them tell as much
+as one that somebody asked."""
+
 
 @dataclass(frozen=True)
 class Inputs:
@@ -82,7 +86,7 @@ class Inputs:
         """Queries to practise on besides; the same in every round."""
         if not self.settings.invented_queries:
             return Invented((), {})
-        weight = self.settings.invented_weight
+        weight = INVENTED_WEIGHT
         return WordModel(self.workspace.dataset).invent(
             self.settings.invented_queries, self.settings.seed, weight
         )
@@ -99,7 +103,7 @@ class Inputs:
         """What query GRPO draws from: training queries as many times as one outweighs an invented
         one.
         """
-        times = max(1, round(1 / self.settings.invented_weight)) if self.invented.queries else 1
+        times = max(1, round(1 / INVENTED_WEIGHT)) if self.invented.queries else 1
         return [*list(self.train) * times, *self.invented.queries]
 
     def notes(self, stage: StageName) -> Mapping[str, Any]:

@@ -28,7 +28,7 @@ from tests.indexers.fleet.fleet_worlds import no_bar, write_shop
 @pytest.fixture
 def workspace(tmp_path: Path) -> Workspace:
     write_shop(tmp_path, items=20)
-    return Workspace(load_settings(tmp_path / "cogr.toml", ["fleet.lease_seconds=0.4"]))
+    return Workspace(load_settings(tmp_path / "cogr.toml", ["fleet.lost_seconds=0.4"]))
 
 
 @pytest.fixture(params=["local", "memory"])

@@ -25,6 +25,7 @@ from indexers.fleet.status import overview
 from indexers.fleet.worker import Worker
 from indexers.workspace import Workspace
 from tests.damages import HARMS, damage, files_below
+from tests.indexers.faulty import faulty
 from tests.indexers.fleet.fleet_worlds import no_bar
 from tests.indexers.fleet.in_process import Straight, attempts_of, begin, task
 
@@ -49,14 +50,13 @@ def rebuild_by(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Iterato
 def test_a_service_that_is_away_stops_the_rebuild_and_the_next_one_goes_on(
     workspace: Workspace, rebuild_by: Rebuild
 ) -> None:
-    workspace.settings.fleet.setbacks = 2
-    scripted = workspace.settings.generator.scripted
-    scripted.away_after = 11
-    with pytest.raises(
-        ServiceError, match="The last 2 attempts failed.*went away after 11 answers"
-    ):
-        rebuild_by(Worker(workspace, "one"))
-    scripted.away_after = None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("indexers.fleet.shards.SETBACKS", 2)
+        patch.setattr("indexers.generators.scripted.Scripted", faulty(away_after=11))
+        with pytest.raises(
+            ServiceError, match="The last 2 attempts failed.*went away after 11 answers"
+        ):
+            rebuild_by(Worker(workspace, "one"))
     assert rebuild_by(Worker(workspace, "two")).generated == 20 - 11
     assert not make_plan(make_job(workspace, RebuildRequest("item"))).missing
     found = overview(workspace.store, "item", 5)
@@ -141,9 +141,9 @@ def test_whatever_is_damaged_of_an_earlier_run_it_can_be_looked_at_and_followed(
 
 
 def test_failures_for_the_time_being_are_passed_on_and_tried_again_later(
-    workspace: Workspace, rebuild_by: Rebuild
+    workspace: Workspace, rebuild_by: Rebuild, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    workspace.settings.generator.scripted.fail_every = 5
+    monkeypatch.setattr("indexers.generators.scripted.Scripted", faulty(fail_every=5))
     set_aside = rebuild_by(Worker(workspace, "one")).set_aside
     assert set(set_aside.values()) == {"told to fail"}
     missing = make_plan(make_job(workspace, RebuildRequest("item"))).missing
