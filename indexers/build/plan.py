@@ -32,9 +32,9 @@ from indexers.build.extra_fields import rows_with_fields, typed_rows
 from indexers.build.keys import Keys, request_key
 from indexers.build.parse_stats import ParseStats
 from indexers.generators.protocol import Answer, Failure, Generator, Request
-from indexers.telemetry import metrics
-from indexers.telemetry.answers import AnswerCounts
-from indexers.telemetry.stages import stage
+from indexers.telemetry import prometheus
+from indexers.telemetry.prometheus import AnswerCounts
+from indexers.telemetry.traces import stage
 
 SearchResults = Callable[[Entity], Sequence[str]]
 Advance = Callable[[int], None]
@@ -182,9 +182,9 @@ def make_plan(job: Job) -> Plan:
         cut += prompt.cut
     keys = Keys(data)
     plan = Plan(entities, keys, _cache(job).missing(keys), cut, fields)
-    metrics.ENTITIES.labels(job.side).set(len(entities))
-    metrics.TO_GENERATE.labels(job.side).set(len(plan.missing))
-    metrics.ANSWERED.labels(job.side).set(0)
+    prometheus.ENTITIES.labels(job.side).set(len(entities))
+    prometheus.TO_GENERATE.labels(job.side).set(len(plan.missing))
+    prometheus.ANSWERED.labels(job.side).set(0)
     return plan
 
 
@@ -308,11 +308,11 @@ def _tell(snapshot: Snapshot, set_aside: int) -> None:
     """A frozen snapshot's figures, as metrics."""
     manifest = snapshot.manifest
     figures = {
-        metrics.SET_ASIDE: set_aside,
-        metrics.SNAPSHOT_KEYWORDS: manifest.keywords,
-        metrics.SNAPSHOT_VOCABULARY: manifest.vocabulary,
-        metrics.SNAPSHOT_EMPTY: manifest.empty,
-        metrics.SNAPSHOT_CUT: manifest.cut_to_budget,
+        prometheus.SET_ASIDE: set_aside,
+        prometheus.SNAPSHOT_KEYWORDS: manifest.keywords,
+        prometheus.SNAPSHOT_VOCABULARY: manifest.vocabulary,
+        prometheus.SNAPSHOT_EMPTY: manifest.empty,
+        prometheus.SNAPSHOT_CUT: manifest.cut_to_budget,
     }
     for gauge, value in figures.items():
         gauge.labels(manifest.side).set(value)
@@ -328,7 +328,7 @@ def generate_missing(job: Job, plan: Plan, advance: Advance) -> dict[str, Failur
         return {}
     with stage("generate", job.side) as step:
         passing = _ask(job, plan, advance)
-        step.add(generated=len(plan.missing), passing_failures=len(passing))
+        step.add(generated=len(plan.missing), transient_failures=len(passing))
     return passing
 
 
@@ -338,7 +338,7 @@ def _ask(job: Job, plan: Plan, advance: Advance) -> dict[str, Failure]:
     waiting: list[tuple[bytes, Answer]] = []
     passing: dict[str, Failure] = {}
     flushed, left = time.monotonic(), len(plan.missing)
-    counts, answered = AnswerCounts(job.side), metrics.ANSWERED.labels(job.side)
+    counts, answered = AnswerCounts(job.side), prometheus.ANSWERED.labels(job.side)
     try:
         for answer in job.generator.generate(_requests(job, plan, asked)):
             waiting.append((asked.pop(answer.id), answer))

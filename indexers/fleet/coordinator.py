@@ -159,7 +159,9 @@ class Coordinator:
             self.passing[id_] = Failure(id_, reason, permanent=False)
         self._pace.measure(done)
         self._gauges.done()
-        shard.span.set(worker=done.worker, items=done.items, tokens=done.tokens)
+        shard.span.set_attributes(
+            {"cogr.worker": done.worker, "cogr.items": done.items, "cogr.tokens": done.tokens}
+        )
         self._finish(shard)
 
     def _finish(self, shard: Shard) -> None:
@@ -194,7 +196,7 @@ class Coordinator:
         parts, rest = self._mender.give_up(shard, self._p.lease.term, self._number)
         self._number += len(parts)
         self._gauges.given_up()
-        shard.span.set(given_up=True, parts=len(parts))
+        shard.span.set_attributes({"cogr.given_up": True, "cogr.parts": len(parts)})
         self._ledger.drop(shard)
         self._answered += rest
         for part in parts:
@@ -227,10 +229,15 @@ class Coordinator:
             self._todo -= taken
             positions = list(taken)
             shard = Shard(shard_name(self._p.lease.term, self._number, size), positions)
-            shard.span = traces.begin("shard", shard=shard.name, entities=size)
+            shard.span = traces.tracer().start_span(
+                "shard", attributes={"cogr.shard": shard.name, "cogr.entities": size}
+            )
             self._number += 1
             write_shard(
-                self._p.folder, shard.name, self._mender.requests(positions), shard.span.carrier
+                self._p.folder,
+                shard.name,
+                self._mender.requests(positions),
+                traces.carrier(shard.span),
             )
             self._ledger.add(shard)
 

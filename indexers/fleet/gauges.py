@@ -5,7 +5,7 @@ from __future__ import annotations
 from cogr.records import Side
 from indexers.fleet.ledger import Ended, Shard
 from indexers.fleet.pace import living_rate
-from indexers.telemetry import metrics
+from indexers.telemetry import prometheus
 
 
 class Gauges:
@@ -26,7 +26,7 @@ class Gauges:
     def done(self) -> None:
         """A shard's result is in."""
         self._over["done"] += 1
-        metrics.ATTEMPTS.labels(self._side, "done").inc()
+        prometheus.ATTEMPTS.labels(self._side, "done").inc()
 
     def given_up(self) -> None:
         """A shard was split, or its entity set aside."""
@@ -34,37 +34,37 @@ class Gauges:
 
     def ended(self, ended: Ended) -> None:
         """An attempt came to nothing."""
-        metrics.ATTEMPTS.labels(self._side, ended.outcome).inc()
+        prometheus.ATTEMPTS.labels(self._side, ended.outcome).inc()
 
     def broken(self) -> None:
         """A result's files are not what the worker said they are."""
-        metrics.ATTEMPTS.labels(self._side, "broken").inc()
+        prometheus.ATTEMPTS.labels(self._side, "broken").inc()
 
     def setbacks(self, count: int) -> None:
         """Failures in a row."""
-        metrics.SETBACKS.labels(self._side).set(count)
+        prometheus.SETBACKS.labels(self._side).set(count)
 
     def broker(self, *, up: bool) -> None:
         """Whether the broker answered."""
-        metrics.BROKER_UP.labels(self._side).set(up)
+        prometheus.BROKER_UP.labels(self._side).set(up)
 
     def queue(self, messages: int) -> None:
         """What waits in the broker."""
-        metrics.QUEUE.labels(self._side).set(messages)
+        prometheus.QUEUE.labels(self._side).set(messages)
 
     def look(self, shards: list[Shard], unplanned: int, answered: int) -> None:
         """How things stand now."""
         living = [shard.living for shard in shards if shard.living is not None]
         states = {"running": len(living), "waiting": len(shards) - len(living), **self._over}
         for state, count in states.items():
-            metrics.SHARDS.labels(self._side, state).set(count)
+            prometheus.SHARDS.labels(self._side, state).set(count)
         items, tokens = living_rate(living)
         figures = {
-            metrics.UNPLANNED: unplanned,
-            metrics.ANSWERED: answered,
-            metrics.WORKERS: len({attempt.worker for attempt in living}),
-            metrics.ENTITY_RATE: items,
-            metrics.TOKEN_RATE: tokens,
+            prometheus.UNPLANNED: unplanned,
+            prometheus.ANSWERED: answered,
+            prometheus.WORKERS: len({attempt.worker for attempt in living}),
+            prometheus.ENTITY_RATE: items,
+            prometheus.TOKEN_RATE: tokens,
         }
         for gauge, value in figures.items():
             gauge.labels(self._side).set(value)

@@ -11,8 +11,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from opentelemetry.trace import INVALID_SPAN, Span
+
 from indexers.fleet.records import Attempt, Done, RunFolder
-from indexers.telemetry.traces import Span
 
 
 @dataclass
@@ -40,7 +41,7 @@ class Shard:
     sent: float | None = None
     not_before: float = 0.0
     last_words: str = ""
-    span: Span = field(default_factory=Span)
+    span: Span = INVALID_SPAN
 
 
 @dataclass(frozen=True)

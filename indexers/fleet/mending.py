@@ -53,7 +53,9 @@ class Mender:
 
     def write_again(self, shard: Shard) -> None:
         """Write the requests of a shard that a worker could not do: they may be gone or damaged."""
-        write_shard(self._folder, shard.name, self.requests(shard.positions), shard.span.carrier)
+        write_shard(
+            self._folder, shard.name, self.requests(shard.positions), traces.carrier(shard.span)
+        )
 
     def hopeless(self, shard: Shard) -> bool:
         """Whether it is to be split, or its one entity set aside."""
@@ -87,10 +89,17 @@ class Mender:
             f"given_up/{shard.name}",
         )
         for part in parts:
-            part.span = traces.begin(
-                "shard", shard=part.name, entities=len(part.positions), part_of=shard.name
+            part.span = traces.tracer().start_span(
+                "shard",
+                attributes={
+                    "cogr.shard": part.name,
+                    "cogr.entities": len(part.positions),
+                    "cogr.part_of": shard.name,
+                },
             )
-            write_shard(self._folder, part.name, self.requests(part.positions), part.span.carrier)
+            write_shard(
+                self._folder, part.name, self.requests(part.positions), traces.carrier(part.span)
+            )
         return parts, len(shard.positions) - len(left)
 
     def _missing(self, positions: Sequence[int]) -> list[int]:

@@ -9,6 +9,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from opentelemetry import propagate
+from opentelemetry.trace import get_current_span
+
 from cogr.records import Side
 from indexers.build.cache import fingerprint_hash
 from indexers.build.lease import Lease, hold, right_to_rebuild
@@ -21,7 +24,7 @@ from indexers.fleet.records import End, Run, RunFolder, identity_of, new_run_id,
 from indexers.fleet.summary import summarise
 from indexers.generators.protocol import Failure
 from indexers.telemetry import logs, traces
-from indexers.telemetry.stages import stage
+from indexers.telemetry.traces import stage
 from indexers.workspace import Workspace
 
 Say = Callable[[str], None]
@@ -102,7 +105,8 @@ class Session:
         assert self._folder is not None
         settings = self._workspace.settings
         with stage("generate", job.side, run=run.id) as step:
-            step.span.link(run.trace)
+            earlier = get_current_span(propagate.extract(run.trace))
+            step.span.add_link(earlier.get_span_context())
             broker = Broker(settings.redis, settings.fleet, run.queue)
             parts = Parts(
                 job,
@@ -117,7 +121,7 @@ class Session:
             )
             coordinator = Coordinator(parts)
             coordinator.work()
-            step.add(generated=len(plan.missing), passing_failures=len(coordinator.passing))
+            step.add(generated=len(plan.missing), transient_failures=len(coordinator.passing))
         return coordinator.passing
 
     def _run(

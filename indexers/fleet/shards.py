@@ -47,7 +47,7 @@ def write_shard(
 
     Args:
         trace: the trace context that the worker's spans continue
-            (`indexers.telemetry.traces.Span.carrier`).
+            (`indexers.telemetry.traces.carrier`).
     """
     entities = [request.entity for _, request in keyed]
     prompts = [request.prompt for _, request in keyed]

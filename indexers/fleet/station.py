@@ -28,8 +28,8 @@ from indexers.fleet.records import FORMAT, Run, RunFolder
 from indexers.fleet.shards import Keyed, read_shard, read_trace
 from indexers.fleet.work import Work, end_at_once
 from indexers.generators.protocol import Answer, Completion, Failure, Generator
-from indexers.telemetry import logs, metrics, traces
-from indexers.telemetry.answers import AnswerCounts
+from indexers.telemetry import logs, prometheus, traces
+from indexers.telemetry.prometheus import AnswerCounts
 from indexers.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -117,7 +117,7 @@ class Station:
     def _work(self, folder: RunFolder, run: Run, message: Message) -> str:
         """One attempt at a shard, told in metrics and as a span that continues the shard's own."""
         side, trace = message.side, read_trace(folder, message.shard)
-        busy, started = metrics.WORKER_BUSY.labels(side), time.monotonic()
+        busy, started = prometheus.WORKER_BUSY.labels(side), time.monotonic()
         busy.set(1)
         try:
             with traces.span(
@@ -127,11 +127,18 @@ class Station:
                     folder, message.shard, self._name, self._workspace.settings, self._abandon
                 ) as work:
                     said = self._do(run, work)
-                span.set(run=run.id, outcome=work.state, items=work.items, tokens=work.tokens)
+                span.set_attributes(
+                    {
+                        "cogr.run": run.id,
+                        "cogr.outcome": work.state,
+                        "cogr.items": work.items,
+                        "cogr.tokens": work.tokens,
+                    }
+                )
         finally:
             busy.set(0)
-        metrics.WORKER_SHARDS.labels(side, work.state).inc()
-        metrics.WORKER_SHARD_SECONDS.labels(side).observe(time.monotonic() - started)
+        prometheus.WORKER_SHARDS.labels(side, work.state).inc()
+        prometheus.WORKER_SHARD_SECONDS.labels(side).observe(time.monotonic() - started)
         return said
 
     def _refuse(self, task: Mapping[str, Any], reason: str) -> str:
@@ -219,7 +226,7 @@ class Station:
         keys = {keyed[i][1].id: keyed[i][0] for i in missing}
         started = time.monotonic()
         flusher = _Flusher(cache, self._workspace.settings, work, AnswerCounts(work.folder.side))
-        last = metrics.LAST_ANSWER.labels(work.folder.side)
+        last = prometheus.LAST_ANSWER.labels(work.folder.side)
         try:
             for answer in generator.generate([keyed[i][1] for i in missing]) if missing else ():
                 flusher.add(keys.pop(answer.id), answer)
