@@ -1,4 +1,4 @@
-"""`cogr-train report`: options and output only; what it writes is `page`'s business."""
+"""`cogr-train report`: its options and its output; `trainers.report.page` writes the files."""
 
 from __future__ import annotations
 
@@ -22,6 +22,12 @@ def report(
             "-o", "--out", help="File to write; report.html in the run's folder by default."
         ),
     ] = None,
+    figures: Annotated[
+        Path | None,
+        typer.Option(
+            "--figures", help="Write every figure into this folder, too: SVG and PNG for a paper."
+        ),
+    ] = None,
 ) -> None:
     """Write an HTML report of a run: one file, no network. Needs no torch."""
     from trainers.report.page import check_extra, write_report
@@ -30,14 +36,16 @@ def report(
     check_extra()
     opened = open_run(call.workspace, run)
     file = out or opened.folder() / "report.html"
-    size = write_report(call.workspace, opened, file, console.note)
+    written = write_report(call.workspace, opened, file, console.note, figures)
+    size = file.stat().st_size
     payload = {
         "run": opened.name,
         "report": file,
         "bytes": size,
         "rounds": len(opened.state().finished),
+        "figures": written[1:],
     }
-    call.emit(
-        payload,
-        lambda print_to: print_to.print(f"{file} ({size / 1000:,.0f} kB); open it in a browser"),
-    )
+    line = f"{file} ({size / 1000:,.0f} kB); open it in a browser"
+    if figures is not None:
+        line += f"\n{len(written) - 1} files in {figures}"
+    call.emit(payload, lambda print_to: print_to.print(line))
