@@ -132,7 +132,8 @@ def running(workspace: Workspace, *, playground: bool = False) -> Iterator[Runni
     thread.start()
     try:
         with httpx.Client(base_url=url, timeout=20) as client:
-            wait_for(lambda: is_ready(client))
+            # It answers a moment before it says how to end it.
+            wait_for(lambda: bool(ends) and is_ready(client))
             yield Running(url, made[0], client)
     finally:
         for end in ends:
