@@ -91,7 +91,7 @@ def test_what_coordinator_and_worker_tell_in_metrics_traces_and_logs(
     assert set(collector.services) == {"cogr-index", "cogr-worker"}
     assert (
         sum(
-            attributes(span)["cogr.datasets.items"]
+            attributes(span)["cogr.items"]
             for span in generated
             if attributes(span)["cogr.outcome"] == "done"
         )
