@@ -32,10 +32,12 @@ CORE = (
     "ir_measures",
     "numpy",
     "opensearchpy",
+    "opentelemetry.trace",
     "prometheus_client",
     "pyarrow",
     "pydantic_settings",
     "pyroaring",
+    "pythonjsonlogger",
 )
 """What must import, or nothing works."""
 
@@ -57,8 +59,8 @@ EXTRAS = {
         "redis",
         "uvloop",
     ),
-    "traces": ("opentelemetry", "requests"),
-    "report": ("jinja2",),
+    "traces": ("opentelemetry", "opentelemetry.sdk", "requests"),
+    "report": ("jinja2", "matplotlib"),
     "s3": ("boto3", "s3fs"),
     "datasets": ("ir_datasets",),
 }

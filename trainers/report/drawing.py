@@ -12,10 +12,12 @@ import math
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,7 +50,7 @@ COLOURS = dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", _sheet.partition("@media")
 """Name -> light colour, as the page's style sheet has them."""
 _VARIABLES = {colour: f"var(--{name})" for name, colour in COLOURS.items()}
 _SMALL: Mapping[str, Any] = {"fontsize": 10.5, "color": COLOURS["quiet"]}
-STYLE: Mapping[Any, Any] = {
+_STYLE: Mapping[str, Any] = {
     "font.family": "DejaVu Sans",  # matplotlib brings it: the same picture everywhere.
     "font.size": 12,
     "svg.fonttype": "none",
@@ -75,7 +77,7 @@ class Figure:
     """One picture with its words.
 
     Attributes:
-        name: of its files.
+        name: of its files, without the suffix.
         note: what to see in it, or how it was measured.
         tips: id of a mark -> what it says under the pointer; together they say in words what the
             picture shows.
@@ -89,28 +91,23 @@ class Figure:
 
     @property
     def inline(self) -> str:
-        """SVG for the page: colours as CSS variables, the page's own font."""
-        shown = re.sub(r"#[0-9a-f]{6}", lambda found: _VARIABLES[found[0]], self._svg())
-        return re.sub(r" font-family: [^;]*;", "", shown)
+        """SVG for the page: colours as CSS variables."""
+        return re.sub(r"#[0-9a-f]{6}", _variable, self._svg())
 
     def write(self, folder: Path) -> list[Path]:
         """Write <name>.svg and <name>.png in light colours; returns them. Raises StorageError."""
-        png, store = io.BytesIO(), Store(folder.resolve())
-        self.drawing.savefig(png, format="png", dpi=200, metadata={"Software": None})
+        store = Store(folder.resolve())
+        png = self._saved("png", dpi=200, metadata={"Software": None})
         store.write(f"{self.name}.svg", self._svg().encode())
-        store.write(f"{self.name}.png", png.getvalue())
+        store.write(f"{self.name}.png", png)
         return [folder / f"{self.name}.svg", folder / f"{self.name}.png"]
 
     def _svg(self) -> str:
         """Without what concerns the rest of a page: style sheets, ids that other figures have."""
-        import matplotlib as mpl
-
-        data = io.BytesIO()
-        with mpl.rc_context({**STYLE, "svg.hashsalt": self.name}):
-            self.drawing.savefig(data, format="svg", metadata={"Date": None})
+        svg = self._saved("svg", metadata={"Date": None})
         ET.register_namespace("", _SVG[1:-1])
         ET.register_namespace("xlink", "http://www.w3.org/1999/xlink")
-        root = ET.fromstring(re.sub(rb">\s+<", b"><", data.getvalue()))
+        root = ET.fromstring(re.sub(rb">\s+<", b"><", svg))
         for child in list(root):
             if child.tag == f"{_SVG}metadata" or child.find(f"{_SVG}style") is not None:
                 root.remove(child)
@@ -125,6 +122,23 @@ class Figure:
         _say(root, "desc", "; ".join(self.tips.values()), id=f"{self.name}-text")
         _say(root, "title", self.title, id=f"{self.name}-title")
         return ET.tostring(root, encoding="unicode")
+
+    def _saved(self, kind: str, **options: Any) -> bytes:
+        data = io.BytesIO()
+        with style({"svg.hashsalt": self.name}):
+            self.drawing.savefig(data, format=kind, **options)
+        return data.getvalue()
+
+
+def style(more: Mapping[str, str] = MappingProxyType({})) -> AbstractContextManager[None]:
+    """Draw alike everywhere: matplotlib's own defaults and ours, whatever the user has set."""
+    from matplotlib.style import context
+
+    return context(["default", {**_STYLE, **more}])
+
+
+def _variable(colour: re.Match[str]) -> str:
+    return _VARIABLES.get(colour[0], colour[0])
 
 
 def _short(place: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from cogr.records import SIDES, Side
-from trainers.report.drawing import COLOURS, LINES, STYLE, Canvas, Figure, Row
+from trainers.report.drawing import COLOURS, LINES, Canvas, Figure, Row, style
 from trainers.report.facts import Facts, StageLog, Vocabulary, round_name
 
 SIDE_NAMES: Mapping[Side, str] = {"query": "queries", "item": "items"}
@@ -264,12 +264,11 @@ def duration(seconds: float) -> str:
 
 def draw(facts: Facts) -> Mapping[str, Sequence[Figure]]:
     """Section of the page -> its figures; those with nothing to draw are left out."""
-    import matplotlib as mpl
 
     def sides(maker: Callable[[Facts, Side], Figure]) -> list[Figure]:
         return [maker(facts, side) for side in SIDES]
 
-    with mpl.rc_context(dict(STYLE)):
+    with style():
         sections = {
             "quality": [f1_figure(facts), precision_recall_figure(facts)],
             "training": [*sides(reward_figure), *sides(shares_figure), list_figure(facts), loss_figure(facts)],
