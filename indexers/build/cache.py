@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from cogr.errors import StorageError
+from cogr.mapped import Strings, StringsSpool, integers
 from cogr.matching.postings import to_bitmap
 from cogr.store import Store
-from cogr.strings import StringsSpool, integers
 from indexers.build.keys import SIZE, Keys
 from indexers.build.tables import read_table
 from indexers.generators.protocol import Answer, Completion, Failure
@@ -81,7 +81,7 @@ class Cached:
             self._tokens[positions] = integers(part["tokens"].combine_chunks())
             self._kinds[positions] = _kinds(part)
             count += len(rows)
-        self._texts = spool.strings()
+        self._texts = Strings(spool.arrow())
 
     def answers(self, ids: Sequence[str], start: int) -> list[Answer | None]:
         """Answers of the positions start .. start + len(ids), given the ids that they belong to;

@@ -20,12 +20,11 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cogr.errors import LockedError, ServiceError, StorageError
 from cogr.records import Side
 from cogr.store import Store
-from indexers.fleet.records import Record
 
 log = logging.getLogger(__name__)
 
@@ -84,8 +83,10 @@ def right_to_switch(catalogue: str) -> Right:
     )
 
 
-class Holding(Record):
+class Holding(BaseModel):
     """The content of a lease file. `seconds` is how long its holder may be silent."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     term: int
     holder: str

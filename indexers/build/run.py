@@ -266,7 +266,7 @@ def means_of(
         LockedError: somebody does.
     """
     if (wishes.workers or workspace.settings.rebuild.workers) == "celery":
-        from indexers.fleet.session import coordinate
+        from indexers.fleet.coordinator import coordinate
 
         with coordinate(workspace, wishes.side, wishes.generator, say, command) as session:
             yield session

@@ -16,8 +16,7 @@ import typer
 from rich.console import Console
 
 from cogr import __version__
-from cogr.log_formats import LogFormat
-from cogr.records import SPLITS, Side, Split
+from cogr.records import SPLITS, LogFormat, Side, Split
 from indexers.cli import console
 from indexers.telemetry import logs
 

@@ -26,8 +26,8 @@ from rich.table import Table
 from rich.text import Text
 
 from cogr.datasets.inspection import Report
-from cogr.printable import visible
 from cogr.records import SIDES, Side
+from cogr.redaction import visible
 from indexers.build.plan import Advance
 from indexers.build.run import Outcome
 from indexers.cli.console import stderr_console

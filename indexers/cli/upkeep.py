@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from cogr.log_formats import LogFormat
+from cogr.records import LogFormat
 from indexers.cli import console
 from indexers.cli.options import (
     Call,

@@ -6,7 +6,7 @@ us sets up its SDK. A span carries ids and counts named `cogr.*`. It never carri
 item, nor the text of an error that is not one of ours, since that may quote an item.
 
 A span's context travels as a W3C carrier ({"traceparent": ...}). A coordinator puts it into a
-shard's file, so that the worker's spans are children of the shard's.
+shard's message, so that the worker's spans are children of the shard's.
 """
 
 from __future__ import annotations

@@ -200,7 +200,7 @@ def _over_rounds(
 
 def movement_figure(facts: Facts, side: Side) -> Figure:
     """Keywords gained and lost in each round."""
-    found = [one.difference for one in facts.movements if one.side == side]
+    found = [one.changes for one in facts.movements if one.side == side]
     canvas = Canvas("round", "keywords of all entities")
     gained = [float(one.gained.total()) for one in found]
     lost = [-float(one.lost.total()) for one in found]

@@ -22,7 +22,7 @@ from trainers.report.drawing import Figure
 from trainers.report.facts import Facts, Pair, Vocabulary, gather, round_name
 from trainers.report.figures import acceptance, draw, duration
 from trainers.training.contest import STATISTICAL
-from trainers.training.runs import Run
+from trainers.training.run_folder import Run
 
 _LONGEST_TEXT = 300
 _COMMONEST = 10

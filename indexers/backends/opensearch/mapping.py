@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from cogr.errors import ServiceError
-from cogr.item_fields import fields_of
 from cogr.matching.bm25 import DEFAULT
-from cogr.records import Side
+from cogr.records import Side, fields_of
 from cogr.snapshots import Manifest, Snapshot
 from indexers.backends.checks import side_of
 from indexers.backends.opensearch.client import Version
