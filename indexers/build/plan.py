@@ -33,8 +33,8 @@ from indexers.build.generation import CacheWriter, generate_into
 from indexers.build.keys import Keys, request_key
 from indexers.build.parse_stats import ParseStats
 from indexers.generators.protocol import Answer, Failure, Generator, Request
-from indexers.telemetry import metrics
-from indexers.telemetry.stages import stage
+from indexers.telemetry import prometheus
+from indexers.telemetry.traces import stage
 
 SearchResults = Callable[[Entity], Sequence[str]]
 Advance = Callable[[int], None]
@@ -182,9 +182,9 @@ def make_plan(job: Job) -> Plan:
         cut += prompt.cut
     keys = Keys(data)
     plan = Plan(entities, keys, _cache(job).missing(keys), cut, fields)
-    metrics.ENTITIES.labels(job.side).set(len(entities))
-    metrics.TO_GENERATE.labels(job.side).set(len(plan.missing))
-    metrics.ANSWERED.labels(job.side).set(0)
+    prometheus.ENTITIES.labels(job.side).set(len(entities))
+    prometheus.TO_GENERATE.labels(job.side).set(len(plan.missing))
+    prometheus.ANSWERED.labels(job.side).set(0)
     return plan
 
 
@@ -308,11 +308,11 @@ def _tell(snapshot: Snapshot, set_aside: int) -> None:
     """A frozen snapshot's figures, as metrics."""
     manifest = snapshot.manifest
     figures = {
-        metrics.SET_ASIDE: set_aside,
-        metrics.SNAPSHOT_KEYWORDS: manifest.keywords,
-        metrics.SNAPSHOT_VOCABULARY: manifest.vocabulary,
-        metrics.SNAPSHOT_EMPTY: manifest.empty,
-        metrics.SNAPSHOT_CUT: manifest.cut_to_budget,
+        prometheus.SET_ASIDE: set_aside,
+        prometheus.SNAPSHOT_KEYWORDS: manifest.keywords,
+        prometheus.SNAPSHOT_VOCABULARY: manifest.vocabulary,
+        prometheus.SNAPSHOT_EMPTY: manifest.empty,
+        prometheus.SNAPSHOT_CUT: manifest.cut_to_budget,
     }
     for gauge, value in figures.items():
         gauge.labels(manifest.side).set(value)
@@ -327,7 +327,7 @@ def generate_missing(job: Job, plan: Plan, advance: Advance) -> dict[str, Failur
     """
     if not plan.missing:
         return {}
-    answered = metrics.ANSWERED.labels(job.side)
+    answered = prometheus.ANSWERED.labels(job.side)
 
     def each(_: Answer) -> None:
         answered.inc()

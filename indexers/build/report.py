@@ -20,8 +20,8 @@ from cogr import __version__
 from cogr.errors import CheckFailedError, CogrError, LockedError, ServiceError, StorageError
 from cogr.records import Side
 from cogr.store import Store
-from indexers.telemetry import logs, metrics, traces
-from indexers.telemetry.stages import Step, recording
+from indexers.telemetry import logs, prometheus, traces
+from indexers.telemetry.traces import Step, recording
 
 log = logging.getLogger(__name__)
 
@@ -125,13 +125,13 @@ def reported(store: Store, command: str, side: Side, place: Place) -> Iterator[R
     ):
         try:
             yield report
-            metrics.LAST_SUCCESS.labels(side, command).set_to_current_time()
+            prometheus.LAST_SUCCESS.labels(side, command).set_to_current_time()
         except BaseException as error:
             report.fail(error)
             raise
         finally:
-            metrics.RUNS.labels(side, command, report.outcome).inc()
-            span.set(run=report.run, outcome=report.outcome)
+            prometheus.RUNS.labels(side, command, report.outcome).inc()
+            span.set_attributes({"cogr.run": report.run, "cogr.outcome": report.outcome})
             with logs.bound(run=report.run, snapshot=report.result.get("snapshot")):
                 log.info("%s of %ss: %s, see %s", command, side, report.outcome, report.path)
             report.write()

@@ -18,8 +18,8 @@ from indexers.build.plan import Advance, Job, Plan, Rebuilt, make_plan, rebuild
 from indexers.build.report import RunReport, reported
 from indexers.release import release
 from indexers.release.push import push_and_verify
-from indexers.telemetry import logs, metrics
-from indexers.telemetry.stages import stage
+from indexers.telemetry import logs, prometheus
+from indexers.telemetry.traces import stage
 from indexers.workspace import Workspace
 
 Say = Callable[[str], None]
@@ -154,7 +154,7 @@ def run_rebuild(
             switched.
         ServiceError: a service went away; the same command goes on.
     """
-    metrics.serve(workspace.settings.metrics)
+    prometheus.serve(workspace.settings.metrics)
     asked = means_of(workspace, wishes, "rebuild", say)
     with asked as means, reported(workspace.store, "rebuild", wishes.side, means) as report:
         with stage("load", wishes.side):
@@ -168,7 +168,7 @@ def run_rebuild(
             workspace, rebuilt, say, push=pushes(wishes), publish=wishes.publish, means=means
         )
         outcome = finished(report, described(outcome, job))
-    metrics.write(workspace.settings.metrics)
+    prometheus.write(workspace.settings.metrics)
     return outcome
 
 

@@ -49,8 +49,8 @@ from indexers.build.run import (
     written_by,
 )
 from indexers.exchange.saving import check_place, save_queries
-from indexers.telemetry import metrics
-from indexers.telemetry.stages import stage
+from indexers.telemetry import prometheus
+from indexers.telemetry.traces import stage
 from indexers.workspace import Workspace
 
 
@@ -127,7 +127,7 @@ def run_update(workspace: Workspace, wishes: UpdateWishes, bar: ProgressBar, say
     """
     _check_wishes(wishes)
     side = wishes.side
-    metrics.serve(workspace.settings.metrics)
+    prometheus.serve(workspace.settings.metrics)
     asked = means_of(workspace, RebuildRequest(side, workers=wishes.workers), "update", say)
     with asked as means, reported(workspace.store, "update", side, means) as report:
         with stage("load", side):
@@ -144,7 +144,7 @@ def run_update(workspace: Workspace, wishes: UpdateWishes, bar: ProgressBar, say
             after, rebuilt, say, push=wishes.push, publish=wishes.publish, means=means
         )
         outcome = finished(report, described(outcome, job))
-    metrics.write(workspace.settings.metrics)
+    prometheus.write(workspace.settings.metrics)
     carried, counts = rebuilt.snapshot.manifest.entities - len(job.entities), None
     if log:
         names = workspace.reading.columns.queries

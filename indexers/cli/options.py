@@ -167,7 +167,7 @@ class Call:
     @cached_property
     def workspace(self) -> Workspace:
         """What the configuration names; opened when it is first asked for. Raises SettingsError."""
-        from indexers.telemetry.setup import observe
+        from indexers.telemetry import observe
         from indexers.workspace import Workspace
 
         workspace = Workspace.open(self.config, self.overrides, self.backend)

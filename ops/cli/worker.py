@@ -46,14 +46,13 @@ def worker(
     """
     from indexers.fleet.broker import printable, queue_of
     from indexers.fleet.worker import serve
-    from indexers.telemetry import metrics, traces
-    from indexers.telemetry.setup import observe
+    from indexers.telemetry import observe, prometheus, traces
     from indexers.workspace import Workspace
 
     set_verbosity(verbose)
     workspace = Workspace.open(config, set_)
     observe(workspace.settings, "cogr-worker")
-    metrics.serve(workspace.settings.metrics)
+    prometheus.serve(workspace.settings.metrics)
     chosen = [one.value for one in side] if side else SIDES
     sides = [known for known in SIDES if known in chosen]
     queues = [

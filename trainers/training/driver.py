@@ -25,8 +25,8 @@ from cogr.records import SIDES
 from cogr.snapshots import open_snapshot
 from indexers.cli.console import INTERRUPTED
 from indexers.cli.reports import minutes
-from indexers.telemetry import metrics, traces
-from indexers.telemetry.stages import stage as recorded
+from indexers.telemetry import prometheus, traces
+from indexers.telemetry.traces import stage as recorded
 from indexers.workspace import Workspace
 from trainers.training.checkpoints import check_model
 from trainers.training.contest import (
@@ -191,7 +191,7 @@ class Driver:
 
     @contextmanager
     def _locked(self, doing: str) -> Iterator[None]:
-        metrics.serve(self.workspace.settings.metrics)
+        prometheus.serve(self.workspace.settings.metrics)
         with (
             self.run.store.lock(f"run-{self.run.name}", doing),
             traces.span(doing, run=self.run.name),

@@ -26,7 +26,7 @@ from cogr.settings import GeneratorSettings
 from indexers.generators.openai_api import OpenAIGenerator, OpenAIOptions, without_credentials
 from indexers.generators.protocol import Completion, Failure, Request
 from indexers.generators.registry import make_generator
-from indexers.telemetry import metrics
+from indexers.telemetry import prometheus
 from indexers.workspace import generator_options
 from tests.indexers.generators.fake_endpoint import FakeEndpoint, completion
 
@@ -50,7 +50,7 @@ def refused(status: int, message: str = "no", **headers: str) -> web.Response:
 
 def requests_that(outcome: str) -> float:
     return (
-        metrics.REGISTRY.get_sample_value("cogr_endpoint_requests_total", {"outcome": outcome})
+        prometheus.REGISTRY.get_sample_value("cogr_endpoint_requests_total", {"outcome": outcome})
         or 0.0
     )
 
