@@ -35,8 +35,8 @@ from _timing import Row, report
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from cogr.settings.fleet import RedisSettings
-from indexers.build.plan import Advance, make_plan, rebuild
-from indexers.build.run import RebuildRequest, make_job, run_rebuild
+from indexers.build.plan import Advance, make_plan
+from indexers.build.run import RebuildRequest, make_job, rebuild, run_rebuild
 from indexers.fleet.records import Done, open_run
 from indexers.fleet.station import Station
 from indexers.workspace import Workspace

@@ -71,20 +71,20 @@ def rebuild(
 
     Run it again after any interruption: it goes on with what is missing.
     """
-    from indexers.build.empty_sets import empty_sets
+    from indexers.build.report import empty_sets
     from indexers.build.run import RebuildRequest, plan_rebuild, run_rebuild
     from indexers.cli import reports
 
     workspace = call.workspace
     named = generator.value if generator else None
-    wishes = RebuildRequest(
+    request = RebuildRequest(
         side.side, named, limit, push, publish, workers.value if workers else None
     )
     if dry_run:
-        planned = plan_rebuild(workspace, wishes)
+        planned = plan_rebuild(workspace, request)
         call.emit(planned, lambda out: reports.planned(out, planned))
         return
-    outcome = run_rebuild(workspace, wishes, reports.progress_bar, console.note)
+    outcome = run_rebuild(workspace, request, reports.progress_bar, console.note)
     if show_empty:
         outcome = replace(outcome, empty=empty_sets(outcome.rebuilt.snapshot, most=None))
     call.emit(outcome.as_dict(), lambda out: reports.rebuilt(out, outcome, show_empty=show_empty))

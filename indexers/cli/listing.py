@@ -15,8 +15,7 @@ from rich.text import Text
 
 from cogr.records import Side
 from cogr.snapshots import Manifest, damaged_snapshots, list_snapshots
-from indexers.backends.checks import side_of
-from indexers.backends.protocol import Listed
+from indexers.backends.protocol import Listed, side_of
 from indexers.release.gate import known_figures
 from indexers.workspace import Workspace
 

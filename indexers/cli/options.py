@@ -109,10 +109,7 @@ class FormatName(StrEnum):
     parquet = "parquet"
     bulk = "bulk"
     elasticsearch = "elasticsearch"
-    solr = "solr"
-    vespa = "vespa"
     synonyms = "synonyms"
-    wordnet = "wordnet"
 
 
 GeneratorOption = Annotated[

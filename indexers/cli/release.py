@@ -230,10 +230,10 @@ def roles(
 
     With --into, also the role that writes keywords into that index.
     """
-    from indexers.backends.opensearch.roles import NAMES, role
+    from indexers.backends.opensearch.mapping import ROLES, role
 
     prefix = call.workspace.settings.opensearch.prefix
-    wanted = [name for name in NAMES if into or name != "merger"]
+    wanted = [name for name in ROLES if into or name != "merger"]
     bodies = {f"{prefix}-{name}": role(name, prefix, into or "") for name in wanted}
     requests = [
         f"PUT _plugins/_security/api/roles/{name}\n{json.dumps(body, indent=1)}"

@@ -101,11 +101,11 @@ def update(
     The result equals a rebuild of the changed data. Only what differs is written to the cluster.
     """
     from cogr.datasets.logs import LogOptions
-    from indexers.build.update import UpdateWishes, run_update
+    from indexers.build.update import UpdateRequest, run_update
     from indexers.cli import reports
 
     time = _time(since) if since is not None else None
-    wishes = UpdateWishes(
+    request = UpdateRequest(
         side=side.side,
         changed=changed,
         ids=ids,
@@ -119,7 +119,7 @@ def update(
         publish=publish,
         workers=workers.value if workers else None,
     )
-    updated = run_update(call.workspace, wishes, reports.progress_bar, console.note)
+    updated = run_update(call.workspace, request, reports.progress_bar, console.note)
     payload = updated.as_dict()
     call.emit(payload, lambda out: reports.updated(out, payload))
     if (now := updated.outcome.rebuilt.snapshot.id) != updated.parent:

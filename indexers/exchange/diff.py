@@ -16,7 +16,7 @@ from typing import Any
 from cogr.differences import Difference, differences
 from cogr.matching.mirror import Mirror
 from cogr.snapshots import Row, Snapshot
-from indexers.backends.mirrors import mirror_of
+from indexers.backends.memory import mirror_of
 from indexers.release.push import with_self
 
 DEPTH = 10

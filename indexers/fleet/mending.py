@@ -12,8 +12,7 @@ from pyroaring import BitMap
 from cogr.matching.postings import to_bitmap
 from cogr.settings.fleet import FleetSettings
 from cogr.store import Store
-from indexers.build.cache import GenerationCache
-from indexers.build.keys import Keys
+from indexers.build.cache import GenerationCache, Keys
 from indexers.build.plan import Job, Plan
 from indexers.fleet.ledger import Ledger, Shard
 from indexers.fleet.records import Done, GivenUp, RunFolder, shard_name

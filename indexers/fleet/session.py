@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from cogr.records import Side
+from indexers.build.assembly import Rebuilt, freeze
 from indexers.build.cache import fingerprint_hash
 from indexers.build.lease import Lease, hold, right_to_rebuild
-from indexers.build.plan import Advance, Job, Plan, Rebuilt, freeze
+from indexers.build.plan import Advance, Job, Plan
 from indexers.fleet.broker import Broker
 from indexers.fleet.coordinator import Coordinator, Parts
 from indexers.fleet.engines import told

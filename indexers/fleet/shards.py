@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 
 from cogr.prompts import Prompt
 from cogr.records import Entity, Item, Query
-from indexers.build.keys import SIZE
-from indexers.build.tables import read_table
+from indexers.build.cache import SIZE, read_table
 from indexers.fleet.records import RunFolder
 from indexers.generators.protocol import Request
 

@@ -21,8 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from cogr.errors import CogrError, ServiceError
 from cogr.records import Side
 from cogr.settings import Settings
-from indexers.build.cache import GenerationCache, ReadCache, Segment
-from indexers.build.keys import Keys
+from indexers.build.cache import GenerationCache, Keys, ReadCache, Segment
 from indexers.fleet.engines import EngineHeldError, Engines
 from indexers.fleet.records import FORMAT, Run, RunFolder
 from indexers.fleet.shards import Keyed, read_shard, read_trace

@@ -24,7 +24,13 @@ from cogr.records import Dataset, Side
 from cogr.settings import Sampling
 from cogr.settings.urls import check_url
 from cogr.store import Store
-from indexers.generators.openai_client import paced_http_client
+from indexers.generators.openai_client import (
+    Form,
+    forms_for,
+    is_too_long,
+    paced_http_client,
+    said_by,
+)
 from indexers.generators.pacing import Gate, Limit
 from indexers.generators.protocol import (
     Answer,
@@ -34,7 +40,6 @@ from indexers.generators.protocol import (
     Options,
     Request,
 )
-from indexers.generators.request_forms import Form, forms_for, is_too_long, said_by
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from cogr.errors import CogrError, SnapshotError, UserError
 from cogr.records import Side
-from indexers.backends.checks import side_of
+from indexers.backends.protocol import side_of
 from indexers.build.lease import Lease, alone
 from indexers.release.gate import Verdict, check
 from indexers.release.history import Entry, Serving, begin, entry_of, previous, settle, under_way

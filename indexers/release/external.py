@@ -15,14 +15,23 @@ from typing import Any
 from cogr.errors import UserError
 from cogr.records import Side
 from cogr.snapshots import open_snapshot
-from indexers.backends.checks import sample
-from indexers.backends.mirrors import mirror_of
+from indexers.backends.memory import mirror_of
 from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.opensearch.client import Cluster
-from indexers.backends.opensearch.into.cleaning import move_without
-from indexers.backends.opensearch.into.filling import Filled, check_values, fill
-from indexers.backends.opensearch.into.target import Target, add_field, field_of, open_target
-from indexers.backends.opensearch.into.template import switch, switched_to, template_name
+from indexers.backends.opensearch.field import (
+    Filled,
+    Target,
+    add_field,
+    check_values,
+    field_of,
+    fill,
+    open_target,
+    switch,
+    switched_to,
+    template_name,
+)
+from indexers.backends.opensearch.moving import move_without
+from indexers.backends.protocol import sample
 from indexers.build.lease import alone
 from indexers.release.history import Entry, begin, previous, settle, standing, under_way
 from indexers.workspace import Workspace

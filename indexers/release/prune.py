@@ -19,9 +19,8 @@ from cogr.errors import SnapshotError
 from cogr.records import SIDES, Side
 from cogr.snapshots import ID, damaged_snapshots, list_snapshots
 from cogr.store import Store
-from indexers.backends.checks import side_of
-from indexers.backends.mirrors import mirror_folder
-from indexers.backends.protocol import Backend
+from indexers.backends.memory import mirror_folder
+from indexers.backends.protocol import Backend, side_of
 from indexers.build.lease import Lease, alone
 from indexers.release.gate import forget_figures
 from indexers.release.history import kept_histories, named_last, previous, read_history, settle

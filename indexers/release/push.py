@@ -16,9 +16,8 @@ from cogr.keywords import NORMALISER, self_keyword
 from cogr.records import SIDES, Side
 from cogr.snapshots import Manifest, Row, Snapshot, check_pair, open_snapshot, read_manifest
 from cogr.store import Store
-from indexers.backends.checks import side_of
-from indexers.backends.mirrors import mirror_of
-from indexers.backends.protocol import Backend, Pushed, Verified
+from indexers.backends.memory import mirror_of
+from indexers.backends.protocol import Backend, Pushed, Verified, side_of
 from indexers.telemetry import metrics
 from indexers.telemetry.stages import stage
 

@@ -19,7 +19,7 @@ from cogr.matching.mirror import Mirror
 from cogr.records import FieldValue
 from cogr.snapshots import Manifest, list_snapshots, open_snapshot
 from cogr.strings import Strings
-from indexers.backends.mirrors import mirror_of
+from indexers.backends.memory import mirror_of
 from indexers.workspace import Workspace
 from ops.expander.follower import Pair
 from ops.playground.dataset import Catalogue

@@ -13,7 +13,7 @@ from typing import Any
 
 from cogr.records import Dataset, Side, Split
 from cogr.snapshots import open_snapshot
-from indexers.build.plan import Rebuilt
+from indexers.build.assembly import Rebuilt
 from indexers.build.run import ProgressBar, RebuildRequest, run_rebuild
 from indexers.release import release
 from indexers.workspace import Workspace

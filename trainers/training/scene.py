@@ -16,7 +16,7 @@ from cogr.records import Query, Side
 from cogr.rewards import World
 from cogr.settings.training import TrainingSettings
 from cogr.snapshots import Snapshot, open_snapshot
-from indexers.backends.mirrors import mirror_of
+from indexers.backends.memory import mirror_of
 from indexers.workspace import Workspace
 from trainers.training.runs import Run
 from trainers.training.state import Round, State

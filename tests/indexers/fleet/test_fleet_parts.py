@@ -29,8 +29,8 @@ from cogr.settings.fleet import FleetSettings, RedisSettings
 from cogr.store import Store
 from indexers.build.lease import acquire, read_lease, right_to_rebuild
 from indexers.build.plan import Advance, make_plan
-from indexers.build.run import RebuildRequest, make_job, means_of, run_rebuild
-from indexers.build.update import UpdateWishes, run_update
+from indexers.build.run import RebuildRequest, executor_of, make_job, run_rebuild
+from indexers.build.update import UpdateRequest, run_update
 from indexers.fleet.broker import Broker, broker_url, make_app, printable
 from indexers.fleet.coordinator import Coordinator, Parts
 from indexers.fleet.engines import Engines, told
@@ -175,10 +175,10 @@ def test_a_local_rebuild_waits_for_one_on_workers_of_another_host_and_the_other_
                 run_rebuild(shared, replace(wishes, workers=workers), no_bar, lambda _: None)
         with pytest.raises(LockedError, match="rebuild on another host"):
             run_update(
-                shared, UpdateWishes("item", since=datetime.now(UTC)), no_bar, lambda _: None
+                shared, UpdateRequest("item", since=datetime.now(UTC)), no_bar, lambda _: None
             )
     assert run_rebuild(shared, wishes, no_bar, lambda _: None).published
-    holding = means_of(shared, wishes, "rebuild", lambda _: None)
+    holding = executor_of(shared, wishes, "rebuild", lambda _: None)
     with holding, pytest.raises(LockedError, match="rebuild --side item"):
         coordinate(shared, "item", None, lambda _: None).__enter__()
 
@@ -685,7 +685,7 @@ def test_an_update_on_workers_equals_a_local_one(
     changes.write_text(
         '{"id": "i1", "title": "another", "text": "thing"}\n{"id": "i2", "deleted": true}\n'
     )
-    wishes = UpdateWishes("item", changed=changes, parent=first, publish=False)
+    wishes = UpdateRequest("item", changed=changes, parent=first, publish=False)
     on_workers = run_update(workspace, replace(wishes, workers="celery"), no_bar, lambda _: None)
     assert straight.said == [said for said in straight.said if "done, 1 generated" in said] != []
     workspace.store.remove("cache")

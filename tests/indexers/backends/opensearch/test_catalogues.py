@@ -15,8 +15,14 @@ from cogr.settings import OpenSearchSettings
 from cogr.store import Store
 from indexers.backends.opensearch import aliases as publish
 from indexers.backends.opensearch.indexes import read_index
-from indexers.backends.opensearch.mapping import index_name, index_settings, mapping, meta_of
-from indexers.backends.opensearch.roles import NAMES, role
+from indexers.backends.opensearch.mapping import (
+    ROLES,
+    index_name,
+    index_settings,
+    mapping,
+    meta_of,
+    role,
+)
 from indexers.release.history import begin, settle
 from indexers.release.prune import prune
 from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen
@@ -119,7 +125,7 @@ def test_roles_are_printed_for_the_prefix_that_is_set(shop: Path, cogr_index: Co
     for body in found.values():
         assert all("shop\\-eu" in pattern or "shop-eu" in pattern for pattern in patterns(body))
     shown = cogr_index("roles", "--into", "products", *flags).out
-    assert shown.count("PUT _plugins/_security/api/roles/shop-eu-") == len(NAMES)
+    assert shown.count("PUT _plugins/_security/api/roles/shop-eu-") == len(ROLES)
     assert patterns(role("merger", "shop", "products")) == ["products", "products-*"]
 
 
