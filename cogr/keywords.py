@@ -240,9 +240,11 @@ def _plain_pieces(text: str) -> list[str] | None:
     ):
         return None
     pieces = text.split(", ")
-    # A piece that loops has three words at least, two more than a piece must have.
-    if text.count(" ") + 1 - len(pieces) > 1 and any(map(loops, pieces)):
-        return None
+    # Words that are said three times in a row: most texts have too few words, or all different.
+    if text.count(" ") - len(pieces) > 0:
+        words = text.replace(", ", " ").split(" ")
+        if len(words) - len(set(words)) > 1 and any(map(loops, pieces)):
+            return None
     too_long = len(text) > MAX_KEYWORD_CHARS and len(max(pieces, key=len)) > MAX_KEYWORD_CHARS
     return None if too_long else pieces
 

@@ -84,8 +84,8 @@ class Row:
         keywords: its keyword set, distinct and normalised, in generation order, without the own
             text.
         fields_json: its extra fields (`cogr.item_fields.typed`), as one JSON object; "" for none.
-        own: the own text as a keyword, by the rules of the snapshot that the row was read from;
-            None for a new row.
+        own: the own text as a keyword, by the rules of the snapshot that the row is of; None where
+            nobody has worked it out yet.
     """
 
     id: str
@@ -382,6 +382,8 @@ def write_snapshot(
         first (TMPDIR).
 
     Args:
+        rows: what they say of their own texts is by this version's rules: rows of a snapshot of
+            another version come without it.
         fields: types of the extra fields that the rows carry.
 
     Raises:
@@ -469,7 +471,7 @@ def _table(rows: list[Row], schema: pa.Schema) -> pa.Table:
     columns = {
         "id": [row.id for row in rows],
         "text": [row.text for row in rows],
-        "self": [self_keyword(row.text) for row in rows],
+        "self": [row.self_keyword for row in rows],
         "keywords": [list(row.keywords) for row in rows],
         "fields": [row.fields_json for row in rows],
     }
