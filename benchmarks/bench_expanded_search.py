@@ -1,7 +1,8 @@
 """Expand and search by keywords beside a text BM25 query, in turns, over the same items of one
 node.
 
-    python benchmarks/bench_expanded_search.py [--items 300000] [--queries 1000] [--rounds 5] [--url http://localhost:9200]
+    python benchmarks/bench_expanded_search.py [--items 300000] [--queries 1000] [--rounds 5]
+        [--url http://localhost:9200]
 
 Words are drawn by Zipf's law: titles of 6 words, texts of 40; the text query has 3 words of an
 item, on two fields. Items have 15 keywords, queries 5, 15 and 30. Two ways with keywords are

@@ -1,7 +1,8 @@
 """What rebuilds on workers cost: two workers over one, a rebuild over the bare engine, the
 coordinator's memory by size.
 
-    python benchmarks/bench_fleet.py [--part workers,engine,memory] [--entities 1200] [--prompts 96] [--sizes 10000 1000000] [--quick] [--json]
+    python benchmarks/bench_fleet.py [--part workers,engine,memory] [--entities 1200] [--prompts 96]
+        [--sizes 10000 1000000] [--quick] [--json]
 
 workers: an endpoint that takes 0.1 s for any request, four at once a worker (generator `openai`):
     entities a second of two workers over those

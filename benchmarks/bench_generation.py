@@ -1,7 +1,8 @@
 """Ways to make vLLM write faster, each on and off in one run, in turns: what it saves, and what it
 does to the keywords.
 
-    python benchmarks/bench_generation.py [--idea NAME ...] [--items 12] [--repeat 3] [--quick] [--json]
+    python benchmarks/bench_generation.py [--idea NAME ...] [--items 12] [--repeat 3]
+        [--quick] [--json]
 
 Some seven minutes on one quiet core. SmolLM2-135M as bundled, zero-shot, prompts for items of the
 sample shop. Each way of running the engine is a process of its own. Seconds are CPU seconds of that

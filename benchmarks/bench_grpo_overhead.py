@@ -1,8 +1,8 @@
 """What the training loop costs on top of TRL: a GRPO step of ours beside one of a bare GRPOTrainer
 with a constant reward.
 
-    python benchmarks/bench_grpo_overhead.py            the sample shop with `tiny` as the demo trains it, some minutes
-    python benchmarks/bench_grpo_overhead.py --quick    two steps a trainer: shows that it works, the figures mean nothing
+    python benchmarks/bench_grpo_overhead.py            the sample shop as the demo trains it
+    python benchmarks/bench_grpo_overhead.py --quick    two steps a trainer: figures mean nothing
 
 Both have the same model, prompts, configuration and seed, and a learning rate that moves nothing,
 so that step k of the one draws what step k of the other draws. They run in turns; of each step the

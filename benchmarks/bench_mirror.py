@@ -2,7 +2,7 @@
 same run.
 
     python benchmarks/bench_mirror.py            every row at full size, some minutes
-    python benchmarks/bench_mirror.py --quick    small worlds, seconds: shows that it works, the figures mean nothing
+    python benchmarks/bench_mirror.py --quick    small worlds: the figures mean nothing
 
 Keywords follow Zipf's law (vocabulary 60,000, exponent 0.8), fifteen an entity, and every item has
 a title of its own. Ranking is compared with bm25s where that is installed, over the same keyword
@@ -66,7 +66,8 @@ mirror = Mirror.build(Snapshot(manifest, store))
 built = time.perf_counter()
 cpu, peak = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 mirror.save(folder)
-print(json.dumps({"build": built - start, "save": time.perf_counter() - built, "peak": peak / 1024, "cpu": cpu}))
+saved = time.perf_counter() - built
+print(json.dumps({"build": built - start, "save": saved, "peak": peak / 1024, "cpu": cpu}))
 """
 
 _OPEN = """
@@ -76,7 +77,9 @@ before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 start = time.perf_counter()
 mirror = Mirror.open(sys.argv[1])
 mirror.search(mirror.keywords_of(0), 10)
-print(json.dumps({"open": time.perf_counter() - start, "peak": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024}))
+opened = time.perf_counter() - start
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+print(json.dumps({"open": opened, "peak": peak / 1024}))
 """
 
 

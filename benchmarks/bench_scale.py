@@ -1,7 +1,8 @@
 """A catalogue of made-up items from its file to what serves: seconds, bytes and peak memory of
 every stage, by size.
 
-    python benchmarks/bench_scale.py [--items 10000 100000 1000000] [--url http://localhost:9200] [--quick] [--json]
+    python benchmarks/bench_scale.py [--items 10000 100000 1000000] [--url http://localhost:9200]
+        [--quick] [--json]
 
 Each size runs in a process of its own, so that peaks are its own: load the data set, plan, generate
 (`scripted`, in this process), assemble, push, mirror, verify, publish, and all of it again with

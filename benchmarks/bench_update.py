@@ -1,7 +1,8 @@
 """Push of a snapshot that differs from its parent in 1 % of the items: by difference beside in
 full, alternating, medians.
 
-    python benchmarks/bench_update.py [--url http://localhost:9200] [--items 300000] [--share 0.01] [--repeat 5]
+    python benchmarks/bench_update.py [--url http://localhost:9200] [--items 300000]
+        [--share 0.01] [--repeat 5]
 
 Both are timed whole, up to the frozen and marked index. Of the changed items a tenth is gone and a
 tenth is new. The first two of each warm the node up and are not counted: a new JVM takes twice as

@@ -94,7 +94,8 @@ def test_every_page_is_in_the_navigation() -> None:
     listed = set(
         re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE)
     )
-    assert listed == {page.name for page in (ROOT / "docs").glob("*.md")}
+    docs = ROOT / "docs"
+    assert listed == {str(page.relative_to(docs)) for page in docs.rglob("*.md")}
 
 
 @pytest.fixture(scope="module")

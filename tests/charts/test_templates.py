@@ -378,10 +378,19 @@ INJECTED = [
 ]
 # What the templates themselves read; the schema alone keeps it whole.
 READ = {
-    "settings.opensearch.url", "settings.redis.url", "settings.generator.openai.base_url", "settings.generator.name",
-    "settings.serving.host", "settings.metrics.host", "settings.store", "store.existingClaim", "worker.sides",
-    "update.item.changedFile", "update.item.idsFile", "update.query.changedFile",
-}  # fmt: skip
+    "settings.opensearch.url",
+    "settings.redis.url",
+    "settings.generator.openai.base_url",
+    "settings.generator.name",
+    "settings.serving.host",
+    "settings.metrics.host",
+    "settings.store",
+    "store.existingClaim",
+    "worker.sides",
+    "update.item.changedFile",
+    "update.item.idsFile",
+    "update.query.changedFile",
+}
 
 
 def injected(values: Any, text: str, path: str = "") -> Any:
@@ -497,13 +506,24 @@ def test_a_changed_configuration_starts_new_pods(render: Render) -> None:
 REFUSED = [
     ({"settings": {}}, "worker.enabled needs settings.redis.url"),
     (
-        merged({"settings": URLS}, {"worker": {"keda": {"enabled": True}, "hpa": {"enabled": True}}}),
+        merged(
+            {"settings": URLS}, {"worker": {"keda": {"enabled": True}, "hpa": {"enabled": True}}}
+        ),
         "worker.keda.enabled and worker.hpa.enabled",
     ),
-    ({"settings": URLS, "worker": {"keda": {"enabled": True}}}, "worker.keda.enabled needs settings.generator.name"),
+    (
+        {"settings": URLS, "worker": {"keda": {"enabled": True}}},
+        "worker.keda.enabled needs settings.generator.name",
+    ),
     (VLLM, "worker.resources.limits has no GPU"),
-    (merged(VLLM, GPU, {"settings": {"generator": {"tensor_parallel_size": 2}}}), "gives a worker 1 GPUs"),
-    ({"settings": URLS, "expander": {"replicas": 0}}, "expander.pdb.enabled with expander.replicas=0"),
+    (
+        merged(VLLM, GPU, {"settings": {"generator": {"tensor_parallel_size": 2}}}),
+        "gives a worker 1 GPUs",
+    ),
+    (
+        {"settings": URLS, "expander": {"replicas": 0}},
+        "expander.pdb.enabled with expander.replicas=0",
+    ),
     ({"settings": merged(URLS, {"serving": {"host": "127.0.0.1"}})}, "settings.serving.host"),
     ({"settings": merged(URLS, {"serving": {"port": 0}})}, "settings.serving.port is 0"),
     ({"settings": merged(URLS, {"metrics": {"host": "localhost"}})}, "settings.metrics.host"),
@@ -516,12 +536,25 @@ REFUSED = [
         "training.publish needs settings.opensearch.url",
     ),
     (
-        {"settings": {"opensearch": URLS["opensearch"]}, "worker": {"enabled": False}, "rebuild": {"query": {"enabled": True}}},
+        {
+            "settings": {"opensearch": URLS["opensearch"]},
+            "worker": {"enabled": False},
+            "rebuild": {"query": {"enabled": True}},
+        },
         "rebuild.query.workers=celery needs settings.redis.url",
     ),
-    ({"settings": URLS, "update": {"item": {"enabled": True, "idsFile": "/x"}}}, "update.item takes exactly one"),
-    ({"settings": merged(URLS, {"store": "s3://a/b"}), "training": {"enabled": True}}, "training.enabled needs a folder"),
-    ({"settings": merged(URLS, {"training": {"processes": 2}}), "training": {"enabled": True}}, "training.gpus is 0"),
+    (
+        {"settings": URLS, "update": {"item": {"enabled": True, "idsFile": "/x"}}},
+        "update.item takes exactly one",
+    ),
+    (
+        {"settings": merged(URLS, {"store": "s3://a/b"}), "training": {"enabled": True}},
+        "training.enabled needs a folder",
+    ),
+    (
+        {"settings": merged(URLS, {"training": {"processes": 2}}), "training": {"enabled": True}},
+        "training.gpus is 0",
+    ),
     ({"settings": URLS, "vllm": {"enabled": True}}, "vllm.enabled needs vllm.model"),
     (
         {
@@ -532,10 +565,16 @@ REFUSED = [
     ),
     ({"settings": URLS, "expander": {"route": {"enabled": True}}}, "expander.route.parentRefs"),
     ({"settings": URLS, "expander": {"ingress": {"enabled": True}}}, "expander.ingress.hosts"),
-    ({"settings": URLS, "expander": {"hpa": {"enabled": True, "minReplicas": 20}}}, "expander.hpa.minReplicas (20)"),
-    ({"settings": URLS, "worker": {"extraEnv": [{"name": "COGR_STORE", "value": "x"}]}}, "worker.extraEnv has COGR_STORE"),
+    (
+        {"settings": URLS, "expander": {"hpa": {"enabled": True, "minReplicas": 20}}},
+        "expander.hpa.minReplicas (20)",
+    ),
+    (
+        {"settings": URLS, "worker": {"extraEnv": [{"name": "COGR_STORE", "value": "x"}]}},
+        "worker.extraEnv has COGR_STORE",
+    ),
     ({"settings": URLS, "workers": {}}, "workers"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,7 @@ fi
 if [ "$what" = lint ]; then
   build untt github.com/helm-unittest/helm-unittest/cmd/helm-unittest "" "$here/tools"
   install kube-score github.com/zegl/kube-score/cmd/kube-score@v1.20.0
+  install actionlint github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
   install helm-docs github.com/norwoodj/helm-docs/cmd/helm-docs@v1.14.2
 fi
 echo "$folder"

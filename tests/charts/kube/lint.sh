@@ -48,4 +48,7 @@ for verb in check test; do
   rules=cogr.yaml; [ "$verb" = check ] || rules=cogr.test.yaml
   ok "alerts: promtool $verb" promtool "$verb" rules "$root/ops/alerts/$rules"
 done
+ok "workflows: actionlint" actionlint "$root"/.github/workflows/*.yml
+ok "CITATION.cff: cffconvert" tool cffconvert==2.0.0 cffconvert --validate --infile "$root/CITATION.cff"
+
 counted
