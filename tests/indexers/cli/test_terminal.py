@@ -22,10 +22,9 @@ from rich.table import Table
 from rich.text import Text
 
 from cogr import __version__
-from cogr.records import SPLITS
 from cogr.settings import GeneratorName
 from indexers.cli import console
-from indexers.cli.options import FormatName, GeneratorKind, SplitName
+from indexers.cli.options import FormatName, GeneratorKind
 from indexers.exchange.export import NAMES
 from indexers.telemetry import logs
 from tests.commands import Command, run_here
@@ -204,6 +203,5 @@ def test_commands_and_choices_complete(name: str, typed: str, offered: list[str]
 
 
 def test_choices_of_options_are_those_of_settings_formats_and_records() -> None:
-    assert tuple(kind.value for kind in GeneratorKind) == get_args(GeneratorName)
-    assert sorted(name.value for name in FormatName) == sorted(NAMES)
-    assert tuple(name.named for name in SplitName) == SPLITS
+    assert get_args(GeneratorKind) == get_args(GeneratorName)
+    assert sorted(get_args(FormatName)) == sorted(NAMES)

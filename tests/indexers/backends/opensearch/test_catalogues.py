@@ -24,7 +24,7 @@ from indexers.backends.opensearch.mapping import (
     role,
 )
 from indexers.release.history import begin, settle
-from indexers.release.prune import prune
+from indexers.release.inventory import prune
 from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen
 from tests.indexers.backends.opensearch_worlds import backend_of
 from tests.indexers.conftest import Command
