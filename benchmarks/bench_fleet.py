@@ -33,10 +33,12 @@ from typing import Any
 
 from _timing import Row, report
 
+from cogr.progress import Advance
+
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from cogr.settings.fleet import RedisSettings
-from indexers.build.plan import Advance, make_plan
+from indexers.build.plan import make_plan
 from indexers.build.run import RebuildRequest, make_job, rebuild, run_rebuild
 from indexers.fleet.records import Done, open_run
 from indexers.fleet.station import Station

@@ -14,7 +14,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from types import TracebackType
@@ -23,6 +23,7 @@ from typing import Self
 from pydantic import ValidationError
 
 from cogr.errors import LockedError, ServiceError, StorageError
+from cogr.progress import Say
 from cogr.records import Side
 from cogr.store import Store
 from indexers.fleet.records import Record
@@ -217,7 +218,7 @@ def alone(
     store: Store,
     catalogue: str,
     doing: str,
-    say: Callable[[str], None] = log.info,
+    say: Say = log.info,
     patience: float | None = None,
 ) -> Iterator[Lease]:
     """Be the only one who switches this catalogue, prunes it or writes its history, for the time of

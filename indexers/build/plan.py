@@ -16,6 +16,7 @@ from pyroaring import BitMap
 
 from cogr.datasets.items import in_id_order
 from cogr.item_fields import FieldType, typed, types_of
+from cogr.progress import Advance
 from cogr.prompts import Prompt, Prompter
 from cogr.records import Entity, Item, Side
 from cogr.snapshots import Row, Snapshot
@@ -27,7 +28,6 @@ from indexers.telemetry.answers import AnswerCounts
 from indexers.telemetry.stages import stage
 
 SearchResults = Callable[[Entity], Sequence[str]]
-Advance = Callable[[int], None]
 
 
 @dataclass(frozen=True)

@@ -5,17 +5,18 @@ verify, switch.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 from cogr.datasets.inspection import remarks
 from cogr.errors import CheckFailedError
+from cogr.progress import Advance, ProgressBar, Say
 from cogr.records import Entity, Side
 from indexers.build.assembly import Rebuilt, freeze
 from indexers.build.lease import Lease, hold, right_to_rebuild
-from indexers.build.plan import Advance, Job, Plan, generate_missing, make_plan
+from indexers.build.plan import Job, Plan, generate_missing, make_plan
 from indexers.build.report import RunReport, empty_sets, reported
 from indexers.generators.protocol import Generator
 from indexers.release import release
@@ -24,9 +25,7 @@ from indexers.telemetry import logs, metrics
 from indexers.telemetry.stages import stage
 from indexers.workspace import Workspace
 
-Say = Callable[[str], None]
 Workers = Literal["local", "celery"]
-ProgressBar = Callable[[str, int], AbstractContextManager[Advance]]
 
 
 @dataclass(frozen=True)

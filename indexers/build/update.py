@@ -27,6 +27,7 @@ from cogr.datasets.items import Items, ItemsSpool, in_id_order
 from cogr.datasets.logs import LogOptions, read_log
 from cogr.errors import SettingsError, SnapshotError
 from cogr.keywords import NORMALISER, self_keyword
+from cogr.progress import ProgressBar, Say
 from cogr.records import Entity, Item, Side, self_text
 from cogr.snapshots import MIGRATION, Snapshot, open_snapshot
 from indexers.backends.protocol import check_side
@@ -36,9 +37,7 @@ from indexers.build.plan import Carried, Job
 from indexers.build.report import reported
 from indexers.build.run import (
     Outcome,
-    ProgressBar,
     RebuildRequest,
-    Say,
     Workers,
     described,
     executor_of,

@@ -27,8 +27,8 @@ from rich.text import Text
 
 from cogr.datasets.inspection import Report
 from cogr.printable import visible
+from cogr.progress import Advance
 from cogr.records import SIDES, Side
-from indexers.build.plan import Advance
 from indexers.build.run import Outcome
 from indexers.cli.console import stderr_console
 from indexers.exchange.diff import Diff

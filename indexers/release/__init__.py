@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cogr.errors import CogrError, SnapshotError, UserError
+from cogr.progress import Say
 from cogr.records import Side
 from indexers.backends.protocol import side_of
 from indexers.build.lease import Lease, alone
@@ -20,8 +21,6 @@ from indexers.release.gate import Verdict, check
 from indexers.release.history import Entry, Serving, begin, entry_of, previous, settle, under_way
 from indexers.release.push import publish, sides_of, warm_up
 from indexers.workspace import Workspace
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,13 @@ The order of the steps, what served before, and what is still needed; the steps 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from cogr.errors import UserError
+from cogr.progress import Say
 from cogr.records import Side
 from cogr.snapshots import open_snapshot
 from indexers.backends.memory import mirror_of
@@ -35,8 +36,6 @@ from indexers.backends.protocol import sample
 from indexers.build.lease import alone
 from indexers.release.history import Entry, begin, previous, settle, standing, under_way
 from indexers.workspace import Workspace
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)

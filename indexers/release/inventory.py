@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from cogr.errors import SnapshotError
+from cogr.progress import Say
 from cogr.records import SIDES, Side
 from cogr.snapshots import ID, Manifest, damaged_snapshots, list_snapshots
 from cogr.store import Store
@@ -169,7 +170,7 @@ def prune(
     *,
     files: bool,
     dry_run: bool,
-    say: Callable[[str], None] = lambda _: None,
+    say: Say = lambda _: None,
 ) -> Pruned:
     """Remove all but the newest `keep` snapshots of each side, and but what is in use.
 

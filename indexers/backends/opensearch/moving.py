@@ -14,13 +14,14 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from cogr.errors import CheckFailedError, CogrError, LockedError, ServiceError, UserError
+from cogr.progress import Say
 from cogr.store import Store
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.field import Target, count, ids_there, scroll
@@ -241,7 +242,7 @@ def writes_blocked(
             store.remove(path)
 
 
-def lift_left(cluster: Cluster, store: Store, say: Callable[[str], None]) -> None:
+def lift_left(cluster: Cluster, store: Store, say: Say) -> None:
     """Take back the blocks that dead processes have left on this cluster.
 
     What can't be is a warning: it is not what was asked for.
@@ -257,7 +258,7 @@ def lift_left(cluster: Cluster, store: Store, say: Callable[[str], None]) -> Non
         log.warning("Write blocks that a dead prune may have left can't be lifted: %s", error)
 
 
-def _lift_noted(cluster: Cluster, store: Store, path: str, say: Callable[[str], None]) -> None:
+def _lift_noted(cluster: Cluster, store: Store, path: str, say: Say) -> None:
     if not store.exists(path):
         return
     note = store.read_json(path)

@@ -170,7 +170,8 @@ def test_every_program_says_its_version(
 def test_there_is_one_version() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     chart = yaml.safe_load((ROOT / "charts" / "cogr" / "Chart.yaml").read_text("utf-8"))
-    assert project["version"] == chart["appVersion"] == __version__
+    assert project["dynamic"] == ["version"]
+    assert chart["appVersion"] == __version__
 
 
 @pytest.mark.parametrize(
@@ -180,7 +181,7 @@ def test_there_is_one_version() -> None:
         ("cogr-ops", "cogr-ops worker --generator s", ["statistical", "scripted"]),
         ("cogr-ops", "cogr-ops opensearch sta", ["start", "status"]),
         ("cogr-index", "cogr-index rebuild --generator e", ["extractive"]),
-        ("cogr-index", "cogr-index export --format s", ["solr", "synonyms"]),
+        ("cogr-index", "cogr-index export --format s", ["synonyms"]),
         ("cogr-train", "cogr-train evaluate --split d", ["dev"]),
     ],
 )
