@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyroaring import BitMap
 
 from cogr.errors import CheckFailedError, ServiceError, StorageError
 from cogr.matching.postings import to_array
+from cogr.progress import Advance, Say
 from cogr.settings.fleet import FleetSettings
 from indexers.build.cache import GenerationCache
 from indexers.build.lease import Lease
-from indexers.build.plan import Advance, Job, Plan
+from indexers.build.plan import Job, Plan
 from indexers.fleet.broker import Broker
 from indexers.fleet.gauges import Gauges
 from indexers.fleet.ledger import Ended, Ledger, Shard
@@ -33,7 +33,6 @@ from indexers.telemetry import logs, traces
 
 log = logging.getLogger(__name__)
 
-Say = Callable[[str], None]
 
 GRACE = 5
 """Looks after which a message that nobody took counts as lost, if nothing waits in the queue any

@@ -5,15 +5,16 @@ or goes on with one.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from cogr.progress import Advance, Say
 from cogr.records import Side
 from indexers.build.assembly import Rebuilt, freeze
 from indexers.build.cache import fingerprint_hash
 from indexers.build.lease import Lease, hold, right_to_rebuild
-from indexers.build.plan import Advance, Job, Plan
+from indexers.build.plan import Job, Plan
 from indexers.fleet.broker import Broker
 from indexers.fleet.coordinator import Coordinator, Parts
 from indexers.fleet.engines import told
@@ -24,8 +25,6 @@ from indexers.generators.protocol import Failure
 from indexers.telemetry import logs, traces
 from indexers.telemetry.stages import stage
 from indexers.workspace import Workspace
-
-Say = Callable[[str], None]
 
 KEPT = 5
 """Runs whose files are kept, for `cogr-index status` and for questions afterwards."""

@@ -8,12 +8,13 @@ nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 from cogr.errors import ServiceError, SettingsError, SnapshotError
 from cogr.keywords import cut_to_budget, parse
+from cogr.progress import Say
 from cogr.records import Query
 from indexers.generators.protocol import Completion, Generator, Request
 from indexers.workspace import Workspace
@@ -25,8 +26,6 @@ from ops.expander.redis_cache import Cache
 
 BATCH = 256
 """Queries that are generated, then written, together."""
-
-Say = Callable[[str], None]
 
 
 @dataclass

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cogr.errors import ServiceError, SettingsError, UserError
+from cogr.progress import Say
 from ops.servers.folders import locked, require_free
-from ops.servers.instances import Say
 
 HOME_VARIABLE = "COGR_OPENSEARCH_HOME"
 SECURITY_PLUGIN = "opensearch-security"

@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from cogr.errors import UserError
+from cogr.progress import Say
 from ops.servers.account import Account, service_account
 from ops.servers.folders import instance_folder, locked, open_to_others, servers_folder
 from ops.servers.process import current_process, end, interrupts_held, spawn
 from ops.servers.state import ServerState, drop_state, read_state, states, write_state
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)

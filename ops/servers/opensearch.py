@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cogr.errors import ServiceError, UserError
+from cogr.progress import Say
 from cogr.settings import OpenSearchSettings
 from ops.servers import instances
 from ops.servers.account import Account
 from ops.servers.distribution import Distribution, find_distribution, variant, without_modules
 from ops.servers.folders import require_free
-from ops.servers.instances import Making, Place, Say, Started, begin, known, quiet
+from ops.servers.instances import Making, Place, Started, begin, known, quiet
 from ops.servers.instances import stop as stop
 from ops.servers.java import Java, Needed, find_java
 from ops.servers.node import Node, ports_file

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cogr.errors import ServiceError
+from cogr.progress import Say
 from ops.servers.distribution import (
     SECURITY_PLUGIN,
     Distribution,
@@ -22,7 +23,6 @@ from ops.servers.distribution import (
     unpack,
     variant,
 )
-from ops.servers.instances import Say
 from ops.servers.node import Node
 
 SECURITY_VERSION = "3.4.0"

@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cogr.errors import MissingExtraError, ServiceError, UserError
+from cogr.progress import Say
 from cogr.settings.fleet import RedisSettings
 from ops.servers import instances
 from ops.servers.account import Account
 from ops.servers.folders import require_free
-from ops.servers.instances import Making, Place, Say, Started, begin, free_port, known, quiet
+from ops.servers.instances import Making, Place, Started, begin, free_port, known, quiet
 from ops.servers.instances import stop as stop
 from ops.servers.process import last_words
 from ops.servers.security import read_credentials

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from cogr.progress import Say
 from cogr.settings.training import TrainingSettings
 from trainers.training.runs import Run
 from trainers.training.state import Round, StageName
 
-Say = Callable[[str], None]
 _EVERY = 0.5
 
 DOING: dict[StageName, str] = {

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cogr.printable import visible
-from indexers.build.plan import Advance
+from cogr.progress import Advance
 from indexers.cli import console
 from indexers.exchange.search import Answered
 from trainers.demo.rows import Row

@@ -8,7 +8,7 @@ Item text is untrusted: it reaches the page only through the template's escaping
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 
 from cogr import __version__
 from cogr.errors import MissingExtraError
+from cogr.progress import Say
 from cogr.records import SIDES
 from cogr.store import Store
 from indexers.workspace import Workspace
@@ -38,9 +39,7 @@ def check_extra() -> None:
         raise MissingExtraError("The report", "report") from error
 
 
-def write_report(
-    workspace: Workspace, run: Run, file: Path, say: Callable[[str], None] = lambda _: None
-) -> int:
+def write_report(workspace: Workspace, run: Run, file: Path, say: Say = lambda _: None) -> int:
     """Write a run's report, replacing the file atomically; returns its size in bytes.
 
     Raises:

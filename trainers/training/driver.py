@@ -8,7 +8,7 @@ the state when it is done.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from cogr.errors import (
     TrainingError,
     UserError,
 )
+from cogr.progress import Say
 from cogr.records import SIDES
 from cogr.snapshots import open_snapshot
 from indexers.cli.console import INTERRUPTED
@@ -40,7 +41,6 @@ from trainers.training.waiting import waited_for
 from trainers.training.weights import check_model
 from trainers.training.work import read_targets
 
-Say = Callable[[str], None]
 _BY_STATUS: dict[int, type[CogrError]] = {1: CheckFailedError, 2: TrainingError, 3: ServiceError}
 
 

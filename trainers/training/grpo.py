@@ -8,12 +8,13 @@ constant learning rate.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cogr.errors import TrainingError
+from cogr.progress import Say
 from cogr.prompts import Prompt
 from cogr.rewards import World, load_reward
 from cogr.settings.training import GrpoSettings, RolloutSettings, TrainingSettings
@@ -24,8 +25,6 @@ from trainers.training.scorer import Scorer
 from trainers.training.sft import Trained
 from trainers.training.steplog import GrpoLog
 from trainers.training.weights import load_model, trainable_tokenizer
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,8 @@ A gate that says no rolls back nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from cogr.errors import CheckFailedError, SnapshotError
+from cogr.progress import Say
 from cogr.snapshots import Snapshot, open_snapshot
 from indexers.backends.memory import MemoryBackend
 from indexers.release import release
@@ -17,8 +16,6 @@ from trainers.evaluation import ensure_pushed, evaluate
 from trainers.training.contest import STATISTICAL, Contender, of_round
 from trainers.training.holdout import is_set_apart
 from trainers.training.state import Round
-
-Say = Callable[[str], None]
 
 
 def publish_round(workspace: Workspace, done: Round, say: Say) -> None:

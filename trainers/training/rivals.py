@@ -7,12 +7,13 @@ Measured once a run, on the queries that nothing is trained on, and kept in its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from typing import Any
 
 from cogr.errors import GeneratorError, MissingExtraError, SnapshotError
+from cogr.progress import Say
 from cogr.records import SIDES, Side, Split
 from cogr.snapshots import open_snapshot
 from indexers.backends.memory import MemoryBackend
@@ -24,7 +25,6 @@ from trainers.training.contest import STATISTICAL, Contender
 from trainers.training.holdout import is_set_apart
 from trainers.training.runs import Run
 
-Say = Callable[[str], None]
 _SPLITS: tuple[Split, ...] = ("dev", "test")
 
 

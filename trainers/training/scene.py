@@ -6,12 +6,13 @@ Opened anew by every stage; nothing of it is written. What the stages do with it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from cogr.matching.mirror import Mirror
+from cogr.progress import Say
 from cogr.records import Query, Side
 from cogr.rewards import World
 from cogr.settings.training import TrainingSettings
@@ -21,8 +22,6 @@ from indexers.workspace import Workspace
 from trainers.training.runs import Run
 from trainers.training.state import Round, State
 from trainers.training.words import Invented, WordModel
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)

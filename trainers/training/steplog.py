@@ -12,7 +12,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TextIO
@@ -21,13 +21,11 @@ import numpy as np
 from transformers import TrainerCallback, TrainerState
 
 from cogr.errors import TrainingError
+from cogr.progress import Advance, Say
 from cogr.settings.training import WatchSettings
-from indexers.build.plan import Advance
 from indexers.cli.reports import progress_bar
 from trainers.training.scorer import Scorer
 from trainers.training.watch import Watch, step_shares
-
-Say = Callable[[str], None]
 
 
 class _StepLog(TrainerCallback):  # type: ignore[misc]

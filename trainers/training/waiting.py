@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
+from cogr.progress import Say
 from indexers.cli.reports import minutes
 from trainers.training.state import StageName
 
@@ -17,7 +18,7 @@ EVERY_SECONDS = 30.0
 
 
 @contextmanager
-def waited_for(say: Callable[[str], None], number: int, stage: StageName) -> Iterator[None]:
+def waited_for(say: Say, number: int, stage: StageName) -> Iterator[None]:
     """Inside the block `say` hears twice a minute for how long a stage without steps has been under
     way.
     """

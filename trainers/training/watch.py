@@ -6,15 +6,14 @@ Pure; what a trainer calls at each step is `steplog`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
 from cogr.errors import CheckFailedError
+from cogr.progress import Say
 from cogr.settings.training import WatchSettings
 from trainers.training.scorer import Tally, commonest_share
-
-Say = Callable[[str], None]
 
 
 def step_shares(tally: Tally, known: Collection[str]) -> dict[str, float]:

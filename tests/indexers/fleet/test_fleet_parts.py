@@ -22,13 +22,14 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from cogr.errors import GeneratorError, LockedError, ServiceError, SettingsError
+from cogr.progress import Advance
 from cogr.prompts import Prompt
 from cogr.records import Item, Query
 from cogr.settings import GeneratorSettings, load_settings
 from cogr.settings.fleet import FleetSettings, RedisSettings
 from cogr.store import Store
 from indexers.build.lease import acquire, read_lease, right_to_rebuild
-from indexers.build.plan import Advance, make_plan
+from indexers.build.plan import make_plan
 from indexers.build.run import RebuildRequest, executor_of, make_job, run_rebuild
 from indexers.build.update import UpdateRequest, run_update
 from indexers.fleet.broker import Broker, broker_url, make_app, printable
