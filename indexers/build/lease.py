@@ -226,7 +226,7 @@ def alone(
 
     Args:
         doing: what the holder does, for those who wait.
-        say: is told once who is waited for.
+        say: says once who is waited for.
         patience: seconds to wait for a holder that lives; PATIENCE by default. One of this host
             that died is not waited for, one of another host for some seconds (CATALOGUE_SECONDS,
             twice at most).
@@ -239,16 +239,16 @@ def alone(
         time.monotonic() + (PATIENCE if patience is None else patience),
     )
     with ExitStack() as stack:
-        lease, told = None, False
+        lease, said = None, False
         while lease is None:
             try:
                 lease = stack.enter_context(hold(store, right, doing, CATALOGUE_SECONDS))
             except LockedError as refused:
                 if time.monotonic() > deadline:
                     raise
-                if not told:
+                if not said:
                     say(f"Waiting: {str(refused).partition(' is refused: ')[2]}")
-                told = True
+                said = True
                 time.sleep(_LOOK_EVERY)
         yield lease
 

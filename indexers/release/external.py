@@ -34,7 +34,14 @@ from indexers.backends.opensearch.field import (
 from indexers.backends.opensearch.moving import move_without
 from indexers.backends.protocol import sample
 from indexers.build.lease import alone
-from indexers.release.history import Entry, begin, previous, settle, standing, under_way
+from indexers.release.history import (
+    Entry,
+    begin_switch,
+    finish_switch,
+    previous,
+    standing,
+    unfinished_switch,
+)
 from indexers.workspace import Workspace
 
 
@@ -111,7 +118,7 @@ class Place:
             UserError: somebody else switched meanwhile.
         """
         seen: dict[Side, str | None] = {"item": self.serving()}
-        died = under_way(self._store, self._history, seen)
+        died = unfinished_switch(self._store, self._history, seen)
         snapshot_id = (
             died["serving"]["item"]
             if died
@@ -162,13 +169,13 @@ class Place:
     def _turn(self, doing: str, say: Say) -> Iterator[Entry | None]:
         """This place's lease, and what a process that died had switched to and not noted."""
         with alone(self._store, self._history, doing, say):
-            yield settle(self._store, self._history, {"item": self.serving()})
+            yield finish_switch(self._store, self._history, {"item": self.serving()})
 
     def _switch(self, snapshot_id: str, filled: Filled, back_to: int | None = None) -> Merged:
         before = self.serving()
-        begin(self._store, self._history, {"item": before}, {"item": snapshot_id}, back_to)
+        begin_switch(self._store, self._history, {"item": before}, {"item": snapshot_id}, back_to)
         switch(self._cluster, self.template, field_of(self.target.field, snapshot_id))
-        settle(self._store, self._history, {"item": snapshot_id})
+        finish_switch(self._store, self._history, {"item": snapshot_id})
         return self._merged(snapshot_id, before, filled)
 
     def _merged(self, snapshot_id: str, before: str | None, filled: Filled) -> Merged:

@@ -24,7 +24,13 @@ from indexers.backends.memory import mirror_folder
 from indexers.backends.protocol import Backend, Listed, side_of
 from indexers.build.lease import Lease, alone
 from indexers.release.gate import forget_figures, known_figures
-from indexers.release.history import kept_histories, named_last, previous, read_history, settle
+from indexers.release.history import (
+    finish_switch,
+    kept_histories,
+    named_last,
+    previous,
+    read_history,
+)
 from indexers.workspace import Workspace
 
 _ID = re.compile(rb"\b" + ID.pattern.encode() + rb"\b")
@@ -182,7 +188,7 @@ def prune(
     Args:
         files: out of the store too: keyword sets, manifests and saved mirrors.
         dry_run: only say what would go.
-        say: is told who is waited for.
+        say: says who is waited for.
 
     Raises:
         StorageError: a history is damaged; nothing was removed.
@@ -198,7 +204,7 @@ def prune(
         leases = [stack.enter_context(alone(store, name, "prune", say)) for name in catalogues]
         for name in catalogues:
             read_history(store, name)  # A damaged one is no reason to remove what it named.
-        settle(store, backend.catalogue, backend.serving())
+        finish_switch(store, backend.catalogue, backend.serving())
         pruned = _found(store, backend, keep, files=files, dry_run=False)
         _remove_all(store, backend, pruned, leases)
     return pruned

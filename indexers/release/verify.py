@@ -94,7 +94,7 @@ def compare_all(
     Memory: one batch of rows of the snapshot and one piece of documents.
 
     Args:
-        advance: told how many rows were compared more.
+        advance: called with the number of rows compared since the last call.
 
     Raises:
         SnapshotError: it is not pushed, or half-written.

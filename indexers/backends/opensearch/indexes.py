@@ -1,6 +1,4 @@
-"""What is asked of one index and told to it, whatever it is for: its state, its statistics, its
-marks, refresh and merge.
-"""
+"""One index, whatever it is for: its state, statistics and marks, refresh and merge."""
 
 from __future__ import annotations
 

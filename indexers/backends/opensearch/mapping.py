@@ -48,7 +48,7 @@ def id_field(side: Side) -> str:
 def mapping(side: Side, version: Version, meta: Mapping[str, Any]) -> dict[str, Any]:
     """The strict mapping of one side's index.
 
-    Item fields, which the meta names with their types, are told apart by them alone.
+    Fields of items are mapped by the types that the meta names.
     """
     unread = {"type": "keyword", "index": False, "doc_values": False}
     properties: dict[str, Any] = {

@@ -285,7 +285,7 @@ def _lift(cluster: Cluster, index: str) -> None:
 
 @contextmanager
 def _ending_on_sigterm() -> Iterator[None]:
-    """SIGTERM as SystemExit, so that what is open is closed; only the main thread is told of
+    """SIGTERM as SystemExit, so that what is open is closed; only the main thread gets
     signals.
     """
     if threading.current_thread() is not threading.main_thread():

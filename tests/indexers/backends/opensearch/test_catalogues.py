@@ -23,7 +23,7 @@ from indexers.backends.opensearch.mapping import (
     meta_of,
     role,
 )
-from indexers.release.history import begin, settle
+from indexers.release.history import begin_switch, finish_switch
 from indexers.release.inventory import prune
 from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen
 from tests.indexers.backends.opensearch_worlds import backend_of
@@ -45,9 +45,9 @@ def test_catalogues_never_touch_one_another(opensearch: OpenSearchSettings, tmp_
             for snapshot in (old, new, queries):
                 backend.push(snapshot)
                 backend.verify(snapshot, [])
-            begin(store, backend.catalogue, {}, {"item": old.id, "query": queries.id})
+            begin_switch(store, backend.catalogue, {}, {"item": old.id, "query": queries.id})
             backend.publish({"item": old.id, "query": queries.id})
-            settle(store, backend.catalogue, backend.serving())
+            finish_switch(store, backend.catalogue, backend.serving())
             catalogues.append((backend, store, old, new, queries))
         for backend, store, old, new, queries in catalogues:
             others = [other for other in catalogues if other[0] is not backend]
