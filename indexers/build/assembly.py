@@ -127,19 +127,19 @@ class Rebuilt:
         return len(self.set_aside) / max(1, self.snapshot.manifest.entities)
 
 
-def freeze(job: Job, plan: Plan, passing: Mapping[str, Failure], started: float) -> Rebuilt:
+def freeze(job: Job, plan: Plan, transient: Mapping[str, Failure], started: float) -> Rebuilt:
     """All answers, now that none is missing, as a snapshot.
 
     Equal answers give an equal snapshot: with nothing changed it is the one that is there.
 
     Args:
         plan: as it was before anything was generated.
-        passing: failures that the cache does not remember, by entity id.
+        transient: failures that the cache does not remember, by entity id.
         started: when the rebuild began, by time.monotonic().
     """
     with stage("assemble", job.side) as step:
         cache = GenerationCache(job.store, job.generator.fingerprint)
-        assembly = _Assembly(job, plan, cache.load(plan.keys), passing)
+        assembly = _Assembly(job, plan, cache.load(plan.keys), transient)
         rows = assembly.rows()
         if job.carried is not None:
             rows = heapq.merge(rows, job.carried.rows(), key=lambda row: row.id)
@@ -196,7 +196,7 @@ class _Assembly:
     job: Job
     plan: Plan
     cached: Cached
-    passing: Mapping[str, Failure]
+    transient: Mapping[str, Failure]
     cut_to_budget: int = 0
     set_aside: dict[str, str] = field(default_factory=dict)
     stats: ParseStats = field(default_factory=ParseStats)
@@ -210,15 +210,15 @@ class _Assembly:
             entities = list(self.plan.entities[start : start + _ROWS])
             answers = self.cached.answers([entity.id for entity in entities], start)
             for entity, answer in zip(entities, answers, strict=True):
-                yield self._row(entity, answer or self._passing(entity))
+                yield self._row(entity, answer or self._transient(entity))
 
-    def _passing(self, entity: Entity) -> Failure:
-        if entity.id not in self.passing:
+    def _transient(self, entity: Entity) -> Failure:
+        if entity.id not in self.transient:
             raise StorageError(
                 f"The answer of {entity.id!r} has vanished from the cache in "
                 f"{self.job.store.url}; run the same command again."
             )
-        return self.passing[entity.id]
+        return self.transient[entity.id]
 
     def _row(self, entity: Entity, answer: Answer) -> Row:
         text, fields = self_text(entity), entity.fields_json if isinstance(entity, Item) else ""

@@ -245,8 +245,8 @@ class GenerationCache:
 
 
 class ReadCache(GenerationCache):
-    """As `GenerationCache`, for whoever asks again and again what is missing, as a worker does for
-    every shard.
+    """A `GenerationCache` for a caller that asks again and again what is missing, as a worker does
+    for every shard.
 
     The keys of every segment are read once in this object's life, and kept: 16 bytes an answer. A
     segment's name stands for its keys, so what is remembered never grows stale.

@@ -2,7 +2,7 @@
 
 Nothing here depends on clocks that agree. Each holder has a term. To take over, the next term's
 file is created, which only one can do; a holder that finds a later term than its own has lost and
-stops. A holder counts up `beat`; whoever wants its place watches that count.
+stops. A holder counts up `beat`; a process that wants its place watches that count.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What the prompt variant `search` shows beside an entity: what a retriever of ours proposes
-(paper, section 5.5).
+"""What the prompt variant `search` shows beside an entity: what one of our own retrievers
+proposes (paper, section 5.5).
 
 Two sources: titles of the best items by BM25, and keywords by the ranker of `statistical`. How they
 are put into a prompt is `cogr.prompts`; which source is the settings' choice.

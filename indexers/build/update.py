@@ -244,8 +244,7 @@ def narrowed(whole: Job, parent: Snapshot, changes: Changes, *, all_fields: bool
             else child
         )
     aside = read_set_aside(parent.store, parent.id)
-    # Failures that may have passed are asked for again, as a rebuild would; permanent ones are in the
-    # cache.
+    # Transient failures are asked for again, as a rebuild would; permanent ones are in the cache.
     again = (
         [e for e in whole.entities if e.id in aside and e.id not in changes.upserts]
         if aside

@@ -1,4 +1,5 @@
-"""The commands on what the backend has and what serves: push, publish, rollback, verify, prune, roles.
+"""The commands on what the backend has and what serves: push, publish, rollback, verify, prune,
+roles.
 
 Options and output only; the work is in the packages beside.
 """

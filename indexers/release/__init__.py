@@ -163,8 +163,8 @@ def _switch(
     verdict: Verdict | None = None,
     back_to: int | None = None,
 ) -> Released:
-    """The switch, between two notes in the history: a death in between is found by whoever comes
-    next.
+    """The switch, between two notes in the history: the next process finds a death in
+    between.
     """
     store, backend = workspace.store, workspace.backend
     after = {**now, **sides_of(store, ids)}

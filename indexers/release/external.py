@@ -64,7 +64,7 @@ class Merged:
 
 
 class Place:
-    """An index of another team, and the fields of ours in it.
+    """An index of another team, and our fields in it.
 
     Args:
         workspace: its backend must be OpenSearch.

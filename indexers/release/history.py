@@ -3,8 +3,8 @@ remembers what did.
 
 A history is a stack. A publish adds an entry; a rollback goes to an earlier one and marks those
 above it as rolled back, so that the next rollback goes one further. What is about to be switched is
-noted first (`begin_switch`): if the process dies, whoever comes next sees by what serves whether the
-switch was made, and finishes the entry (`finish_switch`). All that write hold the catalogue's lease.
+noted first (`begin_switch`). If the process dies, the next one sees by what serves whether the
+switch was made, and finishes the entry (`finish_switch`). Every writer holds the catalogue's lease.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def field_of(field: str, snapshot_id: str) -> str:
 
 
 def snapshot_of(field: str, name: str) -> str | None:
-    """The snapshot that a field is of; None for a field that is none of ours."""
+    """The snapshot that a field is of; None for a field of another name."""
     if not re.fullmatch(rf"{re.escape(field)}_{_SUFFIX}", name):
         return None
     return f"item-{name.removeprefix(f'{field}_').replace('_', '-')}"
@@ -183,7 +183,7 @@ class _Sweep:
 
     checked: bool
     known: int = 0
-    bare: int = 0
+    without: int = 0
     unknown: list[str] = field(default_factory=list)
     unknown_count: int = 0
 
@@ -218,7 +218,7 @@ def fill(cluster: Cluster, target: Target, name: str, mirror: Mirror) -> Filled:
             )
     done.unknown, done.first_unknown = sweep.unknown_count, sweep.unknown
     with_field = count(cluster, target.index, {"exists": {"field": name}})
-    done.absent = max(0, len(mirror) - with_field - sweep.bare)
+    done.absent = max(0, len(mirror) - with_field - sweep.without)
     done.first_absent = (
         list(islice(_absent(cluster, target.index, mirror), SHOWN)) if done.absent else []
     )
@@ -239,7 +239,7 @@ def _changes(
             version = (hit["_seq_no"], hit["_primary_term"]) if sweep.checked else None
             yield Seen(id_, version, hit.get("_routing")), {name: list(keywords)}
         else:
-            sweep.bare += 1
+            sweep.without += 1
 
 
 def scroll(cluster: Cluster, index: str, query: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -82,8 +82,8 @@ def index_settings(shards: int) -> dict[str, Any]:
 
 
 def meta_of(manifest: Manifest) -> dict[str, Any]:
-    """What an index says of itself: the manifest's essentials, and two marks that are set when they
-    are earned.
+    """What an index says of itself: the manifest's essentials, and two marks, which are set
+    later: `complete` by the push, `verified` by the verification.
     """
     fields = {"fields": dict(manifest.fields)} if manifest.fields else {}
     return {

@@ -1,4 +1,4 @@
-"""Answers become a snapshot: the same answers the same one, without a second note of what was made."""
+"""Answers become a snapshot: the same answers the same one, from the cache alone."""
 
 from __future__ import annotations
 
