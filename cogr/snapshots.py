@@ -472,7 +472,7 @@ def _table(rows: list[Row], schema: pa.Schema) -> pa.Table:
         "id": [row.id for row in rows],
         "text": [row.text for row in rows],
         "self": [row.self_keyword for row in rows],
-        "keywords": [list(row.keywords) for row in rows],
+        "keywords": [row.keywords for row in rows],
         "fields": [row.fields_json for row in rows],
     }
     return pa.Table.from_pydict({name: columns[name] for name in schema.names}, schema=schema)
