@@ -1,12 +1,13 @@
 """Keywords beside what a team has: text BM25, its own ranking, vectors. Weights are chosen on dev
-queries, figures are of test queries.
+queries, figures are of test queries; nDCG takes the labels' grades.
 
-    python benchmarks/bench_combining.py                    # the sample shop and nfcorpus, with vectors
+    python benchmarks/bench_combining.py           # the sample shop and nfcorpus, with vectors
     python benchmarks/bench_combining.py --data chorus --no-vectors --url http://localhost:9200
 
 Keywords are `statistical`'s, learned from the training labels, in a field of the product index
-(`cogr-index publish --into`). With vectors it starts a node with the k-NN plugin (which Maven
-fetches); embeddings are LSA's, in place of a team's own.
+(`cogr-index publish --into`). With vectors it starts a node with the k-NN plugin. Maven fetches
+both, or COGR_OPENSEARCH_HOME names an unpacked OpenSearch 3.5.0. Embeddings are LSA's, in place of
+a team's own. Data sets without dev queries set a share of the training queries apart as such.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from typing import Any
 import _combining as combining
 from _vectors import MAPPING, Lsa, node
 
+from cogr.evaluation import grades_of
+from cogr.keywords import query_keywords
 from cogr.metrics import ranked
 from cogr.records import Query, Split
 from cogr.settings import OpenSearchSettings, load_settings
@@ -34,11 +37,9 @@ from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.search import query_body
 from indexers.build.run import RebuildRequest, run_rebuild
 from indexers.release.external import Place
-from indexers.release.push import query_keywords
 from indexers.workspace import Workspace
 from ops.servers.opensearch import Wanted, connection, start, stop
 from trainers.demo import CATALOGUE
-from trainers.evaluation import grades_of
 
 DEPTH = 100
 CHOSEN_BY = "nDCG@10"
@@ -46,7 +47,7 @@ SHOWN = ("nDCG@10", "P@10", "R@10", "R@100")
 BOOSTS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 NEARNESS = (5.0, 10.0, 20.0, 40.0)
 DATA: dict[str, dict[str, Any]] = {
-    "sample": {"loader": "jsonl", "path": str(CATALOGUE), "dev_share": 0.3},
+    "sample": {"loader": "jsonl", "path": str(CATALOGUE)},
     "nfcorpus": {"loader": "nfcorpus"},
     "chorus": {"loader": "chorus", "dev_share": 0.3},
 }
@@ -191,15 +192,27 @@ def without_vectors(shop: Shop) -> Iterator[Row]:
     keywords = shop.run("test", lambda query: combining.alone(shop.clause(query)))
     yield Row("(a) keywords alone", {}, shop.figures(keywords, "test"))
     ways: list[tuple[str, Callable[..., combining.Body], dict[str, Sequence[float]]]] = [
-        ("(b) text should keywords", lambda q, b: combining.beside_text(q.text, shop.clause(q), b), {"boost": BOOSTS}),
-        ("(c) keywords filter, text ranks", lambda q: combining.as_filter(q.text, shop.clause(q)), {}),
-        ("(c) keywords rescored by text", lambda q, w: combining.rescored(q.text, shop.clause(q), w), {"weight": BOOSTS}),
+        (
+            "(b) text should keywords",
+            lambda q, b: combining.beside_text(q.text, shop.clause(q), b),
+            {"boost": BOOSTS},
+        ),
+        (
+            "(c) keywords filter, text ranks",
+            lambda q: combining.as_filter(q.text, shop.clause(q)),
+            {},
+        ),
+        (
+            "(c) keywords rescored by text",
+            lambda q, w: combining.rescored(q.text, shop.clause(q), w),
+            {"weight": BOOSTS},
+        ),
         (
             "(c) function_score of a signal",
             lambda q, b, f: combining.by_signal(q.text, shop.clause(q), b, f),
             {"boost": BOOSTS, "factor": (0.01, 0.1, 1.0, 10.0)},
         ),
-    ]  # fmt: skip
+    ]
     for name, body, grids in ways:
         yield measured(shop, name, body, grids)
     fused = {

@@ -40,8 +40,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from cogr.settings.fleet import RedisSettings
 from indexers.build.plan import make_plan
 from indexers.build.run import RebuildRequest, make_job, rebuild, run_rebuild
-from indexers.fleet.records import Done, open_run
-from indexers.fleet.station import Station
+from indexers.fleet.records import Attempt, runs_of
+from indexers.fleet.worker import Worker
 from indexers.workspace import Workspace
 from ops.servers import valkey
 from tests.indexers.fleet.fleet_worlds import Fleet, fleet_in, write_shop
@@ -108,14 +108,9 @@ def _rate(redis: RedisSettings, url: str, workers: int, entities: int) -> tuple[
 
 def _between_first_and_last(fleet: Fleet) -> float:
     """Entities a second, from the start of the first shard to the end of the last one."""
-    opened = open_run(fleet.store, "item")
-    assert opened is not None
-    folder = opened[0]
-    done = [
-        record for name in folder.names("done") if (record := folder.read(Done, f"done/{name}"))
-    ]
-    began = min(record.finished - record.seconds for record in done)
-    return sum(record.items for record in done) / (max(record.finished for record in done) - began)
+    done = runs_of(fleet.store, "item")[-1].read_all(Attempt, "attempts")
+    began = min(attempt.updated - attempt.seconds for attempt in done)
+    return sum(one.items for one in done) / (max(one.updated for one in done) - began)
 
 
 # A rebuild over the bare engine
@@ -189,23 +184,20 @@ class InThread:
     """A broker whose one worker answers at once."""
 
     def __init__(self, workspace: Workspace) -> None:
-        self._station = Station(workspace, "bench")
+        self._worker = Worker(workspace, "bench")
 
     def send(self, message: Mapping[str, Any]) -> None:
-        self._station.take(message)
+        self._worker.take(message)
 
     def waiting(self) -> int:
         return 0
-
-    def purge(self) -> None:
-        """Nothing waits."""
 
 
 def coordinate(size: int) -> dict[str, Any]:
     """One rebuild on a worker in this process; megabytes at the peak, after the data set was
     loaded, and before.
     """
-    import indexers.fleet.session as session
+    from indexers.fleet import coordinator
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -221,7 +213,7 @@ def coordinate(size: int) -> dict[str, Any]:
             folder / "cogr.toml", [*quick, "redis.url=redis://127.0.0.1:1/0"]
         )
         broker: Any = InThread(workspace)
-        session.Broker = lambda *_: broker  # type: ignore[assignment,misc]
+        coordinator.Broker = lambda *_: broker  # type: ignore[assignment,misc]
         assert len(workspace.dataset.items) == size
         loaded = _peak()
         started = time.monotonic()

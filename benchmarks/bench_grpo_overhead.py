@@ -26,12 +26,12 @@ from _timing import Row, report
 from cogr.records import Side
 from indexers.workspace import Workspace
 from trainers.demo import CATALOGUE
+from trainers.demo.sample import SAMPLE_SETTINGS
 from trainers.training.driver import Driver
-from trainers.training.launching import Launcher
-from trainers.training.runs import create
-from trainers.training.sample import SAMPLE_SETTINGS
-from trainers.training.scene import Scene
-from trainers.training.state import Round, StageRecord
+from trainers.training.inputs import Inputs
+from trainers.training.rounds import Round, StageRecord
+from trainers.training.run_folder import create
+from trainers.training.stage import Launcher
 
 
 @dataclass(frozen=True)
@@ -79,11 +79,11 @@ def main() -> None:
     options = parser.parse_args()
     sizes = QUICK if options.quick else FULL
     with tempfile.TemporaryDirectory() as folder:
-        scene = after_sft(Path(folder), sizes)
-        report(rows(scene, sizes), as_json=options.json)
+        inputs = after_sft(Path(folder), sizes)
+        report(rows(inputs, sizes), as_json=options.json)
 
 
-def after_sft(folder: Path, sizes: Sizes) -> Scene:
+def after_sft(folder: Path, sizes: Sizes) -> Inputs:
     """The sample shop with SFT done, as the GRPO stages of round 1 see it; both sides against the
     snapshots of SFT.
     """
@@ -104,13 +104,13 @@ def after_sft(folder: Path, sizes: Sizes) -> Scene:
     run = create(workspace)
     done = Driver(workspace, run, Launcher(config, overrides), lambda _: None).sft()
     queries = StageRecord(name="index-query", output=done.queries, seconds=0.0)
-    return Scene(workspace, run, Round(number=1, stages=(queries,)), done, lambda _: None)
+    return Inputs(workspace, run, Round(number=1, stages=(queries,)), done, lambda _: None)
 
 
-def rows(scene: Scene, sizes: Sizes) -> Iterator[Row]:
+def rows(inputs: Inputs, sizes: Sizes) -> Iterator[Row]:
     """Overhead and share of rewards, for each side."""
     for side in ("query", "item"):
-        ours, bare, shares = compare(scene, side, sizes)
+        ours, bare, shares = compare(inputs, side, sizes)
         notes = {
             "turns": sizes.turns,
             "steps": sizes.steps,
@@ -127,11 +127,11 @@ def rows(scene: Scene, sizes: Sizes) -> Iterator[Row]:
         yield Row(f"share of rewards in a step, {side}", 100 * shares, "%", TARGET_REWARDS)
 
 
-def compare(scene: Scene, side: Side, sizes: Sizes) -> tuple[float, float, float]:
+def compare(inputs: Inputs, side: Side, sizes: Sizes) -> tuple[float, float, float]:
     """Seconds a step of ours and of the bare trainer, and the share of rewards in ours."""
-    from trainers.training.work import grpo_job
+    from trainers.training.grpo import grpo_job
 
-    job = grpo_job(scene, side)
+    job = grpo_job(inputs, side)
     times: dict[str, list[list[float]]] = {"ours": [], "bare": []}
     rewards = whole = 0.0
     for turn in range(sizes.turns):
@@ -165,15 +165,14 @@ def bare_trainer(job: Any) -> tuple[Any, Seconds]:
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
-    from trainers.training.grpo import grpo_config
-    from trainers.training.options import grpo_batch, quiet, silence
-    from trainers.training.prompting import rollout_prompt
-    from trainers.training.weights import load_model, trainable_tokenizer
+    from trainers.training.building import rollout_prompt
+    from trainers.training.checkpoints import load_model, trainable_tokenizer
+    from trainers.training.options import grpo_batch, grpo_config, set_up, silence
 
-    quiet()
+    set_up(job.seed)
     batch = grpo_batch(job.side, len(job.ids), job.settings.rollouts.generations, 1)
     tokenizer = trainable_tokenizer(job.base, job.settings)
-    arguments = grpo_config(job, batch)
+    arguments = grpo_config(job.side, job.settings, batch, job.log.parent / "trainer", job.seed)
     arguments.logging_steps = GRPOConfig.logging_steps
     trainer = GRPOTrainer(
         model=load_model(job.base),

@@ -1,8 +1,7 @@
 """What differs between two snapshots of one side, entity by entity. Streaming, and linear in their
 size.
 
-Pure data: what a difference means for an index is `indexers.backends`, what it means for people is
-`indexers.exchange.diff`.
+Updates of an index, `cogr-index diff` and the reports of training all read it from here.
 """
 
 from __future__ import annotations
@@ -31,8 +30,11 @@ _Ints = npt.NDArray[np.integer[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One entity that is not the same in both: new (`before` is None), gone (`after` is None), or
-    changed.
+    """One entity that is not the same in both snapshots.
+
+    Attributes:
+        before: its row in the older one; None for a new entity.
+        after: its row in the newer one; None for one that is gone.
     """
 
     before: Row | None
@@ -45,15 +47,34 @@ class Difference:
         assert row is not None, "a difference has at least one row"
         return row.id
 
+    @property
+    def gained(self) -> tuple[str, ...]:
+        """Keywords that only `after` has, in its order."""
+        return tuple(word for word in _words(self.after) if word not in _words(self.before))
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """Keywords that only `before` had, in its order."""
+        return tuple(word for word in _words(self.before) if word not in _words(self.after))
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """Keywords that both have, in the order of `after`."""
+        return tuple(word for word in _words(self.after) if word in _words(self.before))
+
+
+def _words(row: Row | None) -> tuple[str, ...]:
+    return () if row is None else row.keywords
+
 
 def differences(before: Snapshot, after: Snapshot) -> Iterator[Difference]:
     """Entities that are new, gone or changed (text, keywords, their order, extra fields), in id
     order.
 
-    Memory: a few batches of rows of each.
+    Memory: a few batches of rows of each snapshot, whatever its size.
 
     Raises:
-        SnapshotError: the snapshots are of two sides.
+        SnapshotError: one snapshot is of items and the other of queries.
     """
     if before.side != after.side:
         raise SnapshotError(

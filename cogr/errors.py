@@ -6,10 +6,10 @@ CogrError
 │   ├── SettingsError        a configuration file, variable or flag
 │   ├── DataError            a data set, a record or a judgement
 │   ├── SnapshotError        an unknown, broken or incompatible snapshot
-│   ├── GeneratorError       a model folder, an endpoint's answer, a generator that can't be used so
-│   ├── TrainingError        a training set-up, a checkpoint, a run folder that can't be trained
-with │   ├── StorageError         a full disk, a read-only folder
-│   ├── LockedError          somebody else holds the lock
+│   ├── GeneratorError       a model folder, an endpoint's answer, a generator for another purpose
+│   ├── TrainingError        a training set-up, a checkpoint, a run folder that can't be used
+│   ├── StorageError         a full disk, a read-only folder
+│   ├── LockedError          another process holds the lock
 │   └── MissingExtraError    an optional package that is not installed
 ├── CheckFailedError       exit 1: a gate, a parity check or a verification said no
 └── ServiceError           exit 3: a service can't be reached, refuses us, or went away
@@ -19,12 +19,11 @@ Tracebacks are for bugs: anything outside this tree.
 
 from __future__ import annotations
 
-from cogr.printable import masked
+from cogr.redaction import masked
 
 
 class CogrError(Exception):
-    """Base of every error that the toolkit raises on purpose. Its sentence never has a secret in
-    it, whoever quotes it.
+    """Base of every error that the toolkit raises on purpose. Its sentence holds no secret.
 
     Attributes:
         exit_status: the exit status of a command that ends with this error.
@@ -60,8 +59,8 @@ class GeneratorError(UserError):
 
 
 class TrainingError(UserError):
-    """A training run can't be set up or can't go on: batch sizes, checkpoints, a changed
-    configuration, a loss that is no number.
+    """A training run can't be set up or can't continue: batch sizes, checkpoints, a changed
+    configuration, a loss that is not finite.
     """
 
 
@@ -93,7 +92,7 @@ class CheckFailedError(CogrError):
 
 
 class ServiceError(CogrError):
-    """A service (OpenSearch, an LLM endpoint) can't be reached or refuses; the same command goes on
+    """A service (OpenSearch, an LLM endpoint) can't be reached or refuses; run the command again
     later.
     """
 

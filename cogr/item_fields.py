@@ -1,9 +1,9 @@
-"""Extra fields of items, typed: what makes prices, brands and stock fit for filters, facets and
-sorting in an index.
+"""Types of the items' extra fields, so that an index can filter, count and sort by price, brand or
+stock.
 
-A field has one type for all items. It is the first in `TYPES` that every value fits, so that a
-table whose cells are all texts (CSV) gets numbers where it has numbers. What a field of OpenSearch
-is called is the backend's.
+A field has one type for all items: the first in `TYPES` that every value fits. So a table whose
+cells are all texts (CSV) gets numbers where it has numbers. What the field is called in OpenSearch
+is decided by the backend.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Literal, get_args
 
 from cogr.errors import DataError
-from cogr.records import FieldValue, Scalar
+from cogr.records import FieldValue, Scalar, fields_of
 
 FieldType = Literal["boolean", "long", "double", "date", "keyword"]
 TYPES: tuple[FieldType, ...] = get_args(FieldType)
@@ -40,7 +40,7 @@ def types_of(
     Args:
         items: (id, its fields as one JSON object or "") of all items.
         names: the fields.
-        given: types that are said; the others follow from the values. A field without any value is
+        given: types that are set; the others follow from the values. A field without any value is
             a keyword.
 
     Raises:
@@ -68,7 +68,7 @@ def types_of(
 
 
 def typed(id_: str, fields_json: str, types: Mapping[str, FieldType]) -> str:
-    """An item's fields as they are kept: each of its type, names in order, without what is empty.
+    """An item's fields as a snapshot keeps them: each of its type, names in order, none empty.
 
     Args:
         fields_json: one JSON object, or "".
@@ -86,11 +86,6 @@ def typed(id_: str, fields_json: str, types: Mapping[str, FieldType]) -> str:
     return json.dumps(kept, ensure_ascii=False, separators=(",", ":")) if kept else ""
 
 
-def fields_of(fields_json: str) -> dict[str, FieldValue]:
-    """The fields behind one JSON object, "" being none."""
-    return dict(json.loads(fields_json)) if fields_json else {}
-
-
 def _values(value: FieldValue) -> list[Scalar]:
     """The single values; an empty text is none."""
     return [one for one in (value if isinstance(value, list) else [value]) if one != ""]
@@ -99,7 +94,7 @@ def _values(value: FieldValue) -> list[Scalar]:
 def _fitting(value: Scalar) -> frozenset[FieldType]:
     """The types that a value fits.
 
-    Only a text fits a keyword: what is a number or a truth in the data is one on purpose.
+    Only a text fits a keyword: a number or a boolean in the data is one on purpose.
     """
     if isinstance(value, bool):
         return frozenset({"boolean"})
@@ -119,19 +114,18 @@ def _fitting(value: Scalar) -> frozenset[FieldType]:
 
 
 def _made(id_: str, name: str, value: Scalar, type_: FieldType) -> Scalar:
-    """A value in its type's own form."""
+    """A value converted to its type."""
     made = _MAKERS[type_](value)
     if made is None:
         raise DataError(
-            f"The field {name} of item {id_!r} is {_said(value)}, which is no {_CALLED[type_]}; "
-            "correct it, or set "
-            f"publish.field_types.{name}."
+            f"The field {name} of item {id_!r} is {_shown(value)}, which is no {_CALLED[type_]}; "
+            f"correct it, or set publish.field_types.{name}."
         )
     if isinstance(made, str) and len(made) * 4 > MAX_BYTES and len(made.encode()) > MAX_BYTES:
         raise DataError(
             f"The field {name} of item {id_!r} has {len(made):,} characters, but a text for "
-            f"filters has at most {MAX_BYTES:,} "
-            "bytes; shorten it, or take the field out of publish.fields."
+            f"filters has at most {MAX_BYTES:,} bytes; shorten it, or take the field out of "
+            "publish.fields."
         )
     return made
 
@@ -196,13 +190,13 @@ _CALLED: Mapping[FieldType, str] = {
 
 def _mixed(name: str, one: tuple[str, Scalar], other: tuple[str, Scalar]) -> str:
     return (
-        f"The field {name} of item {one[0]!r} is {_said(one[1])}, but of item {other[0]!r} "
-        f"{_said(other[1])}; write one kind "
-        f'of value, or set publish.field_types.{name} = "keyword".'
+        f"The field {name} of item {one[0]!r} is {_shown(one[1])}, but of item {other[0]!r} "
+        f"{_shown(other[1])}; write one kind of value, or set "
+        f'publish.field_types.{name} = "keyword".'
     )
 
 
-def _said(value: Scalar) -> str:
+def _shown(value: Scalar) -> str:
     if isinstance(value, str):
         return f"the text {value[:40]!r}"
     return json.dumps(value) if isinstance(value, bool) else f"the number {value}"

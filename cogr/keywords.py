@@ -1,5 +1,5 @@
-"""Keywords: one `normalise` for both sides and for serving, `parse` for what a generator wrote,
-`self_keyword` for an own text.
+"""Keywords: `normalise` for both sides and for serving, `parse` for what a generator wrote,
+`self_keyword` for an entity's own text.
 
 Nothing here knows about models, snapshots or indexes. The rules have a version, `NORMALISER`, that
 goes into every snapshot's manifest: snapshots of different versions never meet.
@@ -20,7 +20,7 @@ Any change of their output needs a new one.
 """
 
 READABLE = ("cogr-1", NORMALISER)
-"""Versions whose snapshots this one still reads and serves, each with its own kind.
+"""Versions whose snapshots are still read and served; each matches its own kind alone.
 
 In cogr-1 an own text kept its separators.
 """
@@ -32,13 +32,14 @@ MAX_KEYWORD_CHARS = 256
 """
 
 _READ_AT_MOST = 16 * MAX_KEYWORD_CHARS
-# A character composed from more than four is not worth waiting for.
+# A character composed from more than four is too rare to wait for.
 _COMPOSES_AT_MOST = 4
 # Quotes, brackets, list marks and sentence marks around a keyword. Not + # % & @ $ °, which end
-# real ones (c++, c#, 50%).
+# real keywords (c++, c#, 50%).
 _OUTER = (
     " \t!\"'()*,-./:;<=>?[\\]^_`{|}~"
-    + "¡¿«»‘’‚‛“”„‟‹›•‣◦⁃∙·●○■□▪▫►▶–—―…、。〈〉《》「」『』【】〔〕〖〗،؛؟।！？：；，．（）［］｛｝～"
+    + "¡¿«»‘’‚‛“”„‟‹›•‣◦⁃∙·●○■□▪▫►▶–—―…"
+    + "、。〈〉《》「」『』【】〔〕〖〗،؛؟।！？：；，．（）［］｛｝～"
 )
 _NUMBERING = re.compile(r"(?:[(\[]?\d{1,3}[.):\]]\s+|#+\s+)+")
 # Commas, semicolons and line ends, Latin, CJK and Arabic, with the variants that NFKC turns into
@@ -94,9 +95,9 @@ def self_keyword(text: str, version: str = NORMALISER) -> str:
     """The keyword that an entity's own text is: `normalise`, in a form that `parse` keeps; "" when
     nothing is left.
 
-    What `parse` splits, cuts or drops at becomes a space, and words that loop are said twice, so
-    that a completion can name every entity: parse(k) == (k,) for each k != "". Idempotent. Never
-    raises on any string.
+    Where `parse` would split, cut or drop, there is a space instead, and words that loop occur
+    twice. So a completion can name every entity: parse(k) == (k,) for each k != "". Idempotent.
+    Never raises on any string.
 
     Args:
         version: of the snapshot that the keyword is for.
@@ -107,13 +108,29 @@ def self_keyword(text: str, version: str = NORMALISER) -> str:
         return pieces[0]
     text = text[:_READ_AT_MOST]
     while True:
-        once = _without_loop(normalise(_untorn(text)))
+        once = _without_loop(normalise(_without_separators(text)))
         if once == text:
             return once
         text = once
 
 
-def _untorn(text: str) -> str:
+def with_self(own: str, keywords: Iterable[str]) -> list[str]:
+    """S ∪ {self}: an entity's own text as a keyword, where there is one, then its keywords, each
+    once.
+    """
+    return [word for word in dict.fromkeys((own, *keywords)) if word]
+
+
+def query_keywords(text: str, keywords: Iterable[str], normaliser: str = NORMALISER) -> list[str]:
+    """S_q ∪ {q} as a search needs it: the text as a keyword first, then its keywords, each once.
+
+    Args:
+        normaliser: of the snapshot that is searched.
+    """
+    return with_self(self_keyword(text, normaliser), keywords)
+
+
+def _without_separators(text: str) -> str:
     text = _THINKING_TAG.sub(" ", _SEPARATORS.sub(" ", text.replace(_BROKEN, " ")))
     if match := _LABEL.match(text):
         text = f"{text[: match.end() - 1]} {text[match.end() :]}"
@@ -121,24 +138,22 @@ def _untorn(text: str) -> str:
 
 
 def loops(keyword: str) -> bool:
-    """Whether a keyword says the same words three times in a row, as a model does that is stuck ("f
+    """Whether a keyword has the same words three times in a row, as from a model that is stuck ("f
     blush blush blush eine").
 
-    Names say them twice at most ("duran duran", "new york new york"). Figures may repeat ("10 10 10
-    fertilizer").
+    Names have them twice at most ("duran duran", "new york new york"). Numbers may repeat ("10 10
+    10 fertilizer").
     """
     return _first_loop(keyword.split(" ")) is not None
 
 
 def _first_loop(words: list[str]) -> tuple[int, int] | None:
-    """(place, length) of the first words that are said three times in a row; None where
-    none are.
-    """
-    # Most keywords have few words, and all of them different: the rest is slow, and rarely reached.
+    """(place, length) of the first words that occur three times in a row; None where none do."""
+    # Most keywords have few words, all different: they end here. The rest is slow, and rare.
     if len(words) - len(set(words)) < 2:
         return None
-    telling = [word for word in words if _has_letter(word)]
-    if len(telling) - len(set(telling)) < 2:
+    lexical = [word for word in words if _has_letter(word)]
+    if len(lexical) - len(set(lexical)) < 2:
         return None
     lettered = list(
         accumulate((place if _has_letter(word) else -1 for place, word in enumerate(words)), max)
@@ -157,9 +172,7 @@ def _has_letter(word: str) -> bool:
 
 
 def _without_loop(keyword: str) -> str:
-    """The keyword with one saying less of the first words that loop in it; as it is
-    where none do.
-    """
+    """The keyword without one occurrence of the first words that loop; as it is where none do."""
     words = keyword.split(" ")
     found = _first_loop(words)
     if found is None:
@@ -174,11 +187,11 @@ class Parsed:
 
     Attributes:
         keywords: distinct normalised keywords in order of first occurrence.
-        repeated: pieces that said an earlier keyword again.
+        repeated: pieces that repeat an earlier keyword.
         overlong: pieces dropped because they were longer than `MAX_KEYWORD_CHARS`.
         broken: pieces dropped because of a replacement character (U+FFFD): a model wrote bytes that
             are no character.
-        looping: pieces dropped because they say the same words three times in a row, see `loops`.
+        looping: pieces dropped because of words three times in a row, see `loops`.
     """
 
     keywords: tuple[str, ...]
@@ -250,9 +263,11 @@ def _plain_pieces(text: str) -> list[str] | None:
 
 
 def _is_run_on(piece: str) -> bool:
-    """Longer than a keyword may be once composed. Unicode normalisation is quadratic in a run of
-    combining marks, so that
-    what is far too long is never normalised."""
+    """Whether a piece is longer than a keyword may be, once composed.
+
+    Unicode normalisation is quadratic in a run of combining marks, so a far longer piece is never
+    normalised.
+    """
     if len(piece) <= MAX_KEYWORD_CHARS and piece.isascii():
         return False
     if len(piece) > _COMPOSES_AT_MOST * MAX_KEYWORD_CHARS:

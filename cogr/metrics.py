@@ -1,8 +1,8 @@
-"""Metrics of retrieved sets and of rankings, per query and macro-averaged. Measures of rankings
-come from ir_measures.
+"""Metrics of retrieved sets and of rankings, per query and macro-averaged.
 
-nDCG alone is computed here, as ir_measures does it (linear gains), since that takes no fractional
-grades.
+P, R and F1 of sets are the paper's eq. 1. Measures of rankings come from ir_measures, but for nDCG:
+ir_measures takes no fractional grades, so nDCG is computed here by its formula (linear gains) and
+equals its figures where grades are whole.
 
 One total order everywhere: score descending, then id. A ranking is a list of ids in that order,
 best first, so that no tie is left for a library to break. A query that a run lacks counts as 0.
@@ -99,7 +99,7 @@ def full_set(
         np.float64,
     ).reshape(-1, 3)
     tp, ret, rel = counts.T
-    values = {"p": _ratio(tp, ret), "r": _ratio(tp, rel), "f1": _ratio(2 * tp, ret + rel)}
+    values = {"p": _ratio(tp, ret), "r": _ratio(tp, rel), "f1": _f1(tp, ret, rel)}
     return _figures(relevant, values, weights)
 
 
@@ -113,9 +113,9 @@ def ranked(
 ) -> Figures:
     """P@k, R@k, F1@k, MRR@k and nDCG@k of rankings, for every query of `relevant`.
 
-    P@k divides by the number of items in the cut list, k or fewer: a set of 5 is not blamed for the
-    5 places it left empty at 10. With `grades` an item's gain in nDCG is its grade, 0 where that is
-    negative or nobody graded it; without, 1 for relevant items.
+    P@k divides by the number of items in the cut list, k or fewer: a set of 5 loses nothing for the
+    5 places that it left empty at 10. With `grades` an item's gain in nDCG is its grade, 0 where
+    that is negative or nobody graded it; without, the gain is 1 for relevant items.
 
     Args:
         run: query id -> ids, best first, without repeats.
@@ -153,8 +153,11 @@ def _at_cutoff(
 
 
 def _ndcg(ids: Sequence[str], gains: Mapping[str, float], k: int) -> float:
-    """sum gain / log2(rank + 1) over that of the best order of all graded items; 0 where nothing
-    has a gain.
+    """DCG of the ranking over DCG of the best order of all graded items (Järvelin and Kekäläinen
+    2002); 0 where no item has a gain.
+
+    DCG is the sum of gain / log2(rank + 1) over the first k ranks, and a gain is the grade itself,
+    as in trec_eval.
     """
     ideal = sorted((gain for gain in gains.values() if gain > 0), reverse=True)[:k]
     if not ideal:
@@ -216,7 +219,7 @@ def sweep_cutoff(
     for (query, wanted), share in zip(relevant.items(), shares, strict=True):
         ids, wanted = run.get(query, ()), frozenset(wanted)
         hits = np.cumsum(np.fromiter(map(wanted.__contains__, ids), np.float64, len(ids)))
-        f1 = _ratio(2 * hits, np.arange(1, len(ids) + 1, dtype=np.float64) + len(wanted))
+        f1 = _f1(hits, np.arange(1, len(ids) + 1, dtype=np.float64), len(wanted))
         curve[: len(f1)] += share * f1
         if len(f1):
             curve[len(f1) :] += share * f1[-1]
@@ -251,6 +254,13 @@ def _weights(queries: Iterable[str], weights: Mapping[str, float] | None) -> NDA
 def _ratio(part: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.float64]:
     """part / whole, 0 where the whole is 0."""
     return np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)
+
+
+def _f1(
+    tp: NDArray[np.float64], ret: NDArray[np.float64], rel: NDArray[np.float64] | int
+) -> NDArray[np.float64]:
+    """2 n_tp / (n_ret + n_rel), which is 2PR / (P + R) of eq. 1; 0 for two empty sets."""
+    return _ratio(2 * tp, ret + rel)
 
 
 def _descending(ids: Sequence[str]) -> dict[str, float]:

@@ -1,8 +1,7 @@
 """Prompts: the paper's two templates (figure "prompts", appendix B.1), their variants, and a data
 set's own.
 
-A prompt is chat messages; how a model's chat template spells them is the generator's business
-(`render`).
+A prompt is a list of chat messages. `render` spells them by a model's chat template.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ _REQUIRED: dict[Side, str] = {"query": "query", "item": "item"}
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A system and a user message with placeholders: {query}; {item}, {description};
-    {search_results} on either side.
+    """A system and a user message with placeholders: {query} on the query side, {item} and
+    {description} on the item side, {search_results} on either.
     """
 
     side: Side
@@ -108,9 +107,7 @@ class Prompt:
 
     @property
     def text(self) -> str:
-        """One string that stands for the prompt: the cache's key, and the plain form for models
-        without chat template.
-        """
+        """The prompt as one string: for the cache's key, and for models without a chat template."""
         return f"{self.system}\n\n{self.user}\n"
 
 
@@ -161,8 +158,8 @@ def cut_by_estimate(text: str, tokens: int) -> str:
     """Shorten without a tokenizer: six letters, three digits or one other character count as a
     token.
 
-    More tokens than a tokenizer counts for English; about right for Chinese. Reads no more of the
-    text than it keeps.
+    For English these are more tokens than a tokenizer counts; for Chinese about as many. Reads no
+    more of the text than it keeps.
     """
     if len(text) <= tokens:
         return text

@@ -1,4 +1,8 @@
-"""The records that a data set yields, and the data set itself. Loaders are in `cogr.datasets`."""
+"""The records of a data set, the data set itself, and the formats of query logs.
+
+`cogr.datasets` reads them. This module imports nothing heavy: commands name its types in their
+options, and must start at once.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from typing import Literal, cast
 
 from cogr.errors import DataError
@@ -21,14 +26,18 @@ Scalar = str | int | float | bool
 FieldValue = Scalar | list[Scalar]
 
 
+def fields_of(fields_json: str) -> dict[str, FieldValue]:
+    """The fields in one JSON object; "" is none."""
+    return cast(dict[str, FieldValue], json.loads(fields_json)) if fields_json else {}
+
+
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One item of the universe. `title` is also its own keyword; `text` is what a generator may
-    read besides.
+    """One item of the universe. `title` is also its own keyword; a generator may read `text` too.
 
     Attributes:
-        fields_json: the extra fields that were asked for (`publish.fields`) and that the item has,
-            as one JSON object; "" for none. Text, so that a million items cost no objects.
+        fields_json: the extra fields of `publish.fields` that the item has, as one JSON object; ""
+            for none. A text, so that a million items need no objects.
     """
 
     id: str
@@ -38,17 +47,13 @@ class Item:
 
     @property
     def fields(self) -> Mapping[str, FieldValue]:
-        """The extra fields by name, parsed at each call; a field that the item lacks is
-        not in it.
-        """
-        return cast(dict[str, FieldValue], json.loads(self.fields_json)) if self.fields_json else {}
+        """The extra fields that the item has, by name; parsed at each call."""
+        return fields_of(self.fields_json)
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One query. `weight` is its share in weighted averages (1.0 unless the data says
-    otherwise).
-    """
+    """One query. `weight` counts in averages; it is 1.0 unless the data has another."""
 
     id: str
     text: str
@@ -59,9 +64,7 @@ Entity = Item | Query
 
 
 def self_text(entity: Entity) -> str:
-    """The entity's own text, which matching uses as one keyword: S ∪ {self} (paper,
-    section 2.1).
-    """
+    """The entity's own text, one keyword in matching: S ∪ {self} (paper, section 2.1)."""
     return entity.title if isinstance(entity, Item) else entity.text
 
 
@@ -80,9 +83,9 @@ class Dataset:
             item by a query of a split.
         dataset_hash: sha256 over items, queries, splits and labels; names the data in manifests.
         notes: counts of what was left out and why, e.g. {"judgements of unknown items": 1}.
-        unlabelled: queries without a relevant item, such as frequent ones of a log: their keywords
-            are worth computing in advance, but nothing can be learned from them or measured on
-            them. Not part of the hash.
+        unlabelled: queries without a relevant item, such as frequent ones of a log. Their keywords
+            are computed in advance, but they are no use for training and evaluation. Not part of
+            the hash.
         updated: side -> id -> when the entity last changed, where the source says so. Not part of
             the hash.
         unread: fields of the source's items that nothing reads -> how many items have them. Not
@@ -125,3 +128,18 @@ class Dataset:
         ones.
         """
         return self.items if side == "item" else [*self.all_queries(), *self.unlabelled]
+
+
+CLICKS = ("click", "item_click", "product_click", "add_to_cart", "purchase")
+"""UBI's `action_name` of events that count as a click by default."""
+
+
+class LogFormat(StrEnum):
+    """The format of a query log."""
+
+    auto = "auto"
+    jsonl = "jsonl"
+    csv = "csv"
+    ubi = "ubi"
+    access = "access"
+    text = "text"

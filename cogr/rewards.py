@@ -1,8 +1,15 @@
-"""Rewards: functions (world, entity id, keywords) -> float over mirrors. Which formula is which is
-said at each.
+"""Rewards: functions (world, entity id, keywords) -> float, computed on mirrors.
 
-A missing id, mirror or weight raises; it never becomes a number. Policies, rollouts and advantages
-are the trainers' business.
+| function            | formula                              | in the paper              |
+|---------------------|--------------------------------------|---------------------------|
+| `f_measure`         | F1 = 2PR / (P + R), and F_beta       | eq. 1                     |
+| `query_reward`      | F1(I_ret(q), rel(q))                 | eq. 2                     |
+| `item_reward`       | sum over q of F1_cand(q) - F1_ref(q) | eq. 3, by its appendix    |
+| `transposed_reward` | F1(Q_ret(i), rel(i))                 | ablation, "Transposed F1" |
+
+"Its appendix" is "Efficient Implementation of Item-Side Reward". A missing id, mirror or weight
+raises an error; it never becomes a number. Sampling keyword sets and learning from their rewards is
+the trainers' task.
 """
 
 from __future__ import annotations
@@ -13,7 +20,7 @@ from array import array
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import cast
+from typing import TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,16 +32,31 @@ from cogr.matching.mirror import Mirror
 from cogr.matching.postings import to_array
 from cogr.records import Query
 
+_Sum = TypeVar("_Sum", float, NDArray[np.float64])
+
 
 def f_measure(true_positives: float, retrieved: float, relevant: float, beta: float = 1.0) -> float:
-    """F_beta = (1 + beta²) tp / (retrieved + beta² relevant); F1 for beta 1 (paper, eq. 1).
+    """F_beta of counts, or of sums of item weights; F1 for beta 1 (paper, eq. 1).
 
-    Counts, or sums of item weights. 0 when nothing is retrieved or nothing is relevant.
+    0 when nothing is retrieved or nothing is relevant.
     """
     if not true_positives:
         return 0.0
     squared = beta * beta
-    return (1 + squared) * true_positives / (retrieved + squared * relevant)
+    return _f(true_positives, retrieved + squared * relevant, 1 + squared)
+
+
+def _f(tp: _Sum, sizes: _Sum, factor: float) -> _Sum:
+    """F_beta = (1 + beta²) n_tp / (n_ret + beta² n_rel), of numbers or of arrays.
+
+    For beta 1 it is 2PR / (P + R) of eq. 1 with P and R written out, as in the paper's appendix
+    "Efficient Implementation of Item-Side Reward".
+
+    Args:
+        sizes: n_ret + beta² n_rel, not 0.
+        factor: 1 + beta².
+    """
+    return factor * tp / sizes
 
 
 @dataclass(frozen=True)
@@ -129,7 +151,7 @@ class World:
 
     @cached_property
     def reference(self) -> Reference:
-        """The cached counts that item rewards stand on; computed at first use."""
+        """The cached counts that item rewards need; computed at first use."""
         return Reference(self)
 
 
@@ -141,10 +163,12 @@ A reward of your own has this signature.
 
 
 def query_reward(world: World, query_id: str, keywords: Sequence[str]) -> float:
-    """Eq. 2: F of the full retrieved set of S_q ∪ {q}; 0 above the budget.
+    """F of the full retrieved set of S_q ∪ {q}; 0 above the budget (paper, eq. 2).
 
-    F1, or F_beta as the world says; sums of item weights instead of counts where the world has
-    them.
+    F1 for the paper's beta of 1. Sums of item weights replace counts where the world has weights.
+
+    Raises:
+        DataError: the query is not one that counts.
     """
     relevant = world.relevant_to(query_id)
     if over_budget(keywords, world.k_max):
@@ -159,11 +183,13 @@ def query_reward(world: World, query_id: str, keywords: Sequence[str]) -> float:
 
 
 def item_reward(world: World, item_id: str, keywords: Sequence[str]) -> float:
-    """Eq. 3: change of the weighted sum of F over all queries when this item alone gets `keywords`;
-    -1 above the budget.
+    """Change of the weighted sum of F over all queries when this item alone gets `keywords`; -1
+    above the budget (paper, eq. 3).
 
-    From cached counts over the affected queries (paper, appendix "Efficient Implementation of
-    Item-Side Reward").
+    Computed from cached counts over the affected queries alone (`Reference`).
+
+    Raises:
+        DataError: the item mirror does not hold the item, or the world has no query mirror.
     """
     item = world.reference.item(item_id)
     if over_budget(keywords, world.k_max):
@@ -172,11 +198,14 @@ def item_reward(world: World, item_id: str, keywords: Sequence[str]) -> float:
 
 
 def transposed_reward(world: World, item_id: str, keywords: Sequence[str]) -> float:
-    """Eq. "transposed F1" of the ablation: F of the queries that S_i ∪ {i} retrieves; 0 above the
-    budget.
+    """F of the queries that S_i ∪ {i} retrieves; 0 above the budget (paper, "Transposed F1" of the
+    ablation on training design).
 
-    The item is taken as a query and the queries it is relevant to as its relevant set. Query
-    weights replace counts.
+    The item is taken as a query, and the queries that it is relevant to as its relevant set. Sums
+    of query weights replace counts.
+
+    Raises:
+        DataError: the item mirror does not hold the item, or the world has no query mirror.
     """
     reference = world.reference
     item = reference.item(item_id)
@@ -194,7 +223,12 @@ def transposed_reward(world: World, item_id: str, keywords: Sequence[str]) -> fl
 class ItemState:
     """One item in the reference index.
 
-    `queries`: Q_ref, those that retrieve it; `relevant`: those it is relevant to.
+    Attributes:
+        dense: its dense id in the item mirror.
+        own: its own text as a keyword; "" for none.
+        mass: its weight; 1 where items have none.
+        relevant: the queries that it is relevant to, by dense id of the query mirror.
+        queries: Q_ref, the queries that retrieve it, likewise.
     """
 
     dense: int
@@ -206,10 +240,11 @@ class ItemState:
 
 class Reference:
     """The retrieval state under the reference item index (paper, appendix "Efficient Implementation
-    of Item-Side Reward").
+    of Item-Side Reward"): what makes an item's reward one lookup and a few F.
 
-    For each query, by dense id of the query mirror: n_tp, n_ret, beta² n_rel, F and weight; all 0
-    for a query that does not count. For each item, at first use: Q_ref.
+    For each query, by dense id of the query mirror: n_tp, n_ret, beta² n_rel, F and its weight.
+    beta² n_rel is infinite where no item is relevant, and for a query that does not count: so its F
+    is 0 in whatever is retrieved. For each item, at first use: Q_ref.
 
     Attributes:
         members: dense ids of the queries that count.
@@ -227,12 +262,12 @@ class Reference:
         self._world = world
         self._queries = world.queries
         self._factor = 1 + world.beta**2
-        zeros = bytes(8 * len(world.queries))
         # array and not numpy: reading one number costs a fifth, and numpy can look at the same
         # memory.
-        self._tp, self._ret, self._rel, self._f, self._weight = (
-            array("d", zeros) for _ in range(5)
+        self._tp, self._ret, self._f, self._weight = (
+            array("d", bytes(8 * len(world.queries))) for _ in range(4)
         )
+        self._rel = array("d", [math.inf]) * len(world.queries)
         self.members = BitMap()
         self._relevant: dict[int, BitMap] = {}
         self._items: dict[str, ItemState] = {}
@@ -248,15 +283,11 @@ class Reference:
         self._weight[query] = world.query_weights[query_id]
         self._tp[query] = world.mass(retrieved & relevant)
         self._ret[query] = world.mass(retrieved)
-        self._rel[query] = world.beta**2 * world.mass(relevant)
+        self._rel[query] = world.beta**2 * world.mass(relevant) or math.inf
         self._f[query] = self._f_of(query)
 
     def _f_of(self, query: int) -> float:
-        return (
-            self._factor * self._tp[query] / (self._ret[query] + self._rel[query])
-            if self._tp[query]
-            else 0.0
-        )
+        return _f(self._tp[query], self._ret[query] + self._rel[query], self._factor)
 
     @property
     def objective(self) -> float:
@@ -294,24 +325,17 @@ class Reference:
         return self._change(joined, item, item.mass) + self._change(left, item, -item.mass)
 
     def _change(self, queries: BitMap, item: ItemState, mass: float) -> float:
-        """Change of the weighted F of queries that the item joins (mass > 0) or leaves
-        (mass < 0).
+        """Change of the weighted F of the queries that an item joins (mass above 0) or leaves
+        (mass below 0).
         """
         if len(queries) > _FEW:
             return self._change_of_many(queries, item, mass)
-        tp, ret, rel, f, weight, factor = (
-            self._tp,
-            self._ret,
-            self._rel,
-            self._f,
-            self._weight,
-            self._factor,
-        )
-        relevant = item.relevant
-        total = 0.0
+        tp, ret, rel, f, weight = self._tp, self._ret, self._rel, self._f, self._weight
+        relevant, factor, total = item.relevant, self._factor, 0.0
         for query in queries:
             hits = tp[query] + mass if query in relevant else tp[query]
-            new = factor * hits / (ret[query] + mass + rel[query]) if hits else 0.0
+            # Without hits F is 0; not calling is faster.
+            new = _f(hits, ret[query] + mass + rel[query], factor) if hits else 0.0
             total += weight[query] * (new - f[query])
         return total
 
@@ -323,10 +347,7 @@ class Reference:
                 np.frombuffer(values)[at]
                 for values in (self._tp, self._ret, self._rel, self._f, self._weight)
             )
-            hits = tp + gain
-            new = np.divide(
-                self._factor * hits, ret + mass + rel, out=np.zeros(len(at)), where=hits != 0
-            )
+            new = _f(tp + gain, ret + mass + rel, self._factor)
             total += float(weight @ (new - f))
         return total
 
@@ -359,9 +380,10 @@ _FEW = 64
 
 
 def load_reward(path: str) -> Reward:
-    """A reward by import path, "module:function", as the settings name it.
+    """A reward by its import path "module:function", as the settings name it.
 
-    Raises SettingsError when there is none.
+    Raises:
+        SettingsError: the path is none, or names no function.
     """
     module_name, _, name = path.partition(":")
     if not module_name or not name:

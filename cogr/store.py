@@ -1,10 +1,9 @@
-"""The store: the one place where runs, snapshots, caches and artefacts lie. A folder, or any fsspec
-URL.
+"""The store, where runs, snapshots, caches and artefacts lie: a folder, or any fsspec URL.
 
-Paths inside are relative with forward slashes. Writing is atomic on a local disk (temporary file,
+Paths inside are relative, with forward slashes. Writing is atomic on a local disk (temporary file,
 fsync, rename) and one put on an object store, so that a reader never sees half a file. Creating is
 exclusive: by a hard link on a disk, by a conditional put (If-None-Match) on an object store.
-    Nothing is renamed, and no listing is remembered. Locks of a run are here too.
+Listings are not cached. Locks are here too.
 """
 
 from __future__ import annotations
@@ -28,14 +27,12 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from cogr.errors import LockedError, ServiceError, StorageError
-from cogr.printable import masked
+from cogr.redaction import masked
 
-_TELLING = ("name", "size", "mtime", "ino", "ETag", "LastModified", "created")
-"""What file systems say of a file that changes when it is replaced; each says some of it."""
+_STAMPS = ("name", "size", "mtime", "ino", "ETag", "LastModified", "created")
+"""Details of a file that change when it is replaced; each file system has some of them."""
 _YOUNG = 5.0
-"""Seconds for which a temporary file is left alone: between its creation and its lock it looks like
-nobody's.
-"""
+"""Seconds for which a temporary file is left alone: it is locked only after its creation."""
 
 
 class Store:
@@ -52,7 +49,7 @@ class Store:
         self._opened = str(url)
         self.url = masked(self._opened)
         try:
-            # Others write at the same time: what an earlier listing said is of no use.
+            # Other processes write at the same time, so listings are not cached.
             self.fs, root = fsspec.core.url_to_fs(self._opened, use_listings_cache=False)
         except (ImportError, ValueError) as error:
             raise StorageError(
@@ -135,8 +132,8 @@ class Store:
         return sorted(name for name in names if not name.startswith(".tmp-") and name)
 
     def state(self, path: str) -> str:
-        """A hash over the files right in a folder, by name, size and time (or tag): another one
-        when a file was written.
+        """A hash over the files in a folder (not below) by name, size and time or tag; it changes
+        when a file is written.
         """
         full = self.full(path)
         self.fs.invalidate_cache(full)
@@ -144,8 +141,8 @@ class Store:
             found = self.fs.ls(full, detail=True)
         except FileNotFoundError:
             found = []
-        told = sorted(str([file.get(key) for key in _TELLING]) for file in found)
-        return hashlib.sha256("\n".join(told).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        stamps = sorted(str([file.get(key) for key in _STAMPS]) for file in found)
+        return hashlib.sha256("\n".join(stamps).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
     def remove(self, path: str) -> None:
         """Remove a file or a whole folder; nothing happens when it is not there."""
@@ -165,12 +162,11 @@ class Store:
         self.write(path, json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True).encode())
 
     def create(self, path: str, data: bytes) -> bool:
-        """Write a file whole unless there is one already; of several at once, one succeeds and gets
-        True.
+        """Write a file unless there is one already. Of several writers at once, one gets True.
 
-        On an object store this needs conditional puts (S3 has them). One that passes the condition
-        over lets the last of several win, who is the only one to get True unless they wrote within
-        one round trip of each other.
+        An object store needs conditional puts for this (S3 has them). One that ignores the
+        condition lets the last writer win; then only this one gets True, unless another wrote
+        within one round trip.
 
         Raises:
             StorageError: the disk is full or read-only.
@@ -186,8 +182,8 @@ class Store:
         try:
             self.fs.pipe_file(self.full(path), data, mode="create")
         except OSError:
-            # Refused; or written, and the client asked again because the answer was lost. What lies
-            # there tells.
+            # Refused; or written, and the client tried again because the answer was lost. What lies
+            # there now decides.
             if not self.fs.exists(self.full(path)):
                 raise
         written: bytes = self.fs.cat_file(self.full(path))
@@ -229,7 +225,7 @@ class Store:
         temporary = target.parent / f".tmp-{uuid.uuid4().hex}"
         try:
             with temporary.open("wb") as file:
-                fcntl.flock(file, fcntl.LOCK_EX)  # Tells `sweep` that somebody is writing it.
+                fcntl.flock(file, fcntl.LOCK_EX)  # `sweep` sees that it is being written.
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
@@ -238,11 +234,10 @@ class Store:
             temporary.unlink(missing_ok=True)
 
     def sweep(self, path: str = "") -> int:
-        """Remove what killed processes left half-written below a folder of a local store; how many
-        files.
+        """Remove what killed processes left half-written below a folder of a local store.
 
-        A temporary file is locked while it is written; one that is not, and is some seconds old, is
-        nobody's.
+        A temporary file is locked while it is written. One without a lock that is some seconds old
+        has no writer any more. Returns how many files were removed.
         """
         left = (
             [file for file in Path(self.full(path)).rglob(".tmp-*") if file.is_file()]
@@ -281,9 +276,7 @@ class Store:
 
     @contextlib.contextmanager
     def _reached(self, *, writing: bool = False) -> Iterator[None]:
-        """Turn what an object store's client raises into one sentence; what a missing file raises
-        stays as it is.
-        """
+        """Turn errors of an object store's client into one sentence; FileNotFoundError stays."""
         if self.is_local:
             try:
                 yield
@@ -321,7 +314,7 @@ class Store:
 
 
 def _client_errors() -> tuple[type[Exception], ...]:
-    """What the clients of object stores raise, of those that are loaded."""
+    """Exceptions of the object stores' clients that are loaded."""
     bases = {
         "botocore.exceptions": ("BotoCoreError", "ClientError"),
         "aiohttp": ("ClientError",),
@@ -343,9 +336,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def require_file(path: Path) -> None:
-    """Raises StorageError where something is that a file must not replace: a device such as
-    /dev/null, a pipe, a folder.
-    """
+    """Raise StorageError where a path is no file, such as a folder, a pipe or /dev/null."""
     if path.exists() and not path.is_file():
         raise StorageError(f"Can't write to {path}: it is no file; name another.")
 
@@ -364,7 +355,7 @@ def _remove_unless_written(file: Path) -> bool:
 
 @contextlib.contextmanager
 def storage_errors(where: str) -> Iterator[None]:
-    """Turn a full or read-only disk into one sentence; everything else passes through."""
+    """Turn errors of a full or read-only disk into one sentence; others pass through."""
     reasons = {
         errno.ENOSPC: "the disk is full; free some space and run the same command again",
         errno.EDQUOT: "the quota is used up; free some space and run the same command again",

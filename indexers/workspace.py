@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from cogr.datasets import LOADERS, load_dataset
 from cogr.datasets.building import Options
-from cogr.datasets.columns import Columns, LabelColumns, QueryColumns
+from cogr.datasets.fields import Columns, LabelColumns, QueryColumns
 from cogr.errors import MissingExtraError, SettingsError, SnapshotError
 from cogr.keywords import NORMALISER
 from cogr.prompts import Cut, Prompter, cut_by_estimate, cut_by_tokenizer

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cogr import printable
+from cogr import redaction
 from cogr.errors import CogrError
 from cogr.settings import OpenSearchSettings
 from cogr.settings.fleet import RedisSettings
@@ -54,7 +54,7 @@ def _nothing_learned(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process remembers the secrets of its settings to mask them; a test's are not the next
     one's.
     """
-    monkeypatch.setattr(printable, "_learned", set())
+    monkeypatch.setattr(redaction, "learned", set())
 
 
 @pytest.fixture(autouse=True)

@@ -1,10 +1,8 @@
-"""What generated keywords must beat: BM25 over the items' own text, and the ranker's own cut that
-`statistical` distils.
+"""What generated keywords must beat: BM25 over the items' own text, and the exact cut of the ranker
+that `statistical` distils.
 
-Each gives retrieved ids a query; measuring them is `trainers.evaluation`.
-
-The figures of the honest rivals beside a keyword pair: BM25 over the items' text, and the exact cut
-of the ranker.
+Each gives a retrieved set and a ranking a query; `cogr.evaluation` measures them as it measures a
+snapshot pair.
 """
 
 from __future__ import annotations
@@ -14,12 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from cogr.evaluation import measure
 from cogr.metrics import sweep_cutoff
 from cogr.records import Dataset, Query, Split
 from cogr.snapshots import Snapshot
 from indexers.text import Lexical
 from indexers.workspace import Workspace
-from trainers.evaluation import measure
 
 if TYPE_CHECKING:
     from indexers.generators.statistical.artefact import Artefact

@@ -1,29 +1,65 @@
-"""Data sets: `load_dataset` reads any known format into one `cogr.records.Dataset`. One module a
-format.
+"""Data sets: `load_dataset` reads any known format into one `cogr.records.Dataset`.
 
-Formats, their files and their rules are in docs/datasets.md. Nothing here writes, and only
-`ir_datasets:NAME` may download anything.
+`LOADERS` names the function of each format: those of one's own data are in `layouts`, published
+data sets in `published`, those of the package ir_datasets in `irds`. Formats, their files and their
+rules are in docs/datasets.md. Nothing here writes, and only `ir_datasets:NAME` may download
+anything.
 """
 
 from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from cogr.datasets import beir, chorus, irds, jsonl, msrd, nfcorpus, parquet, spreadsheets, wands
+from cogr.datasets import irds, layouts, published
 from cogr.datasets.building import Builder, Options
-from cogr.datasets.columns import Columns
-from cogr.datasets.loader import Loader
+from cogr.datasets.fields import Columns
 from cogr.errors import DataError, SettingsError
 from cogr.records import Dataset
 
 DATA_DIR_VARIABLE = "COGR_DATA_DIR"
 
+
+@dataclass(frozen=True, slots=True)
+class Loader:
+    """One format.
+
+    Attributes:
+        name: as in the setting dataset.loader.
+        read: reads the folder into the builder: items, then queries, then judgements.
+        threshold: the lowest relevant grade, unless set otherwise.
+        test_share: the fixed share of test queries where the data has no splits of its own, drawn
+            with seed 0.
+        own: for data of one's own, which `dataset.columns` and `dataset.strip_html` apply to.
+        fetch: for published data, what to fetch and what it holds; its folder is
+            $COGR_DATA_DIR/<name> by default.
+    """
+
+    name: str
+    read: Callable[[Path, Builder], None]
+    threshold: float = 1.0
+    test_share: float | None = None
+    own: bool = False
+    fetch: str = ""
+
+
 LOADERS: dict[str, Loader] = {
-    module.LOADER.name: module.LOADER
-    for module in (jsonl, spreadsheets, parquet, beir, nfcorpus, msrd, chorus, wands)
+    loader.name: loader
+    for loader in (
+        Loader("jsonl", layouts.read_jsonl, own=True),
+        Loader("csv", layouts.read_csv, own=True),
+        Loader("parquet", layouts.read_parquet, own=True),
+        Loader("beir", layouts.read_beir),
+        Loader("nfcorpus", published.read_nfcorpus, fetch=published.NFCORPUS),
+        Loader("msrd", published.read_msrd, test_share=0.1, fetch=published.MSRD),
+        Loader(
+            "chorus", published.read_chorus, threshold=2.0, test_share=0.2, fetch=published.CHORUS
+        ),
+        Loader("wands", published.read_wands, fetch=published.WANDS),
+    )
 }
 """Every loader that reads a folder, by its name in the setting dataset.loader.
 
@@ -99,19 +135,12 @@ def _find_loader(name: str) -> Loader:
 
 _OTHER_NAMES = {
     ("tsv", "txt", "tab", "spreadsheet"): "set dataset.loader to csv, which reads tabs too,",
-    (
-        "xlsx",
-        "xls",
-        "excel",
-        "ods",
-        "sheet",
-        "sheets",
-    ): "save the sheet as CSV and set dataset.loader to csv, one",
-    (
-        "json",
-        "ndjson",
-        "jsonlines",
-    ): "write one JSON object a line and set dataset.loader to jsonl, one",
+    ("xlsx", "xls", "excel", "ods", "sheet", "sheets"): (
+        "save the sheet as CSV and set dataset.loader to csv, one"
+    ),
+    ("json", "ndjson", "jsonlines"): (
+        "write one JSON object a line and set dataset.loader to jsonl, one"
+    ),
 }
 
 

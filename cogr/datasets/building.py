@@ -1,8 +1,7 @@
 """From records to a data set: duplicates, unknown ids, binary labels, splits, notes and the hash.
 
-A loader feeds a `Builder` items first, then queries, then judgements; what a format looks like is
-the loader's business. Of items nothing is kept in memory but some numbers each
-(`cogr.datasets.items`); queries and judgements are.
+A loader feeds a `Builder`: items first, then queries, then judgements. Nothing here knows formats.
+Queries and judgements are kept in memory; of an item, some numbers only (`cogr.datasets.items`).
 """
 
 from __future__ import annotations
@@ -16,13 +15,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from cogr.datasets.columns import Columns
-from cogr.datasets.fields import check_id, check_text, fields_as_json
-from cogr.datasets.item_table import ItemTable
-from cogr.datasets.items import in_id_order
+from cogr.datasets.fields import Columns, check_id, check_text, fields_as_json, nearest
+from cogr.datasets.items import ItemTable, in_id_order
 from cogr.datasets.markup import plain_text
 from cogr.datasets.reading import Place
-from cogr.datasets.sheets import nearest
 from cogr.errors import DataError, SettingsError
 from cogr.records import SPLITS, Dataset, Item, Query, Side, Split
 
@@ -42,7 +38,7 @@ REPEATED_QUERIES = "rows that repeat a query"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a user may set about a data set; field by field in `cogr.datasets.load_dataset`."""
+    """What a user may set about a data set; each field as in `cogr.datasets.load_dataset`."""
 
     threshold: float = 1.0
     test_share: float | None = None
@@ -88,9 +84,9 @@ def make_item(
     options: Options,
     notes: Counter[str],
 ) -> Item:
-    """The item of a record: checked, without NUL characters and, where asked, HTML, which is noted.
+    """The item of a record: checked, without NUL characters and, where asked, without HTML.
 
-    Raises DataError.
+    What was removed is counted in `notes`. Raises DataError.
     """
     fields = (
         fields_as_json(record, options.columns.sources(options.fields), place)
@@ -99,7 +95,7 @@ def make_item(
     )
     title = _without_nul(title, "title", place, notes)
     text = _without_nul(text, "text", place, notes)
-    # Looking for two characters is what most texts cost.
+    # Most texts have neither character, and cost no more than this search.
     if options.strip_html and ("<" in text or "&" in text):
         text = _without_html(text, notes)
     if options.strip_html and ("<" in title or "&" in title):
@@ -139,7 +135,7 @@ class Builder:
         self._splits: dict[str, tuple[Split, Place]] = {}
         self._judged: dict[str, dict[str, float]] = {}
         self._updated: dict[str, datetime] = {}
-        # Items mostly have the fields of the one before: so many of this shape in a row.
+        # Most items have the fields of the item before: so many of one shape in a row.
         self._shape: tuple[str, ...] = ()
         self._alike = 0
         self._seen: Counter[str] = Counter()
@@ -169,8 +165,10 @@ class Builder:
         self._items.add(place, item, updated)
 
     def has_fields(self, names: Iterable[str], items: int = 1) -> None:
-        """Tell what fields the next items have: what is not read is counted, what is missing is
-        refused.
+        """Note which fields the next items have.
+
+        `build` counts the fields that nothing reads, and refuses a setting that names a field
+        which no item has.
         """
         shape = tuple(names)
         if shape != self._shape:
@@ -245,8 +243,7 @@ class Builder:
         if earlier != split:
             raise DataError(
                 f"{place}: the query {query_id!r} is in the split {split} here and in {earlier} "
-                f"in {where}; "
-                "keep it in one of them."
+                f"in {where}; keep it in one of them."
             )
 
     def judgement(self, place: Place, query_id: str, item_id: str, grade: float) -> None:
@@ -279,7 +276,7 @@ class Builder:
             SettingsError: a test share is set, but the data names its own splits; or fields are
                 asked for that no item has.
         """
-        items = self._items.whole
+        items = self._items.distinct
         self.notes[REPEATED_ITEMS] += self._items.repeats
         if not len(items):
             raise DataError(f"The data set {self.name} has no items; check dataset.path.")
@@ -315,8 +312,7 @@ class Builder:
                 shown = ", ".join(self._seen)
                 raise SettingsError(
                     f"{setting} names {name!r}, which no item of the data set {self.name} has; "
-                    "name a field that is "
-                    f"there{nearest(name, [*self._seen])} ({shown:.300})."
+                    f"name a field that is there{nearest(name, [*self._seen])} ({shown:.300})."
                 )
 
     def _unread(self) -> Mapping[str, int]:
@@ -336,20 +332,19 @@ class Builder:
         if unknown > self.options.max_unknown_share * self._judgements:
             raise DataError(
                 f"{unknown} of {self._judgements} judgements point to queries or items that are "
-                "not there, the first "
-                f"at {self._first_unknown}; add them, remove these judgements, or raise "
-                "dataset.max_unknown_share "
+                f"not there, the first at {self._first_unknown}; add them, remove these "
+                "judgements, or raise dataset.max_unknown_share "
                 f"(now {self.options.max_unknown_share:g})."
             )
 
     def _check_weights(self) -> None:
-        """Means are over the sum of the weights, which must be a number."""
+        """Refuse weights whose sum is not finite: averages divide by it."""
         if not math.isfinite(sum(query.weight for query in self._queries.values())):
             id_, query = max(self._queries.items(), key=lambda one: one[1].weight)
             raise DataError(
                 f"{self._query_places[id_]}: the weights of the queries add up to more than a "
-                f"number can hold (that of {id_!r} is "
-                f"{query.weight:g}); divide them all by one number."
+                f"number can hold (that of {id_!r} is {query.weight:g}); divide them all by one "
+                "number."
             )
 
     def _relevant(self) -> dict[str, frozenset[str]]:
@@ -365,15 +360,15 @@ class Builder:
         if not found and self._judgements:
             raise DataError(
                 f"The data set {self.name} has no relevant items: none of its {self._judgements} "
-                "judgements reaches the "
-                f"grade {threshold:g}; check the labels or lower dataset.threshold."
+                f"judgements reaches the grade {threshold:g}; check the labels or lower "
+                "dataset.threshold."
             )
         return found
 
     def _split(
         self, relevant: Mapping[str, frozenset[str]], fixed_share: float | None
     ) -> dict[str, Split]:
-        """Split by query id, for queries with a relevant item."""
+        """The split of each query with a relevant item, by its id."""
         if (self._splits or fixed_share is not None) and self.options.test_share is not None:
             raise SettingsError(
                 f"The data set {self.name} has its own splits; remove dataset.test_share."

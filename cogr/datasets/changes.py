@@ -1,7 +1,7 @@
-"""Changes of one side: entities that are new or other than before, and ids that are gone. Read from
-a file, or told by a data set.
+"""Changes of one side: new and changed entities, and ids that are gone.
 
-What a change means for keywords and indexes is `indexers.build.update`.
+They come from a file, from a data set or from a search log. What they do to keywords and indexes is
+in `indexers.build.update`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from cogr.datasets.logs import QueryLog
 from cogr.datasets.reading import Place, json_records, lines
 from cogr.errors import DataError
 from cogr.keywords import self_keyword
+from cogr.mapped import SortedStrings
 from cogr.records import SPLITS, Dataset, Entity, Query, Side
-from cogr.strings import SortedStrings
 
 
 @dataclass(frozen=True)
@@ -63,14 +63,14 @@ class Changes:
             split: [q for q in dataset.queries.get(split, ()) if q.id in relevant]
             for split in SPLITS
         }
-        bare = [query for query in dataset.all_queries() if query.id not in relevant]
+        without = [query for query in dataset.all_queries() if query.id not in relevant]
         return replace(
             dataset,
             items=self._changed_items(dataset),
             queries=queries,
             relevant=relevant,
             judged=judged,
-            unlabelled=(*dataset.unlabelled, *bare),
+            unlabelled=(*dataset.unlabelled, *without),
         )
 
     def _changed_items(self, dataset: Dataset) -> Items:
@@ -150,7 +150,7 @@ def _deleted(record: Mapping[str, Any], place: Place) -> bool:
 def _entity(
     record: Mapping[str, Any], id_: str, side: Side, place: Place, options: Options
 ) -> Entity:
-    """The entity as a loader would have it."""
+    """The entity as a loader would make it."""
     notes = Counter[str]()
     if side == "item":
         title, text = options.columns.title_and_text(record, place)
@@ -175,8 +175,7 @@ def read_ids(path: Path) -> list[str]:
 def changes_of_ids(
     dataset: Dataset, side: Side, ids: Collection[str], known: Collection[str]
 ) -> Changes:
-    """What the data set says of these ids: its own entities are upserts, ids that only `known` has
-    are deletes.
+    """Changes of these ids: those in the data set are upserts, those in `known` alone are deletes.
 
     Raises:
         DataError: an id that neither has.
@@ -194,10 +193,13 @@ def changes_of_ids(
 
 
 def changes_since(dataset: Dataset, side: Side, since: datetime, known: SortedStrings) -> Changes:
-    """Entities of the data set whose `updated` is not before this time, and those that `known`
-    lacks, whatever they say.
+    """Changes of the data set since a time.
 
-    Ids that only `known` has are deletes: what came late and what was never dated is not lost.
+    Upserts are the entities whose `updated` is not before `since`, and those that `known` lacks,
+    dated or not; deletes are the ids that only `known` has.
+
+    Args:
+        known: ids that have keywords already.
 
     Raises:
         DataError: no entity of the side says when it was updated.
@@ -206,8 +208,7 @@ def changes_since(dataset: Dataset, side: Side, since: datetime, known: SortedSt
     if not updated:
         raise DataError(
             f"No {side} of the data set {dataset.name} has a field 'updated', which --since goes "
-            "by; add it, or name the "
-            "changes with --changed or --ids."
+            "by; add it, or name the changes with --changed or --ids."
         )
     entities = dataset.entities(side)
     new, gone = _only_in_one((entity.id for entity in in_id_order(entities)), known)
@@ -218,7 +219,7 @@ def changes_since(dataset: Dataset, side: Side, since: datetime, known: SortedSt
 
 
 def _only_in_one(one: Iterable[str], other: Iterable[str]) -> tuple[set[str], set[str]]:
-    """What only one, and what only the other of two ascending sources has."""
+    """What only the first and what only the second of two ascending sources has."""
     only: tuple[set[str], set[str]] = (set(), set())
     mine, its = iter(one), iter(other)
     left, right = next(mine, None), next(its, None)
@@ -236,19 +237,19 @@ def _only_in_one(one: Iterable[str], other: Iterable[str]) -> tuple[set[str], se
 
 @dataclass(frozen=True)
 class LogChanges:
-    """What a search log came to. `lines` = `without` + those of the queries; `queries` = `known` +
-    `rare` + `taken`.
+    """What a search log came to.
+
+    `lines` = `without` + the lines of the queries; `queries` = `known` + `rare` + `taken`.
 
     Attributes:
         changes: queries that became frequent and have no keywords yet.
-        unsaved: queries that are frequent and that the data set lacks, whether they have keywords
-            or not.
+        unsaved: frequent queries that the data set lacks, with keywords or without.
         lines: lines of the log.
         without: those that hold no query.
         queries: distinct queries, by their normalised texts.
         known: of these, how many have keywords already.
-        rare: of the rest, how many were asked less than the least count.
-        taken: the others.
+        rare: of the rest, how many were asked less often than `min_count`.
+        taken: the others, which `changes` has.
     """
 
     changes: Changes

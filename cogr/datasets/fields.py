@@ -1,15 +1,17 @@
-"""Fields of a record: taken out, checked and made one type. Every error names the place and what to
-do.
+"""Fields of a record: taken out, checked and made one type; and what the fields of a data set of
+one's own are called (`Columns`).
 
-Knows nothing of formats or of other records; what depends on several records (duplicates, unknown
+Every error names the place and what to do. What depends on several records (duplicates, unknown
 ids) is in `building`.
 """
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -20,6 +22,87 @@ from cogr.records import Scalar
 
 MAX_ID_BYTES = 512
 """The longest document id that OpenSearch takes."""
+
+
+DEFAULT_TEXT = ("text",)
+"""Of `Columns.text`."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryColumns:
+    """Names of a query's fields; "" for a field that is not to be read."""
+
+    id: str = "id"
+    text: str = "text"
+    weight: str = "weight"
+    split: str = "split"
+    updated: str = "updated"
+
+
+@dataclass(frozen=True, slots=True)
+class LabelColumns:
+    """Names of a judgement's fields."""
+
+    query: str = "query"
+    item: str = "item"
+    grade: str = "grade"
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Names of an item's fields, and of the other records'.
+
+    Attributes:
+        id, title, updated: "" for `updated` that is not to be read.
+        text: several are joined by line ends, with lists and numbers in them written out; the
+            default one must be a string.
+        fields: an extra field's name -> its name in the source, where that is another one.
+    """
+
+    id: str = "id"
+    title: str = "title"
+    text: tuple[str, ...] = DEFAULT_TEXT
+    updated: str = "updated"
+    fields: Mapping[str, str] = field(default_factory=dict)
+    queries: QueryColumns = QueryColumns()
+    labels: LabelColumns = LabelColumns()
+
+    def sources(self, fields: Sequence[str]) -> Sequence[tuple[str, str]]:
+        """(name, name in the source) of extra fields."""
+        return [(name, self.fields.get(name, name)) for name in fields]
+
+    def renamed(self) -> Iterator[tuple[str, str]]:
+        """(setting, name) of the item's fields that are set, and so must be in the source."""
+        for name in ("id", "title", "updated"):
+            if (column := getattr(self, name)) not in (name, ""):
+                yield f"dataset.columns.{name}", column
+        if self.text != DEFAULT_TEXT:
+            yield from (("dataset.columns.text", column) for column in self.text)
+
+    def read(self) -> frozenset[str]:
+        """Names of the item's fields that are read, without extra ones."""
+        return frozenset((self.id, self.title, *self.text, self.updated))
+
+    def title_and_text(self, record: Mapping[str, Any], place: Place) -> tuple[str, str]:
+        """An item's title and text, "" for none. Does not check their characters.
+
+        Raises DataError when the record has neither.
+        """
+        if self.text is DEFAULT_TEXT:
+            title, text = record.get(self.title), record.get("text")
+            if isinstance(title, str) and isinstance(text, str):
+                return title, text  # as most items are
+        if record.get(self.title) is None and all(record.get(name) is None for name in self.text):
+            names = ", ".join(map(repr, (self.title, *self.text[:-1])))
+            raise DataError(
+                f"{place}: the item has neither {names} nor {self.text[-1]!r}; give it one of "
+                "them, or say in dataset.columns what they are called."
+            )
+        title = text_field(record, self.title, place)
+        if self.text == DEFAULT_TEXT:
+            return title, text_field(record, "text", place)
+        parts = (_written(record.get(name), name, place) for name in self.text)
+        return title, "\n".join(part for part in parts if part and not part.isspace())
 
 
 def id_field(record: Mapping[str, Any], key: str, place: Place) -> str:
@@ -40,7 +123,7 @@ def check_id(value: str, key: str, place: Place) -> str:
     surrogate.
     """
     if value.isascii() and value.isalnum() and len(value) <= MAX_ID_BYTES:
-        return value  # as most ids are: no more to ask
+        return value  # as most ids are
     if not value or value.isspace():
         raise DataError(f"{place}: {key!r} is empty; give every record an id of its own.")
     if "\0" in value:
@@ -77,8 +160,7 @@ def check_text(value: str, key: str, place: Place) -> str:
     except UnicodeEncodeError as error:
         raise DataError(
             f"{place}: {key!r} holds a lone surrogate (U+{ord(value[error.start]):04X}) at "
-            "character "
-            f"{error.start + 1}; remove it."
+            f"character {error.start + 1}; remove it."
         ) from error
     return value
 
@@ -164,6 +246,13 @@ def in_utc(time: datetime) -> datetime:
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time
 
 
+def nearest(name: str, known: Sequence[str]) -> str:
+    """The hint ", such as X" with the most similar known name; "" where none is similar."""
+    spelled = {one.casefold(): one for one in known if one}
+    near = difflib.get_close_matches(name.casefold(), spelled, n=1, cutoff=0.5)
+    return f", such as {spelled[near[0]]!r}" if near else ""
+
+
 def _finite(value: float) -> bool:
     try:
         return math.isfinite(value)
@@ -182,4 +271,18 @@ def _kind(value: Any) -> str:
         return "true or false"
     return {"int": "a number", "float": "a number", "list": "a list", "dict": "an object"}.get(
         type(value).__name__, type(value).__name__
+    )
+
+
+def _written(value: Any, name: str, place: Place) -> str:
+    """A text, a number or a list of them as text."""
+    if value is None or isinstance(value, str):
+        return check_text(value or "", name, place)
+    if isinstance(value, list):
+        return ", ".join(part for one in value if (part := _written(one, name, place)))
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return "" if value != value else str(value)
+    raise DataError(
+        f"{place}: {name!r} is no text, number or list of them; leave it out of "
+        "dataset.columns.text."
     )

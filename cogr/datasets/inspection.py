@@ -1,7 +1,6 @@
 """What a data set looks like: counts, spreads, duplicates, overlaps, and whether it suits CoGR.
 
-Computes a `Report` and prints nothing; `cogr-index inspect` prints it. Named like the standard
-library's module, and no relation of it.
+`inspect_dataset` makes a `Report`, which `cogr-index inspect` prints.
 """
 
 from __future__ import annotations
@@ -145,15 +144,14 @@ def inspect_dataset(dataset: Dataset) -> Report:
 
 
 def remarks(dataset: Dataset) -> list[str]:
-    """What somebody who indexes this data should know of it, a sentence each."""
+    """What to know before this data is indexed, a sentence each."""
     found = []
     if dataset.unread:
         names = [f"{name} ({count:,})" for name, count in [*dataset.unread.items()][:_NAMED]]
         more = f" and {len(dataset.unread) - _NAMED} more" if len(dataset.unread) > _NAMED else ""
         found.append(
             f"Not read of the items: {', '.join(names)}{more}. Name in dataset.columns.text what "
-            "describes an item, and in "
-            "publish.fields what goes into the index."
+            "describes an item, and in publish.fields what goes into the index."
         )
     for note in (HTML, REPEATED_ITEMS, BLANK_ITEMS):
         if count := dataset.notes.get(note):
@@ -206,9 +204,8 @@ def _advise(dataset: Dataset) -> tuple[bool, str]:
     if not dataset.all_queries():
         return False, (
             "This is a catalogue without labelled queries, so there is nothing to train or "
-            "evaluate on: "
-            "index it with the generator extractive or with an untrained LLM, and collect "
-            "labels, e.g. from clicks."
+            "evaluate on: index it with the generator extractive or with an untrained LLM, and "
+            "collect labels, e.g. from clicks."
         )
     if not train:
         return False, (
@@ -219,19 +216,16 @@ def _advise(dataset: Dataset) -> tuple[bool, str]:
     if median <= 1:
         return False, (
             f"The median training query has {median:g} relevant item, but CoGR learns from sets "
-            "of many: keep a ranker "
-            "(BM25 or dense retrieval) for such known-item search, or label more of what is "
-            "relevant."
+            "of many: keep a ranker (BM25 or dense retrieval) for such known-item search, or label "
+            "more of what is relevant."
         )
     if len(train) < ENOUGH_TRAINING_QUERIES:
         return False, (
             f"With {len(train)} training queries there is too little to train on (about "
-            f"{ENOUGH_TRAINING_QUERIES} are "
-            "needed): use the generator statistical, which gets by with fewer, or extractive, "
-            "and label more queries."
+            f"{ENOUGH_TRAINING_QUERIES} are needed): use the generator statistical, which gets by "
+            "with fewer, or extractive, and label more queries."
         )
     return True, (
         f"The data suits CoGR: {len(train):,} training queries have "
-        f"{statistics.mean(counts):.1f} relevant items each on "
-        f"average (median {median:g})."
+        f"{statistics.mean(counts):.1f} relevant items each on average (median {median:g})."
     )

@@ -1,5 +1,4 @@
-"""Data sets of the package ir_datasets, by the loader name `ir_datasets:NAME`; it downloads them at
-run time.
+"""Data sets of the package ir_datasets, which downloads them: the loader `ir_datasets:NAME`.
 
 NAME has its own queries and judgements, or its parts NAME/train, NAME/dev and NAME/test have them.
 A NAME that ends in a split's name is all in that split; any other one without parts is split by a
@@ -69,8 +68,7 @@ def _parts(name: str) -> Mapping[str, Any]:
     if known is None:
         raise SettingsError(
             f"The package ir_datasets knows no data set {name!r}; see https://ir-datasets.com "
-            "for their names and set "
-            f"dataset.loader to {PREFIX}NAME."
+            f"for their names and set dataset.loader to {PREFIX}NAME."
         )
     return {_SPLIT_NAMES.get(name.rsplit("/", 1)[-1], ""): known}
 

@@ -1,13 +1,16 @@
-"""Items of a data set as one sequence over flat files: a million of them cost no memory but what
+"""Items of a data set as one sequence over mapped files: a million of them cost no memory but what
 the kernel can drop.
 
-An `Item` is made when it is asked for. Items come from a loader by `ItemsSpool`; nothing here reads
-formats.
+An `Item` object is made when it is asked for. `ItemsSpool` collects items, `ItemTable` does so
+while a data set is read, and knows which ids there are. Nothing here reads formats.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from array import array
+from bisect import bisect_right
+from collections.abc import Container, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TypeVar, overload
 
@@ -16,11 +19,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from cogr.datasets.reading import Place
+from cogr.errors import DataError
+from cogr.mapped import StringIndex, Strings, StringsSpool, arrow_strings, integers
 from cogr.records import Item, Query
-from cogr.strings import Strings, StringsSpool, arrow_strings, integers
 
 _E = TypeVar("_E", Item, Query, Item | Query)
 _BLOCK = 4096
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICRO = timedelta(microseconds=1)
+_NEVER = -(2**63)
 
 
 class Items(Sequence[Item]):
@@ -53,7 +61,8 @@ class Items(Sequence[Item]):
     def __getitem__(self, at: int | slice) -> Item | Items:
         if isinstance(at, slice):
             return Items(self._columns, np.array(self._rows[at], np.uint32))
-        return self._item(self._rows[at])
+        row = self._rows[at]
+        return Item(*(column[row] for column in self._columns))
 
     def __iter__(self) -> Iterator[Item]:
         # Block by block: a third of the time that asking one by one takes.
@@ -81,22 +90,16 @@ class Items(Sequence[Item]):
         if len(ids) < 2 or pc.all(pc.less(ids[:-1], ids[1:])).as_py():
             return self
         order = integers(pc.sort_indices(ids))
-        return Items(
-            self._columns,
-            (order if self._chosen is None else self._chosen[order]).astype(np.uint32),
-        )
+        chosen = order if self._chosen is None else self._chosen[order]
+        return Items(self._columns, chosen.astype(np.uint32))
 
     def _arrow(self, part: slice) -> Iterator[pa.Array]:
         """The columns of a part; no copy where all rows are chosen."""
-        columns = (column.arrow() for column in self._columns)
         if self._chosen is None:
-            return (column[part] for column in columns)
+            return (column.arrow[part] for column in self._columns)
         rows = np.ascontiguousarray(self._chosen[part])
         positions = pa.Array.from_buffers(pa.uint32(), len(rows), [None, pa.py_buffer(rows)])
-        return (column.take(positions) for column in columns)
-
-    def _item(self, row: int) -> Item:
-        return Item(*(column[row] for column in self._columns))
+        return (column.arrow.take(positions) for column in self._columns)
 
 
 def in_id_order(entities: Sequence[_E]) -> Sequence[_E]:
@@ -125,16 +128,127 @@ class ItemsSpool:
     def items(self) -> Items:
         """All of them. Nothing may be added any more."""
         self._flush()
-        return Items([column.strings() for column in self._columns])
+        return Items([Strings(column.arrow()) for column in self._columns])
 
     def _flush(self) -> None:
         rows = list(zip(*self._waiting, strict=True))
         if len(self._columns) == 3 and rows and any(rows[3]):
-            self._columns.append(
-                StringsSpool()
-            )  # the first item with fields: those before it have none
+            # The first item with extra fields: those before it have none.
+            self._columns.append(StringsSpool())
             self._columns[3].append(arrow_strings([""] * self._written))
         for column, texts in zip(self._columns, rows, strict=False):
             column.append(arrow_strings(texts))
         self._written += len(self._waiting)
         self._waiting.clear()
+
+
+class ItemTable:
+    """The items of a data set while it is read: added one by one, and then asked for.
+
+    In memory: some 40 bytes an item, none of its texts.
+    """
+
+    def __init__(self) -> None:
+        self._spool = ItemsSpool()
+        self._hashes = array("q")
+        self._lines = array("I")
+        self._micros = array("q")
+        # Most sources hold many items: position of the first item of each source, and its place.
+        self._starts: list[int] = []
+        self._runs: list[Place] = []
+
+    def add(self, place: Place, item: Item, updated: datetime | None = None) -> None:
+        """Add an item, and when it last changed.
+
+        All of them must be there before the first question.
+        """
+        if not self._runs or self._runs[-1].source is not place.source:
+            self._starts.append(len(self._lines))
+            self._runs.append(place)
+        self._hashes.append(hash(item.id))
+        self._lines.append(place.number)
+        self._micros.append(_NEVER if updated is None else (updated - _EPOCH) // _MICRO)
+        self._spool.add(item)
+
+    def __contains__(self, id_: str) -> bool:
+        """Whether an item has this id."""
+        return self._index.find(id_) >= 0
+
+    @cached_property
+    def distinct(self) -> Items:
+        """All items; of several that are equal in all that is read, the first.
+
+        Raises DataError when two others have one id; names both places.
+        """
+        repeats = self._index.repeats()
+        for repeated in repeats:
+            first = self._index.find(self._items.ids[repeated])
+            if (
+                self._items[repeated] != self._items[first]
+                or self._micros[repeated] != self._micros[first]
+            ):
+                raise DataError(
+                    f"{self._place(repeated)}: the item id {self._items[first].id!r} is already "
+                    f"taken by {self._place(first)} and has other texts or fields there; give each "
+                    "item its own id."
+                )
+        return self._without(frozenset(repeats)) if repeats else self._items
+
+    @property
+    def repeats(self) -> int:
+        """How many items `distinct` leaves out."""
+        return len(self._items) - len(self.distinct)
+
+    def _without(self, rows: Container[int]) -> Items:
+        spool = ItemsSpool()
+        for row, item in enumerate(self._items):
+            if row not in rows:
+                spool.add(item)
+        return spool.items()
+
+    @property
+    def times(self) -> Mapping[str, datetime]:
+        """When each item last changed, of those that say so."""
+        micros = np.frombuffer(self._micros, np.int64).copy()
+        micros[self._index.repeats()] = _NEVER  # equal items are one
+        return ItemTimes(self._items.ids, self._index, micros)
+
+    @cached_property
+    def _items(self) -> Items:
+        return self._spool.items()
+
+    @cached_property
+    def _index(self) -> StringIndex:
+        return StringIndex(self._items.ids, np.frombuffer(self._hashes, np.int64))
+
+    def _place(self, position: int) -> Place:
+        run = self._runs[bisect_right(self._starts, position) - 1]
+        return run._replace(number=self._lines[position])
+
+
+class ItemTimes(Mapping[str, datetime]):
+    """Times by id, in UTC: 20 bytes an item.
+
+    Args:
+        ids: of all items.
+        index: finds them.
+        micros: int64, microseconds since 1970, or the smallest number for none.
+    """
+
+    def __init__(self, ids: Strings, index: StringIndex, micros: NDArray[np.int64]) -> None:
+        self._ids = ids
+        self._index = index
+        self._micros = micros
+        self._known = micros != _NEVER
+
+    def __getitem__(self, id_: str) -> datetime:
+        position = self._index.find(id_)
+        if position < 0 or not self._known[position]:
+            raise KeyError(id_)
+        return _EPOCH + int(self._micros[position]) * _MICRO
+
+    def __iter__(self) -> Iterator[str]:
+        return (self._ids[position] for position in np.flatnonzero(self._known).tolist())
+
+    def __len__(self) -> int:
+        return int(self._known.sum())

@@ -1,13 +1,17 @@
-"""Query logs: what was asked, how often, and which items were clicked for it. For `cogr-ops shadow`
-and `update --from-log`.
+"""Query logs: what was asked, how often, and which items were clicked for it.
 
-Formats, of which `auto` takes the one that a file's first lines look like. `jsonl`: objects with
-`query`, perhaps `count` and `clicked` (ids). `csv`: a header, a column of queries, perhaps one of
-counts. `ubi`: records of User Behavior Insights as its two indexes hold them (`user_query`;
-`action_name` with `event_attributes.object.object_id`), in one file or several, bare or as search
-hits with `_source`. `access`: a web server's log whose request lines carry the query as a URL
-parameter. `text`: a query a line, or a query, a tab and a count. Files may be packed by gzip.
-Memory: the distinct queries and clicked ids.
+Read by `cogr-ops shadow` and `cogr-index update --from-log`. The formats:
+
+- `jsonl`: objects with `query`, perhaps `count` and `clicked` (ids);
+- `csv`: a header, a column of queries, perhaps one of counts;
+- `ubi`: records of User Behavior Insights as its two indexes hold them (`user_query`; `action_name`
+  with `event_attributes.object.object_id`), in one file or several, plain or as search hits with
+  `_source`;
+- `access`: a web server's log whose request lines carry the query as a URL parameter;
+- `text`: a query a line, or a query, a tab and a count;
+- `auto`: the one of these that the file's first lines look like.
+
+Files may be packed by gzip. Memory: the distinct queries and clicked ids.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from cogr.datasets.fields import id_field, number_field, text_field
 from cogr.datasets.reading import Place, json_records, lines
 from cogr.datasets.sheets import DELIMITERS, Sheet
 from cogr.errors import DataError
-from cogr.log_formats import CLICKS, LogFormat
+from cogr.records import CLICKS, LogFormat
 
 _REQUEST_LINE = re.compile(r'"(?:GET|HEAD|POST) [^ ?"]*\?([^ "]*)[^"]*"')
 _REQUEST = re.compile(r'"(?:GET|HEAD|POST|PUT|OPTIONS) [^"]* HTTP/[\d.]+"')
@@ -90,7 +94,7 @@ class QueryLog:
     Attributes:
         queries: the distinct ones, most frequent first.
         lines: lines (records, rows) that were read; blank ones don't count.
-        without: those of them that hold no query: other pages, events, empty texts.
+        without: how many of them hold no query: other pages, events, empty texts.
     """
 
     queries: Sequence[Searched]
@@ -107,7 +111,7 @@ class _Log:
     events: list[tuple[str, str]] = field(default_factory=list)
     """UBI: query_id and id of the clicked item.
 
-    They may stand before the query that they belong to.
+    An event may stand before its query.
     """
     lines: int = 0
     without: int = 0
@@ -144,7 +148,9 @@ def read_log(paths: Sequence[Path], options: LogOptions) -> QueryLog:
 
 
 _ADVICE = {
-    LogFormat.auto: "write one a line, JSON objects with query, CSV with a column query, or UBI records",
+    LogFormat.auto: (
+        "write one a line, JSON objects with query, CSV with a column query, or UBI records"
+    ),
     LogFormat.jsonl: "write one object a line, with query",
     LogFormat.csv: "write a header, and one query a row",
     LogFormat.ubi: "export ubi_queries, whose records have a user_query",
@@ -154,10 +160,9 @@ _ADVICE = {
 
 
 def sample(queries: Sequence[Searched], most: int, seed: int) -> list[Searched]:
-    """A log of at most so many searches: these are drawn at random, so that a query's chance is its
-    share of the traffic.
+    """At most `most` searches, drawn at random; a query's chance is its share of the traffic.
 
-    A log of no more distinct queries than that is kept whole, with its counts.
+    A log of no more distinct queries than that stays whole, with its counts.
     """
     if len(queries) <= most:
         return list(queries)

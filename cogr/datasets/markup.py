@@ -1,9 +1,9 @@
-"""HTML out of titles and texts: what a reader sees stays. Parsed by the standard library's
+"""Takes HTML out of titles and texts; what a reader sees stays. Parsed by the standard library's
 `html.parser`.
 
-Only what is HTML goes: elements that HTML has, with attributes as it writes them; comments,
-scripts, styles; entities that end in a semicolon. So "a < b", "List<String>", "R&D" and "x&y=1" are
-left as they are. Escaped HTML, as feeds write it ("&lt;p&gt;"), is HTML too.
+HTML is: elements that HTML has, with attributes in its syntax; comments, scripts, styles; entities
+that end in a semicolon. So "a < b", "List<String>", "R&D" and "x&y=1" stay as they are. Escaped
+HTML, as feeds write it ("&lt;p&gt;"), is HTML too.
 """
 
 from __future__ import annotations
@@ -12,40 +12,31 @@ import html
 import re
 from html.parser import HTMLParser
 
-_INLINE = frozenset(
-    re.findall(
-        r"\S+",
-        "a abbr acronym b bdi bdo big cite code data del dfn em font i img ins kbd label mark "
-        "nobr o:p q rp rt ruby s samp "
-        "small span strike strong time tt u var",
-    )
-)
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_INLINE = _names("""
+    a abbr acronym b bdi bdo big cite code data del dfn em font i img ins kbd label mark nobr
+    o:p q rp rt ruby s samp small span strike strong time tt u var
+""")
 _WITHIN_A_WORD = frozenset(("sub", "sup", "wbr"))
-_BLOCKS = frozenset(
-    re.findall(
-        r"\S+",
-        "address area article aside audio base blockquote body br button canvas caption center "
-        "col colgroup dd details "
-        "dialog dir div dl dt embed fieldset figcaption figure footer form frame frameset h1 h2 "
-        "h3 h4 h5 h6 head header "
-        "hgroup hr html iframe input legend li link main map menu meta meter nav noscript object "
-        "ol optgroup option output "
-        "p param picture pre progress section select source summary svg table tbody td textarea "
-        "tfoot th thead title tr "
-        "track ul video",
-    )
-)
+_BLOCKS = _names("""
+    address area article aside audio base blockquote body br button canvas caption center col
+    colgroup dd details dialog dir div dl dt embed fieldset figcaption figure footer form
+    frame frameset h1 h2 h3 h4 h5 h6 head header hgroup hr html iframe input legend li link
+    main map menu meta meter nav noscript object ol optgroup option output p param picture pre
+    progress section select source summary svg table tbody td textarea tfoot th thead title tr
+    track ul video
+""")
 _UNSEEN = frozenset(("script", "style", "template"))
 _ELEMENTS = _INLINE | _WITHIN_A_WORD | _BLOCKS | _UNSEEN
 # Attributes that HTML writes without a value.
-_BARE = frozenset(
-    re.findall(
-        r"\S+",
-        "allowfullscreen async checked controls defer disabled hidden loop multiple muted nowrap "
-        "noshade open readonly "
-        "required reversed selected",
-    )
-)
+_VALUELESS = _names("""
+    allowfullscreen async checked controls defer disabled hidden loop multiple muted nowrap
+    noshade open readonly required reversed selected
+""")
 _NAME = re.compile(r"[a-zA-Z_:][-\w:.]*\Z")
 _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 # The parser of some versions raises on a marked section that it doesn't know.
@@ -58,8 +49,8 @@ _DEEPEST = 3
 
 
 def plain_text(text: str) -> str:
-    """The text without HTML; the very same text where it has none. Lines are those of blocks, such
-    as paragraphs.
+    """The text without HTML; the same text where it has none. Each block, such as a paragraph, is a
+    line.
 
     Args:
         text: without NUL characters.
@@ -73,8 +64,8 @@ def plain_text(text: str) -> str:
 
 
 def _character(entity: re.Match[str]) -> str:
-    """The entity's character; nothing for one that no text should hold, the entity itself where it
-    names none.
+    """The entity's character; "" for a character that no text should hold; the entity itself when
+    it names none.
     """
     found = html.unescape(entity[0])
     return found if found in _KEPT or (found.isprintable() and found != "\ufffd") else ""
@@ -109,7 +100,7 @@ class _Reader(HTMLParser):
         self._hidden: list[str] = []
 
     def finish(self) -> None:
-        """Take in what the parser still waits to understand. A script that never ends is none."""
+        """Read what the parser still waits to understand. A script that never ends is text."""
         rest = "".join((*self._hidden, self.rawdata))
         self._unseen = None
         self.handle_data(rest)
@@ -117,7 +108,7 @@ class _Reader(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         raw = self.get_starttag_text() or ""
         written = all(
-            (_NAME.match(name) and (value is not None or name in _BARE)) or name == "/"
+            (_NAME.match(name) and (value is not None or name in _VALUELESS)) or name == "/"
             for name, value in attrs
         )
         if _known(tag) and written:

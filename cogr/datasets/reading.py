@@ -1,9 +1,7 @@
-"""Reading files record by record, with a place (file and line) for every record, so that errors can
-name it.
+"""Reads files record by record, with a place (file and line) for each, so that errors can name it.
 
-Streams: a file is never in memory as a whole. gzip is told by its first bytes, not by the name.
-    Nothing here knows what a
-record means.
+Streams: a file is never in memory as a whole. gzip is recognised by its first bytes, not by the
+name. Nothing here knows what a record means.
 """
 
 from __future__ import annotations

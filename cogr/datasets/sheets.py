@@ -1,28 +1,26 @@
-"""Tables as spreadsheets and databases write them, CSV and TSV: what encoding and delimiter they
-have is told by the file.
+"""Tables as spreadsheets and databases write them, CSV and TSV. Encoding and delimiter are found by
+looking at the file.
 
-Encoding: as a byte order mark says (UTF-8, UTF-16); else UTF-8 where every line is; else
-    Windows-1252, of which Latin-1's
-letters are a part. A file in which most lines beyond ASCII are UTF-8 is a damaged one, and refused.
-Delimiter: of comma, semicolon, tab and bar the one by which the first line has most of the wanted
-    columns, then most columns. Double quotes
-quote fields, which may hold delimiters and line ends. Lines may end in any way. Streams; reads the
-file twice.
+Encoding: the one of a byte order mark (UTF-8, UTF-16); else UTF-8 where every line is UTF-8; else
+Windows-1252, of which Latin-1's letters are a part. A file in which most lines beyond ASCII are
+UTF-8 is damaged, and refused. Delimiter: of comma, semicolon, tab and bar the one by which the
+first line has most of the wanted columns, then most columns. Double quotes quote fields, which may
+hold delimiters and line ends. Lines may end in any way. Streams; reads the file twice.
 """
 
 from __future__ import annotations
 
 import csv
-import difflib
 import gzip
 import io
 import zlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+from cogr.datasets.fields import nearest
 from cogr.datasets.reading import MAX_FIELD_CHARS, Dialect, Place, check_columns, find, open_bytes
 from cogr.errors import DataError
 
@@ -52,7 +50,7 @@ class Sheet:
         """Look at a table.
 
         Args:
-            wanted: columns that it should have, which help to tell the delimiter.
+            wanted: columns that it should have, which help to find the delimiter.
 
         Raises:
             DataError: it is empty, damaged, in no encoding that is known, or names a column twice.
@@ -84,8 +82,7 @@ class Sheet:
         shown = ", ".join(name for name in self.header if name)
         raise DataError(
             f"{self.path}, line 1: the header has no column {column!r}; set {setting} to the one "
-            "that is meant"
-            f"{nearest(column, self.header)} (there are: {shown:.300})."
+            f"that is meant{nearest(column, self.header)} (there are: {shown:.300})."
         )
 
     def rows(self) -> Iterator[tuple[Place, list[str]]]:
@@ -116,13 +113,6 @@ class Sheet:
 def find_sheet(folder: Path, name: str) -> Path | None:
     """`name.csv` or `name.tsv` in a folder, or one of them packed; None when none is there."""
     return find(folder, f"{name}.csv") or find(folder, f"{name}.tsv")
-
-
-def nearest(name: str, known: Sequence[str]) -> str:
-    """ ", such as X" for the name that is most alike, "" where none is."""
-    spelled = {one.casefold(): one for one in known if one}
-    near = difflib.get_close_matches(name.casefold(), spelled, n=1, cutoff=0.5)
-    return f", such as {spelled[near[0]]!r}" if near else ""
 
 
 def _first_row(text: str, delimiter: str) -> tuple[str, ...]:

@@ -1,10 +1,10 @@
-"""The mirror: the inverted index of one snapshot, in memory. Same retrieved sets, scores and order
-as OpenSearch.
+"""The mirror: the inverted index of one snapshot, in memory, with the same retrieved sets, scores
+and order as OpenSearch.
 
 It serves either side: keyword -> items, or keyword -> queries. An entity's keywords are S ∪ {self}:
-its keyword set and its own text (paper, section 2.1). Keywords given to it must be normalised
-already. A mirror never changes; threads may share it. Inside, entities are dense ids: ranks of
-their ids in code-point order, so that order by dense id breaks ties as the server does.
+its keyword set and its own text (paper, section 2.1). A mirror takes normalised keywords. It never
+changes; threads may share it. Inside, entities are dense ids: ranks of their ids in code-point
+order, so that ties are broken by dense id as the server breaks them by id.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from cogr.errors import DataError, SnapshotError
+from cogr.mapped import SortedStrings, arrow_strings, integers
 from cogr.matching.bm25 import BM25, DEFAULT
 from cogr.matching.mirrorfile import open_saved, save
 from cogr.matching.postings import Postings, PostingsBuilder, to_array, to_bitmap
 from cogr.matching.scoring import Scorer
 from cogr.snapshots import Snapshot
-from cogr.strings import SortedStrings, arrow_strings, integers
 
 _CACHED = 1 << 18
-"""Hot keywords and ids that are kept at hand, some 100 bytes each; bitmaps take about 2 bytes a
-posting besides.
+"""Keywords and ids whose look-ups are cached, some 100 bytes each; their bitmaps take about 2 bytes
+a posting besides.
 """
 
 
@@ -82,7 +82,7 @@ class Mirror:
     @classmethod
     def build(cls, snapshot: Snapshot, bm25: BM25 = DEFAULT) -> Mirror:
         """The mirror of a snapshot, streaming over its batches; its arrays lie in temporary files
-        (`cogr.spool`).
+        (`cogr.mapped`).
         """
         builder = PostingsBuilder()
         for batch in snapshot.batches():

@@ -1,10 +1,8 @@
-"""Between pyroaring and numpy, through the buffers that pyroaring reads and writes fastest.
+"""The arrays of an inverted index over keyword sets, and how they are built: vectorised, batch by
+batch, in mapped files.
 
-The arrays of an inverted index over keyword sets, and how they are built: vectorised, batch by
-batch, outside of memory.
-
-Entities and keywords are numbered by rank in code-point order. What is asked of the arrays is
-`cogr.matching.mirror`; how they are kept is `cogr.matching.mirrorfile`.
+Entities and keywords are numbered by rank in code-point order. `cogr.matching.mirror` searches the
+arrays, `cogr.matching.mirrorfile` saves them.
 """
 
 from __future__ import annotations
@@ -22,15 +20,13 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from cogr.errors import DataError
+from cogr.mapped import SortedStrings, Spool, Strings, StringsSpool, integers, scratch
 from cogr.matching import bm25
-from cogr.spool import Spool, scratch
-from cogr.strings import SortedStrings, Strings, StringsSpool, integers
 
 
 def to_bitmap(numbers: NDArray[np.uint32]) -> BitMap:
-    """A bitmap of numbers. pyroaring reads the standard library's arrays ten times faster than
-    numpy's.
-    """
+    """A bitmap of numbers."""
+    # pyroaring reads arrays of the standard library ten times faster than numpy's.
     return BitMap(array("I", numbers.tobytes()))
 
 
@@ -39,8 +35,8 @@ def to_array(bitmap: BitMap) -> NDArray[np.uint32]:
     return np.frombuffer(bitmap.to_array(), np.uint32)
 
 
-_AT_ONCE = 1 << 18
-"""Words that are merged in one go, about: some 100 bytes each."""
+AT_ONCE = 1 << 18
+"""About how many words are merged at once; some 100 bytes each."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +84,8 @@ class _Batch:
 
 
 class PostingsBuilder:
-    """Collects batches and turns them into `Postings`. All but one batch, or one range of the
-    vocabulary, lies in `cogr.spool`.
+    """Collects batches and turns them into `Postings`. In memory is one batch, or one range of the
+    vocabulary; the rest lies in mapped files.
 
     Raises StorageError when the disk of temporary files is full.
     """
@@ -139,9 +135,11 @@ class PostingsBuilder:
 
         Raises DataError when ids are not ascending or repeat.
         """
-        ids = self._ids.sorted_strings()
-        _check_ascending(ids.arrow())
-        terms, numbers = _merge_runs(self._runs.strings(), [batch.run for batch in self._batches])
+        ids = SortedStrings(self._ids.arrow())
+        _check_ascending(ids.arrow)
+        terms, numbers = _merge_runs(
+            Strings(self._runs.arrow()), [batch.run for batch in self._batches]
+        )
         pairs = _Pairs(
             self._batches, self._codes.array(np.int32), self._lengths.array(np.int64), numbers
         )
@@ -227,7 +225,7 @@ def _encode(words: pa.Array) -> tuple[pa.Array, NDArray[np.int32]]:
 
 
 def _first_occurrences(rows: NDArray[np.int64], codes: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Which codes to keep: not those below 0, nor those that their row said before. Rows ascend."""
+    """Which codes to keep: not those below 0, nor repeats within a row. Rows ascend."""
     kept = codes >= 0
     # Sorted by (code, position), a repeat follows its first occurrence.
     pairs = codes[kept].astype(np.uint64)
@@ -243,12 +241,11 @@ def _first_occurrences(rows: NDArray[np.int64], codes: NDArray[np.int32]) -> NDA
 def _merge_runs(words: Strings, runs: Sequence[slice]) -> tuple[SortedStrings, NDArray[np.uint32]]:
     """One sorted vocabulary of all runs, and the number of each of their words.
 
-    Range by range of the alphabet.
+    Works on one range of the alphabet after the other.
     """
     numbers, terms, count = scratch(len(words), np.uint32), StringsSpool(), 0
-    arrow = words.arrow()
     for parts in _ranges(words, runs):
-        merged = pa.concat_arrays([arrow[part] for part in parts]).dictionary_encode()
+        merged = pa.concat_arrays([words.arrow[part] for part in parts]).dictionary_encode()
         order = pc.sort_indices(merged.dictionary)
         rank = np.empty(len(order), np.uint32)
         rank[integers(order)] = np.arange(count, count + len(order))
@@ -261,13 +258,13 @@ def _merge_runs(words: Strings, runs: Sequence[slice]) -> tuple[SortedStrings, N
             numbers[part] = own
         terms.append(merged.dictionary.take(order))
         count += len(order)
-    return terms.sorted_strings(), numbers
+    return SortedStrings(terms.arrow()), numbers
 
 
 def _ranges(words: Strings, runs: Sequence[slice]) -> Iterator[list[slice]]:
-    """The alphabet in ranges, each as a part of every run, with about `_AT_ONCE` words in all."""
-    pieces = -(-len(words) // _AT_ONCE)
-    sample = sorted(words[:: max(1, _AT_ONCE // 64)])
+    """The alphabet in ranges, each as a part of every run, with about `AT_ONCE` words in all."""
+    pieces = -(-len(words) // AT_ONCE)
+    sample = sorted(words[:: max(1, AT_ONCE // 64)])
     bounds = sorted({sample[len(sample) * piece // pieces] for piece in range(1, pieces)})
     starts = [run.start for run in runs]
     for bound in bounds:

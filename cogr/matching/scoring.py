@@ -28,14 +28,14 @@ _SAFELY_BELOW = 1 - 2.0**-21
 
 @dataclass(frozen=True)
 class _Plan:
-    """A query's keywords, those that can add most first: the one order in which parts are summed.
+    """A query's keywords, those that can add most first. Parts are always summed in this order.
 
     Attributes:
         terms: keyword numbers.
         tables: float64, (terms, 256): what a keyword adds to an entity's score, by the entity's
             length code.
-        most: float64, (terms + 1,): the most that the keywords from this one on can add; 0 at the
-            end.
+        most: float64, (terms + 1,): the most that the keywords from this one on can add; the last
+            is 0.
         postings: int64, (terms + 1,): the postings from this one on.
     """
 
@@ -103,17 +103,17 @@ class Scorer:
         if size <= 0:
             return np.zeros(0, np.uint32), np.zeros(0, np.float32)
         plan = self._plan(boosts)
-        met, race = BitMap(), _Race(size, plan)
+        met, candidates = BitMap(), _Candidates(size, plan)
         with self._sums() as sums:
             for at, (term, table) in enumerate(zip(plan.terms, plan.tables, strict=True), start=1):
-                if race.closed:
-                    self._add(sums, table, to_array(bitmaps[term] & race.candidates))
+                if candidates.closed:
+                    self._add(sums, table, to_array(bitmaps[term] & candidates.entities))
                 else:
                     self._add(sums, table, self._postings.entities_of(term))
                     met |= bitmaps[term]
-                    race.candidates = met
-                race.narrow(sums, at)
-            dense = to_array(race.candidates)
+                    candidates.entities = met
+                candidates.narrow(sums, at)
+            dense = to_array(candidates.entities)
             scores = sums.take(dense).astype(np.float32)
             sums[to_array(met).astype(np.intp)] = 0
         best = top(scores, size)
@@ -142,16 +142,18 @@ class Scorer:
     def _add(
         self, sums: NDArray[np.float64], table: NDArray[np.float64], entities: NDArray[np.uint32]
     ) -> None:
-        # numpy is twice as fast with indices of its own width, and add.at (no index repeats) with
-        # one pass over the sums.
+        # numpy is twice as fast with indices of its own width, and with add.at (no index repeats),
+        # which passes over the sums once.
         at = entities.astype(np.intp)
         np.add.at(sums, at, table.take(self._postings.length_codes.take(at)))
 
     @contextmanager
     def _sums(self) -> Iterator[NDArray[np.float64]]:
-        """One float64 an entity, all zero; who uses it leaves it so. One a thread, as clearing what
-        was touched costs
-        less than a new one. After an error it is thrown away."""
+        """One float64 an entity, all zero; the block leaves them zero again.
+
+        Each thread keeps its own, since clearing the sums that were used costs less than making new
+        ones. After an error they are thrown away.
+        """
         sums: NDArray[np.float64] | None = self._scratch.__dict__.pop("sums", None)
         sums = np.zeros(len(self._postings.ids)) if sums is None else sums
         yield sums
@@ -162,45 +164,48 @@ def _from_here_on(values: NDArray[Any]) -> NDArray[Any]:
     return np.append(np.cumsum(values[::-1])[::-1], values.dtype.type(0))
 
 
-class _Race:
-    """Who can still be among the best k, while keywords are added in the order of a plan.
+class _Candidates:
+    """Entities that can still be among the best k, while keywords are added in a plan's order.
 
     Attributes:
-        candidates: those who can, of all entities met so far.
-        closed: nobody else can.
+        entities: these, of all met so far.
+        closed: no entity that is not yet met can be.
     """
 
     def __init__(self, size: int, plan: _Plan) -> None:
-        self.candidates = BitMap()
+        self.entities = BitMap()
         self.closed = False
         self._size = size
         self._plan = plan
-        self._bar, self._met = 0.0, 0
+        self._threshold, self._met = 0.0, 0
 
     def narrow(self, sums: NDArray[np.float64], at: int) -> None:
-        """Drop who can't win any more, after the first `at` keywords; nothing happens where a look
-        would not pay.
+        """Drop entities that can't win any more, after the first `at` keywords. Does nothing where
+        the check would cost more than it saves.
         """
-        if not self._worth_a_look(at):
+        if not self._worth_a_check(at):
             return
-        dense = to_array(self.candidates)
+        dense = to_array(self.entities)
         partial = sums.take(dense)
-        # Sums only grow: the best k so far are above the last bar.
-        leaders = partial[partial >= self._bar]
+        # Sums only grow: the best k so far are above the last threshold.
+        leaders = partial[partial >= self._threshold]
         kth = len(leaders) - self._size
-        self._bar, self._met = float(np.partition(leaders, kth)[kth]) * _SAFELY_BELOW, len(dense)
+        self._threshold, self._met = (
+            float(np.partition(leaders, kth)[kth]) * _SAFELY_BELOW,
+            len(dense),
+        )
         to_come = float(self._plan.most[at])
-        if self.closed or to_come < self._bar:
+        if self.closed or to_come < self._threshold:
             self.closed = True
-            possible = partial + to_come >= self._bar
+            possible = partial + to_come >= self._threshold
             if not possible.all():
-                self.candidates = to_bitmap(dense[possible])
+                self.entities = to_bitmap(dense[possible])
 
-    def _worth_a_look(self, at: int) -> bool:
-        now = len(self.candidates)
+    def _worth_a_check(self, at: int) -> bool:
+        now = len(self.entities)
         if not self._size <= now < self._plan.postings[at]:
             return False
-        return self.closed or now >= 2 * self._met or self._plan.most[at] < 1.25 * self._bar
+        return self.closed or now >= 2 * self._met or self._plan.most[at] < 1.25 * self._threshold
 
 
 def top(scores: NDArray[np.float32], size: int) -> NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""Settings: what the fields of a data set of one's own are called (`cogr.datasets.columns`)."""
+"""Settings: what the fields of a data set of one's own are called (`cogr.datasets.fields`)."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource
 from pydantic_settings.exceptions import SettingsError as UnreadableError
 
 from cogr.errors import SettingsError
-from cogr.printable import learn, learn_address
+from cogr.redaction import learn, learn_address
 
 FLAG = "--set"
 _FLAG_EXAMPLE = "such as opensearch.url=http://localhost:9200"

@@ -20,13 +20,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cogr.errors import CheckFailedError, SnapshotError, StorageError
-from cogr.item_fields import fields_of
 from cogr.keywords import self_keyword
+from cogr.mapped import Strings
 from cogr.matching.mirror import Mirror
-from cogr.records import SIDES, Side
+from cogr.records import SIDES, Side, fields_of
 from cogr.snapshots import ID, SCHEMA, Row, Snapshot, check_normalisers, open_snapshot
 from cogr.store import Store
-from cogr.strings import Strings
 from indexers.backends.protocol import (
     Hit,
     Listed,

@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from cogr.errors import StorageError
+from cogr.mapped import Strings, StringsSpool, integers
 from cogr.matching.postings import to_bitmap
 from cogr.prompts import Prompt
 from cogr.store import Store
-from cogr.strings import StringsSpool, integers
 from indexers.generators.protocol import Answer, Completion, Failure, Reads
 
 log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class Cached:
             self._tokens[positions] = integers(part["tokens"].combine_chunks())
             self._kinds[positions] = _kinds(part)
             count += len(rows)
-        self._texts = spool.strings()
+        self._texts = Strings(spool.arrow())
 
     def answers(self, ids: Sequence[str], start: int) -> list[Answer | None]:
         """Answers of the positions start .. start + len(ids), given the ids that they belong to;

@@ -20,13 +20,12 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cogr.errors import LockedError, ServiceError, StorageError
 from cogr.progress import Say
 from cogr.records import Side
 from cogr.store import Store
-from indexers.fleet.records import Record
 
 log = logging.getLogger(__name__)
 
@@ -85,8 +84,10 @@ def right_to_switch(catalogue: str) -> Right:
     )
 
 
-class Holding(Record):
+class Holding(BaseModel):
     """The content of a lease file. `seconds` is how long its holder may be silent."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     term: int
     holder: str

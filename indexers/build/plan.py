@@ -8,7 +8,6 @@ entity, never a whole side of texts or answers. The answers become a snapshot in
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -22,9 +21,9 @@ from cogr.records import Entity, Item, Side
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
 from indexers.build.cache import GenerationCache, Keys, request_key
+from indexers.build.generation import CacheWriter, generate_into
 from indexers.generators.protocol import Answer, Failure, Generator, Request
 from indexers.telemetry import metrics
-from indexers.telemetry.answers import AnswerCounts
 from indexers.telemetry.stages import stage
 
 SearchResults = Callable[[Entity], Sequence[str]]
@@ -178,53 +177,23 @@ def _cache(job: Job) -> GenerationCache:
 
 
 def generate_missing(job: Job, plan: Plan, advance: Advance) -> dict[str, Failure]:
-    """Ask for every missing answer; flush to the cache as they come. Returns failures that are not
-    remembered, by entity id.
+    """Ask for every missing answer; flush to the cache as they come.
+
+    Returns the transient failures, which are not remembered, by entity id.
 
     Raises: as of `rebuild`.
     """
     if not plan.missing:
         return {}
+    answered = metrics.ANSWERED.labels(job.side)
+
+    def each(_: Answer) -> None:
+        answered.inc()
+        advance(1)
+
     with stage("generate", job.side) as step:
-        passing = _ask(job, plan, advance)
-        step.add(generated=len(plan.missing), passing_failures=len(passing))
-    return passing
-
-
-def _ask(job: Job, plan: Plan, advance: Advance) -> dict[str, Failure]:
-    cache = _cache(job)
-    asked: dict[str, bytes] = {}
-    waiting: list[tuple[bytes, Answer]] = []
-    passing: dict[str, Failure] = {}
-    flushed, left = time.monotonic(), len(plan.missing)
-    counts, answered = AnswerCounts(job.side), metrics.ANSWERED.labels(job.side)
-    try:
-        for answer in job.generator.generate(_requests(job, plan, asked)):
-            waiting.append((asked.pop(answer.id), answer))
-            left -= 1
-            counts.add(answer)
-            answered.inc()
-            if isinstance(answer, Failure) and not answer.permanent:
-                passing[answer.id] = answer
-            advance(1)
-            if len(waiting) >= job.flush_answers or time.monotonic() - flushed >= job.flush_seconds:
-                cache.add(waiting)
-                counts.flushed()
-                waiting, flushed = [], time.monotonic()
-    finally:
-        # Also on Ctrl-C and on a lost service: what was answered is not asked for again.
-        cache.add(waiting)
-    if left:
-        raise RuntimeError(
-            f"the generator left {left} requests "
-            f"unanswered{', such as ' if asked else ''}{min(asked, default='')}"
-        )
-    return passing
-
-
-def _requests(job: Job, plan: Plan, asked: dict[str, bytes]) -> Iterator[Request]:
-    """The requests of what is missing; `asked` gets the key of each as it is taken."""
-    for position in plan.missing:
-        request = job.request(plan.entities[position])
-        asked[request.id] = plan.keys[position]
-        yield request
+        writer = CacheWriter(_cache(job), job.side, job.flush_answers, job.flush_seconds)
+        keyed = ((plan.keys[i], job.request(plan.entities[i])) for i in plan.missing)
+        generated = generate_into(writer, job.generator, keyed, len(plan.missing), each)
+        step.add(generated=len(plan.missing), transient_failures=len(generated.transient))
+    return generated.transient

@@ -317,7 +317,7 @@ def executor_of(
         LockedError: somebody does.
     """
     if (request.workers or workspace.settings.rebuild.workers) == "celery":
-        from indexers.fleet.session import coordinate
+        from indexers.fleet.coordinator import coordinate
 
         with coordinate(workspace, request.side, request.generator, say, command) as session:
             yield session

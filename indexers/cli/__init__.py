@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from cogr.log_formats import LogFormat
+from cogr.records import LogFormat
 from indexers.cli import console, fleet, release, snapshots
 from indexers.cli.options import (
     Call,

@@ -2,7 +2,7 @@
 
 Standard output belongs to the result, a table for people or one JSON object; everything else
 (progress, messages, errors) goes to standard error. Texts of items and of servers go through here
-to a terminal, and come out without characters that steer it (`cogr.printable`). No command logic
+to a terminal, and come out without characters that steer it (`cogr.redaction`). No command logic
 here.
 """
 
@@ -24,7 +24,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from cogr.errors import CogrError
-from cogr.printable import learn_words, visible
+from cogr.redaction import learn_words, visible
 from indexers.telemetry import logs
 
 INTERRUPTED = 130
@@ -135,7 +135,7 @@ def runnable(command: str) -> str:
 
 class _VisibleConsole(Console):
     """A console that steers the terminal itself, and lets no text do so: see
-    `cogr.printable.visible`.
+    `cogr.redaction.visible`.
     """
 
     def render_str(self, text: str, *args: Any, **kwargs: Any) -> Text:

@@ -73,9 +73,9 @@ def cancel(
 
 def _cancel(workspace: Workspace, side: Side, wait: float) -> str:
     from indexers.build.lease import read_lease
-    from indexers.fleet.records import Cancel, End, open_run
+    from indexers.fleet.records import Cancel, End, latest_run
 
-    opened = open_run(workspace.store, side)
+    opened = latest_run(workspace.store, side)
     if opened is None or opened[0].ended is not None:
         raise UserError(
             f"No rebuild of {side}s on workers is under way in {workspace.store.url}; see "
@@ -83,14 +83,14 @@ def _cancel(workspace: Workspace, side: Side, wait: float) -> str:
         )
     folder, run = opened
     by = f"{getpass.getuser()} on {socket.gethostname()}"
-    folder.write(Cancel(by=by, at=time.time()), "cancel")
+    folder.write(Cancel(by=by), "cancel")
     deadline = time.monotonic() + wait
     while folder.ended is None:
         lease = read_lease(workspace.store, side)
         gone = lease is None or lease.released or abs(time.time() - lease.renewed) > lease.seconds
         if gone:
             # Nobody coordinates it: workers see that it has ended and leave its shards alone.
-            folder.write(End(state="cancelled", at=time.time(), reason=f"cancelled by {by}"), "end")
+            folder.write(End(state="cancelled", reason=f"cancelled by {by}"), "end")
         elif time.monotonic() > deadline:
             raise CheckFailedError(
                 f"Run {run.id} was asked to stop, but its coordinator has not done so within "

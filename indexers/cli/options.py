@@ -15,8 +15,7 @@ import typer
 from rich.console import Console
 
 from cogr import __version__
-from cogr.log_formats import LogFormat
-from cogr.records import Side
+from cogr.records import LogFormat, Side
 from indexers.cli import console
 from indexers.telemetry import logs
 

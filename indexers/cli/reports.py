@@ -26,9 +26,9 @@ from rich.table import Table
 from rich.text import Text
 
 from cogr.datasets.inspection import Report
-from cogr.printable import visible
 from cogr.progress import Advance
 from cogr.records import SIDES, Side
+from cogr.redaction import visible
 from indexers.build.run import Outcome
 from indexers.cli.console import stderr_console
 from indexers.exchange.diff import Diff

@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cogr.differences import Difference, differences
+from cogr.keywords import with_self
 from cogr.matching.mirror import Mirror
 from cogr.snapshots import Row, Snapshot
 from indexers.backends.memory import mirror_of
-from indexers.release.push import with_self
 
 DEPTH = 10
 """Ranks that are compared."""
@@ -145,19 +145,13 @@ def _entities(
 ) -> Iterator[EntityChange]:
     """Every differing entity; counts kinds of difference and keywords on the way."""
     for one in differences(before, after):
-        old, new = _words(one.before), _words(one.after)
         counts[_kind(one)] += 1
         if _kind(one) == "other_fields":
             continue
-        keywords.update(new)
-        keywords.subtract(old)
+        keywords.update(one.gained)
+        keywords.subtract(one.lost)
         text = (one.after or one.before or Row(one.id, "", ())).text
-        yield EntityChange(
-            one.id,
-            text,
-            tuple(word for word in new if word not in old),
-            tuple(word for word in old if word not in new),
-        )
+        yield EntityChange(one.id, text, one.gained, one.lost)
 
 
 def _kind(one: Difference) -> str:
@@ -165,10 +159,6 @@ def _kind(one: Difference) -> str:
         return "new" if one.before is None else "gone"
     same = (one.before.text, one.before.keywords) == (one.after.text, one.after.keywords)
     return "other_fields" if same else "changed"
-
-
-def _words(row: Row | None) -> tuple[str, ...]:
-    return () if row is None else row.keywords
 
 
 def _queries(

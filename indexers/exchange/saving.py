@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import AnyStr
 
-from cogr.datasets.columns import QueryColumns
+from cogr.datasets.fields import QueryColumns
 from cogr.datasets.reading import json_records
 from cogr.datasets.sheets import Sheet
 from cogr.errors import SettingsError

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from cogr.errors import MissingExtraError, SnapshotError
-from cogr.keywords import NORMALISER, cut_to_budget, parse
+from cogr.keywords import NORMALISER, cut_to_budget, parse, query_keywords
 from cogr.records import Query
 from cogr.snapshots import read_manifest
 from indexers.backends.protocol import Hit
 from indexers.generators.protocol import Completion, Request
-from indexers.release.push import query_keywords
 from indexers.workspace import Workspace
 
 Source = Literal["given", "index", "generator", "none"]

@@ -1,25 +1,59 @@
-"""Celery on Redis or Valkey, set up for shards: the application, queue names, sending. Knows no
-files and no generators.
+"""Celery on Redis or Valkey, set up for shards: the application, messages, queues. Knows no files
+and no generators.
 
-Redis Cluster is not there: Celery has no broker on it (kombu 5.7); `redis.url` names one server or
-sentinels.
+Celery delivers a message to one worker, keeps it until that worker acknowledges it after its work,
+and delivers it again after the visibility timeout. Redis Cluster does not work: Celery has no
+broker on it (kombu 5.7); `redis.url` names one server or sentinels.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
+from pydantic import BaseModel, ConfigDict, Field
+
 from cogr.errors import MissingExtraError, ServiceError, SettingsError
+from cogr.records import Side
+from cogr.settings import GeneratorSettings
 from cogr.settings.fleet import FleetSettings, RedisSettings
+from indexers.fleet.records import FORMAT
 
 if TYPE_CHECKING:
     from celery import Celery
 
 TASK = "cogr.shard"
 """The one task there is."""
+NAME = r"^[A-Za-z0-9-]+$"
+"""Names of runs and shards: nothing in a message leads out of the run's folder."""
+
+
+class Message(BaseModel):
+    """A task: one attempt at a shard of a run. `trace` is the context that its spans continue."""
+
+    model_config = ConfigDict(frozen=True)
+
+    format: int = FORMAT
+    side: Side
+    run: str = Field(pattern=NAME)
+    shard: str = Field(pattern=NAME)
+    attempt: int = Field(ge=1)
+    trace: Mapping[str, str] = {}
+
+
+def queue_of(side: Side, settings: GeneratorSettings) -> str:
+    """The queue of one side and one model: workers with another model don't listen to it, nor
+    workers that read another format.
+
+    Args:
+        settings: the generator's, with `auto` decided.
+    """
+    model = f"{settings.model or ''}\0{settings.adapter or ''}"
+    digest = hashlib.sha256(model.encode()).hexdigest()[:8]
+    return f"v{FORMAT}.{side}.{settings.name}.{digest}"
 
 
 def make_app(redis: RedisSettings, fleet: FleetSettings) -> Celery:
@@ -46,23 +80,20 @@ def make_app(redis: RedisSettings, fleet: FleetSettings) -> Celery:
         task_ignore_result=True,
         task_serializer="json",
         accept_content=["json"],
+        # A worker that dies leaves its message to the visibility timeout.
         task_acks_late=True,
-        task_acks_on_failure_or_timeout=True,
         worker_prefetch_multiplier=1,
         worker_hijack_root_logger=False,
         worker_redirect_stdouts=False,
         worker_cancel_long_running_tasks_on_connection_loss=False,
-        task_create_missing_queues=True,
     )
     return app
 
 
 def server_version(redis: RedisSettings) -> str:
     """The version of the broker. Raises ServiceError when it can't be reached or refuses."""
-    app = make_app(redis, FleetSettings())
-    info = _call(
-        app, redis, "be asked", lambda connection: connection.default_channel.client.info("server")
-    )
+    broker = Broker(redis, FleetSettings(), "")
+    info = broker.call("be asked", lambda connection: _client(connection).info("server"))
     return str(info.get("valkey_version") or info["redis_version"])
 
 
@@ -88,16 +119,15 @@ def _with_credentials(url: str, redis: RedisSettings) -> str:
 
 def printable(redis: RedisSettings) -> str:
     """Where the broker is, without user and password."""
-    urls = (urlsplit(part.strip()) for part in (redis.url or "").split(";"))
-    return ";".join(
-        urlunsplit(url._replace(netloc=url.netloc.rpartition("@")[2], query="")) for url in urls
-    )
+    urls = [urlsplit(part.strip()) for part in (redis.url or "").split(";")]
+    bare = [url._replace(netloc=url.netloc.rpartition("@")[2], query="") for url in urls]
+    return ";".join(urlunsplit(url) for url in bare)
 
 
 def _transport_options(redis: RedisSettings, fleet: FleetSettings) -> dict[str, Any]:
     options: dict[str, Any] = {
-        # The coordinator itself sees to lost shards; this is for messages that nobody coordinates
-        # any more.
+        # Longer than any shard takes, since a worker at work can't ask for more time. Heartbeats
+        # tell sooner that it died.
         "visibility_timeout": fleet.visibility_seconds,
         "global_keyprefix": f"{redis.prefix}:",
         "socket_timeout": redis.timeout,
@@ -121,22 +151,13 @@ def _ssl_options(redis: RedisSettings) -> dict[str, Any] | bool:
     if not (redis.tls or (redis.url or "").startswith("rediss://")):
         return False
     options = {"ssl_cert_reqs": ssl.CERT_REQUIRED, "ssl_check_hostname": True}
-    files = {
-        "ssl_ca_certs": redis.ca_file,
-        "ssl_certfile": redis.cert_file,
-        "ssl_keyfile": redis.key_file,
-    }
+    files = {"ssl_ca_certs": redis.ca_file, "ssl_certfile": redis.cert_file}
+    files |= {"ssl_keyfile": redis.key_file}
     return options | {name: path for name, path in files.items() if path}
 
 
 class Broker:
-    """The coordinator's end: sends shards, counts what waits.
-
-    Args:
-        redis: where it is.
-        fleet: timeouts.
-        queue: the run's queue.
-    """
+    """The coordinator's end: sends messages to a queue, counts those that wait."""
 
     def __init__(self, redis: RedisSettings, fleet: FleetSettings, queue: str) -> None:
         self._app = make_app(redis, fleet)
@@ -145,45 +166,31 @@ class Broker:
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Put one task into the queue. Raises ServiceError when the broker is away or refuses."""
-        self._call(
-            "take messages",
-            lambda connection: self._app.send_task(
-                TASK, kwargs=dict(message), queue=self._queue, connection=connection, retry=False
-            ),
+        task = {"kwargs": dict(message), "queue": self._queue, "retry": False}
+        self.call(
+            "take messages", lambda broker: self._app.send_task(TASK, connection=broker, **task)
         )
 
     def waiting(self) -> int:
         """How many messages are in the queue, taken ones not counted. Raises ServiceError."""
-        return int(
-            self._call(
-                "be asked", lambda connection: connection.default_channel.client.llen(self._queue)
-            )
-        )
+        return int(self.call("be asked", lambda connection: _client(connection).llen(self._queue)))
 
-    def purge(self) -> None:
-        """Remove what waits in the queue. Raises ServiceError."""
-        self._call(
-            "be cleaned up",
-            lambda connection: connection.default_channel.client.delete(self._queue),
-        )
+    def call(self, doing: str, what: Callable[[Any], Any]) -> Any:
+        """Do something with a connection of its own, which is never stale. Raises ServiceError."""
+        from kombu.exceptions import OperationalError
+        from redis.exceptions import RedisError
 
-    def _call(self, doing: str, what: Callable[[Any], Any]) -> Any:
-        return _call(self._app, self._redis, doing, what)
+        try:
+            with self._app.connection_for_write() as connection:
+                return what(connection)
+        except (OperationalError, RedisError, OSError) as error:
+            reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
+            raise ServiceError(
+                f"The broker {printable(self._redis)} can't {doing} ({reason}); start it, or "
+                "correct redis.url."
+            ) from error
 
 
-def _call(app: Celery, redis: RedisSettings, doing: str, what: Callable[[Any], Any]) -> Any:
-    """Do something with a connection of its own: calls are few, seconds apart, and none is ever
-    stale.
-    """
-    from kombu.exceptions import OperationalError
-    from redis.exceptions import RedisError
-
-    try:
-        with app.connection_for_write() as connection:
-            return what(connection)
-    except (OperationalError, RedisError, OSError) as error:
-        reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
-        raise ServiceError(
-            f"The broker {printable(redis)} can't {doing} ({reason}); start it, or correct "
-            "redis.url."
-        ) from error
+def _client(connection: Any) -> Any:
+    """The client of Redis below a connection of kombu's."""
+    return connection.default_channel.client

@@ -1,357 +1,400 @@
-"""The coordinator's loop: plans shards as rates become known, sends them, mends what breaks, until
-no answer is missing.
+"""The coordinator of a rebuild on workers: takes the side's lease, plans shards, sends them,
+retries what fails, and freezes the snapshot when no answer is missing.
 
-It is the only one that decides. The broker may forget messages or deliver them twice: which shards
-are open, done or given up is in files, and a worker looks there first.
+The broker may forget messages or deliver them twice: what became of a shard is in files.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from pyroaring import BitMap
 
 from cogr.errors import CheckFailedError, ServiceError, StorageError
 from cogr.matching.postings import to_array
 from cogr.progress import Advance, Say
+from cogr.records import Side
 from cogr.settings.fleet import FleetSettings
-from indexers.build.cache import GenerationCache
-from indexers.build.lease import Lease
+from indexers.build.assembly import Rebuilt, freeze
+from indexers.build.cache import GenerationCache, Keys
+from indexers.build.generation import Keyed
+from indexers.build.lease import Lease, hold, right_to_rebuild
 from indexers.build.plan import Job, Plan
-from indexers.fleet.broker import Broker
-from indexers.fleet.gauges import Gauges
-from indexers.fleet.ledger import Ended, Ledger, Shard
-from indexers.fleet.mending import Mender, intact
-from indexers.fleet.pace import Pace
-from indexers.fleet.records import Cancel, Done, End, Progress, Run, RunFolder, shard_name
-from indexers.fleet.shards import write_shard
-from indexers.fleet.station import Message
+from indexers.fleet.broker import Broker, queue_of
+from indexers.fleet.records import (
+    FORMAT,
+    Attempt,
+    Cancel,
+    End,
+    GivenUp,
+    Progress,
+    Run,
+    RunFolder,
+    latest_run,
+    new_run_id,
+    public_settings,
+    runs_of,
+    total_rates,
+)
+from indexers.fleet.shards import (
+    DEATHS,
+    PARTS,
+    RetryPolicy,
+    Shard,
+    ShardSizer,
+    ShardTracker,
+    write_requests,
+)
+from indexers.fleet.status import summary_of
 from indexers.generators.protocol import Failure
-from indexers.telemetry import logs, traces
+from indexers.telemetry import logs, metrics, traces
+from indexers.telemetry.stages import stage
+from indexers.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
 
-GRACE = 5
-"""Looks after which a message that nobody took counts as lost, if nothing waits in the queue any
-more.
-"""
-_TELL_SECONDS = 60.0
-_LONGEST_PAUSE = 60.0
+KEPT_RUNS = 5
+"""Runs whose files are kept, for `cogr-index status` and for questions afterwards."""
+RESEND_POLLS = 5
+"""Polls after which a message that nobody took counts as lost, if the queue is empty."""
 _ROUNDS = 3
+_TELL_SECONDS = 60.0
 
 
-@dataclass(frozen=True)
-class Parts:
-    """What a coordinator works with."""
+@contextmanager
+def coordinate(
+    workspace: Workspace, side: Side, generator: str | None, say: Say, command: str = "rebuild"
+) -> Iterator[FleetExecutor]:
+    """Be the one coordinator of a side.
+
+    Args:
+        generator: instead of the settings' one.
+        command: what holds the lease, for messages: rebuild or update.
+
+    Raises:
+        LockedError: another rebuild of this side is under way in this store, wherever it runs.
+    """
+    doing, seconds = f"{command} --side {side}", workspace.settings.fleet.lease_seconds
+    with hold(workspace.store, right_to_rebuild(side), doing, seconds) as lease:
+        yield FleetExecutor(workspace, lease, generator, say)
+
+
+@dataclass
+class FleetExecutor:
+    """Generates on workers, as an `indexers.build.run.Executor`."""
+
+    workspace: Workspace
+    lease: Lease
+    generator: str | None
+    say: Say
+    run_folder: RunFolder | None = None
+
+    @property
+    def folder(self) -> str | None:
+        return self.run_folder.path if self.run_folder is not None else None
+
+    def summary(self) -> Mapping[str, Any]:
+        return summary_of(self.run_folder) if self.run_folder is not None else {}
+
+    def check(self) -> None:
+        self.lease.check()
+
+    def rebuild(self, job: Job, plan: Plan, advance: Advance) -> Rebuilt:
+        """As `indexers.build.plan.rebuild`, by workers. With nothing missing, no broker is asked.
+
+        Raises: as of `Coordinator.work`.
+        """
+        started = time.monotonic()
+        latest = latest_run(job.store, job.side)
+        unfinished = latest is not None and latest[0].ended is None
+        if not (plan.missing or unfinished):
+            return freeze(job, plan, {}, started)
+        folder = self._begin(job, plan, latest[0] if latest and unfinished else None)
+        with logs.bound(run=folder.run):
+            transient = self._generate(job, plan, folder, advance) if plan.missing else {}
+            rebuilt = freeze(job, plan, transient, started)
+            self.check()
+            folder.write(End(state="finished", snapshot=rebuilt.snapshot.id), "end")
+            return rebuilt
+
+    def _begin(self, job: Job, plan: Plan, earlier: RunFolder | None) -> RunFolder:
+        """A new run. Workers of an earlier one stop between two answers, which are in the cache."""
+        if earlier is not None:
+            state = "cancelled" if earlier.cancelled else "superseded"
+            earlier.write(End(state=state, reason="another rebuild began"), "end")
+        settings = self.workspace.generator_settings(job.side, self.generator)
+        run = Run(
+            id=new_run_id(),
+            side=job.side,
+            fingerprint=job.generator.fingerprint,
+            generator=public_settings(settings),
+            entities=len(plan.entities),
+            to_generate=len(plan.missing),
+        )
+        self.run_folder = folder = RunFolder(job.store, job.side, run.id)
+        folder.write(run, "run")
+        for old in runs_of(job.store, job.side)[:-KEPT_RUNS]:
+            job.store.remove(old.path)
+        return folder
+
+    def _generate(
+        self, job: Job, plan: Plan, folder: RunFolder, advance: Advance
+    ) -> dict[str, Failure]:
+        settings = self.workspace.settings
+        queue = queue_of(job.side, self.workspace.generator_settings(job.side, self.generator))
+        with stage("generate", job.side, run=folder.run) as step:
+            broker = Broker(settings.redis, settings.fleet, queue)
+            parts = job, plan, folder, self.lease, broker, settings.fleet
+            transient = Coordinator(*parts, self.say, advance).work()
+            step.add(generated=len(plan.missing), transient_failures=len(transient))
+        return transient
+
+
+@dataclass
+class Coordinator:
+    """One rebuild from its plan to the last answer. It alone decides."""
 
     job: Job
     plan: Plan
     folder: RunFolder
-    run: Run
     lease: Lease
     broker: Broker
     settings: FleetSettings
     say: Say
     advance: Advance
 
-
-class Coordinator:
-    """One rebuild from its plan to the last answer.
-
-    Attributes:
-        passing: failures that the cache does not remember, by entity id.
-    """
-
-    def __init__(self, parts: Parts) -> None:
-        self._p = parts
-        self._settings = parts.settings
-        self._ledger = Ledger(
-            parts.folder, parts.settings.lost_seconds, parts.settings.stuck_seconds
-        )
-        self._pace = Pace(parts.settings.shard_seconds, parts.settings.first_items)
-        self._mender = Mender(parts.job, parts.plan, parts.folder, parts.settings)
-        self._cache = GenerationCache(parts.job.store, parts.job.generator.fingerprint)
-        done, given_up = (len(parts.folder.names(folder)) for folder in ("done", "given_up"))
-        self._gauges = Gauges(parts.job.side, done, given_up)
+    def __post_init__(self) -> None:
+        self._tracker = ShardTracker(self.folder, self.settings.lost_seconds)
+        self._sizer = ShardSizer(self.settings.shard_seconds, self.settings.first_items)
+        self._policy = RetryPolicy(self.job.side, self.settings)
+        self._cache = GenerationCache(self.job.store, self.job.generator.fingerprint)
+        self._closed = {"done": 0, "given_up": 0}
         self._todo = BitMap()
-        self._number = 0
-        self._setbacks: list[str] = []
-        self._answered = self._shown = 0
+        self._transient: dict[str, Failure] = {}
+        self._number = self._answered = self._shown = 0
         self._away_since: float | None = None
-        self._written: Progress | None = None
         self._counted = 0.0
+        self._progress = Progress()
         self._told = self._active = time.monotonic()
-        self.passing: dict[str, Failure] = {}
 
-    def work(self) -> None:
-        """Return when every entity has an answer, or a reason why not.
+    def work(self) -> dict[str, Failure]:
+        """Returns the transient failures, by entity id, when all others have an answer.
 
         Raises:
             CheckFailedError: the run was cancelled.
             LockedError: another coordinator took over.
-            ServiceError: the broker is away for too long, or workers fail without any answer in
-                between.
+            ServiceError: the broker is away for too long, or workers fail one after the other.
             StorageError: answers that workers reported are not in this store.
         """
-        missing = self._p.plan.missing
+        missing = self.plan.missing
         for _ in range(_ROUNDS):
-            self._todo = missing - self._mender.adopt(self._ledger, missing)
-            self._until_settled()
-            missing = self._still_missing(missing)
+            self._todo = BitMap(missing)
+            while self._tracker.open or self._todo:
+                self._step()
+            missing = self._unanswered(missing)
             if not missing:
-                return
+                return self._transient
         raise StorageError(
-            f"{len(missing)} answers that workers reported are not in {self._p.job.store.url}; "
+            f"{len(missing)} answers that workers reported are not in {self.job.store.url}; "
             "the workers must have the same store."
         )
 
-    def _until_settled(self) -> None:
-        while self._ledger.shards or self._todo:
-            self._p.lease.check()
-            if (cancel := self._p.folder.read(Cancel, "cancel")) is not None:
-                self._stop(cancel)
-            self._look()
-            self._fill()
-            self._send_all()
-            self._report()
-            if self._ledger.shards:
-                time.sleep(self._settings.poll_seconds)
+    def _step(self) -> None:
+        self.lease.check()
+        if (cancel := self.folder.read(Cancel, "cancel")) is not None:
+            self._stop(cancel)
+        self._look()
+        self._fill()
+        self._send()
+        self._report()
+        if self._tracker.open:
+            time.sleep(self.settings.poll_seconds)
 
-    def _still_missing(self, asked: BitMap) -> BitMap:
-        """Positions without an answer although nothing is under way any more."""
-        entities, positions = self._p.plan.entities, to_array(asked)
-        found = positions[to_array(self._cache.missing(self._p.plan.keys.take(positions)))]
-        return BitMap(
-            position for position in found.tolist() if entities[position].id not in self.passing
-        )
+    def _unanswered(self, asked: BitMap) -> BitMap:
+        """Positions without an answer although no shard is open."""
+        positions = to_array(asked)
+        found = positions[to_array(self._cache.missing(self.plan.keys.take(positions)))]
+        entities = self.plan.entities
+        return BitMap(i for i in found.tolist() if entities[i].id not in self._transient)
 
     # What workers wrote
 
     def _look(self) -> None:
-        before = sum(attempt.items for attempt in self._ledger.living)
-        troubles: list[str] = []
-        for shard, done in list(self._ledger.results()):
-            self._settle(shard, done, troubles)
-        ends = self._ledger.ends()
-        if sum(attempt.items for attempt in self._ledger.living) > before:
-            self._clear_setbacks()
-        for ended in ends:
-            self._handle(ended, troubles)
+        before = sum(attempt.items for attempt in self._tracker.running)
+        done, failed = self._tracker.poll()
+        for shard, attempt in done:
+            self._finish(shard, attempt)
+        if sum(attempt.items for attempt in self._tracker.running) > before:
+            self._policy.progress()
+        for shard, attempt in failed:
+            self._retry(shard, attempt)
         # Machines that die together are one setback.
-        if troubles:
-            self._set_back(troubles[-1])
+        if reasons := [attempt.full_reason for _, attempt in failed if attempt.state != "stopped"]:
+            self._policy.setback(reasons[-1])
 
-    def _settle(self, shard: Shard, done: Done, troubles: list[str]) -> None:
-        if not intact(self._p.job.store, done):
-            self._p.folder.store.remove(f"{self._p.folder.path}/done/{shard.name}.json")
-            troubles.append(
-                f"the answers of shard {shard.name} from worker {done.worker} are not what it "
-                "said they are"
-            )
-            shard.sent = None
-            self._gauges.broken()
-            return
-        for id_, reason in done.passing.items():
-            self.passing[id_] = Failure(id_, reason, permanent=False)
-        self._pace.measure(done)
-        self._gauges.done()
+    def _finish(self, shard: Shard, done: Attempt) -> None:
+        for id_, reason in done.transient.items():
+            self._transient[id_] = Failure(id_, reason, permanent=False)
+        self._sizer.measure(done)
+        metrics.ATTEMPTS.labels(self.job.side, "done").inc()
         shard.span.set(worker=done.worker, items=done.items, tokens=done.tokens)
-        self._finish(shard)
+        self._close(shard, "done", len(shard.positions))
+        self._policy.progress()
 
-    def _finish(self, shard: Shard) -> None:
-        self._ledger.drop(shard)
-        self._answered += len(shard.positions)
-        self._clear_setbacks()
-        self._active = time.monotonic()
+    def _close(self, shard: Shard, how: str, answered: int) -> None:
+        self._tracker.close(shard)
+        self._closed[how] += 1
+        self._answered += answered
 
-    def _handle(self, ended: Ended, troubles: list[str]) -> None:
-        shard, state = ended.shard, ended.attempt.state
-        shard.sent = None
-        self._gauges.ended(ended)
-        if state == "stopped" or shard.name not in self._ledger.shards:
+    def _retry(self, shard: Shard, failed: Attempt) -> None:
+        metrics.ATTEMPTS.labels(self.job.side, failed.state).inc()
+        if failed.state == "stopped":
             return
-        with logs.bound(shard=shard.name, worker=ended.attempt.worker):
-            log.warning("Shard %s: %s", shard.name, ended.told)
-        shard.deaths += ended.counts
-        shard.last_words = ended.why
-        if not ended.inherited:
-            troubles.append(ended.why)
-        if state == "declined":
-            self._mender.write_again(shard)
-        if not ended.gone and state in ("declined", "away"):
-            # What this worker or its service can't do now may be possible later, or elsewhere.
-            shard.not_before = time.monotonic() + min(
-                _LONGEST_PAUSE, 0.5 * 2 ** min(len(self._setbacks), 10)
-            )
-        if self._mender.hopeless(shard):
-            self._give_up(shard)
+        with logs.bound(shard=shard.name, worker=failed.worker):
+            log.warning("Shard %s: worker %s: %s", shard.name, failed.worker, failed.logged_reason)
+        shard.retry_at = time.monotonic() + self._policy.pause(failed)
+        if failed.state == "declined":
+            # Its requests may be gone or damaged.
+            write_requests(self.folder, shard.name, self._requests(shard.positions))
+        if self._policy.exhausted(shard):
+            self._give_up(shard, failed.full_reason)
 
-    def _give_up(self, shard: Shard) -> None:
-        parts, rest = self._mender.give_up(shard, self._p.lease.term, self._number)
-        self._number += len(parts)
-        self._gauges.given_up()
-        shard.span.set(given_up=True, parts=len(parts))
-        self._ledger.drop(shard)
-        self._answered += rest
-        for part in parts:
-            self._ledger.add(part)
+    def _requests(self, positions: list[int]) -> list[Keyed]:
+        plan = self.plan
+        return [(plan.keys[i], self.job.request(plan.entities[i])) for i in positions]
 
-    def _clear_setbacks(self) -> None:
-        self._setbacks.clear()
-        self._gauges.setbacks(0)
-
-    def _set_back(self, why: str) -> None:
-        self._setbacks.append(why)
-        self._gauges.setbacks(len(self._setbacks))
-        if len(self._setbacks) >= self._settings.setbacks:
-            raise ServiceError(
-                f"The last {len(self._setbacks)} attempts failed without an answer in between, "
-                f"the latest: {why}; see "
-                "cogr-index status, mend the workers and run the same command again."
-            )
+    def _give_up(self, shard: Shard, reason: str) -> None:
+        """Split what the shard still lacks, or set its one entity aside."""
+        keys = Keys.of(self.plan.keys[i] for i in shard.positions)
+        left = [shard.positions[i] for i in self._cache.missing(keys)]
+        if len(left) == len(shard.positions) == 1:
+            # A permanent failure is remembered; with another model or prompt it is tried again.
+            id_ = self.plan.entities[left[0]].id
+            reason = f"took down {shard.deaths} workers, the last time: {reason}"
+            self._cache.add([(self.plan.keys[left[0]], Failure(id_, reason))])
+            record = GivenUp(shard=shard.name, why=reason, set_aside={id_: reason})
+        else:
+            size = max(1, -(-len(left) // PARTS))
+            groups = [left[start : start + size] for start in range(0, len(left), size)]
+            parts = [self._open(group, part_of=shard.name) for group in groups]
+            for part in parts:
+                # One more death tells which of them it is.
+                part.deaths = DEATHS - 1 if len(part.positions) > 1 else 0
+            record = GivenUp(shard=shard.name, why=reason, parts=tuple(one.name for one in parts))
+        self.folder.write(record, f"given_up/{shard.name}")
+        shard.span.set(given_up=True, parts=len(record.parts))
+        answered = len(shard.positions) - (len(left) if record.parts else 0)
+        self._close(shard, "given_up", answered)
 
     # What workers are given
 
     def _fill(self) -> None:
-        """Plan shards ahead: as many waiting as there are workers, and two more; the others are
-        sized by later rates.
-        """
-        running = len(self._ledger.living)
-        while self._todo and len(self._ledger.shards) - running < running + 2:
-            size = self._pace.next_size(len(self._todo), running)
-            taken = self._todo[:size]
+        """Plan as many shards as there are workers, and two more; later rates size the others."""
+        running = len(self._tracker.running)
+        while self._todo and len(self._tracker.open) < 2 * running + 2:
+            taken = self._todo[: self._sizer.next_size(len(self._todo), running)]
             self._todo -= taken
-            positions = list(taken)
-            shard = Shard(shard_name(self._p.lease.term, self._number, size), positions)
-            shard.span = traces.begin("shard", shard=shard.name, entities=size)
-            self._number += 1
-            write_shard(
-                self._p.folder, shard.name, self._mender.requests(positions), shard.span.carrier
-            )
-            self._ledger.add(shard)
+            self._open(list(taken))
 
-    def _send_all(self) -> None:
+    def _open(self, positions: list[int], part_of: str | None = None) -> Shard:
+        name = f"{self._number:05d}-{len(positions)}"
+        self._number += 1
+        span = traces.begin("shard", shard=name, entities=len(positions), part_of=part_of)
+        shard = Shard(name, positions, span=span)
+        write_requests(self.folder, name, self._requests(positions))
+        self._tracker.open[name] = shard
+        return shard
+
+    def _send(self) -> None:
         now = time.monotonic()
-        unsent = [
-            shard
-            for shard in self._ledger.shards.values()
-            if shard.sent is None and shard.living is None
-        ]
+        waiting = [shard for shard in self._tracker.open.values() if shard.running is None]
+        due = [shard for shard in waiting if shard.sent is None and shard.retry_at <= now]
         try:
-            for shard in [
-                shard for shard in unsent if shard.not_before <= now
-            ] + self._lost_messages(now):
-                message = Message(
-                    side=self._p.job.side,
-                    run=self._p.run.id,
-                    shard=shard.name,
-                    dead=tuple(shard.dead[-20:]),
-                )
-                self._p.broker.send(message.model_dump(mode="json"))
+            for shard in due + self._lost(waiting, now):
+                self.broker.send(self._message(shard))
                 shard.sent = now
-        except ServiceError as error:
-            self._gauges.broker(up=False)
-            self._wait_for_broker(error)
-        else:
-            self._gauges.broker(up=True)
             self._away_since = None
+        except ServiceError as error:
+            self._wait_for_broker(error)
+        metrics.BROKER_UP.labels(self.job.side).set(self._away_since is None)
 
-    def _lost_messages(self, now: float) -> list[Shard]:
-        """Shards whose message nobody has taken although the queue is empty, or a later one was
-        taken.
-        """
-        grace = GRACE * self._settings.poll_seconds
+    def _message(self, shard: Shard) -> dict[str, Any]:
+        ids = {"side": self.job.side, "run": self.folder.run, "shard": shard.name}
+        return {"format": FORMAT, **ids, "attempt": shard.attempt, "trace": shard.span.carrier}
+
+    def _lost(self, waiting: list[Shard], now: float) -> list[Shard]:
+        """Shards whose message is gone: the queue is empty, and nobody took them."""
+        grace = RESEND_POLLS * self.settings.poll_seconds
         if now - self._counted < grace:
             return []
         self._counted = now
-        waiting = [
-            shard
-            for shard in self._ledger.shards.values()
-            if shard.living is None and shard.sent is not None and now - shard.sent > grace
-        ]
-        messages = self._p.broker.waiting()
-        self._gauges.queue(messages)
-        if not waiting or not messages:
-            return waiting
-        taken = max(
-            (s.sent for s in self._ledger.shards.values() if s.living and s.sent is not None),
-            default=0.0,
-        )
-        return [shard for shard in waiting if shard.sent is not None and shard.sent < taken - grace]
+        messages = self.broker.waiting()
+        metrics.QUEUE.labels(self.job.side).set(messages)
+        return [s for s in waiting if not messages and s.sent is not None and now - s.sent > grace]
 
     def _wait_for_broker(self, error: ServiceError) -> None:
         now = time.monotonic()
         if self._away_since is None:
             self._away_since = now
-            self._p.say(f"{error} Waiting for it; shards with workers go on.")
-        if now - self._away_since > self._settings.patience_seconds and not self._ledger.living:
+            self.say(f"{error} Waiting for it; shards with workers go on.")
+        if now - self._away_since > self.settings.patience_seconds and not self._tracker.running:
             raise error
 
     # What others see
 
     def _report(self) -> None:
-        under_way = sum(min(attempt.items, attempt.entities) for attempt in self._ledger.living)
-        if (shown := self._answered + under_way) > self._shown:
-            self._p.advance(shown - self._shown)
-            self._shown, self._active = shown, time.monotonic()
-        self._gauges.look(
-            list(self._ledger.shards.values()), len(self._todo), self._answered + under_way
-        )
-        progress = Progress(
-            term=self._p.lease.term,
-            updated=time.time(),
-            unplanned=len(self._todo),
-            note=self._note(),
-        )
-        was, self._written = self._written, progress
-        if (
-            was is None
-            or (was.unplanned, was.note) != (progress.unplanned, progress.note)
-            or progress.updated - was.updated >= self._settings.heartbeat_seconds
-        ):
-            self._p.folder.write(progress, "progress")
-        else:
-            self._written = was
+        running = self._tracker.running
+        answered = self._answered + sum(min(one.items, one.entities) for one in running)
+        if answered > self._shown:
+            self.advance(answered - self._shown)
+            self._shown, self._active = answered, time.monotonic()
+        self._measure(answered)
+        progress = Progress(unplanned=len(self._todo), note=self._note())
+        if progress != self._progress:
+            self.folder.write(progress, "progress")
+            self._progress = progress
+
+    def _measure(self, answered: int) -> None:
+        side, running = self.job.side, self._tracker.running
+        waiting = len(self._tracker.open) - len(running)
+        for state, count in {"running": len(running), "waiting": waiting, **self._closed}.items():
+            metrics.SHARDS.labels(side, state).set(count)
+        items, tokens = total_rates(running)
+        metrics.UNPLANNED.labels(side).set(len(self._todo))
+        metrics.ANSWERED.labels(side).set(answered)
+        metrics.WORKERS.labels(side).set(len({attempt.worker for attempt in running}))
+        metrics.ENTITY_RATE.labels(side).set(items)
+        metrics.TOKEN_RATE.labels(side).set(tokens)
 
     def _note(self) -> str:
         now = time.monotonic()
-        if self._ledger.living or now - self._active < _TELL_SECONDS:
+        if self._tracker.running or now - self._active < _TELL_SECONDS:
             return "the broker is away" if self._away_since is not None else ""
         note = f"no worker has taken a shard for {now - self._active:.0f} s"
         if now - self._told > _TELL_SECONDS:
             self._told = now
-            self._p.say(
-                f"{note[0].upper()}{note[1:]}: start workers with cogr-ops worker --side "
-                f"{self._p.job.side} that have the "
-                f"same configuration and the store {self._p.job.store.url}."
+            self.say(
+                f"{note.capitalize()}: start workers with cogr-ops worker --side {self.job.side} "
+                f"that have the same configuration and the store {self.job.store.url}."
             )
         return note
 
     def _stop(self, cancel: Cancel) -> None:
-        """End a cancelled run: nothing more is sent, workers finish their present answer, then all
-        is over.
-        """
-        self._p.say(
-            f"Cancelled by {cancel.by}; waiting for {len(self._ledger.living)} workers to stop ..."
-        )
-        try:
-            self._p.broker.purge()
-        except ServiceError as error:
-            self._p.say(f"{error} Its messages mean nothing any more.")
-        deadline = time.monotonic() + self._settings.lost_seconds
-        while time.monotonic() < deadline:
-            self._ledger.ends()
-            if not self._ledger.living:
-                break
-            time.sleep(self._settings.poll_seconds)
-        self._p.folder.write(
-            End(state="cancelled", at=time.time(), reason=f"cancelled by {cancel.by}"), "end"
-        )
+        """End a cancelled run: workers finish their present answer, then all is over."""
+        running = len(self._tracker.running)
+        self.say(f"Cancelled by {cancel.by}; waiting for {running} workers to stop ...")
+        while self._tracker.running:
+            time.sleep(self.settings.poll_seconds)
+            self._tracker.poll()
+        reason = f"cancelled by {cancel.by}"
+        self.folder.write(End(state="cancelled", reason=reason), "end")
         raise CheckFailedError(
-            f"The rebuild of {self._p.job.side}s was cancelled by {cancel.by}; what was "
-            "generated is kept, and a new rebuild "
-            "goes on from there."
+            f"The rebuild of {self.job.side}s was {reason}; what was generated is kept, and a new "
+            "rebuild goes on from there."
         )

@@ -1,129 +1,113 @@
-"""The files of a distributed rebuild: what each of them says, and where it lies. No decision is
-taken here.
+"""The JSON files of a distributed rebuild: what each of them says, and where it lies. No decision
+is taken here.
 
-    fleet/<side>/lease/000001.json             who coordinates (indexers.build.lease)
-    fleet/<side>/runs/<run>/run.json           what is rebuilt, by which generator
-                            shards/<shard>.parquet      the requests of a shard
-                            (indexers.fleet.shards) attempts/<shard>.<id>.json  one worker at one
-                            shard: written again with every heartbeat done/<shard>.json
-                                the shard's result: paths and hashes of cache segments
-                            given_up/<shard>.json       split into others, or its entity set aside
-                            progress.json               what the coordinator has not planned yet
-                            cancel.json                 a wish to stop
-                            end.json                    how the run ended
+    fleet/<side>/lease/000001.json      who coordinates (indexers.build.lease)
+    fleet/<side>/runs/<run>/run.json    what is rebuilt, by which generator
+      shards/<shard>.json.gz            the requests of a shard (indexers.fleet.shards)
+      attempts/<shard>.<number>.json    one worker at one shard; every heartbeat writes it again
+      given_up/<shard>.json             a shard that was split, or whose entity was set aside
+      progress.json                     what the coordinator has not planned yet
+      cancel.json                       the run shall stop
+      end.json                          how the run ended
 
-A file has one writer: the coordinator, or the worker whose attempt it is. A shard is named
-<term>-<number>-<entities>, where the term is that of the coordinator's lease.
+A file has one writer: the coordinator, or the worker that made the attempt. A run has one
+coordinator; the next one begins another run. A shard is named <number>-<entities>.
 """
 
 from __future__ import annotations
 
-import json
 import logging
+import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cogr.records import Side
+from cogr.settings import GeneratorSettings
 from cogr.store import Store
 
-FORMAT = 1
-"""Of tasks and files. A worker refuses another one's tasks."""
+FORMAT = 2
+"""Of messages and files. It is part of a queue's name, so no worker gets another format's."""
 
 R = TypeVar("R", bound="Record")
 
 log = logging.getLogger(__name__)
 
+_PUBLIC = {"name", "model", "adapter", "dtype", "max_model_len"}
+_PUBLIC |= {"sampling", "scripted", "statistical"}
+
 
 class Record(BaseModel):
-    """One JSON file. Keys that a later version added are passed over."""
+    """One JSON file. Keys of other versions are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class Run(Record):
-    """What is rebuilt. Equal `identity` means that a later rebuild goes on with this run.
+    """What is rebuilt. `generator` are the public settings of its generator."""
 
-    `trace` is its first coordinator's.
-    """
-
-    format: int = FORMAT
     id: str
     side: Side
-    identity: str
-    created: float
     fingerprint: Mapping[str, Any]
-    fingerprint_hash: str
     generator: Mapping[str, Any]
-    prompt_hash: str
     entities: int
     to_generate: int
-    queue: str
-    trace: Mapping[str, str] = {}
 
 
 AttemptState = Literal["loading", "running", "done", "stopped", "failed", "declined", "away"]
 """stopped: the worker was asked to end. failed: the shard raised an error. declined: this worker
-can't do it. away: the
-generator's service is away."""
-FINAL: frozenset[AttemptState] = frozenset({"done", "stopped", "failed", "declined", "away"})
+can't do it. away: the generator's service is away. Readers call it `silent` when its worker has
+written nothing for too long."""
 
 
 class Attempt(Record):
     """One worker at one shard.
 
-    `beat` grows with every write; `items` and `tokens` are what it has generated so far.
+    Attributes:
+        items, tokens: what it has generated so far.
+        entities: of the whole shard; those that it did not generate were in the cache.
+        seconds: since the generator was loaded.
+        transient: failures that the cache does not remember, by entity id.
     """
 
-    id: str
     shard: str
+    number: int = 0
     worker: str
-    state: AttemptState = "loading"
+    state: AttemptState | Literal["silent"] = "loading"
     reason: str = ""
-    started: float
-    updated: float
-    beat: int = 0
+    started: float = Field(default_factory=time.time)
+    updated: float = Field(default_factory=time.time)
     items: int = 0
     tokens: int = 0
     entities: int = 0
     seconds: float = 0.0
+    transient: Mapping[str, str] = {}
 
     @property
     def final(self) -> bool:
-        return self.state in FINAL
+        return self.state not in ("loading", "running")
 
+    @property
+    def silenced(self) -> Attempt:
+        """As one whose worker died."""
+        reason = f"fell silent while {self.state}"
+        return self.model_copy(update={"state": "silent", "reason": reason})
 
-class SegmentRecord(Record):
-    """A file with answers."""
+    @property
+    def full_reason(self) -> str:
+        return f"worker {self.worker}: {self.reason}"
 
-    path: str
-    sha256: str
-
-
-class Done(Record):
-    """A finished shard. `items` of its `entities` were generated by this attempt in `seconds`; the
-    others were known.
-    """
-
-    shard: str
-    attempt: str
-    worker: str
-    entities: int
-    items: int
-    tokens: int
-    seconds: float
-    finished: float
-    segments: tuple[SegmentRecord, ...] = ()
-    passing: Mapping[str, str] = {}
+    @property
+    def logged_reason(self) -> str:
+        """Of an unexpected error its class alone, since its text may quote an item."""
+        return self.reason.partition(":")[0] if self.state == "failed" else self.reason
 
 
 class GivenUp(Record):
-    """A shard that took too many workers down: its parts, or the reason why its one entity is set
-    aside.
-    """
+    """A shard that took too many workers down: its parts, or why its one entity is set aside."""
 
     shard: str
     why: str
@@ -134,9 +118,7 @@ class GivenUp(Record):
 class Progress(Record):
     """What only the coordinator knows."""
 
-    term: int
-    updated: float
-    unplanned: int
+    unplanned: int = 0
     note: str = ""
 
 
@@ -144,16 +126,16 @@ class End(Record):
     """How a run ended."""
 
     state: Literal["finished", "cancelled", "superseded"]
-    at: float
+    at: float = Field(default_factory=time.time)
     reason: str = ""
     snapshot: str | None = None
 
 
 class Cancel(Record):
-    """A wish that the run stops."""
+    """Somebody asked the run to stop."""
 
     by: str
-    at: float
+    at: float = Field(default_factory=time.time)
 
 
 class RunFolder:
@@ -163,13 +145,11 @@ class RunFolder:
         self.store = store
         self.side = side
         self.run = run
-        self.path = f"{runs_folder(side)}/{run}"
+        self.path = f"fleet/{side}/runs/{run}"
         self._damaged: set[str] = set()
 
     def read(self, kind: type[R], name: str) -> R | None:
-        """A record; None when there is none, or a damaged one, with a warning: what it said is then
-        done, or asked, again.
-        """
+        """A record; None when there is none, or a damaged one, with a warning."""
         path = f"{self.path}/{name}.json"
         try:
             return kind.model_validate_json(self.store.read(path))
@@ -181,23 +161,27 @@ class RunFolder:
                 log.warning("The file %s in %s is damaged, and passed over.", path, self.store.url)
             return None
 
+    def read_all(self, kind: type[R], folder: str) -> list[R]:
+        """The records in one of the folders, without damaged ones."""
+        found = (self.read(kind, f"{folder}/{name}") for name in self.names(folder))
+        return [record for record in found if record is not None]
+
     def write(self, record: Record, name: str) -> None:
         """Write a record, or replace it."""
-        self.store.write(f"{self.path}/{name}.json", record.model_dump_json(indent=1).encode())
+        self.store.write(f"{self.path}/{name}.json", _json(record))
+
+    def create(self, record: Record, name: str) -> bool:
+        """Write a record unless it exists; of several writers, one gets True."""
+        return self.store.create(f"{self.path}/{name}.json", _json(record))
 
     def names(self, folder: str) -> list[str]:
         """Names of the records (or shards) in one of the folders, without suffix."""
-        return [name.rsplit(".", 1)[0] for name in self.store.list(f"{self.path}/{folder}")]
-
-    def attempts_of(self, shard: str) -> list[Attempt]:
-        """All attempts at one shard."""
-        names = (name for name in self.names("attempts") if name.split(".")[0] == shard)
-        found = (self.read(Attempt, f"attempts/{name}") for name in names)
-        return [attempt for attempt in found if attempt is not None]
+        names = self.store.list(f"{self.path}/{folder}")
+        return [name.removesuffix(".gz").rsplit(".", 1)[0] for name in names]
 
     @property
     def cancelled(self) -> bool:
-        """Whether somebody wants the run to stop."""
+        """Whether somebody asked the run to stop."""
         return self.store.exists(f"{self.path}/cancel.json")
 
     @property
@@ -205,24 +189,19 @@ class RunFolder:
         return self.read(End, "end")
 
 
-def runs_folder(side: Side) -> str:
-    """Where the runs of a side lie."""
-    return f"fleet/{side}/runs"
+def _json(record: Record) -> bytes:
+    return record.model_dump_json(indent=1).encode()
 
 
-def run_ids(store: Store, side: Side) -> list[str]:
+def runs_of(store: Store, side: Side) -> list[RunFolder]:
     """The runs of a side, oldest first."""
-    return store.list(runs_folder(side))
+    return [RunFolder(store, side, run) for run in store.list(f"fleet/{side}/runs")]
 
 
-def open_run(store: Store, side: Side) -> tuple[RunFolder, Run] | None:
+def latest_run(store: Store, side: Side) -> tuple[RunFolder, Run] | None:
     """The latest run of a side; None when there has been none."""
-    for id_ in reversed(run_ids(store, side)):
-        folder = RunFolder(store, side, id_)
-        run = folder.read(Run, "run")
-        if run is not None:
-            return folder, run
-    return None
+    found = ((folder, folder.read(Run, "run")) for folder in reversed(runs_of(store, side)))
+    return next(((folder, run) for folder, run in found if run is not None), None)
 
 
 def new_run_id() -> str:
@@ -232,15 +211,23 @@ def new_run_id() -> str:
 
 
 def entities_of(shard: str) -> int:
-    """How many entities a shard has, by its name."""
-    return int(shard.rsplit("-", 1)[1])
+    """How many entities a shard has, by its name; 0 when it is no shard's name."""
+    count = shard.rpartition("-")[2]
+    return int(count) if count.isdecimal() else 0
 
 
-def shard_name(term: int, number: int, entities: int) -> str:
-    """The name of a shard; names sort by term and number."""
-    return f"{term:04d}-{number:05d}-{entities}"
+def public_settings(settings: GeneratorSettings) -> dict[str, Any]:
+    """Those that decide what a generator writes: no secret, no server's address, no GPU's size."""
+    return settings.model_dump(mode="json", include=_PUBLIC)
 
 
-def identity_of(**parts: object) -> str:
-    """One string for all that makes two rebuilds the same."""
-    return json.dumps(parts, sort_keys=True, ensure_ascii=True, default=str)
+def with_public_settings(own: GeneratorSettings, public: Mapping[str, Any]) -> GeneratorSettings:
+    """A worker's settings, with the public ones of a run in their place."""
+    known = {name: value for name, value in public.items() if name in _PUBLIC}
+    return GeneratorSettings.model_validate({**own.model_dump(), **known})
+
+
+def total_rates(attempts: Iterable[Attempt]) -> tuple[float, float]:
+    """Entities and tokens a second of all attempts together."""
+    rates = [(a.items / a.seconds, a.tokens / a.seconds) for a in attempts if a.seconds > 0]
+    return sum(items for items, _ in rates), sum(tokens for _, tokens in rates)

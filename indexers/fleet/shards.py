@@ -1,121 +1,209 @@
-"""A shard's requests as a Parquet file: entities, prompts and cache keys, so that a worker needs no
-data set to answer them.
+"""Shards of a run: the files of their requests, how large the next one is, a tracker of the open
+ones, and the retry policy.
+
+The tracker judges whether a worker lives by its heartbeats and this process's monotonic clock: no
+two clocks are compared.
 """
 
 from __future__ import annotations
 
-import io
-from collections.abc import Mapping, Sequence
+import gzip
+import json
+import statistics
+import time
+import zlib
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
+from cogr.errors import ServiceError
 from cogr.prompts import Prompt
-from cogr.records import Entity, Item, Query
-from indexers.build.cache import SIZE, read_table
-from indexers.fleet.records import RunFolder
+from cogr.records import Item, Query, Side
+from cogr.settings.fleet import FleetSettings
+from indexers.build.generation import Keyed
+from indexers.fleet.records import Attempt, RunFolder
 from indexers.generators.protocol import Request
+from indexers.telemetry import metrics
+from indexers.telemetry.traces import Span
 
-SCHEMA = pa.schema(
-    [
-        pa.field("key", pa.binary(), nullable=False),
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("title", pa.string()),
-        pa.field("text", pa.string(), nullable=False),
-        pa.field("weight", pa.float64(), nullable=False),
-        pa.field("system", pa.string(), nullable=False),
-        pa.field("user", pa.string(), nullable=False),
-        pa.field("cut", pa.bool_(), nullable=False),
-    ]
-)
-
-_NO_FILE = (pa.ArrowException, OSError)
-"""What reading raises where there is no shard, or a damaged one: its entities are then planned or
-sent again.
-"""
-
-Keyed = tuple[bytes, Request]
-
-_TRACE = ("traceparent", "tracestate")
+GROWTH = 4
+"""A shard is at most so many times as large as the largest one so far: first rates are rough."""
+PARTS = 8
+"""A shard that takes workers down is split into so many: few deaths until one entity is alone."""
+DEATHS = 2
+"""A shard may take down so many workers before it is split: machines die, too."""
+_RATES = 32
+_LONGEST_PAUSE = 60.0
 
 
-def write_shard(
-    folder: RunFolder, shard: str, keyed: Sequence[Keyed], trace: Mapping[str, str] | None = None
-) -> None:
-    """Write the requests of a shard, in their order.
-
-    Args:
-        trace: the trace context that the worker's spans continue
-            (`indexers.telemetry.traces.Span.carrier`).
-    """
-    entities = [request.entity for _, request in keyed]
-    prompts = [request.prompt for _, request in keyed]
-    table = pa.Table.from_pydict(
-        {
-            "key": [key for key, _ in keyed],
-            "id": [request.id for _, request in keyed],
-            "title": [entity.title if isinstance(entity, Item) else None for entity in entities],
-            "text": [entity.text for entity in entities],
-            "weight": [entity.weight if isinstance(entity, Query) else 1.0 for entity in entities],
-            "system": [prompt.system for prompt in prompts],
-            "user": [prompt.user for prompt in prompts],
-            "cut": [prompt.cut for prompt in prompts],
-        },
-        schema=SCHEMA.with_metadata(dict(trace)) if trace else SCHEMA,
-    )
-    buffer = io.BytesIO()
-    pq.write_table(table, buffer, compression="zstd")
-    folder.store.write(_path(folder, shard), buffer.getvalue())
+def write_requests(folder: RunFolder, shard: str, keyed: Sequence[Keyed]) -> None:
+    """Write the requests of a shard, in their order."""
+    lines = [(key.hex(), asdict(one.entity), asdict(one.prompt)) for key, one in keyed]
+    # Its checksum tells whether the file is damaged.
+    data = gzip.compress(json.dumps(lines).encode(), compresslevel=1)
+    folder.store.write(_path(folder, shard), data)
 
 
-def read_shard(folder: RunFolder, shard: str) -> list[Keyed] | None:
+def read_requests(folder: RunFolder, shard: str) -> list[Keyed] | None:
     """The requests of a shard; None when there is no such file, or a damaged one."""
     try:
-        data = folder.store.read(_path(folder, shard))
-        return [_request(row) for row in read_table(io.BytesIO(data), SCHEMA).to_pylist()]
-    except (*_NO_FILE, AssertionError):
+        lines = json.loads(gzip.decompress(folder.store.read(_path(folder, shard))))
+    except (OSError, EOFError, ValueError, zlib.error):
         return None
-
-
-def read_trace(folder: RunFolder, shard: str) -> dict[str, str]:
-    """The trace context that a shard was written with; {} when there is none."""
-    try:
-        data = folder.store.read(_path(folder, shard))
-        found = pq.read_schema(io.BytesIO(data)).metadata or {}
-        return {
-            name: value.decode() for key, value in found.items() if (name := key.decode()) in _TRACE
-        }
-    except (*_NO_FILE, UnicodeDecodeError):
-        return {}
-
-
-def read_keys(folder: RunFolder, shard: str) -> list[bytes]:
-    """The cache keys of a shard; [] when there is no such file, or a damaged one."""
-    try:
-        data = folder.store.read(_path(folder, shard))
-        keys: list[bytes] = read_table(io.BytesIO(data), pa.schema([SCHEMA.field("key")]))[
-            "key"
-        ].to_pylist()
-    except _NO_FILE:
-        return []
-    # A key of another length is no key of ours.
-    return [key for key in keys if len(key) == SIZE]
-
-
-def _request(row: dict[str, object]) -> Keyed:
-    key, id_, text = row["key"], row["id"], row["text"]
-    assert isinstance(key, bytes)
-    assert isinstance(id_, str)
-    assert isinstance(text, str)
-    title = row["title"]
-    entity: Entity = (
-        Query(id_, text, float(str(row["weight"])))
-        if title is None
-        else Item(id_, str(title), text)
-    )
-    prompt = Prompt(str(row["system"]), str(row["user"]), bool(row["cut"]))
-    return key, Request(id_, entity, prompt)
+    kind = Item if folder.side == "item" else Query
+    return [
+        (bytes.fromhex(key), Request(entity["id"], kind(**entity), Prompt(**prompt)))
+        for key, entity, prompt in lines
+    ]
 
 
 def _path(folder: RunFolder, shard: str) -> str:
-    return f"{folder.path}/shards/{shard}.parquet"
+    return f"{folder.path}/shards/{shard}.json.gz"
+
+
+class ShardSizer:
+    """How large the next shard should be, by the rates of the latest ones.
+
+    Args:
+        seconds: how long a shard should take.
+        first: entities of a shard before any rate is known; also the least that is worth sending.
+    """
+
+    def __init__(self, seconds: float, first: int) -> None:
+        self._seconds = seconds
+        self._first = first
+        self._rates: deque[float] = deque(maxlen=_RATES)
+        self._largest = 0
+
+    def measure(self, done: Attempt) -> None:
+        """Learn from a finished shard."""
+        if done.items and done.seconds > 0:
+            self._rates.append(done.items / done.seconds)
+            self._largest = max(self._largest, done.items)
+
+    def next_size(self, unplanned: int, workers: int) -> int:
+        """Entities of the next shard, at most `unplanned`.
+
+        Towards the end the rest is shared out among twice the workers, so that they end together.
+        """
+        size = self._first
+        if self._rates:
+            fitting = statistics.median(self._rates) * self._seconds
+            size = int(min(fitting, GROWTH * max(self._first, self._largest)))
+            share = -(-unplanned // (2 * max(1, workers)))
+            size = max(min(size, share), min(size, self._first), 1)
+        return min(size, unplanned)
+
+
+@dataclass
+class Shard:
+    """A shard that is neither finished nor given up.
+
+    Attributes:
+        positions: of its entities in the plan.
+        attempt: number of the attempt under way, or of the next one.
+        deaths: attempts that raised an error, or whose worker died while it generated.
+        running: what the worker of this attempt wrote last; None before one has taken it.
+        sent: when the message of this attempt was sent, by time.monotonic(); None before.
+        retry_at: it is not sent earlier than that.
+        span: from its planning to its end.
+    """
+
+    name: str
+    positions: list[int]
+    attempt: int = 1
+    deaths: int = 0
+    running: Attempt | None = None
+    sent: float | None = None
+    retry_at: float = 0.0
+    span: Span = field(default_factory=Span)
+
+
+class ShardTracker:
+    """The open shards, and what workers wrote about them.
+
+    Args:
+        lost_seconds: silence after which the worker of an attempt counts as dead.
+    """
+
+    def __init__(self, folder: RunFolder, lost_seconds: float) -> None:
+        self._folder = folder
+        self._lost_seconds = lost_seconds
+        self._heard: dict[str, tuple[float, float]] = {}
+        self.open: dict[str, Shard] = {}
+
+    def close(self, shard: Shard) -> None:
+        del self.open[shard.name]
+        shard.span.end()
+
+    @property
+    def running(self) -> list[Attempt]:
+        """Attempts under way."""
+        return [shard.running for shard in self.open.values() if shard.running is not None]
+
+    def poll(self) -> tuple[list[tuple[Shard, Attempt]], list[tuple[Shard, Attempt]]]:
+        """Attempts that are done, and attempts that failed, since the last call.
+
+        A failed shard moves on to its next attempt, which is not sent yet.
+        """
+        written = set(self._folder.names("attempts"))
+        done, failed, damaged = [], [], Attempt(shard="", worker="unknown", updated=0.0)
+        for shard in self.open.values():
+            shard.running = None
+            name = f"{shard.name}.{shard.attempt}"
+            if name not in written:
+                continue
+            attempt = self._folder.read(Attempt, f"attempts/{name}") or damaged
+            if attempt.state == "done":
+                done.append((shard, attempt))
+            elif attempt.final or self._silent(name, attempt):
+                shard.attempt, shard.sent = shard.attempt + 1, None
+                shard.deaths += attempt.state in ("failed", "running")
+                failed.append((shard, attempt if attempt.final else attempt.silenced))
+            else:
+                shard.running = attempt
+        return done, failed
+
+    def _silent(self, name: str, attempt: Attempt) -> bool:
+        """Whether its worker has written nothing new for too long."""
+        now = time.monotonic()
+        last, since = self._heard.get(name, (None, now))
+        if last != attempt.updated:
+            self._heard[name] = attempt.updated, now
+            return False
+        return now - since > self._lost_seconds
+
+
+class RetryPolicy:
+    """When a failed shard is sent again, and when it or the rebuild is given up."""
+
+    def __init__(self, side: Side, settings: FleetSettings) -> None:
+        self._settings = settings
+        self._gauge = metrics.SETBACKS.labels(side)
+        self.progress()
+
+    def progress(self) -> None:
+        """There is an answer: the fleet works."""
+        self._setbacks = 0
+        self._gauge.set(0)
+
+    def setback(self, reason: str) -> None:
+        """Attempts failed. Raises ServiceError after too many without an answer in between."""
+        self._setbacks += 1
+        self._gauge.set(self._setbacks)
+        if self._setbacks >= self._settings.setbacks:
+            raise ServiceError(
+                f"The last {self._setbacks} attempts failed without an answer in between, the "
+                f"latest: {reason}; see cogr-index status, mend the workers and run the same "
+                "command again."
+            )
+
+    def pause(self, failed: Attempt) -> float:
+        """Seconds before the shard is sent again: later, or elsewhere, it may be possible."""
+        if failed.state not in ("declined", "away"):
+            return 0.0
+        return min(_LONGEST_PAUSE, 0.5 * float(2 ** min(self._setbacks, 10)))
+
+    def exhausted(self, shard: Shard) -> bool:
+        """Whether a shard is to be split, or its one entity set aside."""
+        return shard.deaths >= (self._settings.attempts if len(shard.positions) == 1 else DEATHS)

@@ -1,36 +1,33 @@
-"""How a distributed rebuild stands, from its files alone: the broker is not asked.
-
-Changes nothing.
-"""
+"""How a distributed rebuild stands, and what its workers did, from its files alone."""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from cogr.records import Side
 from cogr.store import Store
-from indexers.build.lease import Holding, read_lease
-from indexers.fleet.pace import living_rate
+from indexers.build.lease import read_lease
 from indexers.fleet.records import (
     Attempt,
-    Done,
     GivenUp,
     Progress,
     Run,
     RunFolder,
     entities_of,
-    open_run,
+    latest_run,
+    total_rates,
 )
 
 State = Literal[
     "running", "silent", "interrupted", "cancelling", "finished", "cancelled", "superseded"
 ]
-"""running: its coordinator lives. silent: its coordinator has not renewed its lease. interrupted:
-the coordinator ended
-before the rebuild did, and the same command goes on."""
+"""silent: its coordinator has not renewed its lease. interrupted: its coordinator ended before the
+rebuild did, and the same command goes on."""
 
 _LATEST = 16
 """Finished shards whose rate stands for the run's when nothing is under way."""
@@ -104,85 +101,99 @@ def overview(store: Store, side: Side, lost_seconds: float) -> Overview | None:
     Args:
         lost_seconds: a worker that was silent for longer is not counted as running.
     """
-    opened = open_run(store, side)
+    opened = latest_run(store, side)
     return None if opened is None else _Reading(store, *opened, lost_seconds).overview()
+
+
+def summary_of(folder: RunFolder) -> dict[str, Any]:
+    """What a fleet did, for `report.json`; `tokens` and `items` are those of finished shards."""
+    attempts, given_up = folder.read_all(Attempt, "attempts"), folder.read_all(GivenUp, "given_up")
+    done = {one.shard: one for one in attempts if one.state == "done"}.values()
+    workers: dict[str, dict[str, float]] = {}
+    for one in done:
+        figures = {"items": one.items, "tokens": one.tokens, "seconds": one.seconds}
+        its = workers.setdefault(one.worker, {})
+        for name, value in {"shards": 1, **figures}.items():
+            its[name] = round(its.get(name, 0) + value, 3)
+    return {
+        "run": folder.run,
+        "shards": {"done": len(done), "split": sum(bool(record.parts) for record in given_up)},
+        "attempts": dict(Counter(attempt.state for attempt in attempts)),
+        "items": sum(one.items for one in done),
+        "tokens": sum(one.tokens for one in done),
+        "set_aside": sum(len(record.set_aside) for record in given_up),
+        "workers": workers,
+    }
 
 
 class _Reading:
     """The files of one run, read once."""
 
     def __init__(self, store: Store, folder: RunFolder, run: Run, lost_seconds: float) -> None:
+        self._now = time.time()
         self._folder = folder
         self._run = run
         self._lost = lost_seconds
         self._lease = read_lease(store, folder.side)
         self._end = folder.ended
-        self._done = folder.names("done")
-        self._given_up = [
-            record
-            for name in folder.names("given_up")
-            if (record := folder.read(GivenUp, f"given_up/{name}"))
-        ]
-        over = {*self._done, *(record.shard for record in self._given_up)}
-        self._open = [name for name in folder.names("shards") if name not in over]
-        attempts = (folder.read(Attempt, f"attempts/{name}") for name in folder.names("attempts"))
-        self._attempts = [attempt for attempt in attempts if attempt is not None]
-        self._progress = folder.read(Progress, "progress")
+        self._given_up = folder.read_all(GivenUp, "given_up")
+        self._attempts = folder.read_all(Attempt, "attempts")
+        self._done = {one.shard: one for one in self._attempts if one.state == "done"}.values()
+        closed = {*(one.shard for one in self._done), *folder.names("given_up")}
+        self._open = set(folder.names("shards")) - closed
+        self._progress = folder.read(Progress, "progress") or Progress()
 
     def overview(self) -> Overview:
-        living = self._living()
-        results = [done for name in self._done if (done := self._folder.read(Done, f"done/{name}"))]
-        items, tokens = living_rate(living) if living else _past_rate(results)
-        split = sum(entities_of(record.shard) for record in self._given_up if record.parts)
-        kept = sum(entities_of(part) for record in self._given_up for part in record.parts)
-        aside = {
-            id_: reason for record in self._given_up for id_, reason in record.set_aside.items()
-        }
-        passing = {id_: reason for done in results for id_, reason in done.passing.items()}
-        answered = sum(done.entities for done in results) + max(0, split - kept) + len(aside)
-        answered += sum(min(attempt.items, attempt.entities) for attempt in living)
-        answered = min(answered, self._run.to_generate)
-        held = {attempt.shard for attempt in living}
-        state = self._state()
+        running, over = self._running(), self._end is not None
+        items, tokens = total_rates(running) if running else _past_rates(self._done)
+        answered = self._answered(running)
         left = self._run.to_generate - answered
+        set_aside = [done.transient for done in self._done]
+        set_aside += [record.set_aside for record in self._given_up]
         return Overview(
             side=self._run.side,
             run=self._run.id,
-            state=state,
+            state=self._state(),
             coordinator=self._lease.holder if self._lease else "",
-            note=(self._end.reason if self._end else "")
-            or (self._progress.note if self._progress else ""),
+            note=(self._end.reason if self._end else "") or self._progress.note,
             entities=self._run.entities,
             to_generate=self._run.to_generate,
             answered=answered,
             done=len(self._done),
-            running=len(held),
-            waiting=len(self._open) - len(held) if self._end is None else 0,
+            running=len(running),
+            waiting=0 if over else len(self._open) - len(running),
             failed=len(self._given_up),
-            unplanned=self._progress.unplanned if self._progress and self._end is None else 0,
+            unplanned=0 if over else self._progress.unplanned,
             items_per_second=round(items, 3),
             tokens_per_second=round(tokens, 3),
-            seconds_left=round(left / items, 1) if items > 0 and self._end is None else None,
+            seconds_left=round(left / items, 1) if items > 0 and not over else None,
             snapshot=self._end.snapshot if self._end else None,
-            held=tuple(_held(attempt) for attempt in living),
+            held=tuple(self._held(attempt) for attempt in running),
             troubles=self._troubles(),
-            set_aside={**passing, **aside},
+            set_aside={id_: why for part in set_aside for id_, why in part.items()},
         )
 
-    def _living(self) -> list[Attempt]:
+    def _answered(self, running: list[Attempt]) -> int:
+        answered = sum(done.entities for done in self._done)
+        answered += sum(min(attempt.items, attempt.entities) for attempt in running)
+        for record in self._given_up:
+            left = sum(entities_of(part) for part in record.parts)
+            answered += entities_of(record.shard) - left
+        return min(answered, self._run.to_generate)
+
+    def _running(self) -> list[Attempt]:
         """One attempt for each open shard that a worker has written about lately."""
         if self._end is not None:
             return []
-        now = time.time()
-        fresh = (
-            attempt
-            for attempt in self._attempts
-            if attempt.shard in self._open and not attempt.final
-        )
         by_shard = {
-            attempt.shard: attempt for attempt in fresh if abs(now - attempt.updated) < self._lost
+            attempt.shard: attempt
+            for attempt in self._attempts
+            if attempt.shard in self._open and not attempt.final and not self._silent(attempt)
         }
-        return sorted(by_shard.values(), key=lambda attempt: attempt.shard)
+        return [by_shard[shard] for shard in sorted(by_shard)]
+
+    def _silent(self, attempt: Attempt) -> bool:
+        return abs(self._now - attempt.updated) >= self._lost
 
     def _state(self) -> State:
         if self._end is not None:
@@ -192,59 +203,28 @@ class _Reading:
             return "interrupted"
         if self._folder.cancelled:
             return "cancelling"
-        return "running" if _fresh(lease) else "silent"
+        return "running" if abs(self._now - lease.renewed) < lease.seconds else "silent"
 
     def _troubles(self) -> tuple[Trouble, ...]:
-        """Attempts that failed, were declined, or fell silent at a shard that is still open or was
-        given up.
-        """
-        given_up = {record.shard for record in self._given_up}
-        now = time.time()
+        """Attempts that failed, were declined, or fell silent at a shard that is not done."""
+        done = {one.shard for one in self._done}
         found = []
         for attempt in sorted(self._attempts, key=lambda attempt: attempt.updated):
-            if attempt.state in ("failed", "declined", "away"):
+            if not attempt.final and attempt.shard not in done and self._silent(attempt):
+                attempt = attempt.silenced
+            if attempt.state in ("failed", "declined", "away", "silent"):
                 found.append(Trouble(attempt.shard, attempt.worker, attempt.state, attempt.reason))
-            elif (
-                not attempt.final
-                and attempt.shard in {*given_up, *self._open}
-                and now - attempt.updated > self._lost
-            ):
-                found.append(
-                    Trouble(
-                        attempt.shard,
-                        attempt.worker,
-                        "silent",
-                        f"fell silent while {attempt.state}",
-                    )
-                )
         return tuple(found[-50:])
 
-
-def _fresh(lease: Holding) -> bool:
-    return abs(time.time() - lease.renewed) < lease.seconds
-
-
-def _held(attempt: Attempt) -> Held:
-    seconds = attempt.seconds or 1.0
-    return Held(
-        attempt.shard,
-        attempt.worker,
-        attempt.state,
-        attempt.started,
-        round(max(0.0, time.time() - attempt.updated), 1),
-        attempt.items,
-        attempt.entities,
-        round(attempt.items / seconds, 3),
-        round(attempt.tokens / seconds, 3),
-    )
+    def _held(self, attempt: Attempt) -> Held:
+        rates = [round(rate, 3) for rate in total_rates([attempt])]
+        silent = round(max(0.0, self._now - attempt.updated), 1)
+        names = attempt.shard, attempt.worker, attempt.state
+        return Held(*names, attempt.started, silent, attempt.items, attempt.entities, *rates)
 
 
-def _past_rate(results: list[Done]) -> tuple[float, float]:
-    """The rate of one worker over the latest finished shards."""
-    latest = sorted(results, key=lambda done: done.finished)[-_LATEST:]
-    seconds = sum(done.seconds for done in latest)
-    if seconds <= 0:
-        return 0.0, 0.0
-    return sum(done.items for done in latest) / seconds, sum(
-        done.tokens for done in latest
-    ) / seconds
+def _past_rates(done: Iterable[Attempt]) -> tuple[float, float]:
+    """Of one worker, entities and tokens a second over the latest finished shards."""
+    latest = sorted(done, key=lambda one: one.updated)[-_LATEST:]
+    seconds = sum(one.seconds for one in latest) or math.inf
+    return sum(one.items for one in latest) / seconds, sum(one.tokens for one in latest) / seconds

@@ -2,7 +2,7 @@
 `--into INDEX --field NAME`.
 
 The order of the steps, what served before, and what is still needed; the steps themselves are
-`backends.opensearch.into`.
+`backends.opensearch.field` and `moving`.
 """
 
 from __future__ import annotations

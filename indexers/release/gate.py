@@ -7,24 +7,25 @@ It looks at snapshots, mirrors and labels alone; it switches nothing. Figures ar
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from pyroaring import BitMap
 
 from cogr.errors import CheckFailedError, SnapshotError
+from cogr.evaluation import f1_of_pair
 from cogr.matching.mirror import Mirror
-from cogr.metrics import full_set
 from cogr.records import SIDES, Dataset, Side, Split
 from cogr.settings import PublishSettings
 from cogr.snapshots import Snapshot, check_pair, open_snapshot, read_manifest
 from cogr.store import Store
 from indexers.backends.memory import mirror_of
 from indexers.generators.protocol import batched
-from indexers.release.push import query_keywords
 from indexers.telemetry import metrics
 from indexers.telemetry.stages import stage
 from indexers.workspace import Workspace
@@ -33,9 +34,8 @@ _FOLDER = "figures"
 _ROWS = 4096
 
 
-@dataclass(frozen=True)
-class Figures:
-    """What the gate knows of a pair.
+class PairFigures(BaseModel):
+    """What the gate knows of a pair, and the form of its file.
 
     Attributes:
         split: the queries that `f1` is measured on; None where the data set has no labels.
@@ -43,7 +43,10 @@ class Figures:
         unreached: share of items that no keyword and no text of any query of the query snapshot
             reaches.
         dataset_hash: the data that the labels are from.
+        checksum: a sha256 over all other fields; "" in files of older versions.
     """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     item: str
     query: str
@@ -51,6 +54,18 @@ class Figures:
     f1: float | None
     unreached: float
     dataset_hash: str
+    checksum: str = ""
+
+    @property
+    def sum(self) -> str:
+        """What `checksum` must be."""
+        fields = json.dumps(self.model_dump(exclude={"checksum"}), sort_keys=True)
+        return hashlib.sha256(fields.encode()).hexdigest()
+
+    @property
+    def is_whole(self) -> bool:
+        """False where the file was changed after it was written."""
+        return self.checksum in ("", self.sum)
 
     @property
     def is_measured(self) -> bool:
@@ -58,15 +73,10 @@ class Figures:
         return math.isfinite(self.unreached) and (self.f1 is None or math.isfinite(self.f1))
 
 
-_FIGURES = TypeAdapter(Figures)
-
-
 def measure(
     store: Store, dataset: Dataset, split: Split | None, item: Snapshot, query: Snapshot
-) -> Figures:
+) -> PairFigures:
     """The figures of a pair; measured once for one data set and split.
-
-    A query that the query snapshot lacks counts by its own text, as it is served.
 
     Raises:
         CheckFailedError: a figure is no number, which no comparison would refuse.
@@ -79,27 +89,34 @@ def measure(
     ):
         return known
     mirror = mirror_of(store, item)
-    f1 = _f1(mirror, dataset, split, query) if split else None
-    found = Figures(item.id, query.id, split, f1, _unreached(mirror, query), dataset.dataset_hash)
+    f1 = f1_of_pair(mirror, dataset, split, query) if split else None
+    found = PairFigures(
+        item=item.id,
+        query=query.id,
+        split=split,
+        f1=f1,
+        unreached=_unreached(mirror, query),
+        dataset_hash=dataset.dataset_hash,
+    )
     if not found.is_measured:
         raise CheckFailedError(
             f"The figures of {item.id} with {query.id} are no numbers (F1 on {split}: {f1}, "
             "items that no query reaches: "
             f"{found.unreached}); check the queries' weights; what serves stays."
         )
-    store.write_json(_path(item.id, query.id), asdict(found))
+    store.write_json(_path(item.id, query.id), {**found.model_dump(), "checksum": found.sum})
     return found
 
 
-def known_figures(store: Store, item: str, query: str) -> Figures | None:
-    """The figures of a pair when it was last measured; None where they are not there,
-    or damaged.
+def known_figures(store: Store, item: str, query: str) -> PairFigures | None:
+    """The figures of a pair when it was last measured; None where there are none, or where their
+    file is damaged.
     """
     try:
-        found = _FIGURES.validate_json(store.read(_path(item, query)))
+        found = PairFigures.model_validate_json(store.read(_path(item, query)))
     except (OSError, ValidationError):
         return None
-    return found if (found.item, found.query) == (item, query) else None
+    return found if (found.item, found.query) == (item, query) and found.is_whole else None
 
 
 def forget_figures(store: Store, snapshot: str) -> None:
@@ -111,31 +128,6 @@ def forget_figures(store: Store, snapshot: str) -> None:
 
 def _path(item: str, query: str) -> str:
     return f"{_FOLDER}/{item}--{query}.json"
-
-
-def _f1(mirror: Mirror, dataset: Dataset, split: Split, query: Snapshot) -> float:
-    asked = {one.id: one for one in dataset.require(split)}
-    sets = {row.id: row.keywords for row in query.rows() if row.id in asked}
-    words = {
-        id_: query_keywords(one.text, sets.get(id_, ()), query.manifest.normaliser)
-        for id_, one in asked.items()
-    }
-    retrieved = {id_: mirror.retrieved(some) for id_, some in words.items()}
-    relevant = {id_: _dense(mirror, dataset.relevant[id_]) for id_ in asked}
-    return float(
-        full_set(retrieved, relevant, {id_: one.weight for id_, one in asked.items()}).means["f1"]
-    )
-
-
-def _dense(mirror: Mirror, ids: frozenset[str]) -> BitMap:
-    """Dense ids; items that the snapshot lacks get numbers behind all others, so that they count as
-    not found.
-    """
-    places = [mirror.ids.find(id_) for id_ in ids]
-    missing = places.count(-1)
-    return BitMap(place for place in places if place >= 0) | BitMap(
-        range(len(mirror), len(mirror) + missing)
-    )
 
 
 def _unreached(mirror: Mirror, query: Snapshot) -> float:
@@ -154,8 +146,8 @@ class Verdict:
     """
 
     reasons: Sequence[str]
-    now: Figures | None
-    before: Figures | None
+    now: PairFigures | None
+    before: PairFigures | None
 
     def as_dict(self) -> dict[str, Any]:
         """For --json."""
@@ -204,7 +196,7 @@ def check(
     with stage("gate", side) as step:
         verdict = judge(workspace, ids, serving_now)
         step.add(**verdict.as_dict(), passed=not verdict.reasons)
-    _tell(verdict)
+    _count(verdict)
     if verdict.reasons:
         raise CheckFailedError(
             f"The gate keeps {' and '.join(ids)} from serving: {'; '.join(verdict.reasons)}. "
@@ -215,7 +207,7 @@ def check(
     return verdict
 
 
-def _tell(verdict: Verdict) -> None:
+def _count(verdict: Verdict) -> None:
     """The verdict as metrics."""
     metrics.GATE.labels("refused" if verdict.reasons else "passed").inc()
     for pair, figures in (("candidate", verdict.now), ("serving", verdict.before)):
@@ -235,7 +227,9 @@ def choose_split(dataset: Dataset, settings: PublishSettings) -> Split | None:
     return next((split for split in ("dev", "test") if dataset.queries.get(split)), None)
 
 
-def _pair(workspace: Workspace, split: Split | None, pair: Mapping[Side, str]) -> Figures | None:
+def _pair(
+    workspace: Workspace, split: Split | None, pair: Mapping[Side, str]
+) -> PairFigures | None:
     if len(pair) < len(SIDES):
         return None
     try:
@@ -250,7 +244,7 @@ def _pair(workspace: Workspace, split: Split | None, pair: Mapping[Side, str]) -
 
 
 def _pair_reasons(
-    settings: PublishSettings, before: Figures | None, now: Figures | None
+    settings: PublishSettings, before: PairFigures | None, now: PairFigures | None
 ) -> Iterator[str]:
     if before is None or now is None:
         return

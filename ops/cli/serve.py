@@ -81,7 +81,7 @@ def backlog(
     """
     check_installed()
     from indexers.cli.reports import facts
-    from ops.expander.backlog import work_off
+    from ops.expander.redis_cache import work_off
 
     done = work_off(call.workspace, limit, console.note)
     while follow:
@@ -92,7 +92,7 @@ def backlog(
 
 
 def check_installed() -> None:
-    """Raises MissingExtraError."""
+    """Raise MissingExtraError when a package of the extra `serve` is missing."""
     from ops.cli.doctor import EXTRAS
 
     if any(importlib.util.find_spec(name) is None for name in EXTRAS["serve"]):
@@ -100,7 +100,7 @@ def check_installed() -> None:
 
 
 def open_workspace(config: ConfigOption, overrides: list[str]) -> Workspace:
-    """The configuration; without one, that of nothing. Raises SettingsError."""
+    """The configuration; without one, an empty one. Raises SettingsError."""
     from cogr.settings import load_settings
     from indexers.workspace import Workspace
 
@@ -130,8 +130,8 @@ def run(workspace: Workspace, *, playground: bool = False) -> None:
 
 async def _serve(workspace: Workspace, address: tuple[str, int], playground: bool) -> None:
     from ops.expander.app import create_app
+    from ops.expander.expander import make_parts
     from ops.expander.http_server import serve
-    from ops.expander.parts import make_parts
 
     parts = make_parts(workspace)
     app = create_app(parts, playground=playground)

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cogr.errors import StorageError
-from cogr.log_formats import CLICKS, LogFormat
+from cogr.records import CLICKS, LogFormat
 from indexers.cli.options import (
     Call,
     ColumnOption,
@@ -95,9 +95,8 @@ def shadow(
     """
     from cogr.datasets.logs import LogOptions, read_log, sample
     from indexers.cli.reports import progress_bar
-    from ops.shadow.bodies import CLAUSE_ALONE, Body
     from ops.shadow.figures import rows, summary
-    from ops.shadow.replay import Candidate, Present, check, replay
+    from ops.shadow.replay import CLAUSE_ALONE, Body, Candidate, Present, check, replay
 
     bodies = Body.read(present), CLAUSE_ALONE if candidate is None else Body.read(candidate)
     for body, keywords in zip(bodies, (False, True), strict=True):

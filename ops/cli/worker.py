@@ -56,9 +56,8 @@ def worker(
     Needs the configuration and the store of the coordinator. SIGTERM or Ctrl-C ends it between two
     answers; nothing is lost.
     """
-    from indexers.fleet.broker import printable
-    from indexers.fleet.queues import queue_of
-    from indexers.fleet.tasks import serve
+    from indexers.fleet.broker import printable, queue_of
+    from indexers.fleet.worker import serve
     from indexers.telemetry import metrics, traces
     from indexers.telemetry.setup import observe
     from indexers.workspace import Workspace

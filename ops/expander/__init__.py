@@ -1,8 +1,8 @@
 """The query expander, `cogr-ops serve`: a query in, its keywords and a ready OpenSearch clause out,
 within a deadline.
 
-`expander` decides where keywords come from; `pair` follows what serves; `cache`, `index` and
-`models` are the three upstreams, each behind a `guard`; `app` is the HTTP side, `server` the server
-under it; `backlog` answers later what could not be answered in time. Nothing here searches items:
-that is the caller's own request, with the clause.
+`expander` decides where keywords come from; `follower` follows the pair of snapshots that serves;
+`redis_cache`, `precomputed` and `live_models` are the three upstreams, each behind a
+`circuit_breaker`; `app` is the HTTP side with `admission` before it and `http_server` under it;
+`prometheus` counts. Nothing here searches items: that is the caller's own request, with the clause.
 """

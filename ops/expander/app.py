@@ -1,4 +1,5 @@
-"""The HTTP side of the expander: routes, refusals, life.
+"""The HTTP side of the expander: its routes, its answers as OpenAPI shows them, and how they are
+written.
 
 What is answered is decided in `expander`.
 """
@@ -10,22 +11,107 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 from fastapi.routing import APIRoute
+from pydantic import BaseModel, Field
+from pydantic_core import to_json
 from starlette.requests import ClientDisconnect
 
-from ops.expander.door import Door, RefusedError
-from ops.expander.expander import Expanded
-from ops.expander.parts import Parts
-from ops.expander.schema import Ask, ManyAnswers, OneAnswer, Problem, write
+from indexers.backends.opensearch.search import clause, query_body
+from ops.expander.admission import AdmissionControl, ExpandRequest, RejectedError
+from ops.expander.expander import Expanded, Expansion, Parts
+from ops.expander.follower import Pair
 
 log = logging.getLogger(__name__)
 
+
+class Snapshots(BaseModel):
+    """The pair of snapshots that an answer belongs to."""
+
+    item: str | None
+    query: str | None
+
+
+class ExpansionAnswer(BaseModel):
+    """One query's keywords."""
+
+    keywords: list[str] = Field(description="The normalised query first, then its keywords")
+    source: Literal["cache", "index", "model", "none"]
+    reason: Literal["", "unknown", "deadline", "overloaded", "away", "empty"] = Field(
+        description="Why, for the fallback none: the query alone"
+    )
+    clause: dict[str, Any] = Field(
+        description="The OpenSearch query: put it where a query clause goes"
+    )
+
+
+class OneAnswer(ExpansionAnswer):
+    """The answer to one query."""
+
+    snapshots: Snapshots
+    index: str | None = Field(
+        description="The index to search, so that no rounds mix; null in the memory backend"
+    )
+
+
+class ManyAnswers(BaseModel):
+    """The answers to several queries, in their order."""
+
+    answers: list[ExpansionAnswer]
+    snapshots: Snapshots
+    index: str | None
+
+
+class Problem(BaseModel):
+    """Why a request was rejected. Never repeats the query."""
+
+    detail: str
+
+
+def write(expanded: Expanded, *, many: bool) -> bytes:
+    """The JSON of an answer."""
+    answers = [_answer(expansion) for expansion in expanded.expansions]
+    body = (
+        b'"answers":[%b]' % b",".join(b"{%b}" % answer for answer in answers)
+        if many
+        else answers[0]
+    )
+    return b"{%b,%b}" % (body, _pair(expanded.pair))
+
+
+# Made once from `query_body`, since serialising its many small objects takes longer than all else:
+# what stands before the first clause and after the last one, and before and after each keyword.
+_MARK = "?"
+_FIRST, _LAST = to_json(query_body([_MARK])).split(to_json(clause(_MARK)))
+_BEFORE, _AFTER = to_json(clause(_MARK)).split(to_json(_MARK))
+_NOTHING = to_json(query_body([]))
+
+
+def _answer(expansion: Expansion) -> bytes:
+    keywords = [to_json(word) for word in expansion.keywords]
+    clauses = b",".join(b"%b%b%b" % (_BEFORE, word, _AFTER) for word in keywords)
+    fields = (
+        b",".join(keywords),
+        to_json(expansion.source),
+        to_json(expansion.reason),
+        b"%b%b%b" % (_FIRST, clauses, _LAST) if keywords else _NOTHING,
+    )
+    return b'"keywords":[%b],"source":%b,"reason":%b,"clause":%b' % fields
+
+
+def _pair(pair: Pair) -> bytes:
+    snapshots = {
+        "item": pair.item and pair.item.snapshot,
+        "query": pair.query and pair.query.snapshot,
+    }
+    return to_json({"snapshots": snapshots, "index": (pair.item and pair.item.index) or None})[1:-1]
+
+
 _JSON = "application/json"
-_REFUSALS: dict[int | str, dict[str, Any]] = {
+_REJECTIONS: dict[int | str, dict[str, Any]] = {
     401: {"model": Problem, "description": "The bearer token is missing or wrong"},
     408: {"model": Problem, "description": "The body took too long to arrive"},
     413: {"model": Problem, "description": "The body is too large"},
@@ -45,13 +131,15 @@ _ROOT = """<!doctype html>
 <meta name="viewport" content="width=device-width">
 <title>CoGR query expander</title>
 <h1>CoGR query expander</h1>
-<p>It answers programs: <code>POST /expand</code> with <code>{"query": "green velvet sofa"}</code>.</p>
+<p>It answers programs: <code>POST /expand</code> with
+<code>{"query": "green velvet sofa"}</code>.</p>
 <ul>
 <li><a href="openapi.json">openapi.json</a>: every request and answer
 <li><a href="readyz">readyz</a>: which pair of snapshots it follows
 <li><a href="metrics">metrics</a>: what it counts
 </ul>
-<p><code>docs/serving.md</code> describes the service. <code>cogr-ops serve --playground</code> has a page to search with.</p>
+<p><code>docs/serving.md</code> describes the service.
+<code>cogr-ops serve --playground</code> has a page to search with.</p>
 </html>
 """
 _BODY = {
@@ -59,7 +147,7 @@ _BODY = {
         "required": True,
         "content": {
             _JSON: {
-                "schema": Ask.model_json_schema(),
+                "schema": ExpandRequest.model_json_schema(),
                 "examples": {
                     "one": {"value": {"query": "green velvet sofa"}},
                     "several": {"value": {"queries": ["green velvet sofa", "floor lamp"]}},
@@ -71,8 +159,8 @@ _BODY = {
 
 
 class _Direct(APIRoute):
-    """A route whose endpoint reads the request and writes the answer itself; FastAPI's own reading
-    would come on top of it.
+    """A route whose endpoint reads the request and writes the answer itself: FastAPI would read and
+    check both a second time.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -87,7 +175,7 @@ def create_app(parts: Parts, *, playground: bool = False) -> FastAPI:
         playground: whether `ops.playground` will be added, so that the root leads there instead of
             to the documentation.
     """
-    settings, door = parts.settings, Door(parts.settings)
+    settings, admission = parts.settings, AdmissionControl(parts.settings)
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
@@ -110,7 +198,7 @@ def create_app(parts: Parts, *, playground: bool = False) -> FastAPI:
 
         Search the named index with the clause.
         """
-        queries, many = await door.admit(request)
+        queries, many = await admission.admit(request)
         started = time.perf_counter()
         expanded = await parts.expander.expand(queries, parts.follower.pair)
         seconds = time.perf_counter() - started
@@ -123,18 +211,18 @@ def create_app(parts: Parts, *, playground: bool = False) -> FastAPI:
         "/expand",
         expand,
         methods=["POST"],
-        responses={200: {"model": OneAnswer | ManyAnswers}, **_REFUSALS},
+        responses={200: {"model": OneAnswer | ManyAnswers}, **_REJECTIONS},
         openapi_extra=_BODY,
         route_class_override=_Direct,
     )
 
-    _add_looks(app, parts, "playground/" if playground else "")
-    _add_refusals(app, parts)
+    _add_state_routes(app, parts, "playground/" if playground else "")
+    _add_rejections(app, parts)
     return app
 
 
-def _add_looks(app: FastAPI, parts: Parts, page: str) -> None:
-    """What is asked by GET; the root leads to `page`, where there is one."""
+def _add_state_routes(app: FastAPI, parts: Parts, page: str) -> None:
+    """The routes that are asked by GET; the root leads to `page`, where there is one."""
 
     @app.get("/", include_in_schema=False)
     async def root() -> Response:
@@ -149,7 +237,7 @@ def _add_looks(app: FastAPI, parts: Parts, page: str) -> None:
     async def readyz(response: Response) -> dict[str, Any]:
         """Whether queries are answered.
 
-        An upstream that is away does not change it: the bare query is an answer.
+        An upstream that is away does not change it: the query alone is an answer, the fallback.
         """
         ready = parts.follower.looked.is_set()
         response.status_code = 200 if ready else 503
@@ -161,10 +249,10 @@ def _add_looks(app: FastAPI, parts: Parts, page: str) -> None:
         return Response(parts.metrics.page(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-def _add_refusals(app: FastAPI, parts: Parts) -> None:
-    @app.exception_handler(RefusedError)
-    async def refused(_: Request, error: RefusedError) -> Response:
-        parts.metrics.refused.labels(str(error.status)).inc()
+def _add_rejections(app: FastAPI, parts: Parts) -> None:
+    @app.exception_handler(RejectedError)
+    async def rejected(_: Request, error: RejectedError) -> Response:
+        parts.metrics.rejected.labels(str(error.status)).inc()
         return Response(
             Problem(detail=error.detail).model_dump_json(),
             error.status,

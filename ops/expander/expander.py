@@ -1,10 +1,10 @@
-"""Where a query's keywords come from: Redis, then the query index, then a model, then the bare
-query; always within the deadline.
+"""Where a query's keywords come from: Redis, then the query index, then a model, then the
+query alone, which is the fallback; always within the deadline.
 
 What was found is remembered in the process for `serving.hot_seconds`: most searches of a shop are
 for few queries, and the way to Redis and back is most of the time that they take.
 
-Unknown queries are looked up in flights: one for each pair and text, whoever asks. A flight
+An unknown query is looked up once at a time for each pair, whoever asks. A lookup in flight
 outlives the deadline of the requests that wait for it, so that a slow answer is there, cached, for
 the next one.
 """
@@ -13,21 +13,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from cachetools import TTLCache
 
-from cogr.keywords import cut_to_budget, normalise, self_keyword
+from cogr.keywords import cut_to_budget, normalise, self_keyword, with_self
 from cogr.settings.serving import ServingSettings
 from indexers.backends.opensearch.search import MAX_CLAUSES
-from indexers.release.push import with_self
-from ops.expander.follower import Pair
-from ops.expander.guard import UnavailableError
+from indexers.workspace import Workspace
+from ops.expander.circuit_breaker import UnavailableError
+from ops.expander.follower import Follower, Pair
 from ops.expander.live_models import Models
-from ops.expander.metrics import Metrics
-from ops.expander.precomputed import QueryIndex
+from ops.expander.precomputed import QueryIndex, make_index
+from ops.expander.prometheus import Metrics
 from ops.expander.redis_cache import Cache
 
 log = logging.getLogger(__name__)
@@ -83,10 +83,10 @@ class Expander:
         self._hot: TTLCache[tuple[str, str], Expansion] = TTLCache(
             settings.hot_queries, settings.hot_seconds
         )
-        self._flights: dict[tuple[str, str], asyncio.Future[Expansion]] = {}
+        self._in_flight: dict[tuple[str, str], asyncio.Future[Expansion]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._under_way = 0
-        metrics.flights.set_function(lambda: len(self._tasks))
+        metrics.in_flight.set_function(lambda: len(self._tasks))
 
     async def expand(self, queries: Sequence[str], pair: Pair) -> Expanded:
         """Expand queries for one pair, within the deadline."""
@@ -97,7 +97,7 @@ class Expander:
         return Expanded(pair, found)
 
     async def close(self) -> None:
-        """Give up what is under way."""
+        """Cancel the lookups in flight."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -119,14 +119,14 @@ class Expander:
 
     async def _in_time(self, texts: Sequence[str], pair: Pair) -> list[Expansion]:
         if self._under_way >= self._settings.max_requests:
-            return [_bare(text, "overloaded") for text in texts]
+            return [_fallback(text, "overloaded") for text in texts]
         self._under_way += 1
         task = asyncio.create_task(self._expand(texts, pair))
         try:
             await asyncio.wait({task}, timeout=self._settings.deadline + WALL)
         finally:
             self._under_way -= 1
-        return self._result(task) or [_bare(text, "deadline") for text in texts]
+        return self._result(task) or [_fallback(text, "deadline") for text in texts]
 
     def _result(self, task: asyncio.Task[list[Expansion]]) -> list[Expansion] | None:
         """What a task found; None when it is late or went wrong."""
@@ -143,14 +143,14 @@ class Expander:
         ends = loop.time() + self._settings.deadline
         known = await self._cached(pair, [text for text in dict.fromkeys(texts) if text])
         unknown = {
-            text: self._flight(pair, text)
+            text: self._lookup(pair, text)
             for text in dict.fromkeys(texts)
             if text and text not in known
         }
-        waiting = {flight for flight in unknown.values() if isinstance(flight, asyncio.Future)}
+        waiting = {lookup for lookup in unknown.values() if lookup is not None}
         if waiting:
             await asyncio.wait(waiting, timeout=max(0.0, ends - loop.time()))
-        return [known.get(text) or _landed(text, unknown.get(text)) for text in texts]
+        return [known.get(text) or _result_of(text, unknown.get(text)) for text in texts]
 
     async def _cached(self, pair: Pair, texts: Sequence[str]) -> dict[str, Expansion]:
         if self._cache is None or not texts:
@@ -176,40 +176,40 @@ class Expander:
         most = max(self._k_max, pair.query.k_max if pair.query else 0)
         return cut_to_budget((word for word in map(normalise, words) if word), most)
 
-    def _flight(self, pair: Pair, text: str) -> asyncio.Future[Expansion] | None:
-        """The flight that looks this text up, started unless it is under way; None when there are
-        too many.
-        """
+    def _lookup(self, pair: Pair, text: str) -> asyncio.Future[Expansion] | None:
+        """The lookup of this text, started unless it is in flight; None when too many are."""
         key = (pair.name, text)
-        flight = self._flights.get(key)
-        if flight is None and len(self._tasks) < self._settings.max_flights:
-            flight = self._flights[key] = asyncio.get_running_loop().create_future()
-            task = asyncio.create_task(self._look_up(pair, text, flight))
+        lookup = self._in_flight.get(key)
+        if lookup is None and len(self._tasks) < self._settings.max_flights:
+            lookup = self._in_flight[key] = asyncio.get_running_loop().create_future()
+            task = asyncio.create_task(self._look_up(pair, text, lookup))
             self._tasks.add(task)
             task.add_done_callback(lambda done: self._end(done, key))
-        return flight
+        return lookup
 
     def _end(self, task: asyncio.Task[None], key: tuple[str, str]) -> None:
         self._tasks.discard(task)
-        flight = self._flights.pop(key)
+        lookup = self._in_flight.pop(key)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._bug(error)
-        if not flight.done():
-            flight.set_result(_bare(key[1], "away"))
+        if not lookup.done():
+            lookup.set_result(_fallback(key[1], "away"))
 
-    async def _look_up(self, pair: Pair, text: str, flight: asyncio.Future[Expansion]) -> None:
-        """Find keywords, tell who waits, then cache them, or note the query for the backlog."""
+    async def _look_up(self, pair: Pair, text: str, lookup: asyncio.Future[Expansion]) -> None:
+        """Find keywords, answer who waits, then cache them, or put the query into the backlog."""
         found, source, away = await self._find(pair, text)
         if found is not None:
-            flight.set_result(known := _known(text, found, source))
+            lookup.set_result(known := _known(text, found, source))
             self._remember(pair, text, known)
         else:
-            flight.set_result(_bare(text, "away" if away else "unknown"))
+            lookup.set_result(_fallback(text, "away" if away else "unknown"))
         if self._cache is None:
             return
         try:
             await (
-                self._cache.owe([text]) if found is None else self._cache.write(pair, {text: found})
+                self._cache.add_to_backlog([text])
+                if found is None
+                else self._cache.write(pair, {text: found})
             )
         except UnavailableError:
             log.info("An answer could not be kept.")
@@ -230,20 +230,76 @@ class Expander:
 
     def _bug(self, error: BaseException) -> None:
         self._metrics.bugs.inc()
-        log.error("Something unexpected; the query was answered bare.", exc_info=error)
+        log.error("Something unexpected; the query alone was the answer.", exc_info=error)
 
 
 def _known(text: str, words: Sequence[str], source: Source) -> Expansion:
     return Expansion(with_self(text, words)[:MAX_CLAUSES], source)
 
 
-def _bare(text: str, reason: Reason) -> Expansion:
+def _fallback(text: str, reason: Reason) -> Expansion:
     return Expansion([text] if text else [], "none", reason)
 
 
-def _landed(text: str, flight: asyncio.Future[Expansion] | None) -> Expansion:
+def _result_of(text: str, lookup: asyncio.Future[Expansion] | None) -> Expansion:
     if not text:
-        return _bare(text, "empty")
-    if flight is None:
-        return _bare(text, "overloaded")
-    return flight.result() if flight.done() else _bare(text, "deadline")
+        return _fallback(text, "empty")
+    if lookup is None:
+        return _fallback(text, "overloaded")
+    return lookup.result() if lookup.done() else _fallback(text, "deadline")
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The expander's parts, as the settings name them, put together."""
+
+    settings: ServingSettings
+    metrics: Metrics
+    cache: Cache | None
+    index: QueryIndex
+    models: Models
+    follower: Follower
+    expander: Expander
+    closing: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
+    """What else is to be closed with them."""
+
+    def state(self) -> dict[str, Any]:
+        """For /readyz: what is followed and what answers; no secrets, no addresses."""
+        pair = self.follower.pair
+        return {
+            "item": pair.item and pair.item.snapshot,
+            "query": pair.query and pair.query.snapshot,
+            "pair_matches": pair.matches,
+            "pair_seen_seconds_ago": self.follower.seen_ago,
+            "pair_problem": self.follower.problem or None,
+            "cache": self.cache is not None,
+            "model": self.models.state,
+        }
+
+    async def close(self) -> None:
+        """Cancel the lookups in flight and close every connection."""
+        for close in self.closing:
+            await close()
+        await self.expander.close()
+        await self.models.close()
+        await self.index.close()
+        if self.cache is not None:
+            await self.cache.close()
+
+
+def make_parts(workspace: Workspace) -> Parts:
+    """The parts of a configuration. Call it inside a running event loop; nothing is connected to
+    before the first call.
+
+    Raises:
+        SettingsError: an address or a limit that is none.
+    """
+    settings, serving = workspace.settings, workspace.settings.serving
+    metrics = Metrics()
+    cache = Cache(settings.redis, serving, metrics) if settings.redis.url else None
+    index = make_index(workspace, metrics)
+    # A new pair may be of new data: every model is made from the configuration, read anew.
+    models = Models(lambda: Workspace(settings), serving, metrics, settings.keywords.k_max)
+    follower = Follower(index.pair, models.follow, serving.follow_seconds, metrics)
+    expander = Expander(cache, index, models, serving, metrics, settings.keywords.k_max)
+    return Parts(serving, metrics, cache, index, models, follower, expander)

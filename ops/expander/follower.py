@@ -15,14 +15,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from cogr.keywords import NORMALISER, READABLE
-from ops.expander.guard import BadAnswerError, UnavailableError
-from ops.expander.metrics import Metrics
+from ops.expander.circuit_breaker import BadAnswerError, UnavailableError
+from ops.expander.prometheus import Metrics
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ServedSide:
     """One side of what serves: the snapshot's id, its concrete index ("" in the memory backend),
     and what its manifest says.
     """
@@ -38,8 +38,8 @@ class Side:
 class Pair:
     """What serves. Either side may be absent."""
 
-    item: Side | None = None
-    query: Side | None = None
+    item: ServedSide | None = None
+    query: ServedSide | None = None
 
     @property
     def matches(self) -> bool:
@@ -53,28 +53,29 @@ class Pair:
 
     @property
     def normaliser(self) -> str:
-        """Of the item side, whose keywords a query is to meet; this program's own when there is
-        none.
+        """The normaliser of the item side, whose keywords a query is to match; this program's own
+        without an item side.
         """
         return self.item.normaliser if self.item else NORMALISER
 
     @property
     def round(self) -> int:
-        """Of the item side; -1 when there is none."""
+        """The round of the item side; -1 without one."""
         return self.item.round if self.item else -1
 
     @property
     def name(self) -> str:
-        """Tells this pair from every other one."""
+        """The ids of both snapshots; no other pair has the same."""
         return ":".join(side.snapshot if side else "none" for side in (self.item, self.query))
 
 
 class Follower:
-    """Looks every so often which pair serves.
+    """Looks at intervals which pair serves.
 
     Args:
-        read: the pair, behind a guard (raises UnavailableError).
-        changed: told of every new pair, before it is used.
+        read: reads the pair; raises UnavailableError.
+        changed: called with every new pair, before it is used.
+        every: seconds between two looks.
     """
 
     def __init__(
@@ -125,7 +126,7 @@ class Follower:
             self._metrics.round.set(pair.round)
 
     def _failed(self, error: Exception) -> None:
-        """Count the look; log it where the one before it went otherwise."""
+        """Count a failed look, and log it unless the one before failed in the same way."""
         kind = type(
             error.__cause__ if isinstance(error, UnavailableError) and error.__cause__ else error
         ).__name__
@@ -133,8 +134,8 @@ class Follower:
         expected = isinstance(error, UnavailableError | BadAnswerError)
         if not expected:
             self._metrics.bugs.inc()
-        left_alone = isinstance(error, UnavailableError) and error.__cause__ is None
-        if kind != self.problem and not (left_alone and self.problem):
+        breaker_open = isinstance(error, UnavailableError) and error.__cause__ is None
+        if kind != self.problem and not (breaker_open and self.problem):
             log.warning(
                 "The serving pair can't be read (%s); %s stays.",
                 error,

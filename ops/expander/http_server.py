@@ -3,9 +3,9 @@
 It speaks HTTP/1.1 alone and takes a request that offers another protocol as if it had not (RFC
 9110, section 7.8): Java's HttpClient offers HTTP/2 with each request, curl by --http2. A head that
 takes too long and a connection that says nothing are closed, and no more connections are accepted
-than there are descriptors for: the kernel keeps the others until one is over. The body's time is
-the door's business. It ends in bounded time: Granian waits for connections without end, and now and
-then for one that it forgot to tell that it ends.
+than there are descriptors for: the kernel keeps the others until one is over. How long a body may
+take is a matter of admission control. The server ends in bounded time: Granian itself waits for
+connections without end, and now and then for one that it forgot to tell that it ends.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ async def _listens(address: tuple[str, int]) -> bool:
 
 
 def most_connections(settings: ServingSettings) -> int:
-    """So many that descriptors are left for files and for everything behind the expander."""
+    """The most connections, so that descriptors are left for files and for the upstreams."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

@@ -23,9 +23,9 @@ from cogr.settings.serving import ServingSettings
 from cogr.snapshots import Manifest, read_manifest
 from indexers.generators.protocol import Answer, Completion, Failure, Generator, Request
 from indexers.workspace import Workspace, generator_options
+from ops.expander.circuit_breaker import BadAnswerError, UnavailableError, Upstream
 from ops.expander.follower import Pair
-from ops.expander.guard import BadAnswerError, Guard, UnavailableError
-from ops.expander.metrics import Metrics
+from ops.expander.prometheus import Metrics
 
 if TYPE_CHECKING:
     from indexers.generators.openai_api import OpenAIGenerator
@@ -69,7 +69,7 @@ class LocalModel:
         return await asyncio.wrap_future(future)
 
     def answer(self, text: str) -> Keywords | None:
-        """The same, here and now."""
+        """Keywords for one text, in the calling thread."""
         request = ask_for(text, self._prompter)
         for answer in self._generator.generate([request]):
             return read_answer(
@@ -127,7 +127,7 @@ def read_answer(answer: Answer, text: str, k_max: int, *, may_be_empty: bool) ->
 
 
 class Models:
-    """The model that belongs to the pair that serves; changes with the pair, while requests go on.
+    """The model that belongs to the pair that serves. It changes with the pair.
 
     Args:
         open_workspace: a new workspace, whose data set is read anew; None where there is no
@@ -147,7 +147,7 @@ class Models:
             metrics,
             k_max,
         )
-        self._guard = Guard("model", settings, metrics)
+        self._upstream = Upstream("model", settings, metrics)
         self._model: Model | None = None
         self._of: Pair | None = None
         self._made_from = ""
@@ -162,7 +162,7 @@ class Models:
         if model is None or self._of != pair:
             return None
         self._metrics.asked.inc()
-        return await self._guard.call(lambda: model.ask(text), self._settings.model_timeout)
+        return await self._upstream.call(lambda: model.ask(text), self._settings.model_timeout)
 
     async def follow(self, pair: Pair) -> None:
         """Get the model of this pair ready; loading goes on in the background."""
@@ -173,19 +173,19 @@ class Models:
         self._loading.add_done_callback(self._loaded)
 
     async def loaded(self) -> None:
-        """Wait until the model is ready, or is known to be none."""
+        """Wait until the model is ready, or it is known that there is none."""
         if self._loading is not None:
             await asyncio.wait({self._loading})
 
     async def close(self) -> None:
-        """Let go of the model."""
+        """Close the model."""
         if self._loading is not None:
             self._loading.cancel()
         if self._model is not None:
             await self._model.close()
 
     def _loaded(self, task: asyncio.Task[None]) -> None:
-        """A model that can't be loaded is none; the sentence says why."""
+        """Say why a model could not be loaded; then no model answers."""
         if task.cancelled() or (error := task.exception()) is None:
             return
         self.state = "failed"
@@ -274,7 +274,7 @@ async def _made(make: Callable[[], Model]) -> Model:
 
 
 def _manifest(workspace: Workspace, pair: Pair) -> Manifest | None:
-    """Of the query side, else of the item side; None when this store has no such snapshot."""
+    """The manifest of the query side, else of the item side; None when the store lacks it."""
     side = pair.query or pair.item
     if side is None or side.snapshot not in workspace.store.list("snapshots"):
         return None

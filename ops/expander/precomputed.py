@@ -11,17 +11,17 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from cogr.records import SIDES
-from cogr.records import Side as SideName
+from cogr.records import SIDES, Side
 from cogr.settings import OpenSearchSettings
 from cogr.settings.serving import ServingSettings
 from cogr.snapshots import read_manifest
 from cogr.store import Store
 from indexers.backends.opensearch.mapping import alias_name
 from indexers.backends.opensearch.search import lookup_body
-from ops.expander.follower import Pair, Side
-from ops.expander.guard import BadAnswerError, Guard
-from ops.expander.metrics import Metrics
+from indexers.workspace import Workspace
+from ops.expander.circuit_breaker import BadAnswerError, Upstream
+from ops.expander.follower import Pair, ServedSide
+from ops.expander.prometheus import Metrics
 
 if TYPE_CHECKING:
     from indexers.backends.protocol import Backend
@@ -31,8 +31,9 @@ class QueryIndex(Protocol):
     """Where precomputed keywords are."""
 
     async def pair(self) -> Pair:
-        """What serves. Raises UnavailableError, and BadAnswerError where an alias names an index that is not
-        ours.
+        """What serves.
+
+        Raises UnavailableError, and BadAnswerError where an alias names an index that is not ours.
         """
         ...
 
@@ -61,11 +62,9 @@ class ClusterIndex:
         from indexers.backends.opensearch.client import connect_async
 
         self._client = connect_async(cluster)
-        self._aliases: dict[SideName, str] = {
-            side: alias_name(cluster.prefix, side) for side in SIDES
-        }
+        self._aliases: dict[Side, str] = {side: alias_name(cluster.prefix, side) for side in SIDES}
         self._seconds = settings.index_timeout
-        self._guard = Guard("opensearch", settings, metrics, (OpenSearchException,))
+        self._upstream = Upstream("opensearch", settings, metrics, (OpenSearchException,))
 
     async def pair(self) -> Pair:
         """Both aliases by one request, so that a switch falls wholly before or after it."""
@@ -76,12 +75,12 @@ class ClusterIndex:
             found = _mapping(await self._request("GET", path, params, None))
             return {name: _mapping(index) for name, index in found.items()}
 
-        # Indexes are read outside of the guard: for an odd one nobody leaves a cluster alone that
+        # Indexes are read outside of the breaker: an odd one does not open it for a cluster that
         # answers as a cluster does.
-        return self._read_pair(await self._guard.call(ask, self._seconds))
+        return self._read_pair(await self._upstream.call(ask, self._seconds))
 
     def _read_pair(self, answer: Mapping[str, Mapping[str, Any]]) -> Pair:
-        sides: dict[SideName, Side] = {}
+        sides: dict[Side, ServedSide] = {}
         for name, found in answer.items():
             aliases = _mapping(found.get("aliases", {}))
             for side, alias in self._aliases.items():
@@ -100,7 +99,7 @@ class ClusterIndex:
         async def ask() -> tuple[str, ...] | None:
             return _read_keywords(await self._request("POST", path, params, lookup_body(text)))
 
-        return await self._guard.call(ask, self._seconds)
+        return await self._upstream.call(ask, self._seconds)
 
     async def _request(self, method: str, path: str, params: Mapping[str, str], body: Any) -> Any:
         more = {**params, "request_timeout": self._seconds}
@@ -110,8 +109,8 @@ class ClusterIndex:
         await self._client.close()
 
 
-def _read_side(name: str, found: Mapping[str, Any]) -> Side:
-    """What an index says of itself.
+def _read_side(name: str, found: Mapping[str, Any]) -> ServedSide:
+    """The side that an index holds, as its `_meta` says.
 
     Raises BadAnswerError when it is not one that `cogr-index` made.
     """
@@ -119,7 +118,7 @@ def _read_side(name: str, found: Mapping[str, Any]) -> Side:
     told = meta.get("snapshot"), meta.get("round"), meta.get("normaliser"), meta.get("k_max")
     match told:
         case (str(snapshot), int(round_), str(normaliser), int(k_max)) if snapshot:
-            return Side(snapshot, name, round_, normaliser, k_max)
+            return ServedSide(snapshot, name, round_, normaliser, k_max)
     raise BadAnswerError(
         f"the _meta of the index {name} is none of cogr-index's: publish a pair again"
     )
@@ -176,11 +175,11 @@ class StoreIndex:
     ) -> None:
         self._backend, self._store = backend, store
         self._seconds = settings.index_timeout
-        self._guard = Guard("store", settings, metrics)
-        self._sides: dict[str, Side] = {}
+        self._upstream = Upstream("store", settings, metrics)
+        self._sides: dict[str, ServedSide] = {}
 
     async def pair(self) -> Pair:
-        return await self._guard.call(lambda: asyncio.to_thread(self._read_pair), _OPENING)
+        return await self._upstream.call(lambda: asyncio.to_thread(self._read_pair), _OPENING)
 
     def _read_pair(self) -> Pair:
         serving = self._backend.serving()
@@ -190,14 +189,14 @@ class StoreIndex:
         item, query = (self._sides.get(serving.get(side) or "") for side in ("item", "query"))
         return Pair(item, query)
 
-    def _open(self, snapshot: str) -> Side:
+    def _open(self, snapshot: str) -> ServedSide:
         """A snapshot's side, and what lookups read of it, ready."""
         manifest = read_manifest(self._store, snapshot)
         if manifest.side == "query":
             # The first lookup of a process opens the snapshot and loads what pyarrow needs, which
             # takes longer than a query may.
             self._backend.lookup("a query", snapshot=snapshot)
-        return Side(snapshot, "", manifest.round, manifest.normaliser, manifest.k_max)
+        return ServedSide(snapshot, "", manifest.round, manifest.normaliser, manifest.k_max)
 
     async def lookup(self, pair: Pair, text: str) -> tuple[str, ...] | None:
         if pair.query is None:
@@ -208,7 +207,19 @@ class StoreIndex:
             found = self._backend.lookup(text, snapshot=snapshot)
             return None if found is None else tuple(found)
 
-        return await self._guard.call(lambda: asyncio.to_thread(ask), self._seconds)
+        return await self._upstream.call(lambda: asyncio.to_thread(ask), self._seconds)
 
     async def close(self) -> None:
         self._backend.close()
+
+
+def make_index(workspace: Workspace, metrics: Metrics) -> QueryIndex:
+    """The query index of a configuration: a cluster, or the memory backend.
+
+    Raises:
+        SettingsError: see `ClusterIndex`.
+    """
+    serving = workspace.settings.serving
+    if workspace.settings.backend_name == "opensearch":
+        return ClusterIndex(workspace.settings.opensearch, serving, metrics)
+    return StoreIndex(workspace.backend, workspace.store, serving, metrics)

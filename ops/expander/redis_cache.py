@@ -4,25 +4,38 @@ keywords, never items.
 A cached answer's key names the pair and the normaliser, so that a new round never reads an old
 one's answers; it ends by itself (serving.cache_seconds). The backlog is a sorted set of normalised
 query texts by how often they were asked; when it is full, the least asked ones go.
+
+`work_off` answers the backlog with the configuration's generator, and caches the keywords, where
+the expander looks first. A text leaves the backlog only after it was answered, or can't be; a run
+that is killed loses nothing.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import islice
 from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic import TypeAdapter
 
-from cogr.keywords import NORMALISER
+from cogr.errors import ServiceError, SettingsError, SnapshotError
+from cogr.keywords import NORMALISER, cut_to_budget, parse
+from cogr.progress import Say
+from cogr.records import Query
 from cogr.settings.fleet import RedisSettings
 from cogr.settings.serving import ServingSettings
 from indexers.fleet.broker import broker_url
+from indexers.generators.protocol import Completion, Generator, Request
+from indexers.workspace import Workspace
+from ops.expander.circuit_breaker import BadAnswerError, UnavailableError, Upstream
 from ops.expander.follower import Pair
-from ops.expander.guard import Guard
-from ops.expander.metrics import Metrics
+from ops.expander.precomputed import make_index
+from ops.expander.prometheus import Metrics
 
 Keywords = tuple[str, ...]
 
@@ -37,7 +50,7 @@ def cache_key(prefix: str, pair: Pair, text: str, hash_key: str | None) -> str:
 
 
 class Cache:
-    """Answers and backlog behind a guard. Every method raises UnavailableError."""
+    """Answers and backlog. Every method but close raises UnavailableError."""
 
     def __init__(self, redis: RedisSettings, settings: ServingSettings, metrics: Metrics) -> None:
         from redis.exceptions import RedisError
@@ -45,7 +58,7 @@ class Cache:
         self._redis = connect(redis, settings)
         self._prefix, self._settings, self._metrics = redis.prefix, settings, metrics
         self._hash_key = settings.hash_key.get_secret_value() if settings.hash_key else None
-        self._guard = Guard("redis", settings, metrics, (RedisError,))
+        self._upstream = Upstream("redis", settings, metrics, (RedisError,))
         # Writing is not in anybody's way.
         self._write_seconds = max(1.0, settings.cache_timeout)
 
@@ -59,7 +72,7 @@ class Cache:
             )
             return [None if value is None else read_keywords(value) for value in found]
 
-        return await self._guard.call(ask, min(seconds, self._settings.cache_timeout))
+        return await self._upstream.call(ask, min(seconds, self._settings.cache_timeout))
 
     async def write(self, pair: Pair, answers: Mapping[str, Sequence[str]]) -> None:
         """Cache the keywords of normalised texts."""
@@ -71,9 +84,9 @@ class Cache:
                     batch.set(self._key(pair, text), value, ex=self._settings.cache_seconds)
                 await batch.execute()
 
-        await self._guard.call(ask, self._write_seconds)
+        await self._upstream.call(ask, self._write_seconds)
 
-    async def owe(self, texts: Sequence[str]) -> None:
+    async def add_to_backlog(self, texts: Sequence[str]) -> None:
         """Put unanswered texts into the backlog, or count them once more."""
         most = self._settings.backlog
         if not most:
@@ -87,10 +100,10 @@ class Cache:
                 batch.expire(self._backlog, self._settings.cache_seconds)
                 await batch.execute()
 
-        await self._guard.call(ask, self._write_seconds)
-        self._metrics.owed.inc(len(texts))
+        await self._upstream.call(ask, self._write_seconds)
+        self._metrics.backlog_added.inc(len(texts))
 
-    async def owed(self, most: int) -> list[str]:
+    async def most_asked(self, most: int) -> list[str]:
         """Texts of the backlog, the most asked ones first."""
 
         async def ask() -> list[str]:
@@ -98,15 +111,15 @@ class Cache:
                 value.decode() for value in await self._redis.zrevrange(self._backlog, 0, most - 1)
             ]
 
-        return await self._guard.call(ask, self._write_seconds)
+        return await self._upstream.call(ask, self._write_seconds)
 
-    async def settle(self, texts: Sequence[str]) -> None:
+    async def remove_from_backlog(self, texts: Sequence[str]) -> None:
         """Take texts out of the backlog."""
 
         async def ask() -> None:
             await self._redis.zrem(self._backlog, *texts)
 
-        await self._guard.call(ask, self._write_seconds)
+        await self._upstream.call(ask, self._write_seconds)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -124,14 +137,14 @@ _ANSWER = TypeAdapter(Keywords)
 
 
 def read_keywords(value: bytes) -> Keywords:
-    """A cached value. Raises ValidationError, a ValueError, when somebody else wrote it: no JSON,
-    or no list of texts.
+    """The keywords in a cached value. Raises ValidationError, a ValueError, when it is no JSON list
+    of texts: somebody else wrote it.
     """
     return _ANSWER.validate_json(value, strict=True)
 
 
 def connect(redis: RedisSettings, settings: ServingSettings) -> Any:
-    """A client for asyncio that tries nothing twice; connects at the first call.
+    """A client for asyncio without retries; it connects at the first call.
 
     Raises:
         SettingsError: redis.url is not set.
@@ -168,3 +181,93 @@ def _tls(redis: RedisSettings) -> dict[str, Any]:
         "ssl_keyfile": redis.key_file,
     }
     return {"ssl_check_hostname": True, **{name: path for name, path in files.items() if path}}
+
+
+BATCH = 256
+"""Queries that are generated, then written, together."""
+
+
+@dataclass
+class Worked:
+    """What `work_off` did: queries answered, and queries that have no keywords."""
+
+    answered: int = 0
+    without: int = 0
+
+
+def work_off(workspace: Workspace, limit: int | None = None, say: Say = lambda _: None) -> Worked:
+    """Answer the backlog, the most asked first, up to `limit` queries.
+
+    Raises:
+        SettingsError: redis.url is not set.
+        SnapshotError: no pair of one round serves, so that there is nothing to write keywords for.
+        ServiceError: Redis, the backend or the generator is away. What was answered stays.
+    """
+    if not workspace.settings.redis.url:
+        raise SettingsError(
+            "The backlog is in Redis, and redis.url is not set: set redis.url or COGR_REDIS__URL."
+        )
+    with workspace.generator("query") as generator:
+        return asyncio.run(_work_off(workspace, generator, limit, say))
+
+
+async def _work_off(
+    workspace: Workspace, generator: Generator, limit: int | None, say: Say
+) -> Worked:
+    serving, metrics = workspace.settings.serving, Metrics()
+    index, cache = make_index(workspace, metrics), Cache(workspace.settings.redis, serving, metrics)
+    done = Worked()
+    try:
+        pair = await index.pair()
+        if pair.item is None or (pair.query is not None and not pair.matches):
+            raise SnapshotError(
+                "No pair of one round serves: run cogr-index publish with an item and a query "
+                "snapshot."
+            )
+        while (
+            left := BATCH if limit is None else min(BATCH, limit - done.answered - done.without)
+        ) > 0:
+            texts = await cache.most_asked(left)
+            if not texts:
+                break
+            await _answer(workspace, generator, cache, pair, texts, done)
+            say(f"{done.answered} queries answered, {done.without} without keywords")
+    except (UnavailableError, BadAnswerError) as error:
+        raise ServiceError(
+            f"The backlog can't be worked off: {error}; run the same command again later."
+        ) from error
+    finally:
+        await index.close()
+        await cache.close()
+    return done
+
+
+async def _answer(
+    workspace: Workspace,
+    generator: Generator,
+    cache: Cache,
+    pair: Pair,
+    texts: Sequence[str],
+    done: Worked,
+) -> None:
+    prompter = workspace.prompter("query")
+    queries = [Query(f"backlog {number}", text) for number, text in enumerate(texts)]
+    requests = [Request(query.id, query, prompter(query)) for query in queries]
+    text_of = {query.id: query.text for query in queries}
+    # Generators are synchronous, and some run an event loop of their own.
+    answers = await asyncio.to_thread(
+        lambda: list(islice(generator.generate(requests), len(requests)))
+    )
+    found = {
+        text_of[answer.id]: cut_to_budget(
+            (word for word in parse(answer.text) if word != text_of[answer.id]),
+            workspace.settings.keywords.k_max,
+        )
+        for answer in answers
+        if isinstance(answer, Completion)
+    }
+    if found:
+        await cache.write(pair, found)
+    await cache.remove_from_backlog(texts)
+    done.answered += len(found)
+    done.without += len(texts) - len(found)

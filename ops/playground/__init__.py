@@ -4,8 +4,7 @@ Everything is computed by the mirror from the store's snapshots, because it retr
 the cluster does, bit for bit, also for snapshots that no cluster holds; where a cluster serves, the
 same search is made there and compared.
 
-`world` opens snapshots, `catalogue` the data set; `views` makes answers of them, `listing` those of
-all labelled queries, `snippets` requests to copy; `writers` asks a pair's own model, `live` the
-cluster; `app` is the HTTP side and `static/` the page itself. It changes nothing, and it is no part
-of serving searches.
+`world` opens snapshots and the data set; `views` makes answers of them, `listing` those of all
+labelled queries; `writers` asks a pair's own model; `app` is the HTTP side and `static/` the page
+itself. It changes nothing, and it is no part of serving searches.
 """

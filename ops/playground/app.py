@@ -1,5 +1,5 @@
-"""The HTTP side of the playground: its files, six questions that the page asks, and headers that
-keep it to itself.
+"""The HTTP side of the playground: its files, the six requests that the page sends, and headers
+that keep it to itself. Any other request is rejected.
 """
 
 from __future__ import annotations
@@ -7,44 +7,97 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from fastapi.staticfiles import StaticFiles
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from cogr.errors import CogrError, SettingsError
-from cogr.keywords import self_keyword
+from cogr.keywords import query_keywords, self_keyword, with_self
 from indexers.backends.opensearch.mapping import alias_name, index_name
 from indexers.backends.opensearch.search import MAX_CLAUSES
-from indexers.release.push import query_keywords, with_self
 from indexers.workspace import Workspace
-from ops.expander.door import Door, RefusedError
+from ops.expander.admission import AdmissionControl, RejectedError
+from ops.expander.expander import Parts
 from ops.expander.follower import Pair
-from ops.expander.parts import Parts
-from ops.playground import live, views
-from ops.playground.dataset import Catalogue
+from ops.playground import views
 from ops.playground.listing import Listing
-from ops.playground.schema import (
-    Asked,
-    BaselineAsk,
-    ItemAsk,
-    LiveAsk,
-    QueriesAsk,
-    SearchAsk,
-    WorldAsk,
-)
-from ops.playground.snippets import snippets
-from ops.playground.views import Search, Words
-from ops.playground.world import World, snapshots_of
+from ops.playground.views import Search, Words, snippets
+from ops.playground.world import Catalogue, World, snapshots_of
 from ops.playground.writers import Writers
+
+Text = Annotated[str, StringConstraints(max_length=4096)]
+ItemSnapshot = Annotated[str, StringConstraints(pattern=r"^item-r\d{3,}-[0-9a-f]{12}$")]
+QuerySnapshot = Annotated[str, StringConstraints(pattern=r"^query-r\d{3,}-[0-9a-f]{12}$")]
+
+
+class _PageRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class RequestedPair(_PageRequest):
+    """A pair of snapshots, and the keywords to search for instead of the query's own."""
+
+    item: ItemSnapshot
+    query: QuerySnapshot | None = None
+    keywords: list[Text] | None = Field(None, max_length=MAX_CLAUSES)
+
+
+class WorldRequest(_PageRequest):
+    """What there is to look at."""
+
+
+class SearchRequest(_PageRequest):
+    """One query, searched with one pair or with two beside one another."""
+
+    query: Text
+    pairs: list[RequestedPair] = Field(min_length=1, max_length=2)
+    size: int = Field(20, ge=1, le=200)
+
+
+class QueriesRequest(_PageRequest):
+    """The labelled queries, with how each of one pair or two does."""
+
+    pairs: list[RequestedPair] = Field(min_length=1, max_length=2)
+    shown: int = Field(0, ge=0, le=1, description="The pair whose figures sort")
+    match: Text = ""
+    sort: Literal["worst", "best", "change", "text"] = "worst"
+    size: int = Field(50, ge=1, le=1000)
+
+
+class BaselineRequest(_PageRequest):
+    """The same query by the words of the items' text, cut at the number of items that the keywords
+    find.
+    """
+
+    query: Text
+    cut: int = Field(ge=0)
+    size: int = Field(20, ge=1, le=200)
+
+
+class ItemRequest(_PageRequest):
+    """One item of a pair."""
+
+    id: Text
+    pair: RequestedPair
+
+
+class LiveRequest(_PageRequest):
+    """A search at the cluster, compared with the mirror."""
+
+    pair: RequestedPair
+    keywords: list[Text] = Field(max_length=MAX_CLAUSES)
+    size: int = Field(20, ge=1, le=200)
+
 
 STATIC = Path(__file__).parent / "static"
 # Nothing of another origin, nothing inline, and no text that becomes markup.
 _HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for "
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for "
     "'script'; trusted-types 'none'",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -53,7 +106,7 @@ _HEADERS = {
     "Cache-Control": "no-cache",
 }
 _EXAMPLES = 6
-Ask = TypeVar("Ask", bound=BaseModel)
+RequestModel = TypeVar("RequestModel", bound=BaseModel)
 
 
 def add_playground(expander: FastAPI, workspace: Workspace, parts: Parts) -> None:
@@ -66,7 +119,7 @@ def add_playground(expander: FastAPI, workspace: Workspace, parts: Parts) -> Non
 def _create(workspace: Workspace, parts: Parts) -> FastAPI:
     app = FastAPI(title="CoGR playground", openapi_url=None)
     answers = Answers(workspace, parts)
-    door = Door(parts.settings)
+    admission = AdmissionControl(parts.settings)
 
     @app.middleware("http")
     async def headers(
@@ -77,27 +130,29 @@ def _create(workspace: Workspace, parts: Parts) -> FastAPI:
         return response
 
     def answer(
-        path: str, model: type[Ask], give: Callable[[Ask, str], Awaitable[dict[str, Any]]]
+        path: str,
+        model: type[RequestModel],
+        give: Callable[[RequestModel, str], Awaitable[dict[str, Any]]],
     ) -> None:
         @app.post(f"/api/{path}")
         async def route(request: Request) -> dict[str, Any]:
-            asked = model.model_validate_json(await door.read(request))
+            asked = model.model_validate_json(await admission.read(request))
             return await give(asked, f"{request.url.scheme}://{request.url.netloc}/")
 
-    answer("world", WorldAsk, answers.world)
-    answer("search", SearchAsk, answers.search)
-    answer("queries", QueriesAsk, answers.queries)
-    answer("baseline", BaselineAsk, answers.baseline)
-    answer("item", ItemAsk, answers.item)
-    answer("live", LiveAsk, answers.live)
-    _refuse_in_sentences(app)
+    answer("world", WorldRequest, answers.world)
+    answer("search", SearchRequest, answers.search)
+    answer("queries", QueriesRequest, answers.queries)
+    answer("baseline", BaselineRequest, answers.baseline)
+    answer("item", ItemRequest, answers.item)
+    answer("live", LiveRequest, answers.live)
+    _reject_in_sentences(app)
     app.mount("/", StaticFiles(directory=STATIC, html=True))
     return app
 
 
-def _refuse_in_sentences(app: FastAPI) -> None:
-    @app.exception_handler(RefusedError)
-    async def refused(_: Request, error: RefusedError) -> Response:
+def _reject_in_sentences(app: FastAPI) -> None:
+    @app.exception_handler(RejectedError)
+    async def rejected(_: Request, error: RejectedError) -> Response:
         return JSONResponse({"detail": error.detail}, error.status, error.headers)
 
     @app.exception_handler(ValidationError)
@@ -121,7 +176,7 @@ class Answers:
         self._writers = Writers(workspace, parts.settings)
         parts.closing.append(self._writers.close)
 
-    async def world(self, _: WorldAsk, __: str) -> dict[str, Any]:
+    async def world(self, _: WorldRequest, __: str) -> dict[str, Any]:
         """The pairs to choose from, and what the data set holds."""
         pair = self._parts.follower.pair
         choices = await asyncio.to_thread(self._world.choices, pair)
@@ -136,12 +191,12 @@ class Answers:
             "problem": problem,
         }
 
-    async def search(self, ask: SearchAsk, expander: str) -> dict[str, Any]:
+    async def search(self, ask: SearchRequest, expander: str) -> dict[str, Any]:
         """One query with one pair or two, each as the page shows it."""
         words = [await self._words(ask.query, asked) for asked in ask.pairs]
         return await asyncio.to_thread(self._searched, ask, words, expander)
 
-    def _searched(self, ask: SearchAsk, words: list[Words], expander: str) -> dict[str, Any]:
+    def _searched(self, ask: SearchRequest, words: list[Words], expander: str) -> dict[str, Any]:
         catalogue, _ = self._catalogue()
         searches = [
             Search(ask.query, one, self._world.opened(asked.item), catalogue)
@@ -158,17 +213,17 @@ class Answers:
         ]
         return {"pairs": answers}
 
-    async def queries(self, ask: QueriesAsk, _: str) -> dict[str, Any]:
+    async def queries(self, ask: QueriesRequest, _: str) -> dict[str, Any]:
         """The labelled queries, with how each pair does."""
         return await asyncio.to_thread(self._listing.answer, ask)
 
-    async def baseline(self, ask: BaselineAsk, _: str) -> dict[str, Any]:
+    async def baseline(self, ask: BaselineRequest, _: str) -> dict[str, Any]:
         """The same query by the words of the items' text."""
         return await asyncio.to_thread(
             lambda: views.baseline(self._world.catalogue, ask.query, ask.cut, ask.size)
         )
 
-    async def item(self, ask: ItemAsk, _: str) -> dict[str, Any]:
+    async def item(self, ask: ItemRequest, _: str) -> dict[str, Any]:
         """One item of a pair."""
 
         def find() -> dict[str, Any]:
@@ -179,7 +234,7 @@ class Answers:
 
         return await asyncio.to_thread(find)
 
-    async def live(self, ask: LiveAsk, _: str) -> dict[str, Any]:
+    async def live(self, ask: LiveRequest, _: str) -> dict[str, Any]:
         """The same search at the cluster."""
         from indexers.backends.opensearch import OpenSearchBackend
 
@@ -187,11 +242,11 @@ class Answers:
             backend = self._workspace.backend
             if not isinstance(backend, OpenSearchBackend):
                 raise SettingsError("No cluster is configured: set opensearch.url.")
-            return live.compare(backend, self._world.opened(ask.pair.item), ask.keywords, ask.size)
+            return views.compare(backend, self._world.opened(ask.pair.item), ask.keywords, ask.size)
 
         return await asyncio.to_thread(search)
 
-    async def _words(self, query: str, asked: Asked) -> Words:
+    async def _words(self, query: str, asked: RequestedPair) -> Words:
         """Keywords of a query: those given, else the expander's for what serves, else the pair's
         own, stored or by its model.
         """
@@ -212,7 +267,7 @@ class Answers:
         keywords = query_keywords(query, written or (), normaliser)[:MAX_CLAUSES]
         return Words(keywords, "none" if written is None else "model", reason)
 
-    async def _written(self, text: str, asked: Asked) -> tuple[tuple[str, ...] | None, str]:
+    async def _written(self, text: str, asked: RequestedPair) -> tuple[tuple[str, ...] | None, str]:
         if not text:
             return None, "empty"
         opened = [
@@ -229,7 +284,7 @@ class Answers:
     def _normaliser(self, item: str) -> str:
         return self._world.opened(item).manifest.normaliser
 
-    def _index(self, asked: Asked) -> str:
+    def _index(self, asked: RequestedPair) -> str:
         prefix = self._workspace.settings.opensearch.prefix
         return (
             alias_name(prefix, "item")
@@ -245,7 +300,7 @@ class Answers:
             return None, str(error)
 
 
-def _serves(pair: Pair, asked: Asked) -> bool:
+def _serves(pair: Pair, asked: RequestedPair) -> bool:
     return (asked.item, asked.query) == snapshots_of(pair)
 
 

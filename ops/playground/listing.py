@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyroaring import BitMap
 
-from cogr.keywords import normalise
+from cogr.keywords import normalise, query_keywords
 from cogr.metrics import full_set
 from cogr.records import Query
 from indexers.backends.opensearch.search import MAX_CLAUSES
-from indexers.release.push import query_keywords
-from ops.playground.dataset import Catalogue
-from ops.playground.schema import QueriesAsk
-from ops.playground.world import Opened, World
+from ops.playground.world import Catalogue, Opened, World
+
+if TYPE_CHECKING:
+    from ops.playground.app import QueriesRequest
 
 F1 = tuple[float, ...]
 
@@ -31,7 +31,7 @@ class Listing:
         self._world = world
         self._figures = lru_cache(8)(self._compute)
 
-    def answer(self, ask: QueriesAsk) -> dict[str, Any]:
+    def answer(self, ask: QueriesRequest) -> dict[str, Any]:
         """The queries that match, sorted, and how many there are.
 
         Raises DataError or SettingsError without a data set.
@@ -70,7 +70,7 @@ def _found(text: str, items: Opened, stored: Opened | None) -> BitMap:
 
 
 def _key(
-    ask: QueriesAsk, figures: Sequence[F1], queries: Sequence[Query]
+    ask: QueriesRequest, figures: Sequence[F1], queries: Sequence[Query]
 ) -> Callable[[int], tuple[Any, ...]]:
     of = figures[min(ask.shown, len(figures) - 1)]
     beside = figures[1 - ask.shown] if len(figures) > 1 else of

@@ -1,21 +1,29 @@
-"""What the page shows of a search, of the baseline and of an item, as plain data.
+"""What the page shows, as plain data: a search, the baseline, an item, the same search at the
+cluster, and the search as a request to copy (for curl, for Python, and its JSON body).
 
-Nothing here knows of HTTP or asks a model.
+Nothing here knows of HTTP or asks a model. Addresses of a cluster stay out of the requests.
 """
 
 from __future__ import annotations
 
+import json
+import shlex
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from pprint import pformat
+from typing import TYPE_CHECKING, Any
 
 from pyroaring import BitMap
 
 from cogr.errors import DataError
 from cogr.metrics import SetLike, full_set, ranked
-from ops.playground.dataset import Catalogue
-from ops.playground.world import Opened
+from indexers.backends.opensearch.search import search_body
+from ops.playground.world import Catalogue, Opened
+
+if TYPE_CHECKING:
+    from indexers.backends.opensearch import OpenSearchBackend
 
 _REACHING = 25
 _MISSED = 25
@@ -121,13 +129,11 @@ def _figures(found: SetLike, relevant: SetLike) -> dict[str, float]:
 def ranks(
     ids: Sequence[str], relevant: frozenset[str], grades: Mapping[str, float]
 ) -> dict[str, float | int | None]:
-    """How good an order is, whatever its length: nDCG@10 (by grades, where these are whole
-    numbers), MRR@10, and the
+    """How good an order is, whatever its length: nDCG@10 (by the labels' grades), MRR@10, and the
     rank of the first relevant item, counted from 1; None when it is not among the first `DEPTH`.
     """
-    whole = bool(grades) and all(float(grade).is_integer() for grade in grades.values())
     figures = ranked(
-        {"it": ids}, {"it": relevant}, cutoffs=(10,), grades={"it": grades} if whole else None
+        {"it": ids}, {"it": relevant}, cutoffs=(10,), grades={"it": grades} if grades else None
     ).of("it")
     first = next((rank for rank, id_ in enumerate(ids, 1) if id_ in relevant), None)
     return {"ndcg": figures["nDCG@10"], "mrr": figures["MRR@10"], "first": first}
@@ -198,3 +204,79 @@ def _reaching(
         via = list(queries.mirror.explain(words, query_id))
         found.append({"text": text, "via": via, "relevant": relevant and id_ in relevant})
     return {"total": ranking.total, "queries": found}
+
+
+def compare(
+    backend: OpenSearchBackend, items: Opened, keywords: Sequence[str], size: int
+) -> dict[str, Any]:
+    """Search the snapshot's own index.
+
+    Raises:
+        SnapshotError: the snapshot is not pushed.
+        ServiceError: the cluster is away or refuses.
+    """
+    started = time.perf_counter()
+    found = backend.search(keywords, size=size, snapshot=items.manifest.id)
+    seconds = time.perf_counter() - started
+    mirror = items.mirror.scored_by(backend.cluster.version.bm25)
+    expected = mirror.search(keywords, size)
+    same = found.total == expected.total and [(hit.id, hit.score) for hit in found.hits] == list(
+        zip(expected.ids, expected.scores.tolist(), strict=True)
+    )
+    return {
+        "same": same,
+        "total": found.total,
+        "expected": expected.total,
+        "milliseconds": 1000 * seconds,
+    }
+
+
+_JSON_TYPE = "Content-Type: application/json"
+
+
+def snippets(
+    query: str, keywords: Sequence[str], index: str, expander: str, size: int
+) -> dict[str, str]:
+    """The request in each language.
+
+    Args:
+        query: as it was typed; the shell's and Python's quoting is done here.
+        keywords: S_q ∪ {q}.
+        index: the index or alias to search.
+        expander: address of the expander, as the page's reader has it.
+        size: most hits.
+    """
+    body = {**search_body("item", keywords, size), "_source": ["text"]}
+    return {
+        "curl": _curl(query, body, index, expander),
+        "python": _python(body, index),
+        "json": json.dumps(body, indent=2, ensure_ascii=False),
+    }
+
+
+def _curl(query: str, body: object, index: str, expander: str) -> str:
+    ask = shlex.quote(json.dumps({"query": query}, ensure_ascii=False))
+    search = shlex.quote(json.dumps(body, ensure_ascii=False))
+    path = shlex.quote(f"/{index}/_search?search_type=dfs_query_then_fetch")
+    return (
+        f"# The query's keywords, and the clause that searches for them\n"
+        f"curl -s {shlex.quote(expander + 'expand')} -H {shlex.quote(_JSON_TYPE)} -d {ask}\n\n"
+        f"# The search\n"
+        f'curl -s "$OPENSEARCH_URL"{path} -H {shlex.quote(_JSON_TYPE)} -d {search}\n'
+    )
+
+
+def _python(body: object, index: str) -> str:
+    written = pformat(body, width=88, sort_dicts=False).replace("\n", "\n    ")
+    return (
+        "import os\n\n"
+        "from opensearchpy import OpenSearch\n\n"
+        'client = OpenSearch(os.environ["OPENSEARCH_URL"])\n'
+        "found = client.search(\n"
+        f"    index={index!r},\n"
+        '    search_type="dfs_query_then_fetch",\n'
+        f"    body={written},\n"
+        ")\n"
+        'for hit in found["hits"]["hits"]:\n'
+        '    print(hit["sort"][0], hit["_source"]["text"])\n'
+    )

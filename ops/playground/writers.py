@@ -12,10 +12,10 @@ from collections import OrderedDict
 from cogr.settings.serving import ServingSettings
 from cogr.snapshots import Manifest
 from indexers.workspace import Workspace
-from ops.expander.follower import Pair, Side
-from ops.expander.guard import UnavailableError
+from ops.expander.circuit_breaker import UnavailableError
+from ops.expander.follower import Pair, ServedSide
 from ops.expander.live_models import Models
-from ops.expander.metrics import Metrics
+from ops.expander.prometheus import Metrics
 
 _KEPT = 2
 
@@ -58,10 +58,10 @@ class Writers:
         return models
 
     async def close(self) -> None:
-        """Let go of the models."""
+        """Close the models."""
         for models in self._models.values():
             await models.close()
 
 
-def _side(manifest: Manifest) -> Side:
-    return Side(manifest.id, "", manifest.round, manifest.normaliser, manifest.k_max)
+def _side(manifest: Manifest) -> ServedSide:
+    return ServedSide(manifest.id, "", manifest.round, manifest.normaliser, manifest.k_max)

@@ -1,4 +1,5 @@
-"""Local servers for development and tests, run as ordinary processes bound to 127.0.0.1.
+"""Local servers for development and tests: ordinary processes that listen on 127.0.0.1 only.
 
-Not for production.
+Not for production. `opensearch` and `valkey` are what can be started; `instances` knows which
+servers there are.
 """

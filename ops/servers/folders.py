@@ -1,28 +1,32 @@
-"""Where servers keep their files: distributions shared by all, and one folder for each named
-server.
+"""Where servers keep their files, and one start of a name at a time.
 
     <cache>/servers/distributions/opensearch-3.8.0/     unpacked once, read-only in use
     <cache>/servers/instances/opensearch-3.8.0/         state.json, config/, data/, logs/, tmp/
 
-<cache> is COGR_CACHE_DIR, else the user's cache folder (XDG_CACHE_HOME or ~/.cache, then cogr), for
-root /var/cache/cogr, and a folder below the temporary one where none of these can be written.
+<cache> is COGR_CACHE_DIR, else the system's folder for caches of `cogr`: the user's, on Linux
+XDG_CACHE_HOME or ~/.cache; for root the one of all users, on Linux /var/cache. It is a folder below
+the temporary one where that can't be written.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
 import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+from platformdirs import site_cache_path, user_cache_path
+
 from cogr.errors import SettingsError, StorageError, UserError
-from ops.servers.account import Account
+from ops.servers.processes import Account
 
 CACHE_VARIABLE = "COGR_CACHE_DIR"
+LEAST_FREE = 300_000_000
+"""Bytes of disk that must be free before a server starts."""
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
@@ -34,66 +38,47 @@ def servers_folder(account: Account) -> Path:
         StorageError: no folder could be created anywhere.
     """
     chosen = os.environ.get(CACHE_VARIABLE)
+    problems = []
+    for cache in [Path(chosen).expanduser().absolute()] if chosen else _default_caches():
+        problem = _problem(cache / "servers", account)
+        if problem is None:
+            return cache / "servers"
+        problems.append(f"{cache} {problem}")
     if chosen:
-        return _chosen(Path(chosen).expanduser().absolute(), account)
-    for cache in _default_caches():
-        folder = cache / "servers"
-        if _create(folder) is None and account.may("x", folder):
-            return folder
-    tried = ", ".join(str(cache) for cache in _default_caches())
+        raise SettingsError(f"{CACHE_VARIABLE}={problems[0]}; name another folder.")
     raise StorageError(
-        f"No folder for servers can be written (tried {tried}); set {CACHE_VARIABLE} to one that "
-        "can."
+        f"There is no folder for servers ({'; '.join(problems)}); set {CACHE_VARIABLE} to one."
     )
-
-
-def _chosen(cache: Path, account: Account) -> Path:
-    folder = cache / "servers"
-    problem = _create(folder)
-    if problem is not None:
-        raise SettingsError(
-            f"{CACHE_VARIABLE}={cache} can't be written ({problem.strerror}); name another folder."
-        )
-    if not account.may("x", folder):
-        raise SettingsError(
-            f"{CACHE_VARIABLE}={cache} can't be entered by the user {account.name}, as whom "
-            "servers run when started by "
-            "root; name a folder that everybody can enter, such as /var/cache/cogr."
-        )
-    return folder
 
 
 def _default_caches() -> list[Path]:
     """Candidates, best first."""
-    xdg = os.environ.get("XDG_CACHE_HOME")
-    caches = [Path(xdg).absolute() / "cogr"] if xdg else []
-    if os.geteuid() == 0:
-        caches.append(Path("/var/cache/cogr"))
-    elif not xdg:
-        caches.append(Path(os.path.expanduser("~/.cache/cogr")))  # noqa: PTH111 (Path.home() raises without a home)
-    return [*caches, Path(tempfile.gettempdir()) / f"cogr-{os.geteuid()}"]
+    temporary = Path(tempfile.gettempdir()) / f"cogr-{os.geteuid()}"
+    if os.geteuid() != 0:
+        return [user_cache_path("cogr"), temporary]
+    own = [user_cache_path("cogr")] if os.environ.get("XDG_CACHE_HOME") else []
+    return [*own, site_cache_path("cogr"), temporary]
 
 
-def _create(folder: Path) -> OSError | None:
-    """Create a folder that others can enter; the error if that fails.
-
-    A folder of somebody else is not used.
-    """
+def _problem(folder: Path, account: Account) -> str | None:
+    """Why servers can't keep their files in a folder, which is created; None when they can."""
     try:
         with open_to_others():
             folder.mkdir(parents=True, exist_ok=True)
         if folder.stat().st_uid != os.geteuid():
-            return PermissionError(1, "it belongs to another user")
+            return "belongs to another user"
     except OSError as error:
-        return error
-    return None if os.access(folder, os.W_OK | os.X_OK) else PermissionError(1, "not writable")
+        return f"can't be written ({error.strerror})"
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return "can't be written"
+    if not account.may("x", folder):
+        return f"can't be entered by the user {account.name}, as whom root's servers run"
+    return None
 
 
-@contextlib.contextmanager
+@contextmanager
 def open_to_others() -> Iterator[None]:
-    """What is created meanwhile can be entered and read by other users, whatever the caller's
-    umask.
-    """
+    """Files that are created meanwhile can be read by other users, whatever the caller's umask."""
     old = os.umask(0o022)
     try:
         yield
@@ -102,10 +87,7 @@ def open_to_others() -> Iterator[None]:
 
 
 def instance_folder(servers: Path, name: str) -> Path:
-    """The folder of one named server (not created).
-
-    Raises UserError for a name that can't be a folder's.
-    """
+    """The folder of one named server, not created. Raises UserError for a name that is none."""
     if not NAME.fullmatch(name):
         raise UserError(
             f"The server name {name!r} is not usable; use lower-case letters, digits, dots and "
@@ -114,30 +96,50 @@ def instance_folder(servers: Path, name: str) -> Path:
     return servers / "instances" / name
 
 
-@contextlib.contextmanager
+@contextmanager
 def locked(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[None]:
-    """Hold an exclusive lock on a file next to `path`; waits for another holder, calling `waiting`
-    first.
-
-    The lock ends with the process that holds it, however that ends.
+    """Hold the lock of `path`, which ends with this process at the latest; calls `waiting` before
+    it waits for another holder.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_name(f".{path.name}.lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if waiting is not None:
-                waiting()
-            fcntl.flock(file, fcntl.LOCK_EX)
+    lock = lock_of(path)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        if waiting is not None:
+            waiting()
+        lock.acquire()
+    try:
         yield
+    finally:
+        lock.release()
 
 
-def require_free(folder: Path, needed: int, what: str) -> None:
+def lock_of(path: Path) -> FileLock:
+    """The lock of a path, not yet held."""
+    return FileLock(path.with_name(f".{path.name}.lock"))
+
+
+def reachable(path: Path, account: Account, copy: Path) -> Path:
+    """A program, a file or a folder, where the account can run it: a copy, made once, where it lies
+    in a closed folder, such as a virtual environment below /root.
+    """
+    if account.may("x", path):
+        return path
+    with locked(copy):
+        if not copy.exists():
+            unfinished = copy.with_name(f".tmp-{os.getpid()}")
+            (shutil.copytree if path.is_dir() else shutil.copyfile)(path, unfinished)
+            unfinished.chmod(0o755)
+            unfinished.rename(copy)
+    return copy
+
+
+def require_free(folder: Path, what: str, needed: int = LEAST_FREE) -> None:
     """Raise StorageError when fewer than `needed` bytes are free where `folder` is."""
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise StorageError(
             f"{what} needs {needed / 1e9:.1f} GB of disk under {folder}, but {free / 1e9:.1f} GB "
-            "are free; make room or set "
-            f"{CACHE_VARIABLE} to a folder on another disk."
+            f"are free; make room or set {CACHE_VARIABLE} to a folder on another disk."
         )

@@ -1,25 +1,219 @@
-"""What all kinds of local servers have in common: one start of a name at a time, which there are,
-stopping them, ports.
+"""The servers that were started here: each is a folder with a state.json. Starting one, once a
+name at a time, finding it again, and stopping it.
 """
 
 from __future__ import annotations
 
-import fcntl
+import logging
+import os
 import shutil
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeVar
+from urllib.parse import urlsplit
 
-from cogr.errors import UserError
+from filelock import Timeout
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from cogr.errors import ServiceError, StorageError, UserError
 from cogr.progress import Say
-from ops.servers.account import Account, service_account
-from ops.servers.folders import instance_folder, locked, open_to_others, servers_folder
-from ops.servers.process import current_process, end, interrupts_held, spawn
-from ops.servers.state import ServerState, drop_state, read_state, states, write_state
+from ops.servers import folders, processes
+from ops.servers.folders import locked, open_to_others, servers_folder
+from ops.servers.processes import Account, ProcessId, current_process, end, service_account
+
+STATE_FILE = "state.json"
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+class ServerState(BaseModel):
+    """What is remembered of a server that was started here.
+
+    Attributes:
+        name: also the name of its folder.
+        owner: the process that it belongs to and must not outlive (a test session), if any.
+        started, stopped: when.
+        url: where it answers; None until it has been seen ready.
+        ca_file: the certificate authority to verify it with, when it speaks TLS.
+        credentials_file: settings, "NAME=value" a line, when it asks for a password.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    kind: str
+    name: str
+    version: str
+    process: ProcessId
+    owner: ProcessId | None = None
+    started: str
+    folder: Path
+    data: Path
+    log: Path
+    url: str | None = Field(None, pattern=r"^[a-z]+://[A-Za-z0-9.]+:[1-9]\d{0,4}(/\d*)?$")
+    stopped: str | None = None
+    java: str | None = None
+    ca_file: Path | None = None
+    credentials_file: Path | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_version_0_1(cls, values: Any) -> Any:
+        """Version 0.1 wrote `birth`, "boot id/clock ticks from boot to start", beside a pid."""
+        if isinstance(values, dict) and "birth" in values:
+            for role, prefix in (("process", ""), ("owner", "owner_")):
+                pid, birth = values.get(f"{prefix}pid"), values.get(f"{prefix}birth")
+                if pid is not None and birth is not None:
+                    seconds = int(birth.rpartition("/")[2]) / os.sysconf("SC_CLK_TCK")
+                    values[role] = ProcessId(pid, round(seconds, 2))
+        return values
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether its process is alive (it may still be starting)."""
+        return self.stopped is None and self.process.alive()
+
+    @property
+    def orphaned(self) -> bool:
+        """Whether the process that it belongs to is gone."""
+        return self.owner is not None and not self.owner.alive()
+
+    @property
+    def port(self) -> int | None:
+        """The port of its URL."""
+        return urlsplit(self.url).port if self.url else None
+
+    def credentials(self) -> dict[str, str]:
+        """The lines of its credentials file; none when it asks for none."""
+        text = self.credentials_file.read_text("utf-8") if self.credentials_file else ""
+        return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+
+
+def read_state(folder: Path) -> ServerState | None:
+    """The state in a server's folder; None when none was written.
+
+    Raises:
+        StorageError: it can't be read.
+    """
+    path = folder / STATE_FILE
+    try:
+        state = ServerState.model_validate_json(path.read_bytes())
+        if (state.name, state.folder) != (folder.name, folder):
+            raise ValueError("it is of another server")
+    except FileNotFoundError:
+        return None
+    except (ValueError, OSError) as error:
+        raise StorageError(
+            f"The server state {path} can't be read; end its process if it runs, and delete "
+            f"{folder}."
+        ) from error
+    return state
+
+
+def write_state(state: ServerState) -> None:
+    """Replace the state in the server's folder, at once or not at all."""
+    handle, temporary = tempfile.mkstemp(dir=state.folder, prefix=".tmp-")
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(state.model_dump_json(indent=1))
+    Path(temporary).chmod(0o644)
+    Path(temporary).replace(state.folder / STATE_FILE)
+
+
+def write_credentials(path: Path, settings: Mapping[str, str]) -> None:
+    """Settings that let every command in, in a file that its owner alone can read."""
+    path.touch(mode=0o600)
+    path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()), "utf-8")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted(ABC):
+    """A server that is to run. Each kind of server has its own class.
+
+    Attributes:
+        name: None takes the name that servers of its kind have.
+        port: None takes the one that it had, else `usual_port`, if free, else any free one; 0 takes
+            any free one.
+        data: None takes a folder below the server's own.
+        bound_to_caller: a later `reap_orphans` stops and removes it when this process is gone.
+    """
+
+    kind: ClassVar[str]
+    usual_port: ClassVar[int]
+    name: str | None = None
+    port: int | None = None
+    data: Path | None = None
+    bound_to_caller: bool = False
+
+    @property
+    @abstractmethod
+    def server_name(self) -> str:
+        """Its name."""
+
+    @abstractmethod
+    def launch(self, place: Place, say: Say) -> ServerState:
+        """Write what the server reads at its start, and begin its process."""
+
+    @abstractmethod
+    def finish(self, state: ServerState, say: Say) -> ServerState:
+        """Wait until it works; its state with its URL. Raises ServiceError."""
+
+    def difference(self, state: ServerState) -> str | None:
+        """How the running server of this name differs from this one, "on ...", if it does."""
+        if self.port and state.port not in (None, self.port):
+            return f"on port {state.port}, not {self.port}"
+        if self.data is not None and self.data.absolute() != state.data:
+            return f"on the data in {state.data}"
+        return None
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a server is to run: its folder, the folder of its data, the folder of all servers, the
+    account that it runs as, and its port (0: any free one).
+    """
+
+    wanted: Wanted
+    folder: Path
+    data: Path
+    servers: Path
+    account: Account
+    port: int
+
+    def begin(
+        self, command: list[str], environment: dict[str, str], log: Path, **details: Any
+    ) -> ServerState:
+        """Begin the server's process, and remember it, with further fields of its state."""
+
+        def spawned() -> ServerState:
+            state = ServerState(
+                kind=self.wanted.kind,
+                name=self.wanted.server_name,
+                process=processes.spawn(command, environment, self.data, log, self.account),
+                owner=current_process() if self.wanted.bound_to_caller else None,
+                started=_now(),
+                folder=self.folder,
+                data=self.data,
+                log=log,
+                **details,
+            )
+            write_state(state)
+            return state
+
+        # In a thread, where Ctrl-C interrupts nothing: a process that nobody remembers would stay.
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(spawned).result()
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,160 +224,104 @@ class Started:
     already: bool
 
 
-def quiet(_: str) -> None:
-    """Says nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a server is to run: its folder, the folder of all servers, the account it runs as, and
-    its port (0: any free one).
-    """
-
-    folder: Path
-    servers: Path
-    account: Account
-    port: int
-
-
-@dataclass(frozen=True, slots=True)
-class Making:
-    """How servers of one kind are started.
-
-    Attributes:
-        kind: their kind.
-        port: the port that was asked for; None takes the one that the server had, else `preferred`,
-            if free, else any.
-        refuse: raises UserError when the running server is not what was asked for.
-        launch: starts its process, and remembers it.
-        finish: waits until it works, and remembers its address; a server that does not come up is
-            ended.
-    """
-
-    kind: str
-    port: int | None
-    preferred: int
-    refuse: Callable[[ServerState], None]
-    launch: Callable[[Place], ServerState]
-    finish: Callable[[ServerState], ServerState]
-
-
-def start(name: str, say: Say, making: Making) -> Started:
-    """Start the server of a name, or find the one that runs.
+def start(wanted: Wanted, say: Say = lambda _: None) -> Started:
+    """Start a server and wait until it works; the running one when there is one of this name.
 
     Args:
-        say: told about waiting, about a server that died, and about a port that it can't have
-            again.
+        say: told what is waited for, and of a server that died.
 
     Raises:
-        UserError: the name is that of a server of another kind, or the port is taken.
+        UserError: the machine lacks something that it needs (program, disk, port, rights), or a
+            server of this name is another one than was asked for.
+        ServiceError: the server did not come up; the message names its log.
     """
     account = service_account()
     servers = servers_folder(account)
-    folder = instance_folder(servers, name)
+    name = wanted.server_name
+    folder = folders.instance_folder(servers, name)
     # Root's files are for the account that the server runs as.
     for_account = open_to_others if account.drops else nullcontext
     with for_account():
         folder.parent.mkdir(exist_ok=True)
     with locked(folder, lambda: say(f"Waiting for another start of {name} ...")):
         before = read_state(folder)
-        _check_kind(before, making.kind)
-        state = _running(before, say)
-        if state is not None:
-            making.refuse(state)
-            if state.url:
-                return Started(state, already=True)
-        with _as_before_if_it_fails(folder, before), _port(servers, before, making, say) as port:
-            if state is not None:
-                return Started(making.finish(state), already=True)
-            with for_account():
-                launched = making.launch(Place(folder, servers, account, port))
-            return Started(making.finish(launched), already=False)
+        running = _running(before, wanted, say)
+        if running is not None and running.url:
+            return Started(running, already=True)
+        with _as_before_if_it_fails(folder, before), _port(servers, before, wanted, say) as port:
+            if running is None:
+                with for_account():
+                    data = (wanted.data or folder / "data").absolute()
+                    begun = _launch(Place(wanted, folder, data, servers, account, port), say)
+            ready = wanted.finish(running or begun, say)
+            write_state(ready)
+            return Started(ready, already=running is not None)
 
 
-def begin(
-    command: Sequence[str],
-    *,
-    environment: Mapping[str, str],
-    cwd: Path,
-    account: Account,
-    bound_to_caller: bool,
-    log: Path,
-    **details: Any,
-) -> ServerState:
-    """Start a server's process and remember it. Ctrl-C waits until it is, or the process would be
-    left behind.
-
-    Args:
-        command, environment, cwd, account, log: as of `spawn`, and raises as that.
-        bound_to_caller: `reap_orphans` may remove it once this process is gone.
-        details: further fields of its state: kind, name, version, folder, data, and what only some
-            kinds have.
-    """
-    owner = current_process() if bound_to_caller else None
-    with interrupts_held():
-        process = spawn(command, environment=environment, cwd=cwd, log=log, account=account)
-        state = ServerState(
-            pid=process.pid,
-            birth=process.birth,
-            started=_now(),
-            owner_pid=owner.pid if owner else None,
-            owner_birth=owner.birth if owner else None,
-            log=log,
-            **details,
-        )
-        write_state(state)
-    return state
-
-
-def _check_kind(state: ServerState | None, kind: str) -> None:
-    """Refuse a name that a server of another kind has: its data lies in that folder, also when it
-    is stopped.
-    """
-    if state is not None and state.kind != kind:
+def _running(state: ServerState | None, wanted: Wanted, say: Say) -> ServerState | None:
+    """The server of this name, if it runs. Raises UserError when it is not what was asked for."""
+    if state is None:
+        return None
+    # Also when it is stopped: its data lies in that folder.
+    if state.kind != wanted.kind:
         doing = "is running" if state.running else "was started here before"
-        raise UserError(f"{state.name} {doing} as {state.kind}, not {kind}; give another --name.")
-
-
-def _running(state: ServerState | None, say: Say) -> ServerState | None:
-    if state is None or state.running:
+        raise UserError(
+            f"{state.name} {doing} as {state.kind}, not {wanted.kind}; give another --name."
+        )
+    if state.running:
+        if differs := wanted.difference(state):
+            raise UserError(f"{state.name} runs already {differs}; stop it or give another --name.")
         return state
     if state.stopped is None:
         say(f"The last {state.name} (process {state.pid}) ended without a stop; starting it again.")
     return None
 
 
+def _launch(place: Place, say: Say) -> ServerState:
+    """Start a server's process, once there is disk for it and a folder for its data."""
+    folders.require_free(place.servers, f"Starting {place.wanted.server_name}")
+    place.folder.mkdir(parents=True, exist_ok=True)
+    if not place.data.exists():
+        place.account.own(place.data)
+    if not place.account.may("w", place.data):
+        raise UserError(
+            f"The data folder {place.data} can't be written by the user {place.account.name}, as "
+            "whom the server runs; change its owner or give another --data."
+        )
+    return place.wanted.launch(place, say)
+
+
 @contextmanager
-def _port(servers: Path, before: ServerState | None, making: Making, say: Say) -> Iterator[int]:
+def _port(servers: Path, before: ServerState | None, wanted: Wanted, say: Say) -> Iterator[int]:
     """A port that no other start takes meanwhile: between the choice and the moment when a server
     listens lie seconds.
     """
     had = before.port if before is not None else None
+    ports = [wanted.port] if wanted.port is not None else [had, wanted.usual_port]
     with ExitStack() as held:
-        for port in (
-            [making.port] if making.port is not None else dict.fromkeys((had, making.preferred))
-        ):
-            if port == 0 or (port and port_free(port) and _reserved(held, servers, port)):
+        for port in ports:
+            if port == 0 or (port and free_port(port) and _reserved(held, servers, port)):
                 yield port
                 return
-            if port and making.port is not None:
+            if port and wanted.port is not None:
                 raise UserError(
                     f"Port {port} of 127.0.0.1 is taken; give another --port, or none for a free "
                     "one."
                 )
             if port and port == had:
                 say(f"Port {port}, which it had, is taken: it gets another one.")
+                had = None
         yield 0
 
 
 def _reserved(held: ExitStack, servers: Path, port: int) -> bool:
     """Whether this start has the port for itself, until it is over."""
-    file = held.enter_context((servers / "instances" / f".port-{port}.lock").open("w"))
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        lock = folders.lock_of(servers / "instances" / f"port-{port}")
+        held.enter_context(lock.acquire(blocking=False))
+        return True
+    except Timeout:
         return False
-    return True
 
 
 @contextmanager
@@ -196,10 +334,29 @@ def _as_before_if_it_fails(folder: Path, before: ServerState | None) -> Iterator
     except BaseException:
         if (state := read_state(folder)) is not None:
             end(state.process)
-            drop_state(folder)
+            (folder / STATE_FILE).unlink()
         if before is not None and before.url:
             write_state(before.model_copy(update={"stopped": before.stopped or _now()}))
         raise
+
+
+def wait_until(ask: Callable[[], T], state: ServerState, seconds: float) -> T:
+    """What a new server answers, asked again while `ask` raises ServiceError.
+
+    Raises:
+        ServiceError: the server ended, or has not answered after so many seconds.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return ask()
+        except ServiceError as error:
+            said = str(error)
+            if not state.running:
+                said = f"{state.name} ended while starting: {processes.last_words(state.log)}"
+            if not state.running or time.monotonic() > deadline:
+                raise ServiceError(f"{said} The log is {state.log}.") from error
+        time.sleep(0.1)
 
 
 def _now() -> str:
@@ -207,30 +364,33 @@ def _now() -> str:
 
 
 def known(kind: str, name: str | None = None, *, stopped: bool = False) -> list[ServerState]:
-    """All servers of a kind that were started (or the one of a name), the latest first.
-
-    Args:
-        stopped: those that were stopped too.
+    """All servers of a kind that were started (or the one of a name), the latest first; some may
+    have died since. With `stopped` those that were stopped follow. A broken state is a warning.
     """
-    servers = servers_folder(service_account())
-    return [state for state in states(servers, kind, stopped=stopped) if name in (None, state.name)]
+    found = []
+    for path in (servers_folder(service_account()) / "instances").glob(f"*/{STATE_FILE}"):
+        try:
+            state = read_state(path.parent)
+        except StorageError as error:
+            log.warning("%s", error)
+            continue
+        if state is not None and state.kind == kind and name in (None, state.name):
+            found.append(state)
+    found.sort(key=lambda state: state.started, reverse=True)
+    running = [state for state in found if state.stopped is None]
+    return running + [state for state in found if state.stopped is not None and stopped]
 
 
 def stop(state: ServerState, *, remove: bool = False) -> bool:
-    """End the server's process; its data and its port stay for the next start.
-
-    Args:
-        remove: delete its data and its folder (logs, configuration) too.
-
-    Returns:
-        False when it was not running any more.
+    """End the server's process; False when it was not running any more. Its data and its port stay
+    for the next start; `remove` deletes its data and its folder (logs, configuration), too.
     """
     with locked(state.folder):
         ended = state.stopped is None and end(state.process)
         if state.url:
             write_state(state.model_copy(update={"stopped": state.stopped or _now()}))
         else:
-            drop_state(state.folder)
+            (state.folder / STATE_FILE).unlink(missing_ok=True)
         if remove:
             for folder in (state.data, state.folder):
                 if folder.exists():
@@ -239,27 +399,18 @@ def stop(state: ServerState, *, remove: bool = False) -> bool:
 
 
 def reap_orphans(kind: str) -> None:
-    """Stop and remove the servers whose owner process is gone, such as a test session that was
-    killed.
+    """Stop and remove the servers of a kind whose owner process is gone, such as a test session
+    that was killed.
     """
     for state in known(kind):
         if state.orphaned:
             stop(state, remove=True)
 
 
-def port_free(port: int) -> bool:
-    """Whether nobody listens on it."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
-
-
-def free_port() -> int:
-    """A port that nobody listens on now, for a server that can't take one by itself."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def free_port(port: int = 0) -> int:
+    """This port, or any where it is 0, if nobody listens on it now; 0 if somebody does."""
+    try:
+        with socket.create_server(("127.0.0.1", port)) as probe:
+            return int(probe.getsockname()[1])
+    except OSError:
+        return 0

@@ -1,5 +1,5 @@
-"""The files that an OpenSearch node reads at its start: folders, opensearch.yml, Java options,
-environment. Starts nothing.
+"""The files that an OpenSearch node reads at its start: opensearch.yml, Java options, environment,
+and what the security plugin needs. Starts nothing.
 """
 
 from __future__ import annotations
@@ -8,14 +8,18 @@ import json
 import os
 import re
 import shutil
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_urlsafe
 
-from cogr.errors import UserError
-from ops.servers.account import Account
-from ops.servers.distribution import SECURITY_PLUGIN, Distribution
-from ops.servers.java import Java
+from cogr.errors import ServiceError
+from cogr.progress import Say
+from ops.servers.instances import Place, write_credentials
+from ops.servers.programs import Distribution, Java, fetch_with_maven, link_tree, unpack
 
+SECURITY_PLUGIN = "opensearch-security"
+INSTALL_SECONDS = 120
 LOG4J = """\
 appender.console.type = Console
 appender.console.name = console
@@ -32,86 +36,65 @@ class Node:
 
     Attributes:
         name: its name.
-        folder: its own folder.
-        data: its data, usually folder/data.
-        distribution, java, account: what runs, on what, as whom.
+        place: its folders, its account and its port.
         security: whether it speaks TLS and asks who is there.
     """
 
     name: str
-    folder: Path
-    data: Path
+    place: Place
     distribution: Distribution
     java: Java
-    account: Account
     security: bool = False
 
     @property
     def config(self) -> Path:
-        return self.folder / "config"
+        return self.place.folder / "config"
 
     @property
-    def log(self) -> Path:
-        """All that the node prints, kept over restarts.
-
-        Outside logs/, since the caller (root, maybe) opens it.
-        """
-        return self.folder / "opensearch.log"
+    def ca_file(self) -> Path:
+        """The certificate authority of a secured node, readable by everybody."""
+        return self.place.folder / "root-ca.pem"
 
     @property
-    def backups(self) -> Path:
-        return self.folder / "backups"
+    def credentials_file(self) -> Path:
+        """Settings that let every command into a secured node; readable by its starter alone."""
+        return self.place.folder / "credentials.env"
 
-    @property
-    def command(self) -> list[str]:
-        return [str(self.distribution.home / "bin" / "opensearch")]
-
-    def prepare(self, port: int) -> None:
-        """Create what the node writes into, and its configuration, which is the caller's until
-        `hand_over`.
-
-        Args:
-            port: 0 lets the node take a free one.
+    def prepare(self) -> None:
+        """Create what the node writes into, and its configuration, for its account alone.
 
         Raises:
-            UserError: the data folder is closed to the node's account.
+            ServiceError: the security plugin's installer failed.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        if not self.data.exists():
-            self.account.own(self.data)
-        if not self.account.may("w", self.data):
-            raise UserError(
-                f"The data folder {self.data} can't be written by the user {self.account.name}, "
-                "as whom OpenSearch runs; "
-                "change its owner or give another --data."
-            )
-        self.account.own(self.folder / "logs", self.folder / "tmp", self.backups)
-        ports_file(self.folder).unlink(missing_ok=True)
+        folder, account = self.place.folder, self.place.account
+        for name in ("logs", "tmp", "backups"):
+            account.own(folder / name)
+        ports_file(folder).unlink(missing_ok=True)
         # Always a new folder: root must not write through links that the account could have put
         # there.
         shutil.rmtree(self.config, ignore_errors=True)
         self.config.mkdir()
-        (self.config / "opensearch.yml").write_text(self._settings(port), encoding="utf-8")
+        (self.config / "opensearch.yml").write_text(self._settings(), encoding="utf-8")
         (self.config / "log4j2.properties").write_text(LOG4J, encoding="utf-8")
         (self.config / "jvm.options").write_text(self._jvm_options(), encoding="utf-8")
-
-    def hand_over(self) -> None:
-        """Give the configuration to the node's account, and to nobody else."""
+        if self.security:
+            self._add_security()
         for path in [*self.config.rglob("*"), self.config]:
             path.chmod(0o700 if path.is_dir() else 0o600)
-            if self.account.drops:
-                os.chown(path, self.account.uid, self.account.gid)
+            if account.drops:
+                os.chown(path, account.uid, account.gid)
 
-    def _settings(self, port: int) -> str:
+    def _settings(self) -> str:
+        folder = self.place.folder
         settings = {
             "cluster.name": f"cogr-{self.name}",
             "node.name": self.name,
-            "path.data": str(self.data),
-            "path.logs": str(self.folder / "logs"),
+            "path.data": str(self.place.data),
+            "path.logs": str(folder / "logs"),
             # Where snapshot repositories of the type fs may lie.
-            "path.repo": [str(self.backups)],
+            "path.repo": [str(folder / "backups")],
             "network.host": "127.0.0.1",
-            "http.port": port,
+            "http.port": self.place.port,
             "transport.port": 0,
             "discovery.type": "single-node",
             # The node writes its port to logs/http.ports once it listens, so a free one need not be
@@ -120,33 +103,19 @@ class Node:
             # A developer's disk is often nearly full; the node would refuse to place an index.
             "cluster.routing.allocation.disk.threshold_enabled": False,
         }
-        if self.distribution.has_plugin(SECURITY_PLUGIN) and not self.security:
+        if (self.distribution.home / "plugins" / SECURITY_PLUGIN).is_dir() and not self.security:
             settings["plugins.security.disabled"] = True
         # JSON values are YAML values.
         return "".join(f"{key}: {json.dumps(value)}\n" for key, value in settings.items())
 
     def _jvm_options(self) -> str:
-        """The distribution's Java options with paths in the node's folder, less those that this
-        runtime can't take.
+        """The distribution's Java options, less those that can't be taken here: a log of garbage
+        collections in the distribution's folder, and what the wheel lacks for Lucene's vectors.
         """
-        lines = []
-        for line in (
-            (self.distribution.home / "config" / "jvm.options")
-            .read_text(encoding="utf-8")
-            .splitlines()
-        ):
-            if (
-                line.startswith("#")
-                or not line.strip()
-                or "-Xlog:gc" in line
-                or re.match(r"-Xm[sx]", line)
-            ):
-                continue
-            if "jdk.incubator.vector" in line and self.java.trimmed:
-                continue
-            line = line.replace("-XX:HeapDumpPath=data", f"-XX:HeapDumpPath={self.folder}/tmp")
-            lines.append(line.replace("-XX:ErrorFile=logs/", f"-XX:ErrorFile={self.folder}/logs/"))
-        return "\n".join(lines) + "\n"
+        unwanted = "-Xlog:gc|jdk.incubator.vector" if self.java.wheel else "-Xlog:gc"
+        options = (self.distribution.home / "config/jvm.options").read_text(encoding="utf-8")
+        kept = [line for line in options.splitlines() if not re.search(unwanted, line)]
+        return "".join(f"{line}\n" for line in kept)
 
     def environment(self, heap: str, *, brief: bool = False) -> dict[str, str]:
         """Only what the start script needs: nothing else of the caller's environment reaches the
@@ -157,16 +126,87 @@ class Node:
             brief: without the optimising compiler: half the processor time to start, slower
                 afterwards.
         """
-        options = f"-Xms{heap} -Xmx{heap}{' -XX:TieredStopAtLevel=1' if brief else ''}"
+        folder = self.place.folder
+        # They come after those of jvm.options, and count.
+        options = [f"-Xms{heap}", f"-Xmx{heap}", *(["-XX:TieredStopAtLevel=1"] if brief else [])]
+        options += [f"-XX:HeapDumpPath={folder}/tmp", f"-XX:ErrorFile={folder}/logs/hs_err_%p.log"]
         return {
             "PATH": os.environ.get("PATH", os.defpath),
-            "HOME": str(self.folder / "tmp"),
+            "HOME": f"{folder}/tmp",
             "LANG": "C.UTF-8",
             "OPENSEARCH_JAVA_HOME": str(self.java.home),
-            "OPENSEARCH_JAVA_OPTS": options,
+            "OPENSEARCH_JAVA_OPTS": " ".join(options),
             "OPENSEARCH_PATH_CONF": str(self.config),
-            "OPENSEARCH_TMPDIR": str(self.folder / "tmp"),
+            "OPENSEARCH_TMPDIR": f"{folder}/tmp",
         }
+
+    def _add_security(self) -> None:
+        """Certificates, users, and the settings that switch them on; the same again at a
+        restart.
+        """
+        kept = self.place.folder / "security"
+        if not kept.exists():
+            self._install_security(kept)
+        settings = (self.config / "opensearch.yml").read_text(encoding="utf-8")
+        shutil.copytree(kept, self.config, dirs_exist_ok=True)
+        settings += (kept / "opensearch.yml").read_text(encoding="utf-8")
+        (self.config / "opensearch.yml").write_text(settings, encoding="utf-8")
+        shutil.copyfile(kept / "root-ca.pem", self.ca_file)
+
+    def _install_security(self, kept: Path) -> None:
+        """Run the plugin's demo installer in a scratch copy of the distribution and keep the
+        configuration that it writes.
+        """
+        scratch = self.place.folder / ".installing"
+        shutil.rmtree(scratch, ignore_errors=True)
+        link_tree(self.distribution.home, scratch)
+        config, plugin = scratch / "config", scratch / "plugins" / SECURITY_PLUGIN
+        # The installer writes into these: they must not be links to the distribution's.
+        shutil.rmtree(config)
+        shutil.copytree(plugin / "config", config / SECURITY_PLUGIN)
+        (config / "opensearch.yml").touch()
+        password = token_urlsafe(18) + "-aA1"
+        done = subprocess.run(
+            ["bash", str(plugin / "tools/install_demo_configuration.sh"), "-y", "-i", "-s"],
+            env={**self.environment("256m"), "OPENSEARCH_INITIAL_ADMIN_PASSWORD": password},
+            cwd=scratch,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=INSTALL_SECONDS,
+        )
+        if done.returncode != 0 or not (config / "root-ca.pem").exists():
+            said = (done.stdout + done.stderr).strip().splitlines() or ["it says nothing"]
+            raise ServiceError(f"The installer of the security plugin failed: {said[-1]}.")
+        lines = {"USERNAME": "admin", "PASSWORD": password, "CA_FILE": str(self.ca_file)}
+        settings = {f"COGR_OPENSEARCH__{name}": value for name, value in lines.items()}
+        write_credentials(self.credentials_file, settings)
+        config.rename(kept)
+        kept.chmod(0o700)
+        shutil.rmtree(scratch)
+
+
+def add_security_plugin(home: Path, version: str, say: Say) -> None:
+    """Put the security plugin into a copy of a distribution of this version.
+
+    It is for tests of a client against the real thing. Its demo certificates are public: never for
+    a node that others can reach.
+    """
+    plugin, what = (
+        home / "plugins" / SECURITY_PLUGIN,
+        f"the security plugin of OpenSearch {version}",
+    )
+    artifact = f"org.opensearch.plugin:{SECURITY_PLUGIN}:{version}.0:zip"
+    unpack(fetch_with_maven(artifact, home.parent, what, say), plugin)
+    # The plugin comes without this library and answers every request with 500 if it is not there.
+    library = "org.apache.commons:commons-collections4:4.4"
+    jar = fetch_with_maven(library, home.parent, "commons-collections4", say)
+    shutil.copyfile(jar, plugin / jar.name)
+    descriptor = plugin / "plugin-descriptor.properties"
+    text = descriptor.read_text(encoding="utf-8")
+    # It extends a module that Maven's distribution does not have, and works without it.
+    text = re.sub(r"^extended\.plugins=.*$", "extended.plugins=", text, flags=re.MULTILINE)
+    descriptor.write_text(text, encoding="utf-8")
 
 
 def ports_file(folder: Path) -> Path:

@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from indexers.telemetry.metrics import REGISTRY
-from ops.expander.metrics import Metrics
+from ops.expander.prometheus import Metrics
 from tests.charts.conftest import ROOT
-from trainers.training.state import ROUND_STAGES, SFT_STAGES
+from trainers.training.rounds import ROUND_STAGES, SFT_STAGES
 
 OPS = ROOT / "ops"
 BOARDS = sorted((OPS / "dashboards").glob("*.json"))

@@ -17,11 +17,11 @@ import typer.main
 import yaml
 
 from cogr.settings import Settings, known_keys, load_settings
-from indexers.fleet.queues import queue_of
+from indexers.fleet.broker import queue_of
 from indexers.workspace import Workspace
 from ops.cli import main
 from ops.expander.app import create_app
-from ops.expander.parts import make_parts
+from ops.expander.expander import make_parts
 from tests.charts.conftest import CHART, URLS, Helm, Object, Render, containers, merged, one, pods
 from tests.commands import run_here
 

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cogr import snapshots
 from cogr.differences import Difference, differences
 from cogr.errors import SnapshotError
-from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
+from cogr.snapshots import Provenance, Row, Snapshot, snapshot, write_snapshot, writing
 from cogr.store import Store
 
 ROWS = st.dictionaries(
@@ -39,11 +38,11 @@ def test_differences_are_those_of_plain_dicts(
 ) -> None:
     """Whatever the sizes of batches are that they were written and are read in."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(snapshots, "_ROWS", batches[0])
+        patch.setattr(writing, "ROWS", batches[0])
         old = frozen("a", before)
-        patch.setattr(snapshots, "_ROWS", batches[1])
+        patch.setattr(writing, "ROWS", batches[1])
         new = frozen("b", after)
-        patch.setattr(snapshots, "_ROWS", batches[2])
+        patch.setattr(snapshot, "ROWS", batches[2])
         found = list(differences(old, new))
     assert found == [
         Difference(old.by_id.get(id_), new.by_id.get(id_))

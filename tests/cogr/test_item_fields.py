@@ -1,5 +1,5 @@
-"""Extra fields of items: one type a field, found or said; values in their type's own form; what
-does not fit is named.
+"""Extra fields of items: one type a field, derived or set; values converted to it; an error names
+what does not fit.
 """
 
 from __future__ import annotations

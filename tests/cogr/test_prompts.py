@@ -30,7 +30,8 @@ def test_the_papers_query_prompt() -> None:
         {"role": "system", "content": "You expand user search queries into matching keywords."},
         {
             "role": "user",
-            "content": "List keywords (synonyms, related terms, item categories) that the query should match against. "
+            "content": "List keywords (synonyms, related terms, item categories) that the query "
+            "should match against. "
             "Output only a comma-separated list of keywords, no explanation.\nUser query: couch",
         },
     ]
@@ -109,7 +110,7 @@ def _texts(template: Template) -> tuple[str, str]:
 
 
 # cuts
-# -----------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------
 
 
 def test_long_descriptions_are_cut_and_say_so() -> None:
@@ -180,7 +181,7 @@ def test_a_cut_by_a_tokenizer() -> None:
 
 
 # chat templates
-# -------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------
 
 
 class Chat:

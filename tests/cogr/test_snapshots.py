@@ -1,5 +1,5 @@
-"""Snapshots: equal content gives an equal id, opening verifies, a folder without
-manifest is none.
+"""Snapshots: equal content gives an equal id; opening verifies; a folder without a manifest is no
+snapshot.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cogr import snapshots
 from cogr.errors import SnapshotError
 from cogr.snapshots import (
     Provenance,
@@ -20,6 +19,7 @@ from cogr.snapshots import (
     list_snapshots,
     open_snapshot,
     write_snapshot,
+    writing,
 )
 from cogr.store import Store
 
@@ -58,7 +58,7 @@ def test_written_rows_are_read_back_with_their_counts(store: Store) -> None:
 
 
 def test_some_rows_alone_are_read_in_order(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshots, "_ROWS", 8)
+    monkeypatch.setattr(writing, "ROWS", 8)
     rows = [
         Row(f"i{number:02}", f"text {number}", ("sofa", f"w{number}")[: number % 3])
         for number in range(50)
@@ -149,5 +149,5 @@ def test_the_vocabulary_is_counted_in_parts_too(
         Row(f"i{number:03}", "", (f"k{number % 7}", f"m{number % 11}", "all"))
         for number in range(100)
     ]
-    monkeypatch.setattr(snapshots._Distinct, "_AT_ONCE", 8)
+    monkeypatch.setattr(writing, "HASHES_AT_ONCE", 8)
     assert write_snapshot(store, "item", rows, Provenance()).manifest.vocabulary == 7 + 11 + 1

@@ -18,7 +18,7 @@ from cogr.settings import OpenSearchSettings
 from cogr.settings.fleet import FleetSettings, RedisSettings
 from indexers.fleet.broker import make_app
 from ops.servers import opensearch, valkey
-from ops.servers.state import ServerState
+from ops.servers.instances import ServerState
 
 BALLAST = "ballast"
 

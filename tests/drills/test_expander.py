@@ -27,8 +27,7 @@ import pytest
 
 from cogr.snapshots import Row
 from ops.servers import opensearch, valkey
-from ops.servers.instances import free_port
-from ops.servers.state import ServerState
+from ops.servers.instances import ServerState, free_port
 from tests.drills.table import Table
 from tests.ops.expander.expander_worlds import ITEMS, is_ready, serve_pair, wait_for, workspace
 

@@ -1,5 +1,5 @@
-"""Upstreams as they go wrong: nobody there, one that accepts and never answers, one that answers
-rubbish.
+"""Upstreams as they go wrong: nobody there, one that accepts and never answers, one that gives bad
+answers.
 """
 
 from __future__ import annotations
@@ -9,14 +9,18 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-RUBBISH = {
+BAD_ANSWERS = {
     "noise": bytes(range(256)) * 40,
-    "web page": b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 15\r\n\r\n<html>hi</html>",
+    "web page": (
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 15\r\n\r\n<html>hi</html>"
+    ),
     "wrong json": (
         b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: "
         b'13\r\n\r\n{"hits": [1]}'
     ),
-    "list": b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 8\r\n\r\n[[null]]",
+    "list": (
+        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 8\r\n\r\n[[null]]"
+    ),
     "null": b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 4\r\n\r\nnull",
     "error": b"HTTP/1.1 500 Oh\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}",
     "half": b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 500\r\n\r\n{",
@@ -24,7 +28,7 @@ RUBBISH = {
     "redis error": b"-ERR nothing works here\r\n" * 20,
     "redis huge": b"$999999999999\r\nabc",
 }
-FAULTS = ("absent", "hanging", "closing", *RUBBISH)
+FAULTS = ("absent", "hanging", "closing", *BAD_ANSWERS)
 
 
 @contextmanager
@@ -59,13 +63,15 @@ def _serve(listening: socket.socket, fault: str, kept: list[socket.socket]) -> N
             connection.close()
             continue
         kept.append(connection)
-        if fault in RUBBISH:
-            threading.Thread(target=_answer, args=(connection, RUBBISH[fault]), daemon=True).start()
+        if fault in BAD_ANSWERS:
+            threading.Thread(
+                target=_answer, args=(connection, BAD_ANSWERS[fault]), daemon=True
+            ).start()
 
 
-def _answer(connection: socket.socket, rubbish: bytes) -> None:
+def _answer(connection: socket.socket, answer: bytes) -> None:
     try:
         while connection.recv(65536):
-            connection.sendall(rubbish)
+            connection.sendall(answer)
     except OSError:
         return

@@ -12,7 +12,7 @@ import pytest
 from cogr.settings import OpenSearchSettings
 from ops.cli import main
 from ops.servers import instances
-from ops.servers.state import read_state
+from ops.servers.instances import read_state
 from tests.commands import Command, Ended, run_here
 from tests.ops.clients.client_worlds import ClientWorld, client_world
 

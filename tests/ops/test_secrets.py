@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from cogr import printable
+from cogr import redaction
 from cogr.settings import secret_keys
 from tests.commands import Ended, run_here
 from tests.indexers.generators.fake_endpoint import FakeEndpoint
@@ -47,7 +47,7 @@ class Shop:
     ) -> None:
         self.folder, self._patch, self._capture = folder, monkeypatch, capture
         # What other tests had as secrets is nothing to this one.
-        monkeypatch.setattr(printable, "_learned", set())
+        monkeypatch.setattr(redaction, "learned", set())
         workspace(folder)
         for variable in [variable for variable in os.environ if variable.startswith("COGR_")]:
             monkeypatch.delenv(variable)
@@ -183,7 +183,22 @@ URLS = {
     "traces.endpoint": "http://{}@127.0.0.1:1",
     "store": "ftp://{}@127.0.0.1:1/folder",
 }
-USERS = ("u:{}", ":{}", "u:{}/x", "u:x/{}", "u:{}#x", "u:x#{}", "u:{}?x", "u:x?{}", "u:{}@x", "u:x@{}", "u:[{}", "u/{}", "{} x", "u:%2F{}")  # fmt: skip
+USERS = (
+    "u:{}",
+    ":{}",
+    "u:{}/x",
+    "u:x/{}",
+    "u:{}#x",
+    "u:x#{}",
+    "u:{}?x",
+    "u:x?{}",
+    "u:{}@x",
+    "u:x@{}",
+    "u:[{}",
+    "u/{}",
+    "{} x",
+    "u:%2F{}",
+)
 EVERY = (
     "cogr-index list --json",
     "cogr-index inspect -v",

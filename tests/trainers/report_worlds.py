@@ -15,9 +15,16 @@ from indexers.backends.memory import MemoryBackend
 from indexers.workspace import Workspace
 from tests.trainers.shop import write_shop
 from trainers.evaluation import evaluate
-from trainers.training.holdout import with_dev
-from trainers.training.runs import Run, create
-from trainers.training.state import ROUND_STAGES, SFT_STAGES, Round, StageRecord, State, Verdict
+from trainers.training.rounds import (
+    ROUND_STAGES,
+    SFT_STAGES,
+    Round,
+    StageRecord,
+    State,
+    Verdict,
+    with_dev,
+)
+from trainers.training.run_folder import Run, create
 
 HOSTILE = (
     "<script>document.title='broken'</script>",

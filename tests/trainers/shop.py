@@ -7,18 +7,19 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from cogr.rewards import World, query_reward
 from cogr.snapshots import Provenance, Row, Snapshot, open_snapshot, write_snapshot
 from indexers.workspace import Workspace
 from trainers.demo.shop import make_catalogue
+from trainers.training.checkpoints import check_model
 from trainers.training.driver import Driver
-from trainers.training.launching import Launcher
-from trainers.training.runs import create, open_run
-from trainers.training.state import ROUND_STAGES, SFT_STAGES, Round
-from trainers.training.weights import check_model
+from trainers.training.rounds import ROUND_STAGES, SFT_STAGES, Round
+from trainers.training.run_folder import Run, create, open_run
+from trainers.training.stage import Launcher, Process, do_stages
 
 CONFIG = """
 store = "store"
@@ -98,6 +99,27 @@ def write_shop(folder: Path, items: int = 60) -> Path:
     return folder / "cogr.toml"
 
 
+class Ended:
+    """A process of stages that has ended."""
+
+    def __init__(self, status: int) -> None:
+        self._status = status
+
+    def poll(self) -> int:
+        return self._status
+
+
+class InThisProcess(Launcher):
+    """Does stages in the process of the tests, which imports TRL only once."""
+
+    @contextmanager
+    def started(
+        self, run: Run, stages: int, halvings: int = 0, processes: int = 1
+    ) -> Iterator[Process]:
+        workspace = Workspace.open(self.config, self.overrides)
+        yield Ended(do_stages(workspace, run, stages, halvings))
+
+
 class Shop:
     """One configuration with runs."""
 
@@ -111,9 +133,12 @@ class Shop:
     def driver(self, run: str = "main", *overrides: str) -> Driver:
         workspace = self.workspace(*overrides)
         create(workspace, run)
-        return Driver(
-            workspace, open_run(workspace, run), Launcher(self.config, overrides), self.said.append
-        )
+        return self.driver_of(open_run(workspace, run), *overrides)
+
+    def driver_of(self, run: Run, *overrides: str) -> Driver:
+        """A driver of a run that is there, whose stages are done in this process."""
+        launcher = InThisProcess(self.config, overrides)
+        return Driver(self.workspace(*overrides), run, launcher, self.said.append)
 
 
 def whole(shop: Shop, run: str = "main", *overrides: str) -> tuple[Round, ...]:
@@ -145,6 +170,11 @@ def killing_reward(world: World, id_: str, keywords: Sequence[str]) -> float:
         flag.touch()
         os.kill(os.getpid(), signal.SIGKILL)
     return query_reward(world, id_, keywords)
+
+
+def interrupted_reward(world: object, id_: str, keywords: object) -> float:
+    """A reward during which somebody presses Ctrl-C."""
+    raise KeyboardInterrupt
 
 
 def failing_reward(world: object, id_: str, keywords: object) -> float:

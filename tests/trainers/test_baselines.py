@@ -12,12 +12,12 @@ import pytest
 
 from cogr.datasets import load_dataset
 from cogr.errors import DataError
+from cogr.evaluation import grades_of, measure
 from cogr.metrics import full_set
 from cogr.records import Dataset
 from indexers.generators.statistical.fitting import fit
 from indexers.text import Lexical
 from trainers.baselines import Baseline, bm25, bm25_row, exact_cut
-from trainers.evaluation import grades_of, measure
 
 SHOP = Path(__file__).parents[2] / "trainers" / "demo" / "data"
 

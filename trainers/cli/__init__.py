@@ -22,7 +22,6 @@ from indexers.cli.options import (
     set_verbosity,
 )
 from trainers.cli import training as commands
-from trainers.cli.report import report
 
 app = typer.Typer(
     name="cogr-train",
@@ -40,7 +39,7 @@ app.command("round")(commands.round_)
 app.command("run")(commands.run_rounds)
 app.command()(commands.publish)
 app.command()(commands.status)
-app.command()(report)
+app.command()(commands.report)
 
 
 @app.command()
@@ -75,8 +74,8 @@ def evaluate(
     from trainers.baselines import baseline_rows
     from trainers.evaluation import ensure_pushed
     from trainers.evaluation import evaluate as run_evaluation
-    from trainers.training.holdout import with_dev
-    from trainers.training.publishing import knows_dev
+    from trainers.training.contest import knows_dev
+    from trainers.training.rounds import with_dev
 
     workspace = with_dev(call.workspace)
     items = (

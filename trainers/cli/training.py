@@ -1,10 +1,11 @@
-"""The commands of the training loop: options and output only.
+"""The commands of a training run, its report among them: options and output only.
 
 `trainers.cli` puts them beside the others.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -36,9 +37,9 @@ PublishOption = Annotated[
 @common_options(backend=False)
 def init(call: Call, run: RunOption = "main") -> None:
     """Begin a run: freeze the data's hash and the settings into its folder. Needs no torch."""
-    from trainers.training.checks import check_settings
-    from trainers.training.holdout import judged_by, with_dev
-    from trainers.training.runs import create
+    from trainers.training.options import check_settings
+    from trainers.training.rounds import judged_by, with_dev
+    from trainers.training.run_folder import create
 
     check_settings(call.workspace)
     workspace = with_dev(call.workspace)
@@ -58,7 +59,7 @@ def init(call: Call, run: RunOption = "main") -> None:
 @common_options(backend=False)
 def sft(call: Call, run: RunOption = "main") -> None:
     """Fine-tune both sides on the targets of algorithm 1, index both, evaluate: round 0."""
-    from trainers.training.standing import as_dict, show
+    from trainers.cli.status import as_dict, show
 
     driver = _driver(call, run)
     done = driver.sft()
@@ -75,16 +76,16 @@ def round_(
 
     Does the next round, or the rest of one that was interrupted.
     """
-    from trainers.training.standing import as_dict, show, stands
+    from trainers.cli.status import as_dict, show, status_of
 
     driver = _driver(call, run, branch)
     done = driver.round(publish)
-    standing = stands(driver)
+    found = status_of(driver)
     call.emit(
-        as_dict(driver.run, done) | standing.as_dict(),
-        lambda out: show(out, driver.run, standing.choice, standing),
+        as_dict(driver.run, done) | found.as_dict(),
+        lambda out: show(out, driver.run, found.choice, found),
     )
-    if standing.other is not None:
+    if found.other is not None:
         console.next_command(_command("publish", call, driver.run.name))
     console.next_command(_command("round", call, driver.run.name))
 
@@ -104,20 +105,20 @@ def run_rounds(
 
     A run that was not begun yet is begun.
     """
-    from trainers.training.standing import rows, show, stands
+    from trainers.cli.status import rows, show, status_of
 
     driver = _driver(call, run, branch, begin=True)
     done = driver.sft()
     while (state := driver.run.state()).rounds_done < rounds or state.unpublished:
         done = driver.round(publish)
-    standing = stands(driver)
-    if publish and standing.other is not None:
+    found = status_of(driver)
+    if publish and found.other is not None:
         driver.publish(None, gate=True)
-        standing = stands(driver)
-    payload = {"run": driver.run.name, "rounds": rows(driver.run)} | standing.as_dict()
-    call.emit(payload, lambda out: show(out, driver.run, standing.choice, standing))
-    best = done if standing.choice is None else standing.choice.chosen
-    if standing.other is not None:
+        found = status_of(driver)
+    payload = {"run": driver.run.name, "rounds": rows(driver.run)} | found.as_dict()
+    call.emit(payload, lambda out: show(out, driver.run, found.choice, found))
+    best = done if found.choice is None else found.choice.chosen
+    if found.other is not None:
         console.next_command(_command("publish", call, driver.run.name))
     console.next_command(
         f"cogr-train evaluate{_config(call)} --item {best.items} --query {best.queries}"
@@ -160,8 +161,8 @@ def publish(
 @common_options(backend=False)
 def status(call: Call, run: RunOption = "main") -> None:
     """What a run has done, with figures, and what is next."""
-    from trainers.training.runs import open_run
-    from trainers.training.standing import known_choice, next_stage, rows, show
+    from trainers.cli.status import known_choice, next_stage, rows, show
+    from trainers.training.run_folder import open_run
 
     opened = open_run(call.workspace, run)
     found = known_choice(opened)
@@ -176,12 +177,43 @@ def status(call: Call, run: RunOption = "main") -> None:
     console.next_command(_command("round" if opened.state().finished else "sft", call, run))
 
 
+@common_options(backend=False)
+def report(
+    call: Call,
+    run: RunOption = "main",
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--out", help="File to write; report.html in the run's folder by default."
+        ),
+    ] = None,
+) -> None:
+    """Write an HTML report of a run: one file, no network. Needs no torch."""
+    from trainers.report.page import check_extra, write_report
+    from trainers.training.run_folder import open_run
+
+    check_extra()
+    opened = open_run(call.workspace, run)
+    file = out or opened.folder() / "report.html"
+    size = write_report(call.workspace, opened, file, console.note)
+    payload = {
+        "run": opened.name,
+        "report": file,
+        "bytes": size,
+        "rounds": len(opened.state().finished),
+    }
+    call.emit(
+        payload,
+        lambda print_to: print_to.print(f"{file} ({size / 1000:,.0f} kB); open it in a browser"),
+    )
+
+
 def _driver(call: Call, name: str, new: str | None = None, *, begin: bool = False) -> Driver:
-    from trainers.training.checks import check_settings
     from trainers.training.driver import Driver
-    from trainers.training.holdout import judged_by, with_dev
-    from trainers.training.launching import Launcher
-    from trainers.training.runs import branch, create, open_run
+    from trainers.training.options import check_settings
+    from trainers.training.rounds import judged_by, with_dev
+    from trainers.training.run_folder import branch, create, open_run
+    from trainers.training.stage import Launcher
 
     workspace = with_dev(call.workspace)
     check_settings(workspace)

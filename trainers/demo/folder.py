@@ -19,7 +19,7 @@ from cogr.errors import SettingsError, UserError
 from cogr.settings import Settings, load_settings
 from cogr.store import storage_errors
 from trainers.demo import CATALOGUE
-from trainers.training.sample import SAMPLE_SETTINGS
+from trainers.demo.sample import SAMPLE_SETTINGS
 
 MARK = "# Written by cogr-train demo."
 _HEAD = f"{MARK} Your own shop: copy this file and point dataset.path at your folder.\n"

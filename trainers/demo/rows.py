@@ -18,11 +18,10 @@ from indexers.build.run import RebuildRequest, run_rebuild
 from indexers.release import release
 from indexers.workspace import Workspace
 from trainers import baselines as comparison
+from trainers.demo.sample import Step
 from trainers.evaluation import evaluate
-from trainers.training.contest import Contender
-from trainers.training.publishing import publish_pair, publish_round
-from trainers.training.sample import Step
-from trainers.training.state import Round
+from trainers.training.contest import Contender, publish_pair, publish_round
+from trainers.training.rounds import Round
 
 SPLIT: Split = "test"
 

@@ -1,40 +1,48 @@
 """The demo, step by step: each row through the real path, then what serves is searched, and summary
 and report are written.
 
-Where it works is `folder`, how a row comes about is `rows` and `training`, what is printed is
-`show`.
+Where it works is `folder`, how a row comes about is `rows`, how the sample is trained is `sample`,
+what is printed is `show`. For OpenSearch without a URL a server is started by `cogr-ops`, as a
+command, since trainers don't import ops; it is stopped at the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import closing
+import json
+import subprocess
+import sys
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from cogr.errors import DataError
+from cogr.errors import DataError, ServiceError, UserError
 from cogr.keywords import self_keyword
 from cogr.records import Dataset
 from cogr.settings import load_settings
+from cogr.snapshots import open_snapshot
 from cogr.store import Store
 from indexers.cli import console
+from indexers.cli.console import INTERRUPTED
 from indexers.exchange.search import search
 from indexers.workspace import Workspace
 from trainers.demo.folder import Folder, lay_out
-from trainers.demo.rows import SPLIT, Row, bm25_row, generator_row, serving_row
-from trainers.demo.server import search_server
-from trainers.demo.show import Ended, Progress, next_steps, results
-from trainers.demo.training import best_pair, example_entities, report_file, trained_rows
+from trainers.demo.rows import SPLIT, Row, bm25_row, generator_row, serving_row, step_row
+from trainers.demo.sample import stages_write_to, train_sample
+from trainers.demo.show import Ended, Progress, followed, next_steps, results, stage_under_way
+from trainers.report.changes import Changed, changes, examples
 from trainers.report.page import check_extra, write_report
-from trainers.training.checks import check_settings
-from trainers.training.contest import Choice
-from trainers.training.runs import DEFAULT_RUN, Run
+from trainers.training.contest import Choice, choose, contenders, rivals
+from trainers.training.options import check_settings
+from trainers.training.run_folder import DEFAULT_RUN, Run
 
 GENERATORS = ("extractive", "statistical")
 """Those that train no model, in the order of the table."""
 SEARCHES = ("metal bookshelf", "armchair small", "wicker workstation", "Sofa rustikal", "实木 书桌")
 """Test queries to show, in the shop's three languages."""
 HITS = 3
+ROUNDS = 2
 
 
 def run(
@@ -129,6 +137,60 @@ class Demo:
         return summary
 
 
+def trained_rows(workspace: Workspace, folder: Folder, progress: Progress) -> Generator[Row]:
+    """SFT and the rounds, one row after another; what an earlier demo has trained is not trained
+    again.
+
+    Raises TrainingError and CheckFailedError as the stages do; their own output is in training.log.
+    """
+    run = Run(workspace.store, DEFAULT_RUN)
+    begun: list[str] = []
+    with stages_write_to(folder.path / "training.log"), followed(progress.tick) as follow:
+
+        def say(text: str) -> None:
+            begun.append(text)
+            stage = stage_under_way(run, workspace.settings.training)
+            follow(stage)
+            if text.startswith("round "):
+                progress.say(stage.name if stage else text)
+            elif text.startswith("measuring "):
+                progress.say(text)
+            else:
+                console.note(text)
+
+        steps = train_sample(folder.config, say, rounds=ROUNDS, overrides=folder.overrides())
+        for number, step in enumerate(steps):
+            follow(None)
+            progress.say(f"{step.name}: publishing")
+            yield step_row(workspace, step, run.state().rounds[number], reused=not begun)
+            begun.clear()
+
+
+def best_pair(workspace: Workspace, progress: Progress) -> Choice:
+    """The pair that serves when the demo ends: the best of the rounds and of `statistical` on the
+    dev queries.
+    """
+    run = Run(workspace.store, DEFAULT_RUN)
+    found = choose(contenders(run.state(), rivals(workspace, run, progress.say).statistical))
+    assert found is not None, "the sample shop has dev queries"
+    return found
+
+
+def example_entities(workspace: Workspace, before: Row, after: Row) -> list[Changed]:
+    """Five entities whose keywords differ between two rows."""
+    pairs = ((before.items, after.items), (before.queries, after.queries))
+    opened = [
+        (open_snapshot(workspace.store, a), open_snapshot(workspace.store, b)) for a, b in pairs
+    ]
+    items, queries = (changes(a, b) for a, b in opened)
+    return examples(items, queries)
+
+
+def report_file(folder: Folder) -> Path:
+    """Where the report of the training lies."""
+    return folder.path / "report.html"
+
+
 def relevant_items(dataset: Dataset, text: str) -> frozenset[str]:
     """Ids of the items that are relevant to a test query, by its text.
 
@@ -140,3 +202,54 @@ def relevant_items(dataset: Dataset, text: str) -> frozenset[str]:
     raise DataError(
         f"The sample shop has no {SPLIT} query {text!r}; write the catalogue again (docs/demo.md)."
     )
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where OpenSearch is. `ours` says that it was started for this block and ends with it."""
+
+    url: str
+    ours: bool
+
+
+@contextmanager
+def search_server(url: str | None) -> Iterator[Server]:
+    """An OpenSearch to use inside the block.
+
+    Args:
+        url: one that is set already; None to start one (or to use the local one that runs).
+
+    Raises:
+        UserError, ServiceError: none can be started; the reason is on standard error already.
+    """
+    if url is not None:
+        yield Server(url, ours=False)
+        return
+    started = _cogr_ops("start")
+    server = Server(started["url"], ours=not started["already_running"])
+    try:
+        yield server
+    finally:
+        if server.ours:
+            _cogr_ops("stop", "--name", started["name"])
+
+
+def _cogr_ops(*arguments: str) -> dict[str, str]:
+    """Run `cogr-ops opensearch ... --json`; what it says on the way goes to our standard error."""
+    command = [sys.executable, "-m", "ops.cli", "opensearch", *arguments, "--json"]
+    ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if ended.returncode == INTERRUPTED:
+        raise KeyboardInterrupt
+    if ended.returncode:
+        sentence = (
+            f"cogr-ops opensearch {arguments[0]} ended with status {ended.returncode}, for the "
+            "reason above; "
+            "mend that, or set COGR_OPENSEARCH_URL to a server of yours."
+        )
+        raise (
+            ServiceError(sentence)
+            if ended.returncode == ServiceError.exit_status
+            else UserError(sentence)
+        )
+    answer: dict[str, str] = json.loads(ended.stdout)
+    return answer

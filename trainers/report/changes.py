@@ -1,23 +1,21 @@
-"""What a side's keywords gained and lost between two snapshots: counts, the commonest ones, example
-entities.
+"""What one side's keywords gained and lost between two snapshots: counts, and example entities.
 
-Pure reading of snapshots; how it is shown is the report's and the demo's business.
+How it is shown is the report's and the demo's business.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from cogr.differences import differences
 from cogr.records import Side
 from cogr.snapshots import Snapshot
 
 EXAMPLES: Mapping[Side, int] = {"item": 3, "query": 2}
 """How many entities of each side are shown as examples."""
-
-_EMPTY = ()
 
 
 @dataclass(frozen=True)
@@ -41,13 +39,13 @@ class Changed:
 
 
 @dataclass(frozen=True)
-class Difference:
+class Changes:
     """A whole side before and after.
 
     Attributes:
         gained, lost: keyword -> number of entities that gained or lost it.
-        changed: entities whose set is another one, in id order.
-        entities: how many there are.
+        changed: entities with other keywords, in id order.
+        entities: how many the later snapshot has.
     """
 
     gained: Counter[str]
@@ -56,43 +54,33 @@ class Difference:
     entities: int
 
 
-def difference(before: Snapshot, after: Snapshot) -> Difference:
-    """Compare two snapshots of one side. An entity that only the later one has gained everything.
+def changes(before: Snapshot, after: Snapshot) -> Changes:
+    """Compare two snapshots of one side. An entity that only the later one has gained everything;
+    one that only the earlier one has does not count.
 
-    Memory: both snapshots' rows.
+    Memory: the changed entities.
+
+    Raises:
+        SnapshotError: one snapshot is of items and the other of queries.
     """
-    gained: Counter[str] = Counter()
-    lost: Counter[str] = Counter()
-    changed: list[Changed] = []
-    old = before.by_id
-    for row in after.rows():
-        had = old[row.id].keywords if row.id in old else _EMPTY
-        one = _changed(after.side, row.id, row.text, had, row.keywords)
-        gained.update(one.gained)
-        lost.update(one.lost)
-        if one.gained or one.lost:
-            changed.append(one)
-    return Difference(gained, lost, changed, after.manifest.entities)
-
-
-def _changed(
-    side: Side, id_: str, text: str, had: Collection[str], has: Collection[str]
-) -> Changed:
-    return Changed(
-        side,
-        id_,
-        text,
-        gained=[word for word in has if word not in had],
-        lost=[word for word in had if word not in has],
-        kept=[word for word in has if word in had],
+    changed = [
+        Changed(after.side, one.id, one.after.text, one.gained, one.lost, one.kept)
+        for one in differences(before, after)
+        if one.after is not None and (one.gained or one.lost)
+    ]
+    return Changes(
+        Counter(word for one in changed for word in one.gained),
+        Counter(word for one in changed for word in one.lost),
+        changed,
+        after.manifest.entities,
     )
 
 
-def examples(items: Difference, queries: Difference) -> list[Changed]:
+def examples(items: Changes, queries: Changes) -> list[Changed]:
     """Five entities to look at, three items and two queries, evenly from those that changed: not
     chosen by their result.
     """
-    both: tuple[tuple[Side, Difference], ...] = (("item", items), ("query", queries))
+    both: tuple[tuple[Side, Changes], ...] = (("item", items), ("query", queries))
     return [one for side, found in both for one in evenly(found.changed, EXAMPLES[side])]
 
 

@@ -21,12 +21,10 @@ from cogr.snapshots import Snapshot, open_snapshot
 from indexers.backends.memory import MemoryBackend
 from indexers.workspace import Workspace
 from trainers.evaluation import evaluate
-from trainers.report.changes import Changed, Difference, difference, examples
-from trainers.training.contest import Choice, choose, contenders
-from trainers.training.holdout import with_dev
-from trainers.training.rivals import Rivals, known_rivals, rivals
-from trainers.training.runs import Run
-from trainers.training.state import Round, StageRecord, State, Verdict
+from trainers.report.changes import Changed, Changes, changes, examples
+from trainers.training.contest import Choice, Rivals, choose, contenders, known_rivals, rivals
+from trainers.training.rounds import Round, StageRecord, State, Verdict, with_dev
+from trainers.training.run_folder import Run
 
 Figures = Mapping[str, float]
 
@@ -80,7 +78,7 @@ class Movement:
 
     round: int
     side: Side
-    difference: Difference
+    changes: Changes
 
 
 @dataclass(frozen=True)
@@ -107,7 +105,7 @@ class Facts:
     vocabularies: Sequence[Vocabulary]
     movements: Sequence[Movement]
     base: Round
-    overall: Mapping[Side, Difference] | None
+    overall: Mapping[Side, Changes] | None
     examples: Sequence[Changed]
     rivals: Rivals | None
     choice: Choice | None
@@ -268,12 +266,10 @@ def _movements(opened: _Opened, state: State) -> Iterator[Movement]:
     for round_ in state.finished[1:]:
         before = built_on(state, round_)
         for side in SIDES:
-            yield Movement(
-                round_.number, side, difference(opened(before, side), opened(round_, side))
-            )
+            yield Movement(round_.number, side, changes(opened(before, side), opened(round_, side)))
 
 
-def _overall(opened: _Opened, first: Round, last: Round) -> Mapping[Side, Difference] | None:
+def _overall(opened: _Opened, first: Round, last: Round) -> Mapping[Side, Changes] | None:
     if first.number == last.number:
         return None
-    return {side: difference(opened(first, side), opened(last, side)) for side in SIDES}
+    return {side: changes(opened(first, side), opened(last, side)) for side in SIDES}

@@ -290,8 +290,8 @@ def movement_figure(facts: Facts, side: Side) -> Figure | None:
     found = [one for one in facts.movements if one.side == side]
     if not found:
         return None
-    gained = [float(one.difference.gained.total()) for one in found]
-    lost = [-float(one.difference.lost.total()) for one in found]
+    gained = [float(one.changes.gained.total()) for one in found]
+    lost = [-float(one.changes.lost.total()) for one in found]
     title = f"Keywords gained and lost, {SIDE_NAMES[side]}"
     bars = [Bars("gained", "gained", gained), Bars("lost", "lost", lost)]
     groups = [round_name(one.round) for one in found]
@@ -299,7 +299,7 @@ def movement_figure(facts: Facts, side: Side) -> Figure | None:
         title, "round", groups, bars, Axis.over("keywords of all entities", [*gained, *lost])
     )
     shares = ", ".join(
-        f"{len(one.difference.changed) / max(1, one.difference.entities):.0%}" for one in found
+        f"{len(one.changes.changed) / max(1, one.changes.entities):.0%}" for one in found
     )
     return Figure(
         title,

@@ -23,7 +23,7 @@ from indexers.workspace import Workspace
 from trainers.report import figures as draw
 from trainers.report.facts import Facts, Pair, Vocabulary, gather, round_name
 from trainers.training.contest import STATISTICAL
-from trainers.training.runs import Run
+from trainers.training.run_folder import Run
 
 _LONGEST_TEXT = 300
 _COMMONEST = 10

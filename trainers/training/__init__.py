@@ -1,7 +1,7 @@
-"""The training loop: SFT, then rounds of GRPO on the two sides in turn, each against the other's
-frozen snapshot.
+"""The training loop (paper, section 2): SFT, then rounds of GRPO on the two sides in turn, each
+against the other's frozen snapshot.
 
-A run is a folder of the store (`runs`). A round is a list of stages, each a process of its own
-(`driver`, `stage`) that reads and writes only files and snapshots (`work`). What trains is TRL
-(`sft`, `grpo`); what is learned from is `cogr.rewards`.
+A run is a folder of the store (`run_folder`) with a state of rounds (`rounds`). `driver` starts the
+processes of the stages (`stage`), which read and write only files and snapshots. TRL trains (`sft`,
+`grpo`); `cogr.rewards` rewards. `contest` says which pair of snapshots is to serve.
 """

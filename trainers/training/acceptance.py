@@ -1,16 +1,21 @@
-"""Which new item sets of a round are taken: only those that still pay when their turn comes.
+"""The stage accept-items: of a round's new item sets those are taken that still pay in their turn.
 
-Every item's marginal reward is measured against the same reference, so when all items move at once
-the gains overlap and are not realised in full. Here sets are taken one after another, the most
-promising first, with the counts updated as it goes.
+Every item's marginal reward (paper, section 2.3) is measured against the same reference. When all
+items move at once, the gains overlap and are not realised in full. Here sets are taken one after
+another, the most promising first, with the counts updated as it goes. The paper takes all of them:
+`training.accept = "all"`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from cogr.rewards import Reference, World
+from cogr.snapshots import Provenance, Snapshot, write_snapshot
+from trainers.training.building import draw_sets
+from trainers.training.inputs import Inputs, Wrote, counts_of
 
 _PASSES = 3
 _NOISE = 1e-9
@@ -107,3 +112,84 @@ def _objective(world: World, new: Mapping[str, Sequence[str]]) -> float:
     for id_, words in new.items():
         everything.update(id_, words)
     return everything.objective
+
+
+# The stage
+
+
+def accept_items(inputs: Inputs) -> Wrote:
+    """The round's item snapshot: new sets where they still pay, the others as they were."""
+    old, new = (
+        inputs.snapshot(inputs.before.items),
+        inputs.snapshot(inputs.round.output("index-item")),
+    )
+    items = inputs.mirror(old.id)
+    train = inputs.world(items, inputs.mirror(inputs.round.queries), practice=False)
+    practice = (
+        inputs.world(items, inputs.mirror(inputs.round.practice), practice=True)
+        if inputs.invented.queries
+        else None
+    )
+    candidates = _candidates(inputs, old, new)
+    chosen = accept(train, candidates, practice)
+    everything = inputs.settings.accept == "all"
+    taken = {id_: sets[0] for id_, sets in candidates.items()} if everything else chosen.accepted
+    notes = {
+        "moved": len(candidates),
+        "accepted": len(taken),
+        "train_f_before": _mean(chosen.before, train),
+        "promised": _mean(chosen.promised, train),
+        "all_at_once": _mean(chosen.at_once, train),
+        "realised": _mean(chosen.at_once if everything else chosen.realised, train),
+    }
+    kept = old.by_id
+    rows = (
+        replace(row, keywords=tuple(taken.get(row.id, kept[row.id].keywords))) for row in new.rows()
+    )
+    provenance = _accepted_provenance(old, new, notes)
+    written = write_snapshot(inputs.workspace.store, "item", rows, provenance, new.manifest.fields)
+    return Wrote(written.id, {**notes, **counts_of(written)})
+
+
+def _candidates(inputs: Inputs, old: Snapshot, new: Snapshot) -> dict[str, list[Sequence[str]]]:
+    """The new sets of each item that differ from its old one: the index build's first, then the
+    drawn ones.
+    """
+    sets: dict[str, list[Sequence[str]]] = {row.id: [row.keywords] for row in new.rows()}
+    if inputs.settings.candidates and inputs.settings.accept == "pays":
+        model, seed = inputs.round.model("item"), inputs.settings.seed + inputs.round.number
+        drawn = draw_sets(
+            inputs.workspace,
+            "item",
+            model,
+            inputs.settings.index_by,
+            inputs.settings.candidates,
+            seed,
+        )
+        for id_, more in drawn.items():
+            sets[id_] += more
+    kept = old.by_id
+    different = {
+        id_: [words for words in found if words != kept[id_].keywords]
+        for id_, found in sets.items()
+    }
+    return {id_: found for id_, found in different.items() if found}
+
+
+def _accepted_provenance(old: Snapshot, new: Snapshot, notes: Mapping[str, Any]) -> Provenance:
+    manifest = new.manifest
+    return Provenance(
+        round=manifest.round,
+        k_max=manifest.k_max,
+        prompt_hash=manifest.prompt_hash,
+        generator=manifest.generator,
+        dataset_hash=manifest.dataset_hash,
+        parent=old.id,
+        cut_to_budget=manifest.cut_to_budget,
+        set_aside=manifest.set_aside,
+        notes={"generated": new.id, **notes},
+    )
+
+
+def _mean(total: float, world: World) -> float:
+    return round(total / sum(world.query_weights.values()), 6)

@@ -1,26 +1,103 @@
-"""Index builds inside a run: `indexers.build.plan` with the round's model, beside whatever serves.
+"""Keyword sets by the models of a run: prompts, index builds, targets that generators write.
 
-Nothing is published here.
+Prompts and keyword sets are spelled exactly as `indexers.build` spells them. Snapshots are written
+beside whatever serves; nothing is published here.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from cogr.keywords import over_budget, parse
+from cogr.keywords import over_budget, parse, self_keyword
 from cogr.prompts import Prompt
-from cogr.records import Entity, Query, Side
+from cogr.records import Entity, Query, Side, self_text
 from cogr.settings import GeneratorSettings
 from cogr.snapshots import Snapshot
 from indexers.build.plan import make_plan
 from indexers.build.proposals import proposals
 from indexers.build.run import job_by, rebuild
 from indexers.cli.reports import progress_bar
+from indexers.generators.model_folders import encode
 from indexers.generators.protocol import Answer, Completion, Request
 from indexers.generators.registry import make_generator
 from indexers.workspace import Workspace, generator_options
-from trainers.training.prompting import keywords_of, own_keyword, prompts_of
+from trainers.training.inputs import Inputs, Wrote, counts_of
+
+
+def prompts_of(workspace: Workspace, side: Side, entities: Sequence[Entity]) -> list[Prompt]:
+    """The prompt of each entity, with search results where the prompt variant has them."""
+    prompter, results = workspace.prompter(side), workspace.search_results(side, entities)
+    return [prompter(entity, results(entity) if results else ()) for entity in entities]
+
+
+def keywords_of(completion: str, own: str) -> tuple[str, ...]:
+    """The keyword set of a completion without the entity's own text, before any budget."""
+    return tuple(word for word in parse(completion) if word != own)
+
+
+def own_keyword(entity: Entity) -> str:
+    """The entity's own text as a keyword."""
+    return self_keyword(self_text(entity))
+
+
+def spell(keywords: Sequence[str]) -> str:
+    """Keywords as the prompt asks for them."""
+    return ", ".join(keywords)
+
+
+def sft_example(
+    prompt: Prompt, keywords: Sequence[str], tokenizer: Any, context: int
+) -> Mapping[str, list[int]] | None:
+    """Token ids of prompt and answer, and a mask that is 1 on the answer, end included.
+
+    None when it is too long.
+    """
+    asked = encode(prompt, tokenizer)
+    answer = tokenizer(spell(keywords), add_special_tokens=False)["input_ids"] + [
+        tokenizer.eos_token_id
+    ]
+    if len(asked) + len(answer) > context:
+        return None
+    return {"input_ids": asked + answer, "completion_mask": [0] * len(asked) + [1] * len(answer)}
+
+
+def rollout_prompt(prompt: Prompt, tokenizer: Any) -> str | list[dict[str, str]]:
+    """The prompt as TRL takes it: chat messages where there is a template, else plain text."""
+    return prompt.messages if tokenizer.chat_template else prompt.text
+
+
+def index(inputs: Inputs, side: Side) -> Wrote:
+    """The keywords of a whole side by the model that was just trained; of the invented queries too,
+    for the item side.
+    """
+    if side == "item" and not inputs.round.number and inputs.settings.sft.first_items == "source":
+        first = inputs.snapshot(inputs.notes("targets")["snapshot"])
+        return Wrote(first.id, counts_of(first))
+    round_, base = inputs.round, inputs.base
+    vocabulary = None
+    if side == "query":
+        vocabulary = inputs.before.items if round_.number else round_.items
+    parent = None if base is None else (base.queries if side == "query" else base.items)
+
+    def build(entities: Sequence[Entity] | None = None) -> Snapshot:
+        return build_snapshot(
+            inputs.workspace,
+            side,
+            round_=round_.number,
+            model=round_.model(side),
+            generator=inputs.settings.index_by,
+            parent=parent,
+            entities=entities,
+            vocabulary=vocabulary,
+        )
+
+    notes = {}
+    if side == "query" and round_.number and inputs.invented.queries:
+        notes["practice"] = build(inputs.practice).id
+    built = build()
+    return Wrote(built.id, {**counts_of(built), **notes})
 
 
 def build_snapshot(

@@ -1,18 +1,34 @@
-"""Which pair is to serve: those of a run's rounds and the one of `statistical`, compared on the dev
-queries. Pure.
+"""Which pair of snapshots is to serve, and how it comes to serve.
 
-How `statistical` comes to its figures is `rivals`; what is done about the winner is `publishing`.
+The pairs of a run's rounds and the one of `statistical` are compared on the dev queries. BM25 over
+the items' text stands beside them. `statistical` and BM25 are measured once a run and kept in its
+folder as `rivals.json`. A pair goes live as everything does: pushed, verified, switched by one
+call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
 from typing import Any
 
-from trainers.training.state import Round, State
+from cogr.errors import CheckFailedError, GeneratorError, MissingExtraError, SnapshotError
+from cogr.progress import Say
+from cogr.records import SIDES, Side, Split
+from cogr.snapshots import Snapshot, open_snapshot
+from indexers.backends.memory import MemoryBackend
+from indexers.release import release
+from indexers.release.push import push_and_verify
+from indexers.workspace import Workspace
+from trainers.baselines import bm25_row
+from trainers.evaluation import ensure_pushed, evaluate
+from trainers.training.building import build_snapshot
+from trainers.training.rounds import Round, State, dev_f1, is_set_apart
+from trainers.training.run_folder import Run
 
 STATISTICAL = "statistical"
+_SPLITS: tuple[Split, ...] = ("dev", "test")
 
 
 @dataclass(frozen=True)
@@ -32,8 +48,7 @@ class Contender:
     @property
     def dev_f1(self) -> float | None:
         """F1 on the dev queries; None where there are none."""
-        found = self.figures.get("dev")
-        return None if found is None else float(found["f1"])
+        return dev_f1(self.figures)
 
 
 @dataclass(frozen=True)
@@ -52,8 +67,7 @@ class Choice:
         best = self.highest.figures["dev"]
         return (
             f"{said}; {self.highest.name} has {best['f1']:.3f}, which is not more than its "
-            "standard error of "
-            f"{best['f1_se']:.3f} above, and the simpler pair is taken"
+            f"standard error of {best['f1_se']:.3f} above, and the simpler pair is taken"
         )
 
 
@@ -91,3 +105,247 @@ def choose(found: Sequence[Contender]) -> Choice | None:
     highest, most = max(known, key=lambda pair: pair[1])
     least = most - float(highest.figures["dev"].get("f1_se", 0.0))
     return Choice(next(one for one, f1 in known if f1 >= least), highest)
+
+
+# What the rounds are compared with
+
+
+@dataclass(frozen=True)
+class Rivals:
+    """The rivals of one run.
+
+    Attributes:
+        bm25: split -> figures of BM25.
+        statistical: the pair of that generator; None where it is left out.
+        left_out: name -> why there are no figures.
+        extra_missing: that is because the extra `statistical` was not installed.
+    """
+
+    bm25: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    statistical: Contender | None = None
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    extra_missing: bool = False
+
+
+def known_rivals(run: Run) -> Rivals | None:
+    """What was measured for a run; None before."""
+    path = f"{run.path}/rivals.json"
+    if not run.store.exists(path):
+        return None
+    kept = run.store.read_json(path)
+    pair = kept["statistical"]
+    return Rivals(**{**kept, "statistical": None if pair is None else Contender(**pair)})
+
+
+def rivals(workspace: Workspace, run: Run, say: Say) -> Rivals:
+    """The rivals of a run, measured now where they are not known, and where the extra was missing
+    and is not any more.
+
+    Args:
+        workspace: with the run's own data and dev split.
+    """
+    known = known_rivals(run)
+    if (
+        known is not None
+        and not (known.extra_missing and _installed())
+        and _is_there(workspace, known.statistical)
+    ):
+        return known
+    say("measuring bm25 and statistical beside the rounds")
+    found = _measured(workspace, say)
+    run.store.write_json(f"{run.path}/rivals.json", asdict(found))
+    return found
+
+
+def _measured(workspace: Workspace, say: Say) -> Rivals:
+    bm25: dict[str, Mapping[str, Any]] = {}
+    try:
+        bm25 = _bm25(workspace)
+        return Rivals(bm25, _statistical(workspace))
+    except (MissingExtraError, GeneratorError) as error:
+        left_out = dict.fromkeys([STATISTICAL] if bm25 else ["bm25", STATISTICAL], str(error))
+        say(f"{' and '.join(left_out)}: not measured. {error}")
+        return Rivals(bm25, None, left_out, isinstance(error, MissingExtraError))
+
+
+def _installed() -> bool:
+    return all(find_spec(package) for package in ("bm25s", "lightgbm"))
+
+
+def _is_there(workspace: Workspace, pair: Contender | None) -> bool:
+    """Whether its snapshots still are."""
+    try:
+        for id_ in () if pair is None else (pair.items, pair.queries):
+            open_snapshot(workspace.store, id_, verify=False)
+    except SnapshotError:
+        return False
+    return True
+
+
+def _splits(workspace: Workspace) -> list[Split]:
+    return [split for split in _SPLITS if workspace.dataset.queries.get(split)]
+
+
+def _bm25(workspace: Workspace) -> dict[str, Mapping[str, Any]]:
+    found: dict[str, Mapping[str, Any]] = {}
+    cutoff = None
+    for split in _splits(workspace):
+        row = bm25_row(workspace.dataset, split, cutoff)
+        cutoff = row["cutoff"]
+        found[split] = {**row, "queries": len(workspace.dataset.queries[split])}
+    return found
+
+
+def _statistical(workspace: Workspace) -> Contender:
+    built = statistical_pair(workspace)
+    items, queries = (open_snapshot(workspace.store, built[side]) for side in ("item", "query"))
+    backend = MemoryBackend(workspace.store)
+    backend.push(items)
+    figures: dict[str, Mapping[str, Any]] = {
+        split: evaluate(backend, workspace.dataset, items, queries, split).as_dict()
+        for split in _splits(workspace)
+    }
+    return Contender(STATISTICAL, items.id, queries.id, figures)
+
+
+def statistical_pair(workspace: Workspace) -> Mapping[Side, str]:
+    """Snapshot ids of the pair that `statistical` writes for a workspace's data, by side."""
+    return {
+        side: build_snapshot(workspace, side, round_=0, model=None, generator=STATISTICAL).id
+        for side in reversed(SIDES)
+    }
+
+
+def to_serve(workspace: Workspace, chosen: Contender) -> Contender:
+    """A chosen pair as it is to serve.
+
+    Where dev queries were set apart, `statistical` is fitted once more with their labels, which
+    were held back for the choice alone: it is then what `cogr-index rebuild` makes of the data.
+    """
+    if chosen.name != STATISTICAL or not is_set_apart(workspace.dataset):
+        return chosen
+    built = statistical_pair(Workspace(workspace.settings))
+    return Contender(STATISTICAL, built["item"], built["query"], chosen.figures)
+
+
+# Going live
+
+
+def publish_round(workspace: Workspace, done: Round, say: Say) -> None:
+    """Push both snapshots of a finished round, verify them, and let the pair serve. Raises as
+    `publish_pair` does.
+
+    Raises:
+        CheckFailedError: the round is not built upon.
+    """
+    if done.verdict != "accepted":
+        raise _refused(f"Round {done.number}", done.reason)
+    publish_pair(workspace, of_round(done), say)
+
+
+def publish_pair(
+    workspace: Workspace,
+    pair: Contender,
+    say: Say,
+    *,
+    gate: bool = True,
+    stand_in: Contender | None = None,
+) -> None:
+    """Push both snapshots of a pair, verify them, and let it serve.
+
+    Args:
+        gate: refuse a pair that is worse than what serves, by its dev F1.
+        stand_in: `statistical` without the dev labels; its figure counts where what serves is that
+            generator's and knows them.
+
+    Raises:
+        CheckFailedError: the pair is worse than what serves, has too many entities that were set
+            aside, or what was pushed differs; what serves stays.
+        ServiceError: the service went away; the same command goes on.
+    """
+    snapshots = [open_snapshot(workspace.store, id_) for id_ in (pair.items, pair.queries)]
+    for snapshot in snapshots:
+        _check_set_aside(workspace, pair, snapshot)
+    if gate:
+        _check_against_serving(workspace, pair, say, stand_in)
+    for snapshot in snapshots:
+        push_and_verify(
+            workspace.backend,
+            workspace.store,
+            snapshot,
+            workspace.settings.rebuild.verify_queries,
+            say,
+        )
+    release(workspace, [snapshot.id for snapshot in snapshots], gate=False, say=say)
+    say(f"{pair.name} serves: {pair.items}, {pair.queries}")
+
+
+def _refused(what: str, reason: str) -> CheckFailedError:
+    name = "SFT" if what == "sft" else what[0].upper() + what[1:]
+    return CheckFailedError(f"{name} is not published: {reason}; what serves stays.")
+
+
+def _check_set_aside(workspace: Workspace, pair: Contender, snapshot: Snapshot) -> None:
+    manifest, allowed = snapshot.manifest, workspace.settings.rebuild.max_failure_share
+    share = manifest.set_aside / max(1, manifest.entities)
+    if share > allowed:
+        raise _refused(
+            pair.name,
+            f"{manifest.set_aside} of {manifest.entities} entities of {snapshot.id} have no "
+            f"keywords of their own ({share:.1%}, rebuild.max_failure_share is {allowed:.1%})",
+        )
+
+
+def _check_against_serving(
+    workspace: Workspace, pair: Contender, say: Say, stand_in: Contender | None
+) -> None:
+    """Refuse a pair whose dev F1 is below that of the pair that serves, by more than the gate's
+    tolerance.
+    """
+    gate, now = workspace.settings.training.gate, pair.dev_f1
+    items, queries = (workspace.backend.serving()[side] for side in ("item", "query"))
+    if (
+        not gate.on
+        or now is None
+        or not items
+        or not queries
+        or (items, queries) == (pair.items, pair.queries)
+    ):
+        return
+    try:
+        before = _dev_f1_of(workspace, items, queries, stand_in)
+    except SnapshotError as error:
+        say(f"What serves can't be compared with: {error}")
+        return
+    if before is not None and not now >= before - gate.tolerance:
+        raise _refused(
+            pair.name,
+            f"its dev F1 is {now:.4f}, that of what serves {before:.4f} (tolerance "
+            f"{gate.tolerance:g}): {items}, {queries}",
+        )
+
+
+def _dev_f1_of(
+    workspace: Workspace, items: str, queries: str, stand_in: Contender | None
+) -> float | None:
+    """Measured in memory, whatever serves: the figures are equal.
+
+    None where the pair knows the dev labels and nothing stands in.
+    """
+    item, query = open_snapshot(workspace.store, items), open_snapshot(workspace.store, queries)
+    if knows_dev(workspace, item, query):
+        return None if stand_in is None else stand_in.dev_f1
+    backend = MemoryBackend(workspace.store)
+    ensure_pushed(backend, item)
+    return evaluate(backend, workspace.dataset, item, query, "dev").figures["f1"]
+
+
+def knows_dev(workspace: Workspace, *pair: Snapshot) -> bool:
+    """Whether `statistical` learned one of these from all labels, those of the queries that are set
+    apart here among them.
+    """
+    return is_set_apart(workspace.dataset) and any(
+        one.manifest.generator.get("kind") == STATISTICAL
+        and one.manifest.dataset_hash != workspace.dataset.dataset_hash
+        for one in pair
+    )

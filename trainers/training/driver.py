@@ -1,18 +1,17 @@
-"""The driver of a run: checks, locks, starts one process a stage, and goes on where a run was
-stopped.
+"""The driver of a run: checks, locks, starts the processes of the stages, and goes on where a run
+was stopped.
 
-It holds no model and nothing in memory for the stages: each reads the run folder anew and replaces
-the state when it is done.
+It holds no model, and nothing in memory for the stages: they read the run folder and replace the
+state when they are done. The driver looks at the state to know which stage is under way.
 """
 
 from __future__ import annotations
 
 import signal
+import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
-
-from pydantic import BaseModel, ValidationError
+from contextlib import contextmanager
 
 from cogr.errors import (
     CheckFailedError,
@@ -26,29 +25,39 @@ from cogr.progress import Say
 from cogr.records import SIDES
 from cogr.snapshots import open_snapshot
 from indexers.cli.console import INTERRUPTED
+from indexers.cli.reports import minutes
 from indexers.telemetry import metrics, traces
-from indexers.telemetry.stages import stage as told
+from indexers.telemetry.stages import stage as recorded
 from indexers.workspace import Workspace
-from trainers.training.contest import STATISTICAL, Choice, Contender, choose, contenders, of_round
-from trainers.training.holdout import judged_by, with_dev
-from trainers.training.launching import Launcher
-from trainers.training.publishing import publish_pair, publish_round
-from trainers.training.rivals import known_rivals, rivals, to_serve
-from trainers.training.runs import Run
-from trainers.training.stage import OUT_OF_MEMORY
-from trainers.training.state import Round, StageName, StageRecord, State
-from trainers.training.waiting import waited_for
-from trainers.training.weights import check_model
-from trainers.training.work import read_targets
+from trainers.training.checkpoints import check_model
+from trainers.training.contest import (
+    STATISTICAL,
+    Choice,
+    Contender,
+    choose,
+    contenders,
+    known_rivals,
+    of_round,
+    publish_pair,
+    publish_round,
+    rivals,
+    to_serve,
+)
+from trainers.training.rounds import Round, StageName, StageRecord, State, judged_by, with_dev
+from trainers.training.run_folder import Run
+from trainers.training.sft import read_targets
+from trainers.training.stage import (
+    OUT_OF_MEMORY,
+    Failure,
+    Launcher,
+    Process,
+    one_process_a_round,
+)
 
+LOOK_SECONDS = 0.1
+STILL_SECONDS = 30.0
+"""How often it is said for how long a stage without steps has been under way."""
 _BY_STATUS: dict[int, type[CogrError]] = {1: CheckFailedError, 2: TrainingError, 3: ServiceError}
-
-
-class _Left(BaseModel):
-    """The error that a stage left behind."""
-
-    message: str
-    status: int
 
 
 class Driver:
@@ -147,8 +156,7 @@ class Driver:
             if found is None:
                 raise TrainingError(
                     f"There is nothing to choose a pair of the run {self.run.name} by: "
-                    f"{judged_by(self.workspace)} Name one: "
-                    "sft, or the number of a round."
+                    f"{judged_by(self.workspace)} Name one: sft, or the number of a round."
                 )
             return found.chosen
         known = {one.name.removeprefix("round "): one for one in map(of_round, state.finished)}
@@ -192,72 +200,77 @@ class Driver:
             self.run.store.sweep()
             yield
 
+    # Processes
+
     def _finish(self, state: State) -> Round:
+        """Do the rest of a round, in as many processes as it takes."""
         state = state.begun()
         if state != self.run.state():
             self.run.save(state)
+        halved: StageName | None = None  # Ran out of memory: done again with half the micro batch.
         while (current := state.unfinished) is not None:
-            stage = current.next_stage
-            assert stage is not None
-            self._say(f"round {current.number}, {stage}")
-            side = next((known for known in SIDES if known in stage), "pair")
+            before = state
             try:
-                with (
-                    told(stage, side, round=current.number),
-                    waited_for(self._say, current.number, stage),
-                ):
-                    self._do(stage)
+                failure = self._process(current, halvings=int(current.next_stage == halved))
             except KeyboardInterrupt:
                 self._say(
-                    f"{stage} of round {current.number} was under way: the same command does it "
-                    "again and goes on."
+                    f"{self._under_way(current)} of round {current.number} was under way: the "
+                    "same command does it again and goes on."
                 )
                 raise
             state = self.run.state()
+            if failure is None and state != before:
+                continue
+            stage, failure = self._under_way(current), failure or Failure(status=0)
+            again = failure.status == OUT_OF_MEMORY and stage.startswith("train-")
+            if not again or stage == halved:
+                raise _error(stage, failure)
+            self._say(f"{stage} ran out of memory: once more with half the micro batch")
+            halved = stage
         return state.rounds[-1]
 
-    def _do(self, stage: StageName, halvings: int = 0) -> None:
-        trains = stage.startswith("train-")
-        error_file = self.run.folder() / "error.json"
-        error_file.unlink(missing_ok=True)
-        before = self.run.state()
-        training = self.workspace.settings.training
-        status = self._launcher.start(self.run.name, training, trains=trains, halvings=halvings)
-        if status == 0 and self.run.state() != before:
-            return None
-        if status in (INTERRUPTED, -signal.SIGINT):
-            raise KeyboardInterrupt
-        if status == OUT_OF_MEMORY and not halvings and trains:
-            self._say(f"{stage} ran out of memory: once more with half the micro batch")
-            return self._do(stage, halvings=1)
-        raise self._error(stage, status, error_file)
+    def _process(self, current: Round, halvings: int) -> Failure | None:
+        """Have one process do the next stages of a round, and say which it does; how it failed.
 
-    def _error(self, stage: StageName, status: int, file: Path) -> CogrError:
-        if status == OUT_OF_MEMORY and stage.startswith("train-"):
-            return TrainingError(
-                f"The stage {stage} ran out of memory, also with half the micro batch; lower "
-                "micro_batch or "
-                "prompts_per_step of its side, set training.gradient_checkpointing, or train "
-                "with training.lora.rank."
-            )
-        if status == OUT_OF_MEMORY:
-            return TrainingError(
-                f"The stage {stage} ran out of memory; lower generator.batch_size, or make room. "
-                "Nothing before it is lost."
-            )
-        with suppress(OSError, ValidationError):  # It left none, or died while it wrote it.
-            left = _Left.model_validate_json(file.read_bytes())
-            return _BY_STATUS.get(left.status, UserError)(left.message)
-        if status < 0:
-            return TrainingError(
-                f"The stage {stage} was killed by signal {-status} (9: often the system, out of "
-                "memory); "
-                "nothing before it is lost, so run the same command again."
-            )
-        return TrainingError(
-            f"The stage {stage} ended with status {status}; what it wrote above says why. "
-            "Nothing before it is lost."
-        )
+        Raises KeyboardInterrupt where the process was interrupted.
+        """
+        settings = self.workspace.settings.training
+        left = current.plan[len(current.stages) :]
+        stages = left if one_process_a_round(settings) else left[:1]
+        processes = settings.processes if stages[0].startswith("train-") else 1
+        Failure.forget(self.run)
+        with self._launcher.started(self.run, len(stages), halvings, processes) as process:
+            for stage in stages:
+                if not self._followed(process, current.number, stage):
+                    break
+            while (status := process.poll()) is None:
+                time.sleep(LOOK_SECONDS)
+        if status == 0:
+            return None
+        failure = Failure.of(self.run) or Failure(status=status)
+        if failure.status in (INTERRUPTED, -signal.SIGINT):
+            raise KeyboardInterrupt
+        return failure
+
+    def _followed(self, process: Process, number: int, stage: StageName) -> bool:
+        """Say that a stage is under way, and wait until it or its process has ended; whether it is
+        finished.
+        """
+        self._say(f"round {number}, {stage}")
+        side = next((known for known in SIDES if known in stage), "pair")
+        with recorded(stage, side, round=number), still_under_way(self._say, number, stage):
+            while not self._is_finished(number, stage):
+                if process.poll() is not None:
+                    return self._is_finished(number, stage)
+                time.sleep(LOOK_SECONDS)
+        return True
+
+    def _is_finished(self, number: int, stage: StageName) -> bool:
+        return self.run.state().rounds[number].stage(stage) is not None
+
+    def _under_way(self, current: Round) -> StageName:
+        stage = self.run.state().rounds[current.number].next_stage
+        return stage or current.plan[-1]
 
     # What was written before
 
@@ -296,3 +309,52 @@ class Driver:
         except (TrainingError, SnapshotError) as error:
             return str(error)
         return None
+
+
+@contextmanager
+def still_under_way(say: Say, number: int, stage: StageName) -> Iterator[None]:
+    """Inside the block it is said now and then for how long a stage that counts no steps has been
+    under way; the others show their own progress.
+    """
+    if stage.startswith(("train-", "index-")):
+        yield
+        return
+    began, ended = time.monotonic(), threading.Event()
+
+    def tell() -> None:
+        while not ended.wait(STILL_SECONDS):
+            say(f"  {stage} of round {number}: {minutes(time.monotonic() - began)} so far")
+
+    thread = threading.Thread(target=tell, daemon=True, name="still")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _error(stage: StageName, failure: Failure) -> CogrError:
+    """What a stage that failed is to people."""
+    if failure.message:
+        return _BY_STATUS.get(failure.status, UserError)(failure.message)
+    if failure.status == OUT_OF_MEMORY and stage.startswith("train-"):
+        return TrainingError(
+            f"The stage {stage} ran out of memory, also with half the micro batch; lower "
+            "micro_batch or prompts_per_step of its side, set training.gradient_checkpointing, or "
+            "train with training.lora.rank."
+        )
+    if failure.status == OUT_OF_MEMORY:
+        return TrainingError(
+            f"The stage {stage} ran out of memory; lower generator.batch_size, or make room. "
+            "Nothing before it is lost."
+        )
+    if failure.status < 0:
+        return TrainingError(
+            f"The stage {stage} was killed by signal {-failure.status} (9: often the system, out "
+            "of memory); nothing before it is lost, so run the same command again."
+        )
+    return TrainingError(
+        f"The stage {stage} ended with status {failure.status}; what it wrote above says why. "
+        "Nothing before it is lost."
+    )

@@ -1,30 +1,40 @@
-"""GRPO of one side by TRL's GRPOTrainer, through its public surface: configuration, a reward
-callable, a callback.
+"""One side of a round: GRPO by TRL's GRPOTrainer (paper, section 2.3), through its public surface:
+configuration, a reward callable, a callback.
 
-The paper's verl settings in TRL's words: one optimizer step on each batch of fresh rollouts
-(num_iterations 1), no KL term (beta 0), token-mean loss (dapo), advantages normalised in the group,
-constant learning rate.
+The reward callable turns completions into keyword sets and these into a reward of `cogr.rewards`.
+It also counts what the step log shows. An error while scoring is saved with what was being scored,
+and stops the stage; it never becomes a number.
 """
 
 from __future__ import annotations
 
+import json
+import math
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cogr.errors import TrainingError
+from cogr.errors import CogrError, TrainingError
+from cogr.keywords import over_budget
 from cogr.progress import Say
 from cogr.prompts import Prompt
-from cogr.rewards import World, load_reward
-from cogr.settings.training import GrpoSettings, RolloutSettings, TrainingSettings
-from trainers.training.answers import project_answers_only
-from trainers.training.options import Batch, grpo_batch, lora_config, number_formats, quiet, silence
-from trainers.training.prompting import rollout_prompt
-from trainers.training.scorer import Scorer
-from trainers.training.sft import Trained
-from trainers.training.steplog import GrpoLog
-from trainers.training.weights import load_model, trainable_tokenizer
+from cogr.records import Side
+from cogr.rewards import Reward, World, load_reward
+from cogr.settings.training import GrpoSettings, TrainingSettings
+from trainers.training.building import keywords_of, own_keyword, prompts_of, rollout_prompt
+from trainers.training.checkpoints import (
+    Trained,
+    base_folder,
+    load_model,
+    lora_config,
+    save_side,
+    trainable_tokenizer,
+)
+from trainers.training.inputs import Inputs, Wrote
+from trainers.training.options import grpo_batch, grpo_config, set_up, silence
+from trainers.training.step_log import GrpoLog, Tally, as_callback
 
 
 @dataclass(frozen=True)
@@ -56,6 +66,32 @@ class GrpoJob:
     seed: int
 
 
+def train_grpo(inputs: Inputs, side: Side) -> Wrote:
+    """One side trained against the frozen snapshot of the other."""
+    return save_side(inputs, side, run_grpo(grpo_job(inputs, side), inputs.say))
+
+
+def grpo_job(inputs: Inputs, side: Side) -> GrpoJob:
+    """What a side is trained on in the round under way."""
+    entities = inputs.workspace.dataset.items if side == "item" else inputs.prompts
+    items = inputs.mirror(inputs.before.items)
+    queries = inputs.mirror(inputs.round.practice) if side == "item" else None
+    known = inputs.snapshot(inputs.before.queries if side == "query" else inputs.before.items)
+    return GrpoJob(
+        base=base_folder(inputs.run, inputs.before.model(side)),
+        prompts=prompts_of(inputs.workspace, side, entities),
+        ids=[entity.id for entity in entities],
+        own={entity.id: own_keyword(entity) for entity in entities},
+        world=inputs.world(items, queries, practice=True),
+        known={word for row in known.rows() for word in row.keywords},
+        side=inputs.settings.query if side == "query" else inputs.settings.item,
+        settings=inputs.settings,
+        halvings=inputs.halvings,
+        log=inputs.log(side),
+        seed=inputs.settings.seed + inputs.round.number,
+    )
+
+
 @dataclass(frozen=True)
 class Prepared:
     """A trainer that is ready to train, and its log."""
@@ -85,11 +121,18 @@ def prepare_grpo(job: GrpoJob, say: Say) -> Prepared:
             f"prompts_per_step is {job.side.prompts_per_step}, but there are {batch.prompts}: "
             "every step takes them all"
         )
-    quiet()
+    set_up(job.seed)
     tokenizer = trainable_tokenizer(job.base, job.settings)
     model = load_model(job.base)
     scorer = _scorer(job, tokenizer, model)
-    log = GrpoLog(job.log, scorer, job.known, job.settings.watch, say, job.settings.tensorboard)
+    log = GrpoLog(
+        job.log,
+        lambda: scorer.tally,
+        job.known,
+        job.settings.watch,
+        say,
+        tensorboard=job.settings.tensorboard,
+    )
     rows = [
         {"prompt": rollout_prompt(prompt, tokenizer), "entity": id_}
         for prompt, id_ in zip(job.prompts, job.ids, strict=True)
@@ -97,14 +140,13 @@ def prepare_grpo(job: GrpoJob, say: Say) -> Prepared:
     trainer = GRPOTrainer(
         model=model,
         reward_funcs=scorer,
-        args=grpo_config(job, batch),
+        args=grpo_config(job.side, job.settings, batch, job.log.parent / "trainer", job.seed),
         train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
         peft_config=lora_config(job.settings),
-        callbacks=[log],
+        callbacks=[as_callback(log)],
     )
     silence(trainer)
-    project_answers_only(trainer.model, job.settings.rollouts.temperature)
     return Prepared(trainer, log, len(rows))
 
 
@@ -124,8 +166,7 @@ def run_grpo(job: GrpoJob, say: Say) -> Trained:
             raise
         raise TrainingError(
             "The model gives probabilities that are no numbers: the training has diverged; lower "
-            "the learning rate, "
-            "or set training.dtype to float32."
+            "the learning rate, or set training.dtype to float32."
         ) from error
     return Trained(prepared.trainer, {"prompts": prepared.prompts, **prepared.log.notes})
 
@@ -147,48 +188,102 @@ def _scorer(job: GrpoJob, tokenizer: Any, model: Any) -> Scorer:
     )
 
 
-def grpo_config(job: GrpoJob, batch: Batch) -> Any:
-    """The trainer's configuration."""
-    from trl import GRPOConfig
+class Scorer:
+    """Scores completions against a frozen world.
 
-    settings, rollouts = job.settings, job.settings.rollouts
-    return GRPOConfig(
-        output_dir=str(job.log.parent / "trainer"),
-        per_device_train_batch_size=batch.micro,
-        gradient_accumulation_steps=batch.accumulate,
-        num_generations=rollouts.generations,
-        num_train_epochs=job.side.epochs,
-        max_steps=job.side.max_steps or -1,
-        learning_rate=job.side.learning_rate,
-        lr_scheduler_type="constant",
-        num_iterations=1,
-        beta=0.0,
-        loss_type="dapo",
-        scale_rewards="group",
-        temperature=rollouts.temperature,
-        top_p=1.0,
-        top_k=0,
-        max_completion_length=rollouts.max_tokens,
-        chat_template_kwargs={"enable_thinking": False},
-        seed=job.seed,
-        **_vllm(rollouts),
-        **number_formats(settings),
-    )
+    Args:
+        world: what the reward is computed against.
+        reward: (world, entity id, keywords) -> reward.
+        own: entity id -> its own text as a keyword.
+        ends: token ids that end a completion.
+        generations: completions a prompt.
+        unfinished_is_over_budget: score a completion that was cut at the length limit as over the
+            budget.
+        failures: where what was being scored is saved when scoring fails.
+        keyword_price: taken from the reward for each keyword.
+    """
 
+    def __init__(
+        self,
+        world: World,
+        reward: Reward,
+        own: Mapping[str, str],
+        *,
+        ends: Collection[int],
+        generations: int,
+        unfinished_is_over_budget: bool,
+        failures: Path,
+        keyword_price: float = 0.0,
+    ) -> None:
+        self.__name__ = "retrieval"
+        self.world = world
+        self.tally = Tally()
+        self._reward = reward
+        self._own = own
+        self._ends = frozenset(ends)
+        self._generations = generations
+        self._strict = unfinished_is_over_budget
+        self._failures = failures
+        self._price = keyword_price
+        # A set that is over any budget: what unfinished completions are scored as.
+        self._too_many = tuple(f"keyword {number}" for number in range(world.k_max + 1))
 
-def _vllm(rollouts: RolloutSettings) -> dict[str, Any]:
-    if rollouts.by == "transformers":
-        return {"use_vllm": False}
-    if rollouts.by == "vllm-colocate":
-        return {
-            "use_vllm": True,
-            "vllm_mode": "colocate",
-            "vllm_gpu_memory_utilization": rollouts.vllm_gpu_share,
-            "vllm_enable_sleep_mode": True,
-        }
-    if not rollouts.vllm_url:
-        raise TrainingError(
-            "training.rollouts.by is vllm-server, but training.rollouts.vllm_url is not set; "
-            "start one with trl vllm-serve and name its address."
+    def __call__(
+        self,
+        completions: Sequence[Any],
+        completion_ids: Sequence[Sequence[int]],
+        entity: Sequence[str],
+        **_: object,
+    ) -> list[float]:
+        """One reward a completion, in order. TRL calls this once a step on every process."""
+        tally = self.tally = Tally(started=time.perf_counter())
+        for completion, ids, id_ in zip(completions, completion_ids, entity, strict=True):
+            tally.rewards.append(self._score(tally, _text(completion), ids, id_))
+        self._count_groups(tally)
+        tally.ended = time.perf_counter()
+        return tally.rewards
+
+    def _score(self, tally: Tally, text: str, ids: Sequence[int], id_: str) -> float:
+        keywords = keywords_of(text, self._own[id_])
+        finished = bool(ids) and ids[-1] in self._ends
+        tally.tokens += len(ids)
+        tally.unfinished += not finished
+        tally.over_budget += over_budget(keywords, self.world.k_max)
+        tally.sets.append((id_, keywords))
+        scored = keywords if finished or not self._strict else self._too_many
+        try:
+            reward = self._reward(self.world, id_, scored)
+        except CogrError as error:
+            raise self._failed(id_, text, scored, str(error)) from error
+        except Exception as error:
+            # A reward of the user's own may raise anything; what it was given is worth more than
+            # its type.
+            raise self._failed(id_, text, scored, f"{type(error).__name__}: {error}") from error
+        if not isinstance(reward, int | float) or not math.isfinite(reward):
+            raise self._failed(
+                id_, text, scored, f"it returned {reward!r}, which is no finite number"
+            )
+        return float(reward) - self._price * len(keywords)
+
+    def _failed(self, id_: str, text: str, keywords: Sequence[str], reason: str) -> TrainingError:
+        record = {"entity": id_, "completion": text, "keywords": list(keywords), "error": reason}
+        self._failures.write_text(json.dumps(record, ensure_ascii=False, indent=1), "utf-8")
+        return TrainingError(
+            f"The reward failed on {id_!r} ({reason.rstrip('.')}); what was being scored is in "
+            f"{self._failures}."
         )
-    return {"use_vllm": True, "vllm_mode": "server", "vllm_server_base_url": rollouts.vllm_url}
+
+    def _count_groups(self, tally: Tally) -> None:
+        size = self._generations
+        groups = [tally.rewards[at : at + size] for at in range(0, len(tally.rewards), size)]
+        tally.groups = len(groups)
+        tally.equal_groups = sum(max(group) - min(group) < 1e-12 for group in groups)
+
+
+def _text(completion: Any) -> str:
+    """TRL gives plain text for plain prompts and messages for chat prompts."""
+    return (
+        completion
+        if isinstance(completion, str)
+        else "".join(str(m.get("content") or "") for m in completion)
+    )

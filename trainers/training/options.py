@@ -1,105 +1,121 @@
-"""What both kinds of training set up alike: number formats, what a trainer may write,
-LoRA, saving.
+"""How training is set up: what is refused before anything is loaded, how a step is shared out, what
+TRL's trainers are told.
 """
 
 from __future__ import annotations
 
-import sys
+import importlib.util
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cogr.errors import TrainingError
-from cogr.settings.training import GrpoSettings, SftSettings, TrainingSettings
-from indexers.generators.model_folders import LocalModelOptions, context_length, without_bars
+from cogr.errors import MissingExtraError, SettingsError, TrainingError
+from cogr.records import SIDES
+from cogr.rewards import load_reward
+from cogr.settings import Settings
+from cogr.settings.training import (
+    GrpoSettings,
+    ItemsFrom,
+    RolloutSettings,
+    SftSettings,
+    TrainingSettings,
+)
+from indexers.generators.model_folders import without_bars
+from indexers.workspace import Workspace
+from trainers.training.rounds import with_dev
+
+# What is refused
 
 
-def hide_vllm() -> None:
-    """Keep TRL from importing vLLM, which it does wherever it is installed; a third of its import
-    time.
+def check_settings(workspace: Workspace) -> None:
+    """Refuse a configuration that can't train; one sentence each.
 
-    Only for stages whose rollouts are not vLLM's. Must be called before TRL is imported.
+    Raises:
+        TrainingError: generations, batches, budgets, adapters; a store that is not on a local disk.
+        SettingsError: a reward that can't be imported, item keywords from a model that can't write
+            any.
+        DataError: no training query has a relevant item.
+        MissingExtraError: torch, transformers or trl is not installed.
     """
-    if "vllm" not in sys.modules:
-        sys.modules["vllm"] = None  # type: ignore[assignment]
+    training, k_max = workspace.settings.training, workspace.settings.keywords.k_max
+    for package in (
+        "torch",
+        "transformers",
+        "trl",
+        *(("tensorboard",) if training.tensorboard else ()),
+    ):
+        if importlib.util.find_spec(package) is None:
+            raise MissingExtraError("Training", "train")
+    if not workspace.store.is_local:
+        raise TrainingError(
+            f"A run trains on a local disk, but the store is {workspace.store.url}; set store to "
+            "a folder."
+        )
+    if k_max < training.sft.item_keywords:
+        raise TrainingError(
+            f"keywords.k_max is {k_max}, below the {training.sft.item_keywords} keywords of "
+            "training.sft.item_keywords (M); raise the one or lower the other."
+        )
+    items_from(training)
+    _check_proposals(workspace.settings)
+    _check_adapters(workspace.settings)
+    queries = len(with_dev(workspace).dataset.require("train")) + training.invented_queries
+    sizes = {"query": queries, "item": len(workspace.dataset.items)}
+    for side, settings in (("query", training.query), ("item", training.item)):
+        load_reward(settings.reward)
+        sft_batch(training.sft, sizes[side], training.processes)
+        try:
+            grpo_batch(settings, sizes[side], training.rollouts.generations, training.processes)
+        except TrainingError as error:
+            raise TrainingError(f"training.{side}: {error}") from None
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """True for the errors by which Python and torch say that memory, of GPU or machine,
-    is used up.
-    """
-    text = str(error).lower()
-    return (
-        isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text
+def _check_proposals(settings: Settings) -> None:
+    prompts = settings.prompts
+    shown = (
+        "{search_results}" in prompts.template("query").user
+        and prompts.search_from == "statistical"
     )
+    if settings.training.sft.queries_from == "proposals" and not shown:
+        raise SettingsError(
+            'training.sft.queries_from is "proposals", but query prompts show no keywords; set '
+            'prompts.query_variant to "search" (or put {search_results} into prompts.query_user) '
+            'and prompts.search_from to "statistical".'
+        )
 
 
-def number_formats(settings: TrainingSettings) -> dict[str, Any]:
-    """Arguments of a trainer's configuration that depend on the device and on what it may write."""
-    import torch
-
-    gpu = torch.cuda.is_available()
-    wanted = settings.dtype == "bfloat16" or (
-        settings.dtype == "auto" and gpu and torch.cuda.is_bf16_supported()
-    )
-    return {
-        "bf16": wanted,
-        "use_cpu": not gpu,
-        "gradient_checkpointing": settings.gradient_checkpointing,
-        "dataloader_pin_memory": gpu,
-        "save_strategy": "no",
-        "report_to": [],
-        "logging_steps": 1,
-        "logging_nan_inf_filter": False,
-        "disable_tqdm": True,
-        "remove_unused_columns": False,
-    }
+def _check_adapters(settings: Settings) -> None:
+    for side in SIDES:
+        if (adapter := settings.generator.of(side).adapter) is not None:
+            raise TrainingError(
+                f"The adapter {adapter} (generator.adapter) is not trained on: merge it into its "
+                "base, set training.model to the merged folder, and take generator.adapter out."
+            )
 
 
-def quiet() -> None:
-    """Keep transformers, datasets and TRL from writing bars and tables between our own lines."""
-    import datasets
-
-    datasets.disable_progress_bars()
-    without_bars()
-
-
-def silence(trainer: Any) -> None:
-    """Take out the callback that prints every step; the step log has them."""
-    from transformers import PrinterCallback
-
-    trainer.remove_callback(PrinterCallback)
-
-
-def context_of(folder: Path) -> int:
-    """Tokens that the model reads, prompt and completion together."""
-    return context_length(folder, LocalModelOptions(model=str(folder)))
-
-
-def lora_config(settings: TrainingSettings) -> Any:
-    """The LoRA configuration, or None when all weights are trained."""
-    if not settings.lora.rank:
-        return None
-    from peft import LoraConfig
-
-    return LoraConfig(
-        r=settings.lora.rank,
-        lora_alpha=settings.lora.alpha,
-        target_modules="all-linear",
-        task_type="CAUSAL_LM",
-    )
+def items_from(settings: TrainingSettings) -> ItemsFrom:
+    """Who writes the first item keywords."""
+    if settings.sft.items_from != "auto":
+        if settings.sft.items_from == "self" and settings.model == "tiny":
+            raise SettingsError(
+                'training.sft.items_from is "self", but the model tiny can\'t write keywords '
+                "before it is trained; "
+                'set it to "labels", "extractive" or "statistical".'
+            )
+        found = settings.sft.items_from
+    else:
+        found = "labels" if settings.model == "tiny" else "self"
+    if found == "labels" and settings.sft.first_items == "source":
+        raise SettingsError(
+            'training.sft.first_items is "source", but labels are no generator that could index '
+            "all items; "
+            'set training.sft.items_from to "extractive" or "statistical".'
+        )
+    return found
 
 
-def save_trained(trainer: Any, folder: Path) -> None:
-    """Weights and tokenizer; adapters are merged, so that every engine loads the folder
-    as it is.
-    """
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    if hasattr(model, "merge_and_unload"):
-        model.merge_and_unload().save_pretrained(folder)
-        trainer.processing_class.save_pretrained(folder)
-        return
-    trainer.save_model(str(folder))
+# How a step is shared out
 
 
 @dataclass(frozen=True)
@@ -183,3 +199,150 @@ def sft_batch(sft: SftSettings, examples: int, processes: int, halvings: int = 0
     halved = max(1, micro >> halvings)
     micro = max(size for size in range(1, halved + 1) if micro % size == 0)
     return Batch(batch, micro, max(1, batch // (micro * processes)))
+
+
+# What the trainers are told
+
+
+def sft_config(
+    settings: TrainingSettings, epochs: float, batch: Batch, examples: int, output: Path
+) -> Any:
+    """The configuration of SFTTrainer: loss on the answer, a linear schedule after a tenth of
+    warm-up.
+    """
+    from trl import SFTConfig
+
+    steps = math.ceil(examples / (batch.accumulate * batch.micro * settings.processes)) * epochs
+    return SFTConfig(
+        output_dir=str(output),
+        per_device_train_batch_size=batch.micro,
+        gradient_accumulation_steps=batch.accumulate,
+        num_train_epochs=epochs,
+        learning_rate=settings.sft.learning_rate,
+        lr_scheduler_type="linear",
+        warmup_steps=max(1, round(0.1 * steps)),
+        weight_decay=0.01,
+        max_length=None,
+        completion_only_loss=True,
+        seed=settings.seed,
+        **_formats(settings),
+    )
+
+
+def grpo_config(
+    side: GrpoSettings, settings: TrainingSettings, batch: Batch, output: Path, seed: int
+) -> Any:
+    """The configuration of GRPOTrainer: the paper's verl settings (its appendix B) in TRL's words.
+
+    One optimizer step on each batch of fresh rollouts (num_iterations 1), no KL term (beta 0),
+    token-mean loss (dapo), advantages normalised in the group, constant learning rate.
+    """
+    from trl import GRPOConfig
+
+    rollouts = settings.rollouts
+    return GRPOConfig(
+        output_dir=str(output),
+        per_device_train_batch_size=batch.micro,
+        gradient_accumulation_steps=batch.accumulate,
+        num_generations=rollouts.generations,
+        num_train_epochs=side.epochs,
+        max_steps=side.max_steps or -1,
+        learning_rate=side.learning_rate,
+        lr_scheduler_type="constant",
+        num_iterations=1,
+        beta=0.0,
+        loss_type="dapo",
+        scale_rewards="group",
+        temperature=rollouts.temperature,
+        top_p=1.0,
+        top_k=0,
+        max_completion_length=rollouts.max_tokens,
+        chat_template_kwargs={"enable_thinking": False},
+        seed=seed,
+        **_vllm(rollouts),
+        **_formats(settings),
+    )
+
+
+def _vllm(rollouts: RolloutSettings) -> dict[str, Any]:
+    if rollouts.by == "transformers":
+        return {"use_vllm": False}
+    if rollouts.by == "vllm-colocate":
+        return {
+            "use_vllm": True,
+            "vllm_mode": "colocate",
+            "vllm_gpu_memory_utilization": rollouts.vllm_gpu_share,
+            "vllm_enable_sleep_mode": True,
+        }
+    if not rollouts.vllm_url:
+        raise TrainingError(
+            "training.rollouts.by is vllm-server, but training.rollouts.vllm_url is not set; "
+            "start one with trl vllm-serve and name its address."
+        )
+    return {"use_vllm": True, "vllm_mode": "server", "vllm_server_base_url": rollouts.vllm_url}
+
+
+def _formats(settings: TrainingSettings) -> dict[str, Any]:
+    """Arguments of a trainer's configuration that depend on the device and on what it may write."""
+    import torch
+
+    gpu = torch.cuda.is_available()
+    wanted = settings.dtype == "bfloat16" or (
+        settings.dtype == "auto" and gpu and torch.cuda.is_bf16_supported()
+    )
+    return {
+        "bf16": wanted,
+        "use_cpu": not gpu,
+        "gradient_checkpointing": settings.gradient_checkpointing,
+        "dataloader_pin_memory": gpu,
+        "save_strategy": "no",
+        "report_to": [],
+        "logging_steps": 1,
+        "logging_nan_inf_filter": False,
+        "disable_tqdm": True,
+        "remove_unused_columns": False,
+    }
+
+
+def set_up(seed: int) -> None:
+    """Prepare this process for a trainer: no bars and tables between our own lines, answers scored
+    alone off GPUs, and the same random numbers whatever the process did before.
+    """
+    import datasets
+    from transformers import set_seed
+
+    datasets.disable_progress_bars()
+    without_bars()
+    _score_answers_only()
+    set_seed(seed)
+
+
+def silence(trainer: Any) -> None:
+    """Take out the callback that prints every step; the step log has them."""
+    from transformers import PrinterCallback
+
+    trainer.remove_callback(PrinterCallback)
+
+
+def _score_answers_only() -> None:
+    """Off GPUs: have TRL score the answers alone, not the prompts and the padding around them.
+
+    TRL's trainers do so where Triton runs. Elsewhere they project every position onto the
+    vocabulary, which is most of a small model's work; the figures are the same. TRL has no option
+    for it, so what it asks about the device is answered here. Nothing is done on GPUs.
+    """
+    import torch
+    from trl.trainer import utils
+
+    if not torch.cuda.is_available() and hasattr(utils, "_use_triton"):
+        utils._use_triton = lambda _: True
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """True for the errors by which Python and torch say that memory, of GPU or machine,
+    is used up.
+    """
+    text = str(error).lower()
+    return (
+        isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text
+    )

@@ -1,29 +1,205 @@
-"""SFT of one side by TRL's SFTTrainer: loss on the answer only. Targets are `targets`' business."""
+"""Round 0: supervised fine-tuning of both sides on targets from labels (paper, section 2.2).
+
+The stages `targets`, `train-item` and `train-query` of that round. The targets are the paper's
+algorithm 1. Training is by TRL's SFTTrainer, with loss on the answer only.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cogr.errors import DataError
+from pydantic import BaseModel, ValidationError
+
+from cogr.errors import DataError, TrainingError
 from cogr.prompts import Prompt
-from cogr.settings.training import TrainingSettings
-from trainers.training.answers import project_answers_only
-from trainers.training.options import (
+from cogr.records import Entity, Side
+from cogr.settings.training import ItemsFrom, TrainingSettings
+from indexers.generators.model_folders import resolve_model
+from trainers.training.building import (
+    build_snapshot,
+    prompts_of,
+    proposal_targets,
+    sft_example,
+    statistical_targets,
+)
+from trainers.training.checkpoints import (
+    Trained,
+    base_folder,
     context_of,
+    load_model,
     lora_config,
-    number_formats,
-    quiet,
-    save_trained,
+    save_model,
+    save_side,
+    trainable_tokenizer,
+)
+from trainers.training.inputs import Inputs, Wrote
+from trainers.training.options import (
+    items_from,
+    set_up,
     sft_batch,
+    sft_config,
     silence,
 )
-from trainers.training.prompting import sft_example
-from trainers.training.steplog import SftLog
-from trainers.training.weights import load_model, trainable_tokenizer
+from trainers.training.run_folder import Run
+from trainers.training.step_log import SftLog, as_callback
+from trainers.training.tiny import WordModel, texts_of, tiny_model
+
+# Targets
+
+
+def item_targets(sets: Mapping[str, Sequence[str]], budget: int) -> dict[str, tuple[str, ...]]:
+    """S_i: the first M keywords of each item, in the order in which they were written.
+
+    Items without any are left out.
+    """
+    return {id_: tuple(words[:budget]) for id_, words in sets.items() if words}
+
+
+def query_targets(
+    items: Mapping[str, Sequence[str]], relevant: Mapping[str, Collection[str]], budget: int
+) -> dict[str, tuple[str, ...]]:
+    """S_q: the N most frequent keywords of the multiset union of S_i over the query's relevant
+    items.
+
+    Equal counts: the keyword that fewer items of the whole universe have comes first (it brings
+    fewer others along), then code-point order. Queries whose relevant items have no keywords are
+    left out.
+    """
+    df = Counter(word for words in items.values() for word in set(words))
+    found: dict[str, tuple[str, ...]] = {}
+    for query, ids in relevant.items():
+        pooled = Counter(_pool(items, ids))
+        best = sorted(pooled, key=lambda word: (-pooled[word], df[word], word))[:budget]
+        if best:
+            found[query] = tuple(best)
+    return found
+
+
+def _pool(items: Mapping[str, Sequence[str]], ids: Iterable[str]) -> Iterable[str]:
+    return (word for id_ in ids for word in items.get(id_, ()))
+
+
+class _Target(BaseModel):
+    """A line of the targets."""
+
+    id: str
+    keywords: list[str]
+
+
+def write_targets(inputs: Inputs) -> Wrote:
+    """The untrained model, the first item keywords, and algorithm 1's targets as two
+    jsonl files.
+    """
+    sft, base, source = inputs.settings.sft, base_model(inputs), items_from(inputs.settings)
+    sets, snapshot = _first_sets(inputs, source, base)
+    items = item_targets(sets, sft.item_keywords)
+    queries: Mapping[str, Sequence[str]]
+    if sft.queries_from == "statistical":
+        queries = statistical_targets(inputs.workspace, inputs.practice, sft.query_keywords)
+    elif sft.queries_from == "proposals":
+        queries = proposal_targets(inputs.workspace, inputs.practice, sft.query_keywords)
+    else:
+        queries = query_targets(
+            items, {**inputs.relevant, **inputs.invented.relevant}, sft.query_keywords
+        )
+    if not queries.keys() & inputs.relevant.keys():
+        raise DataError(
+            f"The first item keywords ({source}) give no training query a target; look at its "
+            "relevant items' texts, "
+            "or set training.sft.items_from or training.sft.queries_from."
+        )
+    for side, targets in (("item", items), ("query", queries)):
+        rows = ({"id": id_, "keywords": found} for id_, found in targets.items())
+        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        inputs.workspace.store.write(f"{inputs.run.path}/sft/{side}.jsonl", lines.encode())
+    notes = {
+        "items_from": source,
+        "queries_from": sft.queries_from,
+        "items": len(items),
+        "queries": len(queries),
+    }
+    return Wrote(base, {**notes, "snapshot": snapshot})
+
+
+def _first_sets(
+    inputs: Inputs, source: ItemsFrom, base: str
+) -> tuple[Mapping[str, Sequence[str]], str]:
+    """S_i of algorithm 1, line 2, and the snapshot that holds them; "" for `labels`, which has
+    none.
+    """
+    dataset, budget = inputs.workspace.dataset, inputs.settings.sft.item_keywords
+    if source == "labels":
+        words = WordModel(dataset)
+        return {
+            item.id: words.keywords(item.id, budget, inputs.settings.seed) for item in dataset.items
+        }, ""
+    built = build_snapshot(
+        inputs.workspace,
+        "item",
+        round_=0,
+        model=base if source == "self" else None,
+        generator=source,
+    )
+    return {row.id: row.keywords for row in built.rows()}, built.id
+
+
+def base_model(inputs: Inputs) -> str:
+    """The model that both sides start from: made, for tiny; else its name, found and checked."""
+    settings = inputs.settings
+    if settings.model != "tiny":
+        trainable_tokenizer(resolve_model(settings.model), settings)
+        return settings.model
+    dataset = inputs.workspace.dataset
+    return save_model(
+        inputs.run,
+        "base",
+        lambda folder: tiny_model(folder, texts_of(dataset), settings.tiny, settings.seed),
+        {"dataset": dataset.dataset_hash, "trained": "no"},
+    )
+
+
+def read_targets(run: Run, side: Side) -> dict[str, list[str]]:
+    """Entity id -> its target, as `write_targets` left them.
+
+    Raises TrainingError when the file is missing or broken.
+    """
+    path = f"{run.path}/sft/{side}.jsonl"
+    try:
+        rows = [_Target.model_validate_json(line) for line in run.store.read(path).splitlines()]
+    except (OSError, ValidationError) as error:
+        raise TrainingError(
+            f"The targets {path} in {run.store.url} are missing or broken."
+        ) from error
+    return {row.id: row.keywords for row in rows}
+
+
+# Training
+
+
+def train_sft(inputs: Inputs, side: Side) -> Wrote:
+    """One side fine-tuned on its targets."""
+
+    sft, targets = inputs.settings.sft, read_targets(inputs.run, side)
+    entities = [entity for entity in _trained_entities(inputs, side) if entity.id in targets]
+    job = SftJob(
+        base=base_folder(inputs.run, inputs.round.output("targets")),
+        prompts=prompts_of(inputs.workspace, side, entities),
+        targets=[targets[entity.id] for entity in entities],
+        epochs=sft.item_epochs if side == "item" else sft.query_epochs,
+        log=inputs.log(side),
+        halvings=inputs.halvings,
+        settings=inputs.settings,
+    )
+    return save_side(inputs, side, run_sft(job))
+
+
+def _trained_entities(inputs: Inputs, side: Side) -> Sequence[Entity]:
+    return inputs.workspace.dataset.items if side == "item" else inputs.practice
 
 
 @dataclass(frozen=True)
@@ -48,18 +224,6 @@ class SftJob:
     settings: TrainingSettings
 
 
-@dataclass(frozen=True)
-class Trained:
-    """A trained model, not yet saved: `write` writes weights and tokenizer into a folder."""
-
-    trainer: Any
-    notes: Mapping[str, Any]
-
-    def write(self, folder: Path) -> None:
-        """Weights as safetensors, tokenizer and configuration."""
-        save_trained(self.trainer, folder)
-
-
 def run_sft(job: SftJob) -> Trained:
     """Train and return the model.
 
@@ -70,20 +234,21 @@ def run_sft(job: SftJob) -> Trained:
     from datasets import Dataset
     from trl import SFTTrainer
 
-    quiet()
-    tokenizer = trainable_tokenizer(job.base, job.settings)
+    settings = job.settings
+    set_up(settings.seed)
+    tokenizer = trainable_tokenizer(job.base, settings)
     examples, too_long = _examples(job, tokenizer)
-    log = SftLog(job.log, job.settings.tensorboard)
+    batch = sft_batch(settings.sft, len(examples), settings.processes, job.halvings)
+    log = SftLog(job.log, tensorboard=settings.tensorboard)
     trainer = SFTTrainer(
         model=load_model(job.base),
-        args=_config(job, len(examples)),
+        args=sft_config(settings, job.epochs, batch, len(examples), job.log.parent / "trainer"),
         train_dataset=Dataset.from_list(examples),
         processing_class=tokenizer,
-        peft_config=lora_config(job.settings),
-        callbacks=[log],
+        peft_config=lora_config(settings),
+        callbacks=[as_callback(log)],
     )
     silence(trainer)
-    project_answers_only(trainer.model)
     with log:
         trainer.train()
     return Trained(trainer, {"examples": len(examples), "too_long": too_long, **log.notes})
@@ -102,25 +267,3 @@ def _examples(job: SftJob, tokenizer: Any) -> tuple[list[Mapping[str, list[int]]
             "prompts.description_tokens."
         )
     return kept, len(made) - len(kept)
-
-
-def _config(job: SftJob, examples: int) -> Any:
-    from trl import SFTConfig
-
-    settings, sft = job.settings, job.settings.sft
-    batch = sft_batch(sft, examples, settings.processes, job.halvings)
-    steps = math.ceil(examples / (batch.accumulate * batch.micro * settings.processes)) * job.epochs
-    return SFTConfig(
-        output_dir=str(job.log.parent / "trainer"),
-        per_device_train_batch_size=batch.micro,
-        gradient_accumulation_steps=batch.accumulate,
-        num_train_epochs=job.epochs,
-        learning_rate=sft.learning_rate,
-        lr_scheduler_type="linear",
-        warmup_steps=max(1, round(0.1 * steps)),
-        weight_decay=0.01,
-        max_length=None,
-        completion_only_loss=True,
-        seed=settings.seed,
-        **number_formats(settings),
-    )

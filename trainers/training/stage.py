@@ -1,75 +1,211 @@
-"""One stage as a process of its own: `python -m trainers.training.stage`. Started by `driver`, not
-by hand.
+"""The process of a run's stages: `python -m trainers.training.stage`, started by `driver`.
 
-It does the next stage of a run, writes what the stage wrote into the state, and ends; its memory
-ends with it. An error that a user can cause is left as one sentence in `error.json` for the driver
-to raise.
+It does the next stages of the round under way, writes what each wrote into the state, and ends. An
+error is left in `error.json` of the run's folder, with its exit status: a launcher in between
+passes on neither. Off GPUs one process does all stages of a round, since importing torch,
+transformers and TRL takes longer than many a stage of a small model. With a GPU or vLLM each stage
+has a process of its own: nothing else frees the GPU's memory for sure.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import ctypes
+import gc
 import os
+import signal
+import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
+
+from pydantic import BaseModel, ValidationError
 
 from cogr.errors import CogrError, LockedError
+from cogr.records import SPLITS
+from cogr.settings.training import TrainingSettings
 from cogr.store import Store, storage_errors
+from indexers.backends.memory import MemoryBackend
 from indexers.cli import console
 from indexers.cli.options import set_verbosity
 from indexers.telemetry import logs
 from indexers.workspace import Workspace
-from trainers.training.forking import die_with
-from trainers.training.holdout import with_dev
-from trainers.training.judging import verdict
-from trainers.training.options import hide_vllm, is_out_of_memory
-from trainers.training.runs import Run, open_run
-from trainers.training.scene import Scene
-from trainers.training.state import StageRecord
-from trainers.training.work import WORK
+from trainers.evaluation import evaluate
+from trainers.training.acceptance import accept_items
+from trainers.training.building import index
+from trainers.training.grpo import train_grpo
+from trainers.training.inputs import Inputs, Wrote
+from trainers.training.options import is_out_of_memory
+from trainers.training.rounds import StageName, StageRecord, verdict, with_dev
+from trainers.training.run_folder import Run, open_run
+from trainers.training.sft import train_sft, write_targets
 
 OUT_OF_MEMORY = 75
 """Exit status of a stage that ran out of memory; the driver tries it once more with half the micro
 batch.
 """
 
+_MODULE = "trainers.training.stage"
 _WAIT_FOR_LOCK = 10.0
+GPU_DEVICES = (Path("/dev/nvidiactl"), Path("/dev/kfd"))
+_PR_SET_PDEATHSIG = 1
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Do the next stage of a run; returns the exit status."""
+# The command's side
+
+
+class Process(Protocol):
+    """A process that does stages, as far as the driver looks at it."""
+
+    def poll(self) -> int | None:
+        """Its exit status, negative for a signal; None while it runs."""
+        ...
+
+
+class Failure(BaseModel):
+    """What a process that failed left behind: exit status, and a sentence for people if it has
+    one.
+    """
+
+    status: int
+    message: str = ""
+
+    @classmethod
+    def of(cls, run: Run) -> Failure | None:
+        """None where it left nothing, or died while it wrote."""
+        with suppress(OSError, ValidationError):
+            return cls.model_validate_json(_error_file(run).read_bytes())
+        return None
+
+    @staticmethod
+    def forget(run: Run) -> None:
+        """Remove what an earlier process left."""
+        _error_file(run).unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """Starts processes of stages with the configuration that this command was given.
+
+    Attributes:
+        config: the configuration file, None for the default one.
+        overrides: `--set` values.
+    """
+
+    config: Path | None
+    overrides: Sequence[str]
+
+    def command(self, run: str, stages: int, halvings: int, processes: int) -> list[str]:
+        """The command line.
+
+        Several processes are started by accelerate's launcher. For one it would start just this
+        command, after seconds of imports, with one thread unless OMP_NUM_THREADS says else, and
+        with whatever `accelerate config` has once written on this machine.
+
+        Args:
+            stages: how many it does, one after another.
+            halvings: how often the first one's micro batch is halved.
+            processes: how many train together.
+        """
+        accelerate = ["accelerate.commands.launch", "--num_processes", str(processes), "-m"]
+        config = ["--config", str(self.config)] if self.config else []
+        overrides = [part for override in self.overrides for part in ("--set", override)]
+        own = ["--run", run, "--stages", str(stages), "--halvings", str(halvings)]
+        launcher = accelerate if processes > 1 else []
+        return [sys.executable, "-m", *launcher, _MODULE, *config, *overrides, *own]
+
+    @contextmanager
+    def started(
+        self, run: Run, stages: int, halvings: int = 0, processes: int = 1
+    ) -> Iterator[Process]:
+        """A process that does stages, for the time of the block; killed where it still runs then.
+
+        Its standard output is our standard error. It is killed with this process, too, however
+        that ends. It has a group of its own, so that Ctrl-C comes to this process alone.
+        """
+        parent = os.getpid()
+        process = subprocess.Popen(
+            self.command(run.name, stages, halvings, processes),
+            stdout=2,
+            process_group=0,
+            preexec_fn=lambda: die_with(parent),
+        )
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def one_process_a_round(settings: TrainingSettings) -> bool:
+    """Whether one process may do all stages of a round: no GPU, no vLLM, nothing that several
+    processes train together.
+    """
+    engines = {settings.rollouts.by, settings.index_by}
+    gpu = any(device.exists() for device in GPU_DEVICES)
+    return settings.processes == 1 and engines == {"transformers"} and not gpu
+
+
+def die_with(parent: int) -> None:
+    """End this process when its parent, of that id, ends, however that ends (Linux)."""
+    if not sys.platform.startswith("linux"):
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+# The process itself
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do the next stages of a run; returns the exit status."""
     options = _parse(arguments)
-    die_with(os.getppid())
     set_verbosity(options.verbose)
-    error_file: Path | None = None
     try:
         workspace = Workspace.open(options.config, options.set)
         logs.configure(workspace.settings.log)
         run = open_run(workspace, options.run)
-        error_file = run.folder() / "error.json"
-        with storage_errors(workspace.store.url), _lock(workspace.store, f"stage-{run.name}"):
-            do_next(workspace, run, options.halvings)
     except CogrError as error:
-        _leave(error_file, str(error), error.exit_status)
+        console.note(str(error))
         return error.exit_status
+    return do_stages(workspace, run, options.stages, options.halvings)
+
+
+def do_stages(workspace: Workspace, run: Run, stages: int, halvings: int) -> int:
+    """Do the next stages of a run; the exit status. An error of these is left in the run's folder.
+
+    Args:
+        stages: how many.
+        halvings: how often the first one's micro batch is halved.
+    """
+    try:
+        with storage_errors(workspace.store.url), _lock(workspace.store, f"stage-{run.name}"):
+            for number in range(stages):
+                do_next(workspace, run, 0 if number else halvings)
+    except CogrError as error:
+        return _leave(run, error.exit_status, str(error))
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        return OUT_OF_MEMORY
+        return _leave(run, OUT_OF_MEMORY)
     except KeyboardInterrupt:
-        return console.INTERRUPTED
+        return _leave(run, console.INTERRUPTED)
     return 0
 
 
-def _parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="trainers.training.stage")
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog=_MODULE)
     parser.add_argument("--config", type=Path)
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--run", required=True)
+    parser.add_argument("--stages", type=int, default=1)
     parser.add_argument("--halvings", type=int, default=0)
     parser.add_argument("--verbose", action="store_true")
     return parser.parse_args(arguments)
@@ -77,17 +213,13 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 
 def do_next(workspace: Workspace, run: Run, halvings: int) -> None:
     """Do the stage that is next and put it into the state."""
-    if (
-        workspace.settings.training.rollouts.by == "transformers"
-        and workspace.settings.training.index_by != "vllm"
-    ):
-        hide_vllm()
     state = run.state()
-    scene = Scene.of(with_dev(workspace), run, state, console.note, halvings)
-    name = scene.round.next_stage
+    inputs = Inputs.of(with_dev(workspace), run, state, console.note, halvings)
+    name = inputs.round.next_stage
     assert name is not None
     started = time.monotonic()
-    wrote = WORK[name](scene)
+    wrote = WORK[name](inputs)
+    gc.collect()  # A trainer is a circle of references: its model goes only now.
     if os.environ.get("RANK", "0") != "0":
         return
     record = StageRecord(
@@ -96,12 +228,40 @@ def do_next(workspace: Workspace, run: Run, halvings: int) -> None:
         seconds=round(time.monotonic() - started, 2),
         notes=wrote.notes,
     )
-    judged = (
-        verdict(workspace.settings.training.gate, scene, record)
-        if name == scene.round.plan[-1]
-        else (None, "")
-    )
+    gate, last = workspace.settings.training.gate, name == inputs.round.plan[-1]
+    judged = verdict(gate, inputs.base, record) if last else (None, "")
     run.save(state.with_stage(record, *judged))
+
+
+# What it does is written where it belongs; the table is here.
+
+
+def evaluate_round(inputs: Inputs) -> Wrote:
+    """P, R and F1 of the round's pair on every split that has queries."""
+
+    store, dataset = inputs.workspace.store, inputs.workspace.dataset
+    items, queries = inputs.snapshot(inputs.round.items), inputs.snapshot(inputs.round.queries)
+    backend = MemoryBackend(store)
+    backend.push(items)
+    splits = [split for split in SPLITS if dataset.queries.get(split)]
+    return Wrote(
+        "", {split: evaluate(backend, dataset, items, queries, split).as_dict() for split in splits}
+    )
+
+
+WORK: Mapping[StageName, Callable[[Inputs], Wrote]] = {
+    "targets": write_targets,
+    "train-item": lambda inputs: (
+        train_grpo(inputs, "item") if inputs.round.number else train_sft(inputs, "item")
+    ),
+    "train-query": lambda inputs: (
+        train_grpo(inputs, "query") if inputs.round.number else train_sft(inputs, "query")
+    ),
+    "index-item": lambda inputs: index(inputs, "item"),
+    "index-query": lambda inputs: index(inputs, "query"),
+    "accept-items": accept_items,
+    "evaluate": evaluate_round,
+}
 
 
 @contextmanager
@@ -120,16 +280,20 @@ def _lock(store: Store, name: str) -> Iterator[None]:
         yield
 
 
-def _leave(file: Path | None, sentence: str, status: int) -> None:
-    """Leave an error for the driver; where not even that can be written, for the reader."""
-    if file is not None:
-        try:
-            file.write_text(json.dumps({"message": sentence, "status": status}), "utf-8")
-            return
-        except OSError:
-            file.unlink(missing_ok=True)
-    console.note(sentence)
+def _leave(run: Run, status: int, sentence: str = "") -> int:
+    """Leave an error for the driver; where that can't be written, its sentence for the reader."""
+    left = Failure(status=status, message=sentence)
+    try:
+        _error_file(run).write_text(left.model_dump_json(), "utf-8")
+    except OSError:
+        console.note(sentence)
+    return status
+
+
+def _error_file(run: Run) -> Path:
+    return run.folder() / "error.json"
 
 
 if __name__ == "__main__":
+    die_with(os.getppid())
     sys.exit(main())

@@ -270,12 +270,12 @@ checksum/config: {{ include "cogr.config" .root | sha256sum }}
 {{- dict "name" ($own.name | default $generator.name | default "auto") "model" ($own.model | default $generator.model | default "") "adapter" ($own.adapter | default $generator.adapter | default "") | toJson }}
 {{- end }}
 
-{{/* The broker's list of a side's shards: what indexers.fleet.queues names it, behind redis.prefix */}}
+{{/* The broker's list of a side's shards: what indexers.fleet.broker names it, behind redis.prefix */}}
 {{- define "cogr.queueOf" -}}
 {{- $generator := include "cogr.generatorOf" . | fromJson -}}
 {{- $digest := printf "%s\x00%s" $generator.model $generator.adapter | sha256sum | trunc 8 -}}
 {{- $redis := .root.Values.settings.redis -}}
-{{ $redis.prefix | default "cogr" }}:v1.{{ .side }}.{{ $generator.name }}.{{ $digest }}
+{{ $redis.prefix | default "cogr" }}:v2.{{ .side }}.{{ $generator.name }}.{{ $digest }}
 {{- end }}
 
 {{- define "cogr.workerSides" -}}

@@ -15,9 +15,8 @@ from importlib.resources import files
 from typing import Any
 
 from cogr.errors import ServiceError
-from cogr.item_fields import fields_of
 from cogr.matching.bm25 import DEFAULT
-from cogr.records import Side
+from cogr.records import Side, fields_of
 from cogr.snapshots import Manifest, Snapshot
 from indexers.backends.opensearch.client import Version
 from indexers.backends.protocol import side_of

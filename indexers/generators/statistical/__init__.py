@@ -1,9 +1,9 @@
 """The generator `statistical`: keywords without a language model, learned from relevance labels.
 
-A ranker gives every item a probability of being relevant to a query (`text_index`, `votes`,
-`features`, `ranker`); items get keywords (`item_keywords`);
-`indexers.generators.statistical.distillation` spells a query's probabilities as keywords. `fitting`
-makes the `artefact`, `storage` keeps it, `generator` answers from it.
+A ranker gives every item a probability of being relevant to a query (`text_index`, `evidence`,
+`features`, `ranker`). Items get keywords (`item_keywords`). A query gets the keywords that retrieve
+its probable items (`distillation`). `fitting` makes the `artefact`, `storage` keeps it, and
+`generator` answers from it.
 
 Importing this package imports neither LightGBM nor scipy; its submodules do.
 """

@@ -16,7 +16,8 @@ import numpy as np
 from cogr.keywords import self_keyword
 from cogr.records import Item, Query
 from indexers.generators.statistical.distillation import Distilled, distil, exact_cut
-from indexers.generators.statistical.features import Evidence, candidates
+from indexers.generators.statistical.evidence import Evidence
+from indexers.generators.statistical.features import candidates
 from indexers.generators.statistical.item_keywords import PHRASE_WORDS, PHRASES, ItemKeywords
 from indexers.generators.statistical.matrices import Csr, Floats, Ints
 from indexers.generators.statistical.ranker import Ranker

@@ -183,24 +183,24 @@ def distil(
     if limit < 1 or bound <= 0:
         return best
     lowest = LAMBDA_GRID[-1] * bound
-    world = _World(p, ownership, forced_items, banned, least_p=lowest / 2)
+    part = _Subgraph(p, ownership, forced_items, banned, least_p=lowest / 2)
     for share in LAMBDA_GRID:
         best = max(
             best,
-            world.pruned(world.greedy(share * bound, limit), expected),
+            part.pruned(part.greedy(share * bound, limit), expected),
             key=lambda found: found.value,
         )
     if best.value >= lowest:
         return best
     # The keywords reach less than the grid supposes: go on from below, where every improvement
     # raises lambda.
-    world = _World(p, ownership, forced_items, banned, least_p=best.value / 2)
-    while (found := world.pruned(world.greedy(best.value, limit), expected)).value > best.value:
+    part = _Subgraph(p, ownership, forced_items, banned, least_p=best.value / 2)
+    while (found := part.pruned(part.greedy(best.value, limit), expected)).value > best.value:
         best = found
     return best
 
 
-class _World:
+class _Subgraph:
     """The part of the graph that one call can use, with ids of its own: arrays of some thousands,
     whatever the universe.
 

@@ -6,11 +6,11 @@ pairs count as irrelevant. What a feature is worth is the ranker's business.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from indexers.generators.statistical.evidence import Evidence
 from indexers.generators.statistical.matrices import (
     Csr,
     Floats,
@@ -24,9 +24,7 @@ from indexers.generators.statistical.matrices import (
     unit_rows,
     values_at,
 )
-from indexers.generators.statistical.profiles import Profiles
 from indexers.generators.statistical.text_index import QueryBatch, TextIndex
-from indexers.generators.statistical.votes import Voters
 
 PAIR_FEATURES = (
     "bm25",
@@ -79,29 +77,6 @@ class Pairs:
     x: Floats
     query: Ints
     item: Ints
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """All that features are computed from.
-
-    Attributes:
-        index: the items' text.
-        voters: the training queries and their relevant items.
-        profiles: the meaning of the training queries' terms.
-    """
-
-    index: TextIndex
-    voters: Voters
-    profiles: Profiles
-
-    @classmethod
-    def of(cls, index: TextIndex, queries: Sequence[str], relevance: Csr) -> Evidence:
-        """From the items, the training queries' texts and their relevance, (training queries,
-        items).
-        """
-        batch = index.batch(queries, range(len(queries)))
-        return cls(index, Voters(index, batch, relevance), Profiles(index, batch, relevance))
 
 
 def candidates(evidence: Evidence, batch: QueryBatch) -> Pairs:

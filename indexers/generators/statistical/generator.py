@@ -36,9 +36,7 @@ VERSION = 3
 """Of the method: any change of what an equal data set is fitted to needs a new one."""
 
 FOLDS = 5
-"""Parts that the training queries are split into, each predicted by a ranker that has
-not seen it.
-"""
+"""Parts of the training queries; each is predicted by a ranker that has not seen it."""
 
 LEAST_QUERIES = 2 * FOLDS
 """Training queries with relevant items that a fit needs."""

@@ -24,14 +24,12 @@ ANCHORS, PHRASES = 15, 15
 """Keywords of each kind that an item gets at most; together they fill K_max = 30."""
 
 PHRASE_WORDS = 2
-"""Two: a single word of the text would also be matched by the one-word query of that name, and drag
-all its owners in.
+"""Two: a single word would also be matched by the one-word query of that name, and bring in all
+its owners.
 """
 
 LEAST_ANCHOR = 0.25
-"""An item owns an anchor when the mean of its label and its out-of-fold probability
-reaches this.
-"""
+"""An item owns an anchor when the mean of label and out-of-fold probability reaches this."""
 
 COMMON_SHARE = 0.02
 """Phrases of more than this share of the items (and more than two) are too common."""
@@ -136,9 +134,7 @@ def _spelled(forms: SurfaceForms, phrase: tuple[str, ...]) -> str:
 
 
 def best_columns(scores: Csr, k: int) -> list[list[int]]:
-    """Columns of the k highest positive values of every row, best first (ties: lower
-    column first).
-    """
+    """Columns of the k highest positive values of every row, best first; of equals the lower."""
     found = []
     for row in range(scores.shape[0]):
         span = slice(scores.indptr[row], scores.indptr[row + 1])

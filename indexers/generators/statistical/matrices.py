@@ -38,9 +38,8 @@ def with_data(matrix: Csr, data: Any) -> Csr:
 
     The places are shared, so that neither matrix may be sorted in place.
     """
-    twin = copy(
-        matrix
-    )  # scipy's constructor checks what is known to hold here, and takes ten times as long
+    # scipy's constructor checks what is known to hold here, and takes ten times as long.
+    twin = copy(matrix)
     twin.data = np.asarray(data, dtype=np.float32)
     return twin
 

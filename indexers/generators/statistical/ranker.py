@@ -61,9 +61,7 @@ class Ranker:
     multiplier: float
 
     def probabilities(self, pairs: Pairs, own: Ints) -> Floats:
-        """p of each pair; `own` is the batch's, so that training queries are answered
-        out of fold.
-        """
+        """p of each pair; `own` is the batch's, to answer training queries out of fold."""
         folds = np.where(own >= 0, self.folds[np.maximum(own, 0)], -1)[pairs.query]
         logits = np.zeros(pairs.query.size)
         for fold, model in enumerate(self.models):

@@ -148,9 +148,7 @@ def _array(data: bytes) -> Any:
 
 
 def _csr(name: str, matrix: Csr) -> dict[str, bytes]:
-    """A matrix of small counts: counts up to 65,535 are exact, which no text within
-    reach exceeds.
-    """
+    """A matrix of small counts. Counts up to 65,535 are exact; no text that fits has more."""
     parts = {
         "starts": matrix.indptr,
         "columns": matrix.indices,

@@ -1,7 +1,7 @@
 """Items and queries as sparse matrices over one vocabulary: BM25, tf-idf, titles and character
 4-grams.
 
-Only text is read here; relevance labels are in `votes`. All matrices follow from counts, so that
+Only text is read here; relevance labels are in `evidence`. All matrices follow from counts, so that
 the counts and the vocabulary are all that an artefact saves of this.
 """
 

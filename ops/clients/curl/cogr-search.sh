@@ -42,19 +42,19 @@ ${COGR_TOKEN:+header = $(quoted "authorization: Bearer ${COGR_TOKEN:-}")}
 END
 }
 
-# Without an expander: the bare query.
-bare() {
-  echo "No expander: searching with the bare query." >&2
+# Without an expander: the query alone.
+fallback() {
+  echo "No expander: searching with the query alone." >&2
   jq -n --arg query "$query" '
     ($query | ascii_downcase | [splits("[\\s,;、،؛]+") | select(. != "")] | join(" ")) as $text |
     {keywords: [$text | select(. != "")], source: "none", reason: "no expander", index: null}'
 }
 
 case $(expanded) in
-  429) expansion=$(bare) ;;
+  429) expansion=$(fallback) ;;
   4*) fail 2 "The expander refuses." ;;
-  200) expansion=$(jq -ce 'select(.keywords | type == "array")' "$scratch" 2>/dev/null) || expansion=$(bare) ;;
-  *) expansion=$(bare) ;;
+  200) expansion=$(jq -ce 'select(.keywords | type == "array")' "$scratch" 2>/dev/null) || expansion=$(fallback) ;;
+  *) expansion=$(fallback) ;;
 esac
 
 index=$(printf '%s' "$expansion" | jq -r --arg alias "$prefix-items" '.index // $alias')

@@ -12,8 +12,8 @@ const SOURCES = {
 const REASONS = {
   unknown: "This pair's query snapshot does not hold the query, and no model answers for it now. Add keywords to try what they would find.",
   deadline: "The keywords were not there within the deadline; by now they may be.",
-  overloaded: "Too much is going on; the expander answered with the bare query.",
-  away: "Something behind the expander is away; it answered with the bare query.",
+  overloaded: "Too much is going on; the expander answered with the query alone.",
+  away: "Something behind the expander is away; it answered with the query alone.",
   empty: "Nothing is left of this query when it is normalised.",
 };
 

@@ -155,7 +155,8 @@ BAD_LINES = {
         "queries",
         '{"id": "q3", "text": "x", "weight": 1.2e308}\n{"id": "q4", "text": "y", "weight": '
         "1.7e308}",
-        r"line 4: the weights of the queries add up to more than a number can hold \(that of 'q4' is 1.7e\+308\)",
+        r"line 4: the weights of the queries add up to more than a number can hold "
+        r"\(that of 'q4' is 1.7e\+308\)",
     ),
     "weight is a string": (
         "queries",
@@ -298,7 +299,8 @@ def test_empty_split_is_an_error_when_it_is_needed(tmp_path: Path) -> None:
     assert [query.id for query in dataset.require("train")] == ["q1"]
     with pytest.raises(
         DataError,
-        match=r"The dev split of .* has no queries with a relevant item \(train 1, dev 0, test 1\); set dataset.dev_share",
+        match=r"The dev split of .* has no queries with a relevant item "
+        r"\(train 1, dev 0, test 1\); set dataset.dev_share",
     ):
         dataset.require("dev")
 
@@ -399,7 +401,8 @@ def test_query_in_two_splits(tmp_path: Path) -> None:
     write_beir(tmp_path, train=HEADER + "q1\ta\t1\n", test=HEADER + "q2\tb\t1\nq1\tb\t1\n")
     with pytest.raises(
         DataError,
-        match=r"test.tsv, line 3: the query 'q1' is in the split test here and in train in .*line 2",
+        match=r"test.tsv, line 3: the query 'q1' is in the split test here and in train in "
+        r".*line 2",
     ):
         load_dataset("beir", tmp_path)
 

@@ -1,4 +1,4 @@
-"""Items and strings in flat arrays: the same sequence as a list of objects."""
+"""Items in mapped files: the same sequence as a list of objects."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import dataclasses
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cogr import spool
+from cogr import mapped
 from cogr.datasets import load_dataset
 from cogr.datasets.building import Builder, Options
 from cogr.datasets.changes import Changes, changes_since
-from cogr.datasets.item_table import ItemTable
-from cogr.datasets.items import Items, ItemsSpool, in_id_order
+from cogr.datasets.items import Items, ItemsSpool, ItemTable, in_id_order
 from cogr.datasets.reading import Place
 from cogr.errors import DataError
+from cogr.mapped import (
+    SortedStrings,
+    arrow_strings,
+)
 from cogr.records import Dataset, Item
-from cogr.spool import Spool, scratch
-from cogr.strings import SortedStrings, StringIndex, StringsSpool, arrow_strings
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=6)
 FIELDS = st.sampled_from(["", "", '{"price":1.5}'])
@@ -53,7 +53,7 @@ def test_items_are_a_sequence(items: list[Item], part: slice) -> None:
 
 @pytest.mark.parametrize("small", [0, 1 << 20])
 def test_many_items_lie_in_files(small: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spool, "SMALL", small)
+    monkeypatch.setattr(mapped, "SMALL", small)
     items = [
         Item(f"i{number * 7919 % 10_007}", "ü" * (number % 5), "text") for number in range(10_007)
     ]
@@ -65,39 +65,6 @@ def test_many_items_lie_in_files(small: int, monkeypatch: pytest.MonkeyPatch) ->
     assert found[5000:5003] == items[5000:5003]
     assert found[9000].fields == {"stock": 3}
     assert in_id_order(found) == sorted(items, key=lambda item: item.id)
-
-
-@pytest.mark.parametrize("count", [0, 3, 40])
-def test_spools_and_scratch_arrays_are_the_same_in_memory_and_on_disk(
-    count: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(spool, "SMALL", 64)
-    numbers, written = np.arange(count, dtype=np.int64), Spool()
-    written.append(numbers[: count // 2])
-    written.append(numbers[count // 2 :])
-    assert written.array(np.int64).tolist() == numbers.tolist()
-    array = scratch(count, np.int64)
-    assert array.tolist() == [0] * count
-    array[:] = numbers
-    assert array.tolist() == numbers.tolist()
-
-
-@settings(deadline=None, max_examples=40)
-@given(st.lists(TEXTS, max_size=20), TEXTS)
-def test_strings_are_found_by_their_hashes(texts: list[str], other: str) -> None:
-    written = StringsSpool()
-    written.append(arrow_strings(texts[:5]))
-    written.append(arrow_strings(texts[5:])[0:])
-    strings = written.strings()
-    assert list(strings) == texts
-    assert strings[1:4] == texts[1:4]
-    # Hashes that all collide tell nothing, and do no harm.
-    for hashes in ([hash(text) for text in texts], [hash(other)] * len(texts)):
-        index = StringIndex(strings, np.array(hashes, np.int64))
-        assert index.find(other) == (texts.index(other) if other in texts else -1)
-    repeats = [at for at, text in enumerate(texts) if text in texts[:at]]
-    index = StringIndex(strings, np.array([hash(text) for text in texts], np.int64))
-    assert index.repeats() == repeats
 
 
 def test_a_repeated_id_names_both_places() -> None:
@@ -117,7 +84,7 @@ def test_a_repeated_id_names_both_places() -> None:
         DataError,
         match=r"second.jsonl, line 9: the item id 'b' is already taken by first.jsonl, line 3",
     ):
-        _ = table.whole
+        _ = table.distinct
 
 
 def test_items_that_are_equal_are_one() -> None:
@@ -126,7 +93,7 @@ def test_items_that_are_equal_are_one() -> None:
         (("b", now), ("a", None), ("b", now), ("a", None), ("a", None)), start=1
     ):
         table.add(Place(Path("shop"), line), Item(id_, "T"), time)
-    assert (table.whole, table.repeats, dict(table.times)) == (
+    assert (table.distinct, table.repeats, dict(table.times)) == (
         [Item("b", "T"), Item("a", "T")],
         3,
         {"b": now},
@@ -172,7 +139,7 @@ def test_the_hash_goes_by_content_alone() -> None:
 @settings(deadline=None, max_examples=40)
 @given(ITEMS, st.sets(TEXTS))
 def test_what_only_the_snapshot_knows_is_gone(items: list[Item], more: set[str]) -> None:
-    known = SortedStrings.from_arrow(arrow_strings(sorted(more)))
+    known = SortedStrings(arrow_strings(sorted(more)))
     now = datetime(2026, 1, 1, tzinfo=UTC)
     times = {item.id: now + timedelta(days=at % 3 - 1) for at, item in enumerate(items)}
     dataset = Dataset("shop", spooled(items), {}, {}, {}, "", updated={"item": times or {"": now}})

@@ -12,8 +12,9 @@ from cogr.datasets.markup import plain_text
 @pytest.mark.parametrize(
     "text",
     [
-        "a < b", "p<0.05 and q>3", "a <b and c> d", "List<String>", "R&D", "x&y=1&copy=2", "I <3 you", "cut <a href='x",
-        "<!-- open > b", "<![odd[x]]>", "&bogus;", "<" * 5000, "<b " * 2000 + ">", "two\n\n lines  < kept",
+        "a < b", "p<0.05 and q>3", "a <b and c> d", "List<String>", "R&D", "x&y=1&copy=2",
+        "I <3 you", "cut <a href='x", "<!-- open > b", "<![odd[x]]>", "&bogus;", "<" * 5000,
+        "<b " * 2000 + ">", "two\n\n lines  < kept",
     ],
 )  # fmt: skip
 def test_what_is_no_html_stays_as_it_is(text: str) -> None:

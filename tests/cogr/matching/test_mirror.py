@@ -18,15 +18,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from cogr import spool
+from cogr import mapped
 from cogr.errors import DataError, SnapshotError, StorageError
+from cogr.mapped import arrow_strings
 from cogr.matching import bm25, postings
 from cogr.matching.bm25 import BM25
 from cogr.matching.mirror import Mirror
 from cogr.matching.postings import PostingsBuilder
 from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
 from cogr.store import Store
-from cogr.strings import arrow_strings
 
 WORDS = ["velvet sofa", "sofa", "sessel", "椅子", "mid century", "a", "zz top"]
 ID_LIST = ["", "a", "a1", "a10", "a2", "Z", "ä", "椅", "\U0001f6cb", "￿"]
@@ -193,8 +193,8 @@ def test_postings_do_not_depend_on_batches_and_ranges(
     for start in range(0, len(ids), rows):
         add(parts, world, ids[start : start + rows])
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(postings, "_AT_ONCE", at_once)
-        patched.setattr(spool, "SMALL", 8)
+        patched.setattr(postings, "AT_ONCE", at_once)
+        patched.setattr(mapped, "SMALL", 8)
         found, expected = parts.finish(), whole.finish()
     assert list(found.ids) == list(expected.ids) == ids
     assert list(found.terms) == list(expected.terms)
@@ -260,26 +260,26 @@ def test_broken_saved_forms_are_refused(tmp_path: Path) -> None:
         mirror.save(tmp_path)
 
     refused("no saved mirror")
-    postings = tmp_path / "entities.npy"
-    flipped = bytearray(postings.read_bytes())
-    flipped[-1] ^= 1
-    postings.write_bytes(flipped)
-    refused("entities.npy does not match its sha256")
-    postings.write_bytes(flipped[:-4])
-    refused("entities.npy", verify=False)
-    postings.write_bytes(b"")
-    refused("entities.npy", verify=False)
-    np.save(postings, np.zeros(3, np.float64))
-    refused("another type", verify=False)
-    np.save(postings, np.zeros(2, np.uint32))
-    refused("sizes", verify=False)
-    postings.unlink()
+    path = tmp_path / "entities.arrow"
+    whole = path.read_bytes()
+    for broken in (whole[:-1] + b"?", whole[:-4], b"", b"x" * 99):
+        path.write_bytes(broken)
+        refused("entities.arrow does not match its sha256")
+        path.write_bytes(broken)
+        refused("entities.arrow is cut short or no Arrow file", verify=False)
+    path.write_bytes((tmp_path / "keywords.arrow").read_bytes())
+    refused("entities.arrow has other columns", verify=False)
+    path.unlink()
     refused("is not there")
     manifest = tmp_path / "mirror.json"
     manifest.write_text("{")
-    refused("mirror.json can't be read")
+    refused("mirror.json is damaged")
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format": 99}))
-    refused("format 99")
+    refused("of another format")
+    old = tmp_path / "set-terms.npy"  # a file of format 1
+    old.touch()
+    mirror.save(tmp_path)
+    assert not old.exists()
     (tmp_path / "mirror.json").unlink()
     refused("no saved mirror")
 

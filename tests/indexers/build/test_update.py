@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cogr.datasets.columns import QueryColumns
+from cogr.datasets.fields import QueryColumns
 from cogr.datasets.sheets import Sheet
 from cogr.records import Query
 from cogr.settings import load_settings

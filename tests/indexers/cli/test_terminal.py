@@ -11,13 +11,11 @@ import os
 import pty
 import subprocess
 import sys
-import tomllib
 import unicodedata
 from pathlib import Path
 from typing import get_args
 
 import pytest
-import yaml
 from rich.table import Table
 from rich.text import Text
 
@@ -165,13 +163,6 @@ def test_every_program_says_its_version(
         importlib.import_module(MODULES[name]).main, monkeypatch, capsys, name, "--version"
     )
     assert (ended.status, ended.out, ended.err) == (0, f"{name} {__version__}\n", "")
-
-
-def test_there_is_one_version() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    chart = yaml.safe_load((ROOT / "charts" / "cogr" / "Chart.yaml").read_text("utf-8"))
-    assert project["dynamic"] == ["version"]
-    assert chart["appVersion"] == __version__
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,12 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cogr.progress import Advance
 from cogr.records import Side
 from cogr.settings.fleet import RedisSettings
 from cogr.store import Store
@@ -137,7 +138,7 @@ class Fleet:
         outcome = run_rebuild(
             workspace,
             RebuildRequest("item"),
-            lambda what, total: nullcontext(lambda count: None),
+            no_bar,
             print,
         )
         return outcome.rebuilt.snapshot.id
@@ -212,3 +213,9 @@ def fleet_in(
         yield fleet
     finally:
         fleet.end()
+
+
+@contextmanager
+def no_bar(what: str, total: int) -> Iterator[Advance]:
+    """No progress is shown."""
+    yield lambda _: None

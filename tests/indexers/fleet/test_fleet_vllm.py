@@ -8,7 +8,6 @@ Minutes on a CPU, therefore a drill. What is written is vLLM's own affair
 from __future__ import annotations
 
 import importlib.util
-import json
 import signal
 import time
 from pathlib import Path
@@ -17,7 +16,7 @@ import pytest
 
 from cogr.settings import GeneratorSettings
 from cogr.settings.fleet import RedisSettings
-from indexers.fleet.records import RunFolder, open_run
+from indexers.fleet.records import Attempt, RunFolder, runs_of
 from indexers.generators.registry import read_options
 from indexers.generators.vllm_lm import VllmGenerator
 from indexers.workspace import generator_options
@@ -40,13 +39,9 @@ needs_the_model = pytest.mark.skipif(
 
 def workers_of(fleet: Fleet) -> list[str]:
     """The workers that finished the latest run's shards, one entry a shard."""
-    opened = open_run(fleet.store, "item")
-    assert opened is not None
-    folder: RunFolder = opened[0]
-    return [
-        json.loads(folder.store.read(f"{folder.path}/done/{name}.json"))["worker"]
-        for name in folder.names("done")
-    ]
+    folder: RunFolder = runs_of(fleet.store, "item")[-1]
+    attempts = folder.read_all(Attempt, "attempts")
+    return [attempt.worker for attempt in attempts if attempt.state == "done"]
 
 
 def port_of(fleet: Fleet) -> int:

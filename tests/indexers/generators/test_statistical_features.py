@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from cogr.keywords import normalise
 from cogr.records import Dataset, Item
-from indexers.generators.statistical.features import FEATURES, Evidence, candidates
+from indexers.generators.statistical.evidence import SHRINKAGE, Evidence, Voters
+from indexers.generators.statistical.features import FEATURES, candidates
 from indexers.generators.statistical.item_keywords import ANCHORS, item_anchors, item_phrases
 from indexers.generators.statistical.matrices import (
     kth_highest,
@@ -22,7 +23,6 @@ from indexers.generators.statistical.matrices import (
     with_data,
 )
 from indexers.generators.statistical.text_index import TextIndex, char_grams
-from indexers.generators.statistical.votes import SHRINKAGE, Voters
 from indexers.text import Analyser
 from tests.indexers.generators.statistical_worlds import shop
 

@@ -11,7 +11,7 @@ import pytest
 from cogr.settings import load_settings
 from cogr.store import Store
 from indexers.cli.snapshots import age
-from indexers.release.gate import choose_split, judge
+from indexers.release.gate import choose_split, judge, known_figures
 from indexers.workspace import Workspace
 from tests.indexers.conftest import Command, write_jsonl
 
@@ -91,15 +91,15 @@ FIGURES = [
 ]
 
 
-@pytest.mark.parametrize(("setting", "items", "told"), FIGURES)
+@pytest.mark.parametrize(("setting", "items", "reason"), FIGURES)
 def test_each_figure_stops_a_publish_and_its_setting_lets_it_pass(
-    served: Shop, setting: str, items: dict[str, list[str]], told: str
+    served: Shop, setting: str, items: dict[str, list[str]], reason: str
 ) -> None:
     before = served.serving()
     worse = served.pushed("item", items)
     ended = served.run("publish", worse)
     assert (ended.status, ended.err.count("\n")) == (1, 1)
-    assert told in ended.err
+    assert reason in ended.err
     assert served.serving() == before
     # This figure alone: the others let everything pass, then so does this one.
     wide = {
@@ -112,7 +112,7 @@ def test_each_figure_stops_a_publish_and_its_setting_lets_it_pass(
     alone = [f"publish.{name}={value}" for name, value in wide.items() if name != setting]
     flags = [flag for one in alone for flag in ("--set", one)]
     ended = served.run("publish", worse, *flags)
-    assert (ended.status, told in ended.err, ended.err.count("publish.")) == (1, True, 1)
+    assert (ended.status, reason in ended.err, ended.err.count("publish.")) == (1, True, 1)
     assert (
         served.run("publish", worse, *flags, "--set", f"publish.{setting}={wide[setting]}").status
         == 0
@@ -172,7 +172,7 @@ def test_figures_that_are_no_number_never_pass(
     ]
     flags = [flag for one in (*wide, "publish.min_vocabulary=0") for flag in ("--set", one)]
     with monkeypatch.context() as broken:
-        broken.setattr("indexers.release.gate._f1", lambda *_: float("nan"))
+        broken.setattr("indexers.release.gate.f1_of_pair", lambda *_: float("nan"))
         ended = served.run("publish", worse, *flags)
     assert (ended.status, "are no numbers (F1 on test: nan" in ended.err) == (1, True)
     assert served.serving() == before
@@ -184,6 +184,32 @@ def test_figures_that_are_no_number_never_pass(
         )
     ended = served.run("publish", worse)
     assert (ended.status, "F1 on test would go from 0.8333 to 0.5000" in ended.err) == (1, True)
+
+
+def test_figures_that_were_altered_are_measured_again(served: Shop) -> None:
+    worse = served.pushed("item", FOREIGN_ITEMS)
+    assert served.run("publish", worse).status == 1
+    store = Store(served.folder / ".cogr")
+    path = next(f"figures/{name}" for name in store.list("figures") if name.startswith(worse))
+    kept = store.read_json(path)
+    assert kept["f1"] == 0.5
+    query = kept["query"]
+
+    def known(**changed: object) -> float | None:
+        store.write_json(path, {**kept, **changed})
+        found = known_figures(store, worse, query)
+        return None if found is None else found.f1
+
+    assert known() == 0.5
+    assert known(f1=0.9) is None
+    assert known(unreached=0.0) is None
+    assert known(checksun="", checksum="") is None
+    # Files of older versions have no checksum.
+    assert known(checksum="") == 0.5
+    known(f1=0.9)
+    ended = served.run("publish", worse)
+    assert (ended.status, "F1 on test would go from 0.8333 to 0.5000" in ended.err) == (1, True)
+    assert store.read_json(path) == kept
 
 
 def test_the_split_is_the_one_that_is_set(shop: Path) -> None:

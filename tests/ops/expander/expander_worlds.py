@@ -23,8 +23,8 @@ from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
 from indexers.release.push import publish, push_and_verify
 from indexers.workspace import Workspace
 from ops.expander.app import create_app
+from ops.expander.expander import Parts, make_parts
 from ops.expander.http_server import free_address, serve
-from ops.expander.parts import Parts, make_parts
 from ops.playground.app import add_playground
 
 ITEMS = [

@@ -21,15 +21,14 @@ from cogr.settings.serving import ServingSettings
 from cogr.snapshots import Row
 from indexers.backends.opensearch.search import query_body
 from indexers.release.push import publish
-from ops.expander.door import Door
+from ops.expander.admission import AdmissionControl
+from ops.expander.app import OneAnswer, write
+from ops.expander.circuit_breaker import UnavailableError, Upstream
 from ops.expander.expander import Expanded, Expander, Expansion
-from ops.expander.follower import Follower, Pair
-from ops.expander.follower import Side as PairSide
-from ops.expander.guard import Guard, UnavailableError
+from ops.expander.follower import Follower, Pair, ServedSide
 from ops.expander.live_models import Models
-from ops.expander.metrics import Metrics
+from ops.expander.prometheus import Metrics
 from ops.expander.redis_cache import cache_key
-from ops.expander.schema import OneAnswer, write
 from tests.commands import program
 from tests.documents import examples
 from tests.ops.expander.expander_worlds import (
@@ -268,12 +267,13 @@ def test_one_client_sends_no_more_than_the_rate(tmp_path: Path) -> None:
 
 def test_a_rate_that_is_none_is_an_error() -> None:
     with pytest.raises(SettingsError, match="rate_limit"):
-        Door(ServingSettings(rate_limit="often"))
+        AdmissionControl(ServingSettings(rate_limit="often"))
 
 
 def pair(round_: int = 0, normaliser: str = NORMALISER) -> Pair:
     return Pair(
-        PairSide("item-x", "i", 0, NORMALISER, 30), PairSide("query-x", "q", round_, normaliser, 30)
+        ServedSide("item-x", "i", 0, NORMALISER, 30),
+        ServedSide("query-x", "q", round_, normaliser, 30),
     )
 
 
@@ -343,7 +343,7 @@ def test_keys_differ_by_pair_and_hide_the_query_when_told() -> None:
     assert plain != cache_key("shop", Pair(item=pair().item), "green couch", None)
 
 
-def test_a_guard_leaves_what_fails_alone_and_tries_it_again() -> None:
+def test_a_breaker_opens_for_an_upstream_that_fails_and_tries_it_again() -> None:
     async def fail() -> None:
         raise OSError("canary")
 
@@ -355,17 +355,19 @@ def test_a_guard_leaves_what_fails_alone_and_tries_it_again() -> None:
 
     async def drill() -> None:
         metrics = Metrics()
-        guard = Guard("redis", ServingSettings(breaker_failures=2, breaker_seconds=0.1), metrics)
+        upstream = Upstream(
+            "redis", ServingSettings(breaker_failures=2, breaker_seconds=0.1), metrics
+        )
         for ask in (fail, hang):
             with pytest.raises(UnavailableError) as raised:
-                await guard.call(ask, 0.01)
+                await upstream.call(ask, 0.01)
             assert "canary" not in str(raised.value)
-        assert guard.is_open
-        with pytest.raises(UnavailableError, match="left alone"):
-            await guard.call(answer, 1)
-        while guard.is_open:
+        assert upstream.is_open
+        with pytest.raises(UnavailableError, match="circuit breaker of redis is open"):
+            await upstream.call(answer, 1)
+        while upstream.is_open:
             await asyncio.sleep(0.01)
-        assert await guard.call(answer, 1) == "fine"
+        assert await upstream.call(answer, 1) == "fine"
         count = metrics.registry.get_sample_value
         assert (
             count(
@@ -435,7 +437,8 @@ def test_what_was_found_is_remembered_for_a_while_and_for_its_pair() -> None:
         assert [await ask("a", pair()), await ask("a", pair())] == [("index", 1), ("cache", 1)]
         # Another round's keywords are other ones.
         later = Pair(
-            PairSide("item-y", "i", 1, NORMALISER, 30), PairSide("query-y", "q", 1, NORMALISER, 30)
+            ServedSide("item-y", "i", 1, NORMALISER, 30),
+            ServedSide("query-y", "q", 1, NORMALISER, 30),
         )
         assert [await ask("a", later), await ask("a", later), await ask("a", pair())] == [
             ("index", 2),

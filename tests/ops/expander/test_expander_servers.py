@@ -23,7 +23,7 @@ from cogr.snapshots import Row, open_snapshot
 from indexers.backends.opensearch.client import Cluster
 from indexers.release.push import publish
 from indexers.workspace import Workspace
-from ops.expander.backlog import work_off
+from ops.expander.redis_cache import work_off
 from tests.indexers.generators.fake_endpoint import FakeEndpoint, completion
 from tests.ops.expander.expander_worlds import (
     ITEMS,
@@ -204,7 +204,7 @@ def test_the_backlog_is_worked_off(tmp_path: Path, valkey: RedisSettings, prefix
         wait_for(lambda: expander.parts.follower.pair.matches)
         for query in ("one chair", "two blue chairs", "two blue chairs", "three", "three"):
             assert expander.expand(query)["source"] == "none"
-            wait_for(lambda: not expander.metric("cogr_expander_flights"))
+            wait_for(lambda: not expander.metric("cogr_expander_in_flight"))
         assert work_off(opened, limit=1).answered == 1
         done = work_off(opened)
         assert (done.answered, done.without) == (1, 0)

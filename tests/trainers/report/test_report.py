@@ -21,13 +21,13 @@ from cogr.snapshots import Provenance, Row, open_snapshot, write_snapshot
 from cogr.store import Store
 from indexers.workspace import Workspace
 from tests.trainers.report_worlds import Told, whole_run
-from trainers.report.changes import EXAMPLES, Changed, difference, evenly
+from trainers.report.changes import EXAMPLES, Changed, changes, evenly
 from trainers.report.drawing import Bars, Series, StackedRow, bar_chart, line_chart, row_chart
 from trainers.report.facts import gather
 from trainers.report.page import clean, render, write_report
 from trainers.report.scales import Axis, spell, spell_short, thin
-from trainers.training.runs import branch
-from trainers.training.state import Round, State
+from trainers.training.rounds import Round, State
+from trainers.training.run_folder import branch
 
 finite = st.floats(-1e6, 1e6, allow_nan=False).map(lambda value: round(value, 4))
 
@@ -251,7 +251,7 @@ def test_what_is_gained_lost_and_kept(
         )
         for sets in (before, after)
     )
-    found = difference(old, new)
+    found = changes(old, new)
     assert found.entities == len(after)
     changed = {one.id: one for one in found.changed}
     for id_, words in after.items():

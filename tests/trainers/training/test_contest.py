@@ -17,14 +17,12 @@ from indexers.workspace import Workspace
 from tests.trainers.conftest import Command
 from tests.trainers.report_worlds import Told
 from tests.trainers.shop import write_shop
-from trainers.training import waiting
-from trainers.training.contest import Contender, choose
+from trainers.training import driver as driving
+from trainers.training.contest import Contender, Rivals, choose, known_rivals
 from trainers.training.driver import Driver
-from trainers.training.forking import Forker
-from trainers.training.holdout import LEAST, by_hash, judged_by, with_dev
-from trainers.training.launching import Launcher
-from trainers.training.rivals import Rivals, known_rivals
-from trainers.training.runs import create
+from trainers.training.rounds import LEAST, by_hash, judged_by, with_dev
+from trainers.training.run_folder import create
+from trainers.training.stage import Launcher
 
 GATED = ("training.gate.on=true", "dataset.dev_share=0")
 
@@ -226,14 +224,14 @@ def test_without_the_extra_the_rounds_are_compared_alone(
 
 
 def test_a_stage_without_steps_is_heard_of_while_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "EVERY_SECONDS", 0.05)
+    monkeypatch.setattr(driving, "STILL_SECONDS", 0.05)
     said: list[str] = []
-    with waiting.waited_for(said.append, 1, "evaluate"):
+    with driving.still_under_way(said.append, 1, "evaluate"):
         time.sleep(0.3)
     assert said
     assert said[0] == "  evaluate of round 1: 0:00 so far"
     heard = len(said)
-    with waiting.waited_for(said.append, 1, "train-item"):
+    with driving.still_under_way(said.append, 1, "train-item"):
         time.sleep(0.2)
     assert len(said) == heard, "what has steps tells them itself"
 
@@ -242,11 +240,8 @@ def test_a_stage_without_steps_is_heard_of_while_it_lasts(monkeypatch: pytest.Mo
 @pytest.mark.model
 @pytest.mark.timeout(600)
 def test_a_run_needs_no_init_and_says_how_far_it_is_what_is_best_and_what_serves(
-    tmp_path: Path, cogr_train: Command, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, cogr_train: Command
 ) -> None:
-    # Stages are forked from a process that writes where standard error was when it was started: not
-    # in another test.
-    monkeypatch.setattr("trainers.training.launching._FORKER", Forker())
     config = without_dev(tmp_path)
     asked = ("-c", config, *(part for setting in GATED for part in ("--set", setting)))
     ended = cogr_train("run", "--rounds", "1", *asked)

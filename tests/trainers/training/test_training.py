@@ -1,10 +1,11 @@
-"""The training loop without a model: targets, acceptance, state, run folders, checks, the watch,
-the scorer.
+"""The training loop without a model: targets, acceptance, state, run folders, checks, the
+collapse detector, the scorer.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -16,19 +17,22 @@ from cogr.errors import CheckFailedError, DataError, SettingsError, TrainingErro
 from cogr.matching.mirror import Mirror
 from cogr.records import Query
 from cogr.rewards import Reference, World, query_reward
-from cogr.settings.training import GateSettings, QueryGrpoSettings, SftSettings, WatchSettings
-from cogr.store import Store
+from cogr.settings.training import (
+    GateSettings,
+    QueryGrpoSettings,
+    SftSettings,
+    TrainingSettings,
+    WatchSettings,
+)
 from indexers.workspace import Workspace
 from trainers.training.acceptance import accept
-from trainers.training.checks import check_settings
-from trainers.training.judging import verdict
-from trainers.training.options import Batch, grpo_batch, is_out_of_memory, sft_batch
-from trainers.training.runs import Run, branch, create, open_run
-from trainers.training.scene import Scene
-from trainers.training.scorer import Scorer, commonest_share
-from trainers.training.state import ROUND_STAGES, SFT_STAGES, Round, StageRecord, State
-from trainers.training.targets import item_targets, query_targets
-from trainers.training.watch import Watch, step_shares
+from trainers.training.grpo import Scorer
+from trainers.training.options import Batch, check_settings, grpo_batch, is_out_of_memory, sft_batch
+from trainers.training.rounds import ROUND_STAGES, SFT_STAGES, Round, StageRecord, State, verdict
+from trainers.training.run_folder import branch, create, open_run
+from trainers.training.sft import item_targets, query_targets
+from trainers.training.stage import Launcher, one_process_a_round
+from trainers.training.step_log import CollapseDetector, commonest_share, step_shares
 
 WORDS = [f"w{number}" for number in range(8)]
 
@@ -439,14 +443,14 @@ def test_collapses_are_named_and_then_stop_the_stage(
     )
     assert shares[name] == 1.0
     said: list[str] = []
-    watch = Watch(WatchSettings(steps=3, patience=5), said.append)
+    detector = CollapseDetector(WatchSettings(steps=3, patience=5), said.append)
     named = []
     for step in range(1, 6):
-        watch.stop(step)
-        named.append(watch.see(step, shares))
+        detector.stop(step)
+        named.append(detector.see(step, shares))
     assert named == [[], [], [name], [name], [name]]
     with pytest.raises(CheckFailedError, match="collapsed: at step 5 "):
-        watch.stop(5)
+        detector.stop(5)
     assert len(said) == 1
     assert said[0].startswith("step 3: the policy is collapsing")
 
@@ -457,13 +461,13 @@ def test_a_collapse_is_named_within_twenty_steps() -> None:
         WatchSettings(steps=21)
 
 
-def test_the_watch_keeps_quiet_when_a_bad_spell_ends() -> None:
+def test_the_collapse_detector_keeps_quiet_when_a_bad_spell_ends() -> None:
     said: list[str] = []
-    watch = Watch(WatchSettings(steps=3, patience=5), said.append)
+    detector = CollapseDetector(WatchSettings(steps=3, patience=5), said.append)
     good = dict.fromkeys(("empty", "one_list", "over_budget", "unfinished", "equal_groups"), 0.0)
     for step in range(1, 40):
-        assert watch.see(step, {**good, "empty": float(step % 3 != 0)}) == []
-        watch.stop(step)
+        assert detector.see(step, {**good, "empty": float(step % 3 != 0)}) == []
+        detector.stop(step)
     assert said == []
 
 
@@ -476,8 +480,7 @@ def test_one_list_for_all_is_told_from_many_lists() -> None:
 def judged(gate: GateSettings, before: float | None, now: float | None) -> tuple[str, str]:
     notes = [{} if value is None else {"dev": {"f1": value}} for value in (before, now)]
     base = Round(number=0, stages=(record("evaluate", "", **notes[0]),))
-    scene = Scene(None, Run(Store("/nowhere"), "main"), Round(number=1), base, print)  # type: ignore[arg-type]
-    return verdict(gate, scene, record("evaluate", "", **notes[1]))
+    return verdict(gate, base, record("evaluate", "", **notes[1]))
 
 
 def test_a_round_that_loses_more_dev_f1_than_the_tolerance_is_rejected() -> None:
@@ -509,3 +512,35 @@ def test_a_price_is_taken_for_each_keyword(tmp_path: Path) -> None:
     assert priced(
         completions=["oak", "oak, elm"], completion_ids=ids, entity=["q"] * 2
     ) == pytest.approx([0.9, 0.8])
+
+
+@pytest.mark.parametrize(
+    ("changed", "one"),
+    [
+        ({}, True),
+        ({"processes": 2}, False),
+        ({"index_by": "vllm"}, False),
+        ({"rollouts": {"by": "vllm-server"}}, False),
+    ],
+)
+def test_one_process_does_a_round_where_nothing_needs_one_of_its_own(
+    changed: dict[str, object], one: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainers.training.stage.GPU_DEVICES", ())
+    assert one_process_a_round(TrainingSettings.model_validate(changed)) is one
+
+
+def test_a_gpu_gives_each_stage_a_process_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainers.training.stage.GPU_DEVICES", (tmp_path,))
+    assert not one_process_a_round(TrainingSettings())
+
+
+def test_accelerates_launcher_starts_several_processes_and_them_alone() -> None:
+    launcher = Launcher(Path("cogr.toml"), ["store=here"])
+    own = ["trainers.training.stage", "--config", "cogr.toml", "--set", "store=here"]
+    own += ["--run", "main", "--stages", "6", "--halvings", "1"]
+    assert launcher.command("main", 6, 1, 1) == [sys.executable, "-m", *own]
+    several = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", "4", "-m"]
+    assert launcher.command("main", 6, 1, 4) == [*several, *own]

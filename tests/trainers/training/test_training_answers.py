@@ -1,6 +1,4 @@
-"""Off GPUs answers alone are projected onto the vocabulary: losses and gradients are those of TRL's
-trainers as they are.
-"""
+"""Off GPUs answers alone are scored: losses and gradients are those of TRL's trainers as they are."""
 
 from __future__ import annotations
 
@@ -14,11 +12,10 @@ import pytest
 from cogr.prompts import Prompt
 from cogr.settings.training import LoraSettings, SftSettings, TinySettings, TrainingSettings
 from tests.trainers.shop import Shop
-from trainers.training import grpo, sft
-from trainers.training.runs import open_run
-from trainers.training.scene import Scene
-from trainers.training.state import Round, StageRecord
-from trainers.training.work import grpo_job
+from trainers.training import grpo, options, sft
+from trainers.training.inputs import Inputs
+from trainers.training.rounds import Round, StageRecord
+from trainers.training.run_folder import open_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]
 
@@ -39,6 +36,15 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def leave_to_trl(patch: pytest.MonkeyPatch) -> None:
+    """Score every position, as TRL does where Triton does not run."""
+    from trl.kernels.chunked_logprob import _use_triton
+    from trl.trainer import utils
+
+    patch.setattr(options, "_score_answers_only", lambda: None)
+    patch.setattr(utils, "_use_triton", _use_triton)
+
+
 def losses(base: Path, log: Path, rank: int, *, ours: bool) -> list[float]:
     """Of two epochs with micro batches of 4, 2 to a step, answers and prompts of many lengths."""
     drawn = random.Random(0)
@@ -56,7 +62,7 @@ def losses(base: Path, log: Path, rank: int, *, ours: bool) -> list[float]:
     )
     with pytest.MonkeyPatch.context() as patch:
         if not ours:
-            patch.setattr(sft, "project_answers_only", lambda _: None)
+            leave_to_trl(patch)
         sft.run_sft(job)
     return [json.loads(line)["loss"] for line in log.read_text().splitlines()]
 
@@ -75,11 +81,11 @@ def grpo_steps(shop: Shop, log: Path, *, ours: bool) -> list[dict[str, float]]:
     run = open_run(workspace, "main")
     done = run.state().rounds[0]
     written = StageRecord(name="index-query", output=done.queries, seconds=0.0)
-    scene = Scene(workspace, run, Round(number=1, stages=(written,)), done, lambda _: None)
+    inputs = Inputs(workspace, run, Round(number=1, stages=(written,)), done, lambda _: None)
     with pytest.MonkeyPatch.context() as patch:
         if not ours:
-            patch.setattr(grpo, "project_answers_only", lambda *_: None)
-        grpo.run_grpo(dataclasses.replace(grpo_job(scene, "query"), log=log), lambda _: None)
+            leave_to_trl(patch)
+        grpo.run_grpo(dataclasses.replace(grpo.grpo_job(inputs, "query"), log=log), lambda _: None)
     return [json.loads(line) for line in log.read_text().splitlines()]
 
 

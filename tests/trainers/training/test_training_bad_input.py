@@ -18,14 +18,12 @@ from pathlib import Path
 import pytest
 
 from cogr.errors import TrainingError
-from cogr.settings.training import TrainingSettings
 from tests.trainers.conftest import Command, Ended
 from tests.trainers.shop import Shop, whole, write_shop
+from trainers.training.checkpoints import check_model
 from trainers.training.driver import Driver
-from trainers.training.forking import start
-from trainers.training.launching import Launcher
-from trainers.training.runs import open_run
-from trainers.training.weights import check_model
+from trainers.training.run_folder import open_run
+from trainers.training.stage import Launcher
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]
 
@@ -248,7 +246,8 @@ def test_a_checkpoint_that_is_gone_or_changed_is_named(copied: Shop) -> None:
 # A stage that has all its imports and then this much memory more.
 LIMITED = """
 import resource, sys
-import trainers.training.preload
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
+from trl import GRPOConfig, GRPOTrainer
 from trainers.training import stage
 pages = int(open("/proc/self/statm").read().split()[0])
 room = pages * resource.getpagesize() + {room} * 2**20
@@ -266,16 +265,13 @@ Too few for half the micro batch: below 800; enough for it and too few for the w
 
 @dataclass(frozen=True)
 class Cramped(Launcher):
-    """Training stages have little memory: so many MiB beside their imports."""
+    """Stages have little memory: so many MiB beside their imports."""
 
     room: int
 
-    def start(
-        self, run: str, settings: TrainingSettings, *, trains: bool, halvings: int = 0
-    ) -> int:
-        if not trains:
-            return super().start(run, settings, trains=trains, halvings=halvings)
-        return start(["-c", LIMITED.format(room=self.room), *self.arguments(run, halvings)]).wait()
+    def command(self, run: str, stages: int, halvings: int, processes: int) -> list[str]:
+        python, _, _, *own = super().command(run, stages, halvings, processes)
+        return [python, "-c", LIMITED.format(room=self.room), *own]
 
 
 def write_wide_model(folder: Path, tokens: Path) -> Path:

@@ -13,8 +13,8 @@ import pytest
 from cogr.errors import CogrError, TrainingError
 from tests.damages import HARMS, damage, files_below
 from tests.trainers.shop import Shop, whole
-from trainers.training.runs import Run, create, open_run
-from trainers.training.work import read_targets
+from trainers.training.run_folder import Run, create, open_run
+from trainers.training.sft import read_targets
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]
 

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainers.shop import Shop, write_shop
+from tests.trainers.shop import InThisProcess, Shop, write_shop
 from trainers.training.driver import Driver
-from trainers.training.launching import Launcher
-from trainers.training.runs import create
+from trainers.training.run_folder import create
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]
 
@@ -32,7 +31,7 @@ def merged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]:
     shop = Shop(config)
     workspace = shop.workspace(*overrides)
     run = create(workspace)
-    done = Driver(workspace, run, Launcher(config, overrides), shop.said.append).sft()
+    done = Driver(workspace, run, InThisProcess(config, overrides), shop.said.append).sft()
     return config, run.store.local(done.model("query")), done.queries
 
 

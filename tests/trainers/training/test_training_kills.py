@@ -20,8 +20,8 @@ from cogr.errors import TrainingError
 from cogr.store import Store
 from tests.trainers.shop import Shop, whole, write_shop
 from trainers.training.driver import Driver
-from trainers.training.launching import Launcher
-from trainers.training.runs import Run, branch, open_run
+from trainers.training.run_folder import Run, branch, open_run
+from trainers.training.stage import Launcher
 
 pytestmark = [pytest.mark.slow, pytest.mark.model, pytest.mark.fault]
 

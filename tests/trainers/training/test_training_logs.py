@@ -9,10 +9,9 @@ import json
 import pytest
 
 from cogr.errors import CheckFailedError
-from tests.trainers.shop import Shop
+from tests.trainers.shop import InThisProcess, Shop
 from trainers.training.driver import Driver
-from trainers.training.launching import Launcher
-from trainers.training.runs import branch, open_run
+from trainers.training.run_folder import branch, open_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]
 
@@ -23,7 +22,7 @@ def test_tensorboard_events_say_what_the_jsonl_says(copied: Shop) -> None:
     override = "training.tensorboard=true"
     workspace = copied.workspace(override)
     run = open_run(workspace, "main")
-    Driver(workspace, run, Launcher(copied.config, (override,)), copied.said.append).round()
+    Driver(workspace, run, InThisProcess(copied.config, (override,)), copied.said.append).round()
     logs = run.folder("logs")
     assert not (logs / "tensorboard" / "r001-query").exists()
     for side in ("query", "item"):
@@ -59,7 +58,7 @@ def test_a_collapse_is_named_and_stops_the_stage(copied: Shop) -> None:
         CheckFailedError,
         match="collapsed: at step 4 all rewards of a group are equal.* for 4 steps in a row",
     ):
-        Driver(workspace, run, Launcher(copied.config, overrides), copied.said.append).round()
+        Driver(workspace, run, InThisProcess(copied.config, overrides), copied.said.append).round()
     steps = [
         json.loads(line)
         for line in (run.folder("logs") / "r002-query.jsonl").read_text().splitlines()

@@ -14,8 +14,8 @@ from indexers.backends.opensearch import OpenSearchBackend
 from tests.indexers.backends.fault_proxy import Fault, Proxy, proxy_to
 from tests.trainers.conftest import Command
 from tests.trainers.shop import Shop
-from trainers.training.runs import open_run
-from trainers.training.state import Round, State
+from trainers.training.rounds import Round, State
+from trainers.training.run_folder import open_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.model, pytest.mark.server]
 

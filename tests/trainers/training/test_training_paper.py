@@ -10,10 +10,9 @@ import pytest
 
 from cogr.settings import load_settings
 from indexers.workspace import Workspace
-from tests.trainers.shop import write_shop
+from tests.trainers.shop import InThisProcess, write_shop
 from trainers.training.driver import Driver
-from trainers.training.launching import Launcher
-from trainers.training.runs import create
+from trainers.training.run_folder import create
 from trainers.training.tiny import texts_of, tiny_tokenizer
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -100,7 +99,7 @@ def test_a_paper_configuration_runs_two_steps_with_a_stand_in(tmp_path: Path) ->
     ]
     workspace = Workspace.open(PAPER[0], own)
     write_stand_in(tmp_path / "model", workspace)
-    driver = Driver(workspace, create(workspace), Launcher(PAPER[0], own), print)
+    driver = Driver(workspace, create(workspace), InThisProcess(PAPER[0], own), print)
     driver.sft()
     done = driver.round()
     assert done.verdict == "accepted"

@@ -17,13 +17,11 @@ from indexers.build.proposals import proposals
 from indexers.generators.constraint import known_keywords
 from indexers.workspace import Workspace
 from tests.indexers.generators.statistical_worlds import SHOP
-from tests.trainers.shop import write_shop
+from tests.trainers.shop import InThisProcess, write_shop
 from trainers.training.building import proposal_targets
-from trainers.training.checks import check_settings
 from trainers.training.driver import Driver
-from trainers.training.launching import Launcher
-from trainers.training.runs import create
-from trainers.training.work import items_from
+from trainers.training.options import check_settings, items_from
+from trainers.training.run_folder import create
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*-train.toml"))
 
@@ -114,7 +112,7 @@ def test_an_example_runs_two_steps_on_the_shop(example: Path, tmp_path: Path) ->
     ]
     workspace = Workspace.open(example, own)
     driver = Driver(
-        workspace, create(workspace, "main"), Launcher(example, tuple(own)), lambda _: None
+        workspace, create(workspace, "main"), InThisProcess(example, tuple(own)), lambda _: None
     )
     sft, first = driver.sft(), driver.round()
     store = workspace.store

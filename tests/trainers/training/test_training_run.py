@@ -15,13 +15,15 @@ import pytest
 from cogr.errors import CheckFailedError, LockedError, TrainingError
 from cogr.snapshots import Manifest, open_snapshot
 from indexers.release.push import push_and_verify
-from tests.trainers.shop import Shop, perfect_pair, whole, write_shop
+from tests.trainers.shop import InThisProcess, Shop, perfect_pair, whole, write_shop
+from trainers.demo.sample import train_sample
+from trainers.training import stage
+from trainers.training.contest import publish_round
 from trainers.training.driver import Driver
-from trainers.training.launching import Launcher
-from trainers.training.publishing import publish_round
-from trainers.training.runs import branch, open_run
-from trainers.training.sample import train_sample
-from trainers.training.state import ROUND_STAGES, SFT_STAGES
+from trainers.training.inputs import Inputs, Wrote
+from trainers.training.rounds import ROUND_STAGES, SFT_STAGES
+from trainers.training.run_folder import branch, open_run
+from trainers.training.stage import Launcher
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]
 
@@ -152,7 +154,9 @@ def test_the_same_round_is_refused_while_another_command_does_it(trained: Shop) 
 
 def test_other_settings_are_refused_by_a_round(trained: Shop) -> None:
     workspace = trained.workspace("training.query.learning_rate=0.5")
-    driver = Driver(workspace, open_run(workspace, "main"), Launcher(trained.config, ()), print)
+    driver = Driver(
+        workspace, open_run(workspace, "main"), InThisProcess(trained.config, ()), print
+    )
     with pytest.raises(
         TrainingError, match=r"training\.query\.learning_rate was 0\.0001 and is 0\.5"
     ):
@@ -189,8 +193,61 @@ def test_a_reward_that_fails_stops_the_stage_and_loses_nothing(copied: Shop) -> 
     with pytest.raises(
         TrainingError, match=r"reward failed on .*no margin known.*r002-query\.failed\.json"
     ):
-        Driver(workspace, run, Launcher(copied.config, (override,)), copied.said.append).round()
+        Driver(
+            workspace, run, InThisProcess(copied.config, (override,)), copied.said.append
+        ).round()
     assert len(whole(copied, "other")) == 2
+
+
+class ByAccelerate(Launcher):
+    """Has accelerate's launcher start the process, as it starts several."""
+
+    def command(self, run: str, stages: int, halvings: int, processes: int) -> list[str]:
+        python, m, *own = super().command(run, stages, halvings, processes)
+        several = super().command(run, stages, halvings, 2)
+        launcher = several[2 : -len(own)]
+        launcher[launcher.index("2")] = "1"
+        return [python, m, *launcher, *own]
+
+
+def test_errors_come_through_accelerates_launcher_which_turns_every_status_into_1(
+    copied: Shop,
+) -> None:
+    for reward, error, sentence in (
+        ("failing_reward", TrainingError, "reward failed on .*no margin known"),
+        ("interrupted_reward", KeyboardInterrupt, ""),
+    ):
+        override = f"training.query.reward=tests.trainers.shop:{reward}"
+        workspace = copied.workspace(override)
+        run = branch(workspace, "main", reward.partition("_")[0])
+        launcher = ByAccelerate(copied.config, (override,))
+        assert "accelerate.commands.launch" in launcher.command(run.name, 1, 0, 1)
+        with pytest.raises(error, match=sentence):
+            Driver(workspace, run, launcher, copied.said.append).round()
+        assert len(run.state().finished) == 2
+    assert copied.said[-1].startswith("train-query of round 2 was under way")
+
+
+def test_out_of_memory_is_tried_once_more_with_half_the_micro_batch(
+    copied: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def crowded(inputs: Inputs) -> Wrote:
+        asked.append(inputs.halvings)
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setitem(stage.WORK, "index-query", crowded)  # type: ignore[arg-type]
+    with pytest.raises(TrainingError, match="index-query ran out of memory; lower generator"):
+        copied.driver().round()
+    monkeypatch.setitem(stage.WORK, "train-item", crowded)  # type: ignore[arg-type]
+    run = open_run(copied.workspace(), "main")
+    run.save(run.state().back_to(1, "train-item"))
+    with pytest.raises(TrainingError, match="train-item ran out of memory, also with half"):
+        copied.driver().round()
+    assert asked == [0, 0, 1]
+    assert copied.said[-2] == "train-item ran out of memory: once more with half the micro batch"
+    assert not copied.driver().run.state().rounds[1].finished
 
 
 def test_a_model_that_is_no_number_any_more_is_one_sentence(copied: Shop) -> None:
@@ -214,12 +271,10 @@ def test_a_model_that_is_no_number_any_more_is_one_sentence(copied: Shop) -> Non
 
 @pytest.mark.parametrize("logs", [{"loss": float("nan")}, {"loss": 0.1, "grad_norm": float("inf")}])
 def test_a_loss_that_is_no_number_stops_the_stage(tmp_path: Path, logs: dict[str, float]) -> None:
-    from transformers import TrainerState
-
-    from trainers.training.steplog import SftLog
+    from trainers.training.step_log import SftLog
 
     with pytest.raises(TrainingError, match=r"of step 7 is (nan|inf): the training has diverged"):
-        SftLog(tmp_path / "log.jsonl").on_log(None, TrainerState(global_step=7), None, logs=logs)
+        SftLog(tmp_path / "log.jsonl").logged(7, logs)
 
 
 def test_the_sample_is_trained_step_by_step_and_only_once(tmp_path: Path) -> None:
@@ -238,7 +293,8 @@ def test_the_sample_is_trained_step_by_step_and_only_once(tmp_path: Path) -> Non
     said: list[str] = []
     steps = list(train_sample(config, said.append, rounds=1, overrides=small))
     assert [step.name for step in steps] == ["sft", "round 1"]
-    assert len(said) == len(SFT_STAGES) + len(ROUND_STAGES)
+    stages = [text for text in said if text.startswith("round ")]
+    assert len(stages) == len(SFT_STAGES) + len(ROUND_STAGES)
     assert set(steps[1].figures) >= {"p", "r", "f1", "keywords_per_item"}
     assert list(train_sample(config, said.append, rounds=1, overrides=small)) == steps
-    assert len(said) == len(SFT_STAGES) + len(ROUND_STAGES)
+    assert [text for text in said if text.startswith("round ")] == stages

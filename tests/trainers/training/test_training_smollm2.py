@@ -17,10 +17,10 @@ import pytest
 from cogr.datasets import load_dataset
 from cogr.records import Dataset
 from indexers.workspace import Workspace
+from tests.trainers.shop import InThisProcess
 from trainers.demo import CATALOGUE
 from trainers.training.driver import Driver
-from trainers.training.launching import Launcher
-from trainers.training.runs import create
+from trainers.training.run_folder import create
 
 pytestmark = [
     pytest.mark.slow,
@@ -102,7 +102,7 @@ max_tokens = 24
 def train(config: Path, *overrides: str) -> tuple[Driver, list[str]]:
     said: list[str] = []
     workspace = Workspace.open(config, overrides)
-    driver = Driver(workspace, create(workspace), Launcher(config, overrides), said.append)
+    driver = Driver(workspace, create(workspace), InThisProcess(config, overrides), said.append)
     driver.sft()
     driver.round()
     return driver, said

@@ -6,7 +6,7 @@ import pytest
 
 from cogr.errors import DataError
 from cogr.records import Dataset, Item, Query
-from trainers.training.words import WordModel
+from trainers.training.tiny import WordModel
 
 COLOURS = {"red": "crimson", "blue": "azure", "green": "olive"}
 THINGS = {"car": "vehicle", "hat": "headgear", "cup": "mug"}

@@ -65,7 +65,7 @@ export function readExpansion(answer, shared) {
  * @param {string} query
  * @returns {Expansion}
  */
-export function bareExpansion(query) {
+export function fallbackExpansion(query) {
   const text = query.normalize("NFKC").toLowerCase().replace(/[\s,;、،؛]+/g, " ").trim();
   const keywords = text ? [text] : [];
   const should = keywords.map((word) => ({ match: { keywords: { query: word } } }));

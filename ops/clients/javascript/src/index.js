@@ -3,7 +3,7 @@
  * @module
  */
 
-import { bareExpansion, readExpansion, readFound, RefusedError, SearchError } from "./answers.js";
+import { fallbackExpansion, readExpansion, readFound, RefusedError, SearchError } from "./answers.js";
 import { Memory } from "./memory.js";
 
 export { RefusedError, SearchError };
@@ -19,7 +19,7 @@ export { RefusedError, SearchError };
  * @property {string} [prefix] `opensearch.prefix` of the configuration that publishes ("cogr")
  * @property {string} [token] bearer token of the expander
  * @property {{username: string, password: string}} [auth] of OpenSearch
- * @property {number} [patience] milliseconds to wait for the expander; beyond it the bare query is used (500)
+ * @property {number} [patience] milliseconds to wait for the expander; beyond it the query alone is used (500)
  * @property {number} [timeout] milliseconds to wait for OpenSearch (10,000)
  * @property {number} [remember] milliseconds for which an expansion is used again instead of asking for it; 0 to ask each time (60,000)
  */
@@ -51,7 +51,7 @@ export class Client {
   }
 
   /**
-   * Keywords of a query; the bare query when the expander is away.
+   * Keywords of a query; the query alone when the expander is away.
    *
    * @param {string} query
    * @returns {Promise<Expansion>}
@@ -63,7 +63,7 @@ export class Client {
     const said = await this.#ask({ query });
     const expansion = readExpansion(said, said);
     if (expansion) this.#memory.put(query, expansion);
-    return expansion ?? bareExpansion(query);
+    return expansion ?? fallbackExpansion(query);
   }
 
   /**
@@ -78,7 +78,7 @@ export class Client {
     return queries.map((query, at) => {
       const expansion = readExpansion(said?.answers?.[at], said);
       if (expansion) this.#memory.put(query, expansion);
-      return expansion ?? bareExpansion(query);
+      return expansion ?? fallbackExpansion(query);
     });
   }
 

@@ -9,7 +9,7 @@
 const SIZE = 1000;
 
 /**
- * Expansions by query, for some time; all of one pair of snapshots. Only what has keywords is kept: a bare query may have some by
+ * Expansions by query, for some time; all of one pair of snapshots. Only what has keywords is kept: the query alone may have keywords by
  * the next time. A Map does: it keeps the order of insertion, which is that of age.
  */
 export class Memory {

@@ -52,7 +52,7 @@ class Expansion:
         )
 
     @classmethod
-    def bare(cls, query: str) -> Expansion:
+    def fallback(cls, query: str) -> Expansion:
         """Without an expander: near enough to its normalisation for plain words."""
         text = " ".join(
             _SEPARATORS.sub(" ", unicodedata.normalize("NFKC", query).casefold()).split()

@@ -49,7 +49,7 @@ class Client:
         self._http.close()
 
     def expand(self, query: str) -> Expansion:
-        """Keywords of a query; the bare query when the expander is away. Raises RefusedError."""
+        """Keywords of a query; the query alone when the expander is away. Raises RefusedError."""
         return self._carry(self._talks.expand(query))
 
     def expand_many(self, queries: Sequence[str]) -> list[Expansion]:

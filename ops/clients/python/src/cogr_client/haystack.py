@@ -26,7 +26,7 @@ class CogrRetriever:
         username: of OpenSearch.
         password: of OpenSearch.
         options: how to search, as of `Client.search`.
-        patience: seconds to wait for the expander; beyond it the bare query is used.
+        patience: seconds to wait for the expander; beyond it the query alone is used.
     """
 
     def __init__(

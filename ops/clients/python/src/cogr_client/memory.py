@@ -20,7 +20,7 @@ SIZE = 1000
 class Memory:
     """Expansions by query, for some seconds; all of one pair of snapshots. One serves many threads.
 
-    Only what has keywords is kept: a bare query may have some by the next time.
+    Only what has keywords is kept: the query alone may have keywords by the next time.
     """
 
     def __init__(self, seconds: float) -> None:

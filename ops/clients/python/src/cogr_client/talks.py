@@ -54,7 +54,7 @@ class Access(TypedDict, total=False):
             search template (cogr).
         token: bearer token of the expander.
         auth: user and password of OpenSearch.
-        patience: seconds to wait for the expander; beyond it the bare query is used (0.5).
+        patience: seconds to wait for the expander; beyond it the query alone is used (0.5).
         timeout: seconds to wait for OpenSearch (10).
         remember: seconds for which an expansion is used again instead of asking for it; 0 to ask
             each time (60).
@@ -96,7 +96,7 @@ class Talks:
         try:
             expansion = Expansion.read(said, said)
         except (KeyError, TypeError):
-            return Expansion.bare(query)
+            return Expansion.fallback(query)
         self._memory.put(query, expansion)
         return expansion
 
@@ -109,7 +109,7 @@ class Talks:
         try:
             expansions = [Expansion.read(one, said) for one in said["answers"]]
         except (KeyError, TypeError):
-            return [Expansion.bare(query) for query in queries]
+            return [Expansion.fallback(query) for query in queries]
         for query, expansion in zip(queries, expansions, strict=False):
             self._memory.put(query, expansion)
         return expansions
@@ -135,8 +135,9 @@ class Talks:
         self, opensearch: str, expansion: Expansion, options: SearchOptions
     ) -> dict[str, Any]:
         params = {"keywords": list(expansion.keywords), "explain": True, **options}
+        index = expansion.index or f"{self.prefix}-items"
         return {
-            "url": f"{opensearch.rstrip('/')}/{expansion.index or f'{self.prefix}-items'}/_search/template",
+            "url": f"{opensearch.rstrip('/')}/{index}/_search/template",
             "params": {"search_type": "dfs_query_then_fetch"},
             "json": {"id": f"{self.prefix}-search", "params": params},
             "auth": self.auth,

@@ -58,7 +58,7 @@ public final class CogrClient {
     }
 
     /**
-     * Keywords of a query; the bare query when the expander is away.
+     * Keywords of a query; the query alone when the expander is away.
      *
      * @throws RefusedException the expander refuses it
      */
@@ -66,7 +66,7 @@ public final class CogrClient {
         return memory.get(query).orElseGet(() -> {
             Optional<Expansion> answer = ask(Expansion.object("query", query), said -> Expansion.read(said, said));
             answer.ifPresent(expansion -> memory.put(query, expansion));
-            return answer.orElseGet(() -> Expansion.bare(query));
+            return answer.orElseGet(() -> Expansion.fallback(query));
         });
     }
 
@@ -86,7 +86,7 @@ public final class CogrClient {
                 memory.put(queries.get(at), expansions.get(at));
             }
         });
-        return answers.orElseGet(() -> queries.stream().map(Expansion::bare).toList());
+        return answers.orElseGet(() -> queries.stream().map(Expansion::fallback).toList());
     }
 
     /** The ten best items. Errors as of {@link #search(String, SearchOptions)}. */
@@ -203,7 +203,7 @@ public final class CogrClient {
             return this;
         }
 
-        /** How long to wait for the expander; beyond it the bare query is used. */
+        /** How long to wait for the expander; beyond it the query alone is used. */
         public Builder patience(Duration patience) {
             this.patience = patience;
             return this;

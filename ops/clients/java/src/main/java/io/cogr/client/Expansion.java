@@ -49,7 +49,7 @@ public record Expansion(
     }
 
     /** Without an expander: near enough to its normalisation for plain words. */
-    static Expansion bare(String query) {
+    static Expansion fallback(String query) {
         String text = Normalizer.normalize(query, Normalizer.Form.NFKC).toLowerCase(Locale.ROOT);
         text = text.replaceAll("(?U)[\\s,;、،؛]+", " ").strip();
         List<String> keywords = text.isEmpty() ? List.of() : List.of(text);

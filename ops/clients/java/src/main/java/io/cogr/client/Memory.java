@@ -8,7 +8,7 @@ import java.util.Optional;
 
 /**
  * Expansions that were asked for lately, so that a shop's frequent queries are searched without asking the expander each time; all of
- * one pair of snapshots. Only what has keywords is kept: a bare query may have some by the next time.
+ * one pair of snapshots. Only what has keywords is kept: the query alone may have keywords by the next time.
  */
 final class Memory {
     /** Queries that are remembered. */

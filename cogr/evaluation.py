@@ -1,0 +1,161 @@
+"""Evaluation of an item and a query snapshot as a pair: what the frozen keywords of a split's
+queries retrieve, and how good that is.
+
+`cogr-train evaluate`, rounds, the demo, baselines and the gate before publishing all measure here,
+so that a pair has one F1. How a list of keywords is searched is the caller's business: by a mirror
+or by a backend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from pyroaring import BitMap
+
+from cogr.errors import SnapshotError
+from cogr.keywords import query_keywords
+from cogr.matching.mirror import Mirror
+from cogr.metrics import Figures, SetLike, full_set, judged_only, ranked
+from cogr.records import Dataset, Query, Split
+from cogr.snapshots import Snapshot
+
+Found = TypeVar("Found")
+
+
+def keyword_sets(
+    queries: Sequence[Query], snapshot: Snapshot, *, unknown: bool = False
+) -> dict[str, tuple[str, ...]]:
+    """Query id -> S_q, as a query snapshot has it, in the order of the queries.
+
+    Args:
+        unknown: a query that the snapshot lacks has no keywords, and is searched by its own text,
+            as it is served.
+
+    Raises:
+        SnapshotError: the snapshot lacks a query, and `unknown` is False.
+    """
+    wanted = {query.id for query in queries}
+    sets = {row.id: row.keywords for row in snapshot.rows() if row.id in wanted}
+    lacking = next((query.id for query in queries if query.id not in sets), None)
+    if lacking is not None and not unknown:
+        raise SnapshotError(
+            f"Snapshot {snapshot.id} lacks the query {lacking!r}: rebuild the query side without "
+            "--limit, on the same data."
+        )
+    return {query.id: sets.get(query.id, ()) for query in queries}
+
+
+def search_all(
+    search: Callable[[list[str]], Found],
+    queries: Sequence[Query],
+    sets: Mapping[str, Sequence[str]],
+    normaliser: str,
+) -> dict[str, Found]:
+    """Query id -> what a search for S_q ∪ {q} finds, of each query.
+
+    Args:
+        search: finds items by normalised keywords.
+        sets: query id -> S_q.
+        normaliser: of the snapshots.
+    """
+    return {
+        query.id: search(query_keywords(query.text, sets[query.id], normaliser))
+        for query in queries
+    }
+
+
+def set_figures(
+    dataset: Dataset,
+    queries: Sequence[Query],
+    retrieved: Mapping[str, SetLike],
+    to_set: Callable[[frozenset[str]], SetLike] = frozenset,
+) -> Figures:
+    """P, R and F1 of retrieved sets (paper, eq. 1), weighted by the queries' weights.
+
+    Args:
+        retrieved: query id -> items; a query without an entry retrieved nothing.
+        to_set: turns ids of relevant items into the kind of set that `retrieved` has.
+    """
+    relevant = {query.id: to_set(dataset.relevant[query.id]) for query in queries}
+    return full_set(retrieved, relevant, {query.id: query.weight for query in queries})
+
+
+def f1_of_pair(mirror: Mirror, dataset: Dataset, split: Split, query: Snapshot) -> float:
+    """Macro F1 of a pair on one split: `evaluate`'s, without ranking what is retrieved.
+
+    A query that the query snapshot lacks counts by its own text, as it is served.
+
+    Args:
+        mirror: of the item snapshot.
+        query: the query snapshot.
+
+    Raises:
+        DataError: the split is empty.
+    """
+    queries = dataset.require(split)
+    sets = keyword_sets(queries, query, unknown=True)
+    retrieved = search_all(mirror.retrieved, queries, sets, query.manifest.normaliser)
+    return set_figures(dataset, queries, retrieved, lambda ids: _dense(mirror, ids)).means["f1"]
+
+
+def _dense(mirror: Mirror, ids: frozenset[str]) -> BitMap:
+    """Dense ids. Items that the snapshot lacks get numbers behind all others, so that they count as
+    not found.
+    """
+    places = [mirror.ids.find(id_) for id_ in ids]
+    known = BitMap(place for place in places if place >= 0)
+    return known | BitMap(range(len(mirror), len(mirror) + places.count(-1)))
+
+
+def grades_of(dataset: Dataset) -> Mapping[str, Mapping[str, float]] | None:
+    """Query id -> item id -> grade, whole or not, for nDCG; None where the labels are binary: all
+    grades above 0 are the same.
+
+    An item below the threshold of relevance has its grade as a gain too.
+    """
+    found = {grade for grades in dataset.judged.values() for grade in grades.values() if grade > 0}
+    return dataset.judged if len(found) > 1 else None
+
+
+def measure(
+    dataset: Dataset,
+    queries: Sequence[Query],
+    sets: Mapping[str, Sequence[str]],
+    rankings: Mapping[str, Sequence[str]] | None = None,
+) -> dict[str, float]:
+    """Figures of one way to search, macro-averaged over queries; a query without a list counts
+    as 0.
+
+    P, R and F1 are of the retrieved sets, rank metrics of the rankings: a ranking that is cut to
+    make a set of it would do worse by them than it does. Judged-only figures leave out items that
+    nobody judged: where only the top of some search was judged, an unjudged item is not known to be
+    irrelevant. nDCG takes grades where there are any (`grades_of`).
+
+    Args:
+        sets: query id -> ids of the retrieved set, best first.
+        rankings: query id -> the whole ranking that the set was cut from; the set itself by
+            default.
+
+    Returns:
+        p, r, f1 of the sets with f1_se (standard error of the mean), judged_p, judged_r, judged_f1,
+        and p, r, f1, mrr and ndcg @10, @100 and @1000.
+    """
+    whole = set_figures(dataset, queries, _sets(sets))
+    judged = set_figures(dataset, queries, _sets(judged_only(sets, dataset.judged)))
+    ranks = ranked(
+        sets if rankings is None else rankings,
+        {query.id: dataset.relevant[query.id] for query in queries},
+        grades=grades_of(dataset),
+        weights={query.id: query.weight for query in queries},
+    )
+    return {
+        **whole.means,
+        "f1_se": whole.standard_errors["f1"],
+        **{f"judged_{name}": value for name, value in judged.means.items()},
+        **{name.lower(): value for name, value in ranks.means.items()},
+    }
+
+
+def _sets(lists: Mapping[str, Sequence[str]]) -> dict[str, frozenset[str]]:
+    return {query: frozenset(ids) for query, ids in lists.items()}

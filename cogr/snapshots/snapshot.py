@@ -1,0 +1,205 @@
+"""An open snapshot: its rows, read as Arrow batches, as `Row` objects or as mapped columns."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cogr.errors import SnapshotError
+from cogr.keywords import READABLE, self_keyword
+from cogr.mapped import SortedStrings, Strings, StringsSpool
+from cogr.records import FieldValue, Side, fields_of
+from cogr.snapshots.manifest import Manifest, folders, read_manifest
+from cogr.store import Store
+
+ROWS = 16_384
+"""Rows of a batch, and of a row group of the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One entity of a snapshot.
+
+    Attributes:
+        id: the entity's id.
+        text: its own text as it was given (query text, item title).
+        keywords: its keyword set, distinct and normalised, in generation order, without the own
+            text.
+        fields_json: its extra fields (`cogr.item_fields.typed`), as one JSON object; "" for none.
+        own: the own text as a keyword, by the rules of the snapshot that the row is of; None where
+            nobody has worked it out yet.
+    """
+
+    id: str
+    text: str
+    keywords: tuple[str, ...]
+    fields_json: str = ""
+    own: str | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def self_keyword(self) -> str:
+        """The own text as a keyword; "" when nothing of it is left."""
+        return self_keyword(self.text) if self.own is None else self.own
+
+    @property
+    def fields(self) -> Mapping[str, FieldValue]:
+        """Its extra fields by name, parsed at each call."""
+        return fields_of(self.fields_json)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """An open snapshot. Make one with `write_snapshot` or `open_snapshot`."""
+
+    manifest: Manifest
+    store: Store
+
+    @property
+    def id(self) -> str:
+        return self.manifest.id
+
+    @property
+    def side(self) -> Side:
+        return self.manifest.side
+
+    @property
+    def path(self) -> str:
+        return f"snapshots/{self.id}/keywords.parquet"
+
+    def batches(
+        self, columns: Sequence[str] | None = None, *, encoded: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows as Arrow batches in id order, streaming; all columns, or these alone.
+
+        Args:
+            encoded: keep keywords dictionary-encoded, as in the file; read in half the time.
+        """
+        numbered = ["keywords.list.element"] if encoded else None
+        with self.store.open(self.path, "rb") as file:
+            rows = pq.ParquetFile(file, read_dictionary=numbered)
+            # Arrow joins no two row groups, since each has a dictionary of its own.
+            for group in range(rows.num_row_groups):
+                # Arrow's threads may still hold the file when the process ends, which aborts it.
+                yield from rows.iter_batches(
+                    ROWS, row_groups=[group], columns=columns, use_threads=False
+                )
+
+    def ids(self) -> SortedStrings:
+        """The entities' ids, in a mapped file.
+
+        Raises StorageError when the disk of temporary files is full.
+        """
+        return SortedStrings(self._spooled("id"))
+
+    def texts(self) -> Strings:
+        """The entities' own texts in id order, in a mapped file. Raises as `ids`."""
+        return Strings(self._spooled("text"))
+
+    def fields(self) -> Strings | None:
+        """The entities' extra fields in id order, as JSON objects, in a mapped file; None where
+        there are none. Raises as `ids`.
+        """
+        return Strings(self._spooled("fields")) if self.manifest.fields else None
+
+    def _spooled(self, column: str) -> pa.LargeStringArray:
+        spool = StringsSpool()
+        for batch in self.batches([column]):
+            spool.append(batch[column])
+        return spool.arrow()
+
+    def rows(self, numbers: Collection[int] | None = None) -> Iterator[Row]:
+        """The rows in id order (code points ascending), streaming; all, or those of these numbers,
+        counted from 0.
+        """
+        for batch in self.batches() if numbers is None else self.sample(numbers):
+            columns = (batch[name].to_pylist() for name in ("id", "text", "keywords"))
+            cells = zip(*columns, self.fields_of(batch), batch["self"].to_pylist(), strict=True)
+            yield from (
+                Row(id_, text, tuple(words), fields, own) for id_, text, words, fields, own in cells
+            )
+
+    def fields_of(self, batch: pa.RecordBatch) -> list[str]:
+        """The extra fields of each row of a batch, as JSON objects; "" where there are none."""
+        return batch["fields"].to_pylist() if self.manifest.fields else [""] * len(batch)
+
+    def sample(self, numbers: Collection[int]) -> Iterator[pa.RecordBatch]:
+        """As `batches`, with the rows of these numbers alone. Reads the whole file and decodes
+        little of it.
+        """
+        wanted, start = np.sort(np.fromiter(numbers, np.int64, len(numbers))), 0
+        for batch in self.batches(encoded=True):
+            end = start + len(batch)
+            here = wanted[slice(*np.searchsorted(wanted, (start, end)))] - start
+            yield batch.take(
+                pa.Array.from_buffers(pa.int64(), len(here), [None, pa.py_buffer(here)])
+            )
+            start = end
+
+    @cached_property
+    def by_id(self) -> Mapping[str, Row]:
+        """All rows in memory, by id."""
+        return {row.id: row for row in self.rows()}
+
+
+def open_snapshot(store: Store, snapshot_id: str, *, verify: bool = True) -> Snapshot:
+    """Open a snapshot, by default after comparing its file with the manifest's sha256.
+
+    Raises:
+        SnapshotError: unknown, broken, of another format, or of a normaliser that this version
+            can't read.
+    """
+    manifest = read_manifest(store, snapshot_id)
+    if manifest.normaliser not in READABLE:
+        raise SnapshotError(
+            f"Snapshot {snapshot_id} was written with normaliser {manifest.normaliser}, this "
+            f"version reads {' and '.join(READABLE)}; rebuild it."
+        )
+    snapshot = Snapshot(manifest, store)
+    if verify:
+        _verify_file(snapshot)
+    return snapshot
+
+
+def _verify_file(snapshot: Snapshot) -> None:
+    if not snapshot.store.exists(snapshot.path):
+        raise SnapshotError(
+            f"Snapshot {snapshot.id} in {snapshot.store.url} has lost its keywords.parquet; "
+            "rebuild it or restore it."
+        )
+    sha = hashlib.sha256()
+    try:
+        with snapshot.store.open(snapshot.path) as file:
+            while chunk := file.read(1 << 20):
+                sha.update(chunk)
+    except OSError as error:
+        raise SnapshotError(
+            f"The keywords.parquet of snapshot {snapshot.id} in {snapshot.store.url} can't be read "
+            f"({error.strerror or error}); rebuild it or restore it."
+        ) from error
+    if sha.hexdigest() != snapshot.manifest.file_sha256:
+        raise SnapshotError(
+            f"Snapshot {snapshot.id} in {snapshot.store.url} does not match its manifest (sha256 "
+            "differs); rebuild it or restore it."
+        )
+
+
+def damaged_snapshots(store: Store) -> dict[str, str]:
+    """Id -> what is wrong, of the snapshots that can't be opened.
+
+    On a local store every file is read and compared too, about a gigabyte a second.
+    """
+    found = {}
+    for id_ in folders(store):
+        try:
+            manifest = read_manifest(store, id_)
+            if store.is_local:
+                _verify_file(Snapshot(manifest, store))
+        except SnapshotError as error:
+            found[id_] = str(error)
+    return found

@@ -1,0 +1,306 @@
+"""Writing a snapshot: rows are counted and hashed on their way to the file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import shutil
+import tempfile
+import time
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from io import BufferedRandom
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from cogr.errors import SnapshotError
+from cogr.item_fields import FieldType
+from cogr.keywords import NORMALISER
+from cogr.mapped import integers
+from cogr.records import Side
+from cogr.snapshots.manifest import Manifest, Provenance, id_of, manifest_path, read_manifest
+from cogr.snapshots.snapshot import ROWS, Row, Snapshot, open_snapshot
+from cogr.store import Store, storage_errors
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("text", pa.string(), nullable=False),
+        pa.field("self", pa.string(), nullable=False),
+        pa.field(
+            "keywords", pa.list_(pa.field("element", pa.string(), nullable=False)), nullable=False
+        ),
+    ]
+)
+FIELDS = pa.field("fields", pa.string(), nullable=False)
+"""The column of a snapshot whose items carry extra fields: one JSON object an item, "" for none."""
+_FROM_ROWS = (
+    "id",
+    "side",
+    "round",
+    "content_hash",
+    "entities",
+    "keywords",
+    "vocabulary",
+    "empty",
+    "normaliser",
+)
+"""Fields of a manifest that follow from the rows alone."""
+HASHES_AT_ONCE = 1 << 20
+"""Hashes of keywords that are collected before they are merged with the known ones."""
+
+log = logging.getLogger(__name__)
+
+
+def write_snapshot(
+    store: Store,
+    side: Side,
+    rows: Iterable[Row],
+    provenance: Provenance | Callable[[], Provenance],
+    fields: Mapping[str, FieldType] | None = None,
+) -> Snapshot:
+    """Freeze rows (in ascending id order) as a snapshot; the manifest is written last.
+
+    Equal rows give an equal content hash and an equal id. Writing them again returns the snapshot
+    that is there; a damaged one is written again, with a warning. Memory: one batch of rows, and 16
+    bytes a distinct keyword. The file is made in TMPDIR first.
+
+    Args:
+        rows: what they say of their own texts is by this version's rules: rows of a snapshot of
+            another version come without it.
+        provenance: what the manifest says besides; a callable is called after the last row, for
+            counts that are complete only then.
+        fields: types of the extra fields that the rows carry.
+
+    Raises:
+        SnapshotError: ids out of order or repeated.
+        StorageError: the store is full or read-only.
+    """
+    fields = fields or {}
+    counts = _Counts(fields)
+    with tempfile.TemporaryFile() as file:
+        with storage_errors(tempfile.gettempdir()):
+            _write_rows(file, rows, counts, SCHEMA.append(FIELDS) if fields else SCHEMA)
+        manifest = _manifest(
+            side, counts, file, provenance() if callable(provenance) else provenance, fields
+        )
+        return _kept(store, manifest) or _frozen(store, manifest, file)
+
+
+def _kept(store: Store, made: Manifest) -> Snapshot | None:
+    """The snapshot of these rows in the store; None where there is none or a damaged one."""
+    if not store.exists(manifest_path(made.id)):
+        return None
+    try:
+        known = open_snapshot(store, made.id)
+        if wrong := [
+            name for name in _FROM_ROWS if getattr(known.manifest, name) != getattr(made, name)
+        ]:
+            raise SnapshotError(
+                f"The manifest of snapshot {made.id} has another {wrong[0]} than its rows."
+            )
+    except SnapshotError as error:
+        log.warning("Snapshot %s was damaged, and is written again: %s", made.id, error)
+        return None
+    return known
+
+
+def _frozen(store: Store, manifest: Manifest, file: BufferedRandom) -> Snapshot:
+    """Put the file into the store, then the manifest; a damaged snapshot keeps a sound manifest."""
+    snapshot = Snapshot(manifest, store)
+    with store.replacing(snapshot.path) as target:
+        file.seek(0)
+        shutil.copyfileobj(file, target, 1 << 20)
+    if store.exists(manifest_path(manifest.id)):
+        manifest = _mended(store, manifest)
+    store.write_json(manifest_path(manifest.id), manifest.model_dump(mode="json"))
+    return Snapshot(manifest, store)
+
+
+def _mended(store: Store, made: Manifest) -> Manifest:
+    """The manifest that is there with the new file's hash, if it can be trusted; else `made`."""
+    try:
+        known = read_manifest(store, made.id)
+    except SnapshotError:
+        return made
+    if any(getattr(known, name) != getattr(made, name) for name in _FROM_ROWS):
+        return made
+    return known.summed(file_sha256=made.file_sha256)
+
+
+def _write_rows(
+    file: BufferedRandom, rows: Iterable[Row], counts: _Counts, schema: pa.Schema
+) -> None:
+    with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        for batch in _batched(rows):
+            table = _table(batch, schema)
+            counts.add(table)
+            writer.write_table(table)
+
+
+def _batched(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    batch: list[Row] = []
+    for row in rows:
+        batch.append(row)
+        if len(batch) == ROWS:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _table(rows: list[Row], schema: pa.Schema) -> pa.Table:
+    columns = {
+        "id": [row.id for row in rows],
+        "text": [row.text for row in rows],
+        "self": [row.self_keyword for row in rows],
+        "keywords": [row.keywords for row in rows],
+        "fields": [row.fields_json for row in rows],
+    }
+    return pa.Table.from_pydict({name: columns[name] for name in schema.names}, schema=schema)
+
+
+def _manifest(
+    side: Side,
+    counts: _Counts,
+    file: BufferedRandom,
+    provenance: Provenance,
+    fields: Mapping[str, FieldType],
+) -> Manifest:
+    file.seek(0)
+    return Manifest(
+        id=id_of(side, provenance.round, counts.content_hash),
+        side=side,
+        round=provenance.round,
+        content_hash=counts.content_hash,
+        file_sha256=hashlib.file_digest(file, "sha256").hexdigest(),
+        entities=counts.entities,
+        keywords=counts.keywords,
+        vocabulary=counts.vocabulary,
+        empty=counts.empty,
+        cut_to_budget=provenance.cut_to_budget,
+        set_aside=provenance.set_aside,
+        k_max=provenance.k_max,
+        normaliser=NORMALISER,
+        prompt_hash=provenance.prompt_hash,
+        generator=dict(provenance.generator or {}),
+        dataset_hash=provenance.dataset_hash,
+        parent=provenance.parent,
+        created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        notes=dict(provenance.notes or {}),
+        fields=dict(sorted(fields.items())),
+    ).summed()
+
+
+class _Counts:
+    """Content hash and counts of rows as they pass by, table by table.
+
+    Types of fields, where there are any, are part of the content.
+    """
+
+    def __init__(self, fields: Mapping[str, FieldType]) -> None:
+        # Equal rows of two versions of the normaliser are two snapshots: their own texts match
+        # otherwise.
+        self._sha = hashlib.sha256(NORMALISER.encode())
+        if fields:
+            self._sha.update(json.dumps(dict(sorted(fields.items()))).encode())
+        self.entities = self.keywords = self.empty = 0
+        self._vocabulary = _Distinct()
+        self._last: str | None = None
+
+    def add(self, table: pa.Table) -> None:
+        """Count a table that is not empty, with the columns of SCHEMA, and FIELDS where it has it.
+
+        Raises SnapshotError for ids out of order.
+        """
+        columns = {name: table[name].combine_chunks() for name in table.column_names}
+        self._check_order(columns["id"].to_pylist())
+        keywords = columns["keywords"]
+        sizes, words = integers(keywords.value_lengths()), keywords.flatten()
+        self._sha.update(_spelled(columns, sizes, words))
+        self.entities += len(table)
+        self.keywords += len(words)
+        self.empty += int(np.count_nonzero(sizes == 0))
+        self._vocabulary.update(words.unique().to_pylist())
+
+    def _check_order(self, ids: list[str]) -> None:
+        for id_ in ids:
+            if self._last is not None and id_ <= self._last:
+                raise SnapshotError(
+                    f"Rows must come in ascending id order without repeats, but {id_!r} follows "
+                    f"{self._last!r}."
+                )
+            self._last = id_
+
+    @property
+    def content_hash(self) -> str:
+        return self._sha.hexdigest()
+
+    @property
+    def vocabulary(self) -> int:
+        return len(self._vocabulary)
+
+
+def _spelled(
+    columns: Mapping[str, pa.Array], sizes: NDArray[np.int32], words: pa.StringArray
+) -> pa.Buffer:
+    """The bytes that the content hash is of: id, text, number of keywords, each keyword, and the
+    fields where there are any, row by row, each with its length before it (4 bytes, little-endian).
+
+    With lengths two different lists of rows never give one byte string. As columns, since row by
+    row it takes three times as long.
+    """
+    rows = len(sizes)
+    fields = [columns["fields"]] if "fields" in columns else []
+    parts = pa.concat_arrays(
+        [columns["id"], columns["text"], _arrow(sizes).cast(pa.string()), words, *fields]
+    )
+    # Where each row's parts begin, and which part stands at which place.
+    starts = np.cumsum(sizes + 3 + len(fields)) - (sizes + 3 + len(fields))
+    order, is_word = np.empty(len(parts), np.int64), np.ones(len(parts), bool)
+    heads = [starts, starts + 1, starts + 2, *([starts + 3 + sizes] * len(fields))]
+    first = (0, rows, 2 * rows, 3 * rows + len(words))
+    for place, number in zip(heads, first, strict=False):
+        order[place], is_word[place] = np.arange(number, number + rows), False
+    order[is_word] = np.arange(3 * rows, 3 * rows + len(words))
+    ordered = parts.take(_arrow(order)).cast(pa.binary())
+    lengths = np.diff(np.frombuffer(ordered.buffers()[1], np.int32)[: len(parts) + 1])
+    prefixes = _arrow(lengths.astype("<u4")).view(pa.binary(4)).cast(pa.binary())
+    pairs = np.arange(2 * len(parts)).reshape(2, -1).T.ravel()
+    return pa.concat_arrays([prefixes, ordered]).take(_arrow(pairs)).buffers()[2]
+
+
+def _arrow(values: NDArray[Any]) -> pa.Array:
+    """Without pandas, which Arrow imports to convert an array of NumPy's."""
+    values = np.ascontiguousarray(values)
+    type_ = pa.from_numpy_dtype(values.dtype)
+    return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(values)])
+
+
+class _Distinct:
+    """Counts distinct strings by 64-bit hashes: 16 bytes a string at most.
+
+    Among a million strings two have one hash by a chance of 1 in 3e7.
+    """
+
+    def __init__(self) -> None:
+        self._known = np.zeros(0, np.int64)
+        self._new = array("q")
+
+    def update(self, strings: Iterable[str]) -> None:
+        self._new.extend(map(hash, strings))
+        if len(self._new) >= max(HASHES_AT_ONCE, len(self._known)):
+            self._merge()
+
+    def __len__(self) -> int:
+        self._merge()
+        return len(self._known)
+
+    def _merge(self) -> None:
+        self._known = np.union1d(self._known, np.frombuffer(self._new, np.int64))
+        self._new = array("q")

@@ -1,0 +1,285 @@
+"""A worker: takes messages from Celery, generates what the cache lacks of a shard, leaves answers,
+heartbeats and a result in the store.
+
+Celery's solo pool runs a shard in the worker's main process, where an engine may start processes of
+its own: one message at a time. Importing this loads neither Celery nor a model.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from cogr.errors import CogrError, GeneratorError, ServiceError
+from cogr.settings import GeneratorSettings
+from indexers.build.cache import GenerationCache, Keys, ReadCache, fingerprint_hash
+from indexers.build.generation import CacheWriter, generate_into
+from indexers.fleet.attempt import RunningAttempt, end_at_once
+from indexers.fleet.broker import TASK, Message, make_app
+from indexers.fleet.records import (
+    FORMAT,
+    Attempt,
+    Run,
+    RunFolder,
+    entities_of,
+    with_public_settings,
+)
+from indexers.fleet.shards import read_requests
+from indexers.generators.protocol import Answer, Generator
+from indexers.generators.registry import make_generator
+from indexers.telemetry import logs, metrics, traces
+from indexers.workspace import Workspace, generator_options
+
+log = logging.getLogger(__name__)
+
+ONE_PER_PROCESS = {"vllm"}
+"""Generators whose memory is free again only when their process has ended."""
+
+
+class RestartNeededError(Exception):
+    """The loaded generator can only be changed by a new process."""
+
+
+class LoadedGenerator:
+    """The generator of a worker, kept from shard to shard until one wants another."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._generator: Generator | None = None
+        self._fingerprint = ""
+
+    def get(self, run: Run) -> Generator:
+        """The generator of a run.
+
+        Raises:
+            GeneratorError: this worker's generator would write something else than the run's.
+            CogrError: it can't be made here.
+            RestartNeededError: this process has to end first.
+        """
+        wanted, loaded = fingerprint_hash(run.fingerprint), self._generator
+        if loaded is not None and self._fingerprint == wanted:
+            return loaded
+        if loaded is not None and loaded.fingerprint.get("kind") in ONE_PER_PROCESS:
+            raise RestartNeededError
+        self.close()
+        differs = ""
+        for settings in self._candidates(run):
+            generator = self._make(run, settings)
+            differs = _difference(run.fingerprint, generator.fingerprint)
+            if not differs:
+                self._generator, self._fingerprint = generator, wanted
+                return generator
+            generator.close()
+        raise GeneratorError(f"This worker's generator is not the one of the rebuild: {differs}.")
+
+    def close(self) -> None:
+        """Free what is loaded."""
+        if self._generator is not None:
+            self._generator.close()
+        self._generator, self._fingerprint = None, ""
+
+    def _candidates(self, run: Run) -> list[GeneratorSettings]:
+        """The worker's own settings come first, since its model may lie elsewhere."""
+        own = self._workspace.settings.generator.of(run.side)
+        asked = with_public_settings(own, run.generator)
+        return [own, asked] if own.name == asked.name and own != asked else [asked]
+
+    def _make(self, run: Run, settings: GeneratorSettings) -> Generator:
+        reads_it = settings.name in ("extractive", "statistical")
+        dataset = self._workspace.dataset if reads_it else None
+        # The coordinator chose which item snapshot queries are written for.
+        vocabulary, k_max = run.fingerprint.get("vocabulary"), int(run.fingerprint.get("k_max", 30))
+        options = generator_options(settings, vocabulary, k_max)
+        return make_generator(options, run.side, dataset, self._workspace.store)
+
+
+def _difference(wanted: Mapping[str, Any], have: Mapping[str, Any]) -> str:
+    """Where two fingerprints differ, "" when nowhere. Each worker may have its own endpoint."""
+    keys = sorted({*wanted, *have} - {"endpoint"})
+    return ", ".join(
+        f"{key} is {have.get(key)!r} here and {wanted.get(key)!r} there"
+        for key in keys
+        if fingerprint_hash({key: wanted.get(key)}) != fingerprint_hash({key: have.get(key)})
+    )
+
+
+class Worker:
+    """Does shards, one after the other.
+
+    Args:
+        stopping: asked between answers; True ends the shard and leaves the rest of it to others.
+        abandon: called, in a thread of its own, when the generator hangs.
+
+    Attributes:
+        restart_needed: only a new process can load the generator that a shard wants.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        name: str,
+        stopping: Callable[[], bool] = lambda: False,
+        abandon: Callable[[], None] = end_at_once,
+    ) -> None:
+        self._workspace = workspace
+        self._name = name
+        self._stopping = stopping
+        self._abandon = abandon
+        self._cache: tuple[str, GenerationCache] | None = None
+        self.generator = LoadedGenerator(workspace)
+        self.restart_needed = False
+
+    def take(self, task: Mapping[str, Any]) -> str:
+        """Do one task, or say why not. Returns one line for the log.
+
+        Raises StorageError when the attempt could not be written; the message is sent again.
+        """
+        try:
+            message = Message.model_validate(dict(task))
+        except ValidationError as error:
+            return _warned(f"refused: the task can't be read ({error.errors()[0]['msg']})")
+        if message.format != FORMAT:
+            return _warned(
+                f"refused: this worker reads task format {FORMAT}, the task has {message.format}; "
+                "run the same version of cogr everywhere"
+            )
+        folder = RunFolder(self._workspace.store, message.side, message.run)
+        run = folder.read(Run, "run")
+        if run is None:
+            return _warned(
+                f"no run {message.run} in {self._workspace.store.url}: does the coordinator use "
+                "another store?"
+            )
+        shard, number, fleet = message.shard, message.attempt, self._workspace.settings.fleet
+        record = Attempt(shard=shard, number=number, worker=self._name, entities=entities_of(shard))
+        attempt = RunningAttempt(folder, record, fleet, self._abandon)
+        over = folder.ended is not None or folder.cancelled
+        if over or not attempt.claim():
+            why = "the rebuild has ended" if over else f"a worker has attempt {number}"
+            return f"{shard} of {run.id} is left alone: {why}"
+        with logs.bound(side=run.side, run=run.id, shard=shard, worker=self._name):
+            return self._work(run, attempt, message.trace)
+
+    def _work(self, run: Run, attempt: RunningAttempt, trace: Mapping[str, str]) -> str:
+        """One attempt, with its metrics, and as a span that continues the shard's own."""
+        side, names = run.side, {"shard": attempt.record.shard, "worker": self._name}
+        duration = metrics.WORKER_SHARD_SECONDS.labels(side).time()
+        busy = metrics.WORKER_BUSY.labels(side).track_inprogress()
+        spanned = traces.span("shard.generate", trace, side=side, run=run.id, **names)
+        with busy, duration, spanned as span:
+            with attempt:
+                self._try(run, attempt)
+            one = attempt.record
+            span.set(outcome=one.state, items=one.items, tokens=one.tokens)
+        metrics.WORKER_SHARDS.labels(side, one.state).inc()
+        return attempt.summary()
+
+    def _try(self, run: Run, attempt: RunningAttempt) -> None:
+        try:
+            self._generate(run, attempt)
+        except RestartNeededError:
+            self.restart_needed = True
+            attempt.end("stopped", "this worker starts anew with another generator")
+        except (ServiceError, OSError) as error:
+            attempt.end("away", str(error))
+        except CogrError as error:
+            attempt.end("declined", str(error))
+        except Exception as error:
+            # Its text may quote an item: the log leaves it out above the level debug.
+            log.exception("Shard %s failed", attempt.record.shard)
+            attempt.end("failed", f"{type(error).__name__}: {error}".splitlines()[0][:500])
+
+    def _generate(self, run: Run, attempt: RunningAttempt) -> None:
+        """Answer what the cache lacks, and leave the result."""
+        generator = self.generator.get(run)
+        keyed = read_requests(attempt.folder, attempt.record.shard)
+        if keyed is None:
+            where = f"{attempt.folder.path}/shards/{attempt.record.shard}.json.gz"
+            attempt.end("declined", f"there are no requests in {where}")
+            return
+        attempt.begin()
+        cache, rebuild = self._cache_of(run), self._workspace.settings.rebuild
+        missing = [keyed[i] for i in cache.missing(Keys.of(key for key, _ in keyed))]
+        writer = CacheWriter(cache, run.side, rebuild.flush_answers, rebuild.flush_seconds)
+        last = metrics.LAST_ANSWER.labels(run.side)
+
+        def each(answer: Answer) -> None:
+            attempt.count(answer)
+            last.set_to_current_time()
+
+        def stopping() -> bool:
+            return attempt.unwanted.is_set() or self._stopping()
+
+        generated = generate_into(writer, generator, missing, len(missing), each, stopping)
+        if generated.left:
+            attempt.end("stopped", "the worker or the rebuild was asked to stop")
+        else:
+            attempt.end("done", transient=generated.transient)
+
+    def _cache_of(self, run: Run) -> GenerationCache:
+        """Where the coordinator looks for answers; the keys are kept from shard to shard."""
+        name = fingerprint_hash(run.fingerprint)
+        if self._cache is None or self._cache[0] != name:
+            self._cache = name, ReadCache(self._workspace.store, run.fingerprint)
+        return self._cache[1]
+
+
+def _warned(line: str) -> str:
+    log.warning("%s", line)
+    return line
+
+
+def serve(workspace: Workspace, queues: Sequence[str], *, name: str | None = None) -> bool:
+    """Work until asked to stop, by SIGTERM or Ctrl-C, between two answers.
+
+    Returns whether the process should start anew, with another generator.
+    """
+    from celery.platforms import SecurityWarning
+    from celery.signals import setup_logging, worker_ready
+    from celery.worker import state
+
+    # A container's user is often root, which must not unpickle: only JSON is read.
+    warnings.simplefilter("ignore", SecurityWarning)
+    # The command has set up logging; Celery would add handlers of its own.
+    setup_logging.connect(lambda **_: None, weak=False)
+    worker_ready.connect(_end_softly_by_ctrl_c)
+    app = make_app(workspace.settings.redis, workspace.settings.fleet)
+    # A worker neither greets other workers nor takes orders by broadcast.
+    app.conf.update(worker_enable_remote_control=False, worker_send_task_events=False)
+    name = name or f"{socket.gethostname()}-{os.getpid()}"
+    worker = Worker(workspace, name, _asked_to_stop)
+
+    def shard(**task: Any) -> None:
+        log.info("%s", worker.take(task))
+        if worker.restart_needed:
+            state.should_stop = 0
+
+    app.task(name=TASK)(shard)
+    alone = dict.fromkeys(("without_gossip", "without_mingle", "without_heartbeat", "quiet"), True)
+    one = {"hostname": f"{name}@cogr", "pool": "solo", "concurrency": 1, "queues": [*queues]}
+    process = app.Worker(**one, **alone)
+    try:
+        process.start()
+    finally:
+        worker.generator.close()
+    return worker.restart_needed
+
+
+def _end_softly_by_ctrl_c(**_: Any) -> None:
+    """The first Ctrl-C does what SIGTERM does: end between two answers."""
+    signal.signal(signal.SIGINT, signal.getsignal(signal.SIGTERM))
+
+
+def _asked_to_stop() -> bool:
+    """Whether this worker has got a signal to end (0 is a reason to end, too)."""
+    from celery.worker import state
+
+    asked = (state.should_stop, state.should_terminate)
+    return any(one is not None and one is not False for one in asked)

@@ -1,0 +1,205 @@
+"""What training queries tell of a new query. `Voters`: what is relevant to queries like it is
+likely to be relevant to it. `Profiles`: what its words mean in the items' words. `Evidence` holds
+both beside the items' text.
+
+Every learned feature of the ranker comes from here. A training query that is scored must not be
+told its own labels: each function takes the batch's `own` rows and leaves them out, which gives
+honest leave-one-out features for training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import scipy.sparse as sp
+
+from indexers.generators.statistical.matrices import (
+    Csr,
+    Floats,
+    Ints,
+    row_max,
+    row_of,
+    row_sums,
+    scale_columns,
+    scale_rows,
+    top_rows,
+    unit_rows,
+    with_data,
+)
+from indexers.generators.statistical.text_index import QueryBatch, TextIndex
+
+SHRINKAGE = 0.5
+"""Added to the sum of a vote's weights, so that one lukewarm neighbour does not decide alone."""
+
+
+class Voters:
+    """The training queries and what is relevant to them.
+
+    Args:
+        index: the items.
+        queries: the training queries, in the order of `relevance`.
+        relevance: 0/1, (training queries, items).
+    """
+
+    def __init__(self, index: TextIndex, queries: QueryBatch, relevance: Csr) -> None:
+        self.queries, self.relevance = queries, relevance
+        self.by_term = unit_rows(scale_columns(queries.terms, index.idf)).T.tocsr()
+        self.by_gram = unit_rows(scale_columns(queries.grams, index.gram_idf)).T.tocsr()
+        self.popularity = np.asarray(relevance.sum(axis=0), dtype=np.float32).ravel()
+        self.term_relevance = (queries.terms.T @ relevance).tocsr()
+        self.term_queries = np.asarray(queries.terms.sum(axis=0), dtype=np.float32).ravel()
+
+    @cached_property
+    def by_item(self) -> Csr:
+        """Relevance by item, each training query scaled by 1 / sqrt of the number of its relevant
+        items.
+        """
+        return scale_rows(
+            self.relevance, 1 / np.sqrt(np.maximum(row_sums(self.relevance), 1))
+        ).T.tocsr()
+
+    def similar(self, terms: Csr, own: Ints) -> Csr:
+        """Cosine of idf vectors with those of training queries, (b, training queries)."""
+        return _without_own(terms @ self.by_term, own)
+
+    def alike(self, grams: Csr, own: Ints) -> Csr:
+        """Cosine of character 4-grams with those of training queries, (b, training queries)."""
+        return _without_own(grams @ self.by_gram, own)
+
+    def overlap(self, scores: Csr, own: Ints) -> Csr:
+        """Cosine of item scores with training queries' relevant sets, (b, training queries)."""
+        return _without_own(unit_rows(scores) @ self.by_item, own)
+
+    def vote(self, similarity: Csr, k: int, power: int) -> Csr:
+        """sum S^power R / (sum S^power + 0.5) over the k most similar training queries, (b, items),
+        in [0, 1).
+        """
+        weights = top_rows(similarity, k)
+        weights = with_data(weights, weights.data**power)
+        return scale_rows(weights @ self.relevance, 1 / (row_sums(weights) + SHRINKAGE))
+
+    def own_relevance(self, own: Ints) -> Csr:
+        """Rows of `relevance` for the batch's training queries; empty rows for others."""
+        return scale_rows(self.relevance[np.maximum(own, 0)], (own >= 0).astype(np.float32))
+
+    def term_vote(self, batch: QueryBatch) -> Csr:
+        """Of the training queries that share a term with the query (once a term), the share that
+        finds an item relevant.
+        """
+        terms = row_sums(batch.terms)
+        hits = batch.terms @ self.term_relevance - scale_rows(self.own_relevance(batch.own), terms)
+        seen: Floats = batch.terms @ self.term_queries - terms * (batch.own >= 0)
+        return scale_rows(hits, 1 / (seen + 2))
+
+
+def _without_own(similarity: Csr, own: Ints) -> Csr:
+    """Similarity to training queries, 0 to oneself."""
+    return with_data(
+        similarity, np.where(similarity.indices == own[row_of(similarity)], 0, similarity.data)
+    )
+
+
+LIFT = 3
+"""A word belongs to a profile by what it weighs beyond this many times its mean weight over all
+items.
+"""
+
+PROFILE_WORDS = 30
+QUERY_TERMS = 16
+"""The rarest terms of a query that are looked up; long texts have more."""
+
+FLOOR = 0.02
+"""Added to each term's match before the geometric mean, so that one miss does not forbid."""
+
+
+class Profiles:
+    """Profiles of all terms of the training queries.
+
+    The profile of a term is what items relevant to training queries with that term say much more
+    often than other items do: shoppers type "sofa", the catalogue writes "settee". An item that
+    fits the profiles of all terms of a query fits the query, even when nobody has asked for that
+    combination before. This is Rocchio's feedback, for each term and from labels.
+
+    Args:
+        index: the items.
+        queries: the training queries, in the order of `relevance`.
+        relevance: 0/1, (training queries, items).
+    """
+
+    def __init__(self, index: TextIndex, queries: QueryBatch, relevance: Csr) -> None:
+        self.index = index
+        self.centroids = scale_rows(relevance, 1 / np.maximum(row_sums(relevance), 1)) @ index.tfidf
+        self.by_term = (queries.terms.T @ self.centroids).tocsr()
+        self.term_queries = np.asarray(queries.terms.sum(axis=0), dtype=np.float32).ravel()
+        self.background = LIFT * np.asarray(index.tfidf.mean(axis=0), dtype=np.float32).ravel()
+
+    def match(self, batch: QueryBatch) -> tuple[Csr, Csr]:
+        """How well items fit the query's terms: idf-weighted geometric mean and minimum over terms,
+        (b, items) each.
+
+        Items that fit no term have 0 in both.
+        """
+        terms = top_rows(scale_columns(batch.terms, self.index.idf), QUERY_TERMS)
+        scores = self._profiles(terms, batch) @ self.index.tfidf_by_term
+        fit = scale_rows(scores, 1 / np.maximum(row_max(scores), 1e-9)).toarray()
+        touched = np.flatnonzero(fit.any(axis=0))
+        fit = fit[:, touched]
+        mean = np.zeros((batch.size, touched.size), dtype=np.float32)
+        least = np.zeros_like(mean)
+        asked = np.flatnonzero(np.diff(terms.indptr))
+        if asked.size:
+            first, weights = terms.indptr[asked], terms.data
+            least[asked] = np.minimum.reduceat(fit, first, axis=0)
+            logs = np.add.reduceat(np.log(fit + FLOOR) * weights[:, None], first, axis=0)
+            mean[asked] = np.exp(logs / np.add.reduceat(weights, first)[:, None])
+            mean[asked] *= np.maximum.reduceat(fit, first, axis=0) > 0
+        return self._sparse(mean, touched), self._sparse(least, touched)
+
+    def _sparse(self, values: Floats, items: Ints) -> Csr:
+        """A matrix over all items from one over some."""
+        row, column = np.nonzero(values)
+        starts = np.searchsorted(row, np.arange(values.shape[0] + 1))
+        shape = (values.shape[0], self.index.n_items)
+        return sp.csr_matrix((values[row, column], items[column], starts), shape=shape)
+
+    def _profiles(self, terms: Csr, batch: QueryBatch) -> Csr:
+        """A row of item words for each stored (query, term): its profile without the query's own
+        labels, and itself.
+        """
+        own, term = batch.own[row_of(terms)], terms.indices
+        learned = self.by_term[term] - scale_rows(self.centroids[np.maximum(own, 0)], own >= 0)
+        others = self.term_queries[term] - (own >= 0)
+        learned = scale_rows(learned, 1 / np.maximum(others, 1))
+        learned = with_data(learned, np.maximum(learned.data - self.background[learned.indices], 0))
+        learned = scale_rows(unit_rows(top_rows(learned, PROFILE_WORDS)), others / (others + 1))
+        shape = (term.size, self.index.idf.size)
+        itself = sp.csr_matrix(
+            (self.index.df[term] > 0, term, np.arange(term.size + 1)), shape=shape, dtype=np.float32
+        )
+        return unit_rows(learned + itself)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that features are computed from.
+
+    Attributes:
+        index: the items' text.
+        voters: the training queries and their relevant items.
+        profiles: the meaning of the training queries' terms.
+    """
+
+    index: TextIndex
+    voters: Voters
+    profiles: Profiles
+
+    @classmethod
+    def of(cls, index: TextIndex, queries: Sequence[str], relevance: Csr) -> Evidence:
+        """From the items, the training queries' texts and their relevance, (training queries,
+        items).
+        """
+        batch = index.batch(queries, range(len(queries)))
+        return cls(index, Voters(index, batch, relevance), Profiles(index, batch, relevance))

@@ -1,0 +1,80 @@
+"""Calls to an upstream, each with a timeout and behind a circuit breaker. Failures are counted, and
+whatever fails is one exception, UnavailableError.
+
+The breaker is the library `circuitbreaker`: after so many failures in a row it is open for some
+seconds, in which nothing is asked; then the next calls try the upstream again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from circuitbreaker import CircuitBreaker
+
+from cogr.errors import CogrError
+from cogr.settings.serving import ServingSettings
+from ops.expander.prometheus import Metrics
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class UnavailableError(Exception):
+    """An upstream did not answer, gave a bad answer, or its circuit breaker is open."""
+
+
+class BadAnswerError(ValueError):
+    """An upstream's answer is not of the shape that it must have."""
+
+
+class Upstream:
+    """One upstream behind its circuit breaker.
+
+    Args:
+        name: of the upstream, for metrics and log.
+        errors: what its client library raises, besides OSError, TimeoutError and ValueError.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: ServingSettings,
+        metrics: Metrics,
+        errors: tuple[type[Exception], ...] = (),
+    ) -> None:
+        self.name = name
+        self._errors: tuple[type[Exception], ...] = (
+            OSError,
+            TimeoutError,
+            ValueError,
+            CogrError,
+            *errors,
+        )
+        self._breaker = CircuitBreaker(
+            settings.breaker_failures, settings.breaker_seconds, self._errors, name
+        )
+        self._failures = metrics.failures
+        metrics.open.labels(name).set_function(lambda: float(self.is_open))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the breaker is open."""
+        return bool(self._breaker.opened)
+
+    async def call(self, ask: Callable[[], Awaitable[T]], seconds: float) -> T:
+        """What `ask` gives within so many seconds. Raises UnavailableError."""
+        if self._breaker.opened:
+            raise UnavailableError(f"the circuit breaker of {self.name} is open")
+        try:
+            with self._breaker:
+                async with asyncio.timeout(seconds):
+                    return await ask()
+        except self._errors as error:
+            kind = type(error).__name__
+            self._failures.labels(self.name, kind).inc()
+            # The error's own words may hold the query: only its kind is logged.
+            log.info("%s failed: %s", self.name, kind)
+            raise UnavailableError(f"{self.name} failed ({kind})") from error

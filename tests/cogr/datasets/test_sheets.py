@@ -1,0 +1,267 @@
+"""The format csv, and the names of columns in every format of one's own."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cogr.datasets import load_dataset
+from cogr.datasets.fields import Columns, LabelColumns, QueryColumns
+from cogr.datasets.inspection import inspect_dataset, remarks
+from cogr.errors import DataError, SettingsError
+from cogr.records import Dataset, Item
+
+COLUMNS = Columns(
+    id="SKU",
+    title="Name",
+    text=("Description", "Details"),
+    updated="",
+    fields={"price": "Preis"},
+    queries=QueryColumns(id="No", text="Search"),
+    labels=LabelColumns(query="No", item="SKU", grade="Rating"),
+)
+ITEMS = """SKU;Name;Description;Details;Preis;Stock
+A-1;Größe "M";"Soft; warm
+and red";"<b>Wool</b> &amp; silk";9.50;3
+A-2;Lamp;;;;
+"""
+
+
+def write(
+    folder: Path, items: str = ITEMS, encoding: str = "utf-8", name: str = "items.csv", **more: str
+) -> Path:
+    folder.mkdir(exist_ok=True)
+    for file, text in {name: items, **{f"{part}.csv": rows for part, rows in more.items()}}.items():
+        (folder / file).write_bytes(text.encode(encoding))
+    return folder
+
+
+def load(
+    folder: Path, fields: tuple[str, ...] = ("price",), columns: Columns | None = COLUMNS
+) -> Dataset:
+    return load_dataset("csv", folder, columns=columns, fields=fields)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1252", "utf-16"])
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("delimiter", [";", ",", "\t", "|"])
+def test_a_sheet_is_read_whatever_wrote_it(
+    tmp_path: Path, encoding: str, line_end: str, delimiter: str
+) -> None:
+    rows = (
+        ITEMS.replace("Soft; warm", "Soft# warm")
+        .replace("&amp;", "&amp#")
+        .replace(";", delimiter)
+        .replace("#", ";")
+    )
+    folder = write(tmp_path / "shop", rows.replace("\n", line_end), encoding)
+    dataset = load(folder)
+    assert [(item.id, item.title, item.text) for item in dataset.items] == [
+        ("A-1", 'Größe "M"', "Soft; warm\nand red\nWool & silk"),
+        ("A-2", "Lamp", ""),
+    ]
+    assert [dict(item.fields) for item in dataset.items] == [{"price": "9.50"}, {}]
+    assert dataset.unread == {"Stock": 2}
+    assert dataset.notes == {"titles and texts with HTML removed": 1} | (
+        {"files read as Windows-1252": 1} if encoding == "cp1252" else {}
+    )
+
+
+def test_every_format_with_columns_gives_the_same_data_set(tmp_path: Path) -> None:
+    queries, labels = (
+        "No,Search,weight,split\n1,red wool,2,train\n2,lamp,,test\n",
+        "No,SKU,Rating\n1,A-1,2\n2,A-2,1.0\n",
+    )
+    csv = load(write(tmp_path / "csv", queries=queries, labels=labels))
+    records = {
+        "items": [
+            {
+                "SKU": "A-1",
+                "Name": 'Größe "M"',
+                "Description": "Soft; warm\nand red",
+                "Details": "<b>Wool</b> &amp; silk",
+                "Preis": "9.50",
+                "Stock": 3,
+            },
+            {
+                "SKU": "A-2",
+                "Name": "Lamp",
+                "Description": None,
+                "Details": None,
+                "Preis": None,
+                "Stock": None,
+            },
+        ],
+        "queries": [
+            {"No": 1, "Search": "red wool", "weight": 2, "split": "train"},
+            {"No": 2, "Search": "lamp", "weight": None, "split": "test"},
+        ],
+        "labels": [{"No": 1, "SKU": "A-1", "Rating": 2}, {"No": 2, "SKU": "A-2", "Rating": 1}],
+    }
+    for name, part in records.items():
+        (tmp_path / f"{name}.jsonl").write_text(
+            "".join(json.dumps(record) + "\n" for record in part)
+        )
+        pq.write_table(pa.Table.from_pylist(part), tmp_path / f"{name}.parquet")
+    for loader in ("jsonl", "parquet"):
+        other = load_dataset(loader, tmp_path, columns=COLUMNS, fields=("price",))
+        assert (other.items, other.relevant, other.unread) == (
+            csv.items,
+            csv.relevant,
+            {"Stock": 2},
+        )
+        assert other.dataset_hash == csv.dataset_hash
+    assert csv.relevant == {"1": {"A-1"}, "2": {"A-2"}}
+    assert csv.queries["train"][0].weight == 2
+
+
+def test_lists_and_numbers_in_texts_are_written_out(tmp_path: Path) -> None:
+    record = {"id": "a", "name": "A", "facts": ["red", 42], "year": 2026, "none": None}
+    (tmp_path / "items.jsonl").write_text(json.dumps(record))
+    columns = Columns(title="name", text=("facts", "year", "none"))
+    assert load_dataset("jsonl", tmp_path, columns=columns).items == [
+        Item("a", "A", "red, 42\n2026")
+    ]
+
+
+def test_excel_says_the_delimiter_and_pads_rows(tmp_path: Path) -> None:
+    folder = write(tmp_path / "a", "sep=;\nid;title;;\n1;a,b;;\n;;;\n2;c;;;;\n", name="items.tsv")
+    (folder / "items.tsv.gz").write_bytes(gzip.compress((folder / "items.tsv").read_bytes()))
+    (folder / "items.tsv").unlink()
+    assert load(folder, (), None).items == [Item("1", "a,b"), Item("2", "c")]
+
+
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        ("", r"items.csv has no header line; name the columns"),
+        (
+            "ID,Title\n1,a\n",
+            r"line 1: the header has no column 'id'; set dataset.columns.id to the one that "
+            r"is meant, such as 'ID' \(there are: ID, Title\)",
+        ),
+        (
+            "id,Titel\n1,a\n",
+            r"the header has no column 'title'; set dataset.columns.title or .text to "
+            r".*'Titel'",
+        ),
+        ("id,title,title\n1,a,b\n", r"line 1: the header names 'title' twice"),
+        (
+            "id,title\n1,a,b\n",
+            r"line 2: the row has 3 columns where 2 are expected; "
+            r"separate the columns by commas",
+        ),
+        ("id;title\n1\n", r"line 2: the row has 1 columns .* by semicolons"),
+        (
+            "id,title\n1,a\n1,b\n",
+            r"line 3: the item id '1' is already taken by .*line 2 "
+            r"and has other texts or fields there",
+        ),
+        ("id,title\n,a\n", r"line 2: the record has no 'id'"),
+    ],
+)
+def test_a_bad_sheet_names_file_and_line(tmp_path: Path, items: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        load(write(tmp_path / "shop", items), (), None)
+
+
+def test_an_encoding_that_is_none_is_refused(tmp_path: Path) -> None:
+    folder = write(tmp_path / "shop")
+    (folder / "items.csv").write_bytes(b"id,title\n1,Gr\xc3\xb6\xc3\x9fe\n2,Gr\xf6sse\n")
+    with pytest.raises(
+        DataError, match=r"items.csv, line 3: the text is not UTF-8, as the rest of the file is"
+    ):
+        load(folder, (), None)
+    (folder / "items.csv").write_bytes(b"id,title\n1,\x81\x8d\n")
+    with pytest.raises(
+        DataError, match=r"items.csv, line 2: the text is neither UTF-8 nor Windows-1252; save"
+    ):
+        load(folder, (), None)
+    (folder / "items.csv").write_bytes(gzip.compress(b"id,title\n1,a\n")[:-6])
+    with pytest.raises(DataError, match=r"items.csv is cut off or damaged"):
+        load(folder, (), None)
+
+
+def test_rows_that_repeat_are_left_out_and_counted(tmp_path: Path) -> None:
+    items = "id,title,colour\n1,a,red\n2,b,\n1,a,blue\n2,b,\n2,b,\n"
+    folder = write(tmp_path / "shop", items, queries="id,text\nq,a\nq,a\n")
+    dataset = load(folder, (), None)
+    assert dataset.items == [Item("1", "a"), Item("2", "b")]
+    assert dataset.notes["rows that repeat an item"] == 3
+    assert dataset.notes["rows that repeat a query"] == 1
+    assert [query.id for query in dataset.entities("query")] == ["q"]
+    # With the colour that is read, the rows are not equal.
+    with pytest.raises(DataError, match=r"line 4: the item id '1' is already taken by .*line 2"):
+        load(folder, ("colour",), None)
+
+
+def test_names_that_no_item_has_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "items.jsonl").write_text(
+        '{"id": "a", "title": "A", "Description": "x", "brand": "b"}\n'
+    )
+    with pytest.raises(
+        SettingsError, match=r"dataset.columns.text names 'descripton', .*, such as 'Description'"
+    ):
+        load_dataset("jsonl", tmp_path, columns=Columns(text=("descripton",)))
+    with pytest.raises(
+        SettingsError, match=r"publish.fields names 'brnd', .*, such as 'brand' \(id, title"
+    ):
+        load_dataset("jsonl", tmp_path, fields=("brnd",))
+    with pytest.raises(
+        SettingsError, match="The loader beir knows its own columns; remove dataset.columns"
+    ):
+        load_dataset("beir", tmp_path, columns=COLUMNS)
+
+
+def test_what_is_not_read_and_what_was_mended_is_told(tmp_path: Path) -> None:
+    rows = [
+        {
+            "id": f"i{n}",
+            "title": f"T{n} &amp; co",
+            "description": "x",
+            **({"brand": "b"} if n % 2 else {}),
+        }
+        for n in range(5)
+    ]
+    (tmp_path / "items.jsonl").write_text(
+        "".join(json.dumps(row) + "\n" for row in [*rows, rows[0]])
+    )
+    dataset = load_dataset("jsonl", tmp_path)
+    report = inspect_dataset(dataset)
+    assert (report.unread, report.textless_items) == ({"description": 6, "brand": 2}, 5)
+    assert report.notes == {"titles and texts with HTML removed": 6, "rows that repeat an item": 1}
+    assert remarks(dataset) == [
+        "Not read of the items: description (6), brand (2). Name in dataset.columns.text what "
+        "describes an item, and in "
+        "publish.fields what goes into the index.",
+        "6 titles and texts with HTML removed.",
+        "1 rows that repeat an item.",
+    ]
+    kept = load_dataset(
+        "jsonl",
+        tmp_path,
+        strip_html=False,
+        columns=Columns(text=("description",)),
+        fields=("brand",),
+    )
+    assert (kept.items[0].title, kept.unread) == ("T0 &amp; co", {})
+    assert remarks(kept) == ["1 rows that repeat an item."]
+
+
+@pytest.mark.parametrize(
+    ("loader", "told"),
+    [
+        ("tsv", "set dataset.loader to csv, which reads tabs too, of"),
+        ("Excel", "save the sheet as CSV and set dataset.loader to csv, one of jsonl, csv"),
+        ("ndjson", "write one JSON object a line and set dataset.loader to jsonl, one of"),
+        ("something", "set dataset.loader to one of jsonl, csv"),
+    ],
+)
+def test_a_loader_of_another_name(loader: str, told: str) -> None:
+    with pytest.raises(SettingsError, match=told):
+        load_dataset(loader, ".")

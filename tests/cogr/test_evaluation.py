@@ -1,0 +1,111 @@
+"""Evaluation of a pair: one F1 by mirror and by backend, and nDCG by the labels' grades."""
+
+from __future__ import annotations
+
+import json
+from math import log2
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cogr.datasets import load_dataset
+from cogr.errors import SnapshotError
+from cogr.evaluation import f1_of_pair, keyword_sets
+from cogr.records import Dataset, Item, Query, Side
+from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
+from cogr.store import Store
+from indexers.backends.memory import MemoryBackend, mirror_of
+from trainers.evaluation import evaluate
+
+WORDS = ["sofa", "couch", "lamp", "oak", "rug"]
+word_lists = st.lists(st.sampled_from(WORDS), unique=True, max_size=3)
+IDS = ["a", "b", "c", "d"]
+weights = st.sampled_from([0.25, 1.0, 3.0])
+
+
+def frozen(store: Store, side: Side, rows: dict[str, tuple[str, list[str]]]) -> Snapshot:
+    ordered = (Row(id_, text, tuple(words)) for id_, (text, words) in sorted(rows.items()))
+    return write_snapshot(store, side, ordered, Provenance())
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.dictionaries(st.sampled_from(IDS[:3]), word_lists, min_size=1),
+    st.lists(st.tuples(word_lists, st.sets(st.sampled_from(IDS), min_size=1), weights), min_size=1),
+)
+def test_a_mirror_and_a_backend_give_one_f1(
+    items: dict[str, list[str]], asked: list[tuple[list[str], set[str], float]]
+) -> None:
+    """Item d is in no snapshot; the own text of every third query is another's keyword."""
+    queries = [
+        Query(f"q{at}", WORDS[at % 3] if at % 3 else f"text {at}", weight)
+        for at, (_, _, weight) in enumerate(asked)
+    ]
+    relevant = {f"q{at}": frozenset(ids) for at, (_, ids, _) in enumerate(asked)}
+    dataset = Dataset(
+        "drawn",
+        [Item(id_, f"title {id_}") for id_ in IDS],
+        {"test": queries},
+        relevant,
+        {query: dict.fromkeys(ids, 1.0) for query, ids in relevant.items()},
+        "0",
+    )
+    store = Store("memory://evaluation")
+    item = frozen(store, "item", {id_: (f"title {id_}", words) for id_, words in items.items()})
+    query = frozen(
+        store,
+        "query",
+        {one.id: (one.text, words) for one, (words, _, _) in zip(queries, asked, strict=True)},
+    )
+    backend = MemoryBackend(store)
+    backend.push(item)
+    found = evaluate(backend, dataset, item, query, "test").figures
+    assert found["f1"] == f1_of_pair(mirror_of(store, item), dataset, "test", query)
+    assert found["f1"] <= found["judged_f1"]
+
+
+def test_a_query_that_the_snapshot_lacks_is_refused_or_asked_by_its_text() -> None:
+    query = frozen(Store("memory://lacking"), "query", {"q1": ("sofa", ["couch"])})
+    asked = [Query("q1", "sofa"), Query("q2", "lamp")]
+    assert keyword_sets(asked, query, unknown=True) == {"q1": ("couch",), "q2": ()}
+    with pytest.raises(SnapshotError, match="lacks the query 'q2'"):
+        keyword_sets(asked, query)
+
+
+@pytest.mark.parametrize(
+    ("grades", "gains", "kind"),
+    [
+        ({"a": 1, "b": 0.5, "c": 0.25}, {"a": 1, "b": 0.5, "c": 0.25}, "grades"),
+        ({"a": 3, "b": 1, "c": 0}, {"a": 3, "b": 1, "c": 0}, "grades"),
+        ({"a": 0.5, "b": 0.5, "c": 0}, {"a": 1, "b": 1, "c": 0}, "binary"),
+    ],
+)
+def test_ndcg_takes_the_grades_of_the_files(
+    tmp_path: Path, grades: dict[str, float], gains: dict[str, float], kind: str
+) -> None:
+    """The order of what is found is b, c, a by construction: b has both of the query's keywords."""
+    files = {
+        "items": [{"id": id_, "title": f"title {id_}"} for id_ in IDS],
+        "queries": [{"id": "q", "text": "divan", "split": "test"}],
+        "labels": [{"query": "q", "item": id_, "grade": grade} for id_, grade in grades.items()],
+    }
+    for name, records in files.items():
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, records)), "utf-8")
+    dataset = load_dataset("jsonl", tmp_path, threshold=0.5)
+    store = Store("memory://graded")
+    sets = {"a": ["sofa", "rug", "oak"], "b": ["sofa", "couch"], "c": ["sofa"], "d": []}
+    item = frozen(store, "item", {id_: (f"title {id_}", words) for id_, words in sets.items()})
+    query = frozen(store, "query", {"q": ("divan", ["sofa", "couch"])})
+    backend = MemoryBackend(store)
+    backend.push(item)
+    assert [hit.id for hit in backend.retrieved(["sofa", "couch"], snapshot=item.id).hits] == [
+        *("b", "c", "a")
+    ]
+    found = evaluate(backend, dataset, item, query, "test").as_dict()
+    best = sorted(gains.values(), reverse=True)
+    ideal = best[0] + best[1] / log2(3) + best[2] / log2(4)
+    gained = gains["b"] + gains["c"] / log2(3) + gains["a"] / log2(4)
+    assert found["ndcg@10"] == pytest.approx(gained / ideal, abs=1e-6)
+    assert found["ndcg_gains"] == kind

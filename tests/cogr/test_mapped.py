@@ -1,0 +1,66 @@
+"""Spools, scratch arrays and strings over mapped files: the same as lists in memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cogr import mapped
+from cogr.mapped import (
+    SortedStrings,
+    Spool,
+    StringIndex,
+    Strings,
+    StringsSpool,
+    arrow_strings,
+    scratch,
+)
+
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=6)
+
+
+@pytest.mark.parametrize("count", [0, 3, 40])
+def test_spools_and_scratch_arrays_are_the_same_in_memory_and_on_disk(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mapped, "SMALL", 64)
+    numbers, written = np.arange(count, dtype=np.int64), Spool()
+    written.append(numbers[: count // 2])
+    written.append(numbers[count // 2 :])
+    assert written.array(np.int64).tolist() == numbers.tolist()
+    array = scratch(count, np.int64)
+    assert array.tolist() == [0] * count
+    array[:] = numbers
+    assert array.tolist() == numbers.tolist()
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(TEXTS, max_size=20), TEXTS)
+def test_strings_are_found_by_their_hashes(texts: list[str], other: str) -> None:
+    written = StringsSpool()
+    written.append(arrow_strings(texts[:5]))
+    written.append(arrow_strings(texts[5:])[0:])
+    strings = Strings(written.arrow())
+    assert list(strings) == texts
+    assert strings[1:4] == texts[1:4]
+    # Hashes that all collide tell nothing, and do no harm.
+    for hashes in ([hash(text) for text in texts], [hash(other)] * len(texts)):
+        index = StringIndex(strings, np.array(hashes, np.int64))
+        assert index.find(other) == (texts.index(other) if other in texts else -1)
+    repeats = [at for at, text in enumerate(texts) if text in texts[:at]]
+    index = StringIndex(strings, np.array([hash(text) for text in texts], np.int64))
+    assert index.repeats() == repeats
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.sets(TEXTS, max_size=20), TEXTS)
+def test_sorted_strings_are_found_by_their_ranks(texts: set[str], other: str) -> None:
+    found = SortedStrings(arrow_strings(sorted(texts)))
+    assert list(found) == sorted(texts)
+    assert [found.find(text) for text in found] == list(range(len(texts)))
+    assert (other in found, found.find(other) >= 0) == (other in texts, other in texts)
+    assert "\ud800" not in found
+    with pytest.raises(IndexError):
+        found[len(texts)]

@@ -1,0 +1,67 @@
+"""A coordinator and a worker in the process of the test, without a broker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from indexers.build.plan import make_plan
+from indexers.build.run import RebuildRequest, make_job
+from indexers.fleet.records import (
+    Attempt,
+    Run,
+    RunFolder,
+    new_run_id,
+    public_settings,
+)
+from indexers.fleet.shards import (
+    write_requests,
+)
+from indexers.fleet.worker import Worker
+from indexers.workspace import Workspace
+
+SHARD = "00000-20"
+
+
+def begin(workspace: Workspace) -> tuple[Run, RunFolder]:
+    """A run with one shard of all entities, as a coordinator writes it."""
+    job = make_job(workspace, RebuildRequest("item"))
+    plan = make_plan(job)
+    settings = workspace.generator_settings("item")
+    run = Run(
+        id=new_run_id(),
+        side="item",
+        fingerprint=job.generator.fingerprint,
+        generator=public_settings(settings),
+        entities=len(plan.entities),
+        to_generate=len(plan.missing),
+    )
+    folder = RunFolder(workspace.store, "item", run.id)
+    folder.write(run, "run")
+    keyed = [(plan.keys[i], job.request(plan.entities[i])) for i in plan.missing]
+    write_requests(folder, SHARD, keyed)
+    return run, folder
+
+
+def task(of: Run, **more: Any) -> dict[str, Any]:
+    return {"format": 2, "side": "item", "run": of.id, "shard": SHARD, "attempt": 1, **more}
+
+
+def attempts_of(folder: RunFolder) -> list[Attempt]:
+    return folder.read_all(Attempt, "attempts")
+
+
+class Straight:
+    """A queue that hands its tasks to a worker of this process when it is asked how many wait."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self.tasks: list[dict[str, Any]] = []
+        self.said: list[str] = []
+
+    def send(self, message: Any) -> None:
+        self.tasks.append(dict(message))
+        while self.tasks:
+            self.said.append(self.worker.take(self.tasks.pop(0)))
+
+    def waiting(self) -> int:
+        return len(self.tasks)

@@ -1,0 +1,190 @@
+"""What a worker makes of a message, without a broker."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cogr.errors import GeneratorError
+from cogr.settings import load_settings
+from indexers.build.plan import make_plan
+from indexers.build.run import RebuildRequest, make_job
+from indexers.fleet.records import (
+    Cancel,
+    End,
+    RunFolder,
+    new_run_id,
+)
+from indexers.fleet.shards import (
+    read_requests,
+    write_requests,
+)
+from indexers.fleet.worker import LoadedGenerator, Worker
+from indexers.workspace import Workspace
+from tests.indexers.fleet.fleet_worlds import write_shop
+from tests.indexers.fleet.in_process import SHARD, attempts_of, begin, task
+from tests.indexers.generators.fake_endpoint import FakeEndpoint
+
+
+def test_an_attempt_is_made_once_and_the_next_one_generates_nothing_again(
+    workspace: Workspace,
+) -> None:
+    run, folder = begin(workspace)
+    worker = Worker(workspace, "here")
+    assert "done, 20 generated" in worker.take(task(run))
+    # The broker delivers the message once more: to this worker, or to one that never saw it.
+    assert "a worker has attempt 1" in worker.take(task(run))
+    assert "a worker has attempt 1" in Worker(workspace, "there").take(task(run))
+    assert "done, 0 generated" in worker.take(task(run, attempt=2))
+    assert not make_plan(make_job(workspace, RebuildRequest("item"))).missing
+    first, second = attempts_of(folder)
+    assert (first.number, first.items, first.entities) == (1, 20, 20)
+    assert (second.number, second.items, second.entities) == (2, 0, 20)
+
+
+def test_of_many_workers_with_one_message_one_makes_the_attempt(workspace: Workspace) -> None:
+    run, folder = begin(workspace)
+    said: list[str] = []
+    workers = [Worker(workspace, f"worker-{number}") for number in range(6)]
+    threads = [
+        threading.Thread(target=lambda one=one: said.append(one.take(task(run))))  # type: ignore[misc]
+        for one in workers
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted("left alone" in one for one in said) == [False, *[True] * 5]
+    assert len(attempts_of(folder)) == 1
+
+
+def test_a_worker_leaves_alone_what_is_not_wanted(workspace: Workspace) -> None:
+    run, folder = begin(workspace)
+    worker = Worker(workspace, "here")
+    assert "no run nothing" in worker.take(task(run, run="nothing"))
+    folder.write(Cancel(by="me"), "cancel")
+    assert "has ended" in worker.take(task(run))
+    workspace.store.remove(f"{folder.path}/cancel.json")
+    folder.write(End(state="finished"), "end")
+    assert "has ended" in worker.take(task(run))
+    assert attempts_of(folder) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"format": 99, "shape": "round"}, "this worker reads task format 2, the task has 99"),
+        ({"format": None}, "the task can't be read"),
+        ({"attempt": 0}, "the task can't be read"),
+        ({"attempt": None}, "the task can't be read"),
+    ],
+)
+def test_a_task_that_is_not_understood_is_refused(
+    workspace: Workspace, more: dict[str, Any], reason: str
+) -> None:
+    run, folder = begin(workspace)
+    said = Worker(workspace, "here").take(task(run, **more))
+    assert said.startswith("refused")
+    assert reason in said
+    assert attempts_of(folder) == []
+
+
+def test_a_task_can_t_lead_out_of_the_run(workspace: Workspace) -> None:
+    run, _ = begin(workspace)
+    for path in ("../..", "../../snapshots"):
+        for format_ in (1, 2):
+            said = Worker(workspace, "here").take(task(run, format=format_, run=path))
+            assert said.startswith("refused")
+    assert not (Path(workspace.store.url) / "attempts").exists()
+
+
+def test_a_worker_with_another_generator_declines_or_changes_over(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    run, _ = begin(workspace)
+    script = tmp_path / "script.jsonl"
+    script.write_text('{"id": "i1", "text": "told"}\n')
+    # A worker that has other words in its own settings makes what the run names.
+    other = Workspace(
+        load_settings(tmp_path / "cogr.toml", [f"generator.scripted.script={script}"])
+    )
+    loaded = LoadedGenerator(other)
+    held = loaded.get(run)
+    assert held.fingerprint == run.fingerprint
+    assert loaded.get(run) is held
+    unknown = run.model_copy(update={"fingerprint": {**run.fingerprint, "words": 3}})
+    with pytest.raises(GeneratorError, match="words is 10 here and 3 there"):
+        loaded.get(unknown)
+
+
+def test_workers_may_reach_the_model_by_addresses_of_their_own(tmp_path: Path) -> None:
+    """A server on each worker's machine, a gateway of its own: the answers are still those that the
+    coordinator waits for.
+    """
+    write_shop(tmp_path, items=20)
+    with FakeEndpoint() as endpoint:
+        there = endpoint.url.replace("127.0.0.1", "localhost")
+        coordinator, worker = (
+            Workspace(
+                load_settings(
+                    tmp_path / "cogr.toml",
+                    [
+                        "generator.name=openai",
+                        "generator.model=fake",
+                        f"generator.openai.base_url={url}",
+                    ],
+                )
+            )
+            for url in (there, endpoint.url)
+        )
+        run, _ = begin(coordinator)
+        assert "done, 20 generated" in Worker(worker, "here").take(task(run))
+        assert not make_plan(make_job(coordinator, RebuildRequest("item"))).missing
+        other = run.model_copy(update={"fingerprint": {**run.fingerprint, "model": "another"}})
+        with pytest.raises(
+            GeneratorError, match="the rebuild: model is 'fake' here and 'another' there.$"
+        ):
+            LoadedGenerator(worker).get(other)
+
+
+def test_a_worker_whose_generator_hangs_gives_its_shard_up(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its heart beats all the time, which proves nothing."""
+    released, told = threading.Event(), []
+    run, folder = begin(workspace)
+    workspace.settings.fleet.stuck_seconds = 0.4
+    monkeypatch.setattr("indexers.generators.scripted.time.sleep", lambda _: released.wait(60))
+    workspace.settings.generator.scripted.delay = 1
+
+    def abandon() -> None:
+        told.extend(attempts_of(folder))
+        released.set()
+
+    Worker(workspace, "here", abandon=abandon).take(task(run))
+    ((attempt),) = told
+    assert (attempt.state, attempt.items) == ("failed", 0)
+    assert attempt.updated > attempt.started
+    assert "no answer for 0.4 s while running (fleet.stuck_seconds)" in attempt.reason
+
+
+def test_an_engine_that_can_t_be_changed_in_its_process_ends_the_worker(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("indexers.fleet.worker.ONE_PER_PROCESS", {"scripted"})
+    run, folder = begin(workspace)
+    worker = Worker(workspace, "here")
+    assert "done" in worker.take(task(run))
+    other = run.model_copy(
+        update={"id": new_run_id(), "fingerprint": {**run.fingerprint, "words": 3}}
+    )
+    second = RunFolder(workspace.store, "item", other.id)
+    second.write(other, "run")
+    write_requests(second, SHARD, read_requests(folder, SHARD) or [])
+    assert "starts anew" in worker.take(task(other))
+    assert worker.restart_needed
+    (attempt,) = attempts_of(second)
+    assert attempt.state == "stopped"

@@ -1,0 +1,164 @@
+"""The status of a run, for people and for --json: its rounds, what they are compared with, which pair
+is best, which serves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from cogr.errors import ServiceError
+from trainers.training.contest import (
+    STATISTICAL,
+    Choice,
+    Contender,
+    choose,
+    contenders,
+    known_rivals,
+    round_name,
+    to_serve,
+)
+from trainers.training.rounds import Round
+from trainers.training.run_folder import Run
+
+if TYPE_CHECKING:
+    from trainers.training.driver import Driver
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """What serves, beside the best pair of a run.
+
+    Attributes:
+        serves: name of the pair that serves, or its snapshots where it is none of the run's; ""
+            where none does.
+        choice: the best pair on dev; None where nothing is judged.
+        other: the best pair, where it does not serve.
+    """
+
+    serves: str
+    choice: Choice | None
+    other: Contender | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """For --json."""
+        best = None if self.choice is None else self.choice.chosen.name
+        return {"serves": self.serves or None, "best_on_dev": best}
+
+
+def status_of(driver: Driver) -> RunStatus:
+    """What serves now beside the best pair. Where the service
+    can't be reached, what serves is not known."""
+    choice = driver.choice()
+    best = None if choice is None else to_serve(driver.workspace, choice.chosen)
+    try:
+        serving = driver.workspace.backend.serving()
+    except ServiceError as error:
+        return RunStatus(f"not known: {error}", choice, best)
+    pair = (serving["item"], serving["query"])
+    known = contenders(driver.run.state(), best)
+    name = next((one.name for one in reversed(known) if (one.items, one.queries) == pair), None)
+    serves = name or " with ".join(id_ for id_ in pair if id_)
+    return RunStatus(serves, choice, best if best and (best.items, best.queries) != pair else None)
+
+
+def known_choice(run: Run) -> Choice | None:
+    """The best pair on dev by what is measured already."""
+    beside = known_rivals(run)
+    return choose(contenders(run.state(), beside.statistical if beside else None))
+
+
+def rows(run: Run) -> list[dict[str, Any]]:
+    """Every round as one row of figures."""
+    return [as_dict(run, done) for done in run.state().rounds]
+
+
+def as_dict(run: Run, done: Round) -> dict[str, Any]:
+    """One round for --json."""
+    evaluation = done.stage("evaluate")
+    accepted = done.stage("accept-items")
+    return {
+        "run": run.name,
+        "round": done.number,
+        "verdict": done.verdict,
+        "reason": done.reason,
+        "publishing": done.publishing,
+        "seconds": round(sum(stage.seconds for stage in done.stages), 2),
+        "stages": {stage.name: stage.output for stage in done.stages},
+        "figures": dict(evaluation.notes) if evaluation else None,
+        "items": dict(accepted.notes) if accepted else None,
+    }
+
+
+def next_stage(run: Run) -> str:
+    """What the next command does first."""
+    unfinished = run.state().unfinished
+    return (
+        f"round {unfinished.number}, {unfinished.next_stage}"
+        if unfinished
+        else f"round {len(run.state().rounds)}"
+    )
+
+
+def show(
+    out: Console, run: Run, choice: Choice | None = None, found: RunStatus | None = None
+) -> None:
+    """The run's rounds as a table, beside bm25 and `statistical` where they are measured, and what
+    is best and serves.
+    """
+    columns = ("round", "split", "p", "r", "f1", "keywords an item", "seconds", "")
+    table = Table(*columns, title=f"run {run.name}", title_justify="left")
+    for name, figures in _rival_figures(run).items():
+        _add(table, name, figures, "", _marks(name, choice, found))
+    for row in rows(run):
+        name, seconds = round_name(row["round"]), f"{row['seconds']:.0f}"
+        verdict = (
+            f"{row['verdict']}: {row['reason']}" if row["verdict"] == "rejected" else row["verdict"]
+        )
+        if row["figures"]:
+            _add(table, name, row["figures"], seconds, [verdict, *_marks(name, choice, found)])
+        else:
+            table.add_row(name, "", "", "", "", "", seconds, "under way")
+    out.print(table)
+    if choice is not None:
+        out.print(f"Best on dev: {choice.chosen.name}, {choice.reason()}.")
+    if found is not None:
+        out.print(f"Serves now: {found.serves or 'nothing'}.")
+    out.print(f"next: {next_stage(run)}")
+
+
+def _marks(name: str, choice: Choice | None, found: RunStatus | None) -> list[str]:
+    best = choice is not None and choice.chosen.name == name
+    serves = found is not None and found.serves == name
+    return [mark for mark, has in (("best on dev", best), ("serves", serves)) if has]
+
+
+def _add(
+    table: Table, name: str, figures: Mapping[str, Any], seconds: str, marks: Sequence[str]
+) -> None:
+    """A row for each split."""
+    for split, found in figures.items():
+        cells = [f"{found[measure]:.4f}" for measure in ("p", "r", "f1")]
+        keywords = found.get("keywords_per_item")
+        table.add_row(
+            name,
+            split,
+            *cells,
+            "" if keywords is None else f"{keywords:.1f}",
+            seconds,
+            ", ".join(marks),
+        )
+
+
+def _rival_figures(run: Run) -> dict[str, Mapping[str, Any]]:
+    found = known_rivals(run)
+    if found is None:
+        return {}
+    return {
+        "bm25": found.bm25,
+        **({} if found.statistical is None else {STATISTICAL: found.statistical.figures}),
+    }

@@ -1,0 +1,143 @@
+"""What a stage reads, and what it says that it wrote.
+
+A stage reads the round under way, the round that it is built upon, the training queries, and the
+mirrors and worlds of snapshots: all of it anew, from the run folder and the store. Nothing is kept
+in memory from one stage to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from cogr.matching.mirror import Mirror
+from cogr.progress import Say
+from cogr.records import Query, Side
+from cogr.rewards import World
+from cogr.settings.training import TrainingSettings
+from cogr.snapshots import Snapshot, open_snapshot
+from indexers.backends.memory import mirror_of
+from indexers.workspace import Workspace
+from trainers.training.rounds import Round, StageName, State
+from trainers.training.run_folder import Run
+from trainers.training.tiny import Invented, WordModel
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a stage reads.
+
+    Attributes:
+        round: the round under way.
+        base: the round that is built upon; None in round 0.
+        halvings: how often the micro batch is halved, after running out of memory.
+    """
+
+    workspace: Workspace
+    run: Run
+    round: Round
+    base: Round | None
+    say: Say
+    halvings: int = 0
+
+    @classmethod
+    def of(cls, workspace: Workspace, run: Run, state: State, say: Say, halvings: int) -> Inputs:
+        """The inputs of a state's round under way."""
+        assert state.unfinished is not None
+        return cls(workspace, run, state.unfinished, state.base, say, halvings)
+
+    @property
+    def settings(self) -> TrainingSettings:
+        return self.workspace.settings.training
+
+    @property
+    def before(self) -> Round:
+        """The round that is built upon, which every round after SFT has."""
+        assert self.base is not None
+        return self.base
+
+    def log(self, side: Side) -> Path:
+        """Where a training stage writes its step figures."""
+        return self.run.folder("logs") / f"r{self.round.number:03d}-{side}.jsonl"
+
+    def snapshot(self, id_: str) -> Snapshot:
+        return open_snapshot(self.workspace.store, id_)
+
+    @property
+    def train(self) -> Sequence[Query]:
+        """Training queries; each has a relevant item. Raises DataError when there is none."""
+        return self.workspace.dataset.require("train")
+
+    @cached_property
+    def relevant(self) -> Mapping[str, frozenset[str]]:
+        """Training queries and their relevant items."""
+        return {query.id: self.workspace.dataset.relevant[query.id] for query in self.train}
+
+    @cached_property
+    def invented(self) -> Invented:
+        """Queries to practise on besides; the same in every round."""
+        if not self.settings.invented_queries:
+            return Invented((), {})
+        weight = self.settings.invented_weight
+        return WordModel(self.workspace.dataset).invent(
+            self.settings.invented_queries, self.settings.seed, weight
+        )
+
+    @property
+    def practice(self) -> Sequence[Query]:
+        """Training and invented queries, each once: what fine-tuning, index and item
+        rewards see.
+        """
+        return [*self.train, *self.invented.queries]
+
+    @property
+    def prompts(self) -> Sequence[Query]:
+        """What query GRPO draws from: training queries as many times as one outweighs an invented
+        one.
+        """
+        times = max(1, round(1 / self.settings.invented_weight)) if self.invented.queries else 1
+        return [*list(self.train) * times, *self.invented.queries]
+
+    def notes(self, stage: StageName) -> Mapping[str, Any]:
+        """Notes of a finished stage of the round under way."""
+        record = self.round.stage(stage)
+        assert record is not None
+        return record.notes
+
+    def world(self, items: Mirror, queries: Mirror | None, *, practice: bool) -> World:
+        """The world of the training queries, with the invented ones for practice."""
+        return World.of(
+            items,
+            self.practice if practice else self.train,
+            {**self.relevant, **self.invented.relevant} if practice else self.relevant,
+            query_mirror=queries,
+            k_max=self.workspace.settings.keywords.k_max,
+            beta=self.settings.f_beta,
+        )
+
+    def mirror(self, snapshot_id: str) -> Mirror:
+        """The mirror of a snapshot, mapped from disk."""
+        return mirror_of(self.workspace.store, self.snapshot(snapshot_id))
+
+
+@dataclass(frozen=True)
+class Wrote:
+    """What a stage wrote: its output (model folder or snapshot id; "" for neither) and notes."""
+
+    output: str
+    notes: Mapping[str, Any]
+
+
+def counts_of(snapshot: Snapshot) -> dict[str, Any]:
+    """What the notes of a stage say of the snapshot that it wrote."""
+    manifest = snapshot.manifest
+    return {
+        "keywords_an_entity": round(manifest.keywords / max(1, manifest.entities), 2),
+        "vocabulary": manifest.vocabulary,
+        "empty": manifest.empty,
+        "cut_to_budget": manifest.cut_to_budget,
+        "set_aside": manifest.set_aside,
+    }

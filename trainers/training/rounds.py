@@ -1,0 +1,295 @@
+"""What a run has done: rounds, their stages, what each wrote; and the round gate, which says
+whether a round is built upon.
+
+Round 0 is SFT (paper, algorithm 1), the others are those of algorithm 2. A finished round has a
+verdict: its dev F1 is compared with that of the round before it that was built upon. The paper
+gates nothing; it reports the best round. `run_folder` keeps the records on disk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from cogr.records import Dataset, Query, Split
+from cogr.settings.training import GateSettings
+from indexers.workspace import Workspace
+
+StageName = Literal[
+    "targets", "train-item", "train-query", "index-item", "index-query", "accept-items", "evaluate"
+]
+
+Verdict = Literal["accepted", "rejected"]
+
+Publishing = Literal["asked", "done", "refused"]
+"""Whether a round was published: "asked" until its pair serves or a gate says no."""
+
+SFT_STAGES: tuple[StageName, ...] = (
+    "targets",
+    "train-item",
+    "train-query",
+    "index-item",
+    "index-query",
+    "evaluate",
+)
+"""Round 0 (paper, algorithm 1)."""
+
+ROUND_STAGES: tuple[StageName, ...] = (
+    "train-query",
+    "index-query",
+    "train-item",
+    "index-item",
+    "accept-items",
+    "evaluate",
+)
+"""Every later round (paper, algorithm 2).
+
+Publishing comes after it: it changes nothing that is built upon.
+"""
+
+FORMAT = 1
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class StageRecord(_Record):
+    """One finished stage.
+
+    Attributes:
+        output: what it wrote: a model folder (relative to the store), or a snapshot id; "" where
+            neither.
+        notes: figures and counts, for people and reports.
+    """
+
+    name: StageName
+    output: str
+    seconds: float
+    notes: Mapping[str, Any] = {}
+
+
+class Round(_Record):
+    """One round: its stages so far and, once it is finished, whether it is built upon.
+
+    Attributes:
+        reason: of the verdict.
+        publishing: None where nobody asked to publish it.
+    """
+
+    number: int
+    stages: tuple[StageRecord, ...] = ()
+    verdict: Verdict | None = None
+    reason: str = ""
+    publishing: Publishing | None = None
+
+    @property
+    def plan(self) -> Sequence[StageName]:
+        return ROUND_STAGES if self.number else SFT_STAGES
+
+    @property
+    def finished(self) -> bool:
+        return len(self.stages) == len(self.plan)
+
+    @property
+    def next_stage(self) -> StageName | None:
+        return None if self.finished else self.plan[len(self.stages)]
+
+    def stage(self, name: StageName) -> StageRecord | None:
+        return next((stage for stage in self.stages if stage.name == name), None)
+
+    def output(self, name: StageName) -> str:
+        """What a finished stage wrote. Raises KeyError when it is not finished."""
+        stage = self.stage(name)
+        if stage is None:
+            raise KeyError(f"round {self.number} has not finished {name}")
+        return stage.output
+
+    def model(self, side: str) -> str:
+        """The model folder that the round trained for a side."""
+        return self.output("train-query" if side == "query" else "train-item")
+
+    @property
+    def queries(self) -> str:
+        """Its query snapshot."""
+        return self.output("index-query")
+
+    @property
+    def practice(self) -> str:
+        """The query snapshot that its item side is trained against: with invented queries, where
+        there are any.
+        """
+        stage = self.stage("index-query")
+        return str(stage.notes.get("practice", stage.output)) if stage else self.queries
+
+    @property
+    def items(self) -> str:
+        """Its item snapshot: with accepted sets only, where there is such a stage."""
+        return self.output("accept-items" if self.number else "index-item")
+
+
+class State(_Record):
+    """All rounds of a run, in order; the last may be unfinished."""
+
+    format: int = FORMAT
+    rounds: tuple[Round, ...] = ()
+
+    @property
+    def unfinished(self) -> Round | None:
+        """The round that is under way."""
+        return self.rounds[-1] if self.rounds and not self.rounds[-1].finished else None
+
+    @property
+    def finished(self) -> tuple[Round, ...]:
+        return tuple(round_ for round_ in self.rounds if round_.finished)
+
+    @property
+    def base(self) -> Round | None:
+        """The last finished round that is built upon."""
+        return next(
+            (round_ for round_ in reversed(self.finished) if round_.verdict == "accepted"), None
+        )
+
+    @property
+    def rounds_done(self) -> int:
+        """Finished rounds after SFT, rejected ones included."""
+        return sum(round_.number > 0 for round_ in self.finished)
+
+    @property
+    def unpublished(self) -> bool:
+        """Whether the last round is finished and still to be published."""
+        return (
+            self.unfinished is None and bool(self.rounds) and self.rounds[-1].publishing == "asked"
+        )
+
+    def begun(self) -> State:
+        """With a round under way: the unfinished one, or a new one."""
+        if self.unfinished is not None:
+            return self
+        return self.model_copy(update={"rounds": (*self.rounds, Round(number=len(self.rounds)))})
+
+    def with_stage(
+        self, stage: StageRecord, verdict: Verdict | None = None, reason: str = ""
+    ) -> State:
+        """With one more stage of the round under way finished."""
+        return self._with_last(
+            stages=(*self.rounds[-1].stages, stage), verdict=verdict, reason=reason
+        )
+
+    def with_publishing(self, publishing: Publishing | None) -> State:
+        """With another mark on the last round: whether it is published."""
+        return self._with_last(publishing=publishing)
+
+    def _with_last(self, **changed: Any) -> State:
+        *before, last = self.rounds
+        return self.model_copy(update={"rounds": (*before, last.model_copy(update=changed))})
+
+    def back_to(self, number: int, stage: StageName) -> State:
+        """Before a stage of a round: it and all that came after it is to be done again, publishing
+        too where it was asked for.
+        """
+        kept = self.rounds[number]
+        at = [record.name for record in kept.stages].index(stage)
+        again = Round(
+            number=number, stages=kept.stages[:at], publishing="asked" if kept.publishing else None
+        )
+        return self.model_copy(update={"rounds": (*self.rounds[:number], again)})
+
+
+# The round gate
+
+
+def dev_f1(figures: Mapping[str, Any]) -> float | None:
+    """F1 on the dev queries, of figures by split; None where there are no dev queries."""
+    found = figures.get("dev")
+    return None if found is None else float(found["f1"])
+
+
+def verdict(gate: GateSettings, base: Round | None, done: StageRecord) -> tuple[Verdict, str]:
+    """Accepted, or rejected, with the reason.
+
+    Without dev queries, or with the gate off, every round is accepted.
+
+    Args:
+        gate: whether it is on, and how much dev F1 may fall.
+        base: the round that was built upon; None in round 0.
+        done: the evaluation of the round that is judged.
+    """
+    evaluation = base.stage("evaluate") if base else None
+    now, before = dev_f1(done.notes), dev_f1(evaluation.notes) if evaluation else None
+    if not gate.on or now is None or before is None:
+        return "accepted", "no dev split to judge by" if gate.on and now is None else ""
+    if now >= before - gate.tolerance:
+        return "accepted", f"dev F1 {before:.4f} -> {now:.4f}"
+    return (
+        "rejected",
+        f"dev F1 {before:.4f} -> {now:.4f}, which loses more than the tolerance of "
+        f"{gate.tolerance:g}",
+    )
+
+
+LEAST = 10
+"""Fewer queries than this judge nothing, and none are set apart."""
+
+SET_APART = "training queries set apart as dev"
+"""Under this word a data set notes how many."""
+
+
+def with_dev(workspace: Workspace) -> Workspace:
+    """The workspace as training sees it: with a dev split wherever the gate is on and the data can
+    spare one.
+    """
+    gate, dataset = workspace.settings.training.gate, workspace.dataset
+    if not gate.on or dataset.queries.get("dev"):
+        return workspace
+    ids = by_hash((query.id for query in dataset.queries.get("train", ())), gate.dev_share)
+    return workspace if len(ids) < LEAST else workspace.with_dataset(_set_apart(dataset, ids))
+
+
+def by_hash(ids: Iterable[str], share: float) -> frozenset[str]:
+    """A share of ids, rounded down: those whose sha256 comes first."""
+    ordered = sorted(
+        ids, key=lambda id_: hashlib.sha256(id_.encode("utf-8", "surrogatepass")).digest()
+    )
+    return frozenset(ordered[: math.floor(len(ordered) * share + 1e-9)])
+
+
+def _set_apart(dataset: Dataset, ids: frozenset[str]) -> Dataset:
+    train = dataset.queries["train"]
+    split: dict[Split, Sequence[Query]] = {
+        "train": tuple(query for query in train if query.id not in ids),
+        "dev": tuple(query for query in train if query.id in ids),
+    }
+    named = hashlib.sha256(json.dumps([dataset.dataset_hash, sorted(ids)]).encode()).hexdigest()
+    notes = {**dataset.notes, SET_APART: len(ids)}
+    return replace(dataset, queries={**dataset.queries, **split}, dataset_hash=named, notes=notes)
+
+
+def is_set_apart(dataset: Dataset) -> bool:
+    """Whether its dev split was taken from the training queries here."""
+    return SET_APART in dataset.notes
+
+
+def judged_by(workspace: Workspace) -> str:
+    """One sentence for people: by which queries rounds are judged, and how they were chosen."""
+    gate, dataset = workspace.settings.training.gate, workspace.dataset
+    dev, train = (len(dataset.queries.get(split, ())) for split in ("dev", "train"))
+    if not gate.on:
+        return "Nothing is judged: training.gate.on is false, so that every round is built upon."
+    if is_set_apart(dataset):
+        return (
+            f"Judged by {dev} of the {dev + train} training queries, chosen by the hash of their "
+            f"ids and never trained on (training.gate.dev_share {gate.dev_share:g})."
+        )
+    if dev:
+        return f"Judged by the {dev} dev queries of the data."
+    return (
+        f"Nothing is judged: the data have no dev queries, and {gate.dev_share:g} of {train} "
+        f"training queries (training.gate.dev_share) is below {LEAST}; every round is built upon."
+    )

@@ -1,0 +1,311 @@
+"""The run folder: `runs/NAME` in the store, with the frozen configuration and the state that each
+stage replaces atomically.
+
+It holds `run.json` (what the run was begun with), `state.json`, `models/`, `sft/`, `logs/`.
+Snapshots lie beside, with all others. What the stages do is `work`; in which order is `state`.
+
+Where the outputs of a run lie now: a run's folder may have been renamed, or moved to another
+store, since it wrote them.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from cogr.errors import TrainingError
+from cogr.keywords import NORMALISER
+from cogr.settings import Settings
+from cogr.store import Store
+from indexers.workspace import Workspace
+from trainers.training.rounds import FORMAT, Round, StageRecord, State, with_dev
+
+log = logging.getLogger(__name__)
+
+DEFAULT_RUN = "main"
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
+_STATE, _BEFORE = "state.json", "state-before.json"
+
+
+# What changes nothing that is learned: where data lies, how much memory a step takes, what is
+# logged.
+_FREE = frozenset(
+    {
+        "dataset.path",
+        "dataset.max_unknown_share",
+        "training.processes",
+        "training.gradient_checkpointing",
+        "training.tensorboard",
+        "training.index_by",
+        "training.sft.micro_batch",
+        "training.query.micro_batch",
+        "training.item.micro_batch",
+        "training.rollouts.by",
+        "training.rollouts.vllm_url",
+        "training.rollouts.vllm_gpu_share",
+    }
+)
+
+# What settings were before they were settings, for runs that were begun then.
+_ONCE = {"training.gate.dev_share": 0.0}
+
+
+def frozen_settings(settings: Settings) -> dict[str, Any]:
+    """What a run may not change: dotted key -> value, of the tables that decide what is learned."""
+    values = settings.model_dump(
+        mode="json", include={"dataset", "keywords", "prompts", "training"}
+    )
+    values["generator"] = settings.model_dump(mode="json")["generator"]
+    own = {
+        "generator": {
+            name: values["generator"][name]
+            for name in ("dtype", "max_model_len", "constrained", "sampling", "statistical")
+        }
+    }
+    return {key: value for key, value in _flat({**values, **own}) if key not in _FREE}
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+class _Frozen(BaseModel):
+    """The content of `run.json`."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    format: int
+    normaliser: str
+    dataset_hash: str
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run in a store on the local disk. Make one with `create`, open it with `open_run`."""
+
+    store: Store
+    name: str
+
+    @property
+    def path(self) -> str:
+        """Its folder, relative to the store."""
+        return f"runs/{self.name}"
+
+    def folder(self, *parts: str) -> Path:
+        """A folder of the run on the local disk, made when it is not there."""
+        folder = self.store.local("/".join((self.path, *parts)))
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    @property
+    def exists(self) -> bool:
+        return self.store.exists(f"{self.path}/run.json")
+
+    def state(self) -> State:
+        """What it has done; where the file is broken, as it was before the last stage, with a
+        warning.
+
+        Raises TrainingError when both are broken.
+        """
+        state, before = self._read(_STATE), self._read(_BEFORE)
+        if state is None and before is None:
+            if self.store.exists(f"{self.path}/{_STATE}"):
+                raise TrainingError(
+                    f"The state of run {self.name} ({self.store.full(self.path)}/{_STATE}) is "
+                    "broken; restore it, or remove it "
+                    "and the run begins again."
+                )
+            return State()
+        if state is None:
+            log.warning(
+                "The state of run %s is broken or gone: it goes on from before its last stage.",
+                self.name,
+            )
+        return located(self.store, self.name, state or before or State())
+
+    def _read(self, name: str) -> State | None:
+        """A state; None where it is missing or broken."""
+        try:
+            return State.model_validate_json(self.store.read(f"{self.path}/{name}"))
+        except (OSError, ValidationError):
+            return None
+
+    def save(self, state: State) -> None:
+        """Replace the state atomically; the one before it is kept beside."""
+        if (last := self._read(_STATE)) is not None:
+            self.store.write(f"{self.path}/{_BEFORE}", last.model_dump_json(indent=1).encode())
+        self.store.write(f"{self.path}/{_STATE}", state.model_dump_json(indent=1).encode())
+
+    def frozen(self) -> Mapping[str, Any]:
+        """What `run.json` holds. Raises TrainingError when it is broken."""
+        path = f"{self.path}/run.json"
+        try:
+            return _Frozen.model_validate_json(self.store.read(path)).model_dump()
+        except (OSError, ValidationError) as error:
+            raise TrainingError(
+                f"What the run {self.name} was begun with ({self.store.full(path)}) is broken; "
+                "restore it, or, if data and "
+                f"settings are the same, remove it and run cogr-train init --run {self.name}: "
+                "its rounds stay."
+            ) from error
+
+    def check(self, workspace: Workspace) -> None:
+        """Refuse to go on with other data, other settings or another version.
+
+        Raises TrainingError.
+        """
+        if not self.exists:
+            raise TrainingError(
+                f"There is no run {self.name} in {self.store.url}: begin one with cogr-train init."
+            )
+        frozen = self.frozen()
+        if frozen["format"] != FORMAT or frozen["normaliser"] != NORMALISER:
+            raise TrainingError(
+                f"The run {self.name} was begun by another version (format {frozen['format']}, "
+                "normaliser "
+                f"{frozen['normaliser']}; this one has {FORMAT}, {NORMALISER}); begin a new run "
+                "with cogr-train init --run NAME."
+            )
+        if changed := changes({**_ONCE, **frozen["settings"]}, frozen_settings(workspace.settings)):
+            raise TrainingError(
+                f"The run {self.name} was begun with other settings: {'; '.join(changed[:5])}; "
+                "set them back, or go on under a new name with --branch NAME."
+            )
+        dataset = with_dev(workspace).dataset
+        if frozen["dataset_hash"] != dataset.dataset_hash:
+            raise TrainingError(
+                f"The run {self.name} was begun on other data than {dataset.name} has now (hash "
+                f"{frozen['dataset_hash'][:12]}, now {dataset.dataset_hash[:12]}); restore the "
+                "data, or begin a new run."
+            )
+
+
+def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """One phrase for each setting that differs."""
+    return [
+        f"{key} was {before.get(key)!r} and is {now.get(key)!r}"
+        for key in sorted({*before, *now})
+        if before.get(key) != now.get(key)
+    ]
+
+
+def open_run(workspace: Workspace, name: str) -> Run:
+    """A run that exists, unchecked. Raises TrainingError."""
+    run = _named(workspace.store, name)
+    if not run.exists:
+        known = ", ".join(workspace.store.list("runs")) or "none"
+        raise TrainingError(
+            f"There is no run {name} in {workspace.store.url} (it has {known}): begin one with "
+            "cogr-train init."
+        )
+    return run
+
+
+def create(workspace: Workspace, name: str = DEFAULT_RUN) -> Run:
+    """Begin a run: freeze data hash and settings into its folder. A run that is there with the same
+    is returned.
+
+    Raises:
+        TrainingError: a run of that name with other data or settings.
+        StorageError: the store is full, read-only, or not on a local disk.
+    """
+    run = _named(workspace.store, name)
+    if run.exists:
+        run.check(workspace)
+        return run
+    _write(run, workspace, None)
+    return run
+
+
+def branch(workspace: Workspace, name: str, new: str) -> Run:
+    """A new run with the settings as they are now, on the finished rounds of another.
+
+    Raises TrainingError.
+    """
+    parent, run = open_run(workspace, name), _named(workspace.store, new)
+    if run.exists:
+        raise TrainingError(
+            f"There is a run {new} already; give the branch another name, or go on with --run "
+            f"{new}."
+        )
+    if parent.frozen()["dataset_hash"] != with_dev(workspace).dataset.dataset_hash:
+        raise TrainingError(
+            f"The run {name} was begun on other data; a branch needs the same, so begin a new run."
+        )
+    run.save(State(rounds=parent.state().finished))
+    _write(run, workspace, name)
+    return run
+
+
+def _write(run: Run, workspace: Workspace, parent: str | None) -> None:
+    run.folder()
+    workspace = with_dev(workspace)
+    frozen = {
+        "format": FORMAT,
+        "normaliser": NORMALISER,
+        "dataset": workspace.dataset.name,
+        "dataset_hash": workspace.dataset.dataset_hash,
+        "settings": frozen_settings(workspace.settings),
+        "parent": parent,
+    }
+    run.store.write_json(f"{run.path}/run.json", frozen)
+
+
+def _named(store: Store, name: str) -> Run:
+    if not _NAME.fullmatch(name):
+        raise TrainingError(
+            f"{name!r} is no name of a run; use lower-case letters, digits, - and _."
+        )
+    return Run(store, name)
+
+
+_MODEL = re.compile(r"runs/[a-z0-9][a-z0-9_-]*/(models/[A-Za-z0-9][\w.-]*)")
+
+
+def located(store: Store, run: str, state: State) -> State:
+    """A state whose model folders are where they lie.
+
+    A folder's name holds a digest of its content, and its files are compared with their sums before
+    they are used: one of the same name below this run, or below another one, is the very same.
+
+    Args:
+        run: name of the run's folder.
+
+    Raises:
+        TrainingError: an output names something outside the store's runs.
+    """
+    runs = [run, *(name for name in store.list("runs") if name != run)]
+    rounds = tuple(_round(store, runs, round_) for round_ in state.rounds)
+    return state if rounds == state.rounds else state.model_copy(update={"rounds": rounds})
+
+
+def _round(store: Store, runs: list[str], round_: Round) -> Round:
+    stages = tuple(_stage(store, runs, record) for record in round_.stages)
+    return round_.model_copy(update={"stages": stages})
+
+
+def _stage(store: Store, runs: list[str], record: StageRecord) -> StageRecord:
+    output = record.output
+    if not output.startswith("runs/"):
+        return record  # A snapshot, a model's name, or nothing: whoever opens it looks.
+    found = _MODEL.fullmatch(output)
+    if found is None:
+        raise TrainingError(
+            f"The run's state says that {record.name} wrote {output!r}, which is no model of "
+            "this store; restore the state."
+        )
+    if store.exists(output):
+        return record
+    moved = (f"runs/{run}/{found[1]}" for run in runs)
+    return record.model_copy(update={"output": next(filter(store.exists, moved), output)})

@@ -1,0 +1,330 @@
+"""What is looked at while a side trains: the figures of each step, as jsonl and, when asked, as
+TensorBoard events; and the collapse detector, which names a policy that collapses, then stops it.
+
+Nothing here changes what is learned. A loss that is no number stops the stage.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from cogr.errors import CheckFailedError, TrainingError
+from cogr.progress import Advance, Say
+from cogr.settings.training import WatchSettings
+from indexers.cli.reports import progress_bar
+
+
+@dataclass
+class Tally:
+    """What one step's completions were like."""
+
+    started: float = 0.0
+    ended: float = 0.0
+    tokens: int = 0
+    rewards: list[float] = field(default_factory=list)
+    sets: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    over_budget: int = 0
+    unfinished: int = 0
+    equal_groups: int = 0
+    groups: int = 0
+
+
+def step_shares(tally: Tally, known: Collection[str]) -> dict[str, float]:
+    """Means and shares of one step's completions."""
+    count = max(1, len(tally.rewards))
+    words = [word for _, keywords in tally.sets for word in keywords]
+    return {
+        "reward": float(np.mean(tally.rewards)) if tally.rewards else 0.0,
+        "reward_std": float(np.std(tally.rewards)) if tally.rewards else 0.0,
+        "equal_groups": tally.equal_groups / max(1, tally.groups),
+        "over_budget": tally.over_budget / count,
+        "unfinished": tally.unfinished / count,
+        "empty": sum(not keywords for _, keywords in tally.sets) / count,
+        "one_list": commonest_share(tally.sets),
+        "keywords": len(words) / count,
+        "new_keywords": sum(word not in known for word in words) / max(1, len(words)),
+    }
+
+
+def commonest_share(sets: Sequence[tuple[str, tuple[str, ...]]]) -> float:
+    """Largest share of entities that got the same non-empty set at least once; 1 is one list for
+    all.
+    """
+    entities = {id_ for id_, _ in sets}
+    seen = Counter(words for _, words in {(id_, frozenset(words)) for id_, words in sets} if words)
+    return max(seen.values(), default=0) / len(entities) if len(entities) > 1 else 0.0
+
+
+# The collapse detector
+
+_COLLAPSES = {
+    "empty": "the lists are empty",
+    "one_list": "all entities get one list",
+    "over_budget": "the lists are over the budget",
+    "unfinished": "the lists don't end before the length limit",
+    "equal_groups": "all rewards of a group are equal, so that there is nothing to learn from",
+}
+_ADVICE = (
+    "lower the learning rate, train SFT longer, or look at the prompts; the step log has the "
+    "figures"
+)
+
+
+class CollapseDetector:
+    """Names a collapse that lasts, and stops the stage when it goes on.
+
+    Args:
+        settings: from which share on it is one, after how many steps it is named, after how many
+            the stage stops.
+        say: where it is named.
+    """
+
+    def __init__(self, settings: WatchSettings, say: Say) -> None:
+        self._settings = settings
+        self._say = say
+        self._streaks = dict.fromkeys(_COLLAPSES, 0)
+
+    def see(self, step: int, shares: Mapping[str, float]) -> list[str]:
+        """Look at one step's figures; the collapses that have lasted long enough to be named."""
+        for name, what in _COLLAPSES.items():
+            self._streaks[name] = (
+                self._streaks[name] + 1 if shares[name] >= self._settings.share else 0
+            )
+            if self._streaks[name] == self._settings.steps:
+                self._say(
+                    f"step {step}: the policy is collapsing, {what} for {self._settings.steps} "
+                    "steps"
+                )
+        return [name for name, steps in self._streaks.items() if steps >= self._settings.steps]
+
+    def stop(self, step: int) -> None:
+        """Raise CheckFailedError when a collapse has lasted for the patience."""
+        for name, steps in self._streaks.items():
+            if steps >= self._settings.patience:
+                raise CheckFailedError(
+                    f"The policy has collapsed: at step {step} {_COLLAPSES[name]}, for {steps} "
+                    f"steps in a row (training.watch.patience); {_ADVICE}."
+                )
+
+
+# The log
+
+
+class StepLog:
+    """Writes one line a step and shows how far it is; begins anew, since a stage that is done again
+    starts at its first step. `as_callback` makes a trainer tell it of its steps.
+
+    Of several processes the first one writes. Used as a context around the training, so that
+    progress ends with it.
+
+    Args:
+        path: the jsonl file; TensorBoard events go to `tensorboard/` beside it, in a folder of the
+            same name.
+        tensorboard: whether to write those.
+    """
+
+    def __init__(self, path: Path, *, tensorboard: bool = False) -> None:
+        self.losses: list[float] = []
+        self._began = self._ended = 0.0
+        self._file: TextIO | None = None
+        self._events: Any = None
+        self._shown = ExitStack()
+        self._advance: Advance = lambda _: None
+        self._what = f"training, {path.stem.rpartition('-')[2]} side"
+        if os.environ.get("RANK", "0") != "0":
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("w", encoding="utf-8", buffering=1)
+        folder = path.parent / "tensorboard" / path.stem
+        shutil.rmtree(folder, ignore_errors=True)
+        if tensorboard:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._events = SummaryWriter(str(folder))
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        self._shown.close()
+        if self._file is not None:
+            self._file.close()
+        if self._events is not None:
+            self._events.close()
+
+    def begins(self, steps: int) -> None:
+        """Training begins, of so many steps."""
+        if self._file is not None:
+            self._advance = self._shown.enter_context(progress_bar(self._what, steps))
+
+    def step_begins(self) -> None:
+        """A step begins."""
+        self._began = time.perf_counter()
+
+    def step_ends(self) -> None:
+        """A step has ended; its figures follow."""
+        self._ended = time.perf_counter()
+
+    def logged(self, step: int, logs: Mapping[str, Any]) -> None:
+        """The trainer's own figures of a step: loss, gradient, learning rate, entropy.
+
+        Raises:
+            TrainingError: the loss or the gradient is no number.
+            CheckFailedError: the policy has collapsed.
+        """
+        raise NotImplementedError
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        self._advance(1)
+        if self._file is not None:
+            self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
+        if self._events is not None:
+            for name, value in _scalars(record):
+                self._events.add_scalar(name, value, record["step"])
+            # A stage may be killed or stopped at any step.
+            self._events.flush()
+
+    def check_loss(self, logs: Mapping[str, Any], step: int) -> None:
+        """Raise TrainingError when the loss or the gradient is no number."""
+        for name in ("loss", "grad_norm"):
+            value = logs.get(name)
+            if value is not None and not math.isfinite(float(value)):
+                raise TrainingError(
+                    f"The {name} of step {step} is {float(value)}: the training has diverged; "
+                    "lower the learning rate, or set training.dtype to float32."
+                )
+
+
+def _scalars(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    for name, value in record.items():
+        if isinstance(value, Mapping):
+            yield from _scalars(value, f"{prefix}{name}/")
+        elif isinstance(value, int | float) and prefix + name != "step":
+            yield prefix + name, value
+
+
+class SftLog(StepLog):
+    """Loss, learning rate and seconds of each SFT step."""
+
+    def logged(self, step: int, logs: Mapping[str, Any]) -> None:
+        self.check_loss(logs, step)
+        self.losses.append(float(logs["loss"]))
+        self.write(
+            {
+                "step": step,
+                "loss": logs["loss"],
+                "learning_rate": logs.get("learning_rate"),
+                "seconds": round(time.perf_counter() - self._began, 4),
+            }
+        )
+
+    @property
+    def notes(self) -> Mapping[str, Any]:
+        """First and last loss, for the record of the stage."""
+        return {
+            "steps": len(self.losses),
+            "loss": [round(float(value), 4) for value in (self.losses[:1] + self.losses[-1:])],
+        }
+
+
+class GrpoLog(StepLog):
+    """The figures of each GRPO step, from the scorer's tally and the trainer's own log.
+
+    Args:
+        path: the jsonl file.
+        tally: what the reward callable of the same trainer has counted in the step.
+        known: keywords of the side's snapshot before; others are new.
+        watch: when a collapse is named and when it stops the stage.
+        say: where a collapse is named.
+        tensorboard: write TensorBoard events too.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        tally: Callable[[], Tally],
+        known: Collection[str],
+        watch: WatchSettings,
+        say: Say,
+        *,
+        tensorboard: bool = False,
+    ) -> None:
+        super().__init__(path, tensorboard=tensorboard)
+        self._tally = tally
+        self._known = known
+        self._detector = CollapseDetector(watch, say)
+        self.rewards: list[float] = []
+        self.seconds = {"rollout": 0.0, "reward": 0.0, "update": 0.0}
+
+    def logged(self, step: int, logs: Mapping[str, Any]) -> None:
+        self.check_loss(logs, step)
+        tally = self._tally()
+        times = {
+            "rollout": tally.started - self._began,
+            "reward": tally.ended - tally.started,
+            "update": self._ended - tally.ended,
+        }
+        for name, seconds in times.items():
+            self.seconds[name] += seconds
+        shares = step_shares(tally, self._known)
+        self.rewards.append(shares["reward"])
+        self.losses.append(float(logs["loss"]))
+        self.write(
+            {
+                "step": step,
+                **{name: round(value, 6) for name, value in shares.items()},
+                "tokens_per_second": round(tally.tokens / max(times["rollout"], 1e-9), 1),
+                "seconds": {name: round(seconds, 5) for name, seconds in times.items()},
+                **{
+                    name: logs[name]
+                    for name in ("loss", "grad_norm", "learning_rate", "entropy")
+                    if name in logs
+                },
+                "collapsing": self._detector.see(step, shares),
+            }
+        )
+        self._detector.stop(step)
+
+    @property
+    def notes(self) -> Mapping[str, Any]:
+        """Reward at the ends and where the time went, for the record of the stage."""
+        tenth = max(1, len(self.rewards) // 10)
+        ends = (self.rewards[:tenth], self.rewards[-tenth:])
+        return {
+            "steps": len(self.rewards),
+            "reward": [round(float(np.mean(values)), 4) for values in ends if values],
+            "seconds": {name: round(value, 2) for name, value in self.seconds.items()},
+        }
+
+
+def as_callback(log: StepLog) -> Any:
+    """A trainer's callback, the public way to look at its steps, that tells a log of them."""
+    from transformers import TrainerCallback
+
+    class Callback(TrainerCallback):  # type: ignore[misc]
+        def on_train_begin(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
+            log.begins(state.max_steps)
+
+        def on_step_begin(self, *_: Any, **__: Any) -> None:
+            log.step_begins()
+
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            log.step_ends()
+
+        def on_log(self, _a: Any, state: Any, _c: Any, logs: Any = None, **_: Any) -> None:
+            if logs and "loss" in logs:
+                log.logged(state.global_step, logs)
+
+    return Callback()
