@@ -182,11 +182,6 @@ class GenerationCache:
         self._store.write(path, data)
         return Segment(path, sha)
 
-    @property
-    def state(self) -> str:
-        """Stands for the cache's files as they are now."""
-        return self._store.state(self._folder)
-
     def load(self, keys: Keys) -> Cached:
         """The answers to the keys, copied out of all segments once."""
         return Cached(
