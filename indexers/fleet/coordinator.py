@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,13 +17,14 @@ from pyroaring import BitMap
 
 from cogr.errors import CheckFailedError, ServiceError, StorageError
 from cogr.matching.postings import to_array
+from cogr.progress import Advance, Say
 from cogr.records import Side
 from cogr.settings.fleet import FleetSettings
-from indexers.build.cache import GenerationCache
+from indexers.build.assembly import Rebuilt, freeze
+from indexers.build.cache import GenerationCache, Keys
 from indexers.build.generation import Keyed
-from indexers.build.keys import Keys
 from indexers.build.lease import Lease, hold, right_to_rebuild
-from indexers.build.plan import Advance, Job, Plan, Rebuilt, freeze
+from indexers.build.plan import Job, Plan
 from indexers.fleet.broker import Broker, queue_of
 from indexers.fleet.records import (
     FORMAT,
@@ -57,7 +58,6 @@ from indexers.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
-Say = Callable[[str], None]
 
 KEPT_RUNS = 5
 """Runs whose files are kept, for `cogr-index status` and for questions afterwards."""

@@ -19,9 +19,8 @@ from pydantic import ValidationError
 
 from cogr.errors import CogrError, GeneratorError, ServiceError
 from cogr.settings import GeneratorSettings
-from indexers.build.cache import GenerationCache, ReadCache, fingerprint_hash
+from indexers.build.cache import GenerationCache, Keys, ReadCache, fingerprint_hash
 from indexers.build.generation import CacheWriter, generate_into
-from indexers.build.keys import Keys
 from indexers.fleet.attempt import RunningAttempt, end_at_once
 from indexers.fleet.broker import TASK, Message, make_app
 from indexers.fleet.records import (

@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cogr.errors import ServiceError, SettingsError, UserError
+from cogr.progress import Say
 from ops.servers.folders import locked, open_to_others, reachable, require_free
-from ops.servers.instances import Say
 from ops.servers.processes import Account
 
 HOME_VARIABLE = "COGR_OPENSEARCH_HOME"
