@@ -33,11 +33,13 @@ from typing import Any
 
 from _timing import Row, report
 
+from cogr.progress import Advance
+
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from cogr.settings.fleet import RedisSettings
-from indexers.build.plan import Advance, make_plan, rebuild
-from indexers.build.run import RebuildRequest, make_job, run_rebuild
+from indexers.build.plan import make_plan
+from indexers.build.run import RebuildRequest, make_job, rebuild, run_rebuild
 from indexers.fleet.records import Attempt, runs_of
 from indexers.fleet.worker import Worker
 from indexers.workspace import Workspace

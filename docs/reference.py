@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 
 import typer
 from pydantic import BaseModel
@@ -76,10 +76,12 @@ def _names(parameter: Any) -> str:
 def _choices(parameter: Any) -> str:
     """What --help shows in brackets beside the option."""
     kind = parameter.type_descriptor.annotation
-    kinds = [
-        one for one in (kind, *get_args(kind)) if isinstance(one, type) and issubclass(one, Enum)
-    ]
-    return f"[{', '.join(choice.value for choice in kinds[0])}]" if kinds else ""
+    for one in (kind, *get_args(kind)):
+        if isinstance(one, type) and issubclass(one, Enum):
+            return f"[{', '.join(choice.value for choice in one)}]"
+        if get_origin(one) is Literal:
+            return f"[{', '.join(get_args(one))}]"
+    return ""
 
 
 def _default(value: Any) -> str:

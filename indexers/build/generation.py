@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from cogr.records import Side
 from indexers.build.cache import GenerationCache
 from indexers.generators.protocol import Answer, Failure, Generator, Request
-from indexers.telemetry.answers import AnswerCounts
+from indexers.telemetry.prometheus import AnswerCounts
 
 Keyed = tuple[bytes, Request]
 """A request and the cache key of its answer."""

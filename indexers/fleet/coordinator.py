@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,13 +17,14 @@ from pyroaring import BitMap
 
 from cogr.errors import CheckFailedError, ServiceError, StorageError
 from cogr.matching.postings import to_array
+from cogr.progress import Advance, Say
 from cogr.records import Side
 from cogr.settings.fleet import FleetSettings
-from indexers.build.cache import GenerationCache
+from indexers.build.assembly import Rebuilt, freeze
+from indexers.build.cache import GenerationCache, Keys
 from indexers.build.generation import Keyed
-from indexers.build.keys import Keys
 from indexers.build.lease import Lease, hold, right_to_rebuild
-from indexers.build.plan import Advance, Job, Plan, Rebuilt, freeze
+from indexers.build.plan import Job, Plan
 from indexers.fleet.broker import Broker, queue_of
 from indexers.fleet.records import (
     FORMAT,
@@ -51,13 +52,12 @@ from indexers.fleet.shards import (
 )
 from indexers.fleet.status import summary_of
 from indexers.generators.protocol import Failure
-from indexers.telemetry import logs, metrics, traces
-from indexers.telemetry.stages import stage
+from indexers.telemetry import logs, prometheus, traces
+from indexers.telemetry.traces import stage
 from indexers.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
-Say = Callable[[str], None]
 
 KEPT_RUNS = 5
 """Runs whose files are kept, for `cogr-index status` and for questions afterwards."""
@@ -242,8 +242,10 @@ class Coordinator:
         for id_, reason in done.transient.items():
             self._transient[id_] = Failure(id_, reason, permanent=False)
         self._sizer.measure(done)
-        metrics.ATTEMPTS.labels(self.job.side, "done").inc()
-        shard.span.set(worker=done.worker, items=done.items, tokens=done.tokens)
+        prometheus.ATTEMPTS.labels(self.job.side, "done").inc()
+        shard.span.set_attributes(
+            {"cogr.worker": done.worker, "cogr.items": done.items, "cogr.tokens": done.tokens}
+        )
         self._close(shard, "done", len(shard.positions))
         self._policy.progress()
 
@@ -253,7 +255,7 @@ class Coordinator:
         self._answered += answered
 
     def _retry(self, shard: Shard, failed: Attempt) -> None:
-        metrics.ATTEMPTS.labels(self.job.side, failed.state).inc()
+        prometheus.ATTEMPTS.labels(self.job.side, failed.state).inc()
         if failed.state == "stopped":
             return
         with logs.bound(shard=shard.name, worker=failed.worker):
@@ -288,7 +290,7 @@ class Coordinator:
                 part.deaths = DEATHS - 1 if len(part.positions) > 1 else 0
             record = GivenUp(shard=shard.name, why=reason, parts=tuple(one.name for one in parts))
         self.folder.write(record, f"given_up/{shard.name}")
-        shard.span.set(given_up=True, parts=len(record.parts))
+        shard.span.set_attributes({"cogr.given_up": True, "cogr.parts": len(record.parts)})
         answered = len(shard.positions) - (len(left) if record.parts else 0)
         self._close(shard, "given_up", answered)
 
@@ -305,7 +307,12 @@ class Coordinator:
     def _open(self, positions: list[int], part_of: str | None = None) -> Shard:
         name = f"{self._number:05d}-{len(positions)}"
         self._number += 1
-        span = traces.begin("shard", shard=name, entities=len(positions), part_of=part_of)
+        span = traces.tracer().start_span(
+            "shard",
+            attributes=traces.named(
+                {"shard": name, "entities": len(positions), "part_of": part_of}
+            ),
+        )
         shard = Shard(name, positions, span=span)
         write_requests(self.folder, name, self._requests(positions))
         self._tracker.open[name] = shard
@@ -322,11 +329,16 @@ class Coordinator:
             self._away_since = None
         except ServiceError as error:
             self._wait_for_broker(error)
-        metrics.BROKER_UP.labels(self.job.side).set(self._away_since is None)
+        prometheus.BROKER_UP.labels(self.job.side).set(self._away_since is None)
 
     def _message(self, shard: Shard) -> dict[str, Any]:
         ids = {"side": self.job.side, "run": self.folder.run, "shard": shard.name}
-        return {"format": FORMAT, **ids, "attempt": shard.attempt, "trace": shard.span.carrier}
+        return {
+            "format": FORMAT,
+            **ids,
+            "attempt": shard.attempt,
+            "trace": traces.carrier(shard.span),
+        }
 
     def _lost(self, waiting: list[Shard], now: float) -> list[Shard]:
         """Shards whose message is gone: the queue is empty, and nobody took them."""
@@ -335,7 +347,7 @@ class Coordinator:
             return []
         self._counted = now
         messages = self.broker.waiting()
-        metrics.QUEUE.labels(self.job.side).set(messages)
+        prometheus.QUEUE.labels(self.job.side).set(messages)
         return [s for s in waiting if not messages and s.sent is not None and now - s.sent > grace]
 
     def _wait_for_broker(self, error: ServiceError) -> None:
@@ -364,13 +376,13 @@ class Coordinator:
         side, running = self.job.side, self._tracker.running
         waiting = len(self._tracker.open) - len(running)
         for state, count in {"running": len(running), "waiting": waiting, **self._closed}.items():
-            metrics.SHARDS.labels(side, state).set(count)
+            prometheus.SHARDS.labels(side, state).set(count)
         items, tokens = total_rates(running)
-        metrics.UNPLANNED.labels(side).set(len(self._todo))
-        metrics.ANSWERED.labels(side).set(answered)
-        metrics.WORKERS.labels(side).set(len({attempt.worker for attempt in running}))
-        metrics.ENTITY_RATE.labels(side).set(items)
-        metrics.TOKEN_RATE.labels(side).set(tokens)
+        prometheus.UNPLANNED.labels(side).set(len(self._todo))
+        prometheus.ANSWERED.labels(side).set(answered)
+        prometheus.WORKERS.labels(side).set(len({attempt.worker for attempt in running}))
+        prometheus.ENTITY_RATE.labels(side).set(items)
+        prometheus.TOKEN_RATE.labels(side).set(tokens)
 
     def _note(self) -> str:
         now = time.monotonic()

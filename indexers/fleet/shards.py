@@ -14,7 +14,9 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
+
+from opentelemetry.trace import INVALID_SPAN, Span
 
 from cogr.errors import ServiceError
 from cogr.prompts import Prompt
@@ -22,8 +24,7 @@ from cogr.records import Item, Query, Side
 from indexers.build.generation import Keyed
 from indexers.fleet.records import Attempt, RunFolder
 from indexers.generators.protocol import Request
-from indexers.telemetry import metrics
-from indexers.telemetry.traces import Span
+from indexers.telemetry import prometheus
 
 GROWTH = 4
 """A shard is at most so many times as large as the largest one so far: first rates are rough."""
@@ -121,7 +122,7 @@ class Shard:
     running: Attempt | None = None
     sent: float | None = None
     retry_at: float = 0.0
-    span: Span = field(default_factory=Span)
+    span: Span = INVALID_SPAN
 
 
 class ShardTracker:
@@ -183,7 +184,7 @@ class RetryPolicy:
     """When a failed shard is sent again, and when it or the rebuild is given up."""
 
     def __init__(self, side: Side) -> None:
-        self._gauge = metrics.SETBACKS.labels(side)
+        self._gauge = prometheus.SETBACKS.labels(side)
         self.progress()
 
     def progress(self) -> None:

@@ -18,9 +18,8 @@ from pydantic import ValidationError
 
 from cogr.errors import CogrError, GeneratorError, ServiceError
 from cogr.settings import GeneratorSettings
-from indexers.build.cache import GenerationCache, ReadCache, fingerprint_hash
+from indexers.build.cache import GenerationCache, Keys, ReadCache, fingerprint_hash
 from indexers.build.generation import CacheWriter, generate_into
-from indexers.build.keys import Keys
 from indexers.fleet.attempt import RunningAttempt, end_at_once
 from indexers.fleet.broker import TASK, Message, make_app
 from indexers.fleet.records import (
@@ -34,7 +33,7 @@ from indexers.fleet.records import (
 from indexers.fleet.shards import read_requests
 from indexers.generators.protocol import Answer, Generator
 from indexers.generators.registry import make_generator
-from indexers.telemetry import logs, metrics, traces
+from indexers.telemetry import logs, prometheus, traces
 from indexers.workspace import Workspace, generator_options
 
 log = logging.getLogger(__name__)
@@ -167,15 +166,17 @@ class Worker:
     def _work(self, run: Run, attempt: RunningAttempt, trace: Mapping[str, str]) -> str:
         """One attempt, with its metrics, and as a span that continues the shard's own."""
         side, names = run.side, {"shard": attempt.record.shard, "worker": self._name}
-        duration = metrics.WORKER_SHARD_SECONDS.labels(side).time()
-        busy = metrics.WORKER_BUSY.labels(side).track_inprogress()
+        duration = prometheus.WORKER_SHARD_SECONDS.labels(side).time()
+        busy = prometheus.WORKER_BUSY.labels(side).track_inprogress()
         spanned = traces.span("shard.generate", trace, side=side, run=run.id, **names)
         with busy, duration, spanned as span:
             with attempt:
                 self._try(run, attempt)
             one = attempt.record
-            span.set(outcome=one.state, items=one.items, tokens=one.tokens)
-        metrics.WORKER_SHARDS.labels(side, one.state).inc()
+            span.set_attributes(
+                {"cogr.outcome": one.state, "cogr.items": one.items, "cogr.tokens": one.tokens}
+            )
+        prometheus.WORKER_SHARDS.labels(side, one.state).inc()
         return attempt.summary()
 
     def _try(self, run: Run, attempt: RunningAttempt) -> None:
@@ -205,7 +206,7 @@ class Worker:
         cache, rebuild = self._cache_of(run), self._workspace.settings.rebuild
         missing = [keyed[i] for i in cache.missing(Keys.of(key for key, _ in keyed))]
         writer = CacheWriter(cache, run.side, rebuild.flush_answers, rebuild.flush_seconds)
-        last = metrics.LAST_ANSWER.labels(run.side)
+        last = prometheus.LAST_ANSWER.labels(run.side)
 
         def each(answer: Answer) -> None:
             attempt.count(answer)

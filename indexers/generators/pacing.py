@@ -16,21 +16,21 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
-from indexers.telemetry import metrics
+from indexers.telemetry import prometheus
 
 Outcome = Literal["answered", "limited", "unavailable", "timeout", "lost", "refused"]
 """answered: well. limited: 429. unavailable: 5xx. lost: the connection broke. refused: any other
 status.
 """
 
-REQUESTS = metrics.counter(
+REQUESTS = prometheus.counter(
     "cogr_endpoint_requests_total", "Requests to the generator's endpoint, retries too", "outcome"
 )
-SECONDS = metrics.histogram(
+SECONDS = prometheus.histogram(
     "cogr_endpoint_request_duration_seconds", "How long an answer of the endpoint took"
 )
-IN_FLIGHT = metrics.gauge("cogr_endpoint_requests_in_flight", "Requests under way now")
-LIMIT = metrics.gauge(
+IN_FLIGHT = prometheus.gauge("cogr_endpoint_requests_in_flight", "Requests under way now")
+LIMIT = prometheus.gauge(
     "cogr_endpoint_requests_limit", "Requests that may be under way at once, as adapted"
 )
 

@@ -26,7 +26,7 @@ from indexers.generators.model_folders import (
     without_bars,
 )
 from indexers.generators.protocol import Answer, Completion, Request, batched
-from indexers.telemetry import metrics, traces
+from indexers.telemetry import prometheus, traces
 
 _WINDOW_BATCHES = 8
 
@@ -51,7 +51,7 @@ class TransformersGenerator(LocalModelGenerator[TransformersOptions]):
 
     @cached_property
     def _model(self) -> Any:
-        with traces.span("engine.load", kind=self.kind), metrics.ENGINE_LOAD_SECONDS.time():
+        with traces.span("engine.load", kind=self.kind), prometheus.ENGINE_LOAD_SECONDS.time():
             return load_causal_lm(self.folder, self.options)
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:

@@ -29,7 +29,7 @@ from indexers.generators.model_folders import (
     read_json,
 )
 from indexers.generators.protocol import Answer, Completion, Failure, Request
-from indexers.telemetry import metrics, traces
+from indexers.telemetry import prometheus, traces
 
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 
@@ -66,7 +66,7 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
         from vllm import LLM
 
         try:
-            with traces.span("engine.load", kind=self.kind), metrics.ENGINE_LOAD_SECONDS.time():
+            with traces.span("engine.load", kind=self.kind), prometheus.ENGINE_LOAD_SECONDS.time():
                 return LLM(**self._engine_arguments())
         except (OSError, ValueError, KeyError, RuntimeError) as error:
             raise GeneratorError(

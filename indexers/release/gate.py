@@ -24,10 +24,10 @@ from cogr.records import SIDES, Dataset, Side, Split
 from cogr.settings import PublishSettings
 from cogr.snapshots import Snapshot, check_pair, open_snapshot, read_manifest
 from cogr.store import Store
-from indexers.backends.mirrors import mirror_of
+from indexers.backends.memory import mirror_of
 from indexers.generators.protocol import batched
-from indexers.telemetry import metrics
-from indexers.telemetry.stages import stage
+from indexers.telemetry import prometheus
+from indexers.telemetry.traces import stage
 from indexers.workspace import Workspace
 
 _FOLDER = "figures"
@@ -209,12 +209,12 @@ def check(
 
 def _count(verdict: Verdict) -> None:
     """The verdict as metrics."""
-    metrics.GATE.labels("refused" if verdict.reasons else "passed").inc()
+    prometheus.GATE.labels("refused" if verdict.reasons else "passed").inc()
     for pair, figures in (("candidate", verdict.now), ("serving", verdict.before)):
         if figures is not None:
-            metrics.GATE_UNREACHED.labels(pair).set(figures.unreached)
+            prometheus.GATE_UNREACHED.labels(pair).set(figures.unreached)
             if figures.f1 is not None:
-                metrics.GATE_F1.labels(pair).set(figures.f1)
+                prometheus.GATE_F1.labels(pair).set(figures.f1)
 
 
 def choose_split(dataset: Dataset, settings: PublishSettings) -> Split | None:

@@ -7,22 +7,20 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from cogr.errors import CheckFailedError, SnapshotError
 from cogr.keywords import with_self
+from cogr.progress import Say
 from cogr.records import SIDES, Side
 from cogr.snapshots import Manifest, Row, Snapshot, check_pair, open_snapshot, read_manifest
 from cogr.store import Store
-from indexers.backends.checks import side_of
-from indexers.backends.mirrors import mirror_of
-from indexers.backends.protocol import Backend, Pushed, Verified
-from indexers.telemetry import metrics
-from indexers.telemetry.stages import stage
-
-Say = Callable[[str], None]
+from indexers.backends.memory import mirror_of
+from indexers.backends.protocol import Backend, Pushed, Verified, side_of
+from indexers.telemetry import prometheus
+from indexers.telemetry.traces import stage
 
 log = logging.getLogger(__name__)
 
@@ -113,13 +111,13 @@ def _push(backend: Backend, snapshot: Snapshot) -> Pushed:
             written=pushed.written,
             documents_per_second=rate,
         )
-    metrics.PUSHED.labels(snapshot.side).inc(pushed.written)
-    metrics.PUSH_RATE.labels(snapshot.side).set(rate)
+    prometheus.PUSHED.labels(snapshot.side).inc(pushed.written)
+    prometheus.PUSH_RATE.labels(snapshot.side).set(rate)
     return pushed
 
 
 def _verify(backend: Backend, store: Store, snapshot: Snapshot, queries: int) -> Verified:
-    outcomes = metrics.VERIFICATIONS
+    outcomes = prometheus.VERIFICATIONS
     with stage("verify", snapshot.side) as step:
         try:
             verified = backend.verify(snapshot, probes(backend, store, snapshot, queries))
@@ -205,5 +203,5 @@ def _switch(backend: Backend, manifests: Mapping[Side, Manifest]) -> Mapping[Sid
             step.add(**{side: manifest.id for side, manifest in manifests.items()})
         outcome = "switched"
     finally:
-        metrics.PUBLISHES.labels(outcome).inc()
+        prometheus.PUBLISHES.labels(outcome).inc()
     return before

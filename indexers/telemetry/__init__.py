@@ -1,12 +1,36 @@
-"""What a process says about itself: logs, metrics, traces, and the report of a run. Off or silent
-unless the settings say so.
+"""What a process says about itself: logs, metrics, traces. Off or silent unless the settings say
+so.
 
-    logs      lines for people or JSON lines, with the ids of run, shard and snapshot
-    metrics   every Prometheus metric of indexing, their registry, and the endpoint that is scraped
-    traces    OpenTelemetry spans, exported by OTLP over HTTP
-    stages    one step of a run: a span, a duration, a line of the run's report
-    setup     switches all of it on by the settings
+    logs        lines for people or JSON lines, with the ids of run, shard and snapshot
+    prometheus  every Prometheus metric of indexing, their registry, and the endpoint for scrapes
+    traces      OpenTelemetry spans sent by OTLP over HTTP, and the stages of a run
 
-Text of items and queries is in no metric and no span, and in no line of a log above the level
-debug.
+Text of items and queries is in no metric and no span, and in no log line above the level debug.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cogr.settings import Settings
+
+
+def observe(settings: Settings, service: str) -> None:
+    """Begin to log and to trace as the settings say. Every command calls it once it has its
+    settings; a second call changes no trace that is on.
+
+    Metrics are served by those commands alone that work for long (`prometheus.serve`): a look at
+    the status must not need a port.
+
+    Args:
+        service: the kind of process, such as cogr-index or cogr-worker: the traces' service name.
+
+    Raises:
+        MissingExtraError: traces are wanted, and the exporter is not installed.
+    """
+    # Imported here: every module of this package would load both.
+    from indexers.telemetry import logs, traces
+
+    logs.configure(settings.log)
+    traces.start(settings.traces, service)

@@ -1,13 +1,12 @@
 """Logs of our own packages on standard error: lines for people, or one JSON object a line.
 
-A line carries what it is about (run, shard, snapshot, worker, side) by `bound`. The text of an
-unexpected error may quote an item, so that it is shown at the level debug alone; above, a line has
-the error's class and where it was raised.
+`bound` puts on each line what it is about: run, shard, snapshot, worker, side, stage. The text of
+an unexpected error may quote an item, so it is logged at the level debug alone; above that level a
+line has the error's class and where it was raised.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 import time
@@ -17,6 +16,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from types import MappingProxyType, TracebackType
 from typing import Any
+
+from opentelemetry import trace
+from pythonjsonlogger.json import JsonFormatter
 
 from cogr.redaction import masked, one_line, visible
 from cogr.settings.telemetry import LogSettings
@@ -28,8 +30,6 @@ FIELDS = ("side", "run", "snapshot", "shard", "worker", "stage")
 _SAYS = logging.getLogger("cogr.says")
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _bound: ContextVar[Mapping[str, str]] = ContextVar("cogr_log_fields", default=_NOTHING)
-
-_Raised = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
 
 class _State:
@@ -56,7 +56,7 @@ def bound(**fields: str | None) -> Iterator[None]:
 
 
 def set_verbosity(verbose: bool) -> None:
-    """What -v asks for, until and beside what the settings say."""
+    """Apply -v at once; `configure` keeps it when it is called with the settings later."""
     _State.verbose = verbose
     configure(LogSettings())
 
@@ -64,7 +64,7 @@ def set_verbosity(verbose: bool) -> None:
 def configure(settings: LogSettings) -> None:
     """Log our own packages as the settings say.
 
-    Libraries are heard from warnings on, and only in JSON, to keep lines whole.
+    Libraries' warnings are part of the log in JSON alone, so that every line is one object.
     """
     _State.settings = settings
     level = logging.getLevelNamesMapping()[settings.level.upper()]
@@ -87,12 +87,12 @@ def configure(settings: LogSettings) -> None:
     sys.excepthook = show_bug
 
 
-def show_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+def show_bug(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
     """What Python would print as a traceback; as one line of the log where that is JSON."""
     if structured():
-        _SAYS.critical("this is a bug", exc_info=(kind, error, trace))
+        _SAYS.critical("this is a bug", exc_info=(kind, error, where))
     else:
-        told = "".join(traceback.format_exception(kind, error, trace))
+        told = "".join(traceback.format_exception(kind, error, where))
         print(visible(masked(told)), end="", file=sys.stderr, flush=True)
 
 
@@ -121,50 +121,54 @@ class _Printable(logging.Formatter):
         return visible(masked(super().format(record)))
 
 
-class _Discreet(_Printable):
+class _Discreet(logging.Formatter):
     """Leaves the text of an error out unless everything is logged."""
 
     def formatException(self, raised: Any) -> str:  # noqa: N802  (logging's name)
         if logging.getLogger("cogr").isEnabledFor(logging.DEBUG):
             return super().formatException(raised)
         frames = "".join(traceback.format_tb(raised[2]))
-        return f"{frames}{_class(raised)} (its text is logged at the level debug)"
+        kind = raised[0].__name__ if raised[0] else ""
+        return f"{frames}{kind} (its text is logged at the level debug)"
 
 
-class _Text(_Discreet):
+class _Text(_Discreet, _Printable):
     """For people."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
 
-class _Json(_Discreet):
+class _Json(_Discreet, JsonFormatter):
     """One object a line, ASCII, so that no text can break a line or a terminal."""
 
-    def format(self, record: logging.LogRecord) -> str:
-        seconds, fraction = divmod(record.created, 1)
-        line: dict[str, Any] = {
-            "time": f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{int(fraction * 1000):03d}Z",
+    converter = staticmethod(time.gmtime)
+    default_time_format = "%Y-%m-%dT%H:%M:%S"
+    default_msec_format = "%s.%03dZ"
+
+    def add_fields(
+        self, log_data: dict[str, Any], record: logging.LogRecord, message_dict: dict[str, Any]
+    ) -> None:
+        """Our own fields alone: what libraries add to a record may be text of items."""
+        log_data |= {
+            "time": self.formatTime(record),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": masked(record.getMessage()),
             **_bound.get(),
-            **_trace(),
+            **_trace_ids(),
         }
         if record.exc_info and record.exc_info[0] is not None:
-            line |= {
-                "error": _class(record.exc_info),
-                "traceback": masked(self.formatException(record.exc_info)),
-            }
-        return json.dumps(line, ensure_ascii=True, default=str)
+            log_data["error"] = record.exc_info[0].__name__
+            log_data["traceback"] = masked(message_dict["exc_info"])
 
 
-def _class(raised: _Raised) -> str:
-    return raised[0].__name__ if raised[0] is not None else ""
-
-
-def _trace() -> dict[str, str]:
-    """Ids of the span under way, where traces are on."""
-    from indexers.telemetry.traces import present
-
-    return present()
+def _trace_ids() -> dict[str, str]:
+    """`trace_id` and `span_id` of the span under way, in hex; {} while nothing is traced."""
+    context = trace.get_current_span().get_span_context()
+    if not context.is_valid:
+        return {}
+    return {
+        "trace_id": trace.format_trace_id(context.trace_id),
+        "span_id": trace.format_span_id(context.span_id),
+    }

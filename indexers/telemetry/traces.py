@@ -1,28 +1,39 @@
-"""OpenTelemetry spans, exported by OTLP over HTTP. Nothing is imported and nothing done unless
-traces are switched on.
+"""OpenTelemetry spans, and the stages of a run: each is a span, a duration in the metrics and a
+line of the run's report.
 
-A span's context travels as a W3C carrier ({"traceparent": ...}): a coordinator puts it into a
-shard's file, and the worker's spans become its children. A span carries ids and counts, never the
-text of an item or of an error that is no sentence of ours.
+Spans are made by OpenTelemetry's own API, which does nothing until `start` or the program around
+us sets up its SDK. A span carries ids and counts named `cogr.*`. It never carries the text of an
+item, nor the text of an error that is not one of ours, since that may quote an item.
+
+A span's context travels as a W3C carrier ({"traceparent": ...}). A coordinator puts it into a
+shard's message, so that the worker's spans are children of the shard's.
 """
 
 from __future__ import annotations
 
 import atexit
 import importlib.util
+import logging
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry import propagate, trace
+from opentelemetry.trace import INVALID_SPAN, Span, Status, StatusCode, Tracer
 
 from cogr.errors import CogrError, MissingExtraError
 from cogr.settings.telemetry import TracesSettings
+from indexers.telemetry import logs
+from indexers.telemetry.prometheus import STAGE_SECONDS
 
 if TYPE_CHECKING:
-    from opentelemetry.context import Context
     from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.trace import Span as OtelSpan
-    from opentelemetry.trace import Tracer
+
+log = logging.getLogger(__name__)
 
 Value = str | int | float | bool
 Carrier = Mapping[str, str]
@@ -30,84 +41,24 @@ Carrier = Mapping[str, str]
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PATH = "/v1/traces"
 
-
-class _State:
-    """What this process traces by; None while traces are off."""
-
-    provider: TracerProvider | None = None
-    tracer: Tracer | None = None
-
-
-class Span:
-    """A step of a run; does nothing when traces are off.
-
-    `end` must be called once, as `span` does by itself.
-    """
-
-    def __init__(self, inner: OtelSpan | None = None) -> None:
-        self._inner = inner
-
-    def set(self, **attributes: Value | None) -> None:
-        """Put attributes on it, named `cogr.<name>`."""
-        if self._inner is not None:
-            self._inner.set_attributes(_named(attributes))
-
-    def link(self, carrier: Carrier) -> None:
-        """Say that another span, maybe of another process, is the same work."""
-        if self._inner is None or not carrier:
-            return
-        from opentelemetry.trace import get_current_span
-
-        self._inner.add_link(get_current_span(_context(carrier)).get_span_context())
-
-    def fail(self, error: BaseException) -> None:
-        """Mark it as failed. Our own errors' sentences are shown, other errors' classes alone."""
-        if self._inner is None:
-            return
-        from opentelemetry.trace import Status, StatusCode
-
-        self._inner.set_status(
-            Status(StatusCode.ERROR, str(error) if isinstance(error, CogrError) else None)
-        )
-        self._inner.set_attribute("error.type", type(error).__name__)
-
-    @property
-    def carrier(self) -> Carrier:
-        """The W3C trace context that makes another process's spans children of this one; {} when
-        traces are off.
-        """
-        if self._inner is None:
-            return {}
-        from opentelemetry.trace import set_span_in_context
-        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-
-        carrier: dict[str, str] = {}
-        TraceContextTextMapPropagator().inject(carrier, set_span_in_context(self._inner))
-        return carrier
-
-    def end(self) -> None:
-        """It is over."""
-        if self._inner is not None:
-            self._inner.end()
+_provider: TracerProvider | None = None
+"""Set where settings or environment name a collector. It is not the process's global provider:
+engines that trace too (vLLM) keep theirs, and a test can switch traces off again."""
 
 
 def start(settings: TracesSettings, service: str) -> bool:
-    """Switch traces on where settings or environment name a collector. Returns whether they are on.
+    """Send spans where settings or environment name a collector. Returns whether they are sent.
 
     Args:
         service: the name of this kind of process; OTEL_SERVICE_NAME overrules it.
 
     Raises:
-        MissingExtraError: a collector is named, and OpenTelemetry is not installed.
+        MissingExtraError: a collector is named, and the exporter is not installed.
     """
-    if _State.tracer is not None:
-        return True
-    if not _wanted(settings):
-        return False
-    if (
-        any(importlib.util.find_spec(name) is None for name in ("opentelemetry", "requests"))
-        or not _has_exporter()
-    ):
+    global _provider
+    if _provider is not None or not _wanted(settings):
+        return _provider is not None
+    if not _has_exporter():
         raise MissingExtraError("Traces (traces.endpoint or OTEL_EXPORTER_OTLP_ENDPOINT)", "traces")
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import Resource
@@ -115,25 +66,24 @@ def start(settings: TracesSettings, service: str) -> bool:
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
     resource = Resource.create({"service.name": os.environ.get("OTEL_SERVICE_NAME") or service})
-    # A provider of our own: engines that trace too (vLLM) keep theirs.
-    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=_url(settings))))
-    _State.provider, _State.tracer = provider, provider.get_tracer("cogr")
+    _provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    _provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=_url(settings))))
     atexit.register(stop)
     return True
 
 
 def stop() -> None:
     """Send what is left and switch traces off."""
-    if _State.provider is not None:
-        _State.provider.shutdown()
-    _State.provider = _State.tracer = None
+    global _provider
+    if _provider is not None:
+        _provider.shutdown()
+    _provider = None
 
 
 def flush() -> None:
-    """Send what has ended by now, for a process that replaces itself or may be killed."""
-    if _State.provider is not None:
-        _State.provider.force_flush(10_000)
+    """Send what has ended by now, for a process that may be killed."""
+    if _provider is not None:
+        _provider.force_flush(10_000)
 
 
 def _wanted(settings: TracesSettings) -> bool:
@@ -145,11 +95,9 @@ def _wanted(settings: TracesSettings) -> bool:
 
 
 def _has_exporter() -> bool:
+    needed = ("requests", "opentelemetry.exporter.otlp.proto.http.trace_exporter")
     try:
-        return (
-            importlib.util.find_spec("opentelemetry.exporter.otlp.proto.http.trace_exporter")
-            is not None
-        )
+        return all(importlib.util.find_spec(name) is not None for name in needed)
     except ModuleNotFoundError:
         return False
 
@@ -164,68 +112,114 @@ def _url(settings: TracesSettings) -> str | None:
     return base if base.endswith(_PATH) else base + _PATH
 
 
-@contextmanager
-def span(name: str, parent: Carrier | None = None, **attributes: Value | None) -> Iterator[Span]:
-    """A span for the time of the block, a child of the one around it or of `parent`; an error in
-    the block marks it.
-    """
-    if _State.tracer is None:
-        yield Span()
-        return
-    from opentelemetry.trace import use_span
+def tracer() -> Tracer:
+    """The tracer of our spans: the collector's of the settings, else the process's own."""
+    return trace.get_tracer("cogr", tracer_provider=_provider)
 
-    made = begin(name, parent, **attributes)
-    assert made._inner is not None
-    with use_span(
-        made._inner, end_on_exit=True, record_exception=False, set_status_on_exception=False
-    ):
+
+@contextmanager
+def span(name: str, parent: Carrier | None = None, **attributes: Value) -> Iterator[Span]:
+    """`start_as_current_span` with attributes named `cogr.<name>` and without the text of errors.
+
+    A failed span has the error's class in `error.type`. The sentence of a `CogrError` is its
+    status; the text of any other error may quote an item and is left out.
+
+    Args:
+        parent: the carrier of the span that this one is a child of, else the span under way.
+    """
+    with tracer().start_as_current_span(
+        name,
+        propagate.extract(parent) if parent else None,
+        attributes=named(attributes),
+        record_exception=False,
+        set_status_on_exception=False,
+    ) as made:
         try:
             yield made
         except BaseException as error:
-            made.fail(error)
+            told = str(error) if isinstance(error, CogrError) else None
+            made.set_status(Status(StatusCode.ERROR, told))
+            made.set_attribute("error.type", type(error).__name__)
             raise
 
 
-def begin(name: str, parent: Carrier | None = None, **attributes: Value | None) -> Span:
-    """A span that the caller ends: a child of the one around it or of `parent`, and no span's
-    parent by itself.
-    """
-    if _State.tracer is None:
-        return Span()
-    context = _context(parent) if parent else None
-    return Span(_State.tracer.start_span(name, context, attributes=_named(attributes)))
-
-
-def carrier() -> Carrier:
-    """The context of the span under way, see `Span.carrier`; {} when there is none."""
-    if _State.tracer is None:
-        return {}
-    from opentelemetry.trace import get_current_span
-
-    inner = get_current_span()
-    return Span(inner).carrier if inner.get_span_context().is_valid else {}
-
-
-def present() -> dict[str, str]:
-    """`trace_id` and `span_id` of the span under way, in hex; {} when there is none."""
-    if _State.tracer is None:
-        return {}
-    from opentelemetry.trace import format_span_id, format_trace_id, get_current_span
-
-    context = get_current_span().get_span_context()
-    if not context.is_valid:
-        return {}
-    return {
-        "trace_id": format_trace_id(context.trace_id),
-        "span_id": format_span_id(context.span_id),
-    }
-
-
-def _context(carrier: Carrier) -> Context:
-    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-
-    return TraceContextTextMapPropagator().extract(dict(carrier))
-
-
-def _named(attributes: Mapping[str, Value | None]) -> dict[str, Value]:
+def named(attributes: Mapping[str, Value | None]) -> dict[str, Value]:
+    """Attributes as spans carry them: `cogr.<name>`, without those that are None."""
     return {f"cogr.{name}": value for name, value in attributes.items() if value is not None}
+
+
+def carrier(of: Span | None = None) -> dict[str, str]:
+    """The W3C trace context of a span, else of the one under way; {} while nothing is traced."""
+    found: dict[str, str] = {}
+    propagate.inject(found, trace.set_span_in_context(of) if of is not None else None)
+    return found
+
+
+@dataclass
+class Step:
+    """A stage that is under way or over.
+
+    `facts` are counts and names that belong to it; the body of the stage adds them.
+    """
+
+    name: str
+    side: str
+    seconds: float = 0.0
+    outcome: str = "finished"
+    facts: dict[str, Any] = field(default_factory=dict)
+    span: Span = INVALID_SPAN
+
+    def add(self, **facts: Value | None) -> None:
+        """Add facts to the report and to the span; those that are None are left out."""
+        self.facts |= {name: value for name, value in facts.items() if value is not None}
+        self.span.set_attributes(named(facts))
+
+    def as_dict(self) -> dict[str, Any]:
+        """For the report."""
+        return {
+            "stage": self.name,
+            "seconds": round(self.seconds, 3),
+            "outcome": self.outcome,
+            **self.facts,
+        }
+
+
+_steps: ContextVar[list[Step] | None] = ContextVar("cogr_steps", default=None)
+
+
+@contextmanager
+def recording() -> Iterator[list[Step]]:
+    """Collect the stages of the block, in the order in which they begin."""
+    steps: list[Step] = []
+    token = _steps.set(steps)
+    try:
+        yield steps
+    finally:
+        _steps.reset(token)
+
+
+@contextmanager
+def stage(name: str, side: str, **facts: Value | None) -> Iterator[Step]:
+    """A stage for the time of the block.
+
+    Args:
+        name: one of a small number: load, plan, generate, assemble, push, verify, gate, warm_up,
+            publish; in training its own stages, such as train-query.
+        side: item or query; `pair` for what concerns both.
+        facts: see `Step.add`.
+    """
+    step = Step(name, side)
+    if (steps := _steps.get()) is not None:
+        steps.append(step)
+    started = time.monotonic()
+    with logs.bound(stage=name), span(name, side=side) as step.span:
+        step.add(**facts)
+        try:
+            yield step
+        except BaseException as error:
+            step.outcome = type(error).__name__
+            raise
+        finally:
+            step.seconds = time.monotonic() - started
+            STAGE_SECONDS.labels(side, name).observe(step.seconds)
+            log.info("%s (%s): %s after %.1f s", name, side, step.outcome, step.seconds)

@@ -35,11 +35,13 @@ CORE = (
     "numpy",
     "opensearchpy",
     "platformdirs",
+    "opentelemetry.trace",
     "prometheus_client",
     "psutil",
     "pyarrow",
     "pydantic_settings",
     "pyroaring",
+    "pythonjsonlogger",
 )
 """What must import, or nothing works."""
 
@@ -61,8 +63,8 @@ EXTRAS = {
         "redis",
         "uvloop",
     ),
-    "traces": ("opentelemetry", "requests"),
-    "report": ("jinja2",),
+    "traces": ("opentelemetry", "opentelemetry.sdk", "requests"),
+    "report": ("jinja2", "matplotlib"),
     "s3": ("boto3", "s3fs"),
     "datasets": ("ir_datasets",),
 }

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import islice
@@ -25,6 +25,7 @@ from pydantic import TypeAdapter
 
 from cogr.errors import ServiceError, SettingsError, SnapshotError
 from cogr.keywords import NORMALISER, cut_to_budget, parse
+from cogr.progress import Say
 from cogr.records import Query
 from cogr.settings.fleet import RedisSettings
 from cogr.settings.serving import ServingSettings
@@ -190,8 +191,6 @@ def _tls(redis: RedisSettings) -> dict[str, Any]:
 
 BATCH = 256
 """Queries that are generated, then written, together."""
-
-Say = Callable[[str], None]
 
 
 @dataclass

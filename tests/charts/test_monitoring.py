@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from indexers.telemetry.metrics import REGISTRY
+from indexers.telemetry.prometheus import REGISTRY
 from ops.expander.prometheus import Metrics
 from tests.charts.conftest import ROOT
 from trainers.training.rounds import ROUND_STAGES, SFT_STAGES

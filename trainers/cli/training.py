@@ -187,6 +187,12 @@ def report(
             "-o", "--out", help="File to write; report.html in the run's folder by default."
         ),
     ] = None,
+    figures: Annotated[
+        Path | None,
+        typer.Option(
+            "--figures", help="Write every figure into this folder, too: SVG and PNG for a paper."
+        ),
+    ] = None,
 ) -> None:
     """Write an HTML report of a run: one file, no network. Needs no torch."""
     from trainers.report.page import check_extra, write_report
@@ -195,17 +201,19 @@ def report(
     check_extra()
     opened = open_run(call.workspace, run)
     file = out or opened.folder() / "report.html"
-    size = write_report(call.workspace, opened, file, console.note)
+    written = write_report(call.workspace, opened, file, console.note, figures)
+    size = file.stat().st_size
     payload = {
         "run": opened.name,
         "report": file,
         "bytes": size,
         "rounds": len(opened.state().finished),
+        "figures": written[1:],
     }
-    call.emit(
-        payload,
-        lambda print_to: print_to.print(f"{file} ({size / 1000:,.0f} kB); open it in a browser"),
-    )
+    line = f"{file} ({size / 1000:,.0f} kB); open it in a browser"
+    if figures is not None:
+        line += f"\n{len(written) - 1} files in {figures}"
+    call.emit(payload, lambda print_to: print_to.print(line))
 
 
 def _driver(call: Call, name: str, new: str | None = None, *, begin: bool = False) -> Driver:

@@ -1,6 +1,6 @@
-"""The report of a training run: one HTML file that needs no network, for people.
-`page.write_report` writes it.
+"""The report of a training run: one HTML file for people that needs no network, and its figures as
+files. `page.write_report` writes them.
 
-`facts` reads the run, `changes` compares snapshots, `figures` says what is drawn and `drawing`
-draws it. Nothing here trains.
+`facts` reads the run, `changes` compares snapshots, `figures` says what is drawn, `drawing` draws
+it by matplotlib. Nothing here trains.
 """

@@ -1,304 +1,317 @@
-"""Figures as plain SVG: lines with bands, grouped bars, stacked rows. Colours are the page's, by
-class name (`page.css`).
+"""Draws by matplotlib: inline SVG for the page, SVG and PNG files for papers.
 
-Built as an XML tree, so that no text can become markup. It knows nothing of training; `figures`
-says what is drawn.
+Colours are those of `page.css`. The page's SVG names them as CSS variables and so follows light and
+dark; files have the light ones. Each figure has a title and its values in words, and a mark says
+its value under the pointer. Nothing here knows of training; `figures` says what is drawn.
 """
 
 from __future__ import annotations
 
+import io
+import math
+import re
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from importlib.resources import files
 from itertools import pairwise
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
-from trainers.report.scales import Axis, spell, spell_short
+import numpy as np
 
-WIDTH, HEIGHT = 440, 280
-_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 14, 14, 46
-_ROW, _ROW_LABEL, _ROW_NOTE = 26, 66, 74
-_BAR_LABELS = 16
-_LETTER = 6.4
-_Box = tuple[float, float, float, float]
+from cogr.store import Store
 
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.figure import Figure as Drawing
 
-@dataclass(frozen=True)
-class Series:
-    """One line.
+_WIDTH, _HEIGHT = 440, 280
+"""In points: 6.1 inches, near the width of a paper's text."""
+_MOST_POINTS = 240
+_SVG = "{http://www.w3.org/2000/svg}"
 
-    Attributes:
-        tone: class of its colour and mark.
-        points: (x, y), in drawing order.
-        spread: half the height of the band around each point; none when empty.
-        labels: written beside the points; none when empty.
-        hollow: places of the points that are drawn as rings.
-        marks: whether points are drawn.
-        whiskers: the spread as a whisker at each point instead of a band.
-    """
-
-    name: str
-    tone: str
-    points: Sequence[tuple[float, float]]
-    spread: Sequence[float] = ()
-    labels: Sequence[str] = ()
-    hollow: frozenset[int] = frozenset()
-    marks: bool = True
-    whiskers: bool = False
-
-
-@dataclass(frozen=True)
-class Bars:
-    """One colour of a group of bars: a value for each group."""
-
-    name: str
-    tone: str
-    values: Sequence[float]
-
-
-@dataclass(frozen=True)
-class StackedRow:
-    """One horizontal bar.
-
-    Attributes:
-        label: before it.
-        parts: lengths, one for each tone; 0 where it has none.
-        note: after it.
-    """
-
-    label: str
-    parts: Sequence[float]
-    note: str
-
-
-class _Canvas:
-    """An SVG tree with the few shapes that figures need."""
-
-    def __init__(self, title: str, height: float = HEIGHT) -> None:
-        box = f"0 0 {WIDTH} {height:g}"
-        self.root = ET.Element("svg", {"viewBox": box, "role": "img", "aria-label": title})
-
-    def add(self, shape: str, style: str, tip: str = "", **where: float | str) -> ET.Element:
-        named = {
-            name.replace("_", "-"): f"{v:.2f}" if isinstance(v, float) else str(v)
-            for name, v in where.items()
-        }
-        made = ET.SubElement(self.root, shape, {"class": style, **named})
-        if tip:
-            ET.SubElement(made, "title").text = tip
-        return made
-
-    def text(
-        self, x: float, y: float, text: str, style: str = "", anchor: str = "middle", **where: str
-    ) -> None:
-        self.add("text", style, x=x, y=y, text_anchor=anchor, **where).text = text
-
-    def __str__(self) -> str:
-        return ET.tostring(self.root, encoding="unicode")
-
-
-class _Frame:
-    """The plotting area: grid, ticks, axis names, and where a value lies."""
-
-    def __init__(self, canvas: _Canvas, x: Axis, y: Axis) -> None:
-        self.canvas, self._x, self._y = canvas, x, y
-        self._full: list[_Box] = []
-        self.left, self.right, self.top, self.bottom = _LEFT, WIDTH - _RIGHT, _TOP, HEIGHT - _BOTTOM
-        for value, label in y.ticks:
-            at = self.y(value)
-            canvas.add(
-                "line", "zero" if value == 0 else "grid", x1=self.left, x2=self.right, y1=at, y2=at
-            )
-            canvas.text(self.left - 6, at + 4, label, "tick", "end")
-        for value, label in x.ticks:
-            canvas.text(self.x(value), self.bottom + 17, label, "tick")
-        canvas.text((self.left + self.right) / 2, HEIGHT - 8, x.name, "name")
-        middle = (self.top + self.bottom) / 2
-        canvas.text(12, middle, y.name, "name", transform=f"rotate(-90 12 {middle:g})")
-
-    def keep_free(self, x: float, y: float) -> None:
-        """Let no label lie on a point."""
-        self._full.append((x - 6, y - 6, x + 6, y + 6))
-
-    def label(self, x: float, y: float, text: str) -> None:
-        """Write beside a point, on the first of its four sides where nothing else stands."""
-        width = _LETTER * len(text)
-        sides = [(x + 8, y - 7), (x - 8 - width, y - 7), (x + 8, y + 15), (x - 8 - width, y + 15)]
-        boxes = [(left, base - 10, left + width, base + 2) for left, base in sides]
-        free = [
-            box
-            for box in boxes
-            if box[0] >= self.left and box[2] <= self.right and not self._taken(box)
-        ]
-        chosen = free[0] if free else boxes[0]
-        self._full.append(chosen)
-        self.canvas.text(chosen[0], chosen[3] - 2, text, "note strong", "start")
-
-    def _taken(self, box: _Box) -> bool:
-        return any(
-            box[0] < right and left < box[2] and box[1] < base and top < box[3]
-            for left, top, right, base in self._full
-        )
-
-    def x(self, value: float) -> float:
-        return _between(value, self._x.low, self._x.high, self.left, self.right)
-
-    def y(self, value: float) -> float:
-        return _between(value, self._y.low, self._y.high, self.bottom, self.top)
-
-
-def _between(value: float, low: float, high: float, start: float, end: float) -> float:
-    return start + (value - low) / (high - low) * (end - start)
-
-
-def line_chart(
-    title: str, x: Axis, y: Axis, series: Sequence[Series], rules: Sequence[tuple[float, str]] = ()
-) -> str:
-    """Lines over two axes.
-
-    Args:
-        title: for those who can't see it.
-        rules: (x, label) of vertical lines.
-    """
-    frame = _Frame(canvas := _Canvas(title), x, y)
-    for value, label in rules:
-        at = frame.x(value)
-        canvas.add("line", "rule", x1=at, x2=at, y1=frame.top, y2=frame.bottom)
-        canvas.text(at + 4, frame.top + 11, label, "note", "start")
-    for one in series:
-        _line(frame, one)
-        for place in one.points if one.marks else ():
-            frame.keep_free(frame.x(place[0]), frame.y(place[1]))
-    for one in series:
-        _marks(frame, one)
-    return str(canvas)
-
-
-def _line(frame: _Frame, series: Series) -> None:
-    places = [(frame.x(x), frame.y(y)) for x, y in series.points]
-    if series.spread and not series.whiskers:
-        above = [
-            (frame.x(x), frame.y(y + s))
-            for (x, y), s in zip(series.points, series.spread, strict=True)
-        ]
-        below = [
-            (frame.x(x), frame.y(y - s))
-            for (x, y), s in zip(series.points, series.spread, strict=True)
-        ]
-        frame.canvas.add("path", f"band {series.tone}", d=_path([*above, *reversed(below)]) + "Z")
-    if len(places) > 1:
-        frame.canvas.add("path", f"line {series.tone}", d=_path(places))
-
-
-def _marks(frame: _Frame, series: Series) -> None:
-    for at, (x, y) in enumerate(series.points):
-        across, down = frame.x(x), frame.y(y)
-        if series.spread and series.whiskers:
-            top, end = frame.y(y + series.spread[at]), frame.y(y - series.spread[at])
-            frame.canvas.add("line", f"whisker {series.tone}", x1=across, x2=across, y1=top, y2=end)
-        label = series.labels[at] if series.labels else ""
-        if series.marks or len(series.points) == 1:
-            ring = " ring" if at in series.hollow else ""
-            tip = ", ".join(part for part in (series.name, label, spell(y)) if part)
-            _SHAPES.get(series.tone, _circle)(
-                frame.canvas, across, down, f"mark {series.tone}{ring}", tip
-            )
-        if label:
-            frame.label(across, down, label)
-
-
-def _circle(canvas: _Canvas, x: float, y: float, style: str, tip: str) -> None:
-    canvas.add("circle", style, tip, cx=x, cy=y, r=4.2)
-
-
-def _square(canvas: _Canvas, x: float, y: float, style: str, tip: str) -> None:
-    canvas.add("rect", style, tip, x=x - 3.8, y=y - 3.8, width=7.6, height=7.6)
-
-
-def _triangle(canvas: _Canvas, x: float, y: float, style: str, tip: str) -> None:
-    canvas.add(
-        "path", style, tip, d=_path([(x, y - 4.8), (x + 4.6, y + 3.6), (x - 4.6, y + 3.6)]) + "Z"
-    )
-
-
-# Lines are told apart by their marks too, not by colour alone.
-_SHAPES: dict[str, Callable[[_Canvas, float, float, str, str], None]] = {
-    "dev": _square,
-    "train": _triangle,
-    "item": _square,
-    "shared": _triangle,
+# What a line shows -> (colour, mark, dashes): lines are told apart by more than their colour.
+LINES = {
+    "test": ("blue", "o", "-"),
+    "dev": ("orange", "s", "-"),
+    "train": ("grey", "^", "--"),
+    "queries": ("teal", "o", "-"),
+    "items": ("purple", "s", "--"),
+    "both": ("blue", "^", ":"),
+    "equal rewards": ("blue", "o", "-"),
+    "over the budget": ("orange", "s", "--"),
+    "unfinished": ("grey", "^", ":"),
+}
+_sheet = (files("trainers.report") / "page.css").read_text("utf-8")
+COLOURS = dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", _sheet.partition("@media")[0]))
+"""Name -> light colour, as the page's style sheet has them."""
+_VARIABLES = {colour: f"var(--{name})" for name, colour in COLOURS.items()}
+_SMALL: Mapping[str, Any] = {"fontsize": 10.5, "color": COLOURS["quiet"]}
+_STYLE: Mapping[str, Any] = {
+    "font.family": "DejaVu Sans",  # matplotlib brings it: the same picture everywhere.
+    "font.size": 12,
+    "svg.fonttype": "none",
+    "figure.facecolor": COLOURS["card"],
+    "axes.facecolor": "none",
+    "axes.edgecolor": COLOURS["strong"],
+    "axes.labelcolor": COLOURS["quiet"],
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "grid.color": COLOURS["line"],
+    "xtick.color": COLOURS["strong"],
+    "ytick.color": COLOURS["strong"],
+    "xtick.labelcolor": COLOURS["quiet"],
+    "ytick.labelcolor": COLOURS["quiet"],
+    "lines.linewidth": 2.0,
+    "legend.frameon": False,
+    "legend.labelcolor": COLOURS["quiet"],
 }
 
 
-def _path(places: Sequence[tuple[float, float]]) -> str:
-    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
+@dataclass(frozen=True)
+class Figure:
+    """One picture with its words.
 
-
-def bar_chart(title: str, name: str, groups: Sequence[str], bars: Sequence[Bars], y: Axis) -> str:
-    """Grouped bars, downwards for values below 0.
-
-    Args:
-        name: of the horizontal axis.
-        groups: its labels.
+    Attributes:
+        name: of its files, without the suffix.
+        note: what to see in it, or how it was measured.
+        tips: id of a mark -> what it says under the pointer; together they say in words what the
+            picture shows.
     """
-    frame = _Frame(canvas := _Canvas(title), Axis.of_names(name, groups), y)
-    room = (frame.right - frame.left) / max(1, len(groups))
-    width = min(46.0, room * 0.84 / len(bars))
-    for group, label in enumerate(groups):
-        start = frame.x(group) - width * len(bars) / 2
-        for at, one in enumerate(bars):
-            value = one.values[group]
-            ends = sorted((frame.y(0), frame.y(value)))
-            left = start + at * width
-            tip = f"{label}, {one.name}: {spell(value)}"
-            size = {"width": width - 2, "height": max(0.5, ends[1] - ends[0])}
-            canvas.add("rect", f"bar {one.tone}", tip, x=left + 1, y=ends[0], **size)
-            if len(groups) * len(bars) <= _BAR_LABELS:
-                canvas.text(
-                    left + width / 2,
-                    ends[1] + 12 if value < 0 else ends[0] - 4,
-                    spell_short(value),
-                    "value",
+
+    name: str
+    title: str
+    note: str
+    drawing: Drawing
+    tips: Mapping[str, str]
+
+    @property
+    def inline(self) -> str:
+        """SVG for the page: colours as CSS variables."""
+        return re.sub(r"#[0-9a-f]{6}", _variable, self._svg())
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write <name>.svg and <name>.png in light colours; returns them. Raises StorageError."""
+        store = Store(folder.resolve())
+        png = self._saved("png", dpi=200, metadata={"Software": None})
+        store.write(f"{self.name}.svg", self._svg().encode())
+        store.write(f"{self.name}.png", png)
+        return [folder / f"{self.name}.svg", folder / f"{self.name}.png"]
+
+    def _svg(self) -> str:
+        """Without what concerns the rest of a page: style sheets, ids that other figures have."""
+        svg = self._saved("svg", metadata={"Date": None})
+        ET.register_namespace("", _SVG[1:-1])
+        ET.register_namespace("xlink", "http://www.w3.org/1999/xlink")
+        root = ET.fromstring(re.sub(rb">\s+<", b"><", svg))
+        for child in list(root):
+            if child.tag == f"{_SVG}metadata" or child.find(f"{_SVG}style") is not None:
+                root.remove(child)
+        for element in root.iter():
+            for place in ("d", "x", "y", "transform"):
+                if place in element.attrib:
+                    element.attrib[place] = _short(element.attrib[place])
+            if element.tag == f"{_SVG}g" and (tip := self.tips.get(element.attrib.pop("id", ""))):
+                _say(element, "title", tip)
+        words = f"{self.name}-title {self.name}-text"
+        root.attrib.update({"role": "img", "aria-labelledby": words}, style="stroke-linejoin:round")
+        _say(root, "desc", "; ".join(self.tips.values()), id=f"{self.name}-text")
+        _say(root, "title", self.title, id=f"{self.name}-title")
+        return ET.tostring(root, encoding="unicode")
+
+    def _saved(self, kind: str, **options: Any) -> bytes:
+        data = io.BytesIO()
+        with style({"svg.hashsalt": self.name}):
+            self.drawing.savefig(data, format=kind, **options)
+        return data.getvalue()
+
+
+def style(more: Mapping[str, str] = MappingProxyType({})) -> AbstractContextManager[None]:
+    """Draw alike everywhere: matplotlib's own defaults and ours, whatever the user has set."""
+    from matplotlib.style import context
+
+    return context(["default", {**_STYLE, **more}])
+
+
+def _variable(colour: re.Match[str]) -> str:
+    return _VARIABLES.get(colour[0], colour[0])
+
+
+def _short(place: str) -> str:
+    """Coordinates to a hundredth of a point, without turns by nothing."""
+    return re.sub(r"(\.\d\d)\d+|rotate\(-0 [^)]*\)|( )\s+", r"\1\2", place)
+
+
+def _say(element: ET.Element, tag: str, text: str, **attributes: str) -> None:
+    said = ET.Element(_SVG + tag, attributes)
+    said.text = text
+    element.insert(0, said)
+
+
+class Canvas:
+    """A figure under way: its axes, and what its marks say."""
+
+    def __init__(self, x: str, y: str, height: float = _HEIGHT) -> None:
+        from matplotlib.figure import Figure as Drawing
+
+        self.drawing = Drawing(figsize=(_WIDTH / 72, height / 72), layout="constrained")
+        self.axes = self.drawing.add_subplot(xlabel=x, ylabel=y)
+        for axis in (self.axes.xaxis, self.axes.yaxis):
+            axis.set_major_formatter(lambda value, _: spell(value))
+        self.axes.grid(axis="y")
+        self._tips: dict[str, str] = {}
+        self._marks: list[tuple[float, float]] = []
+
+    def tip(self, artist: Artist, *parts: str) -> None:
+        """What a mark says under the pointer."""
+        name = f"tip{len(self._tips)}"
+        artist.set_gid(name)
+        self._tips[name] = ", ".join(parts)
+
+    def marks(
+        self,
+        name: str,
+        points: Sequence[tuple[float, float]],
+        labels: Sequence[str],
+        hollow: Collection[int] = (),
+    ) -> None:
+        """A line with a mark at each point; a ring where it is `hollow`."""
+        tone, mark, dashes = LINES[name]
+        look: dict[str, Any] = {"color": COLOURS[tone], "marker": mark, "ms": 7}
+        self.axes.plot(*zip(*points, strict=True), ls=dashes, markevery=[], label=name, **look)
+        for at, (x, y) in enumerate(points):
+            inside = COLOURS["card" if at in hollow else tone]
+            (drawn,) = self.axes.plot(x, y, ls="", mfc=inside, mew=1.6, zorder=3, **look)
+            self.tip(drawn, name, labels[at], spell(y))
+        self._marks += points
+
+    def steps(self, name: str, values: Sequence[float], spread: Sequence[float] = ()) -> None:
+        """A line over steps, thinned for a long log; a band where a spread is given."""
+        if not values:
+            return
+        tone, _, dashes = LINES[name]
+        shown, wide = np.array(thin(values)), np.array(thin(spread))
+        at = (np.arange(len(shown)) + 1) * len(values) / len(shown)
+        dot = "o" if len(shown) == 1 else None
+        (line,) = self.axes.plot(at, shown, ls=dashes, marker=dot, color=COLOURS[tone], label=name)
+        if spread:
+            band: dict[str, Any] = {"color": COLOURS[tone], "alpha": 0.2, "lw": 0}
+            self.axes.fill_between(at, shown - wide, shown + wide, **band)
+        ends = {"first": shown[0], "last": shown[-1], "least": min(shown), "most": max(shown)}
+        words = [f"{word} {spell(value)}" for word, value in ends.items()]
+        self.tip(line, name, f"{len(values):,} steps", *words)
+        self.axes.set_xlim(0, max(1.0, self.axes.dataLim.x1))
+
+    def rules(self, places: Sequence[tuple[float, str]]) -> None:
+        """Vertical lines; not every one is named where there are many."""
+        above = self.axes.get_xaxis_transform()
+        for at, (x, name) in enumerate(places):
+            self.axes.axvline(x, color=COLOURS["strong"], ls=(0, (3, 3)), lw=1)
+            if at % math.ceil(len(places) / 5) == 0:
+                self.axes.text(x, 1, f" {name}", transform=above, va="top", **_SMALL)
+
+    def bars(self, groups: Sequence[str], kinds: Sequence[tuple[str, str, list[float]]]) -> None:
+        """Grouped bars, downwards for values below 0; `kinds` are (name, colour, values)."""
+        if not groups:
+            return
+        width = 0.84 / len(kinds)
+        for kind, (name, tone, values) in enumerate(kinds):
+            places = np.arange(len(groups)) + (kind - (len(kinds) - 1) / 2) * width
+            drawn = self.axes.bar(places, values, width * 0.94, color=COLOURS[tone], label=name)
+            for bar, group, value in zip(drawn, groups, values, strict=True):
+                self.tip(bar, group, name, spell(value))
+            if len(groups) * len(kinds) <= 16:
+                self.axes.bar_label(drawn, [spell(v, 2) for v in values], padding=2, **_SMALL)
+        self.axes.axhline(0, color=COLOURS["strong"], lw=1)
+        self.names(groups)
+        self.from_zero()
+
+    @classmethod
+    def of_rows(cls, x: str, parts: Sequence[tuple[str, str]], rows: Sequence[Row]) -> Canvas:
+        """Horizontal bars stacked from parts (name, colour)."""
+        canvas, left = cls(x, "", 100 + 26 * len(rows)), np.zeros(len(rows))
+        for at, (name, tone) in enumerate(parts):
+            lengths = [row.lengths[at] for row in rows]
+            look: dict[str, Any] = {"left": left, "color": COLOURS[tone], "label": name}
+            drawn = canvas.axes.barh(range(len(rows)), lengths, 0.7, **look)
+            for bar, row in zip(drawn, rows, strict=True):
+                canvas.tip(bar, row.name, name, spell(row.lengths[at]))
+            left = left + lengths
+        beside = canvas.axes.get_yaxis_transform()
+        for at, row in enumerate(rows):
+            canvas.axes.text(1.02, at, row.note, transform=beside, va="center", **_SMALL)
+        canvas.axes.set_yticks(range(len(rows)), [row.name for row in rows])
+        canvas.axes.set(ylim=(len(rows) - 0.5, -0.5), xlim=(0, max(*left, 1e-9)))
+        canvas.axes.grid(axis="x")
+        canvas.axes.grid(visible=False, axis="y")
+        return canvas
+
+    def names(self, labels: Sequence[str], most: int = 8) -> None:
+        """Names along the x axis, at 0, 1, ...; only every so many where there are many."""
+        every = max(1, math.ceil(len(labels) / most))
+        self.axes.set_xticks(range(0, len(labels), every), labels[::every])
+        self.axes.set_xlim(-0.5, len(labels) - 0.5)
+
+    def from_zero(self, *also: float) -> None:
+        """Have 0 on the y axis, all values, and what else is given."""
+        low, high = self.axes.dataLim.intervaly
+        low, high = min(0.0, low, *also), max(0.0, high, *also)
+        room = 0.1 * (high - low or 1.0)
+        self.axes.set_ylim(low - room * (low < 0), high + room)
+
+    def label(self, points: Sequence[tuple[float, float]], names: Sequence[str]) -> None:
+        """Name points, each on the first side where no other name and no mark is."""
+        from matplotlib.transforms import Bbox
+
+        self.drawing.draw_without_rendering()
+        centres = self.axes.transData.transform(self._marks)
+        taken = [Bbox.from_extents(x - 5, y - 5, x + 5, y + 5) for x, y in centres]
+        sides = [(x, y) for y in (5, -14, 19, -28, 33) for x in (7, -7)]
+        behind = {"boxstyle": "square,pad=0", "fc": COLOURS["card"], "ec": "none", "alpha": 0.8}
+        look: dict[str, Any] = {"textcoords": "offset points", "bbox": behind, **_SMALL}
+        for point, name in zip(points, names, strict=True):
+            for x, y in sides:
+                text = self.axes.annotate(
+                    name, point, (x, y), ha="left" if x > 0 else "right", **look
                 )
-    return str(canvas)
+                box, room = text.get_window_extent(), self.axes.bbox
+                inside = room.x0 < box.x0 and box.x1 < room.x1 and room.y0 < box.y0
+                if (inside and not box.count_overlaps(taken)) or (x, y) == sides[-1]:
+                    taken.append(box)
+                    break
+                text.remove()
+
+    def done(self, name: str, title: str, note: str = "") -> Figure:
+        """The figure, with a legend where it shows several things."""
+        handles, labels = self.axes.get_legend_handles_labels()
+        if len(handles) > 1:
+            columns = 2 if sum(map(len, labels)) > 40 else len(handles)
+            self.drawing.legend(loc="outside upper left", ncols=columns)
+        return Figure(name, title, note, self.drawing, self._tips)
 
 
-def row_chart(
-    title: str, name: str, tones: Sequence[tuple[str, str]], rows: Sequence[StackedRow], x: Axis
-) -> str:
-    """Horizontal bars, each stacked from parts.
+@dataclass(frozen=True)
+class Row:
+    """A stacked bar: what stands before it, its parts, what stands after it."""
 
-    Args:
-        name: of the horizontal axis.
-        tones: (name, class) of the parts.
-    """
-    height = _TOP + _ROW * len(rows) + _BOTTOM
-    canvas = _Canvas(title, height)
-    left, right, bottom = _ROW_LABEL, WIDTH - _ROW_NOTE, height - _BOTTOM
-    for value, label in x.ticks:
-        at = _between(value, x.low, x.high, left, right)
-        canvas.add("line", "grid", x1=at, x2=at, y1=_TOP, y2=bottom)
-        canvas.text(at, bottom + 17, label, "tick")
-    canvas.text((left + right) / 2, height - 8, name, "name")
-    for number, row in enumerate(rows):
-        top = _TOP + _ROW * number
-        canvas.text(left - 8, top + 17, row.label, "tick", "end")
-        borders = [0.0]
-        for part in row.parts:
-            borders.append(borders[-1] + part)
-        places = [_between(border, x.low, x.high, left, right) for border in borders]
-        for (tone_name, tone), part, (start, end) in zip(
-            tones, row.parts, pairwise(places), strict=True
-        ):
-            if part > 0:
-                tip = f"{row.label}, {tone_name}: {spell(part)}"
-                canvas.add(
-                    "rect",
-                    f"bar {tone}",
-                    tip,
-                    x=start,
-                    y=top + 4,
-                    width=end - start,
-                    height=_ROW - 8,
-                )
-        canvas.text(WIDTH - _ROW_NOTE + 8, top + 17, row.note, "value", "start")
-    return str(canvas)
+    name: str
+    lengths: Sequence[float]
+    note: str
+
+
+def spell(value: float, digits: int = 4) -> str:
+    """A number as a reader wants it: whole ones in full, thousands apart."""
+    whole = value == round(value) or abs(value) >= 1000
+    return (f"{value:,.0f}" if whole else f"{value:.{digits}g}").replace("-", "−")
+
+
+def thin(values: Sequence[float], most: int = _MOST_POINTS) -> list[float]:
+    """Means of equally long stretches, at most so many: what a figure can show of a long log."""
+    if len(values) <= most:
+        return list(values)
+    borders = [round(at * len(values) / most) for at in range(most + 1)]
+    return [sum(values[a:b]) / (b - a) for a, b in pairwise(borders)]

@@ -1,8 +1,7 @@
-"""What a report tells, read from a run's files: finished rounds, step logs, snapshots. No drawing
-and no HTML here.
+"""What a report says of a run, read from the run's files: finished rounds, step logs, snapshots.
 
-Everything is read from what the stages left behind; only the pairs in the middle of a round (new
-queries, old items) are measured now, and only where the data are still those of the run.
+Only the pairs in the middle of a round (new queries, old items) are measured when the report is
+written, and only while the data are still those of the run.
 """
 
 from __future__ import annotations
@@ -10,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cogr.errors import TrainingError
+from cogr.progress import Say
 from cogr.records import SIDES, SPLITS, Side, Split
 from cogr.snapshots import Snapshot, open_snapshot
 from indexers.backends.memory import MemoryBackend
@@ -82,7 +82,7 @@ class Movement:
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything that a report tells of one run.
+    """Everything that a report says of one run.
 
     Attributes:
         rounds: the finished ones; SFT is the first.
@@ -125,12 +125,12 @@ class Facts:
         return self.splits[0]
 
 
-def gather(workspace: Workspace, run: Run, say: Callable[[str], None] = lambda _: None) -> Facts:
+def gather(workspace: Workspace, run: Run, say: Say = lambda _: None) -> Facts:
     """Read a run. Raises TrainingError before SFT is finished, SnapshotError when a snapshot is
     gone or broken.
 
     Args:
-        say: told what is measured now, because it was not before.
+        say: called with a line about what is measured now.
     """
     state = run.state()
     if not state.finished or state.base is None:

@@ -1,44 +1,35 @@
-"""The report's figures: which facts stand in which picture, with what caption.
+"""The report's figures: which facts stand in which picture, with what words.
 
-Shapes are `drawing`'s, text is the page's.
+No text of an item is in them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
-from cogr.records import SIDES, Side
-from trainers.report.drawing import Bars, Series, StackedRow, bar_chart, line_chart, row_chart
-from trainers.report.facts import Facts, StageLog, round_name
-from trainers.report.scales import Axis, thin
+import numpy as np
 
-_MOST_POINTS = 240
+from cogr.records import SIDES, Side
+from trainers.report.drawing import COLOURS, LINES, Canvas, Figure, Row, style
+from trainers.report.facts import Facts, StageLog, Vocabulary, round_name
+
+SIDE_NAMES: Mapping[Side, str] = {"query": "queries", "item": "items"}
 _LONGEST = 4
 """Keywords of so many words or more are shown as one."""
-SIDE_NAMES: Mapping[Side, str] = {"query": "queries", "item": "items"}
-_SHARES = (
-    ("equal_groups", "equal rewards", "a"),
-    ("over_budget", "over the budget", "b"),
-    ("unfinished", "unfinished", "c"),
+_GAINS = (
+    ("promised", "promised", "grey"),
+    ("all_at_once", "all at once", "orange"),
+    ("realised", "realised", "green"),
 )
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One picture with its words.
-
-    Attributes:
-        svg: markup made by `drawing`.
-        legend: (name, class of its colour).
-        note: what to see in it, or how it was measured.
-    """
-
-    title: str
-    svg: str
-    legend: Sequence[tuple[str, str]] = ()
-    note: str = ""
+_TIMES = (
+    ("training queries", "teal", ("train-query",)),
+    ("training items", "purple", ("train-item",)),
+    ("writing keywords", "orange", ("index-item", "index-query", "accept-items")),
+    ("targets, figures", "grey", ("targets", "evaluate")),
+)
 
 
 # Quality
@@ -46,179 +37,114 @@ class Figure:
 
 def f1_figure(facts: Facts) -> Figure:
     """F1 of every split over the stages of the rounds."""
-    pairs = facts.pairs
-    names = [pair.name for pair in pairs]
-    rejected = frozenset(at for at, pair in enumerate(pairs) if pair.verdict == "rejected")
-    series = []
-    for split in reversed(facts.splits):
-        places = [(float(at), pair.figures[split]["f1"]) for at, pair in enumerate(pairs)]
-        errors = (
-            [pair.figures[split].get("f1_se", 0.0) for pair in pairs]
-            if split == facts.split
-            else []
-        )
-        series.append(Series(split, split, places, errors, hollow=rejected, whiskers=True))
-    values = [y for one in series for _, y in one.points]
-    middles = any(pair.verdict is None for pair in pairs)
+    names = [pair.name for pair in facts.pairs]
+    rejected = [at for at, pair in enumerate(facts.pairs) if pair.verdict == "rejected"]
+    canvas = Canvas("stage", "F1")
+    for split in facts.splits:
+        points = [(float(at), pair.figures[split]["f1"]) for at, pair in enumerate(facts.pairs)]
+        canvas.marks(split, points, names, rejected)
+        if split == facts.split:
+            errors = [pair.figures[split].get("f1_se", 0.0) for pair in facts.pairs]
+            colour = COLOURS[LINES[split][0]]
+            x, y = zip(*points, strict=True)
+            canvas.axes.errorbar(x, y, errors, fmt="none", color=colour)
+    canvas.names(names, 7)
+    canvas.from_zero(0.5)
     note = (
         f"Of the whole retrieved set. Whiskers on {facts.split}: one standard error over its "
         "queries."
     )
-    if middles:
+    if any(pair.verdict is None for pair in facts.pairs):
         note += " “1 queries”: the queries of round 1 on the items of the round before."
     if rejected:
         note += " Rings: rounds that are not built upon."
-    return Figure(
-        "F1 after each stage",
-        line_chart(
-            "F1 after each stage",
-            Axis.of_names("stage", names, 7),
-            Axis.over("F1", [*values, 0.5]),
-            series,
-        ),
-        [(split, split) for split in facts.splits],
-        note,
-    )
+    return canvas.done("f1", "F1 after each stage", note)
 
 
 def precision_recall_figure(facts: Facts) -> Figure:
     """The path of the rounds through precision and recall, over lines of equal F1."""
-    lines = [_equal_f1(f1) for f1 in (0.2, 0.4, 0.6, 0.8)]
-    rejected = frozenset(at for at, pair in enumerate(facts.whole) if pair.verdict == "rejected")
-    paths = []
-    for split in reversed(facts.splits):
-        places = [(pair.figures[split]["r"], pair.figures[split]["p"]) for pair in facts.whole]
-        names = [pair.name for pair in facts.whole] if split == facts.split else ()
-        paths.append(Series(split, split, places, labels=names, hollow=rejected))
-    axes = Axis.over("recall", [0, 1]), Axis.over("precision", [0, 1])
-    title = "Precision and recall of each round"
+    rejected = [at for at, pair in enumerate(facts.whole) if pair.verdict == "rejected"]
+    names, canvas = [pair.name for pair in facts.whole], Canvas("recall", "precision")
+    paths = {
+        split: [(pair.figures[split]["r"], pair.figures[split]["p"]) for pair in facts.whole]
+        for split in facts.splits
+    }
+    for split, points in paths.items():
+        canvas.marks(split, points, names, rejected)
+    # The next fifth above the best: a path of low figures fills the plane, too.
+    right, top = (min(1.0, math.ceil(5 * most + 0.2) / 5) for most in canvas.axes.dataLim.max)
+    r, p = np.meshgrid(np.linspace(1e-3, right, 100), np.linspace(1e-3, top, 100))
+    levels = np.arange(1, 10) / 10 if max(right, top) <= 0.5 else np.arange(1, 5) / 5
+    look: dict[str, Any] = {"colors": COLOURS["line"], "linewidths": 1.2}
+    lines = canvas.axes.contour(r, p, 2 * p * r / (p + r), levels, **look)
+    canvas.axes.clabel(lines, fmt="F1 %.1f", fontsize=10.5, colors=COLOURS["quiet"])
+    canvas.axes.set(xlim=(0, right), ylim=(0, top))
+    canvas.axes.grid(visible=False)
+    canvas.label(paths[facts.split], names)
     note = "Thin lines join points of equal F1. Points are in the order of the rounds."
-    return Figure(
-        title,
-        line_chart(title, *axes, [*lines, *paths]),
-        [(split, split) for split in facts.splits],
-        note,
-    )
-
-
-def _equal_f1(f1: float) -> Series:
-    """p = f1 * r / (2 r - f1), from F1 = 2 p r / (p + r)."""
-    least = f1 / (2 - f1)
-    recalls = [least + (1 - least) * at / 40 for at in range(41)]
-    places = [(r, min(1.0, f1 * r / (2 * r - f1))) for r in recalls]
-    labels = [*[""] * 40, f"F1 {f1:g}"]
-    return Series("", "iso", places, labels=labels, marks=False)
+    return canvas.done("precision-recall", "Precision and recall of each round", note)
 
 
 # Training
 
 
-def reward_figure(facts: Facts, side: Side) -> Figure | None:
+def reward_figure(facts: Facts, side: Side) -> Figure:
     """Mean reward and its spread over the GRPO steps of all rounds."""
-    means, spreads, rules = (
-        _over_steps(facts, side, "reward"),
-        _over_steps(facts, side, "reward_std"),
-        _rules(facts, side),
-    )
-    if not means:
-        return None
-    spread = [value for _, value in spreads]
-    values = [y + s * sign for (_, y), s in zip(means, spread, strict=True) for sign in (-1, 1)]
-    tone = side
-    title = f"Reward of the {side} side"
-    y = Axis.over("reward", values)
-    svg = line_chart(
-        title, _step_axis(means), y, [Series("reward", tone, means, spread, marks=False)], rules
-    )
-    return Figure(
-        title,
-        svg,
-        [("mean of a step", tone)],
-        "Band: one standard deviation over the completions of a step.",
-    )
+    canvas, logs = Canvas("step", "reward"), _grpo(facts, side)
+    canvas.steps(SIDE_NAMES[side], _values(logs, "reward"), _values(logs, "reward_std"))
+    canvas.from_zero()
+    canvas.rules(_rounds(logs))
+    note = "Line: the mean of a step. Band: one standard deviation over the completions of a step."
+    return canvas.done(f"reward-{side}", f"Reward of the {side} side", note)
 
 
-def shares_figure(facts: Facts, side: Side) -> Figure | None:
+def shares_figure(facts: Facts, side: Side) -> Figure:
     """What goes wrong in GRPO, as shares of a step."""
-    found = {name: _over_steps(facts, side, key) for key, name, _ in _SHARES}
-    if not any(found.values()):
-        return None
-    tones = {name: tone for _, name, tone in _SHARES}
-    series = [Series(name, tones[name], places, marks=False) for name, places in found.items()]
-    title = f"What is lost in steps of the {side} side"
-    axis = Axis.over("share of a step", [0, 1])
-    svg = line_chart(title, _step_axis(series[0].points), axis, series, _rules(facts, side))
+    canvas, logs = Canvas("step", "share of a step"), _grpo(facts, side)
+    canvas.steps("equal rewards", _values(logs, "equal_groups"))
+    canvas.steps("over the budget", _values(logs, "over_budget"))
+    canvas.steps("unfinished", _values(logs, "unfinished"))
+    canvas.from_zero(1.0)
+    canvas.rules(_rounds(logs))
     note = (
         "Groups whose completions all have one reward teach nothing; lists over the budget or "
         "cut at the length limit are punished."
     )
-    return Figure(title, svg, list(tones.items()), note)
+    return canvas.done(f"shares-{side}", f"What is lost in steps of the {side} side", note)
 
 
-def list_figure(facts: Facts) -> Figure | None:
+def list_figure(facts: Facts) -> Figure:
     """How long the lists are that GRPO draws."""
-    series = [
-        Series(SIDE_NAMES[side], side, _over_steps(facts, side, "keywords"), marks=False)
-        for side in SIDES
-    ]
-    series = [one for one in series if one.points]
-    if not series:
-        return None
-    title = "Keywords a completion in GRPO"
-    y = Axis.over("keywords", [value for one in series for _, value in one.points])
-    longest = max((one.points for one in series), key=len)
-    svg = line_chart(title, _step_axis(longest), y, series)
-    return Figure(
-        title, svg, [(one.name, one.tone) for one in series], "Steps are counted over all rounds."
-    )
+    canvas = Canvas("step", "keywords")
+    for side in SIDES:
+        canvas.steps(SIDE_NAMES[side], _values(_grpo(facts, side), "keywords"))
+    canvas.from_zero()
+    note = "Steps are counted over all rounds."
+    return canvas.done("completion", "Keywords a completion in GRPO", note)
 
 
-def loss_figure(facts: Facts) -> Figure | None:
+def loss_figure(facts: Facts) -> Figure:
     """The loss of SFT on both sides."""
-    series = []
+    canvas = Canvas("step", "loss a token (nats)")
     for log in facts.logs:
-        if log.round == 0 and log.steps:
-            losses = thin([step["loss"] for step in log.steps], _MOST_POINTS)
-            places = [
-                ((at + 1) * len(log.steps) / len(losses), loss) for at, loss in enumerate(losses)
-            ]
-            series.append(Series(SIDE_NAMES[log.side], log.side, places, marks=False))
-    if not series:
-        return None
-    values = [y for one in series for _, y in one.points]
-    longest = max((one.points for one in series), key=len)
-    title = "Loss of supervised fine-tuning"
-    svg = line_chart(title, _step_axis(longest), Axis.over("loss a token (nats)", values), series)
-    return Figure(title, svg, [(one.name, one.tone) for one in series])
+        if log.round == 0:
+            canvas.steps(SIDE_NAMES[log.side], _values([log], "loss"))
+    canvas.from_zero()
+    return canvas.done("loss", "Loss of supervised fine-tuning")
 
 
 def _grpo(facts: Facts, side: Side) -> list[StageLog]:
     return [log for log in facts.logs if log.side == side and log.round and log.steps]
 
 
-def _over_steps(facts: Facts, side: Side, key: str) -> list[tuple[float, float]]:
-    """(step counted over all rounds, value), thinned."""
-    values = [float(step[key]) for log in _grpo(facts, side) for step in log.steps]
-    shown = thin(values, _MOST_POINTS)
-    return [((at + 1) * len(values) / len(shown), value) for at, value in enumerate(shown)]
+def _rounds(logs: Iterable[StageLog]) -> list[tuple[float, str]]:
+    """The step at which each round begins, and its name."""
+    begun = accumulate((len(log.steps) for log in logs), initial=0)
+    return [(float(at), round_name(log.round)) for at, log in zip(begun, logs, strict=False)]
 
 
-def _rules(facts: Facts, side: Side) -> list[tuple[float, str]]:
-    found, begun = [], 0
-    for log in _grpo(facts, side):
-        found.append((float(begun), f"round {log.round}"))
-        begun += len(log.steps)
-    return found
-
-
-def _step_axis(points: Sequence[tuple[float, float]]) -> Axis:
-    axis = Axis.over("step", [0.0, *(x for x, _ in points)])
-    return Axis(
-        axis.name,
-        0.0,
-        max(1.0, max(x for x, _ in points)),
-        [tick for tick in axis.ticks if tick[0] <= points[-1][0]],
-    )
+def _values(logs: Iterable[StageLog], key: str) -> list[float]:
+    return [float(step[key]) for log in logs for step in log.steps]
 
 
 # Keywords
@@ -226,85 +152,64 @@ def _step_axis(points: Sequence[tuple[float, float]]) -> Axis:
 
 def words_figure(facts: Facts, side: Side) -> Figure:
     """How long keywords are, in words, round by round."""
-    tones = [
-        (f"{n} word{'s' * (n > 1)}" if n < _LONGEST else f"{n} or more", f"step{n}")
-        for n in range(1, _LONGEST + 1)
-    ]
     rows = []
-    for one in facts.vocabularies:
-        if one.side == side:
-            total = max(1, one.keywords)
-            parts = [one.words.get(n, 0) / total for n in range(1, _LONGEST)]
-            mean = sum(n * times for n, times in one.words.items()) / total
-            rows.append(
-                StackedRow(
-                    round_name(one.round), [*parts, max(0.0, 1 - sum(parts))], f"{mean:.2f} words"
-                )
-            )
-    title = f"Length of keywords, {SIDE_NAMES[side]}"
-    svg = row_chart(title, "share of all keywords", tones, rows, Axis.over("", [0, 1]))
-    return Figure(
-        title,
-        svg,
-        tones,
-        "At the right: the mean. Words are what spaces divide.",
-    )
+    for one in _of(facts, side):
+        total = max(1, one.keywords)
+        shares = [one.words.get(n, 0) / total for n in range(1, _LONGEST)]
+        mean = sum(n * times for n, times in one.words.items()) / total
+        lengths = [*shares, max(0.0, 1 - sum(shares))]
+        rows.append(Row(round_name(one.round), lengths, f"{mean:.2f} words"))
+    names = ["1 word", *(f"{n} words" for n in range(2, _LONGEST)), f"{_LONGEST} or more"]
+    parts = [(name, f"ramp{at}") for at, name in enumerate(names, 1)]
+    canvas = Canvas.of_rows("share of all keywords", parts, rows)
+    note = "At the right: the mean. Words are what spaces divide."
+    return canvas.done(f"words-{side}", f"Length of keywords, {SIDE_NAMES[side]}", note)
 
 
 def vocabulary_figure(facts: Facts) -> Figure:
     """Distinct keywords of both sides, and those that they share."""
-    names = [pair.name for pair in facts.whole]
-    lines: list[Series] = []
-    for side in SIDES:
-        sizes = [float(one.distinct) for one in facts.vocabularies if one.side == side]
-        lines.append(Series(SIDE_NAMES[side], side, list(enumerate(sizes))))
-    shared = [float(one.shared) for one in facts.vocabularies if one.side == "item"]
-    lines.append(Series("both", "shared", list(enumerate(shared))))
-    values = [y for one in lines for _, y in one.points]
-    title = "Vocabulary"
-    axes = Axis.of_names("round", names), Axis.over("distinct keywords", values)
+    lines = {SIDE_NAMES[side]: [one.distinct for one in _of(facts, side)] for side in SIDES}
+    lines["both"] = [one.shared for one in _of(facts, "item")]
     note = "Both: keywords that items and queries have in common; only these can match."
-    return Figure(
-        title, line_chart(title, *axes, lines), [(one.name, one.tone) for one in lines], note
-    )
+    return _over_rounds(facts, lines, "distinct keywords", ("vocabulary", "Vocabulary", note))
 
 
 def size_figure(facts: Facts) -> Figure:
     """Mean size of the keyword sets of both sides."""
-    names, lines = [pair.name for pair in facts.whole], []
-    for side in SIDES:
-        means = [
-            one.keywords / max(1, one.entities) for one in facts.vocabularies if one.side == side
-        ]
-        lines.append(Series(SIDE_NAMES[side], side, list(enumerate(means))))
-    title = "Size of keyword sets"
-    axes = (
-        Axis.of_names("round", names),
-        Axis.over("keywords an entity, mean", [y for one in lines for _, y in one.points]),
-    )
-    return Figure(title, line_chart(title, *axes, lines), [(one.name, one.tone) for one in lines])
+    lines = {
+        SIDE_NAMES[side]: [one.keywords / max(1, one.entities) for one in _of(facts, side)]
+        for side in SIDES
+    }
+    return _over_rounds(facts, lines, "keywords an entity, mean", ("size", "Size of keyword sets"))
 
 
-def movement_figure(facts: Facts, side: Side) -> Figure | None:
+def _of(facts: Facts, side: Side) -> list[Vocabulary]:
+    return [one for one in facts.vocabularies if one.side == side]
+
+
+def _over_rounds(
+    facts: Facts, lines: Mapping[str, Sequence[float]], y: str, words: tuple[str, ...]
+) -> Figure:
+    canvas, names = Canvas("round", y), [pair.name for pair in facts.whole]
+    for name, values in lines.items():
+        canvas.marks(name, list(enumerate(values)), names)
+    canvas.names(names)
+    canvas.from_zero()
+    return canvas.done(*words)
+
+
+def movement_figure(facts: Facts, side: Side) -> Figure:
     """Keywords gained and lost in each round."""
-    found = [one for one in facts.movements if one.side == side]
-    if not found:
-        return None
-    gained = [float(one.changes.gained.total()) for one in found]
-    lost = [-float(one.changes.lost.total()) for one in found]
-    title = f"Keywords gained and lost, {SIDE_NAMES[side]}"
-    bars = [Bars("gained", "gained", gained), Bars("lost", "lost", lost)]
-    groups = [round_name(one.round) for one in found]
-    svg = bar_chart(
-        title, "round", groups, bars, Axis.over("keywords of all entities", [*gained, *lost])
-    )
-    shares = ", ".join(
-        f"{len(one.changes.changed) / max(1, one.changes.entities):.0%}" for one in found
-    )
-    return Figure(
-        title,
-        svg,
-        [(one.name, one.tone) for one in bars],
+    found = [one.changes for one in facts.movements if one.side == side]
+    canvas = Canvas("round", "keywords of all entities")
+    gained = [float(one.gained.total()) for one in found]
+    lost = [-float(one.lost.total()) for one in found]
+    rounds = [round_name(one.round) for one in facts.movements if one.side == side]
+    canvas.bars(rounds, [("gained", "green", gained), ("lost", "red", lost)])
+    shares = ", ".join(f"{len(one.changed) / max(1, one.entities):.0%}" for one in found)
+    return canvas.done(
+        f"movement-{side}",
+        f"Keywords gained and lost, {SIDE_NAMES[side]}",
         f"Share of {SIDE_NAMES[side]} that changed: {shares}.",
     )
 
@@ -312,27 +217,17 @@ def movement_figure(facts: Facts, side: Side) -> Figure | None:
 # Acceptance and time
 
 
-def acceptance_figure(facts: Facts) -> Figure | None:
+def acceptance_figure(facts: Facts) -> Figure:
     """What moving the items was to bring, and brought."""
-    kinds = (
-        ("promised", "promised", "c"),
-        ("all_at_once", "all at once", "b"),
-        ("realised", "realised", "gained"),
-    )
     found = acceptance(facts)
-    if not found:
-        return None
-    bars = [
-        Bars(name, tone, [float(notes[key]) for _, notes in found]) for key, name, tone in kinds
-    ]
-    title = "What new item keywords bring"
-    axis = Axis.over("change of training F1", [value for one in bars for value in one.values])
-    svg = bar_chart(title, "round", [round_name(number) for number, _ in found], bars, axis)
+    canvas = Canvas("round", "change of training F1")
+    kinds = [(name, tone, [float(notes[key]) for _, notes in found]) for key, name, tone in _GAINS]
+    canvas.bars([round_name(number) for number, _ in found], kinds)
     note = (
         "Promised: the sum of the items' gains, each measured as if it moved alone. All at once: "
         "what taking every new set would change. Realised: what the sets that were taken changed."
     )
-    return Figure(title, svg, [(name, tone) for _, name, tone in kinds], note)
+    return canvas.done("acceptance", "What new item keywords bring", note)
 
 
 def acceptance(facts: Facts) -> list[tuple[int, Mapping[str, Any]]]:
@@ -341,51 +236,22 @@ def acceptance(facts: Facts) -> list[tuple[int, Mapping[str, Any]]]:
     return [(number, stage.notes) for number, stage in stages if stage is not None]
 
 
-_TIMES = (
-    ("training queries", "query", ("train-query",)),
-    ("training items", "item", ("train-item",)),
-    ("writing keywords", "b", ("index-item", "index-query", "accept-items")),
-    ("targets, figures", "c", ("targets", "evaluate")),
-)
-
-
 def time_figure(facts: Facts) -> Figure:
     """Where the time of each round went."""
     rows = []
     for round_ in facts.rounds:
-        parts = [sum(s.seconds for s in round_.stages if s.name in names) for _, _, names in _TIMES]
-        rows.append(StackedRow(round_name(round_.number), parts, duration(sum(parts))))
-    title = "Time of each round"
-    axis = Axis.over("", [sum(row.parts) for row in rows])
-    return Figure(
-        title,
-        row_chart(title, "seconds", [t[:2] for t in _TIMES], rows, axis),
-        [t[:2] for t in _TIMES],
-        _split_note(facts),
-    )
-
-
-def _split_note(facts: Facts) -> str:
-    """How GRPO steps spend their time, over all rounds."""
-    stages = [
-        stage
-        for r in facts.rounds
-        if r.number
-        for stage in r.stages
-        if stage.name.startswith("train-")
-    ]
+        parts = [sum(s.seconds for s in round_.stages if s.name in names) for *_, names in _TIMES]
+        rows.append(Row(round_name(round_.number), parts, duration(sum(parts))))
+    canvas = Canvas.of_rows("seconds", [part[:2] for part in _TIMES], rows)
+    trained = [s for r in facts.rounds[1:] for s in r.stages if s.name.startswith("train-")]
     totals = {
-        key: sum(stage.notes["seconds"][key] for stage in stages)
+        key: sum(stage.notes["seconds"][key] for stage in trained)
         for key in ("rollout", "reward", "update")
     }
     whole = sum(totals.values())
-    if not whole:
-        return ""
-    return (
-        "Of the GRPO steps: "
-        + ", ".join(f"{key} {value / whole:.1%}" for key, value in totals.items())
-        + "."
-    )
+    shares = ", ".join(f"{key} {value / whole:.1%}" for key, value in totals.items() if whole)
+    note = f"Of the GRPO steps: {shares}." if shares else ""
+    return canvas.done("time", "Time of each round", note)
 
 
 def duration(seconds: float) -> str:
@@ -396,11 +262,17 @@ def duration(seconds: float) -> str:
     return f"{minutes}:{rest:02d} min" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d} h"
 
 
-Maker = Callable[[Facts], Figure | None]
+def draw(facts: Facts) -> Mapping[str, Sequence[Figure]]:
+    """Section of the page -> its figures; those with nothing to draw are left out."""
 
+    def sides(maker: Callable[[Facts, Side], Figure]) -> list[Figure]:
+        return [maker(facts, side) for side in SIDES]
 
-def made(facts: Facts, *makers: Maker) -> Iterator[Figure]:
-    """The figures for which there is something to draw."""
-    for maker in makers:
-        if (figure := maker(facts)) is not None:
-            yield figure
+    with style():
+        sections = {
+            "quality": [f1_figure(facts), precision_recall_figure(facts)],
+            "training": [*sides(reward_figure), *sides(shares_figure), list_figure(facts), loss_figure(facts)],
+            "keywords": [vocabulary_figure(facts), size_figure(facts), *sides(words_figure), *sides(movement_figure)],
+            "time": [acceptance_figure(facts), time_figure(facts)],
+        }  # fmt: skip
+    return {name: [one for one in made if one.tips] for name, made in sections.items()}

@@ -1,26 +1,27 @@
 """The report as one HTML file: figures and tables filled into a template that escapes everything.
 
 The file needs nothing from the network and holds no script; its own content policy forbids both.
-Item text is untrusted: it reaches the page only through the template's escaping. What is told is
-`facts`, what is drawn is `figures`.
+Item text is untrusted: it reaches the page only through the template's escaping. `facts` reads the
+run, `figures` draws.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from cogr import __version__
 from cogr.errors import MissingExtraError
-from cogr.records import SIDES
+from cogr.progress import Say
 from cogr.store import Store
 from indexers.workspace import Workspace
-from trainers.report import figures as draw
+from trainers.report.drawing import Figure
 from trainers.report.facts import Facts, Pair, Vocabulary, gather, round_name
+from trainers.report.figures import acceptance, draw, duration
 from trainers.training.contest import STATISTICAL
 from trainers.training.run_folder import Run
 
@@ -34,14 +35,22 @@ def check_extra() -> None:
     """
     try:
         import jinja2  # noqa: F401
+        import matplotlib as mpl  # noqa: F401
     except ImportError as error:
         raise MissingExtraError("The report", "report") from error
 
 
 def write_report(
-    workspace: Workspace, run: Run, file: Path, say: Callable[[str], None] = lambda _: None
-) -> int:
-    """Write a run's report, replacing the file atomically; returns its size in bytes.
+    workspace: Workspace,
+    run: Run,
+    file: Path,
+    say: Say = lambda _: None,
+    figures: Path | None = None,
+) -> list[Path]:
+    """Write a run's report, replacing the file atomically; returns the files written, it first.
+
+    Args:
+        figures: a folder that gets every figure as SVG and PNG, in light colours; none if absent.
 
     Raises:
         MissingExtraError: without the extra `report`.
@@ -50,13 +59,17 @@ def write_report(
         StorageError: the file can't be written.
     """
     check_extra()
-    data = render(gather(workspace, run, say)).encode("utf-8", "replace")
+    facts = gather(workspace, run, say)
+    drawn = draw(facts)
+    data = render(facts, drawn).encode("utf-8", "replace")
     Store(file.resolve().parent).write(file.name, data)
-    return len(data)
+    if figures is None:
+        return [file]
+    return [file, *(path for one in chain(*drawn.values()) for path in one.write(figures))]
 
 
-def render(facts: Facts) -> str:
-    """The page of some facts."""
+def render(facts: Facts, figures: Mapping[str, Sequence[Figure]]) -> str:
+    """The page of some facts with their figures, by section (`figures.draw`)."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -68,10 +81,10 @@ def render(facts: Facts) -> str:
         lstrip_blocks=True,
     )
     environment.filters["clean"] = clean
-    # Our own files and the drawings, which are built as XML: the only markup that is not escaped.
+    # Our own files and matplotlib's drawings are the only markup that is not escaped.
     environment.filters["svg"] = Markup
     style = Markup((files("trainers.report") / "page.css").read_text("utf-8"))
-    return environment.get_template("page.html").render(style=style, **_content(facts))
+    return environment.get_template("page.html").render(style=style, **_content(facts, figures))
 
 
 def clean(text: str) -> str:
@@ -80,32 +93,16 @@ def clean(text: str) -> str:
     return shown if len(shown) <= _LONGEST_TEXT else shown[: _LONGEST_TEXT - 1] + "…"
 
 
-def _content(facts: Facts) -> Mapping[str, Any]:
-    by_side = [
-        partial(maker, side=side)
-        for maker in (draw.reward_figure, draw.shares_figure)
-        for side in SIDES
-    ]
+def _content(facts: Facts, figures: Mapping[str, Any]) -> Mapping[str, Any]:
     return {
         "facts": facts,
         "tiles": _tiles(facts),
         "compared": _compared(facts),
         "beside": _beside(facts),
-        "quality": list(draw.made(facts, draw.f1_figure, draw.precision_recall_figure)),
-        "training": list(draw.made(facts, *by_side, draw.list_figure, draw.loss_figure)),
-        "keywords": list(
-            draw.made(
-                facts,
-                draw.vocabulary_figure,
-                draw.size_figure,
-                *(partial(draw.words_figure, side=side) for side in SIDES),
-                *(partial(draw.movement_figure, side=side) for side in SIDES),
-            )
-        ),
-        "time": list(draw.made(facts, draw.acceptance_figure, draw.time_figure)),
+        **figures,
         "commonest": _commonest(facts),
-        "acceptance": draw.acceptance(facts),
-        "duration": draw.duration,
+        "acceptance": acceptance(facts),
+        "duration": duration,
         "round_name": round_name,
         "version": __version__,
         "written": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
@@ -158,7 +155,7 @@ def _tiles(facts: Facts) -> list[tuple[str, str, str]]:
             f"{item.shared:,}",
             f"{item.shared / max(1, query.distinct):.0%} of the queries' vocabulary",
         ),
-        ("time", draw.duration(seconds), "of all stages"),
+        ("time", duration(seconds), "of all stages"),
     ]
 
 

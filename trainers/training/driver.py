@@ -10,7 +10,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from cogr.errors import (
@@ -21,12 +21,13 @@ from cogr.errors import (
     TrainingError,
     UserError,
 )
+from cogr.progress import Say
 from cogr.records import SIDES
 from cogr.snapshots import open_snapshot
 from indexers.cli.console import INTERRUPTED
 from indexers.cli.reports import minutes
-from indexers.telemetry import metrics, traces
-from indexers.telemetry.stages import stage as recorded
+from indexers.telemetry import prometheus, traces
+from indexers.telemetry.traces import stage as recorded
 from indexers.workspace import Workspace
 from trainers.training.checkpoints import check_model
 from trainers.training.contest import (
@@ -53,7 +54,6 @@ from trainers.training.stage import (
     one_process_a_round,
 )
 
-Say = Callable[[str], None]
 LOOK_SECONDS = 0.1
 STILL_SECONDS = 30.0
 """How often it is said for how long a stage without steps has been under way."""
@@ -191,7 +191,7 @@ class Driver:
 
     @contextmanager
     def _locked(self, doing: str) -> Iterator[None]:
-        metrics.serve(self.workspace.settings.metrics)
+        prometheus.serve(self.workspace.settings.metrics)
         with (
             self.run.store.lock(f"run-{self.run.name}", doing),
             traces.span(doing, run=self.run.name),

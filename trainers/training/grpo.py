@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cogr.errors import CogrError, TrainingError
 from cogr.keywords import over_budget
+from cogr.progress import Say
 from cogr.prompts import Prompt
 from cogr.records import Side
 from cogr.rewards import Reward, World, load_reward
@@ -34,8 +35,6 @@ from trainers.training.checkpoints import (
 from trainers.training.inputs import Inputs, Wrote
 from trainers.training.options import grpo_batch, grpo_config, set_up, silence
 from trainers.training.step_log import GrpoLog, Tally, as_callback
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)

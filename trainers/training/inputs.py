@@ -7,24 +7,23 @@ in memory from one stage to the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from cogr.matching.mirror import Mirror
+from cogr.progress import Say
 from cogr.records import Query, Side
 from cogr.rewards import World
 from cogr.settings.training import TrainingSettings
 from cogr.snapshots import Snapshot, open_snapshot
-from indexers.backends.mirrors import mirror_of
+from indexers.backends.memory import mirror_of
 from indexers.workspace import Workspace
 from trainers.training.rounds import Round, StageName, State
 from trainers.training.run_folder import Run
 from trainers.training.tiny import Invented, WordModel
-
-Say = Callable[[str], None]
 
 INVENTED_WEIGHT = 0.3
 """Of an invented query in the item rewards, where a training query has 1: three of them tell as much

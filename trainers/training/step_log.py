@@ -21,10 +21,8 @@ from typing import Any, TextIO
 import numpy as np
 
 from cogr.errors import CheckFailedError, TrainingError
-from indexers.build.plan import Advance
+from cogr.progress import Advance, Say
 from indexers.cli.reports import progress_bar
-
-Say = Callable[[str], None]
 
 
 @dataclass

@@ -264,7 +264,7 @@ class WordModel:
 
     def _excess(self, ids: Iterable[str]) -> dict[str, float]:
         """How much more often the words that matter occur in these items than in all."""
-        chosen = list(ids)
+        chosen = sorted(ids)  # The order of a set differs from process to process.
         counts = Counter(
             word for id_ in chosen for word in self._items[id_] if word in self.weights
         )

@@ -21,7 +21,8 @@ from cogr.errors import ServiceError
 from cogr.prompts import ITEM_TEMPLATES, Prompter
 from cogr.records import Item
 from cogr.store import Store
-from indexers.build.plan import Job, make_plan, rebuild
+from indexers.build.plan import Job, make_plan
+from indexers.build.run import rebuild
 from indexers.generators.protocol import Failure
 from indexers.generators.scripted import Scripted
 from ops.servers.instances import free_port

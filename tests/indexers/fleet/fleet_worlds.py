@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cogr.progress import Advance
 from cogr.records import Side
 from cogr.settings.fleet import RedisSettings
 from cogr.store import Store
-from indexers.build.plan import Advance
 from indexers.build.run import RebuildRequest, run_rebuild
 from indexers.fleet.status import Overview, overview
 from indexers.workspace import Workspace

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from cogr.errors import ServiceError
-from indexers.build.plan import Rebuilt, make_plan
+from indexers.build.assembly import Rebuilt
+from indexers.build.plan import make_plan
 from indexers.build.run import RebuildRequest, make_job, run_rebuild
-from indexers.build.update import UpdateWishes, run_update
+from indexers.build.update import UpdateRequest, run_update
 from indexers.fleet.coordinator import coordinate
 from indexers.fleet.records import (
     End,
@@ -167,7 +168,7 @@ def test_an_update_on_workers_equals_a_local_one(
     changes.write_text(
         '{"id": "i1", "title": "another", "text": "thing"}\n{"id": "i2", "deleted": true}\n'
     )
-    wishes = UpdateWishes("item", changed=changes, parent=first, publish=False)
+    wishes = UpdateRequest("item", changed=changes, parent=first, publish=False)
     on_workers = run_update(workspace, replace(wishes, workers="celery"), no_bar, lambda _: None)
     assert straight.said == [said for said in straight.said if "done, 1 generated" in said] != []
     workspace.store.remove("cache")

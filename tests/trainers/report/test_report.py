@@ -5,15 +5,16 @@ text.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
-from itertools import pairwise
+from itertools import combinations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cogr.errors import MissingExtraError, TrainingError
@@ -22,10 +23,10 @@ from cogr.store import Store
 from indexers.workspace import Workspace
 from tests.trainers.report_worlds import Told, whole_run
 from trainers.report.changes import EXAMPLES, Changed, changes, evenly
-from trainers.report.drawing import Bars, Series, StackedRow, bar_chart, line_chart, row_chart
-from trainers.report.facts import gather
+from trainers.report.drawing import COLOURS, Canvas, Figure, spell, thin
+from trainers.report.facts import Facts, gather
+from trainers.report.figures import draw
 from trainers.report.page import clean, render, write_report
-from trainers.report.scales import Axis, spell, spell_short, thin
 from trainers.training.rounds import Round, State
 from trainers.training.run_folder import branch
 
@@ -54,10 +55,14 @@ class Page(HTMLParser):
         return " ".join(" ".join(self.texts).split())
 
 
+def page_of(facts: Facts) -> Page:
+    return Page(render(facts, draw(facts)))
+
+
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> Page:
     workspace, run = whole_run(tmp_path_factory.mktemp("run"))
-    return Page(render(gather(workspace, run)))
+    return page_of(gather(workspace, run))
 
 
 def test_it_tells_what_the_run_has_done(told: Page) -> None:
@@ -92,7 +97,7 @@ def test_figures_of_the_page_are_those_of_the_run(tmp_path: Path) -> None:
         evaluation = facts.rounds[pair.round].stage("evaluate")
         assert evaluation is not None
         assert pair.figures == evaluation.notes
-    text = Page(render(facts)).text
+    text = page_of(facts).text
     for split in facts.splits:
         assert all(f"{pair.figures[split]['f1']:.3f}" in text for pair in facts.whole)
     item = next(one for one in facts.vocabularies if one.side == "item" and one.round == 1)
@@ -111,7 +116,7 @@ def test_it_opens_with_bm25_and_statistical_beside_the_trained_pairs(tmp_path: P
     assert facts.rivals is not None
     assert facts.rivals.statistical is not None
     assert facts.choice is not None
-    page = Page(render(facts))
+    page = page_of(facts)
     text = " ".join(page.text.split())
     rivals = {
         "bm25": facts.rivals.bm25["test"],
@@ -134,9 +139,13 @@ def test_it_opens_with_bm25_and_statistical_beside_the_trained_pairs(tmp_path: P
 
 def test_the_file_needs_nothing_and_runs_nothing(told: Page) -> None:
     assert "script" not in told.tags
-    assert [
+    links = [
         value for name, value in told.attributes if name in ("src", "href", "xlink:href", "action")
-    ] == ["data:,"]
+    ]
+    ids = [value for name, value in told.attributes if name == "id"]
+    assert len(ids) == len(set(ids))
+    assert "data:," in links
+    assert {link for link in links if link != "data:,"} <= {f"#{id_}" for id_ in ids}
     assert not [name for name, _ in told.attributes if name.startswith("on")]
     policies = [value for _, value in told.attributes if "default-src" in value]
     assert policies == ["default-src 'none'; style-src 'unsafe-inline'; img-src data:"]
@@ -144,7 +153,8 @@ def test_the_file_needs_nothing_and_runs_nothing(told: Page) -> None:
 
 def test_hostile_text_is_text(tmp_path: Path) -> None:
     workspace, run = whole_run(tmp_path, hostile=True)
-    html = render(gather(workspace, run))
+    facts = gather(workspace, run)
+    html = render(facts, draw(facts))
     page = Page(html)
     assert not {"script", "img"} & set(page.tags)
     assert page.tags.count("style") == page.tags.count("link") == 1
@@ -164,7 +174,7 @@ def test_text_is_clean_whatever_it_is(text: str) -> None:
 def test_it_tells_of_sft_alone_and_of_a_round_under_way(tmp_path: Path) -> None:
     told = Told(tmp_path)
     first = told.add(0)
-    text = Page(render(gather(told.workspace, told.run))).text
+    text = page_of(gather(told.workspace, told.run)).text
     assert "0 rounds after SFT" in text
     assert "Examples" not in text
     told.add(1)
@@ -185,7 +195,7 @@ def test_logs_of_a_branch_lie_with_its_parent_and_lost_ones_leave_their_figures_
     assert all(len(log.steps) == 6 for log in gather(told.workspace, other).logs)
     for log in told.run.folder("logs").iterdir():
         log.unlink()
-    text = Page(render(gather(told.workspace, told.run))).text
+    text = page_of(gather(told.workspace, told.run)).text
     assert "Reward of the query side" not in text
     assert "F1 after each stage" in text
 
@@ -204,9 +214,12 @@ def test_a_run_without_a_round_is_one_sentence(tmp_path: Path) -> None:
         write_report(told.workspace, told.run, tmp_path / "report.html")
 
 
-def test_a_missing_package_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("package", ["jinja2", "matplotlib"])
+def test_a_missing_package_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
     workspace, run = whole_run(tmp_path)
-    monkeypatch.setitem(sys.modules, "jinja2", None)
+    monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtraError, match="needs the extra 'report'"):
         write_report(workspace, run, tmp_path / "report.html")
 
@@ -217,7 +230,9 @@ def test_the_command_writes_a_file_without_torch(tmp_path: Path) -> None:
         "import sys; from trainers.cli import app; app(sys.argv[1:], standalone_mode=False); "
         "assert 'torch' not in sys.modules"
     )
-    command = [sys.executable, "-c", code, "report", "-c", tmp_path / "cogr.toml", "--json"]
+    figures = tmp_path / "figures"
+    options = ["-c", tmp_path / "cogr.toml", "--json", "--figures", figures]
+    command = [sys.executable, "-c", code, "report", *options]
     ended = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     answer = json.loads(ended.stdout)
@@ -225,6 +240,10 @@ def test_the_command_writes_a_file_without_torch(tmp_path: Path) -> None:
     assert written == tmp_path / "store/runs/main/report.html"
     assert written.stat().st_size == answer["bytes"]
     assert answer["rounds"] == 3
+    names = {path.name for path in figures.iterdir()}
+    assert {str(figures / name) for name in names} == set(answer["figures"])
+    assert {"f1.svg", "f1.png", "precision-recall.svg", "time.png"} <= names
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in figures.glob("*.png"))
 
 
 # Comparing
@@ -276,33 +295,77 @@ def test_examples_are_spread_evenly(there: int, wanted: int) -> None:
 # Drawing
 
 
-@given(st.lists(finite, max_size=20), st.booleans())
-def test_an_axis_holds_all_values_between_its_ticks(values: list[float], zero: bool) -> None:
-    axis = Axis.over("", values, zero=zero)
-    ticks = [value for value, _ in axis.ticks]
-    assert ticks == sorted(set(ticks))
-    assert (ticks[0], ticks[-1]) == (axis.low, axis.high)
-    assert 2 <= len(ticks) <= 9
-    slack = 1e-9 * max(1.0, *map(abs, values)) if values else 0.0
-    assert all(axis.low - slack <= value <= axis.high + slack for value in values)
-    assert not zero or axis.low <= 0 <= axis.high
-    steps = [b - a for a, b in pairwise(ticks)]
-    assert max(steps) == pytest.approx(min(steps))
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> list[Figure]:
+    facts = gather(*whole_run(tmp_path_factory.mktemp("run")))
+    return [one for made in draw(facts).values() for one in made]
+
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def test_every_figure_says_in_words_what_it_shows(drawn: list[Figure]) -> None:
+    assert len({one.name for one in drawn}) == len(drawn) >= 14
+    for one in drawn:
+        root = ET.fromstring(one.inline)
+        words = {
+            child.get("id"): child.text
+            for child in root
+            if child.tag in (f"{SVG}title", f"{SVG}desc")
+        }
+        assert root.get("role") == "img"
+        title, description = root.attrib["aria-labelledby"].split()
+        assert words[title] == one.title
+        assert len(words[description] or "") > 20
+    (f1,) = [one for one in drawn if one.name == "f1"]
+    tips = [tip.text for tip in ET.fromstring(f1.inline).iter(f"{SVG}title")]
+    assert any(re.fullmatch(r"test, round 1, 0\.\d+", tip or "") for tip in tips)
+
+
+def test_the_pages_figures_follow_its_colours_and_files_have_light_ones(
+    drawn: list[Figure], tmp_path: Path
+) -> None:
+    for one in drawn:
+        assert not re.search(r"#[0-9a-f]{6}\b", one.inline)
+        assert set(re.findall(r"var\(--(\w+)\)", one.inline)) <= COLOURS.keys()
+        svg, png = one.write(tmp_path)
+        assert "var(" not in svg.read_text("utf-8")
+        assert COLOURS["quiet"] in svg.read_text("utf-8")
+        assert (svg.suffix, png.suffix) == (".svg", ".png")
+
+
+def test_files_are_the_same_each_time(drawn: list[Figure], tmp_path: Path) -> None:
+    one = drawn[1]
+    first = [path.read_bytes() for path in one.write(tmp_path)]
+    assert [path.read_bytes() for path in one.write(tmp_path)] == first
+
+
+def test_every_text_lies_on_its_canvas(drawn: list[Figure]) -> None:
+    for one in drawn:
+        root = ET.fromstring(one.inline)
+        width, height = map(float, root.attrib["viewBox"].split()[2:])
+        for text in root.iter(f"{SVG}text"):
+            place = re.search(r"translate\(([\d.]+) ([\d.]+)\)", text.get("transform", ""))
+            x, y = place.groups() if place else (text.get("x", 0), text.get("y", 0))
+            assert 0 <= float(x) <= width, (one.name, text.text)
+            assert 0 <= float(y) <= height, (one.name, text.text)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(finite, min_size=1, max_size=6), finite)
+def test_an_axis_has_all_values_and_zero_on_it(values: list[float], also: float) -> None:
+    canvas = Canvas("round", "")
+    canvas.marks("test", [(float(at), v) for at, v in enumerate(values)], list(map(str, values)))
+    canvas.from_zero(also)
+    low, high = canvas.axes.get_ylim()
+    assert low <= min(0, also, *values) <= max(0, also, *values) <= high
+    assert low < high
 
 
 def test_numbers_are_spelled_for_readers() -> None:
-    assert [spell(value) for value in (0, 0.25, -1234.5, 12, 1e-3)] == [
-        "0",
-        "0.25",
-        "−1,234",
-        "12",
-        "0.001",
-    ]
-    assert [spell_short(value) for value in (517.0, 0.04735, -0.00791)] == [
-        "517",
-        "0.047",
-        "−0.0079",
-    ]
+    values = (0, 0.25, -1234.5, 12, 1e-3, 517.0)
+    assert [spell(value) for value in values] == ["0", "0.25", "−1,234", "12", "0.001", "517"]
+    assert [spell(value, 2) for value in (517.0, 0.04735, -0.00791)] == ["517", "0.047", "−0.0079"]
 
 
 @given(st.lists(finite, min_size=1, max_size=500), st.integers(1, 100))
@@ -313,51 +376,21 @@ def test_a_long_log_is_thinned_by_means(values: list[float], most: int) -> None:
     assert max(shown) <= max(values) + 1e-6
 
 
-def test_every_shape_is_well_formed_and_lies_on_its_canvas() -> None:
-    x, y = Axis.of_names("round", ["SFT", "round 1"]), Axis.over("F1", [0.2, 0.9])
-    line = Series(
-        "test",
-        "test",
-        [(0, 0.2), (1, 0.9)],
-        [0.1, 0.1],
-        labels=["<a>", "b&c"],
-        hollow=frozenset({1}),
-    )
-    drawings = [
-        line_chart("<title>", x, y, [line], rules=[(0.5, "<rule>")]),
-        bar_chart("bars", "round", ["a", "b"], [Bars("gained", "gained", [1, 2]), Bars("lost", "lost", [-1, 0])], Axis.over("", [-1, 2])),
-        row_chart("rows", "share", [("one", "step1"), ("two", "step2")], [StackedRow("SFT", [0.4, 0.6], "note")], Axis.over("", [0, 1])),
-    ]  # fmt: skip
-    for drawing in drawings:
-        root = ET.fromstring(drawing)
-        width, height = map(float, root.attrib["viewBox"].split()[2:])
-        for shape in root.iter():
-            for name, limit in (
-                ("x", width),
-                ("cx", width),
-                ("x2", width),
-                ("y", height),
-                ("cy", height),
-            ):
-                assert 0 <= float(shape.get(name, 0)) <= limit
-    assert "<rule>" in [text.text for text in ET.fromstring(drawings[0]).iter("text")]
-    circles = [mark.get("class") for mark in ET.fromstring(drawings[0]).iter("circle")]
-    assert circles == ["mark test", "mark test ring"]
-    assert [rect.find("title").text for rect in ET.fromstring(drawings[1]).iter("rect")][:2] == [
-        "a, gained: 1",
-        "a, lost: −1",
-    ]  # type: ignore[union-attr]
+def test_many_rounds_are_not_all_named() -> None:
+    canvas = Canvas("round", "")
+    canvas.names([f"round {at}" for at in range(30)])
+    canvas.rules([(float(at), f"round {at}") for at in range(30)])
+    assert len(canvas.axes.get_xticks()) <= 8
+    assert len(canvas.axes.texts) <= 5
+    assert len(canvas.axes.lines) == 30
 
 
 def test_labels_of_near_points_do_not_lie_on_one_another() -> None:
-    axis = Axis.over("", [0, 1])
-    near = Series(
-        "", "test", [(0.5, 0.5), (0.51, 0.5), (0.5, 0.51)], labels=["round 1", "round 2", "round 3"]
-    )
-    texts = [
-        text
-        for text in ET.fromstring(line_chart("", axis, axis, [near])).iter("text")
-        if "strong" in text.attrib["class"]
-    ]
-    boxes = [(float(text.attrib["x"]), float(text.attrib["y"])) for text in texts]
-    assert all(abs(a[0] - b[0]) >= 40 or abs(a[1] - b[1]) >= 12 for a, b in pairwise(sorted(boxes)))
+    canvas, names = Canvas("", ""), ["round 1", "round 2", "round 3"]
+    near = [(0.5, 0.5), (0.51, 0.5), (0.5, 0.51)]
+    canvas.marks("test", near, names)
+    canvas.axes.set(xlim=(0, 1), ylim=(0, 1))
+    canvas.label(near, names)
+    boxes = [text.get_window_extent() for text in canvas.axes.texts]
+    assert [text.get_text() for text in canvas.axes.texts] == names
+    assert not any(a.overlaps(b) for a, b in combinations(boxes, 2))

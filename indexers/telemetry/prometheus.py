@@ -1,5 +1,5 @@
-"""Every Prometheus metric of indexing, the registry that holds them, and the endpoint that is
-scraped.
+"""Every Prometheus metric of indexing, the registry that holds them, and the endpoint that
+Prometheus scrapes.
 
 Names begin with `cogr_` and end with their unit; labels have few values, known beforehand: ids of
 runs, shards, entities and workers are in logs and traces. Gauges named `cogr_rebuild_*` are the
@@ -29,8 +29,11 @@ from prometheus_client import (
 )
 
 from cogr.errors import SettingsError
+from cogr.records import Side
 from cogr.settings.telemetry import MetricsSettings
 from cogr.store import require_file, storage_errors
+from indexers.generators.protocol import Answer, Completion
+from indexers.telemetry import logs
 
 REGISTRY = CollectorRegistry()
 """Not the library's default one, which engines in the same process (vLLM) fill with theirs."""
@@ -117,7 +120,7 @@ ATTEMPTS = counter(
 # Whoever generates: a worker, or a local rebuild.
 ANSWERS = counter(
     "cogr_answers_total",
-    "Answers of the generator: completion, permanent or passing failure",
+    "Answers of the generator: completion, permanent or transient failure",
     "side",
     "outcome",
 )
@@ -162,13 +165,40 @@ GATE_UNREACHED = gauge(
 PUBLISHES = counter("cogr_publishes_total", "Switches of what serves: switched, failed", "outcome")
 
 
+class AnswerCounts:
+    """Counts the generator's answers for one side, in a local rebuild and in a worker.
+
+    Labels are looked up once, since `add` is called for every answer.
+    """
+
+    def __init__(self, side: Side) -> None:
+        kinds = ("completion", "permanent_failure", "transient_failure")
+        self._completions, self._permanent, self._transient = (
+            ANSWERS.labels(side, kind) for kind in kinds
+        )
+        self._tokens = TOKENS.labels(side)
+        self._flushes = FLUSHES.labels(side)
+
+    def add(self, answer: Answer) -> None:
+        """Count one answer."""
+        if isinstance(answer, Completion):
+            self._completions.inc()
+            self._tokens.inc(answer.tokens)
+        else:
+            (self._permanent if answer.permanent else self._transient).inc()
+
+    def flushed(self) -> None:
+        """Count one segment of the cache."""
+        self._flushes.inc()
+
+
 _lock = threading.Lock()
 _server: WSGIServer | None = None
 
 
 def serve(settings: MetricsSettings) -> int | None:
-    """Answer scrapes, where a port is set. One endpoint a process: a second call returns the first
-    one's port.
+    """Answer scrapes, where a port is set. A process has one endpoint: a second call returns the
+    port of the first.
 
     Raises:
         SettingsError: no port of those that may be tried is free, or the host is none of this
@@ -181,8 +211,6 @@ def serve(settings: MetricsSettings) -> int | None:
         if _server is None:
             _server = _listen(settings)
             atexit.register(_linger, settings.linger_seconds)
-            from indexers.telemetry import logs
-
             logs.say(f"Metrics: http://{settings.host}:{_server.server_port}/metrics")
         return int(_server.server_port)
 
@@ -208,18 +236,15 @@ def _listen(settings: MetricsSettings) -> WSGIServer:
 
 
 def _linger(seconds: float) -> None:
-    """Keep the process until it has been scraped, or is told to end.
-
-    Its exit status is known by now and stays.
+    """Keep a process that is done for so long, so that its last figures are scraped; SIGTERM and
+    SIGINT end it at once. Its exit status is known by now and stays.
     """
     if seconds and _server is not None:
-        told = threading.Event()
+        asked = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: told.set())
-        from indexers.telemetry import logs
-
+            signal.signal(number, lambda *_: asked.set())
         logs.say(f"Done; here for {seconds:g} seconds more for a last scrape.")
-        told.wait(seconds)
+        asked.wait(seconds)
 
 
 def stop() -> None:
@@ -233,7 +258,7 @@ def stop() -> None:
 
 
 def write(settings: MetricsSettings) -> None:
-    """Write all metrics into `metrics.file`, where it is set. For commands that end before they are
+    """Write all metrics into `metrics.file`, where it is set: for commands that end before they are
     scraped.
 
     Raises:
