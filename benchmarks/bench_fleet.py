@@ -33,11 +33,13 @@ from typing import Any
 
 from _timing import Row, report
 
+from cogr.progress import Advance
+
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from cogr.settings.fleet import RedisSettings
-from indexers.build.plan import Advance, make_plan, rebuild
-from indexers.build.run import RebuildRequest, make_job, run_rebuild
+from indexers.build.plan import make_plan
+from indexers.build.run import RebuildRequest, make_job, rebuild, run_rebuild
 from indexers.fleet.records import Attempt, runs_of
 from indexers.fleet.worker import Worker
 from indexers.workspace import Workspace
@@ -88,9 +90,8 @@ def _rate(redis: RedisSettings, url: str, workers: int, entities: int) -> tuple[
     }
     adapted = {
         "generator.openai.concurrency": str(AT_ONCE),
-        "generator.openai.least_concurrency": str(AT_ONCE),
     }
-    shards = {"fleet.first_items": "40", "fleet.shard_seconds": "5", "fleet.poll_seconds": "0.2"}
+    shards = {"fleet.first_items": "40", "fleet.shard_seconds": "5"}
     with (
         tempfile.TemporaryDirectory() as folder,
         fleet_in(Path(folder), redis, items=entities) as fleet,
@@ -195,15 +196,15 @@ def coordinate(size: int) -> dict[str, Any]:
     """One rebuild on a worker in this process; megabytes at the peak, after the data set was
     loaded, and before.
     """
-    from indexers.fleet import coordinator
+    from indexers.fleet import coordinator, shards
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_shop(folder, size)
         before = _peak()
+        shards.FIRST_ENTITIES = 2000
         quick = [
-            "fleet.poll_seconds=0.01",
-            "fleet.first_items=2000",
+            "fleet.lost_seconds=0.5",
             "rebuild.flush_answers=100000",
             "rebuild.workers=celery",
         ]

@@ -27,6 +27,7 @@ from cogr.records import Side
 from indexers.workspace import Workspace
 from trainers.demo import CATALOGUE
 from trainers.demo.sample import SAMPLE_SETTINGS
+from trainers.training import step_log
 from trainers.training.driver import Driver
 from trainers.training.inputs import Inputs
 from trainers.training.rounds import Round, StageRecord
@@ -46,8 +47,6 @@ class Sizes:
 # A learning rate that float32 weights don't feel.
 _COMMON = {
     "training.invented_queries": 0,
-    "training.watch.share": 1.0,
-    "training.watch.patience": 10_000,
     "training.query.learning_rate": 1e-30,
     "training.item.learning_rate": 1e-30,
 }
@@ -78,6 +77,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     sizes = QUICK if options.quick else FULL
+    step_log.LIMITS = step_log.CollapseLimits(share=1.0, patience=10_000)
     with tempfile.TemporaryDirectory() as folder:
         inputs = after_sft(Path(folder), sizes)
         report(rows(inputs, sizes), as_json=options.json)

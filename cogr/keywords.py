@@ -104,6 +104,8 @@ def self_keyword(text: str, version: str = NORMALISER) -> str:
     """
     if version == "cogr-1":
         return normalise(text)
+    if (pieces := _plain_pieces(text)) is not None and len(pieces) == 1:
+        return pieces[0]
     text = text[:_READ_AT_MOST]
     while True:
         once = _without_loop(normalise(_without_separators(text)))
@@ -204,11 +206,14 @@ def parse_counted(completion: str) -> Parsed:
 
     Linear in its length; never raises.
     """
+    if (pieces := _plain_pieces(completion)) is not None:
+        found = dict.fromkeys(pieces)
+        return Parsed(tuple(found), len(pieces) - len(found), 0)
     text = _THINKING.sub(" ", completion)
     text = text.rpartition("</think>")[2]
     text = _FENCE.sub("", text)
     text = _LABEL.sub("", text, count=1)
-    found: dict[str, None] = {}
+    found = {}
     repeated = overlong = broken = looping = 0
     for piece in _SEPARATORS.split(text):
         piece = piece.strip()
@@ -229,6 +234,32 @@ def parse_counted(completion: str) -> Parsed:
         repeated += keyword in found
         found[keyword] = None
     return Parsed(tuple(found), repeated, overlong, broken, looping)
+
+
+_PLAIN = re.compile(r"[a-z0-9]++(?:(?:[-']|,? )[a-z0-9]++)*+")
+
+
+def _plain_pieces(text: str) -> list[str] | None:
+    """The pieces of a text that is nothing but ASCII words with spaces and commas between them, in
+    small letters; None for any other, and where a piece may be dropped.
+
+    They are normalised already. Most texts are of this kind, which makes parsing five times as
+    fast.
+    """
+    if (
+        len(text) > _READ_AT_MOST
+        or not text.isascii()
+        or not _PLAIN.fullmatch(text := text.lower())
+    ):
+        return None
+    pieces = text.split(", ")
+    # Words that are said three times in a row: most texts have too few words, or all different.
+    if text.count(" ") - len(pieces) > 0:
+        words = text.replace(", ", " ").split(" ")
+        if len(words) - len(set(words)) > 1 and any(map(loops, pieces)):
+            return None
+    too_long = len(text) > MAX_KEYWORD_CHARS and len(max(pieces, key=len)) > MAX_KEYWORD_CHARS
+    return None if too_long else pieces
 
 
 def _is_run_on(piece: str) -> bool:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import hashlib
 import json
 import os
 import socket
@@ -29,8 +28,6 @@ from fsspec.implementations.local import LocalFileSystem
 from cogr.errors import LockedError, ServiceError, StorageError
 from cogr.redaction import masked
 
-_STAMPS = ("name", "size", "mtime", "ino", "ETag", "LastModified", "created")
-"""Details of a file that change when it is replaced; each file system has some of them."""
 _YOUNG = 5.0
 """Seconds for which a temporary file is left alone: it is locked only after its creation."""
 
@@ -130,19 +127,6 @@ class Store:
             return []
         names = (str(name).rstrip("/").rsplit("/", 1)[-1] for name in found)
         return sorted(name for name in names if not name.startswith(".tmp-") and name)
-
-    def state(self, path: str) -> str:
-        """A hash over the files in a folder (not below) by name, size and time or tag; it changes
-        when a file is written.
-        """
-        full = self.full(path)
-        self.fs.invalidate_cache(full)
-        try:
-            found = self.fs.ls(full, detail=True)
-        except FileNotFoundError:
-            found = []
-        stamps = sorted(str([file.get(key) for key in _STAMPS]) for file in found)
-        return hashlib.sha256("\n".join(stamps).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
     def remove(self, path: str) -> None:
         """Remove a file or a whole folder; nothing happens when it is not there."""

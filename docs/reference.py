@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 
 import typer
 from pydantic import BaseModel
@@ -76,10 +76,12 @@ def _names(parameter: Any) -> str:
 def _choices(parameter: Any) -> str:
     """What --help shows in brackets beside the option."""
     kind = parameter.type_descriptor.annotation
-    kinds = [
-        one for one in (kind, *get_args(kind)) if isinstance(one, type) and issubclass(one, Enum)
-    ]
-    return f"[{', '.join(choice.value for choice in kinds[0])}]" if kinds else ""
+    for one in (kind, *get_args(kind)):
+        if isinstance(one, type) and issubclass(one, Enum):
+            return f"[{', '.join(choice.value for choice in one)}]"
+        if get_origin(one) is Literal:
+            return f"[{', '.join(get_args(one))}]"
+    return ""
 
 
 def _default(value: Any) -> str:
@@ -100,7 +102,8 @@ def settings_page() -> str:
         "environment variables, then `--set`:",
         "`[opensearch] url = ...` in the file is `COGR_OPENSEARCH__URL` in the environment and "
         "`--set opensearch.url=...` in a command.",
-        "Unknown keys are errors that name the nearest known key. Paths in the file are relative "
+        "Unknown keys are errors that name the nearest known key, or what holds now instead of a "
+        "former one. Paths in the file are relative "
         "to the file.\n",
         "Besides these, `COGR_CONFIG` names the file, `COGR_DATA_DIR` the folder of the named "
         "public data sets, `COGR_CACHE_DIR` the folder",

@@ -32,18 +32,20 @@ Phrase = tuple[str, ...]
 """Adjacent stems, e.g. ("wireless", "headphon")."""
 
 _ENGLISH = """
-a about above after again all also am an and any are as at be been before being below between both but by can could
-did do does doing down during each for from further had has have having he her here hers him his how i if in into is
-it its itself just may me might more most must my no nor not now of off on once only or other our out over own s
-same she should so some such t than that the their them then there these they this those through to too under until
-up upon us very was we were what when where which while who whom why will with within without would you your
+a about above after again all also am an and any are as at be been before being below between both
+but by can could did do does doing down during each for from further had has have having he her here
+hers him his how i if in into is it its itself just may me might more most must my no nor not now of
+off on once only or other our out over own s same she should so some such t than that the their them
+then there these they this those through to too under until up upon us very was we were what when
+where which while who whom why will with within without would you your
 """
 _GERMAN = """
-aber alle als also am an auch auf aus bei beim bin bis bist da damit dann das dass dein dem den der des dich die
-dies diese dieser dieses dir doch dort du durch ein eine einem einen einer eines er es euch euer für hat hatte hier
-hin ich ihm ihn ihr ihre im in ins ist ja jede jeder jedes kann kein keine können man mein mich mir mit nach nicht
-noch nun nur ob oder ohne sehr sein seine sich sie sind so soll um und uns unser unter vom von vor war was weil wenn
-wer werden wie wieder wir wird wo zu zum zur über
+aber alle als also am an auch auf aus bei beim bin bis bist da damit dann das dass dein dem den der
+des dich die dies diese dieser dieses dir doch dort du durch ein eine einem einen einer eines er es
+euch euer für hat hatte hier hin ich ihm ihn ihr ihre im in ins ist ja jede jeder jedes kann kein
+keine können man mein mich mir mit nach nicht noch nun nur ob oder ohne sehr sein seine sich sie
+sind so soll um und uns unser unter vom von vor war was weil wenn wer werden wie wieder wir wird wo
+zu zum zur über
 """
 STOP_WORDS = {"english": frozenset(_ENGLISH.split()), "german": frozenset(_GERMAN.split())}
 
@@ -137,7 +139,7 @@ class Analyser:
 
 
 def _pieces(word: str) -> Iterable[str]:
-    """The word itself, or pairs of characters for its unspaced stretches (耳机线 gives 耳机 and 机线)."""
+    """The word itself, or pairs of characters for its unspaced stretches: 耳机线 gives 耳机, 机线."""
     if not _UNSPACED.search(word):
         yield word
         return

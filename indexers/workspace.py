@@ -104,7 +104,7 @@ class Workspace:
 
             return MemoryBackend(self.store)
         from indexers.backends.opensearch import OpenSearchBackend
-        from indexers.backends.opensearch.into.blocks import lift_left
+        from indexers.backends.opensearch.moving import lift_left
         from indexers.cli import console
 
         backend = OpenSearchBackend(self.settings.opensearch, self.store)

@@ -1,18 +1,42 @@
-"""Settings of distributed rebuilds: the broker and the fleet of workers.
+"""Settings of rebuilds, in one process and on workers: the tables `[rebuild]`, `[fleet]` and
+`[redis]`.
 
-What they do is in `indexers.fleet`.
+What they do is in `indexers.build` and `indexers.fleet`.
 """
 
 from __future__ import annotations
 
 import re
+from typing import ClassVar, Literal
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from cogr.settings.table import LONGEST, Table, usable_path
-from cogr.settings.urls import check_url
+from cogr.settings.table import LONGEST, Table, check_url, usable_path
 
 _SCHEMES = ("redis", "rediss", "sentinel")
+
+
+class RebuildSettings(Table):
+    """How a rebuild works through its entities."""
+
+    workers: Literal["local", "celery"] = Field(
+        "local",
+        description=(
+            "local: in this process; celery: on workers (cogr-ops worker) by way of redis.url"
+        ),
+    )
+    flush_answers: int = Field(
+        512, ge=1, description="Answers kept in memory before they are written to the cache"
+    )
+    max_failure_share: float = Field(
+        0.02, ge=0, le=1, description="Above this share of set-aside entities nothing is published"
+    )
+
+    flush_seconds: ClassVar[float] = 20.0
+    """Longest time between two writes: what a kill can cost."""
+    verify_queries: ClassVar[int] = 100
+    """Live queries compared with the mirror after a push: a wrong score would show in any of
+    them."""
 
 
 class RedisSettings(Table):
@@ -82,59 +106,30 @@ class FleetSettings(Table):
     shard_seconds: float = Field(
         180.0, gt=0, le=LONGEST, description="How long a worker should have to do with one shard"
     )
-    first_items: int = Field(64, ge=1, description="Entities of a shard before any rate is known")
-    heartbeat_seconds: float = Field(
-        5.0, gt=0, le=LONGEST, description="A worker writes so often where it is"
-    )
     lost_seconds: float = Field(
-        45.0, gt=0, le=LONGEST, description="A worker that was silent for so long counts as dead"
-    )
-    stuck_seconds: float = Field(
-        1800.0,
+        45.0,
         gt=0,
-        le=LONGEST,
+        le=600,
         description=(
-            "A worker that lives but has brought no answer for so long gives its shard up and ends"
+            "A worker or a coordinator that was silent for so long counts as dead; longer where "
+            "machines pause"
         ),
-    )
-    lease_seconds: float = Field(
-        30.0,
-        gt=0,
-        le=LONGEST,
-        description="A coordinator that was silent for so long may be replaced",
-    )
-    poll_seconds: float = Field(
-        1.0,
-        gt=0,
-        le=LONGEST,
-        description="The coordinator looks so often at what the workers wrote",
-    )
-    attempts: int = Field(
-        3,
-        ge=2,
-        description="Workers that one entity, alone in its shard, may take down before it is set aside",
-    )
-    setbacks: int = Field(
-        20,
-        ge=1,
-        description="Attempts in a row that may fail, with no answer in between, before the rebuild stops",
     )
     patience_seconds: float = Field(
         600.0, gt=0, le=LONGEST, description="Wait so long for a broker that is away"
     )
-    visibility_seconds: float = Field(
-        6 * 3600.0,
-        ge=1,
-        le=LONGEST,
-        description="Celery delivers an unacknowledged message again after so long",
-    )
 
-    @model_validator(mode="after")
-    def _patient_enough(self) -> FleetSettings:
-        if self.lost_seconds < 3 * self.heartbeat_seconds:
-            raise ValueError(
-                "fleet.lost_seconds must be at least three times fleet.heartbeat_seconds"
-            )
-        if self.stuck_seconds < self.lost_seconds:
-            raise ValueError("fleet.stuck_seconds must not be less than fleet.lost_seconds")
-        return self
+    @property
+    def heartbeat_seconds(self) -> float:
+        """How often a worker writes that it lives: eight beats may be late before it is lost."""
+        return self.lost_seconds / 9
+
+    @property
+    def lease_seconds(self) -> float:
+        """Silence after which a coordinator may be replaced: that of workers."""
+        return self.lost_seconds
+
+    @property
+    def poll_seconds(self) -> float:
+        """How often the coordinator looks at what workers wrote; once a second is cheap."""
+        return min(1.0, self.lost_seconds / 45)

@@ -19,6 +19,7 @@ from pydantic_settings.exceptions import SettingsError as UnreadableError
 
 from cogr.errors import SettingsError
 from cogr.redaction import learn, learn_address
+from cogr.settings.gone import what_now
 
 FLAG = "--set"
 _FLAG_EXAMPLE = "such as opensearch.url=http://localhost:9200"
@@ -89,7 +90,7 @@ class Layers:
         key = ".".join(path)
         if first["type"] == "extra_forbidden":
             what, near = ("table", "one") if isinstance(first["input"], Mapping) else ("key", "key")
-            told = (
+            told = what_now(key, first["input"]) or (
                 f"the {what} {key:.80} is unknown; the nearest known {near} is {nearest(key, keys)}"
             )
             return f"{_first_upper(self.source(path))}: {told}."

@@ -9,8 +9,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from cogr.settings.table import LONGEST, Table, usable_path
-from cogr.settings.urls import http_url
+from cogr.settings.table import LONGEST, Table, http_url, usable_path
 
 
 class LogSettings(Table):
@@ -34,20 +33,26 @@ class MetricsSettings(Table):
         None,
         ge=0,
         le=65535,
-        description="Answer scrapes on this port; 0 takes a free one and says which; off unless set",
+        description=(
+            "Answer scrapes on this port; 0 takes a free one and says which; off unless set"
+        ),
     )
     ports: int = Field(
         1,
         ge=1,
         le=1000,
-        description="How many ports from metrics.port on may be tried, for several processes on a host",
+        description=(
+            "How many ports from metrics.port on may be tried, for several processes on a host"
+        ),
     )
     host: str = Field(
         "127.0.0.1", description="Address to listen on; 0.0.0.0 for scrapes from other hosts"
     )
     file: str | None = Field(
         None,
-        description="Write the metrics into this file when a command ends, for the node exporter (*.prom)",
+        description=(
+            "Write the metrics into this file when a command ends, for the node exporter (*.prom)"
+        ),
     )
     linger_seconds: float = Field(
         0.0,

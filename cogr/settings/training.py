@@ -11,8 +11,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from cogr.settings.table import Table
-from cogr.settings.urls import http_url
+from cogr.settings.table import Table, http_url
 
 ItemsFrom = Literal["auto", "self", "labels", "extractive", "statistical"]
 QueriesFrom = Literal["items", "statistical", "proposals"]
@@ -23,19 +22,9 @@ Rollouts = Literal["transformers", "vllm-colocate", "vllm-server"]
 class TinySettings(Table):
     """The model `tiny`: a Llama with a tokenizer of its own, trained on the catalogue."""
 
-    hidden: int = Field(96, ge=16, description="Width; must be divisible by heads")
+    hidden: int = Field(96, ge=16, multiple_of=8, description="Width, shared by four heads")
     layers: int = Field(2, ge=1, description="Decoder layers")
-    heads: int = Field(4, ge=1, description="Attention heads")
     vocabulary: int = Field(1500, ge=300, description="Tokens of the tokenizer, bytes included")
-    context: int = Field(512, ge=64, description="Tokens of prompt and completion together")
-    spread: float = Field(
-        0.1,
-        gt=0,
-        description=(
-            "Standard deviation of the first weights; the usual 0.02 does not learn to copy at "
-            "this size"
-        ),
-    )
 
 
 class SftSettings(Table):
@@ -43,21 +32,27 @@ class SftSettings(Table):
 
     items_from: ItemsFrom = Field(
         "auto",
-        description="Who writes the first item keywords: self (the model, as in the paper); labels (pairs of words that "
-        "relevant items share), extractive or statistical for a model that can't write any; auto "
-        "is labels for tiny, else self",
+        description=(
+            "Who writes the first item keywords: self (the model, as in the paper); labels (pairs "
+            "of words that relevant items share), extractive or statistical for a model that can't "
+            "write any; auto is labels for tiny, else self"
+        ),
     )
     queries_from: QueriesFrom = Field(
         "items",
-        description="What a query learns to write: items (the most frequent keywords of its relevant items, algorithm 1), "
-        "statistical (what that generator, which has not seen its labels, writes for it) or "
-        "proposals (a random half of the "
-        "candidates that its prompt shows: SFT teaches to copy, the rounds teach what to choose)",
+        description=(
+            "What a query learns to write: items (the most frequent keywords of its relevant "
+            "items, algorithm 1), statistical (what that generator, which has not seen its labels, "
+            "writes for it) or proposals (a random half of the candidates that its prompt shows: "
+            "SFT teaches to copy, the rounds teach what to choose)"
+        ),
     )
     first_items: FirstItems = Field(
         "model",
-        description="Item snapshot of round 0: written by the fine-tuned model, or by source, who wrote its targets; then "
-        "the model's own sets come in as they pay",
+        description=(
+            "Item snapshot of round 0: written by the fine-tuned model, or by source, who wrote "
+            "its targets; then the model's own sets come in as they pay"
+        ),
     )
     item_keywords: int = Field(10, ge=1, description="M: keywords an item (paper, section 4.3)")
     query_keywords: int = Field(
@@ -87,14 +82,6 @@ class GrpoSettings(Table):
         32,
         ge=1,
         description="Completions a device computes at once (verl: ppo_micro_batch_size_per_gpu)",
-    )
-    keyword_price: float = Field(
-        0.0,
-        ge=0,
-        description=(
-            "Taken from the reward for each keyword, so that those that do nothing go; 0 in the "
-            "paper"
-        ),
     )
     reward: str = Field(description="module:function of the reward; see docs/training.md")
 
@@ -142,7 +129,9 @@ class RolloutSettings(Table):
 
     by: Rollouts = Field(
         "transformers",
-        description="transformers; vllm-colocate (same GPUs) or vllm-server (trl vllm-serve elsewhere)",
+        description=(
+            "transformers; vllm-colocate (same GPUs) or vllm-server (trl vllm-serve elsewhere)"
+        ),
     )
     generations: int = Field(8, ge=1, description="Completions a prompt (verl: rollout.n)")
     temperature: float = Field(1.0, gt=0, description="Temperature (paper, table of decoding)")
@@ -170,27 +159,15 @@ class GateSettings(Table):
         0.2,
         ge=0,
         lt=1,
-        description="Share of the training queries that is set apart as dev, by the hash of their ids, where the data have no "
-        "dev split and the gate is on; with fewer than 10 queries nothing is judged",
+        description=(
+            "Share of the training queries that is set apart as dev, by the hash of their ids, "
+            "where the data have no dev split and the gate is on; with fewer than 10 queries "
+            "nothing is judged"
+        ),
     )
     tolerance: float = Field(
         0.01, ge=0, description="Dev F1 that a round may lose against the last one built upon"
     )
-
-
-class WatchSettings(Table):
-    """The collapse watch: empty lists, one list for all, always over budget, all rewards equal."""
-
-    share: float = Field(
-        0.95,
-        gt=0,
-        le=1,
-        description="Share of completions (groups, for equal rewards) that is a collapse",
-    )
-    steps: int = Field(
-        10, ge=1, le=20, description="Steps in a row after which a collapse is named"
-    )
-    patience: int = Field(30, ge=1, description="Steps in a row after which the stage stops")
 
 
 class TrainingSettings(Table):
@@ -242,15 +219,11 @@ class TrainingSettings(Table):
     invented_queries: int = Field(
         0,
         ge=0,
-        description="Queries of two known words, with the items that word translations learned from the labels give them, "
-        "to practise on besides; for few labels and a model without word knowledge, not in the "
-        "paper",
-    )
-    invented_weight: float = Field(
-        0.3,
-        gt=0,
-        description="Weight of an invented query in the item rewards, where a training query has its own, usually 1; in query "
-        "GRPO a training query comes up 1 / invented_weight times as often",
+        description=(
+            "Queries of two known words, with the items that word translations learned from the "
+            "labels give them, to practise on besides; for few labels and a model without word "
+            "knowledge, not in the paper"
+        ),
     )
     sft: SftSettings = Field(default_factory=SftSettings)
     query: QueryGrpoSettings = Field(default_factory=QueryGrpoSettings)
@@ -259,4 +232,3 @@ class TrainingSettings(Table):
     lora: LoraSettings = Field(default_factory=LoraSettings)
     tiny: TinySettings = Field(default_factory=TinySettings)
     gate: GateSettings = Field(default_factory=GateSettings)
-    watch: WatchSettings = Field(default_factory=WatchSettings)

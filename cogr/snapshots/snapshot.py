@@ -32,8 +32,8 @@ class Row:
         keywords: its keyword set, distinct and normalised, in generation order, without the own
             text.
         fields_json: its extra fields (`cogr.item_fields.typed`), as one JSON object; "" for none.
-        own: the own text as a keyword, by the rules of the snapshot that the row was read from;
-            None for a new row.
+        own: the own text as a keyword, by the rules of the snapshot that the row is of; None where
+            nobody has worked it out yet.
     """
 
     id: str

@@ -1,7 +1,9 @@
 """The backend `memory`: the mirror itself behind the protocol. No server; the embedded default.
 
-A push saves the snapshot's mirror (`mirrors/<id>`) and notes it in `memory/<id>.json`;
-`memory/serving.json`, replaced atomically, says what serves. Scores are those of OpenSearch 3.x.
+The mirror of a snapshot is saved in the store (`mirrors/<id>`), so that the next process opens it
+in seconds; it may be removed, and is built again. A push saves it and notes it in
+`memory/<id>.json`; `memory/serving.json`, replaced atomically, says what serves. Scores are those
+of OpenSearch 3.x.
 """
 
 from __future__ import annotations
@@ -24,16 +26,25 @@ from cogr.matching.mirror import Mirror
 from cogr.records import SIDES, Side, fields_of
 from cogr.snapshots import ID, SCHEMA, Row, Snapshot, check_normalisers, open_snapshot
 from cogr.store import Store
-from indexers.backends.checks import check_side, mismatches, sample, side_of
-from indexers.backends.mirrors import mirror_folder, mirror_of
-from indexers.backends.protocol import Hit, Listed, Mismatch, Pushed, SearchResult, Verified
+from indexers.backends.protocol import (
+    Hit,
+    Listed,
+    Mismatch,
+    Pushed,
+    SearchResult,
+    Verified,
+    check_side,
+    mismatches,
+    sample,
+    side_of,
+)
+
+log = logging.getLogger(__name__)
 
 _SERVING = "memory/serving.json"
 _NOTED = {"content_hash": str, "entities": int, "normaliser": str, "verified": bool}
 """What is noted of a pushed snapshot."""
 _ANSWERS = ["self", "keywords"]
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -376,3 +387,27 @@ def _check_same(saved: Mirror, fresh: Mirror, keywords: list[str]) -> int:
             "delete it and push again."
         )
     return expected.total
+
+
+def mirror_folder(snapshot_id: str) -> str:
+    """Where the saved mirror of a snapshot lies in the store."""
+    return f"mirrors/{snapshot_id}"
+
+
+def mirror_of(store: Store, snapshot: Snapshot) -> Mirror:
+    """The saved mirror of a snapshot; built, and saved, when there is none or when it is broken.
+
+    A mirror is memory-mapped, so only a store on the local disk keeps it; otherwise it is built for
+    this process.
+
+    Raises:
+        StorageError: the disk is full or read-only.
+    """
+    if not store.is_local:
+        return Mirror.build(snapshot)
+    folder = store.local(mirror_folder(snapshot.id))
+    try:
+        return Mirror.open(folder, snapshot=snapshot)
+    except SnapshotError:
+        Mirror.build(snapshot).save(folder)
+        return Mirror.open(folder, snapshot=snapshot, verify=False)

@@ -2,7 +2,7 @@
 
 It is a folder of write-once Parquet segments per generator fingerprint. A segment appears whole or
 not at all, so the cache is also what makes a rebuild resumable: the work that is left is a set
-difference over keys. It knows nothing of snapshots.
+difference over keys. Keys are 16 bytes each, in one array. It knows nothing of snapshots.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ import hashlib
 import io
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import IO
 
 import numpy as np
 import pyarrow as pa
@@ -24,10 +26,9 @@ from pyroaring import BitMap
 from cogr.errors import StorageError
 from cogr.mapped import Strings, StringsSpool, integers
 from cogr.matching.postings import to_bitmap
+from cogr.prompts import Prompt
 from cogr.store import Store
-from indexers.build.keys import SIZE, Keys
-from indexers.build.tables import read_table
-from indexers.generators.protocol import Answer, Completion, Failure
+from indexers.generators.protocol import Answer, Completion, Failure, Reads
 
 log = logging.getLogger(__name__)
 
@@ -181,11 +182,6 @@ class GenerationCache:
         self._store.write(path, data)
         return Segment(path, sha)
 
-    @property
-    def state(self) -> str:
-        """Stands for the cache's files as they are now."""
-        return self._store.state(self._folder)
-
     def load(self, keys: Keys) -> Cached:
         """The answers to the keys, copied out of all segments once."""
         return Cached(
@@ -244,8 +240,8 @@ class GenerationCache:
 
 
 class ReadCache(GenerationCache):
-    """As `GenerationCache`, for whoever asks again and again what is missing, as a worker does for
-    every shard.
+    """A `GenerationCache` for a caller that asks again and again what is missing, as a worker does
+    for every shard.
 
     The keys of every segment are read once in this object's life, and kept: 16 bytes an answer. A
     segment's name stands for its keys, so what is remembered never grows stale.
@@ -265,3 +261,90 @@ class ReadCache(GenerationCache):
         if name not in self._known:
             self._known[name] = super()._keys_of(name)
         return self._known[name]
+
+
+SIZE = 16
+"""Bytes of a key."""
+
+
+def request_key(id_: str, prompt: Prompt, reads: Reads) -> bytes:
+    """The cache key of one entity's request: the prompt, and the entity's id too where the
+    generator reads the entity.
+
+    The generator's fingerprint itself names the cache's folder, so it is not hashed again.
+    """
+    own = id_ if reads == "entity" else ""
+    data = f"{own}\0{prompt.text}".encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(data, digest_size=SIZE).digest()
+
+
+class Keys:
+    """Keys by position.
+
+    Args:
+        data: all of them, one after the other.
+    """
+
+    def __init__(self, data: bytes | bytearray | memoryview) -> None:
+        self._data = memoryview(data)
+
+    @classmethod
+    def of(cls, keys: Iterable[bytes]) -> Keys:
+        """From keys one by one."""
+        data = bytearray()
+        for key in keys:
+            data += key
+        return cls(data)
+
+    def __len__(self) -> int:
+        return len(self._data) // SIZE
+
+    def __getitem__(self, at: int) -> bytes:
+        return bytes(self._data[at * SIZE : (at + 1) * SIZE])
+
+    def __iter__(self) -> Iterator[bytes]:
+        return map(self.__getitem__, range(len(self)))
+
+    def take(self, positions: NDArray[np.uint32]) -> Keys:
+        """The keys of these positions."""
+        return Keys(self._halves[positions].tobytes())
+
+    def find(self, others: Keys) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
+        """All pairs of equal keys: positions among the others, ascending, and positions here."""
+        order, sorted_heads = self._order
+        heads, tails = others._halves.T
+        first, last = (np.searchsorted(sorted_heads, heads, side) for side in ("left", "right"))
+        counts = last - first
+        rows = np.repeat(np.arange(len(heads)), counts)
+        # Of each range first .. last, all places.
+        places = np.arange(len(rows)) + np.repeat(first - (np.cumsum(counts) - counts), counts)
+        positions = order[places]
+        same = tails[rows] == self._halves[positions, 1]
+        return rows[same], positions[same]
+
+    @cached_property
+    def _order(self) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
+        """Positions sorted by the first half of their keys, and these halves: 12 bytes a key."""
+        heads = self._halves[:, 0]
+        order = np.argsort(heads).astype(np.uint32)
+        return order, heads[order]
+
+    @property
+    def _halves(self) -> NDArray[np.uint64]:
+        """Shape (n, 2)."""
+        return np.frombuffer(self._data, np.uint64).reshape(-1, 2)
+
+
+def read_table(file: IO[bytes], schema: pa.Schema) -> pa.Table:
+    """The columns that a schema names, of its types.
+
+    In the calling thread: those of `pq.read_table` may still let go of the file when the process
+    ends, which aborts it.
+
+    Raises:
+        ArrowInvalid: no Parquet file, a column is missing or has values of another kind.
+    """
+    table = pq.ParquetFile(file).read(columns=schema.names, use_threads=False)
+    if missing := set(schema.names) - set(table.column_names):
+        raise pa.ArrowInvalid(f"it has no column {min(missing)}")
+    return table.select(schema.names).cast(schema)

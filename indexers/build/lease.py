@@ -2,7 +2,7 @@
 
 Nothing here depends on clocks that agree. Each holder has a term. To take over, the next term's
 file is created, which only one can do; a holder that finds a later term than its own has lost and
-stops. A holder counts up `beat`; whoever wants its place watches that count.
+stops. A holder counts up `beat`; a process that wants its place watches that count.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from types import TracebackType
@@ -23,6 +23,7 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cogr.errors import LockedError, ServiceError, StorageError
+from cogr.progress import Say
 from cogr.records import Side
 from cogr.store import Store
 
@@ -68,7 +69,7 @@ def right_to_rebuild(side: Side) -> Right:
         f"rebuild-{side}",
         f"the rebuild of {side}s",
         advice,
-        "fleet.lease_seconds ",
+        "fleet.lost_seconds ",
     )
 
 
@@ -218,7 +219,7 @@ def alone(
     store: Store,
     catalogue: str,
     doing: str,
-    say: Callable[[str], None] = log.info,
+    say: Say = log.info,
     patience: float | None = None,
 ) -> Iterator[Lease]:
     """Be the only one who switches this catalogue, prunes it or writes its history, for the time of
@@ -226,7 +227,7 @@ def alone(
 
     Args:
         doing: what the holder does, for those who wait.
-        say: is told once who is waited for.
+        say: says once who is waited for.
         patience: seconds to wait for a holder that lives; PATIENCE by default. One of this host
             that died is not waited for, one of another host for some seconds (CATALOGUE_SECONDS,
             twice at most).
@@ -239,16 +240,16 @@ def alone(
         time.monotonic() + (PATIENCE if patience is None else patience),
     )
     with ExitStack() as stack:
-        lease, told = None, False
+        lease, said = None, False
         while lease is None:
             try:
                 lease = stack.enter_context(hold(store, right, doing, CATALOGUE_SECONDS))
             except LockedError as refused:
                 if time.monotonic() > deadline:
                     raise
-                if not told:
+                if not said:
                     say(f"Waiting: {str(refused).partition(' is refused: ')[2]}")
-                told = True
+                said = True
                 time.sleep(_LOOK_EVERY)
         yield lease
 

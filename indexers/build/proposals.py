@@ -1,5 +1,5 @@
-"""What the prompt variant `search` shows beside an entity: what a retriever of ours proposes
-(paper, section 5.5).
+"""What the prompt variant `search` shows beside an entity: what one of our own retrievers
+proposes (paper, section 5.5).
 
 Two sources: titles of the best items by BM25, and keywords by the ranker of `statistical`. How they
 are put into a prompt is `cogr.prompts`; which source is the settings' choice.
@@ -111,8 +111,7 @@ def by_statistical(
     A training query's are out of fold. An item's are its keywords. What was found is kept in the
     store, as generated keywords are, because a query takes some milliseconds.
     """
-    from indexers.build.cache import GenerationCache
-    from indexers.build.keys import Keys, request_key
+    from indexers.build.cache import GenerationCache, Keys, request_key
 
     cache = GenerationCache(
         store, {**generator.fingerprint, "proposals": size, "version of proposals": _VERSION}

@@ -1,7 +1,7 @@
-"""`report.json`: what a rebuild or an update was asked, did and came to, for programs. Written when
-it ends, well or not.
+"""What a rebuild or an update reports: entities without keywords, and `report.json`, which says for
+programs what the run was asked, did and came to. It is written when the run ends, well or not.
 
-It lies in the run's folder in the store: fleet/<side>/runs/<run>/ for a rebuild on workers,
+The report lies in the run's folder in the store: fleet/<side>/runs/<run>/ for a rebuild on workers,
 rebuilds/<side>/<run>/ for a local one. It also counts the run in the metrics and is its span.
 """
 
@@ -14,12 +14,17 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, Protocol
+
+import pyarrow.compute as pc
 
 from cogr import __version__
 from cogr.errors import CheckFailedError, CogrError, LockedError, ServiceError, StorageError
 from cogr.records import Side
+from cogr.snapshots import Snapshot
 from cogr.store import Store
+from indexers.build.assembly import read_set_aside
 from indexers.telemetry import logs, prometheus, traces
 from indexers.telemetry.traces import Step, recording
 
@@ -151,3 +156,28 @@ def outcome_of(error: BaseException) -> str:
 
 def _spelled(seconds: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+NAMED = 10
+"""Those that a report names."""
+
+
+def empty_sets(snapshot: Snapshot, most: int | None = NAMED) -> list[dict[str, str]]:
+    """id, text, and why, where it is known, of entities without keywords, in id order; the first
+    `most`, or all.
+
+    Memory: what is given back, and one batch of rows.
+    """
+    if not snapshot.manifest.empty:
+        return []
+    aside = read_set_aside(snapshot.store, snapshot.id)
+    named = islice(_empty(snapshot), most)
+    return [{"id": id_, "text": text, "reason": aside.get(id_, "")} for id_, text in named]
+
+
+def _empty(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+    for batch in snapshot.batches(["id", "text", "keywords"], encoded=True):
+        found = batch.select(["id", "text"]).filter(
+            pc.equal(pc.list_value_length(batch["keywords"]), 0)
+        )
+        yield from zip(found["id"].to_pylist(), found["text"].to_pylist(), strict=True)

@@ -4,27 +4,28 @@ verify, switch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 from cogr.datasets.inspection import remarks
 from cogr.errors import CheckFailedError
-from cogr.records import Side
-from indexers.build.empty_sets import empty_sets
+from cogr.progress import Advance, ProgressBar, Say
+from cogr.records import Entity, Side
+from indexers.build.assembly import Rebuilt, freeze
 from indexers.build.lease import Lease, hold, right_to_rebuild
-from indexers.build.plan import Advance, Job, Plan, Rebuilt, make_plan, rebuild
-from indexers.build.report import RunReport, reported
+from indexers.build.plan import Job, Plan, generate_missing, make_plan
+from indexers.build.report import RunReport, empty_sets, reported
+from indexers.generators.protocol import Generator
 from indexers.release import release
 from indexers.release.push import push_and_verify
 from indexers.telemetry import logs, prometheus
 from indexers.telemetry.traces import stage
 from indexers.workspace import Workspace
 
-Say = Callable[[str], None]
 Workers = Literal["local", "celery"]
-ProgressBar = Callable[[str, int], AbstractContextManager[Advance]]
 
 
 @dataclass(frozen=True)
@@ -92,22 +93,51 @@ class Outcome:
         }
 
 
-def make_job(workspace: Workspace, wishes: RebuildRequest) -> Job:
+def make_job(workspace: Workspace, request: RebuildRequest) -> Job:
     """The job that the settings and the command line describe; opens the generator."""
-    entities = workspace.dataset.entities(wishes.side)
-    chosen = entities if wishes.limit is None else entities[: wishes.limit]
+    entities = workspace.dataset.entities(request.side)
+    chosen = entities if request.limit is None else entities[: request.limit]
+    job = job_by(
+        workspace.generator(request.side, request.generator),
+        workspace,
+        request.side,
+        chosen,
+        parent=workspace.backend.serving().get(request.side) if request.push else None,
+        name=request.generator,
+    )
+    return replace(job, why=workspace.choice(request.side, request.generator).why)
+
+
+def job_by(
+    generator: Generator,
+    workspace: Workspace,
+    side: Side,
+    entities: Sequence[Entity],
+    *,
+    parent: str | None = None,
+    round_: int = 0,
+    name: str | None = None,
+) -> Job:
+    """The job of writing these entities' keywords by an open generator, with the settings' prompt,
+    budget and fields.
+
+    Args:
+        parent: the snapshot that the new one follows.
+        round_: number of the round that it belongs to; 0 outside of training.
+        name: the generator's, where it is not the settings' one: the prompt is cut for it.
+    """
     settings = workspace.settings
     return Job(
-        side=wishes.side,
-        entities=chosen,
-        generator=workspace.generator(wishes.side, wishes.generator),
-        prompter=workspace.prompter(wishes.side, wishes.generator),
+        side=side,
+        entities=entities,
+        generator=generator,
+        prompter=workspace.prompter(side, name),
         store=workspace.store,
         dataset_hash=workspace.dataset.dataset_hash,
         k_max=settings.keywords.k_max,
-        parent=workspace.backend.serving().get(wishes.side) if wishes.push else None,
-        search_results=workspace.search_results(wishes.side, chosen),
-        why=workspace.choice(wishes.side, wishes.generator).why,
+        round=round_,
+        parent=parent,
+        search_results=workspace.search_results(side, entities),
         flush_answers=settings.rebuild.flush_answers,
         flush_seconds=settings.rebuild.flush_seconds,
         fields=settings.publish.fields,
@@ -115,9 +145,9 @@ def make_job(workspace: Workspace, wishes: RebuildRequest) -> Job:
     )
 
 
-def plan_rebuild(workspace: Workspace, wishes: RebuildRequest) -> Mapping[str, Any]:
+def plan_rebuild(workspace: Workspace, request: RebuildRequest) -> Mapping[str, Any]:
     """What `rebuild` would do now, for --dry-run. Generates nothing, writes nothing."""
-    job = make_job(workspace, wishes)
+    job = make_job(workspace, request)
     with job.generator:
         plan = make_plan(job)
         return {
@@ -130,21 +160,21 @@ def plan_rebuild(workspace: Workspace, wishes: RebuildRequest) -> Mapping[str, A
             "prompted": job.generator.reads == "prompt",
             "generator": dict(job.generator.fingerprint),
             "why": job.why,
-            "workers": wishes.workers or workspace.settings.rebuild.workers,
+            "workers": request.workers or workspace.settings.rebuild.workers,
             "store": workspace.store.url,
             "backend": workspace.backend.name,
-            "push": pushes(wishes),
-            "publish": pushes(wishes) and wishes.publish,
+            "push": pushes(request),
+            "publish": pushes(request) and request.publish,
         }
 
 
-def pushes(wishes: RebuildRequest) -> bool:
+def pushes(request: RebuildRequest) -> bool:
     """A part of a side is never pushed: it would take the place of the whole one."""
-    return wishes.push and wishes.limit is None
+    return request.push and request.limit is None
 
 
 def run_rebuild(
-    workspace: Workspace, wishes: RebuildRequest, bar: ProgressBar, say: Say
+    workspace: Workspace, request: RebuildRequest, bar: ProgressBar, say: Say
 ) -> Outcome:
     """Rebuild one side and, where asked, push, verify and publish it.
 
@@ -155,17 +185,22 @@ def run_rebuild(
         ServiceError: a service went away; the same command goes on.
     """
     prometheus.serve(workspace.settings.metrics)
-    asked = means_of(workspace, wishes, "rebuild", say)
-    with asked as means, reported(workspace.store, "rebuild", wishes.side, means) as report:
-        with stage("load", wishes.side):
-            job = make_job(workspace, wishes)
+    asked = executor_of(workspace, request, "rebuild", say)
+    with asked as executor, reported(workspace.store, "rebuild", request.side, executor) as report:
+        with stage("load", request.side):
+            job = make_job(workspace, request)
         say(written_by(job))
-        for remark in remarks(workspace.dataset) if wishes.side == "item" else ():
+        for remark in remarks(workspace.dataset) if request.side == "item" else ():
             say(remark)
         with job.generator:
-            rebuilt = generate(job, planned(job), bar, means)
+            rebuilt = generate(job, planned(job), bar, executor)
         outcome = hand_over(
-            workspace, rebuilt, say, push=pushes(wishes), publish=wishes.publish, means=means
+            workspace,
+            rebuilt,
+            say,
+            push=pushes(request),
+            publish=request.publish,
+            executor=executor,
         )
         outcome = finished(report, described(outcome, job))
     prometheus.write(workspace.settings.metrics)
@@ -224,6 +259,22 @@ class Executor(Protocol):
         ...
 
 
+def rebuild(job: Job, plan: Plan | None = None, advance: Advance | None = None) -> Rebuilt:
+    """Generate what is missing in this process, and freeze the side's keyword sets.
+
+    Args:
+        plan: a plan of this job made just before, when there is one.
+        advance: called with the number of entities answered since the last call.
+
+    Raises:
+        ServiceError: the generator's service is away; what was answered is kept.
+        StorageError: the store is full or read-only; what was written is kept.
+    """
+    started = time.monotonic()
+    plan = plan or make_plan(job)
+    return freeze(job, plan, generate_missing(job, plan, advance or (lambda _: None)), started)
+
+
 class InProcess:
     """In this process.
 
@@ -256,8 +307,8 @@ IN_PROCESS = InProcess()
 
 
 @contextmanager
-def means_of(
-    workspace: Workspace, wishes: RebuildRequest, command: str, say: Say
+def executor_of(
+    workspace: Workspace, request: RebuildRequest, command: str, say: Say
 ) -> Iterator[Executor]:
     """Where the generating is to be done, while nobody else rebuilds or updates this side of the
     store.
@@ -265,14 +316,14 @@ def means_of(
     Raises:
         LockedError: somebody does.
     """
-    if (wishes.workers or workspace.settings.rebuild.workers) == "celery":
+    if (request.workers or workspace.settings.rebuild.workers) == "celery":
         from indexers.fleet.coordinator import coordinate
 
-        with coordinate(workspace, wishes.side, wishes.generator, say, command) as session:
+        with coordinate(workspace, request.side, request.generator, say, command) as session:
             yield session
     else:
-        doing, seconds = f"{command} --side {wishes.side}", workspace.settings.fleet.lease_seconds
-        with hold(workspace.store, right_to_rebuild(wishes.side), doing, seconds) as lease:
+        doing, seconds = f"{command} --side {request.side}", workspace.settings.fleet.lease_seconds
+        with hold(workspace.store, right_to_rebuild(request.side), doing, seconds) as lease:
             yield InProcess(lease)
 
 
@@ -283,7 +334,7 @@ def hand_over(
     *,
     push: bool,
     publish: bool,
-    means: Executor = IN_PROCESS,
+    executor: Executor = IN_PROCESS,
 ) -> Outcome:
     """What comes after the keywords: push, verify, switch, as far as asked.
 
@@ -292,11 +343,17 @@ def hand_over(
             says no; nothing was switched.
     """
     with logs.bound(snapshot=rebuilt.snapshot.id):
-        return _hand_over(workspace, rebuilt, say, push=push, publish=publish, means=means)
+        return _hand_over(workspace, rebuilt, say, push=push, publish=publish, executor=executor)
 
 
 def _hand_over(
-    workspace: Workspace, rebuilt: Rebuilt, say: Say, *, push: bool, publish: bool, means: Executor
+    workspace: Workspace,
+    rebuilt: Rebuilt,
+    say: Say,
+    *,
+    push: bool,
+    publish: bool,
+    executor: Executor,
 ) -> Outcome:
     _check_failures(rebuilt, workspace.settings.rebuild.max_failure_share)
     if not push:
@@ -310,15 +367,15 @@ def _hand_over(
     )
     if publish:
         gate = workspace.settings.publish.gate
-        release(workspace, [rebuilt.snapshot.id], gate=gate, say=say, still=means.check)
+        release(workspace, [rebuilt.snapshot.id], gate=gate, say=say, still=executor.check)
     return Outcome(rebuilt, pushed.index, published=publish)
 
 
-def generate(job: Job, plan: Plan, bar: ProgressBar, means: Executor = IN_PROCESS) -> Rebuilt:
+def generate(job: Job, plan: Plan, bar: ProgressBar, executor: Executor = IN_PROCESS) -> Rebuilt:
     """Carry the plan out, with a progress bar."""
     what = "queries" if job.side == "query" else "items"
     with bar(f"keywords of {what}", len(plan.missing)) as advance:
-        return means.rebuild(job, plan, advance)
+        return executor.rebuild(job, plan, advance)
 
 
 def _check_failures(rebuilt: Rebuilt, allowed: float) -> None:

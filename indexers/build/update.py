@@ -8,7 +8,7 @@ so then nothing is carried.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -23,28 +23,28 @@ from cogr.datasets.changes import (
     read_changes,
     read_ids,
 )
+from cogr.datasets.items import Items, ItemsSpool, in_id_order
 from cogr.datasets.logs import LogOptions, read_log
 from cogr.errors import SettingsError, SnapshotError
 from cogr.keywords import NORMALISER, self_keyword
-from cogr.records import Side, self_text
+from cogr.progress import ProgressBar, Say
+from cogr.records import Entity, Item, Side, self_text
 from cogr.snapshots import MIGRATION, Snapshot, open_snapshot
-from indexers.backends.checks import check_side
+from indexers.backends.protocol import check_side
+from indexers.build.assembly import read_set_aside
 from indexers.build.cache import fingerprint_hash
-from indexers.build.extra_fields import items_with_fields
-from indexers.build.plan import Carried, Job, read_set_aside
+from indexers.build.plan import Carried, Job
 from indexers.build.report import reported
 from indexers.build.run import (
     Outcome,
-    ProgressBar,
     RebuildRequest,
-    Say,
     Workers,
     described,
+    executor_of,
     finished,
     generate,
     hand_over,
     make_job,
-    means_of,
     planned,
     written_by,
 )
@@ -55,7 +55,7 @@ from indexers.workspace import Workspace
 
 
 @dataclass(frozen=True)
-class UpdateWishes:
+class UpdateRequest:
     """What the command line asked for. One of `changed`, `ids`, `since` and `log` says what
     changed.
 
@@ -115,7 +115,7 @@ class Updated:
         return {"parent": self.parent, **counts, **self.outcome.as_dict()}
 
 
-def run_update(workspace: Workspace, wishes: UpdateWishes, bar: ProgressBar, say: Say) -> Updated:
+def run_update(workspace: Workspace, request: UpdateRequest, bar: ProgressBar, say: Say) -> Updated:
     """Make, and where asked push, verify and publish, the snapshot that follows from the changes.
 
     Raises:
@@ -125,23 +125,23 @@ def run_update(workspace: Workspace, wishes: UpdateWishes, bar: ProgressBar, say
             it takes a rebuild.
         LockedError, CheckFailedError, ServiceError: as of a rebuild.
     """
-    _check_wishes(wishes)
-    side = wishes.side
+    _check_request(request)
+    side = request.side
     prometheus.serve(workspace.settings.metrics)
-    asked = means_of(workspace, RebuildRequest(side, workers=wishes.workers), "update", say)
-    with asked as means, reported(workspace.store, "update", side, means) as report:
+    asked = executor_of(workspace, RebuildRequest(side, workers=request.workers), "update", say)
+    with asked as executor, reported(workspace.store, "update", side, executor) as report:
         with stage("load", side):
-            parent = _parent(workspace, wishes)
-            log = _read_log(workspace, wishes, parent, say)
-            changes = log.changes if log else find_changes(workspace, wishes, parent)
+            parent = _parent(workspace, request)
+            log = _read_log(workspace, request, parent, say)
+            changes = log.changes if log else find_changes(workspace, request, parent)
             after = workspace.with_dataset(changes.applied_to(workspace.dataset))
-            whole = make_job(after, RebuildRequest(side, push=wishes.push))
+            whole = make_job(after, RebuildRequest(side, push=request.push))
         with whole.generator:
-            job = narrowed(whole, parent, changes, all_fields=wishes.changed is None)
+            job = narrowed(whole, parent, changes, all_fields=request.changed is None)
             say(written_by(job))
-            rebuilt = generate(job, planned(job), bar, means)
+            rebuilt = generate(job, planned(job), bar, executor)
         outcome = hand_over(
-            after, rebuilt, say, push=wishes.push, publish=wishes.publish, means=means
+            after, rebuilt, say, push=request.push, publish=request.publish, executor=executor
         )
         outcome = finished(report, described(outcome, job))
     prometheus.write(workspace.settings.metrics)
@@ -149,34 +149,37 @@ def run_update(workspace: Workspace, wishes: UpdateWishes, bar: ProgressBar, say
     if log:
         names = workspace.reading.columns.queries
         counts = log.counts() | {
-            "saved": save_queries(wishes.save, log.unsaved, names) if wishes.save else 0
+            "saved": save_queries(request.save, log.unsaved, names) if request.save else 0
         }
     return Updated(outcome, parent.id, len(changes.upserts), len(changes.deletes), carried, counts)
 
 
-def _check_wishes(wishes: UpdateWishes) -> None:
+def _check_request(request: UpdateRequest) -> None:
     if (
-        sum(given is not None for given in (wishes.changed, wishes.ids, wishes.since, wishes.log))
+        sum(
+            given is not None
+            for given in (request.changed, request.ids, request.since, request.log)
+        )
         != 1
     ):
         raise SettingsError(
             "An update takes one of --changed FILE, --ids FILE, --since TIME and --from-log "
             "FILE; give exactly one."
         )
-    if wishes.log is not None and wishes.side != "query":
+    if request.log is not None and request.side != "query":
         raise SettingsError("--from-log is of searches; give it with --side query.")
-    if wishes.save is not None and wishes.log is None:
+    if request.save is not None and request.log is None:
         raise SettingsError("--save keeps the queries of a log; give it with --from-log.")
-    if wishes.save is not None:
-        check_place(wishes.save)
+    if request.save is not None:
+        check_place(request.save)
 
 
-def _parent(workspace: Workspace, wishes: UpdateWishes) -> Snapshot:
-    if wishes.parent is None:
-        parent = workspace.serving(wishes.side)
+def _parent(workspace: Workspace, request: UpdateRequest) -> Snapshot:
+    if request.parent is None:
+        parent = workspace.serving(request.side)
     else:
-        id_ = workspace.known(wishes.parent)
-        check_side(id_, wishes.side)
+        id_ = workspace.known(request.parent)
+        check_side(id_, request.side)
         parent = open_snapshot(workspace.store, id_)
     if parent.manifest.normaliser != NORMALISER:
         raise SnapshotError(
@@ -187,30 +190,30 @@ def _parent(workspace: Workspace, wishes: UpdateWishes) -> Snapshot:
     return parent
 
 
-def find_changes(workspace: Workspace, wishes: UpdateWishes, parent: Snapshot) -> Changes:
+def find_changes(workspace: Workspace, request: UpdateRequest, parent: Snapshot) -> Changes:
     """What changed, by the one way that was given, which is no log."""
-    if wishes.changed is not None:
-        return read_changes(wishes.changed, wishes.side, workspace.reading)
-    if wishes.ids is not None:
-        return changes_of_ids(workspace.dataset, wishes.side, read_ids(wishes.ids), parent.ids())
-    assert wishes.since is not None, "one of the four is given"
-    return changes_since(workspace.dataset, wishes.side, wishes.since, parent.ids())
+    if request.changed is not None:
+        return read_changes(request.changed, request.side, workspace.reading)
+    if request.ids is not None:
+        return changes_of_ids(workspace.dataset, request.side, read_ids(request.ids), parent.ids())
+    assert request.since is not None, "one of the four is given"
+    return changes_since(workspace.dataset, request.side, request.since, parent.ids())
 
 
 def _read_log(
-    workspace: Workspace, wishes: UpdateWishes, parent: Snapshot, say: Say
+    workspace: Workspace, request: UpdateRequest, parent: Snapshot, say: Say
 ) -> LogChanges | None:
     """What the log came to, which is said; None without one."""
-    if wishes.log is None:
+    if request.log is None:
         return None
-    log = read_log(wishes.log, wishes.log_options)
+    log = read_log(request.log, request.log_options)
     known = {own for batch in parent.batches() for own in batch["self"].to_pylist()}
     saved = {self_keyword(self_text(query)) for query in workspace.dataset.entities("query")}
-    found = changes_of_log(log, wishes.min_count, known, saved)
+    found = changes_of_log(log, request.min_count, known, saved)
     say(
         f"log: {found.lines:,} lines read, {found.without:,} of them without a query; "
         f"{found.queries:,} queries: "
-        f"{found.known:,} known, {found.rare:,} asked less than {wishes.min_count} times, "
+        f"{found.known:,} known, {found.rare:,} asked less than {request.min_count} times, "
         f"{found.taken:,} taken"
     )
     return found
@@ -241,8 +244,7 @@ def narrowed(whole: Job, parent: Snapshot, changes: Changes, *, all_fields: bool
             else child
         )
     aside = read_set_aside(parent.store, parent.id)
-    # Failures that may have passed are asked for again, as a rebuild would; permanent ones are in the
-    # cache.
+    # Transient failures are asked for again, as a rebuild would; permanent ones are in the cache.
     again = (
         [e for e in whole.entities if e.id in aside and e.id not in changes.upserts]
         if aside
@@ -326,3 +328,19 @@ def _still_cut(parent: Snapshot, without: frozenset[str]) -> int:
         return 0
     full = sum(len(row.keywords) == manifest.k_max for row in parent.rows() if row.id in without)
     return max(0, manifest.cut_to_budget - full)
+
+
+def items_with_fields(
+    entities: Sequence[Entity], parent: Snapshot, changed: Collection[str]
+) -> Items:
+    """The items with the fields that a snapshot has, but for the changed ones, which keep their
+    own.
+    """
+    spool, rows = ItemsSpool(), parent.rows()
+    row = next(rows, None)
+    for item in (item for item in in_id_order(entities) if isinstance(item, Item)):
+        while row is not None and row.id < item.id:
+            row = next(rows, None)
+        known = row is not None and row.id == item.id and item.id not in changed
+        spool.add(replace(item, fields_json=row.fields_json) if known and row else item)
+    return spool.items()

@@ -16,7 +16,7 @@ import typer
 from cogr.errors import CheckFailedError, UserError
 from cogr.records import SIDES, Side
 from indexers.cli import console
-from indexers.cli.options import Call, SideName, SideOption, common_options
+from indexers.cli.options import Call, SideOption, common_options
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from indexers.fleet.status import Overview
     from indexers.workspace import Workspace
 
-SideChoice = Annotated[SideName | None, typer.Option("--side", help="Only this side.")]
+SideChoice = Annotated[Side | None, typer.Option("--side", help="Only this side.")]
 
 
 @common_options(backend=False)
@@ -63,12 +63,12 @@ def cancel(
 
     What was generated is kept.
     """
-    run = _cancel(call.workspace, side.side, wait)
-    payload = {"cancelled": run, "side": side.value}
+    run = _cancel(call.workspace, side, wait)
+    payload = {"cancelled": run, "side": side}
     call.emit(
         payload, lambda out: out.print(f"Run {run} is cancelled; what was generated is kept.")
     )
-    console.next_command(f"cogr-index rebuild --side {side.value} --workers celery")
+    console.next_command(f"cogr-index rebuild --side {side} --workers celery")
 
 
 def _cancel(workspace: Workspace, side: Side, wait: float) -> str:
@@ -103,10 +103,10 @@ def _cancel(workspace: Workspace, side: Side, wait: float) -> str:
     return run.id
 
 
-def _look(workspace: Workspace, side: SideName | None) -> list[Overview]:
+def _look(workspace: Workspace, side: Side | None) -> list[Overview]:
     from indexers.fleet.status import overview
 
-    wanted = SIDES if side is None else [name for name in SIDES if name == side.value]
+    wanted = SIDES if side is None else [side]
     found = (
         overview(workspace.store, name, workspace.settings.fleet.lost_seconds) for name in wanted
     )
@@ -114,7 +114,7 @@ def _look(workspace: Workspace, side: SideName | None) -> list[Overview]:
 
 
 def _watch(
-    workspace: Workspace, side: SideName | None, every: float, found: list[Overview]
+    workspace: Workspace, side: Side | None, every: float, found: list[Overview]
 ) -> list[Overview]:
     """Show it on standard error until nothing runs any more. Returns the last look."""
     from rich.live import Live

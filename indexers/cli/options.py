@@ -7,16 +7,15 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 from rich.console import Console
 
 from cogr import __version__
-from cogr.records import SPLITS, LogFormat, Side, Split
+from cogr.records import LogFormat, Side
 from indexers.cli import console
 from indexers.telemetry import logs
 
@@ -50,77 +49,35 @@ VerboseOption = Annotated[
 ]
 
 
-class SideName(StrEnum):
-    """The two sides, as an option's choices."""
-
-    query = "query"
-    item = "item"
-
-    @property
-    def side(self) -> Side:
-        """The side that it names."""
-        return "item" if self is SideName.item else "query"
-
-
-class BackendName(StrEnum):
-    """The two backends, as an option's choices."""
-
-    memory = "memory"
-    opensearch = "opensearch"
-
-
-class WorkersName(StrEnum):
-    """Where a rebuild generates, as an option's choices."""
-
-    local = "local"
-    celery = "celery"
-
-
-class GeneratorKind(StrEnum):
-    """What writes keywords, as an option's choices: those of the setting generator.name."""
-
-    auto = "auto"
-    statistical = "statistical"
-    extractive = "extractive"
-    vllm = "vllm"
-    transformers = "transformers"
-    openai = "openai"
-    scripted = "scripted"
-
-
-class SplitName(StrEnum):
-    """The splits of labelled queries, as an option's choices."""
-
-    train = "train"
-    dev = "dev"
-    test = "test"
-
-    @property
-    def named(self) -> Split:
-        """The split that it names."""
-        return SPLITS[list(SplitName).index(self)]
-
-
-class FormatName(StrEnum):
-    """What an export writes, as an option's choices: those of `indexers.exchange.export`."""
-
-    jsonl = "jsonl"
-    parquet = "parquet"
-    bulk = "bulk"
-    elasticsearch = "elasticsearch"
-    solr = "solr"
-    vespa = "vespa"
-    synonyms = "synonyms"
-    wordnet = "wordnet"
-
+BackendName = Literal["memory", "opensearch"]
+WorkersName = Literal["local", "celery"]
+GeneratorKind = Literal[
+    "auto", "statistical", "extractive", "vllm", "transformers", "openai", "scripted"
+]
+"""Those of the setting generator.name."""
+FormatName = Literal["jsonl", "parquet", "bulk", "elasticsearch", "synonyms"]
+"""Those of `indexers.exchange.export`."""
 
 GeneratorOption = Annotated[
     GeneratorKind | None,
     typer.Option("--generator", help="Instead of the configuration's generator."),
 ]
-SideOption = Annotated[SideName, typer.Option("--side", help="Which side: items or queries.")]
+SideOption = Annotated[Side, typer.Option("--side", help="Which side: items or queries.")]
 BackendOption = Annotated[
     BackendName | None, typer.Option("--backend", help="Instead of the configuration's backend.")
+]
+PushOption = Annotated[
+    bool, typer.Option("--push/--no-push", help="Write the snapshot to the backend.")
+]
+PublishOption = Annotated[
+    bool, typer.Option("--publish/--no-publish", help="Let it serve once it is verified.")
+]
+WorkersOption = Annotated[
+    WorkersName | None,
+    typer.Option(
+        "--workers",
+        help="local: in this process; celery: on workers. Instead of rebuild.workers.",
+    ),
 ]
 
 # How a query log is written.

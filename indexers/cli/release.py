@@ -1,5 +1,7 @@
-"""The commands that decide what serves, and look after it: options and output only, the work is in
-the modules beside.
+"""The commands on what the backend has and what serves: push, publish, rollback, verify, prune,
+roles.
+
+Options and output only; the work is in the packages beside.
 """
 
 from __future__ import annotations
@@ -30,6 +32,30 @@ FieldOption = Annotated[
         "--field", help="With --into: what the names of the keyword fields there begin with."
     ),
 ]
+
+
+@common_options()
+def push(
+    snapshot: Annotated[str, typer.Argument(help="Id of a snapshot, or its beginning.")],
+    call: Call,
+) -> None:
+    """Write a snapshot to the backend beside what serves, and verify it there."""
+    from cogr.snapshots import open_snapshot
+    from indexers.cli import reports
+    from indexers.release.push import push_and_verify
+
+    workspace = call.workspace
+    opened = open_snapshot(workspace.store, workspace.known(snapshot))
+    pushed, verified = push_and_verify(
+        workspace.backend,
+        workspace.store,
+        opened,
+        workspace.settings.rebuild.verify_queries,
+        console.note,
+    )
+    payload = {"snapshot": opened.id, **reports.plain(pushed), "verified": reports.plain(verified)}
+    call.emit(payload, lambda out: reports.facts(out, "Pushed", payload))
+    console.next_command(reports.after_look(workspace, opened.id))
 
 
 @common_options()
@@ -220,6 +246,69 @@ def _verified(call: Call, id_: str, *, quick: bool, queries: int, show: int) -> 
     }
 
 
+@common_options()
+def prune(
+    call: Call,
+    keep: Annotated[
+        int, typer.Option("--keep", min=0, help="Snapshots of each side to keep, the newest ones.")
+    ] = 3,
+    files: Annotated[
+        bool, typer.Option("--files", help="Remove their files from the store too.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be removed; remove nothing.")
+    ] = False,
+    into: IntoOption = None,
+    field: FieldOption = "cogr_keywords",
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to", metavar="INDEX", help="With --into: the new index without the old fields."
+        ),
+    ] = None,
+) -> None:
+    """Remove old snapshots from the backend; never what serves or what a training run names.
+
+    With --into, old fields go from another team's index: it is copied to a new one, which its alias
+    then names.
+    """
+    from indexers.cli import reports
+    from indexers.release.inventory import prune as remove
+
+    workspace = call.workspace
+    if into:
+        _prune_into(call, into, field, keep, None if dry_run else to, dry_run=dry_run)
+        return
+    pruned = remove(
+        workspace.store, workspace.backend, keep, files=files, dry_run=dry_run, say=console.note
+    ).as_dict()
+    payload = {"dry_run": dry_run, **pruned}
+    call.emit(
+        payload,
+        lambda out: reports.facts(out, "Would be removed" if dry_run else "Removed", pruned),
+    )
+    console.next_command("cogr-index list")
+
+
+def _prune_into(
+    call: Call, into: str, field: str, keep: int, to: str | None, *, dry_run: bool
+) -> None:
+    from indexers.cli import reports
+    from indexers.release.external import Place
+
+    place = Place(call.workspace, into, field)
+    dropped = place.prune(keep, to, console.note, dry_run=dry_run)
+    payload = {
+        "dry_run": dry_run,
+        "fields": dropped,
+        "index": to if dropped and to else place.target.index,
+    }
+    call.emit(
+        payload,
+        lambda out: reports.facts(out, "Would be removed" if dry_run else "Removed", payload),
+    )
+
+
 @common_options(backend=False)
 def roles(
     call: Call,
@@ -230,10 +319,10 @@ def roles(
 
     With --into, also the role that writes keywords into that index.
     """
-    from indexers.backends.opensearch.roles import NAMES, role
+    from indexers.backends.opensearch.mapping import ROLES, role
 
     prefix = call.workspace.settings.opensearch.prefix
-    wanted = [name for name in NAMES if into or name != "merger"]
+    wanted = [name for name in ROLES if into or name != "merger"]
     bodies = {f"{prefix}-{name}": role(name, prefix, into or "") for name in wanted}
     requests = [
         f"PUT _plugins/_security/api/roles/{name}\n{json.dumps(body, indent=1)}"

@@ -26,9 +26,9 @@ from rich.table import Table
 from rich.text import Text
 
 from cogr.datasets.inspection import Report
+from cogr.progress import Advance
 from cogr.records import SIDES, Side
 from cogr.redaction import visible
-from indexers.build.plan import Advance
 from indexers.build.run import Outcome
 from indexers.cli.console import stderr_console
 from indexers.exchange.diff import Diff
@@ -40,7 +40,7 @@ from indexers.workspace import Workspace
 SHOWN = 120
 FIRST_LINE = 5.0
 NEXT_LINE = 30.0
-"""Seconds after which progress is told where it is told by lines."""
+"""Seconds after which a line of progress is written, where no bar is shown."""
 
 
 class _Rate(ProgressColumn):
@@ -155,7 +155,7 @@ def planned(out: Console, values: Mapping[str, Any]) -> None:
 
 def rebuilt(out: Console, outcome: Outcome, *, show_empty: bool = False) -> None:
     """What a rebuild did; of prompts and completions only where there were any."""
-    values = _told(outcome)
+    values = _in_words(outcome)
     shown = (
         "snapshot",
         "items",
@@ -179,7 +179,7 @@ def rebuilt(out: Console, outcome: Outcome, *, show_empty: bool = False) -> None
         _empty_sets(out, outcome.empty)
 
 
-def _told(outcome: Outcome) -> dict[str, Any]:
+def _in_words(outcome: Outcome) -> dict[str, Any]:
     """An outcome's values, with the generator and empty sets in words."""
     values = outcome.as_dict()
     first = ", ".join(one["id"] for one in outcome.empty[:3])

@@ -17,7 +17,7 @@ from cogr.differences import Difference, differences
 from cogr.keywords import with_self
 from cogr.matching.mirror import Mirror
 from cogr.snapshots import Row, Snapshot
-from indexers.backends.mirrors import mirror_of
+from indexers.backends.memory import mirror_of
 
 DEPTH = 10
 """Ranks that are compared."""

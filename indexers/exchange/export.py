@@ -1,22 +1,25 @@
-"""Snapshots as files for other systems: which formats there are, and the files' life.
+"""`cogr-index export`: snapshots as files for other systems.
 
-What a format looks like is in `indexers.exchange.formats`.
+A format turns a snapshot's rows into text, streaming, and says what lies beside the file. In the
+bulk formats a keyword is one term and BM25 with the mirror's parameters ranks. docs/export.md says
+which formats were run, and what a synonym file can't say.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cogr.errors import UserError
-from cogr.snapshots import Snapshot
+from cogr.records import Side
+from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
-from indexers.exchange.formats import FORMATS
+from indexers.backends.opensearch.client import Version
+from indexers.backends.opensearch.mapping import PLURAL, index_settings, mapping, meta_of
 from indexers.exchange.importing import manifest_beside
-
-_IMPORTED = ("jsonl", "parquet")
-"""Formats that `cogr-index import` reads: the manifest goes beside them."""
-NAMES = (*_IMPORTED, *(name for name in FORMATS if name not in _IMPORTED))
 
 
 @dataclass(frozen=True)
@@ -28,8 +31,8 @@ class Exported:
 
 
 def export(snapshot: Snapshot, to: Path, format_: str, prefix: str = "cogr") -> Exported:
-    """Write a snapshot's rows to a file, and what belongs to the format (manifest, mapping, schema)
-    beside it.
+    """Write a snapshot's rows to a file, and what belongs to the format (manifest, mapping) beside
+    it.
 
     Args:
         format_: one of NAMES.
@@ -60,7 +63,111 @@ def export(snapshot: Snapshot, to: Path, format_: str, prefix: str = "cogr") -> 
     with folder.replacing(to.name) as file:
         for piece in chosen.pieces(snapshot, prefix):
             file.write(piece.encode())
-    for ending, text in chosen.beside(snapshot, prefix).items():
+    for ending, text in chosen.beside(snapshot).items():
         beside.append(f"{to.name}.{ending}")
         folder.write(beside[-1], text.encode())
     return Exported(snapshot.manifest.entities, beside)
+
+
+def _line(value: Any) -> str:
+    """One JSON object on a line."""
+    return json.dumps(value, ensure_ascii=False) + "\n"
+
+
+def _jsonl(snapshot: Snapshot, _prefix: str) -> Iterator[str]:
+    """What `cogr-index import` reads back."""
+    for row in snapshot.rows():
+        record = {
+            "id": row.id,
+            "text": row.text,
+            "self": row.self_keyword,
+            "keywords": row.keywords,
+        }
+        yield _line(record | ({"fields": row.fields} if row.fields_json else {}))
+
+
+def _bulk(snapshot: Snapshot, prefix: str) -> Iterator[str]:
+    """The body of a `_bulk` request."""
+    index = f"{prefix}-{PLURAL[snapshot.side]}"
+    for row in snapshot.rows():
+        yield _line({"index": {"_index": index, "_id": row.id}})
+        yield _line(_document(snapshot.side, row))
+
+
+def _document(side: Side, row: Row) -> dict[str, Any]:
+    keywords = [word for word in dict.fromkeys((row.self_keyword, *row.keywords)) if word]
+    fields = {f"{side}_id": row.id, "text": row.text, "keywords": keywords}
+    query = {"self": row.self_keyword, "generated": row.keywords} if side == "query" else {}
+    return fields | query | dict(row.fields)
+
+
+def _mapping(snapshot: Snapshot, version: Version) -> Mapping[str, str]:
+    """The body of `PUT /<index>`."""
+    body = {
+        "settings": index_settings(1),
+        "mappings": mapping(snapshot.side, version, meta_of(snapshot.manifest)),
+    }
+    return {"mapping.json": json.dumps(body, ensure_ascii=False, indent=1) + "\n"}
+
+
+def _opensearch_mapping(snapshot: Snapshot) -> Mapping[str, str]:
+    return _mapping(snapshot, Version(3, 0, "3.0.0"))
+
+
+def _elasticsearch_mapping(snapshot: Snapshot) -> Mapping[str, str]:
+    """Elasticsearch scores keyword fields that have norms and frequencies, and knows no
+    `use_similarity`: as OpenSearch 2.
+    """
+    return _mapping(snapshot, Version(2, 4, "2.4.0"))
+
+
+def _synonyms(snapshot: Snapshot, _prefix: str) -> Iterator[str]:
+    """`query => query, keyword, ...`, in Solr's synonym format, which OpenSearch's and
+    Elasticsearch's filter `synonym_graph` reads: what is typed is replaced by S ∪ {self}.
+
+    Of several queries with one text the first by id counts. Memory: the texts of the queries.
+    """
+    yield f"# Keywords of the queries of {snapshot.id}\n"
+    seen: set[str] = set()
+    for row in snapshot.rows():
+        own = row.self_keyword
+        if own and row.keywords and own not in seen:
+            seen.add(own)
+            yield f"{_escaped(own)} => {', '.join(map(_escaped, (own, *row.keywords)))}\n"
+
+
+def _escaped(word: str) -> str:
+    """A backslash takes the meaning from commas, arrows, and the sign of a comment."""
+    escaped = word.replace("\\", "\\\\").replace(",", "\\,").replace("=>", "\\=>")
+    return f"\\{escaped}" if escaped.startswith("#") else escaped
+
+
+def _nothing_beside(_snapshot: Snapshot) -> Mapping[str, str]:
+    return {}
+
+
+@dataclass(frozen=True)
+class Format:
+    """One format.
+
+    Attributes:
+        pieces: the file's text, streaming, of a snapshot and the prefix of index names.
+        beside: ending -> text of the files beside it.
+        side: the only side that it makes sense for; None for both.
+    """
+
+    pieces: Callable[[Snapshot, str], Iterator[str]]
+    beside: Callable[[Snapshot], Mapping[str, str]] = _nothing_beside
+    side: Side | None = None
+
+
+FORMATS: Mapping[str, Format] = {
+    "jsonl": Format(_jsonl),
+    "bulk": Format(_bulk, _opensearch_mapping),
+    "elasticsearch": Format(_bulk, _elasticsearch_mapping),
+    "synonyms": Format(_synonyms, side="query"),
+}
+"""By name, as `cogr-index export --format` takes them; parquet is the snapshot's own file."""
+_IMPORTED = ("jsonl", "parquet")
+"""Formats that `cogr-index import` reads: the manifest goes beside them."""
+NAMES = (*_IMPORTED, *(name for name in FORMATS if name not in _IMPORTED))

@@ -26,7 +26,7 @@ from cogr.keywords import NORMALISER, cut_to_budget, normalise, over_budget, sel
 from cogr.records import Side
 from cogr.snapshots import Manifest, Provenance, Row, Snapshot, write_snapshot
 from cogr.store import Store
-from indexers.build.extra_fields import typed_rows
+from indexers.build.assembly import typed_rows
 
 
 def manifest_beside(path: Path) -> Path:

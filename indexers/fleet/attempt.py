@@ -18,6 +18,8 @@ from indexers.telemetry import traces
 
 log = logging.getLogger(__name__)
 
+STUCK_SECONDS = 1800.0
+"""Time without an answer after which a live worker gives up: no model loads or answers that long."""
 STUCK = 70
 """Exit status of a worker whose generator hung."""
 
@@ -26,7 +28,7 @@ class RunningAttempt:
     """An attempt from its claim to its last word; in the block a thread writes its heartbeat.
 
     Args:
-        abandon: called in that thread when no answer has come for fleet.stuck_seconds.
+        abandon: called in that thread when no answer has come for `STUCK_SECONDS`.
 
     Attributes:
         items, tokens: generated so far; the heartbeat tells them.
@@ -99,7 +101,7 @@ class RunningAttempt:
         while not self._over.wait(self._settings.heartbeat_seconds):
             if seen != (self.record.state, self.items):
                 seen, since = (self.record.state, self.items), time.monotonic()
-            elif time.monotonic() - since > self._settings.stuck_seconds:
+            elif time.monotonic() - since > STUCK_SECONDS:
                 self._give_up()
                 return
             try:
@@ -111,10 +113,7 @@ class RunningAttempt:
 
     def _give_up(self) -> None:
         """The generator hangs: another worker may do better."""
-        reason = (
-            f"no answer for {self._settings.stuck_seconds:g} s while {self.record.state} "
-            "(fleet.stuck_seconds); this worker ends"
-        )
+        reason = f"no answer for {STUCK_SECONDS:g} s while {self.record.state}; this worker ends"
         log.error("Shard %s is given up: %s", self.record.shard, reason)
         try:
             self.end("failed" if self.record.state == "running" else "stopped", reason)

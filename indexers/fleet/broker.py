@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from cogr.errors import MissingExtraError, ServiceError, SettingsError
 from cogr.records import Side
 from cogr.settings import GeneratorSettings
-from cogr.settings.fleet import FleetSettings, RedisSettings
+from cogr.settings.fleet import RedisSettings
 from indexers.fleet.records import FORMAT
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 TASK = "cogr.shard"
 """The one task there is."""
+VISIBILITY_SECONDS = 6 * 3600.0
+"""Celery delivers an unacknowledged message again after so long: longer than any shard takes, since
+a worker at work can't ask for more time. Heartbeats tell sooner that it died."""
 NAME = r"^[A-Za-z0-9-]+$"
 """Names of runs and shards: nothing in a message leads out of the run's folder."""
 
@@ -56,7 +59,7 @@ def queue_of(side: Side, settings: GeneratorSettings) -> str:
     return f"v{FORMAT}.{side}.{settings.name}.{digest}"
 
 
-def make_app(redis: RedisSettings, fleet: FleetSettings) -> Celery:
+def make_app(redis: RedisSettings) -> Celery:
     """The Celery application of coordinator and workers; connects to nothing yet.
 
     Raises:
@@ -70,7 +73,7 @@ def make_app(redis: RedisSettings, fleet: FleetSettings) -> Celery:
     app = Celery("cogr", set_as_current=False)
     app.conf.update(
         broker_url=broker_url(redis),
-        broker_transport_options=_transport_options(redis, fleet),
+        broker_transport_options=_transport_options(redis),
         broker_use_ssl=_ssl_options(redis),
         broker_connection_timeout=redis.timeout,
         broker_connection_retry_on_startup=True,
@@ -92,7 +95,7 @@ def make_app(redis: RedisSettings, fleet: FleetSettings) -> Celery:
 
 def server_version(redis: RedisSettings) -> str:
     """The version of the broker. Raises ServiceError when it can't be reached or refuses."""
-    broker = Broker(redis, FleetSettings(), "")
+    broker = Broker(redis, "")
     info = broker.call("be asked", lambda connection: _client(connection).info("server"))
     return str(info.get("valkey_version") or info["redis_version"])
 
@@ -124,11 +127,9 @@ def printable(redis: RedisSettings) -> str:
     return ";".join(urlunsplit(url) for url in bare)
 
 
-def _transport_options(redis: RedisSettings, fleet: FleetSettings) -> dict[str, Any]:
+def _transport_options(redis: RedisSettings) -> dict[str, Any]:
     options: dict[str, Any] = {
-        # Longer than any shard takes, since a worker at work can't ask for more time. Heartbeats
-        # tell sooner that it died.
-        "visibility_timeout": fleet.visibility_seconds,
+        "visibility_timeout": VISIBILITY_SECONDS,
         "global_keyprefix": f"{redis.prefix}:",
         "socket_timeout": redis.timeout,
         "socket_connect_timeout": redis.timeout,
@@ -159,8 +160,8 @@ def _ssl_options(redis: RedisSettings) -> dict[str, Any] | bool:
 class Broker:
     """The coordinator's end: sends messages to a queue, counts those that wait."""
 
-    def __init__(self, redis: RedisSettings, fleet: FleetSettings, queue: str) -> None:
-        self._app = make_app(redis, fleet)
+    def __init__(self, redis: RedisSettings, queue: str) -> None:
+        self._app = make_app(redis)
         self._redis = redis
         self._queue = queue
 

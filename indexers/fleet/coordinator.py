@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,13 +17,14 @@ from pyroaring import BitMap
 
 from cogr.errors import CheckFailedError, ServiceError, StorageError
 from cogr.matching.postings import to_array
+from cogr.progress import Advance, Say
 from cogr.records import Side
 from cogr.settings.fleet import FleetSettings
-from indexers.build.cache import GenerationCache
+from indexers.build.assembly import Rebuilt, freeze
+from indexers.build.cache import GenerationCache, Keys
 from indexers.build.generation import Keyed
-from indexers.build.keys import Keys
 from indexers.build.lease import Lease, hold, right_to_rebuild
-from indexers.build.plan import Advance, Job, Plan, Rebuilt, freeze
+from indexers.build.plan import Job, Plan
 from indexers.fleet.broker import Broker, queue_of
 from indexers.fleet.records import (
     FORMAT,
@@ -57,7 +58,6 @@ from indexers.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
-Say = Callable[[str], None]
 
 KEPT_RUNS = 5
 """Runs whose files are kept, for `cogr-index status` and for questions afterwards."""
@@ -149,7 +149,7 @@ class FleetExecutor:
         settings = self.workspace.settings
         queue = queue_of(job.side, self.workspace.generator_settings(job.side, self.generator))
         with stage("generate", job.side, run=folder.run) as step:
-            broker = Broker(settings.redis, settings.fleet, queue)
+            broker = Broker(settings.redis, queue)
             parts = job, plan, folder, self.lease, broker, settings.fleet
             transient = Coordinator(*parts, self.say, advance).work()
             step.add(generated=len(plan.missing), transient_failures=len(transient))
@@ -171,8 +171,8 @@ class Coordinator:
 
     def __post_init__(self) -> None:
         self._tracker = ShardTracker(self.folder, self.settings.lost_seconds)
-        self._sizer = ShardSizer(self.settings.shard_seconds, self.settings.first_items)
-        self._policy = RetryPolicy(self.job.side, self.settings)
+        self._sizer = ShardSizer(self.settings.shard_seconds)
+        self._policy = RetryPolicy(self.job.side)
         self._cache = GenerationCache(self.job.store, self.job.generator.fingerprint)
         self._closed = {"done": 0, "given_up": 0}
         self._todo = BitMap()

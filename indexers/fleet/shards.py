@@ -21,7 +21,6 @@ from opentelemetry.trace import INVALID_SPAN, Span
 from cogr.errors import ServiceError
 from cogr.prompts import Prompt
 from cogr.records import Item, Query, Side
-from cogr.settings.fleet import FleetSettings
 from indexers.build.generation import Keyed
 from indexers.fleet.records import Attempt, RunFolder
 from indexers.generators.protocol import Request
@@ -33,6 +32,14 @@ PARTS = 8
 """A shard that takes workers down is split into so many: few deaths until one entity is alone."""
 DEATHS = 2
 """A shard may take down so many workers before it is split: machines die, too."""
+LAST_DEATHS = 3
+"""Workers that one entity, alone in its shard, may take down before it is set aside: one death is
+chance, two may be, three are not."""
+SETBACKS = 20
+"""Attempts in a row, with no answer in between, after which the fleet is broken and not the
+entities."""
+FIRST_ENTITIES = 64
+"""Of a shard before any rate is known: enough for a batch, done in minutes by a slow model."""
 _RATES = 32
 _LONGEST_PAUSE = 60.0
 
@@ -68,11 +75,12 @@ class ShardSizer:
     Args:
         seconds: how long a shard should take.
         first: entities of a shard before any rate is known; also the least that is worth sending.
+            `FIRST_ENTITIES`, but for tests.
     """
 
-    def __init__(self, seconds: float, first: int) -> None:
+    def __init__(self, seconds: float, first: int | None = None) -> None:
         self._seconds = seconds
-        self._first = first
+        self._first = FIRST_ENTITIES if first is None else first
         self._rates: deque[float] = deque(maxlen=_RATES)
         self._largest = 0
 
@@ -178,8 +186,7 @@ class ShardTracker:
 class RetryPolicy:
     """When a failed shard is sent again, and when it or the rebuild is given up."""
 
-    def __init__(self, side: Side, settings: FleetSettings) -> None:
-        self._settings = settings
+    def __init__(self, side: Side) -> None:
         self._gauge = prometheus.SETBACKS.labels(side)
         self.progress()
 
@@ -192,7 +199,7 @@ class RetryPolicy:
         """Attempts failed. Raises ServiceError after too many without an answer in between."""
         self._setbacks += 1
         self._gauge.set(self._setbacks)
-        if self._setbacks >= self._settings.setbacks:
+        if self._setbacks >= SETBACKS:
             raise ServiceError(
                 f"The last {self._setbacks} attempts failed without an answer in between, the "
                 f"latest: {reason}; see cogr-index status, mend the workers and run the same "
@@ -207,4 +214,4 @@ class RetryPolicy:
 
     def exhausted(self, shard: Shard) -> bool:
         """Whether a shard is to be split, or its one entity set aside."""
-        return shard.deaths >= (self._settings.attempts if len(shard.positions) == 1 else DEATHS)
+        return shard.deaths >= (LAST_DEATHS if len(shard.positions) == 1 else DEATHS)

@@ -19,9 +19,8 @@ from pydantic import ValidationError
 
 from cogr.errors import CogrError, GeneratorError, ServiceError
 from cogr.settings import GeneratorSettings
-from indexers.build.cache import GenerationCache, ReadCache, fingerprint_hash
+from indexers.build.cache import GenerationCache, Keys, ReadCache, fingerprint_hash
 from indexers.build.generation import CacheWriter, generate_into
-from indexers.build.keys import Keys
 from indexers.fleet.attempt import RunningAttempt, end_at_once
 from indexers.fleet.broker import TASK, Message, make_app
 from indexers.fleet.records import (
@@ -253,7 +252,7 @@ def serve(workspace: Workspace, queues: Sequence[str], *, name: str | None = Non
     # The command has set up logging; Celery would add handlers of its own.
     setup_logging.connect(lambda **_: None, weak=False)
     worker_ready.connect(_end_softly_by_ctrl_c)
-    app = make_app(workspace.settings.redis, workspace.settings.fleet)
+    app = make_app(workspace.settings.redis)
     # A worker neither greets other workers nor takes orders by broadcast.
     app.conf.update(worker_enable_remote_control=False, worker_send_task_events=False)
     name = name or f"{socket.gethostname()}-{os.getpid()}"

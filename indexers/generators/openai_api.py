@@ -1,7 +1,7 @@
 """The generator `openai`: a language model behind any OpenAI-compatible endpoint (vLLM, SGLang, a
 gateway, OpenAI).
 
-Requests are under way in parallel, as many as the endpoint bears (`pacing`), up to a bound. The
+Requests are in flight in parallel, as many as the endpoint can answer (`pacing`), up to a bound. The
 client library retries what may pass (429, 5xx, time-outs, lost connections) with growing, jittered
 pauses, and honours Retry-After. What stays wrong for one prompt is a failure of that prompt; what
 is wrong for all ends the command at once, in the endpoint's words. Parameters that it does not take
@@ -22,9 +22,15 @@ from pydantic import Field, SecretStr, field_validator
 from cogr.errors import GeneratorError, MissingExtraError, ServiceError
 from cogr.records import Dataset, Side
 from cogr.settings import Sampling
-from cogr.settings.urls import check_url
+from cogr.settings.table import check_url
 from cogr.store import Store
-from indexers.generators.openai_client import paced_http_client
+from indexers.generators.openai_client import (
+    Form,
+    forms_for,
+    is_too_long,
+    paced_http_client,
+    said_by,
+)
 from indexers.generators.pacing import Gate, Limit
 from indexers.generators.protocol import (
     Answer,
@@ -34,11 +40,10 @@ from indexers.generators.protocol import (
     Options,
     Request,
 )
-from indexers.generators.request_forms import Form, forms_for, is_too_long, said_by
 
 log = logging.getLogger(__name__)
 
-_PASSING = (408, 409, 425, 429)
+_TRANSIENT = (408, 409, 425, 429)
 _REFUSED_AT_ONCE = 3
 """So many prompts refused, and none answered yet: it is not the prompts."""
 
@@ -199,7 +204,7 @@ class OpenAIGenerator(GeneratorBase):
                 "run the same command again."
             ) from error
         except openai.APIStatusError as error:
-            return self._judge(request, error)
+            return self._refused_by(request, error)
         self._answered = True
         return answer
 
@@ -218,11 +223,11 @@ class OpenAIGenerator(GeneratorBase):
                     raise
                 forms, said = forms[1:], self._said(error)
                 continue
-            self._settle(forms, said)
+            self._keep(forms, said)
             return answer
 
-    def _settle(self, forms: Sequence[Form], said: str) -> None:
-        """Begin with these forms from now on."""
+    def _keep(self, forms: Sequence[Form], said: str) -> None:
+        """Begin with these forms from now on, and say so once."""
         given_up = len(self._forms) - len(forms)
         if given_up > 0:
             without = " and ".join(form.without for form in self._forms[1 : given_up + 1])
@@ -254,8 +259,8 @@ class OpenAIGenerator(GeneratorBase):
         key = self.options.api_key.get_secret_value() if self.options.api_key else ""
         return said_by(error).replace(key, "***") if key else said_by(error)
 
-    def _judge(self, request: Request, error: Any) -> Answer:
-        """What a refusal means: for this prompt for ever, for this prompt now, or for all."""
+    def _refused_by(self, request: Request, error: Any) -> Answer:
+        """What a refusal means: a permanent or transient failure of this prompt, or an error of all."""
         status, said = error.status_code, self._said(error)
         if status in (401, 403):
             raise ServiceError(
@@ -270,7 +275,7 @@ class OpenAIGenerator(GeneratorBase):
         if status == 413 or (status in (400, 422) and is_too_long(error)):
             return Failure(request.id, f"the prompt is too long for the endpoint ({said})")
         # The client library has tried again where it may pass.
-        if status < 500 and status not in _PASSING:
+        if status < 500 and status not in _TRANSIENT:
             self._refused += 1
             if not self._answered and (
                 status not in (400, 422) or self._refused >= _REFUSED_AT_ONCE

@@ -53,7 +53,7 @@ class Completion:
 class Failure:
     """Why a request has no completion.
 
-    `permanent` failures follow from the request itself (too long for the context) and are remembered;
+    `permanent` failures follow from the request itself (too long for the context) and are cached;
     others (an endpoint that gave up after its retries) are tried again by the next rebuild.
     """
 

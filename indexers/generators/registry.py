@@ -42,7 +42,9 @@ KINDS: Mapping[str, Kind] = {
         "extractive", "ExtractiveOptions", "phrases of the entity's own text; no model, no labels"
     ),
     "statistical": Kind(
-        "statistical", "StatisticalOptions", "a ranker learned from the labels, told as keywords"
+        "statistical",
+        "StatisticalOptions",
+        "a ranker learned from the labels, whose results become keywords",
     ),
     "vllm": Kind("vllm_lm", "VllmOptions", "a language model by vLLM in this process"),
     "openai": Kind(

@@ -1,17 +1,15 @@
 """The generator `scripted`: answers from a file, a function or a rule. Deterministic; for tests and
 rehearsals.
 
-It can fail, be slow, write rubbish and go away on demand, so that everything around a generator can
-be tried without a language model. It is no way to index a catalogue.
+It can fail, be slow and write rubbish on demand, so that everything around a generator can be tried
+without a language model. It is no way to index a catalogue.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -19,7 +17,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from cogr.errors import GeneratorError, ServiceError
+from cogr.errors import GeneratorError
 from cogr.records import Dataset, Entity, Item, Side
 from cogr.store import Store
 from indexers.generators.protocol import (
@@ -32,7 +30,6 @@ from indexers.generators.protocol import (
     Request,
 )
 
-Accident = Literal["kill", "error", "hang"]
 Rule = Literal["words", "rubbish", "empty"]
 
 _WORD = re.compile(r"\w+")
@@ -58,19 +55,12 @@ class ScriptedOptions(Options):
             behaved models write, `empty` nothing.
         words: how many words the rule gives at most.
         delay: seconds to wait before each answer.
-        fail_every: one of so many entities, chosen by its id, fails for the time being; 0 is never.
-        away_after: after so many answers the service is away.
-        accidents: entity id -> kill (this process dies by SIGKILL), error (an error that no
-            generator should raise) or hang (nothing ever comes).
     """
 
     script: Path | None = None
     rule: Rule = "words"
     words: int = Field(default=10, ge=0)
     delay: float = Field(default=0.0, ge=0.0)
-    fail_every: int = Field(default=0, ge=0)
-    away_after: int | None = Field(default=None, ge=0)
-    accidents: Mapping[str, Accident] = {}
 
 
 class Scripted(GeneratorBase):
@@ -113,34 +103,17 @@ class Scripted(GeneratorBase):
 
     @property
     def fingerprint(self) -> Mapping[str, object]:
-        options = self._options.model_dump(include={"rule", "words", "fail_every"})
+        options = self._options.model_dump(include={"rule", "words"})
         return {"kind": "scripted", "name": self._name, "script": self._digest, **options}
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
         for request in requests:
-            if self._options.away_after is not None and self.answered >= self._options.away_after:
-                raise ServiceError(
-                    f"The scripted generator went away after {self.answered} answers, as it was "
-                    "told to."
-                )
             if self._options.delay:
                 time.sleep(self._options.delay)
-            self._meet_with(self._options.accidents.get(request.id))
             self.answered += 1
             yield self._answer(request)
 
-    def _meet_with(self, accident: Accident | None) -> None:
-        if accident == "kill":
-            os.kill(os.getpid(), signal.SIGKILL)
-        while accident == "hang":
-            time.sleep(60)
-        if accident == "error":
-            raise ValueError("an accident that was asked for")
-
     def _answer(self, request: Request) -> Answer:
-        options = self._options
-        if options.fail_every and _number(request.id) % options.fail_every == 0:
-            return Failure(request.id, "told to fail", permanent=False)
         known = self._answers.get(request.id)
         if isinstance(known, Failure):
             return known

@@ -13,15 +13,25 @@ from dataclasses import dataclass
 from typing import Any
 
 from cogr.errors import CogrError, SnapshotError, UserError
+from cogr.progress import Say
 from cogr.records import Side
-from indexers.backends.checks import side_of
+from indexers.backends.protocol import side_of
 from indexers.build.lease import Lease, alone
 from indexers.release.gate import Verdict, check
-from indexers.release.history import Entry, Serving, begin, entry_of, previous, settle, under_way
+from indexers.release.history import (
+    Entry,
+    Serving,
+    begin_switch,
+    entry_of,
+    finish_switch,
+    previous,
+    unfinished_switch,
+)
 from indexers.release.push import publish, sides_of, warm_up
 from indexers.workspace import Workspace
 
-Say = Callable[[str], None]
+WARM_UP_QUERIES = 50
+"""Searches on a snapshot just before it serves: they open files and fill caches in a second."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +97,7 @@ def roll_back(workspace: Workspace, to: Sequence[str], say: Say = lambda _: None
     """
     store, backend = workspace.store, workspace.backend
     seen = backend.serving()
-    died = None if to else under_way(store, backend.catalogue, seen)
+    died = None if to else unfinished_switch(store, backend.catalogue, seen)
     ids = (
         to or [] if died else list(to or previous(store, backend.catalogue, seen).changed.values())
     )
@@ -122,21 +132,20 @@ def _turn(
     store, backend = workspace.store, workspace.backend
     with alone(store, backend.catalogue, doing, say) as lease:
         now = backend.serving()
-        yield lease, now, settle(store, backend.catalogue, now)
+        yield lease, now, finish_switch(store, backend.catalogue, now)
 
 
 def _prepare(
     workspace: Workspace, ids: Sequence[str], seen: Serving, *, gate: bool
 ) -> Verdict | None:
     """Gate and warm-up."""
-    count = workspace.settings.publish.warm_up_queries
     try:
         verdict = check(workspace, ids, seen) if gate else None
         warm_up(
             workspace.backend,
             workspace.store,
             [id_ for id_ in ids if id_ not in seen.values()],
-            count,
+            WARM_UP_QUERIES,
         )
     except FileNotFoundError as error:
         raise SnapshotError(
@@ -156,20 +165,20 @@ def _switch(
     verdict: Verdict | None = None,
     back_to: int | None = None,
 ) -> Released:
-    """The switch, between two notes in the history: a death in between is found by whoever comes
-    next.
+    """The switch, between two notes in the history: the next process finds a death in
+    between.
     """
     store, backend = workspace.store, workspace.backend
     after = {**now, **sides_of(store, ids)}
-    begin(store, backend.catalogue, now, after, back_to)
+    begin_switch(store, backend.catalogue, now, after, back_to)
     try:
         lease.check()
         before = publish(backend, store, ids).before
     except CogrError:
         with suppress(CogrError):
-            settle(store, backend.catalogue, backend.serving())
+            finish_switch(store, backend.catalogue, backend.serving())
         raise
-    settle(store, backend.catalogue, after)
+    finish_switch(store, backend.catalogue, after)
     return Released(after, before, verdict)
 
 

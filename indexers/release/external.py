@@ -2,32 +2,47 @@
 `--into INDEX --field NAME`.
 
 The order of the steps, what served before, and what is still needed; the steps themselves are
-`backends.opensearch.into`.
+`backends.opensearch.field` and `moving`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from cogr.errors import UserError
+from cogr.progress import Say
 from cogr.records import Side
 from cogr.snapshots import open_snapshot
-from indexers.backends.checks import sample
-from indexers.backends.mirrors import mirror_of
+from indexers.backends.memory import mirror_of
 from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.opensearch.client import Cluster
-from indexers.backends.opensearch.into.cleaning import move_without
-from indexers.backends.opensearch.into.filling import Filled, check_values, fill
-from indexers.backends.opensearch.into.target import Target, add_field, field_of, open_target
-from indexers.backends.opensearch.into.template import switch, switched_to, template_name
+from indexers.backends.opensearch.field import (
+    Filled,
+    Target,
+    add_field,
+    check_values,
+    field_of,
+    fill,
+    open_target,
+    switch,
+    switched_to,
+    template_name,
+)
+from indexers.backends.opensearch.moving import move_without
+from indexers.backends.protocol import sample
 from indexers.build.lease import alone
-from indexers.release.history import Entry, begin, previous, settle, standing, under_way
+from indexers.release.history import (
+    Entry,
+    begin_switch,
+    finish_switch,
+    previous,
+    standing,
+    unfinished_switch,
+)
 from indexers.workspace import Workspace
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -49,7 +64,7 @@ class Merged:
 
 
 class Place:
-    """An index of another team, and the fields of ours in it.
+    """An index of another team, and our fields in it.
 
     Args:
         workspace: its backend must be OpenSearch.
@@ -103,7 +118,7 @@ class Place:
             UserError: somebody else switched meanwhile.
         """
         seen: dict[Side, str | None] = {"item": self.serving()}
-        died = under_way(self._store, self._history, seen)
+        died = unfinished_switch(self._store, self._history, seen)
         snapshot_id = (
             died["serving"]["item"]
             if died
@@ -154,13 +169,13 @@ class Place:
     def _turn(self, doing: str, say: Say) -> Iterator[Entry | None]:
         """This place's lease, and what a process that died had switched to and not noted."""
         with alone(self._store, self._history, doing, say):
-            yield settle(self._store, self._history, {"item": self.serving()})
+            yield finish_switch(self._store, self._history, {"item": self.serving()})
 
     def _switch(self, snapshot_id: str, filled: Filled, back_to: int | None = None) -> Merged:
         before = self.serving()
-        begin(self._store, self._history, {"item": before}, {"item": snapshot_id}, back_to)
+        begin_switch(self._store, self._history, {"item": before}, {"item": snapshot_id}, back_to)
         switch(self._cluster, self.template, field_of(self.target.field, snapshot_id))
-        settle(self._store, self._history, {"item": snapshot_id})
+        finish_switch(self._store, self._history, {"item": snapshot_id})
         return self._merged(snapshot_id, before, filled)
 
     def _merged(self, snapshot_id: str, before: str | None, filled: Filled) -> Merged:

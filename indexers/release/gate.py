@@ -24,7 +24,7 @@ from cogr.records import SIDES, Dataset, Side, Split
 from cogr.settings import PublishSettings
 from cogr.snapshots import Snapshot, check_pair, open_snapshot, read_manifest
 from cogr.store import Store
-from indexers.backends.mirrors import mirror_of
+from indexers.backends.memory import mirror_of
 from indexers.generators.protocol import batched
 from indexers.telemetry import prometheus
 from indexers.telemetry.traces import stage

@@ -3,8 +3,8 @@ remembers what did.
 
 A history is a stack. A publish adds an entry; a rollback goes to an earlier one and marks those
 above it as rolled back, so that the next rollback goes one further. What is about to be switched is
-noted first (`begin`): if the process dies, whoever comes next sees by what serves whether the
-switch was made, and finishes the entry (`settle`). All that write hold the catalogue's lease.
+noted first (`begin_switch`). If the process dies, the next one sees by what serves whether the
+switch was made, and finishes the entry (`finish_switch`). Every writer holds the catalogue's lease.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def standing(store: Store, catalogue: str) -> list[Entry]:
     return [entry for entry in read_history(store, catalogue) if "rolled_back" not in entry]
 
 
-def begin(
+def begin_switch(
     store: Store, catalogue: str, before: Serving, after: Serving, to: int | None = None
 ) -> None:
     """Note what is about to be switched.
@@ -158,7 +158,7 @@ def begin(
     store.write_json(_path(catalogue), [*entries, entry])
 
 
-def settle(store: Store, catalogue: str, serving: Serving) -> Entry | None:
+def finish_switch(store: Store, catalogue: str, serving: Serving) -> Entry | None:
     """Finish what was begun: an entry if it has come to serve, nothing if not.
 
     What was begun and came to serve, or None.
@@ -184,7 +184,7 @@ def _after(entries: list[Entry], begun: Entry) -> list[Entry]:
     return [*entries, {"time": begun["time"], "serving": begun["serving"]}]
 
 
-def under_way(store: Store, catalogue: str, serving: Serving) -> Entry | None:
+def unfinished_switch(store: Store, catalogue: str, serving: Serving) -> Entry | None:
     """A switch that was begun and made, by a process that died before it could say so (or has not
     come to it yet).
     """

@@ -7,22 +7,20 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from cogr.errors import CheckFailedError, SnapshotError
 from cogr.keywords import with_self
+from cogr.progress import Say
 from cogr.records import SIDES, Side
 from cogr.snapshots import Manifest, Row, Snapshot, check_pair, open_snapshot, read_manifest
 from cogr.store import Store
-from indexers.backends.checks import side_of
-from indexers.backends.mirrors import mirror_of
-from indexers.backends.protocol import Backend, Pushed, Verified
+from indexers.backends.memory import mirror_of
+from indexers.backends.protocol import Backend, Pushed, Verified, side_of
 from indexers.telemetry import prometheus
 from indexers.telemetry.traces import stage
-
-Say = Callable[[str], None]
 
 log = logging.getLogger(__name__)
 

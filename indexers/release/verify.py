@@ -9,12 +9,13 @@ an interrupted one goes on.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from cogr.progress import Advance
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
 from indexers.backends.protocol import Backend, Mismatch
@@ -28,8 +29,6 @@ KEPT = 100
 SAVE_SECONDS = 5.0
 """Longest time between two notes of how far it came."""
 _FOLDER = "verifications"
-
-Advance = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ def compare_all(
     Memory: one batch of rows of the snapshot and one piece of documents.
 
     Args:
-        advance: told how many rows were compared more.
+        advance: called with the number of rows compared since the last call.
 
     Raises:
         SnapshotError: it is not pushed, or half-written.

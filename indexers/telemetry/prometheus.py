@@ -109,9 +109,7 @@ ENTITY_RATE = gauge(
 TOKEN_RATE = gauge(
     "cogr_rebuild_tokens_per_second", "Tokens a second of all workers together", "side"
 )
-SETBACKS = gauge(
-    "cogr_rebuild_setbacks", "Failed attempts in a row; at fleet.setbacks the run stops", "side"
-)
+SETBACKS = gauge("cogr_rebuild_setbacks", "Failed attempts in a row; at 20 the run stops", "side")
 BROKER_UP = gauge(
     "cogr_rebuild_broker_up", "1 when the broker answered the last call, else 0", "side"
 )

@@ -157,6 +157,6 @@ async def _serve(workspace: Workspace, address: tuple[str, int], playground: boo
         if playground:
             console.note(f"The playground is at {url}/playground/")
 
-    await serve(app, address, workspace.settings.serving, begun)
+    await serve(app, address, begun)
     if signal.SIGINT in told:
         raise KeyboardInterrupt

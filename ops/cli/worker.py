@@ -18,16 +18,28 @@ from indexers.cli.options import (
     ConfigOption,
     GeneratorOption,
     SetOption,
-    SideName,
     VerboseOption,
     set_verbosity,
 )
 
 
+def _known(sides: list[str] | None) -> list[str] | None:
+    """Refuse what is no side, as typer does where an option is not repeatable."""
+    for side in sides or ():
+        if side not in SIDES:
+            raise typer.BadParameter(f"{side!r} is not one of 'query', 'item'.")
+    return sides
+
+
 def worker(
     side: Annotated[
-        list[SideName] | None,
-        typer.Option("--side", help="Serve this side; repeatable.  [default: both]"),
+        list[str] | None,
+        typer.Option(
+            "--side",
+            metavar="[query|item]",
+            callback=_known,
+            help="Serve this side, query or item; repeatable.  [default: both]",
+        ),
     ] = None,
     generator: GeneratorOption = None,
     name: Annotated[
@@ -53,12 +65,9 @@ def worker(
     workspace = Workspace.open(config, set_)
     observe(workspace.settings, "cogr-worker")
     prometheus.serve(workspace.settings.metrics)
-    chosen = [one.value for one in side] if side else SIDES
+    chosen = side or SIDES
     sides = [known for known in SIDES if known in chosen]
-    queues = [
-        queue_of(one, workspace.generator_settings(one, generator and generator.value))
-        for one in sides
-    ]
+    queues = [queue_of(one, workspace.generator_settings(one, generator)) for one in sides]
     if not workspace.settings.redis.url:
         raise SettingsError(
             "A worker needs a broker: run cogr-ops redis start, then set redis.url or "

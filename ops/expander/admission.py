@@ -18,6 +18,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from cogr.errors import SettingsError
 from cogr.settings.serving import ServingSettings
 
+READ_SECONDS = 5.0
+"""Time for a head, and then for a body: a few kilobytes that take longer never come."""
+MAX_BODY_BYTES = 65_536
+"""Largest body: room for the most queries of the usual longest."""
+MAX_QUERIES = 64
+"""Most queries of a request; more belong into several, which share out over processes."""
 _NAME = re.compile(r"[A-Za-z_]{1,20}")
 """A field's name that is repeated; anything else may be a query in the wrong place."""
 
@@ -80,8 +86,8 @@ class AdmissionControl:
     async def _body(self, request: Request) -> bytes:
         """The body, read up to the limits of size and time."""
         most, seconds, parts, size = (
-            self._settings.max_body_bytes,
-            self._settings.read_timeout,
+            MAX_BODY_BYTES,
+            READ_SECONDS,
             [],
             0,
         )
@@ -112,8 +118,8 @@ class AdmissionControl:
         return queries, asked.query is None
 
     def _check_sizes(self, queries: Sequence[str]) -> None:
-        if len(queries) > self._settings.max_batch:
-            raise RejectedError(422, f"A request has at most {self._settings.max_batch} queries.")
+        if len(queries) > MAX_QUERIES:
+            raise RejectedError(422, f"A request has at most {MAX_QUERIES} queries.")
         if any(len(query) > self._settings.max_query_chars for query in queries):
             raise RejectedError(
                 422, f"A query has at most {self._settings.max_query_chars} characters."

@@ -15,11 +15,21 @@ from typing import TypeVar
 from circuitbreaker import CircuitBreaker
 
 from cogr.errors import CogrError
-from cogr.settings.serving import ServingSettings
 from ops.expander.prometheus import Metrics
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+
+MAX_REQUESTS = 256
+"""Requests looked up at once; with more, waiting is longer than the deadline anyway."""
+MAX_IN_FLIGHT = 256
+"""Unknown queries looked up at once, beyond their deadlines too: they bound memory."""
+MODEL_CONCURRENCY = 32
+"""Queries that a model is asked at once, as many as the generator openai asks; more wait."""
+BREAKER_FAILURES = 5
+"""Failures in a row after which a breaker opens; fewer are chance."""
+BREAKER_SECONDS = 2.0
+"""How long it is open: the upstream is used again within five seconds after it is back."""
 
 
 class UnavailableError(Exception):
@@ -41,7 +51,6 @@ class Upstream:
     def __init__(
         self,
         name: str,
-        settings: ServingSettings,
         metrics: Metrics,
         errors: tuple[type[Exception], ...] = (),
     ) -> None:
@@ -53,9 +62,7 @@ class Upstream:
             CogrError,
             *errors,
         )
-        self._breaker = CircuitBreaker(
-            settings.breaker_failures, settings.breaker_seconds, self._errors, name
-        )
+        self._breaker = CircuitBreaker(BREAKER_FAILURES, BREAKER_SECONDS, self._errors, name)
         self._failures = metrics.failures
         metrics.open.labels(name).set_function(lambda: float(self.is_open))
 

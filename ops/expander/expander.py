@@ -1,7 +1,7 @@
 """Where a query's keywords come from: Redis, then the query index, then a model, then the
 query alone, which is the fallback; always within the deadline.
 
-What was found is remembered in the process for `serving.hot_seconds`: most searches of a shop are
+What was found is remembered in the process for `HOT_SECONDS`: most searches of a shop are
 for few queries, and the way to Redis and back is most of the time that they take.
 
 An unknown query is looked up once at a time for each pair, whoever asks. A lookup in flight
@@ -23,7 +23,7 @@ from cogr.keywords import cut_to_budget, normalise, self_keyword, with_self
 from cogr.settings.serving import ServingSettings
 from indexers.backends.opensearch.search import MAX_CLAUSES
 from indexers.workspace import Workspace
-from ops.expander.circuit_breaker import UnavailableError
+from ops.expander.circuit_breaker import MAX_IN_FLIGHT, MAX_REQUESTS, UnavailableError
 from ops.expander.follower import Follower, Pair
 from ops.expander.live_models import Models
 from ops.expander.precomputed import QueryIndex, make_index
@@ -34,6 +34,10 @@ log = logging.getLogger(__name__)
 
 Source = Literal["cache", "index", "model", "none"]
 Reason = Literal["", "unknown", "deadline", "overloaded", "away", "empty"]
+HOT_SECONDS = 60.0
+"""Life of an answer in this process: as long as what was removed from Redis may live on."""
+FOLLOW_SECONDS = 1.0
+"""How often to look which pair serves: one small request a second is nothing to a cluster."""
 WALL = 0.01
 """Seconds after the deadline at which a request is answered even if something in here hangs."""
 
@@ -81,7 +85,7 @@ class Expander:
         self._cache, self._index, self._models = cache, index, models
         self._settings, self._metrics, self._k_max = settings, metrics, k_max
         self._hot: TTLCache[tuple[str, str], Expansion] = TTLCache(
-            settings.hot_queries, settings.hot_seconds
+            settings.hot_queries, HOT_SECONDS
         )
         self._in_flight: dict[tuple[str, str], asyncio.Future[Expansion]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -118,7 +122,7 @@ class Expander:
             self._hot[pair.name, text] = replace(expansion, source="cache")
 
     async def _in_time(self, texts: Sequence[str], pair: Pair) -> list[Expansion]:
-        if self._under_way >= self._settings.max_requests:
+        if self._under_way >= MAX_REQUESTS:
             return [_fallback(text, "overloaded") for text in texts]
         self._under_way += 1
         task = asyncio.create_task(self._expand(texts, pair))
@@ -180,7 +184,7 @@ class Expander:
         """The lookup of this text, started unless it is in flight; None when too many are."""
         key = (pair.name, text)
         lookup = self._in_flight.get(key)
-        if lookup is None and len(self._tasks) < self._settings.max_flights:
+        if lookup is None and len(self._tasks) < MAX_IN_FLIGHT:
             lookup = self._in_flight[key] = asyncio.get_running_loop().create_future()
             task = asyncio.create_task(self._look_up(pair, text, lookup))
             self._tasks.add(task)
@@ -287,7 +291,7 @@ class Parts:
             await self.cache.close()
 
 
-def make_parts(workspace: Workspace) -> Parts:
+def make_parts(workspace: Workspace, follow_seconds: float = FOLLOW_SECONDS) -> Parts:
     """The parts of a configuration. Call it inside a running event loop; nothing is connected to
     before the first call.
 
@@ -300,6 +304,6 @@ def make_parts(workspace: Workspace) -> Parts:
     index = make_index(workspace, metrics)
     # A new pair may be of new data: every model is made from the configuration, read anew.
     models = Models(lambda: Workspace(settings), serving, metrics, settings.keywords.k_max)
-    follower = Follower(index.pair, models.follow, serving.follow_seconds, metrics)
+    follower = Follower(index.pair, models.follow, follow_seconds, metrics)
     expander = Expander(cache, index, models, serving, metrics, settings.keywords.k_max)
     return Parts(serving, metrics, cache, index, models, follower, expander)

@@ -24,6 +24,8 @@ from granian.server.embed import Server
 
 from cogr.errors import ServiceError
 from cogr.settings.serving import ServingSettings
+from ops.expander.admission import READ_SECONDS
+from ops.expander.circuit_breaker import MAX_IN_FLIGHT, MAX_REQUESTS, MODEL_CONCURRENCY
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +66,6 @@ def _family(host: str) -> socket.AddressFamily:
 async def serve(
     app: FastAPI,
     address: tuple[str, int],
-    settings: ServingSettings,
     begun: Callable[[Callable[[], None]], None],
 ) -> None:
     """Answer requests until told to end, then those that are under way.
@@ -77,10 +78,10 @@ async def serve(
         ServiceError: it ended by itself; the log says why.
     """
     async with app.router.lifespan_context(app):
-        await _serve(_server(app, address, settings), address, begun)
+        await _serve(_server(app, address), address, begun)
 
 
-def _server(app: FastAPI, address: tuple[str, int], settings: ServingSettings) -> Server:
+def _server(app: FastAPI, address: tuple[str, int]) -> Server:
     return Server(
         app,
         address=address[0],
@@ -91,9 +92,9 @@ def _server(app: FastAPI, address: tuple[str, int], settings: ServingSettings) -
         http=HTTPModes.http1,
         websockets=False,
         backlog=_WAITING,
-        backpressure=most_connections(settings),
+        backpressure=most_connections(),
         http1_settings=HTTP1Settings(
-            header_read_timeout=round(1000 * settings.read_timeout),
+            header_read_timeout=round(1000 * READ_SECONDS),
             max_buffer_size=HEAD_BYTES,
             pipeline_flush=True,
         ),
@@ -136,10 +137,10 @@ async def _listens(address: tuple[str, int]) -> bool:
     return True
 
 
-def most_connections(settings: ServingSettings) -> int:
+def most_connections() -> int:
     """The most connections, so that descriptors are left for files and for the upstreams."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    behind = settings.max_requests + settings.max_flights + settings.model_concurrency + 64
+    behind = MAX_REQUESTS + MAX_IN_FLIGHT + MODEL_CONCURRENCY + 64
     return min(CONNECTIONS, max(most - behind, most // 2))

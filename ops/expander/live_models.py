@@ -23,7 +23,12 @@ from cogr.settings.serving import ServingSettings
 from cogr.snapshots import Manifest, read_manifest
 from indexers.generators.protocol import Answer, Completion, Failure, Generator, Request
 from indexers.workspace import Workspace, generator_options
-from ops.expander.circuit_breaker import BadAnswerError, UnavailableError, Upstream
+from ops.expander.circuit_breaker import (
+    MODEL_CONCURRENCY,
+    BadAnswerError,
+    UnavailableError,
+    Upstream,
+)
 from ops.expander.follower import Pair
 from ops.expander.prometheus import Metrics
 
@@ -147,7 +152,7 @@ class Models:
             metrics,
             k_max,
         )
-        self._upstream = Upstream("model", settings, metrics)
+        self._upstream = Upstream("model", metrics)
         self._model: Model | None = None
         self._of: Pair | None = None
         self._made_from = ""
@@ -249,7 +254,7 @@ class Models:
             generator,
             workspace.prompter("query", kind),
             self._k_max,
-            self._settings.model_concurrency,
+            MODEL_CONCURRENCY,
         )
         # The first answer fits or opens what the others answer from.
         model.answer("a query")
@@ -264,9 +269,7 @@ class Models:
             {**options, "retries": 0, "timeout": self._settings.model_timeout}
         )
         prompter = workspace.prompter("query", "openai")
-        return EndpointModel(
-            OpenAIGenerator(once), prompter, self._k_max, self._settings.model_concurrency
-        )
+        return EndpointModel(OpenAIGenerator(once), prompter, self._k_max, MODEL_CONCURRENCY)
 
 
 async def _made(make: Callable[[], Model]) -> Model:

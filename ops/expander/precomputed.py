@@ -64,7 +64,7 @@ class ClusterIndex:
         self._client = connect_async(cluster)
         self._aliases: dict[Side, str] = {side: alias_name(cluster.prefix, side) for side in SIDES}
         self._seconds = settings.index_timeout
-        self._upstream = Upstream("opensearch", settings, metrics, (OpenSearchException,))
+        self._upstream = Upstream("opensearch", metrics, (OpenSearchException,))
 
     async def pair(self) -> Pair:
         """Both aliases by one request, so that a switch falls wholly before or after it."""
@@ -175,7 +175,7 @@ class StoreIndex:
     ) -> None:
         self._backend, self._store = backend, store
         self._seconds = settings.index_timeout
-        self._upstream = Upstream("store", settings, metrics)
+        self._upstream = Upstream("store", metrics)
         self._sides: dict[str, ServedSide] = {}
 
     async def pair(self) -> Pair:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import islice
@@ -25,13 +25,20 @@ from pydantic import TypeAdapter
 
 from cogr.errors import ServiceError, SettingsError, SnapshotError
 from cogr.keywords import NORMALISER, cut_to_budget, parse
+from cogr.progress import Say
 from cogr.records import Query
 from cogr.settings.fleet import RedisSettings
 from cogr.settings.serving import ServingSettings
 from indexers.fleet.broker import broker_url
 from indexers.generators.protocol import Completion, Generator, Request
 from indexers.workspace import Workspace
-from ops.expander.circuit_breaker import BadAnswerError, UnavailableError, Upstream
+from ops.expander.circuit_breaker import (
+    MAX_IN_FLIGHT,
+    MAX_REQUESTS,
+    BadAnswerError,
+    UnavailableError,
+    Upstream,
+)
 from ops.expander.follower import Pair
 from ops.expander.precomputed import make_index
 from ops.expander.prometheus import Metrics
@@ -54,10 +61,10 @@ class Cache:
     def __init__(self, redis: RedisSettings, settings: ServingSettings, metrics: Metrics) -> None:
         from redis.exceptions import RedisError
 
-        self._redis = connect(redis, settings)
+        self._redis = connect(redis)
         self._prefix, self._settings, self._metrics = redis.prefix, settings, metrics
         self._hash_key = settings.hash_key.get_secret_value() if settings.hash_key else None
-        self._upstream = Upstream("redis", settings, metrics, (RedisError,))
+        self._upstream = Upstream("redis", metrics, (RedisError,))
         # Writing is not in anybody's way.
         self._write_seconds = max(1.0, settings.cache_timeout)
 
@@ -142,7 +149,7 @@ def read_keywords(value: bytes) -> Keywords:
     return _ANSWER.validate_json(value, strict=True)
 
 
-def connect(redis: RedisSettings, settings: ServingSettings) -> Any:
+def connect(redis: RedisSettings) -> Any:
     """A client for asyncio without retries; it connects at the first call.
 
     Raises:
@@ -154,7 +161,7 @@ def connect(redis: RedisSettings, settings: ServingSettings) -> Any:
 
     options: dict[str, Any] = {
         "retry": Retry(NoBackoff(), 0),
-        "max_connections": settings.max_requests + settings.max_flights,
+        "max_connections": MAX_REQUESTS + MAX_IN_FLIGHT,
         "socket_keepalive": True,
     }
     urls = broker_url(redis).split(";")
@@ -184,8 +191,6 @@ def _tls(redis: RedisSettings) -> dict[str, Any]:
 
 BATCH = 256
 """Queries that are generated, then written, together."""
-
-Say = Callable[[str], None]
 
 
 @dataclass

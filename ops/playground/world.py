@@ -21,7 +21,7 @@ from cogr.mapped import Strings
 from cogr.matching.mirror import Mirror
 from cogr.records import Dataset, FieldValue, Item, Query, fields_of
 from cogr.snapshots import Manifest, list_snapshots, open_snapshot
-from indexers.backends.mirrors import mirror_of
+from indexers.backends.memory import mirror_of
 from indexers.text import Lexical
 from indexers.workspace import Workspace
 from ops.expander.follower import Pair

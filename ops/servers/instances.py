@@ -24,12 +24,12 @@ from filelock import Timeout
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from cogr.errors import ServiceError, StorageError, UserError
+from cogr.progress import Say
 from ops.servers import folders, processes
 from ops.servers.folders import locked, open_to_others, servers_folder
 from ops.servers.processes import Account, ProcessId, current_process, end, service_account
 
 STATE_FILE = "state.json"
-Say = Callable[[str], None]
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)

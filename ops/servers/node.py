@@ -14,7 +14,8 @@ from pathlib import Path
 from secrets import token_urlsafe
 
 from cogr.errors import ServiceError
-from ops.servers.instances import Place, Say, write_credentials
+from cogr.progress import Say
+from ops.servers.instances import Place, write_credentials
 from ops.servers.programs import Distribution, Java, fetch_with_maven, link_tree, unpack
 
 SECURITY_PLUGIN = "opensearch-security"

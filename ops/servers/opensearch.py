@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from cogr.errors import ServiceError, UserError
+from cogr.progress import Say
 from cogr.settings import OpenSearchSettings
 from ops.servers import instances
-from ops.servers.instances import Place, Say, ServerState, wait_until
+from ops.servers.instances import Place, ServerState, wait_until
 from ops.servers.instances import start as start
 from ops.servers.instances import stop as stop
 from ops.servers.node import Node, add_security_plugin, ports_file

@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cogr.errors import ServiceError, SettingsError, UserError
+from cogr.progress import Say
 from ops.servers.folders import locked, open_to_others, reachable, require_free
-from ops.servers.instances import Say
 from ops.servers.processes import Account
 
 HOME_VARIABLE = "COGR_OPENSEARCH_HOME"
@@ -73,8 +73,7 @@ def find_distribution(version: str | None, default: str, servers: Path, say: Say
 
 def _from_home(home: Path, version: str | None) -> Distribution:
     jars = [
-        re.fullmatch(r"opensearch-(\d+\.\d+\.\d+)\.jar", path.name)
-        for path in (home / "lib").glob("*")
+        re.fullmatch(r"opensearch-(\d+\.\d+\.\d+)\.jar", path.name) for path in _in(home / "lib")
     ]
     found = next((match[1] for match in jars if match), None)
     if found is None:
@@ -89,6 +88,14 @@ def _from_home(home: Path, version: str | None) -> Distribution:
         )
     label = f"opensearch-{found}-{hashlib.sha256(bytes(home)).hexdigest()[:8]}"
     return Distribution(home, found, label)
+
+
+def _in(folder: Path) -> list[Path]:
+    """What a folder holds, the last name first; nothing when it is closed to this user."""
+    try:
+        return sorted(folder.iterdir(), reverse=True)
+    except OSError:
+        return []
 
 
 def _fetch_distribution(version: str, folder: Path, say: Say) -> None:
@@ -256,7 +263,7 @@ def runtimes() -> Iterator[Java]:
         homes.append(Path(on_path).resolve().parent.parent)
     for folder in JVM_FOLDERS:
         # os.path says no of what it may not look into, where Path raises. macOS nests its homes.
-        for home in sorted(folder.glob("*"), reverse=True):
+        for home in _in(folder):
             nested = home / "Contents" / "Home"
             homes.append(nested if os.path.isdir(nested) else home)  # noqa: PTH112
     yield from (java for java in map(read_java, homes) if java is not None)

@@ -18,10 +18,11 @@ from secrets import token_urlsafe
 from typing import ClassVar
 
 from cogr.errors import UserError
+from cogr.progress import Say
 from cogr.settings.fleet import RedisSettings
 from ops.servers import instances
 from ops.servers.folders import reachable
-from ops.servers.instances import Place, Say, ServerState, wait_until
+from ops.servers.instances import Place, ServerState, wait_until
 from ops.servers.instances import start as start
 from ops.servers.instances import stop as stop
 from ops.servers.processes import Account

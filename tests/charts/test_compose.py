@@ -169,7 +169,6 @@ class Stack:
             "COGR_METRICS__PORT": self.ports["9464"],
             "COGR_METRICS__PORTS": "20",
             "COGR_METRICS__LINGER_SECONDS": "0",
-            "COGR_SERVING__FOLLOW_SECONDS": "0.1",
             "COGR_STORE": str(folder / "store"),
             "COGR_DATASET__PATH": str(folder / "data"),
         }

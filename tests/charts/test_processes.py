@@ -30,13 +30,7 @@ from tests.indexers.generators.fake_endpoint import FakeEndpoint, Misbehave
 from tests.trainers import shop
 
 pytestmark = pytest.mark.slow
-QUICK = {
-    "heartbeat_seconds": 1,
-    "lost_seconds": 30,
-    "lease_seconds": 30,
-    "poll_seconds": 0.2,
-    "first_items": 64,
-}
+QUICK = {"lost_seconds": 30}
 ITEMS = 100
 AT_ONCE = 4
 UNANSWERABLE = "unanswerable"
@@ -140,7 +134,7 @@ class Release:
             },
             serving={"port": free_port(), "live": "openai", "deadline": 5},
             fleet=QUICK,
-            rebuild={"flush_answers": 8, "flush_seconds": 0.5},
+            rebuild={"flush_answers": 8},
         )
         values |= {
             "secretSettings": {

@@ -97,7 +97,7 @@ def test_every_type_of_value_arrives(render: Render, tmp_path: Path) -> None:
     given = {
         "dataset": {"path": '/a "quoted"\\ \u00e4\n', "dev_share": 0.25, "seed": 123456789},
         "training": {"item": {"learning_rate": 1e-6, "epochs": 3}, "tensorboard": True},
-        "generator": {"scripted": {"accidents": {"a.b c": "kill"}}},
+        "publish": {"fields": ["a b c"], "field_types": {"a b c": "long"}},
         **URLS,
     }
     settings = settings_of(render({"settings": given}), tmp_path)
@@ -105,7 +105,7 @@ def test_every_type_of_value_arrives(render: Render, tmp_path: Path) -> None:
     assert (settings.dataset.dev_share, settings.dataset.seed) == (0.25, 123456789)
     assert (settings.training.item.learning_rate, settings.training.item.epochs) == (1e-6, 3.0)
     assert settings.training.tensorboard is True
-    assert settings.generator.scripted.accidents == {"a.b c": "kill"}
+    assert settings.publish.field_types == {"a b c": "long"}
 
 
 def command_of(name: str) -> Any:

@@ -16,8 +16,7 @@ from cogr.evaluation import f1_of_pair, keyword_sets
 from cogr.records import Dataset, Item, Query, Side
 from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
 from cogr.store import Store
-from indexers.backends.memory import MemoryBackend
-from indexers.backends.mirrors import mirror_of
+from indexers.backends.memory import MemoryBackend, mirror_of
 from trainers.evaluation import evaluate
 
 WORDS = ["sofa", "couch", "lamp", "oak", "rug"]

@@ -251,6 +251,19 @@ def test_parsed_keywords_are_normal_distinct_and_without_separators(text: str) -
         assert not set(keyword) & set(SEPARATORS)
 
 
+plain_text = st.lists(
+    st.sampled_from(["sofa", "T-shirt", "ha", "1", "-", "'", "x" * 90]), max_size=9
+)
+
+
+@given(st.lists(plain_text, max_size=4), st.sampled_from([", ", ",", " , "]))
+def test_plain_completions_are_read_as_all_others_are(words: list[list[str]], comma: str) -> None:
+    text = comma.join(map(" ".join, words))
+    # A comma at the end adds nothing, but makes it a text that is read with every rule.
+    assert parse_counted(text) == parse_counted(f"{text},")
+    assert self_keyword(text) == self_keyword(f"{text},")
+
+
 @given(st.lists(strange_text, max_size=8))
 def test_what_parse_wrote_it_reads_again(texts: list[str]) -> None:
     keywords = parse("\n".join(texts))

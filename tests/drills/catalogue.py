@@ -52,7 +52,7 @@ class Catalogue:
         self._write("labels", labels)
         (folder / "cogr.toml").write_text(
             '[dataset]\nloader = "jsonl"\npath = "data"\n[generator]\nname = "scripted"\n'
-            "[rebuild]\nflush_answers = 32\nverify_queries = 5\n[publish]\ntolerance = "
+            "[rebuild]\nflush_answers = 32\n[publish]\ntolerance = "
             "0.5\nmin_vocabulary = 0\n"
         )
         self._items = {f"i{n}": self._item(f"i{n}", n) for n in range(items)}

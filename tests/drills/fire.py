@@ -31,17 +31,13 @@ from tests.drills.nursery import Child, Nursery
 from tests.drills.servers import Broker, Node
 
 QUICK = {
-    "fleet.heartbeat_seconds": "0.3",
     "fleet.lost_seconds": "2",
-    "fleet.lease_seconds": "2",
-    "fleet.poll_seconds": "0.1",
-    "fleet.first_items": "64",
     "fleet.shard_seconds": "1",
-    # Workers die of the drill and not of entities: none of these may be set aside for it.
-    "fleet.attempts": "50",
     "generator.scripted.delay": "0.003",
     "backend": "opensearch",
 }
+# Workers die of the drill and not of entities: none of these may be set aside for it.
+ALTERED = json.dumps({"indexers.fleet.shards.LAST_DEATHS": 50})
 RETRY = 0.3
 """Seconds after which a command that found a service away is tried again."""
 
@@ -120,8 +116,9 @@ class Fire:
     def _start(self, module: str, log: str, kind: str, *arguments: str) -> Child:
         values = {**self._sets, **self._own.get(kind, {})}
         sets = [part for key, value in values.items() for part in ("--set", f"{key}={value}")]
-        whole = [*arguments, "-c", str(self._folder / "cogr.toml"), *sets]
-        self._children.append(self._nursery.start(module, whole, self._folder / f"{log}.log"))
+        whole = [ALTERED, module, *arguments, "-c", str(self._folder / "cogr.toml"), *sets]
+        started = self._nursery.start("tests.altered", whole, self._folder / f"{log}.log")
+        self._children.append(started)
         return self._children[-1]
 
     def _worker(self, number: int) -> Child:
@@ -258,7 +255,7 @@ class Fire:
             pass
         lease = read_lease(self.store, "item")
         assert (
-            lease is None or lease.released or lease.seconds <= float(QUICK["fleet.lease_seconds"])
+            lease is None or lease.released or lease.seconds <= float(QUICK["fleet.lost_seconds"])
         )
         run = overview(self.store, "item", float(QUICK["fleet.lost_seconds"]))
         assert run is None or (run.state, dict(run.set_aside)) == ("finished", {})

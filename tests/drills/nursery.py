@@ -47,6 +47,7 @@ IMPORTED = (
     "pyarrow.compute",
     "pyarrow.parquet",
     "rich.progress",
+    "tests.altered",
     "tests.drills.reader",
 )
 

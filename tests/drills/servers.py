@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from cogr.errors import CogrError
 from cogr.settings import OpenSearchSettings
-from cogr.settings.fleet import FleetSettings, RedisSettings
+from cogr.settings.fleet import RedisSettings
 from indexers.fleet.broker import make_app
 from ops.servers import opensearch, valkey
 from ops.servers.instances import ServerState
@@ -46,7 +46,7 @@ class Broker:
 
     def call(self, *words: str) -> Any:
         """One command of its own language, such as FLUSHALL."""
-        with make_app(self.redis, FleetSettings()).connection_for_write() as connection:
+        with make_app(self.redis).connection_for_write() as connection:
             return connection.default_channel.client.execute_command(*words)
 
     def fill(self) -> None:

@@ -79,12 +79,12 @@ def batches(texts: Iterable[str]) -> Iterator[tuple[str, ...]]:
 def shop(
     tmp_path_factory: pytest.TempPathFactory, opensearch: OpenSearchSettings
 ) -> Iterator[Shop]:
+    """Fifty texts of up to 20,000 characters make a larger body than shoppers send."""
     prefix = f"fuzz{os.getpid()}"
-    patient = ("serving.deadline=60", "serving.index_timeout=60", "serving.max_query_chars=20000")
+    patient = ("serving.deadline=60", "serving.max_query_chars=20000")
     cluster = (
         f"opensearch.url={opensearch.url}",
         f"opensearch.prefix={prefix}",
-        "serving.max_body_bytes=10000000",
     )
     opened = workspace(tmp_path_factory.mktemp("fuzz"), *cluster, *patient)
     texts = dict.fromkeys(word for text in hostile(1, KNOWN) if (word := self_keyword(text)))
@@ -95,9 +95,11 @@ def shop(
     item, _ = serve_pair(opened, [*ITEMS, *items], [*QUERIES, *queries])
     mirror = Mirror.build(open_snapshot(opened.store, item))
     with (
+        pytest.MonkeyPatch.context() as patch,
         running(opened) as expander,
         httpx.Client(base_url=str(opensearch.url), timeout=120) as client,
     ):
+        patch.setattr("ops.expander.admission.MAX_BODY_BYTES", 10_000_000)
         wait_for(lambda: expander.parts.follower.pair.matches)
         yield Shop(expander, client, f"{prefix}-search", mirror)
 

@@ -52,7 +52,6 @@ on = false
 [training.tiny]
 hidden = 32
 layers = 1
-heads = 2
 vocabulary = 600
 [training.sft]
 item_keywords = 3

@@ -9,13 +9,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from cogr.records import Split
 from indexers.cli import console
 from indexers.cli.options import (
     BackendName,
     Call,
     JsonOption,
     SetOption,
-    SplitName,
     VerboseOption,
     add_version,
     common_options,
@@ -46,9 +46,7 @@ app.command()(commands.report)
 @common_options()
 def evaluate(
     call: Call,
-    split: Annotated[
-        SplitName, typer.Option("--split", help="Queries to measure on.")
-    ] = SplitName.test,
+    split: Annotated[Split, typer.Option("--split", help="Queries to measure on.")] = "test",
     item: Annotated[
         str | None, typer.Option("--item", help="Item snapshot; what serves by default.")
     ] = None,
@@ -79,7 +77,7 @@ def evaluate(
     from trainers.training.contest import knows_dev
     from trainers.training.rounds import with_dev
 
-    asked, workspace = split.named, with_dev(call.workspace)
+    workspace = with_dev(call.workspace)
     items = (
         open_snapshot(workspace.store, workspace.known(item)) if item else workspace.serving("item")
     )
@@ -90,15 +88,15 @@ def evaluate(
     )
     if ensure_pushed(workspace.backend, items):
         console.note(f"pushed {items.id} to {workspace.backend.name} beside what serves")
-    if asked == "dev" and knows_dev(workspace, items, queries):
+    if split == "dev" and knows_dev(workspace, items, queries):
         console.note(
             "This pair has learned from the labels of these dev queries: it does better by them "
             "than by new ones."
         )
-    found = run_evaluation(workspace.backend, workspace.dataset, items, queries, asked)
+    found = run_evaluation(workspace.backend, workspace.dataset, items, queries, split)
     payload = found.as_dict()
     if baselines:
-        payload["baselines"] = baseline_rows(workspace, asked, items, queries)
+        payload["baselines"] = baseline_rows(workspace, split, items, queries)
     call.emit(payload, lambda out: _show(out, payload))
 
 
@@ -142,7 +140,7 @@ _GAINS = {
 def demo(
     backend: Annotated[
         BackendName, typer.Option("--backend", help="Where it is indexed.")
-    ] = BackendName.memory,
+    ] = "memory",
     out: Annotated[
         Path, typer.Option("--out", help="Folder for everything that it writes.")
     ] = Path(".demo"),
@@ -156,7 +154,7 @@ def demo(
     from trainers.demo import run_demo
 
     set_verbosity(verbose)
-    run_demo(backend.value, out, json_, set_ or ())
+    run_demo(backend, out, json_, set_ or ())
 
 
 def main() -> None:

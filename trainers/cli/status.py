@@ -1,5 +1,5 @@
-"""The status of a run, for people and for --json: its rounds, what they are compared with, which pair
-is best, which serves.
+"""The status of a run, for people and for --json: its rounds, what they are compared with, which
+pair is best, which serves.
 """
 
 from __future__ import annotations

@@ -7,14 +7,14 @@ What a row shows is in `show`; where the shop lies is in `run`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from cogr.progress import ProgressBar, Say
 from cogr.records import Dataset, Side, Split
 from cogr.snapshots import open_snapshot
-from indexers.build.plan import Rebuilt
-from indexers.build.run import ProgressBar, RebuildRequest, run_rebuild
+from indexers.build.assembly import Rebuilt
+from indexers.build.run import RebuildRequest, run_rebuild
 from indexers.release import release
 from indexers.workspace import Workspace
 from trainers import baselines as comparison
@@ -24,7 +24,6 @@ from trainers.training.contest import Contender, publish_pair, publish_round
 from trainers.training.rounds import Round
 
 SPLIT: Split = "test"
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)

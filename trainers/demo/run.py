@@ -68,7 +68,7 @@ def _workspace(folder: Folder, url: str | None = None) -> Workspace:
 
     Every round that is built upon is to serve for a while, also after an untrained row with better
     figures: so the gate is off here, until the best pair takes over. Between rounds, in the run, it
-        is as the settings say.
+    is as the settings say.
     """
     return Workspace(
         load_settings(folder.config, [*folder.overrides(url), "training.gate.on=false"])

@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cogr.errors import TrainingError
+from cogr.progress import Say
 from indexers.workspace import Workspace
 from trainers.training.driver import Driver
 from trainers.training.rounds import Round
@@ -88,7 +89,7 @@ def sample_overrides(more: Sequence[str] = ()) -> tuple[str, ...]:
 
 def train_sample(
     config: Path,
-    say: Callable[[str], None],
+    say: Say,
     *,
     rounds: int = 2,
     overrides: Sequence[str] = (),

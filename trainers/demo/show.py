@@ -20,9 +20,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from cogr.progress import Advance, Say
 from cogr.redaction import visible
 from cogr.settings.training import TrainingSettings
-from indexers.build.plan import Advance
 from indexers.cli import console
 from indexers.exchange.search import Answered
 from trainers.demo.rows import Row
@@ -208,7 +208,6 @@ def next_steps(config: Path, summary: Path, report: Path, *, server_stopped: boo
     console.next_command(f"cogr-train evaluate -c {config} --split test --baselines")
 
 
-Say = Callable[[str], None]
 _EVERY = 0.5
 
 DOING: dict[StageName, str] = {

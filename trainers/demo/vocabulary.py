@@ -129,7 +129,8 @@ COLOURS: Mapping[Language, tuple[str, ...]] = {
 }
 
 MAKERS: tuple[str, ...] = (
-    "Halvern", "Corvana", "Lindmoor", "Tessaro", "Quillan", "Penharrow", "Veldhaus", "Ostrava & Finch", "Brindlewood", "Maru",
+    "Halvern", "Corvana", "Lindmoor", "Tessaro", "Quillan", "Penharrow", "Veldhaus",
+    "Ostrava & Finch", "Brindlewood", "Maru",
 )  # fmt: skip
 
 MODELS: tuple[str, ...] = (

@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cogr.errors import TrainingError
+from cogr.progress import Say
 from cogr.records import SIDES, SPLITS, Side, Split
 from cogr.snapshots import Snapshot, open_snapshot
 from indexers.backends.memory import MemoryBackend
@@ -124,7 +125,7 @@ class Facts:
         return self.splits[0]
 
 
-def gather(workspace: Workspace, run: Run, say: Callable[[str], None] = lambda _: None) -> Facts:
+def gather(workspace: Workspace, run: Run, say: Say = lambda _: None) -> Facts:
     """Read a run. Raises TrainingError before SFT is finished, SnapshotError when a snapshot is
     gone or broken.
 

@@ -8,7 +8,7 @@ run, `figures` draws.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from itertools import chain
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 
 from cogr import __version__
 from cogr.errors import MissingExtraError
+from cogr.progress import Say
 from cogr.store import Store
 from indexers.workspace import Workspace
 from trainers.report.drawing import Figure
@@ -43,7 +44,7 @@ def write_report(
     workspace: Workspace,
     run: Run,
     file: Path,
-    say: Callable[[str], None] = lambda _: None,
+    say: Say = lambda _: None,
     figures: Path | None = None,
 ) -> list[Path]:
     """Write a run's report, replacing the file atomically; returns the files written, it first.

@@ -47,8 +47,8 @@ def accept(train: World, candidates: Candidates, practice: World | None = None) 
     At its turn an item takes the candidate that pays best in practice among those that don't lower
     training F1, and none that lowers either. A set that changes nothing is taken: it is written in
     the vocabulary that the query side has moved to. Passes go on until one takes nothing, three at
-    most: another item's move may have made room. Training F1 never falls, since every single step
-        does not lower it.
+    most: another item's move may have made room. Training F1 never falls, since no single step
+    lowers it.
 
     Args:
         train: items as they are, the frozen queries, the training labels.

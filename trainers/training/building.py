@@ -15,8 +15,9 @@ from cogr.prompts import Prompt
 from cogr.records import Entity, Query, Side, self_text
 from cogr.settings import GeneratorSettings
 from cogr.snapshots import Snapshot
-from indexers.build.plan import Job, make_plan, rebuild
+from indexers.build.plan import make_plan
 from indexers.build.proposals import proposals
+from indexers.build.run import job_by, rebuild
 from indexers.cli.reports import progress_bar
 from indexers.generators.model_folders import encode
 from indexers.generators.protocol import Answer, Completion, Request
@@ -130,22 +131,7 @@ def build_snapshot(
         own, vocabulary if own.constrained else None, settings.keywords.k_max
     )
     with make_generator(options, side, workspace.dataset, workspace.store) as writer:
-        job = Job(
-            side=side,
-            entities=chosen,
-            generator=writer,
-            prompter=workspace.prompter(side),
-            store=workspace.store,
-            dataset_hash=workspace.dataset.dataset_hash,
-            k_max=settings.keywords.k_max,
-            round=round_,
-            parent=parent,
-            search_results=workspace.search_results(side, chosen),
-            flush_answers=settings.rebuild.flush_answers,
-            flush_seconds=settings.rebuild.flush_seconds,
-            fields=settings.publish.fields,
-            field_types=settings.publish.field_types,
-        )
+        job = job_by(writer, workspace, side, chosen, parent=parent, round_=round_)
         plan = make_plan(job)
         with progress_bar(f"keywords, {side} side", len(plan.missing)) as advance:
             return rebuild(job, plan, advance).snapshot
@@ -226,7 +212,7 @@ def proposal_targets(
 
     A model that has learned this copies well and chooses blindly, each set about as likely as any
     other: what GRPO explores from. Queries without candidates are left out. The draw depends on
-        `training.seed` and on the query's id.
+    `training.seed` and on the query's id.
     """
     shown, found = proposals(workspace, queries), {}
     for query in queries:

@@ -8,12 +8,13 @@ call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from typing import Any
 
 from cogr.errors import CheckFailedError, GeneratorError, MissingExtraError, SnapshotError
+from cogr.progress import Say
 from cogr.records import SIDES, Side, Split
 from cogr.snapshots import Snapshot, open_snapshot
 from indexers.backends.memory import MemoryBackend
@@ -27,7 +28,6 @@ from trainers.training.rounds import Round, State, dev_f1, is_set_apart
 from trainers.training.run_folder import Run
 
 STATISTICAL = "statistical"
-Say = Callable[[str], None]
 _SPLITS: tuple[Split, ...] = ("dev", "test")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from cogr.errors import (
@@ -21,6 +21,7 @@ from cogr.errors import (
     TrainingError,
     UserError,
 )
+from cogr.progress import Say
 from cogr.records import SIDES
 from cogr.snapshots import open_snapshot
 from indexers.cli.console import INTERRUPTED
@@ -53,7 +54,6 @@ from trainers.training.stage import (
     one_process_a_round,
 )
 
-Say = Callable[[str], None]
 LOOK_SECONDS = 0.1
 STILL_SECONDS = 30.0
 """How often it is said for how long a stage without steps has been under way."""

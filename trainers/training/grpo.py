@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cogr.errors import CogrError, TrainingError
 from cogr.keywords import over_budget
+from cogr.progress import Say
 from cogr.prompts import Prompt
 from cogr.records import Side
 from cogr.rewards import Reward, World, load_reward
@@ -34,8 +35,6 @@ from trainers.training.checkpoints import (
 from trainers.training.inputs import Inputs, Wrote
 from trainers.training.options import grpo_batch, grpo_config, set_up, silence
 from trainers.training.step_log import GrpoLog, Tally, as_callback
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -130,7 +129,6 @@ def prepare_grpo(job: GrpoJob, say: Say) -> Prepared:
         job.log,
         lambda: scorer.tally,
         job.known,
-        job.settings.watch,
         say,
         tensorboard=job.settings.tensorboard,
     )
@@ -185,7 +183,6 @@ def _scorer(job: GrpoJob, tokenizer: Any, model: Any) -> Scorer:
         generations=job.settings.rollouts.generations,
         unfinished_is_over_budget=job.settings.rollouts.unfinished_is_over_budget,
         failures=job.log.with_suffix(".failed.json"),
-        keyword_price=job.side.keyword_price,
     )
 
 
@@ -201,7 +198,6 @@ class Scorer:
         unfinished_is_over_budget: score a completion that was cut at the length limit as over the
             budget.
         failures: where what was being scored is saved when scoring fails.
-        keyword_price: taken from the reward for each keyword.
     """
 
     def __init__(
@@ -214,7 +210,6 @@ class Scorer:
         generations: int,
         unfinished_is_over_budget: bool,
         failures: Path,
-        keyword_price: float = 0.0,
     ) -> None:
         self.__name__ = "retrieval"
         self.world = world
@@ -225,7 +220,6 @@ class Scorer:
         self._generations = generations
         self._strict = unfinished_is_over_budget
         self._failures = failures
-        self._price = keyword_price
         # A set that is over any budget: what unfinished completions are scored as.
         self._too_many = tuple(f"keyword {number}" for number in range(world.k_max + 1))
 
@@ -264,7 +258,7 @@ class Scorer:
             raise self._failed(
                 id_, text, scored, f"it returned {reward!r}, which is no finite number"
             )
-        return float(reward) - self._price * len(keywords)
+        return float(reward)
 
     def _failed(self, id_: str, text: str, keywords: Sequence[str], reason: str) -> TrainingError:
         record = {"entity": id_, "completion": text, "keywords": list(keywords), "error": reason}

@@ -7,24 +7,27 @@ in memory from one stage to the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from cogr.matching.mirror import Mirror
+from cogr.progress import Say
 from cogr.records import Query, Side
 from cogr.rewards import World
 from cogr.settings.training import TrainingSettings
 from cogr.snapshots import Snapshot, open_snapshot
-from indexers.backends.mirrors import mirror_of
+from indexers.backends.memory import mirror_of
 from indexers.workspace import Workspace
 from trainers.training.rounds import Round, StageName, State
 from trainers.training.run_folder import Run
 from trainers.training.tiny import Invented, WordModel
 
-Say = Callable[[str], None]
+INVENTED_WEIGHT = 0.3
+"""Of an invented query in the item rewards, where a training query has 1: three of them tell as much
+as one that somebody asked."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,7 @@ class Inputs:
         """Queries to practise on besides; the same in every round."""
         if not self.settings.invented_queries:
             return Invented((), {})
-        weight = self.settings.invented_weight
+        weight = INVENTED_WEIGHT
         return WordModel(self.workspace.dataset).invent(
             self.settings.invented_queries, self.settings.seed, weight
         )
@@ -99,7 +102,7 @@ class Inputs:
         """What query GRPO draws from: training queries as many times as one outweighs an invented
         one.
         """
-        times = max(1, round(1 / self.settings.invented_weight)) if self.invented.queries else 1
+        times = max(1, round(1 / INVENTED_WEIGHT)) if self.invented.queries else 1
         return [*list(self.train) * times, *self.invented.queries]
 
     def notes(self, stage: StageName) -> Mapping[str, Any]:

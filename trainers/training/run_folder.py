@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from cogr.errors import TrainingError
 from cogr.keywords import NORMALISER
 from cogr.settings import Settings
+from cogr.settings.gone import without_gone
 from cogr.store import Store
 from indexers.workspace import Workspace
 from trainers.training.rounds import FORMAT, Round, StageRecord, State, with_dev
@@ -177,7 +178,8 @@ class Run:
                 f"{frozen['normaliser']}; this one has {FORMAT}, {NORMALISER}); begin a new run "
                 "with cogr-train init --run NAME."
             )
-        if changed := changes({**_ONCE, **frozen["settings"]}, frozen_settings(workspace.settings)):
+        settings_then = {**_ONCE, **without_gone(frozen["settings"])}
+        if changed := changes(settings_then, frozen_settings(workspace.settings)):
             raise TrainingError(
                 f"The run {self.name} was begun with other settings: {'; '.join(changed[:5])}; "
                 "set them back, or go on under a new name with --branch NAME."

@@ -53,7 +53,8 @@ from trainers.training.tiny import WordModel, texts_of, tiny_model
 
 
 def item_targets(sets: Mapping[str, Sequence[str]], budget: int) -> dict[str, tuple[str, ...]]:
-    """S_i: the first M keywords of each item, in the order in which they were written.
+    """S_i of algorithm 1: the first M keywords of each item, in the order in which they were
+    written.
 
     Items without any are left out.
     """
@@ -63,8 +64,8 @@ def item_targets(sets: Mapping[str, Sequence[str]], budget: int) -> dict[str, tu
 def query_targets(
     items: Mapping[str, Sequence[str]], relevant: Mapping[str, Collection[str]], budget: int
 ) -> dict[str, tuple[str, ...]]:
-    """S_q: the N most frequent keywords of the multiset union of S_i over the query's relevant
-    items.
+    """S_q of algorithm 1: the N most frequent keywords of the multiset union of S_i over the
+    query's relevant items.
 
     Equal counts: the keyword that fewer items of the whole universe have comes first (it brings
     fewer others along), then code-point order. Queries whose relevant items have no keywords are
@@ -92,8 +93,8 @@ class _Target(BaseModel):
 
 
 def write_targets(inputs: Inputs) -> Wrote:
-    """The untrained model, the first item keywords, and algorithm 1's targets as two
-    jsonl files.
+    """The stage targets: the untrained model, the first item keywords, and the targets of algorithm
+    1 as two jsonl files.
     """
     sft, base, source = inputs.settings.sft, base_model(inputs), items_from(inputs.settings)
     sets, snapshot = _first_sets(inputs, source, base)
@@ -110,8 +111,7 @@ def write_targets(inputs: Inputs) -> Wrote:
     if not queries.keys() & inputs.relevant.keys():
         raise DataError(
             f"The first item keywords ({source}) give no training query a target; look at its "
-            "relevant items' texts, "
-            "or set training.sft.items_from or training.sft.queries_from."
+            "relevant items' texts, or set training.sft.items_from or training.sft.queries_from."
         )
     for side, targets in (("item", items), ("query", queries)):
         rows = ({"id": id_, "keywords": found} for id_, found in targets.items())

@@ -233,12 +233,8 @@ def do_next(workspace: Workspace, run: Run, halvings: int) -> None:
     run.save(state.with_stage(record, *judged))
 
 
-# What it does is written where it belongs; the table is here.
-
-
 def evaluate_round(inputs: Inputs) -> Wrote:
     """P, R and F1 of the round's pair on every split that has queries."""
-
     store, dataset = inputs.workspace.store, inputs.workspace.dataset
     items, queries = inputs.snapshot(inputs.round.items), inputs.snapshot(inputs.round.queries)
     backend = MemoryBackend(store)

@@ -21,11 +21,8 @@ from typing import Any, TextIO
 import numpy as np
 
 from cogr.errors import CheckFailedError, TrainingError
-from cogr.settings.training import WatchSettings
-from indexers.build.plan import Advance
+from cogr.progress import Advance, Say
 from indexers.cli.reports import progress_bar
-
-Say = Callable[[str], None]
 
 
 @dataclass
@@ -84,40 +81,56 @@ _ADVICE = (
 )
 
 
+@dataclass(frozen=True)
+class CollapseLimits:
+    """What a collapse is, whatever the data: a policy that is there does not come back.
+
+    Attributes:
+        share: of completions (of groups, for equal rewards) that is a collapse.
+        steps: in a row after which it is named.
+        patience: steps in a row after which the stage stops.
+    """
+
+    share: float = 0.95
+    steps: int = 10
+    patience: int = 30
+
+
+LIMITS = CollapseLimits()
+
+
 class CollapseDetector:
     """Names a collapse that lasts, and stops the stage when it goes on.
 
     Args:
-        settings: from which share on it is one, after how many steps it is named, after how many
-            the stage stops.
         say: where it is named.
+        limits: `LIMITS`, but for tests.
     """
 
-    def __init__(self, settings: WatchSettings, say: Say) -> None:
-        self._settings = settings
+    def __init__(self, say: Say, limits: CollapseLimits | None = None) -> None:
         self._say = say
+        self._limits = limits or LIMITS
         self._streaks = dict.fromkeys(_COLLAPSES, 0)
 
     def see(self, step: int, shares: Mapping[str, float]) -> list[str]:
         """Look at one step's figures; the collapses that have lasted long enough to be named."""
         for name, what in _COLLAPSES.items():
             self._streaks[name] = (
-                self._streaks[name] + 1 if shares[name] >= self._settings.share else 0
+                self._streaks[name] + 1 if shares[name] >= self._limits.share else 0
             )
-            if self._streaks[name] == self._settings.steps:
+            if self._streaks[name] == self._limits.steps:
                 self._say(
-                    f"step {step}: the policy is collapsing, {what} for {self._settings.steps} "
-                    "steps"
+                    f"step {step}: the policy is collapsing, {what} for {self._limits.steps} steps"
                 )
-        return [name for name, steps in self._streaks.items() if steps >= self._settings.steps]
+        return [name for name, steps in self._streaks.items() if steps >= self._limits.steps]
 
     def stop(self, step: int) -> None:
         """Raise CheckFailedError when a collapse has lasted for the patience."""
         for name, steps in self._streaks.items():
-            if steps >= self._settings.patience:
+            if steps >= self._limits.patience:
                 raise CheckFailedError(
                     f"The policy has collapsed: at step {step} {_COLLAPSES[name]}, for {steps} "
-                    f"steps in a row (training.watch.patience); {_ADVICE}."
+                    f"steps in a row; {_ADVICE}."
                 )
 
 
@@ -248,7 +261,6 @@ class GrpoLog(StepLog):
         path: the jsonl file.
         tally: what the reward callable of the same trainer has counted in the step.
         known: keywords of the side's snapshot before; others are new.
-        watch: when a collapse is named and when it stops the stage.
         say: where a collapse is named.
         tensorboard: write TensorBoard events too.
     """
@@ -258,7 +270,6 @@ class GrpoLog(StepLog):
         path: Path,
         tally: Callable[[], Tally],
         known: Collection[str],
-        watch: WatchSettings,
         say: Say,
         *,
         tensorboard: bool = False,
@@ -266,7 +277,7 @@ class GrpoLog(StepLog):
         super().__init__(path, tensorboard=tensorboard)
         self._tally = tally
         self._known = known
-        self._detector = CollapseDetector(watch, say)
+        self._detector = CollapseDetector(say)
         self.rewards: list[float] = []
         self.seconds = {"rollout": 0.0, "reward": 0.0, "update": 0.0}
 

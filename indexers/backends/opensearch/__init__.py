@@ -1,10 +1,10 @@
 """The search backend `opensearch`, cut by noun.
 
 client: the connection and its version. errors: what refusals mean. mapping: names, mapping,
-    documents. writer: bulk.
-indexes: state, statistics and marks of one index. copying: an index made of its parent's.
-push: one snapshot into its index. verify: live results against the mirror. publish: aliases.
-    search: queries.
+    documents, roles. writer: bulk requests. indexes: state, statistics and marks of one index.
+push: one snapshot into its index, in full or by difference. verify: what is held and answered,
+    against the mirror. aliases: what serves. search: queries. template: stored search templates.
+field: keywords as a field of another team's index. moving: old fields out of that index.
 """
 
 from indexers.backends.opensearch.backend import OpenSearchBackend

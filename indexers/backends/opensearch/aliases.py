@@ -13,11 +13,10 @@ from typing import Any
 from cogr.errors import CheckFailedError, ServiceError, SnapshotError
 from cogr.records import SIDES, Side
 from cogr.snapshots import check_normalisers
-from indexers.backends.checks import check_side, side_of
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import read_index
 from indexers.backends.opensearch.mapping import IndexState, alias_name, check_scored, index_name
-from indexers.backends.protocol import Listed
+from indexers.backends.protocol import Listed, check_side, side_of
 
 DRAFT_SECONDS = 3600.0
 """A draft that is older belongs to nobody any more."""

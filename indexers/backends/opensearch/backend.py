@@ -13,14 +13,14 @@ from cogr.records import Side
 from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Row, Snapshot, open_snapshot
 from cogr.store import Store
-from indexers.backends.checks import check_side
-from indexers.backends.mirrors import mirror_of
+from indexers.backends.memory import mirror_of
 from indexers.backends.opensearch import aliases as publish
-from indexers.backends.opensearch import compare, push, search, template, verify
+from indexers.backends.opensearch import push, search, template, verify
+from indexers.backends.opensearch import verify as compare
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import mark
 from indexers.backends.opensearch.mapping import IndexState, alias_name
-from indexers.backends.protocol import Listed, Mismatch, Pushed, SearchResult, Verified
+from indexers.backends.protocol import Listed, Mismatch, Pushed, SearchResult, Verified, check_side
 
 
 class OpenSearchBackend:

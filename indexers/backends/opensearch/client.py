@@ -129,7 +129,7 @@ class Cluster:
             if (missing_ok and refusal.status == 404) or (exists_ok and refusal.already_exists):
                 return None
             patient = refusal.answered or (retry_connection and self._reached)
-            if attempt == RETRIES or not refusal.is_passing or not patient:
+            if attempt == RETRIES or not refusal.is_transient or not patient:
                 raise service_error(refusal, self.url, doing)
             self.wait(attempt)
         raise AssertionError("unreachable: the last try returns or raises")

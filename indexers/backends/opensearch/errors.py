@@ -1,7 +1,7 @@
 """What a cluster's refusals mean: the one place where an exception of the client library becomes a
 sentence.
 
-Nothing here sends a request or decides to try again; `is_passing` only says which failures may pass
+Nothing here sends a request or decides to try again; `is_transient` only says which failures may pass
 by themselves.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from cogr.errors import CogrError, ServiceError
 
-_PASSING = {429, 502, 503, 504}
+_TRANSIENT = {429, 502, 503, 504}
 _LONGEST = 500
 """Characters of a reason."""
 _ITS_OWN = {"error", "found", "status", "_index", "acknowledged"}
@@ -43,14 +43,14 @@ class Refusal:
     reason: str = ""
 
     @property
-    def is_passing(self) -> bool:
+    def is_transient(self) -> bool:
         """True when the same request may well succeed a little later.
 
         A block (read-only, disk full) has status 429 or 403 but stays until somebody acts.
         """
         if self.kind == "cluster_block_exception":
             return "no master" in self.reason or "not recovered" in self.reason
-        return self.status in _PASSING or self.kind in ("timeout", "connection")
+        return self.status in _TRANSIENT or self.kind in ("timeout", "connection")
 
     @property
     def answered(self) -> bool:

@@ -1,6 +1,4 @@
-"""What is asked of one index and told to it, whatever it is for: its state, its statistics, its
-marks, refresh and merge.
-"""
+"""One index, whatever it is for: its state, statistics and marks, refresh and merge."""
 
 from __future__ import annotations
 
@@ -127,7 +125,7 @@ def _force_merge(cluster: Cluster, name: str, params: dict[str, Any]) -> None:
         _, refusal = cluster.try_once("POST", f"/{name}/_forcemerge", None, params)
         if refusal is None:
             break
-        if not refusal.is_passing or time.monotonic() > deadline:
+        if not refusal.is_transient or time.monotonic() > deadline:
             raise service_error(refusal, cluster.url, doing)
         # Cut off, but the merge runs on in the cluster: wait for it, then ask again, which is free
         # once it is done.

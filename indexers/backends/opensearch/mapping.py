@@ -1,22 +1,25 @@
-"""Names, settings, mapping and documents of an index: what is created, and whether what is there is
-as it must be.
+"""Names, settings, mapping, documents and roles of an index: what is created, and whether what is
+there is as it must be.
 
-Pure data; nothing here sends a request. Why each line of the mapping is as it is:
-docs/opensearch.md.
+Pure data; nothing here sends a request. Why each line of the mapping is as it is, and what each
+role of the security plugin may do: docs/opensearch.md.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import Any
 
 from cogr.errors import ServiceError
 from cogr.matching.bm25 import DEFAULT
 from cogr.records import Side, fields_of
 from cogr.snapshots import Manifest, Snapshot
-from indexers.backends.checks import side_of
 from indexers.backends.opensearch.client import Version
+from indexers.backends.protocol import side_of
 
 LAYOUT = 1
 """Version of the documents' layout. An index of another layout is written anew."""
@@ -44,7 +47,7 @@ def id_field(side: Side) -> str:
 def mapping(side: Side, version: Version, meta: Mapping[str, Any]) -> dict[str, Any]:
     """The strict mapping of one side's index.
 
-    Item fields, which the meta names with their types, are told apart by them alone.
+    Fields of items are mapped by the types that the meta names.
     """
     unread = {"type": "keyword", "index": False, "doc_values": False}
     properties: dict[str, Any] = {
@@ -78,8 +81,8 @@ def index_settings(shards: int) -> dict[str, Any]:
 
 
 def meta_of(manifest: Manifest) -> dict[str, Any]:
-    """What an index says of itself: the manifest's essentials, and two marks that are set when they
-    are earned.
+    """What an index says of itself: the manifest's essentials, and two marks, which are set
+    later: `complete` by the push, `verified` by the verification.
     """
     fields = {"fields": dict(manifest.fields)} if manifest.fields else {}
     return {
@@ -212,3 +215,33 @@ def check_scored(state: IndexState, version: Version) -> None:
                 f"The index {state.name} can't be used: {reason}; delete it and push the "
                 "snapshot again."
             )
+
+
+ROLES = ("writer", "publisher", "reader", "merger")
+"""Least-privilege roles of the security plugin, as the JSON files in roles/."""
+
+
+def role(name: str, prefix: str, index: str = "") -> dict[str, Any]:
+    """The body of `PUT _plugins/_security/api/roles/<role>`.
+
+    Args:
+        name: one of ROLES.
+        prefix: the catalogue whose indexes it is for, and no other's.
+        index: for `merger`, the product index (or alias) that keywords are written into.
+    """
+    text = files(__package__).joinpath("roles", f"{name}.json").read_text("utf-8")
+    filled: dict[str, Any] = json.loads(text, object_hook=lambda one: _filled(one, prefix, index))
+    return filled
+
+
+def _filled(one: dict[str, Any], prefix: str, index: str) -> dict[str, Any]:
+    patterns = one.get("index_patterns")
+    if patterns is not None:
+        one["index_patterns"] = [_named(pattern, prefix, index) for pattern in patterns]
+    return one
+
+
+def _named(pattern: str, prefix: str, index: str) -> str:
+    """Between slashes a pattern is a regular expression."""
+    spelled = re.escape(prefix) if pattern.startswith("/") else prefix
+    return pattern.replace("PREFIX", spelled).replace("INDEX", index)

@@ -81,7 +81,10 @@ def source(
     # A match_none ends the list, so that every clause before it may end with a comma; it scores
     # nothing.
     plain, named = (json.dumps(clause("{{.}}", field, **more)) for more in ({}, {"_name": "{{.}}"}))
-    clauses = f"{{{{^explain}}}}{_each('keywords', plain)}{{{{/explain}}}}{{{{#explain}}}}{_each('keywords', named)}{{{{/explain}}}}"
+    clauses = (
+        f"{{{{^explain}}}}{_each('keywords', plain)}{{{{/explain}}}}"
+        f"{{{{#explain}}}}{_each('keywords', named)}{{{{/explain}}}}"
+    )
     query = (
         f'{{"minimum_should_match": 1, "should": [{clauses} {{"match_none": {{}}}}], "filter": '
         f"{_structure('filters', '[]')}}}"
@@ -134,7 +137,7 @@ def _each(name: str, element: str) -> str:
 
 
 def _structure(name: str, default: str = "") -> str:
-    """A list or an object of the caller's, as it is. toJson writes a bare text unquoted: it must
+    """A list or an object of the caller's, as it is. toJson writes a text unquoted: it must
     never be one.
     """
     given = f"{{{{#toJson}}}}{name}{{{{/toJson}}}}"

@@ -1,13 +1,15 @@
 """Verification: what the cluster holds and answers, against the snapshot and its mirror. Nothing
 serves before this passed.
 
-Counts, a seeded sample of documents field by field, and live results: totals, order and the bits of
-every score.
+`verify` looks at counts, a seeded sample of documents field by field, and live results: totals,
+order and the bits of every score. `compare` looks at every document, piece by piece in id order.
+Each piece is one search over a range of ids and independent of the others, so that a comparison can
+stop and go on anywhere. `indexers.release.verify` cuts the pieces and keeps the differences.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -16,14 +18,13 @@ import numpy as np
 from cogr.errors import CheckFailedError
 from cogr.matching.mirror import Mirror
 from cogr.records import Side
-from cogr.snapshots import Snapshot
-from indexers.backends.checks import sample
+from cogr.snapshots import Row, Snapshot
 from indexers.backends.opensearch.aliases import complete_index
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import check_count, mark
-from indexers.backends.opensearch.mapping import IndexState, documents
-from indexers.backends.opensearch.search import everything
-from indexers.backends.protocol import Verified
+from indexers.backends.opensearch.mapping import IndexState, document, documents, id_field
+from indexers.backends.opensearch.search import checked, everything
+from indexers.backends.protocol import Mismatch, Verified, mismatches, sample
 
 _MGET = 100
 
@@ -133,3 +134,56 @@ def _check_parity(
                 f"the mirror {ids[rank]!r} with {float(expected.scores[rank])}; {_REPAIR}."
             )
     return expected.total
+
+
+PAGE = 2_000
+"""Documents of one answer."""
+
+
+def compare(
+    cluster: Cluster, index: str, side: Side, rows: Sequence[Row], after: str, *, last: bool
+) -> list[Mismatch]:
+    """See `Backend.compare`.
+
+    A document is known by its `_id`; one whose id field says otherwise differs in that field.
+    """
+    expected = {
+        row.id: document(
+            side, row.id, row.text, row.self_keyword, list(row.keywords), row.fields_json
+        )
+        for row in rows
+    }
+    bounds = {"gt": after} if after else {}
+    if not last:
+        bounds["lte"] = rows[-1].id
+    held = {"range": {id_field(side): bounds}} if bounds else {"exists": {"field": id_field(side)}}
+    found = dict(_documents(cluster, index, side, held))
+    if last:
+        nameless = {"bool": {"must_not": {"exists": {"field": id_field(side)}}}}
+        found |= dict(_documents(cluster, index, side, nameless))
+    return list(mismatches(expected, found))
+
+
+def _documents(
+    cluster: Cluster, index: str, side: Side, query: Mapping[str, Any]
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """(`_id`, document) of everything that the query finds, page by page, in the order of the id
+    field.
+    """
+    body: dict[str, Any] = {
+        "size": PAGE,
+        "query": {"bool": {"filter": query}},
+        "sort": [{id_field(side): "asc"}],
+        "track_total_hits": True,
+    }
+    doing = f"reading documents of {index}"
+    while True:
+        answer = checked(
+            cluster.call("POST", f"/{index}/_search", body=body, doing=doing), cluster.url, index
+        )
+        hits = answer["hits"]["hits"]
+        for hit in hits:
+            yield hit["_id"], hit["_source"]
+        if len(hits) < PAGE or hits[-1]["sort"] == [None]:
+            return
+        body["search_after"] = hits[-1]["sort"]

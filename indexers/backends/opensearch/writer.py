@@ -177,7 +177,7 @@ class _Sender:
                 written += new
             if refusal is None:
                 return written
-            if attempt == RETRIES or not refusal.is_passing:
+            if attempt == RETRIES or not refusal.is_transient:
                 raise service_error(
                     refusal, self._cluster.url, f"writing to the index {self._index}"
                 )
@@ -203,5 +203,5 @@ def _sort_out(
         elif (operation, status) not in _DONE_BY_OTHERS:
             again.append(entry)
             refusal = Refusal(status, str(error.get("type", "")), str(error.get("reason", "")))
-            worst = refusal if worst is None or not refusal.is_passing else worst
+            worst = refusal if worst is None or not refusal.is_transient else worst
     return written, again, worst

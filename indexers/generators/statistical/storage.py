@@ -25,7 +25,7 @@ from cogr.errors import SnapshotError, StorageError
 from cogr.keywords import NORMALISER
 from cogr.records import Query
 from cogr.store import Store, storage_errors
-from indexers.build.tables import read_table
+from indexers.build.cache import read_table
 from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.item_keywords import ItemKeywords
 from indexers.generators.statistical.matrices import Csr

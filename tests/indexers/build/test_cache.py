@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cogr.store import Store
-from indexers.build.cache import GenerationCache
-from indexers.build.keys import SIZE, Keys
+from indexers.build.cache import SIZE, GenerationCache, Keys, ReadCache, fingerprint_hash
 from indexers.generators.protocol import Answer, Completion, Failure
 from tests.damages import HARMS, damage
 
@@ -127,3 +126,25 @@ def test_a_file_that_is_none_of_ours_is_removed(tmp_path: Path) -> None:
     store.write(f"{cache._folder}/{'0' * 32}.parquet", buffer.getvalue())
     assert answers(cache, [0]) == [None]
     assert store.list(cache._folder) == []
+
+
+def test_a_cache_that_is_asked_again_reads_only_what_is_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path)
+    cache = ReadCache(store, {"kind": "test"})
+    each = [bytes([n]) * 16 for n in range(6)]
+    keys, given = Keys.of(each), [(key, Completion("e", "text", 1)) for key in each]
+    assert list(cache.missing(keys)) == [0, 1, 2, 3, 4, 5]
+    GenerationCache(store, {"kind": "test"}).add(given[:2])
+    assert list(cache.missing(keys)) == [2, 3, 4, 5]
+    opened: list[str] = []
+    read = Store.read
+    monkeypatch.setattr(Store, "read", lambda self, path: opened.append(path) or read(self, path))
+    cache.add(given[4:])
+    assert list(cache.missing(keys)) == [2, 3]
+    assert list(cache.missing(Keys.of(each[1:5]))) == [1, 2]
+    assert len(opened) == 1
+    for name in store.list(f"cache/{fingerprint_hash({'kind': 'test'})}"):
+        store.remove(f"cache/{fingerprint_hash({'kind': 'test'})}/{name}")
+    assert list(cache.missing(keys)) == [0, 1, 2, 3, 4, 5]

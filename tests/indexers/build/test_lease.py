@@ -17,8 +17,8 @@ from cogr.errors import LockedError
 from cogr.settings import load_settings
 from cogr.store import Store
 from indexers.build.lease import acquire, read_lease, right_to_rebuild
-from indexers.build.run import RebuildRequest, means_of, run_rebuild
-from indexers.build.update import UpdateWishes, run_update
+from indexers.build.run import RebuildRequest, executor_of, run_rebuild
+from indexers.build.update import UpdateRequest, run_update
 from indexers.fleet.coordinator import coordinate
 from indexers.workspace import Workspace
 from tests.damages import HARMS, damage
@@ -28,7 +28,7 @@ from tests.indexers.fleet.fleet_worlds import no_bar, write_shop
 @pytest.fixture
 def workspace(tmp_path: Path) -> Workspace:
     write_shop(tmp_path, items=20)
-    return Workspace(load_settings(tmp_path / "cogr.toml", ["fleet.lease_seconds=0.4"]))
+    return Workspace(load_settings(tmp_path / "cogr.toml", ["fleet.lost_seconds=0.4"]))
 
 
 @pytest.fixture(params=["local", "memory"])
@@ -130,9 +130,9 @@ def test_a_local_rebuild_waits_for_one_on_workers_of_another_host_and_the_other_
                 run_rebuild(shared, replace(wishes, workers=workers), no_bar, lambda _: None)
         with pytest.raises(LockedError, match="rebuild on another host"):
             run_update(
-                shared, UpdateWishes("item", since=datetime.now(UTC)), no_bar, lambda _: None
+                shared, UpdateRequest("item", since=datetime.now(UTC)), no_bar, lambda _: None
             )
     assert run_rebuild(shared, wishes, no_bar, lambda _: None).published
-    holding = means_of(shared, wishes, "rebuild", lambda _: None)
+    holding = executor_of(shared, wishes, "rebuild", lambda _: None)
     with holding, pytest.raises(LockedError, match="rebuild --side item"):
         coordinate(shared, "item", None, lambda _: None).__enter__()

@@ -21,11 +21,13 @@ from cogr.errors import ServiceError
 from cogr.prompts import ITEM_TEMPLATES, Prompter
 from cogr.records import Item
 from cogr.store import Store
-from indexers.build.plan import Job, make_plan, rebuild
+from indexers.build.plan import Job, make_plan
+from indexers.build.run import rebuild
 from indexers.generators.protocol import Failure
-from indexers.generators.scripted import Scripted, ScriptedOptions
+from indexers.generators.scripted import Scripted
 from ops.servers.instances import free_port
 from tests.indexers.conftest import Command
+from tests.indexers.faulty import Faulty, faulty
 
 ITEMS = [Item(f"i{n:03d}", f"Title {n}", f"text of {n % 7} words") for n in range(100)]
 
@@ -58,7 +60,7 @@ def test_only_what_changed_is_generated(store: Store) -> None:
 
 
 def test_a_service_that_goes_away_loses_nothing(store: Store) -> None:
-    leaving = Scripted(ScriptedOptions(away_after=37))
+    leaving = Faulty(away_after=37)
     with pytest.raises(ServiceError):
         rebuild(make_job(store, leaving, flush_answers=10))
     staying = Scripted()
@@ -132,7 +134,7 @@ def shop(tmp_path: Path) -> Path:
     (data / "labels.jsonl").write_text("".join(json.dumps(line) + "\n" for line in labels))
     (tmp_path / "cogr.toml").write_text(
         '[dataset]\nloader = "jsonl"\npath = "data"\n[generator]\nname = "scripted"\n'
-        "[generator.scripted]\ndelay = 0.002\n[rebuild]\nflush_answers = 16\nverify_queries = 5\n"
+        "[generator.scripted]\ndelay = 0.002\n[rebuild]\nflush_answers = 16\n"
     )
     return tmp_path
 
@@ -251,10 +253,13 @@ def test_two_rebuilds_of_one_side_at_once(shop: Path, cogr_index: Command) -> No
     assert second.err.count("\n") == 1
 
 
-def test_a_threshold_of_failures_stops_the_publishing(shop: Path, cogr_index: Command) -> None:
+def test_a_threshold_of_failures_stops_the_publishing(
+    shop: Path, cogr_index: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("indexers.generators.scripted.Scripted", faulty(fail_every=5))
     ended = cogr_index(
         *("rebuild", "--side", "item", "-c", shop / "cogr.toml"),
-        *("--set", "generator.scripted.fail_every=5", "--set", "generator.scripted.delay=0"),
+        *("--set", "generator.scripted.delay=0"),
     )
     assert ended.status == 1
     assert "were set aside" in ended.err

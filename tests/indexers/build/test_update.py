@@ -16,6 +16,7 @@ from cogr.snapshots import open_snapshot
 from indexers.exchange.saving import save_queries
 from indexers.workspace import Workspace
 from tests.indexers.conftest import Command, write_jsonl
+from tests.indexers.faulty import faulty
 
 DATA = [
     {
@@ -156,9 +157,11 @@ def test_queries_that_became_frequent(shop: Path, cogr_index: Command) -> None:
     assert "precomputed" in cogr_index("search", "head QUERY").out
 
 
-def test_what_was_set_aside_stays_so_with_its_reason(shop: Path, cogr_index: Command) -> None:
-    allowed = ("--set", "rebuild.max_failure_share=1")
-    failing = (*allowed, "--set", "generator.scripted.fail_every=6")
+def test_what_was_set_aside_stays_so_with_its_reason(
+    shop: Path, cogr_index: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("indexers.generators.scripted.Scripted", faulty(fail_every=6))
+    failing = ("--set", "rebuild.max_failure_share=1")
     first = cogr_index("rebuild", "--side", "item", "--json", *failing).json
     second = cogr_index(
         "update", "--side", "item", "--changed", "changes.jsonl", "--json", *failing
@@ -308,7 +311,9 @@ def test_saving_the_queries_of_a_log_is_last_and_done_once(shop: Path, cogr_inde
     )
     before = (shop / "data/queries.jsonl").read_text()
     # It ends after the keywords were written: nothing is saved.
-    assert cogr_index(*flags, "--set", "generator.scripted.fail_every=1").status in (1, 2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("indexers.generators.scripted.Scripted", faulty(fail_every=1))
+        assert cogr_index(*flags).status in (1, 2)
     assert (shop / "data/queries.jsonl").read_text() == before
     # It ended, say, between publishing and saving: what has keywords by now is saved nevertheless.
     assert cogr_index(*flags[:-2]).status == 0

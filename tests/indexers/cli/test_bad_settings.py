@@ -13,6 +13,7 @@ import pytest
 
 from cogr.errors import SettingsError
 from cogr.settings import known_keys, load_settings
+from cogr.settings.gone import GONE
 from tests.indexers.conftest import CONFIGURATION, Command
 
 HOSTILE = (
@@ -92,7 +93,7 @@ def test_any_value_of_any_key_is_taken_or_refused_in_one_sentence(shop: Path, va
         ("store=" + "x" * 300, "store: the name is longer than a file's can be"),
         ('store="a\\u0000b"', "store: it has a line break or another control character in it"),
         ("dataset.path=~nobody-has-this-name", "dataset.path: there is no user of this name"),
-        ("rebuild.flush_seconds=inf", "rebuild.flush_seconds: input should be a finite number"),
+        ("fleet.lost_seconds=inf", "fleet.lost_seconds: input should be a finite number"),
         ("publish.tolerance=nan", "publish.tolerance: input should be a finite number"),
         (
             "opensearch.timeout=1e9",
@@ -132,9 +133,9 @@ def test_a_flag_is_blamed_for_its_own_mistakes(
             "COGR_KEYWORDS: keywords.k_max: input should be a valid integer",
         ),
         (
-            "COGR_GENERATOR__SCRIPTED__ACCIDENTS",
+            "COGR_PUBLISH__FIELD_TYPES",
             "x",
-            "COGR_GENERATOR__SCRIPTED__ACCIDENTS is no JSON object",
+            "COGR_PUBLISH__FIELD_TYPES is no JSON object",
         ),
         (
             "COGR_KEYWORDS__K_MAX",
@@ -153,9 +154,9 @@ def test_a_flag_is_blamed_for_its_own_mistakes(
         ),
         ("COGR_STORE", "\udcff", "COGR_STORE: store: it is no valid UTF-8"),
         (
-            "COGR_REBUILD__FLUSH_SECONDS",
+            "COGR_FLEET__LOST_SECONDS",
             "inf",
-            "COGR_REBUILD__FLUSH_SECONDS: rebuild.flush_seconds: input should be",
+            "COGR_FLEET__LOST_SECONDS: fleet.lost_seconds: input should be",
         ),
         ("COGR_CONFIG", "none.toml", "There is no configuration none.toml"),
     ],
@@ -208,13 +209,29 @@ def test_the_file_is_blamed_for_its_own_mistakes(
 def test_a_mistake_below_a_table_that_two_sources_fill_names_both(
     shop: Path, cogr_index: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (shop / "cogr.toml").write_text(CONFIGURATION + "[fleet]\nlost_seconds = 5\n")
-    monkeypatch.setenv("COGR_FLEET__HEARTBEAT_SECONDS", "4")
+    (shop / "cogr.toml").write_text(CONFIGURATION + '[publish]\nfields = ["price"]\n')
+    monkeypatch.setenv("COGR_PUBLISH__FIELD_TYPES", '{"size": "long"}')
     refused(
         cogr_index("list"),
-        "cogr.toml and the environment variable COGR_FLEET__HEARTBEAT_SECONDS: fleet: "
-        "fleet.lost_seconds must be",
+        "cogr.toml and the environment variable COGR_PUBLISH__FIELD_TYPES: publish: "
+        "field_types names 'size'",
     )
+
+
+@pytest.mark.parametrize("key", GONE)
+def test_a_key_that_is_gone_says_what_holds_now(
+    shop: Path, cogr_index: Command, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    table, _, name = key.rpartition(".")
+    (shop / "cogr.toml").write_text(CONFIGURATION + f"[{table}]\n{name} = 3\n")
+    told = f"the key {key} is gone: {GONE[key]}."
+    refused(cogr_index("list"), f"cogr.toml: {told}")
+    (shop / "cogr.toml").write_text(CONFIGURATION)
+    refused(cogr_index("list", "--set", f"{key}=3"), f"--set: {told}")
+    variable = f"COGR_{key.replace('.', '__').upper()}"
+    monkeypatch.setenv(variable, "3")
+    refused(cogr_index("list"), f"The environment variable {variable}: {told}")
+    assert key not in set(known_keys())
 
 
 def test_a_value_that_a_flag_overrules_is_nobodys_mistake(

@@ -5,11 +5,9 @@ once and whole.
 from __future__ import annotations
 
 import json
-import re
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -96,75 +94,6 @@ def test_bulk_files_are_pairs_of_lines_with_a_mapping_beside(
         assert ("use_similarity" in keywords) == (format_ == "bulk")
 
 
-def test_solr_documents_fit_the_schema_beside(
-    items: Snapshot, queries: Snapshot, tmp_path: Path
-) -> None:
-    for snapshot in (items, queries, frozen(items.store, "item", [])):
-        text, beside = exported(snapshot, tmp_path, "solr")
-        documents, rows = json.loads(text), list(snapshot.rows())
-        assert [document["id"] for document in documents] == [row.id for row in rows]
-        assert [set(document["keywords"]) for document in documents] == [whole(row) for row in rows]
-        schema = json.loads(beside["schema.json"])
-        fields = {field["name"]: field for field in schema["add-field"]}
-        assert {name for document in documents for name in document} <= {"id", *fields}
-        assert {field["type"] for field in fields.values()} == {
-            "string",
-            schema["add-field-type"]["name"],
-        }
-        several = {
-            name
-            for document in documents
-            for name, value in document.items()
-            if isinstance(value, list)
-        }
-        assert several <= {name for name, field in fields.items() if field.get("multiValued")}
-        assert (
-            schema["add-field-type"]["analyzer"]["tokenizer"]["class"]
-            == "solr.KeywordTokenizerFactory"
-        )
-
-
-def test_the_vespa_feed_fits_the_schema_beside(
-    items: Snapshot, queries: Snapshot, tmp_path: Path
-) -> None:
-    for snapshot, kind in ((items, "shop_items"), (queries, "shop_queries")):
-        text, beside = exported(snapshot, tmp_path, "vespa")
-        feed, rows = [json.loads(line) for line in text.splitlines()], list(snapshot.rows())
-        # The last part of a document id is the user's, whatever is in it.
-        assert [put["put"].split(":", 4)[1:3] for put in feed] == [[kind, kind]] * len(rows)
-        assert [put["put"].split("::", 1)[1] for put in feed] == [row.id for row in rows]
-        assert [set(put["fields"]["keywords"]) for put in feed] == [whole(row) for row in rows]
-        ((name, schema),) = blocks(beside["sd"]).items()
-        fields = {
-            key.split()[1]: key for key in schema[f"document {kind}"] if key.startswith("field ")
-        }
-        assert name == f"schema {kind}"
-        assert set(feed[0]["fields"]) == set(fields)
-        for field, head in fields.items():
-            array = isinstance(feed[0]["fields"][field], list)
-            assert head == f"field {field} type {'array<string>' if array else 'string'}"
-        keywords = schema[f"document {kind}"]["field keywords type array<string>"]
-        assert keywords == {"indexing": "summary | index", "match": "word", "index": "enable-bm25"}
-        profile = schema["rank-profile keywords inherits default"]
-        assert profile["first-phase"] == {"expression": "bm25(keywords)"}
-
-
-def blocks(text: str) -> dict[str, Any]:
-    """A schema as nested blocks `head { ... }` of lines `name: value`."""
-    root: dict[str, Any] = {}
-    open_ = [root]
-    for line in filter(None, map(str.strip, text.splitlines())):
-        if line.endswith("{"):
-            open_.append(open_[-1].setdefault(line[:-1].strip(), {}))
-        elif line == "}":
-            open_.pop()
-        else:
-            name, value = re.split(r":\s*", line, maxsplit=1)
-            open_[-1][name] = value
-    assert open_ == [root]
-    return root
-
-
 def solr_rules(text: str) -> Iterator[tuple[list[str], list[str]]]:
     """(what is typed, what takes its place) as Lucene's SolrSynonymParser reads a line: one
     character after the other.
@@ -200,19 +129,6 @@ def test_synonyms_replace_a_query_by_its_keywords(queries: Snapshot, tmp_path: P
             expected.setdefault(row.self_keyword, [row.self_keyword, *row.keywords])
     assert rules == [([own], words) for own, words in expected.items()]
     assert any("comma, inside" in after for _, after in rules)
-
-
-def test_wordnet_facts_have_one_synset_a_query(queries: Snapshot, tmp_path: Path) -> None:
-    text, _ = exported(queries, tmp_path, "wordnet")
-    synsets: dict[str, list[str]] = {}
-    for line in text.splitlines():
-        number, place, word = re.fullmatch(
-            r"s\((\d{9}),(\d+),'((?:[^']|'')*)',n,1,0\)\.", line
-        ).groups()  # type: ignore[union-attr]
-        synsets.setdefault(number, []).append(word.replace("''", "'"))
-        assert len(synsets[number]) == int(place)
-    solr, _ = exported(queries, tmp_path, "synonyms")
-    assert list(synsets.values()) == [after for _, after in solr_rules(solr)]
 
 
 def test_what_can_not_be_exported_is_refused(items: Snapshot, tmp_path: Path) -> None:
@@ -252,5 +168,28 @@ def test_a_bulk_file_by_hand_gives_the_mirrors_scores(
         assert [hit["_id"] for hit in hits] == expected.ids
         scores = np.array([hit["sort"][0] for hit in hits], np.float32)
         assert scores.tobytes() == expected.scores.tobytes()
+    cluster.call("DELETE", f"/{index}", doing="cleaning up")
+    cluster.close()
+
+
+@pytest.mark.server
+def test_a_server_replaces_a_query_by_its_keywords_as_the_synonyms_say(
+    opensearch: OpenSearchSettings, queries: Snapshot, tmp_path: Path
+) -> None:
+    text, _ = exported(queries, tmp_path, "synonyms")
+    index = f"test-{uuid.uuid4().hex[:8]}"
+    analysis = {
+        "filter": {"keywords": {"type": "synonym_graph", "synonyms": text.splitlines()}},
+        "analyzer": {"query": {"tokenizer": "keyword", "filter": ["lowercase", "keywords"]}},
+    }
+    cluster = Cluster(opensearch)
+    body = {"settings": {"index": {"number_of_replicas": 0}, "analysis": analysis}}
+    cluster.call("PUT", f"/{index}", body=body, doing="as the docs say")
+    by_own = {row.self_keyword: row for row in [*queries.rows()][::-1] if row.self_keyword}
+    for row in by_own.values():
+        asked = {"analyzer": "query", "text": row.self_keyword}
+        found = cluster.call("POST", f"/{index}/_analyze", body=asked, doing="as the docs say")
+        expected = whole(row) if row.keywords else {row.self_keyword}
+        assert {token["token"] for token in found["tokens"]} == expected
     cluster.call("DELETE", f"/{index}", doing="cleaning up")
     cluster.close()

@@ -13,15 +13,10 @@ from tests.indexers.fleet.fleet_worlds import write_shop
 
 
 @pytest.fixture
-def workspace(tmp_path: Path) -> Workspace:
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     write_shop(tmp_path, items=20)
-    quick = [
-        "fleet.heartbeat_seconds=0.05",
-        "fleet.lost_seconds=0.3",
-        "fleet.lease_seconds=0.4",
-        "fleet.first_items=4",
-    ]
-    return Workspace(load_settings(tmp_path / "cogr.toml", [*quick, "fleet.poll_seconds=0.01"]))
+    monkeypatch.setattr("indexers.fleet.shards.FIRST_ENTITIES", 4)
+    return Workspace(load_settings(tmp_path / "cogr.toml", ["fleet.lost_seconds=0.4"]))
 
 
 @pytest.fixture(params=["local", "memory"])

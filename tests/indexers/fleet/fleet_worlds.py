@@ -17,23 +17,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cogr.progress import Advance
 from cogr.records import Side
 from cogr.settings.fleet import RedisSettings
 from cogr.store import Store
-from indexers.build.plan import Advance
 from indexers.build.run import RebuildRequest, run_rebuild
 from indexers.fleet.status import Overview, overview
 from indexers.workspace import Workspace
 
 QUICK = {
-    "fleet.heartbeat_seconds": "0.3",
     "fleet.lost_seconds": "3",
-    "fleet.lease_seconds": "3",
-    "fleet.poll_seconds": "0.2",
     "fleet.first_items": "16",
     "fleet.shard_seconds": "0.6",
 }
 
+FIXED = {
+    "fleet.first_items": "indexers.fleet.shards.FIRST_ENTITIES",
+    "fleet.attempts": "indexers.fleet.shards.LAST_DEATHS",
+    "fleet.visibility_seconds": "indexers.fleet.broker.VISIBILITY_SECONDS",
+}
+"""What is no setting, and may be named like one here."""
 _CLOCKS = Path(__file__).parent / "clocks"
 
 
@@ -55,7 +58,7 @@ def write_shop(folder: Path, items: int = 240) -> None:
     (data / "labels.jsonl").write_text("".join(json.dumps(line) + "\n" for line in labels))
     (folder / "cogr.toml").write_text(
         '[dataset]\nloader = "jsonl"\npath = "data"\n[generator]\nname = "scripted"\n'
-        "[rebuild]\nflush_answers = 8\nverify_queries = 5\nmax_failure_share = 0.05\n"
+        "[rebuild]\nflush_answers = 8\nmax_failure_share = 0.05\n"
     )
 
 
@@ -68,6 +71,7 @@ class Fleet:
     settings: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     processes: list[subprocess.Popen[str]] = field(default_factory=list)
+    accidents: Mapping[str, str] = field(default_factory=dict)
     prefix: str = field(default_factory=lambda: f"test-{uuid.uuid4().hex[:8]}")
 
     @property
@@ -82,10 +86,17 @@ class Fleet:
             "redis.prefix": self.prefix,
         }
         values |= {key.replace("__", "."): value for key, value in settings.items()}
+        fixed = {
+            constant: json.loads(value)
+            for key, constant in FIXED.items()
+            if (value := values.pop(key, None)) is not None
+        }
         sets = [part for key, value in values.items() for part in ("--set", f"{key}={value}")]
         return [
             sys.executable,
             "-m",
+            *("tests.altered", json.dumps(fixed)),
+            *(["tests.indexers.faulty", json.dumps(self.accidents)] if self.accidents else []),
             module,
             *arguments,
             "-c",
@@ -133,6 +144,8 @@ class Fleet:
             **{key.replace("__", "."): value for key, value in settings.items()},
         }
         values["store"] = str(self.folder / "calm")
+        for key in FIXED:
+            values.pop(key, None)
         sets = [f"{key}={value}" for key, value in values.items()]
         workspace = Workspace.open(self.folder / "cogr.toml", sets)
         outcome = run_rebuild(
@@ -204,11 +217,16 @@ def _listening() -> None:
 
 @contextmanager
 def fleet_in(
-    folder: Path, redis: RedisSettings, items: int = 240, **settings: str
+    folder: Path,
+    redis: RedisSettings,
+    items: int = 240,
+    accidents: Mapping[str, str] | None = None,
+    **settings: str,
 ) -> Iterator[Fleet]:
     """A shop with a fleet; every process that was started ends with the block."""
     write_shop(folder, items)
-    fleet = Fleet(folder, redis, {key.replace("__", "."): value for key, value in settings.items()})
+    values = {key.replace("__", "."): value for key, value in settings.items()}
+    fleet = Fleet(folder, redis, values, accidents=accidents or {})
     try:
         yield fleet
     finally:

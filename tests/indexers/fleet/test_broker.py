@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from cogr.errors import ServiceError, SettingsError
 from cogr.settings import GeneratorSettings
-from cogr.settings.fleet import FleetSettings, RedisSettings
+from cogr.settings.fleet import RedisSettings
 from indexers.fleet.broker import Broker, broker_url, make_app, printable, queue_of
 
 
@@ -16,7 +16,7 @@ def test_urls_carry_secrets_that_are_never_printed() -> None:
     assert broker_url(redis) == "rediss://u:p%40ss%2Fw@host:6380/1"
     assert printable(RedisSettings(url="redis://u:secret@host/0")) == "redis://host/0"
     assert "p@ss" not in repr(redis)
-    conf = make_app(redis, FleetSettings()).conf
+    conf = make_app(redis).conf
     assert conf.broker_use_ssl["ssl_check_hostname"] is True
     assert conf.accept_content == ["json"]
 
@@ -28,7 +28,7 @@ def test_sentinels_need_the_name_of_their_master() -> None:
     redis = RedisSettings(
         url=urls, sentinel_master="main", sentinel_password="inner", password="outer"
     )
-    conf = make_app(redis, FleetSettings()).conf
+    conf = make_app(redis).conf
     assert conf.broker_transport_options["master_name"] == "main"
     assert conf.broker_transport_options["sentinel_kwargs"] == {"password": "inner"}
     assert broker_url(redis) == "sentinel://:outer@a:26379;sentinel://:outer@b:26379"
@@ -44,8 +44,8 @@ def test_what_is_no_broker_is_refused(url: str) -> None:
 
 def test_no_broker_is_one_sentence() -> None:
     with pytest.raises(SettingsError, match="cogr-ops redis start"):
-        Broker(RedisSettings(), FleetSettings(), "q")
-    broker = Broker(RedisSettings(url="redis://127.0.0.1:1/0"), FleetSettings(), "q")
+        Broker(RedisSettings(), "q")
+    broker = Broker(RedisSettings(url="redis://127.0.0.1:1/0"), "q")
     with pytest.raises(ServiceError, match=r"The broker redis://127.0.0.1:1/0 can't be asked"):
         broker.waiting()
 

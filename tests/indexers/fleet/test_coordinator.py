@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from cogr.errors import ServiceError
-from indexers.build.plan import Rebuilt, make_plan
+from indexers.build.assembly import Rebuilt
+from indexers.build.plan import make_plan
 from indexers.build.run import RebuildRequest, make_job, run_rebuild
-from indexers.build.update import UpdateWishes, run_update
+from indexers.build.update import UpdateRequest, run_update
 from indexers.fleet.coordinator import coordinate
 from indexers.fleet.records import (
     End,
@@ -25,6 +26,7 @@ from indexers.fleet.status import overview
 from indexers.fleet.worker import Worker
 from indexers.workspace import Workspace
 from tests.damages import HARMS, damage, files_below
+from tests.indexers.faulty import faulty
 from tests.indexers.fleet.fleet_worlds import no_bar
 from tests.indexers.fleet.in_process import Straight, attempts_of, begin, task
 
@@ -49,14 +51,13 @@ def rebuild_by(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Iterato
 def test_a_service_that_is_away_stops_the_rebuild_and_the_next_one_goes_on(
     workspace: Workspace, rebuild_by: Rebuild
 ) -> None:
-    workspace.settings.fleet.setbacks = 2
-    scripted = workspace.settings.generator.scripted
-    scripted.away_after = 11
-    with pytest.raises(
-        ServiceError, match="The last 2 attempts failed.*went away after 11 answers"
-    ):
-        rebuild_by(Worker(workspace, "one"))
-    scripted.away_after = None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("indexers.fleet.shards.SETBACKS", 2)
+        patch.setattr("indexers.generators.scripted.Scripted", faulty(away_after=11))
+        with pytest.raises(
+            ServiceError, match="The last 2 attempts failed.*went away after 11 answers"
+        ):
+            rebuild_by(Worker(workspace, "one"))
     assert rebuild_by(Worker(workspace, "two")).generated == 20 - 11
     assert not make_plan(make_job(workspace, RebuildRequest("item"))).missing
     found = overview(workspace.store, "item", 5)
@@ -141,9 +142,9 @@ def test_whatever_is_damaged_of_an_earlier_run_it_can_be_looked_at_and_followed(
 
 
 def test_failures_for_the_time_being_are_passed_on_and_tried_again_later(
-    workspace: Workspace, rebuild_by: Rebuild
+    workspace: Workspace, rebuild_by: Rebuild, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    workspace.settings.generator.scripted.fail_every = 5
+    monkeypatch.setattr("indexers.generators.scripted.Scripted", faulty(fail_every=5))
     set_aside = rebuild_by(Worker(workspace, "one")).set_aside
     assert set(set_aside.values()) == {"told to fail"}
     missing = make_plan(make_job(workspace, RebuildRequest("item"))).missing
@@ -167,7 +168,7 @@ def test_an_update_on_workers_equals_a_local_one(
     changes.write_text(
         '{"id": "i1", "title": "another", "text": "thing"}\n{"id": "i2", "deleted": true}\n'
     )
-    wishes = UpdateWishes("item", changed=changes, parent=first, publish=False)
+    wishes = UpdateRequest("item", changed=changes, parent=first, publish=False)
     on_workers = run_update(workspace, replace(wishes, workers="celery"), no_bar, lambda _: None)
     assert straight.said == [said for said in straight.said if "done, 1 generated" in said] != []
     workspace.store.remove("cache")

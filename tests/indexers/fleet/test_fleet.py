@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cogr.settings import GeneratorSettings
-from cogr.settings.fleet import FleetSettings, RedisSettings
+from cogr.settings.fleet import RedisSettings
 from indexers.build.lease import read_lease
 from indexers.fleet.broker import Broker, make_app, queue_of
 from indexers.fleet.records import Attempt, RunFolder, latest_run, runs_of
@@ -60,10 +60,11 @@ def test_what_coordinator_and_worker_tell_in_metrics_traces_and_logs(
     told = {
         "log__format": "json",
         "metrics__port": "0",
-        "generator__scripted__accidents": '{ i7 = "error" }',
     }
     with (
-        fleet_in(tmp_path, valkey, items=60, fleet__attempts="2", **told) as fleet,
+        fleet_in(
+            tmp_path, valkey, items=60, accidents={"i7": "error"}, fleet__attempts="2", **told
+        ) as fleet,
         Collector() as collector,
     ):
         worker = fleet.worker(traces__endpoint=collector.url)
@@ -164,7 +165,7 @@ def test_a_coordinator_that_is_killed_and_a_broker_that_forgets_everything(fleet
     # What was answered is in the cache; workers leave the shards of the run that is over.
     resumed = fleet.wait_until(lambda now: now.run != run.run and now.done >= 3 and now.held)
     assert resumed.to_generate < run.to_generate
-    app = make_app(fleet.redis, FleetSettings())
+    app = make_app(fleet.redis)
     with app.connection_for_write() as connection:
         connection.default_channel.client.flushall()
     outcome = fleet.outcome(second)
@@ -175,7 +176,7 @@ def test_a_coordinator_that_is_killed_and_a_broker_that_forgets_everything(fleet
 def test_clocks_that_jump_cost_nothing(fleet: Fleet) -> None:
     # A worker's own delay counts: twelve seconds for two of them, however fast they start. A busy
     # machine may hold a heartbeat back for seconds, which is no jump.
-    patient = {"fleet__lost_seconds": "30", "fleet__lease_seconds": "30"}
+    patient = {"fleet__lost_seconds": "30"}
     with fleet.clock_that_jumps(-7200, after=6):
         fleet.worker(generator__scripted__delay="0.1", **patient)
     with fleet.clock_that_jumps(+7200, after=6):
@@ -212,13 +213,12 @@ def test_a_message_that_comes_back_while_its_shard_is_slow(fleet: Fleet) -> None
 def test_entities_that_take_workers_down_are_set_aside(
     tmp_path: Path, valkey: RedisSettings
 ) -> None:
-    accidents = '{ i7 = "kill", i13 = "error" }'
+    accidents = {"i7": "kill", "i13": "error"}
     settings = {
         "fleet__attempts": "2",
         "fleet__first_items": "8",
-        "generator__scripted__accidents": accidents,
     }
-    with fleet_in(tmp_path, valkey, items=40, **settings) as fleet:
+    with fleet_in(tmp_path, valkey, items=40, accidents=accidents, **settings) as fleet:
         script = tmp_path / "script.jsonl"
         script.write_text(
             "".join(json.dumps({"id": i, "failure": "as it was"}) + "\n" for i in ("i7", "i13"))
@@ -232,9 +232,7 @@ def test_entities_that_take_workers_down_are_set_aside(
             time.sleep(0.05)
         outcome = fleet.outcome(coordinator)
         assert outcome["failures"] == 2
-        calm = fleet.calm(
-            generator__scripted__accidents="{}", generator__scripted__script=str(script)
-        )
+        calm = fleet.calm(generator__scripted__script=str(script))
         assert outcome["snapshot"] == calm
         # Two deaths of the whole shard, two of the entity alone.
         assert [worker.poll() for worker in workers[:-1]] == [-signal.SIGKILL] * 4
@@ -283,7 +281,7 @@ def test_a_task_of_another_format_is_refused_with_the_reason(fleet: Fleet) -> No
         "attempt": 1,
         "colour": "blue",
     }
-    Broker(redis, FleetSettings(), queue).send(message)
+    Broker(redis, queue).send(message)
     outcome = fleet.outcome(coordinator)
     assert outcome["snapshot"] == fleet.calm(generator__scripted__delay="0")
     deadline = time.monotonic() + 60

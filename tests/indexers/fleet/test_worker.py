@@ -156,7 +156,7 @@ def test_a_worker_whose_generator_hangs_gives_its_shard_up(
     """Its heart beats all the time, which proves nothing."""
     released, told = threading.Event(), []
     run, folder = begin(workspace)
-    workspace.settings.fleet.stuck_seconds = 0.4
+    monkeypatch.setattr("indexers.fleet.attempt.STUCK_SECONDS", 0.4)
     monkeypatch.setattr("indexers.generators.scripted.time.sleep", lambda _: released.wait(60))
     workspace.settings.generator.scripted.delay = 1
 
@@ -168,7 +168,7 @@ def test_a_worker_whose_generator_hangs_gives_its_shard_up(
     ((attempt),) = told
     assert (attempt.state, attempt.items) == ("failed", 0)
     assert attempt.updated > attempt.started
-    assert "no answer for 0.4 s while running (fleet.stuck_seconds)" in attempt.reason
+    assert "no answer for 0.4 s while running" in attempt.reason
 
 
 def test_an_engine_that_can_t_be_changed_in_its_process_ends_the_worker(

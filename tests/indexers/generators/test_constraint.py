@@ -45,7 +45,7 @@ END = 1
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
     pytest.importorskip("transformers")
-    from indexers.generators.tiny import _train_tokenizer
+    from tests.indexers.generators.tiny_model import _train_tokenizer
 
     return _train_tokenizer(
         ["a velvet sofa, an oak table", "oak tables and sofa beds"] * 3, 320, 512, chat=False
@@ -171,7 +171,7 @@ def test_a_step_costs_little_in_a_large_vocabulary(tokenizer: Any) -> None:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from indexers.generators.tiny import tiny_model
+    from tests.indexers.generators.tiny_model import tiny_model
 
     return tiny_model(
         tmp_path_factory.mktemp("tiny") / "model", ["a velvet sofa", "an oak table"], layers=1

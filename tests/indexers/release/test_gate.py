@@ -10,7 +10,7 @@ import pytest
 
 from cogr.settings import load_settings
 from cogr.store import Store
-from indexers.cli.listing import age
+from indexers.cli.snapshots import age
 from indexers.release.gate import choose_split, judge, known_figures
 from indexers.workspace import Workspace
 from tests.indexers.conftest import Command, write_jsonl

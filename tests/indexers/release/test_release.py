@@ -29,7 +29,13 @@ from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.opensearch.aliases import delete
 from indexers.backends.protocol import Backend
 from indexers.build.lease import acquire, alone, right_to_switch
-from indexers.release.history import begin, kept_histories, previous, read_history, settle
+from indexers.release.history import (
+    begin_switch,
+    finish_switch,
+    kept_histories,
+    previous,
+    read_history,
+)
 from tests.indexers.backends.fault_proxy import Answer, Request, proxy_to
 from tests.indexers.backends.opensearch_worlds import backend_of
 from tests.indexers.conftest import CONFIGURATION, Command
@@ -66,9 +72,9 @@ class World:
                 "item": self.items[item].id,
                 "query": self.queries[query].id,
             }
-            begin(self.store, catalogue, {}, after)
+            begin_switch(self.store, catalogue, {}, after)
             self.backend.publish({side: id_ for side, id_ in after.items() if id_})
-            settle(self.store, catalogue, after)
+            finish_switch(self.store, catalogue, after)
 
     @property
     def history(self) -> list[dict[str, str]]:
@@ -575,7 +581,7 @@ def test_a_prune_of_files_waits_for_every_catalogue_of_the_store(
     memory: World, cogr_index: Command
 ) -> None:
     memory.serve((0, 0), (1, 0))
-    begin(memory.store, "into-other", {"item": None}, {"item": memory.items[2].id})
+    begin_switch(memory.store, "into-other", {"item": None}, {"item": memory.items[2].id})
     assert kept_histories(memory.store) == ["into-other", "memory"]
     # A switch that is under way names what it switches to.
     found = cogr_index("prune", "--keep", "0", "--files", "--json").json

@@ -14,9 +14,8 @@ from cogr.matching.mirror import Mirror
 from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
-from indexers.backends.memory import MemoryBackend
-from indexers.backends.mirrors import mirror_folder
-from indexers.backends.opensearch import compare
+from indexers.backends.memory import MemoryBackend, mirror_folder
+from indexers.backends.opensearch import verify as compare
 from indexers.backends.protocol import Mismatch
 from indexers.release import verify as verifying
 from indexers.release.verify import compare_all

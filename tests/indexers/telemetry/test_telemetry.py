@@ -23,6 +23,7 @@ from cogr.settings.telemetry import LogSettings, MetricsSettings, TracesSettings
 from indexers.telemetry import logs, prometheus, traces
 from indexers.telemetry.traces import recording, stage
 from tests.indexers.conftest import Command
+from tests.indexers.faulty import faulty
 from tests.indexers.telemetry.otlp_collector import Collector, attributes
 
 PAGE = Path(__file__).parents[3] / "docs" / "observability.md"
@@ -401,8 +402,10 @@ def test_a_run_leaves_a_report_however_it_ends(cogr_index: Command, shop: Path) 
         "generate",
         "assemble",
     ]
-    failing = ("--generator", "scripted", "--set", "generator.scripted.away_after=2")
-    assert cogr_index("rebuild", "--side", "item", *failing).status == 3
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("indexers.generators.scripted.Scripted", faulty(away_after=2))
+        failing = ("rebuild", "--side", "item", "--generator", "scripted")
+        assert cogr_index(*failing).status == 3
     reports = sorted(
         (shop / ".cogr/rebuilds/item").glob("*/report.json"), key=lambda path: path.stat().st_mtime
     )

@@ -57,7 +57,6 @@ def client_world(folder: Path, opensearch: OpenSearchSettings) -> Iterator[Clien
     patient = (
         f"serving.token={TOKEN}",
         "serving.deadline=20",
-        "serving.index_timeout=20",
         "serving.hot_queries=0",
     )
     opened = workspace(

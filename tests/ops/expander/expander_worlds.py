@@ -61,10 +61,7 @@ def workspace(folder: Path, *overrides: str) -> Workspace:
     file = folder / "cogr.toml"
     if not file.exists():
         _write_data(folder / "data")
-        file.write_text(
-            '[dataset]\nloader = "jsonl"\npath = "data"\n[serving]\nlive = '
-            '"none"\nfollow_seconds = 0.05\n'
-        )
+        file.write_text('[dataset]\nloader = "jsonl"\npath = "data"\n[serving]\nlive = "none"\n')
     return Workspace(load_settings(file, overrides))
 
 
@@ -118,15 +115,13 @@ def running(workspace: Workspace, *, playground: bool = False) -> Iterator[Runni
     ends: list[Callable[[], None]] = []
 
     async def run() -> None:
-        parts = make_parts(workspace)
+        parts = make_parts(workspace, follow_seconds=0.05)
         app = create_app(parts, playground=playground)
         if playground:
             add_playground(app, workspace, parts)
         made.append(parts)
         loop = asyncio.get_running_loop()
-        await serve(
-            app, address, serving, lambda end: ends.append(lambda: loop.call_soon_threadsafe(end))
-        )
+        await serve(app, address, lambda end: ends.append(lambda: loop.call_soon_threadsafe(end)))
 
     thread = threading.Thread(target=asyncio.run, args=(run(),), daemon=True)
     thread.start()

@@ -343,7 +343,12 @@ def test_keys_differ_by_pair_and_hide_the_query_when_told() -> None:
     assert plain != cache_key("shop", Pair(item=pair().item), "green couch", None)
 
 
-def test_a_breaker_opens_for_an_upstream_that_fails_and_tries_it_again() -> None:
+def test_a_breaker_opens_for_an_upstream_that_fails_and_tries_it_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ops.expander.circuit_breaker.BREAKER_FAILURES", 2)
+    monkeypatch.setattr("ops.expander.circuit_breaker.BREAKER_SECONDS", 0.1)
+
     async def fail() -> None:
         raise OSError("canary")
 
@@ -355,9 +360,7 @@ def test_a_breaker_opens_for_an_upstream_that_fails_and_tries_it_again() -> None
 
     async def drill() -> None:
         metrics = Metrics()
-        upstream = Upstream(
-            "redis", ServingSettings(breaker_failures=2, breaker_seconds=0.1), metrics
-        )
+        upstream = Upstream("redis", metrics)
         for ask in (fail, hang):
             with pytest.raises(UnavailableError) as raised:
                 await upstream.call(ask, 0.01)
@@ -423,11 +426,15 @@ def test_one_unknown_query_is_looked_up_once_whoever_asks() -> None:
     asyncio.run(drill())
 
 
-def test_what_was_found_is_remembered_for_a_while_and_for_its_pair() -> None:
+def test_what_was_found_is_remembered_for_a_while_and_for_its_pair(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ops.expander.expander.HOT_SECONDS", 0.5)
+
     async def drill() -> None:
         index = Slow()
         index.gate.set()
-        expander = made(index, deadline=30, hot_queries=2, hot_seconds=0.5)
+        expander = made(index, deadline=30, hot_queries=2)
 
         async def ask(text: str, of: Pair) -> tuple[str, int]:
             (answer,) = (await expander.expand([text], of)).expansions
@@ -463,10 +470,13 @@ def test_what_was_found_is_remembered_for_a_while_and_for_its_pair() -> None:
     asyncio.run(drill())
 
 
-def test_the_deadline_and_the_bounds_hold_and_a_bug_is_no_failure() -> None:
+def test_the_deadline_and_the_bounds_hold_and_a_bug_is_no_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def drill() -> None:
         index = Slow()
-        expander = made(index, deadline=0.05, max_flights=2)
+        monkeypatch.setattr("ops.expander.expander.MAX_IN_FLIGHT", 2)
+        expander = made(index, deadline=0.05)
         late = await expander.expand(["a", "b", "c"], pair())
         assert [one.reason for one in late.expansions] == ["deadline", "deadline", "overloaded"]
         assert index.asked == 2
@@ -474,7 +484,8 @@ def test_the_deadline_and_the_bounds_hold_and_a_bug_is_no_failure() -> None:
         index.gate.set()
         broken = await made(index, deadline=30).expand(["bug"], pair())
         assert broken.expansions[0].reason == "away"
-        shed = made(index, max_requests=1)
+        monkeypatch.setattr("ops.expander.expander.MAX_REQUESTS", 1)
+        shed = made(index)
         both = await asyncio.gather(shed.expand(["a"], pair()), shed.expand(["a"], pair()))
         assert [one.expansions[0].reason for one in both] == ["", "overloaded"]
 

@@ -22,9 +22,7 @@ from tests.ops.expander.expander_worlds import running, serve_pair, wait_for, wo
 pytestmark = pytest.mark.slow
 
 BREAKS = (
-    "serving.breaker_failures=2",
     "serving.deadline=0.3",
-    "serving.index_timeout=0.3",
     "serving.model_timeout=0.3",
 )
 
@@ -71,7 +69,7 @@ def test_redis_stops_and_goes_on(tmp_path: Path) -> None:
     wanted = valkey_servers.Wanted(name=f"faults-{os.getpid()}", port=0, bound_to_caller=True)
     state = valkey_servers.start(wanted).state
     try:
-        patient = ("serving.deadline=20", "serving.cache_timeout=2", "serving.hot_queries=0")
+        patient = ("serving.deadline=20", "serving.hot_queries=0")
         opened = workspace(tmp_path, f"redis.url={state.url}", *patient)
         serve_pair(opened)
         with running(opened) as expander:

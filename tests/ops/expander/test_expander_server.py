@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from ops.expander.admission import READ_SECONDS
 from ops.expander.http_server import GRACE, HEAD_BYTES
 from tests.ops.expander.expander_worlds import Running, is_ready, running, wait_for, workspace
 
@@ -120,8 +121,11 @@ def test_an_offer_hides_no_bad_request(bare: Running) -> None:
 @pytest.fixture(scope="module")
 def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """One that waits a second for heads and bodies."""
-    with running(workspace(tmp_path_factory.mktemp("hasty"), "serving.read_timeout=1")) as expander:
-        yield expander
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ops.expander.admission.READ_SECONDS", 1.0)
+        patch.setattr("ops.expander.http_server.READ_SECONDS", 1.0)
+        with running(workspace(tmp_path_factory.mktemp("hasty"))) as expander:
+            yield expander
 
 
 def connected(url: str) -> socket.socket:
@@ -202,7 +206,7 @@ def test_a_head_is_no_longer_than_the_limit(hasty: Running) -> None:
 
 @contextmanager
 def served(
-    folder: Path, *arguments: str, descriptors: int = 0
+    folder: Path, descriptors: int = 0, read_seconds: float = READ_SECONDS
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """`cogr-ops serve` in a process of its own, with so many descriptors at most; its address."""
     workspace(folder)
@@ -210,13 +214,14 @@ def served(
     command = [
         sys.executable,
         "-m",
+        "tests.altered",
+        json.dumps({"ops.expander.admission.READ_SECONDS": read_seconds}),
         "ops.cli",
         "serve",
         "--port",
         "0",
         "-c",
         str(folder / "cogr.toml"),
-        *arguments,
     ]
     line = f"{limit}exec {shlex.join(command)}"
     with subprocess.Popen(
@@ -236,7 +241,7 @@ def served(
 def test_half_sent_heads_don_t_keep_others_out_where_descriptors_are_few(tmp_path: Path) -> None:
     with (
         ExitStack() as held,
-        served(tmp_path, "--set", "serving.read_timeout=1", descriptors=160) as (process, url),
+        served(tmp_path, 160, read_seconds=1.0) as (process, url),
     ):
         for _ in range(400):
             held.enter_context(connected(url)).sendall(HALF_HEAD)
@@ -266,7 +271,7 @@ def test_what_is_under_way_is_answered_before_it_ends(
 @pytest.mark.slow
 def test_a_request_that_never_comes_does_not_hold_up_the_end(tmp_path: Path) -> None:
     with (
-        served(tmp_path, "--set", "serving.read_timeout=60") as (process, url),
+        served(tmp_path, read_seconds=60.0) as (process, url),
         connected(url) as connection,
     ):
         connection.sendall(HALF_BODY)

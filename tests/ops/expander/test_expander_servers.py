@@ -55,9 +55,7 @@ def keys(valkey: RedisSettings, prefix: str) -> list[str]:
 def with_valkey(folder: Path, valkey: RedisSettings, prefix: str, *more: str) -> Workspace:
     # Waits as they may be on a busy machine: what is late here is a fault and not a load.
     patient = (
-        "serving.cache_timeout=5",
         "serving.deadline=20",
-        "serving.index_timeout=20",
         "serving.hot_queries=0",
     )
     return workspace(folder, f"redis.url={valkey.url}", f"redis.prefix={prefix}", *patient, *more)
@@ -219,7 +217,7 @@ def test_the_backlog_is_worked_off(tmp_path: Path, valkey: RedisSettings, prefix
 def on_opensearch(
     tmp_path: Path, opensearch: OpenSearchSettings, prefix: str
 ) -> Iterator[Workspace]:
-    patient = ("serving.deadline=20", "serving.index_timeout=20")
+    patient = ("serving.deadline=20",)
     opened = workspace(
         tmp_path, f"opensearch.url={opensearch.url}", f"opensearch.prefix={prefix}", *patient
     )

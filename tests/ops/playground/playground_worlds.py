@@ -67,8 +67,7 @@ def workspace(folder: Path, *overrides: str) -> Workspace:
     # A machine under load answers as a quiet one does: nothing here is about deadlines.
     (folder / "cogr.toml").write_text(
         '[dataset]\nloader = "jsonl"\npath = "data"\nstrip_html = false\n[serving]\nlive = '
-        '"none"\nfollow_seconds = 0.05\n'
-        "deadline = 60\nindex_timeout = 60\n"
+        '"none"\ndeadline = 60\n'
     )
     return Workspace(load_settings(folder / "cogr.toml", overrides))
 

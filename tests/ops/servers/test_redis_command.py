@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 
 from cogr.errors import ServiceError
-from cogr.settings.fleet import FleetSettings, RedisSettings
+from cogr.settings.fleet import RedisSettings
 from indexers.fleet.broker import Broker
 from ops.servers import valkey
 from ops.servers.instances import ServerState, read_state, write_state
@@ -57,7 +57,7 @@ def test_a_life_with_a_password_a_kill_and_a_restart(here: Command) -> None:
     secret = Path(started.json["credentials_file"])
     assert secret.stat().st_mode & 0o077 == 0
     assert secret.read_text().split("=", 1)[1].strip() not in started.out + started.err
-    Broker(valkey.connection(first), FleetSettings(), "kept").send({"a": 1})
+    Broker(valkey.connection(first), "kept").send({"a": 1})
     with pytest.raises(ServiceError, match="Authentication|NOAUTH"):
         valkey.ask(RedisSettings(url=first.url))
     again = here("start", "--name", "life", "--json", "--password")
@@ -70,9 +70,7 @@ def test_a_life_with_a_password_a_kill_and_a_restart(here: Command) -> None:
     assert "ended without a stop; starting it again" in revived.err
     second = read_state(Path(revived.json["folder"]))
     assert second is not None
-    assert Broker(valkey.connection(second), FleetSettings(), "kept").waiting() == 1, (
-        "the data outlives the server"
-    )
+    assert Broker(valkey.connection(second), "kept").waiting() == 1, "the data outlives the server"
     assert here("status", "--json").json["url"] == second.url
     assert here("stop", "--remove", "--json").json == {"stopped": ["life"], "removed": ["life"]}
     nothing = here("status", "--json")
@@ -247,10 +245,10 @@ def test_a_broker_behind_sentinels(cache: Path, monkeypatch: pytest.MonkeyPatch)
     try:
         redis = RedisSettings(url=f"sentinel://127.0.0.1:{port}", sentinel_master="main")
         wait_for_answer(redis)
-        broker = Broker(redis, FleetSettings(), "q")
+        broker = Broker(redis, "q")
         broker.send({"a": 1})
         assert broker.waiting() == 1
-        assert Broker(valkey.connection(master), FleetSettings(), "q").waiting() == 1
+        assert Broker(valkey.connection(master), "q").waiting() == 1
     finally:
         sentinel.kill()
         sentinel.wait()

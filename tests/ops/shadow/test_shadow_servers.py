@@ -45,9 +45,7 @@ def world(
 ) -> Iterator[World]:
     folder, prefix = tmp_path_factory.mktemp("shadow"), f"shadow{os.getpid()}"
     sets = (f"opensearch.url={opensearch.url}", f"opensearch.prefix={prefix}")
-    opened = workspace(
-        folder, *sets, "serving.deadline=20", "serving.index_timeout=20", "serving.hot_queries=0"
-    )
+    opened = workspace(folder, *sets, "serving.deadline=20", "serving.hot_queries=0")
     serve_pair(opened)
     cluster, index = Cluster(opensearch), f"{prefix}-products"
     fill(cluster, index)

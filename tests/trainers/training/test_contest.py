@@ -124,6 +124,15 @@ def test_a_run_that_was_begun_before_goes_on_without_dev_queries(tmp_path: Path)
         run.check(Workspace.open(tmp_path / "cogr.toml", GATED))
 
 
+def test_a_run_that_was_begun_with_settings_that_are_gone_goes_on(tmp_path: Path) -> None:
+    workspace = Workspace.open(without_dev(tmp_path), GATED)
+    run = create(workspace)
+    frozen = dict(run.frozen())
+    frozen["settings"] |= {"training.tiny.heads": 2, "training.query.keyword_price": 0.0}
+    run.store.write_json(f"{run.path}/run.json", frozen)
+    run.check(workspace)
+
+
 class Run:
     """A finished run of a shop without dev queries of its own, made without training."""
 

@@ -1,4 +1,4 @@
-"""Off GPUs answers alone are scored: losses and gradients are those of TRL's trainers as they are."""
+"""Off GPUs answers alone are scored; losses and gradients are those of TRL's trainers as they are."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tiny_model(
         folder,
         [" ".join(WORDS)] * 3,
-        TinySettings(hidden=32, layers=1, heads=2, vocabulary=400),
+        TinySettings(hidden=32, layers=1, vocabulary=400),
         seed=0,
     )
     return folder

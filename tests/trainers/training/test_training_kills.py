@@ -196,7 +196,8 @@ def test_an_interrupt_of_the_group_ends_everything_and_says_how_to_go_on(
     long = ["--set", "training.sft.query_epochs=500"]
     for begun, seconds in (("round 0, targets", 1.5), ("round 0, train-query", 1.0)):
         process = subprocess.Popen(
-            [*command, *long], stderr=subprocess.PIPE, text=True, start_new_session=True, env={**os.environ, MARK: mark},
+            [*command, *long], stderr=subprocess.PIPE, text=True, start_new_session=True,
+            env={**os.environ, MARK: mark},
             preexec_fn=(lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)) if ignored else None,
         )  # fmt: skip
         assert process.stderr is not None

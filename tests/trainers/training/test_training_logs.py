@@ -49,20 +49,19 @@ def test_tensorboard_events_say_what_the_jsonl_says(copied: Shop) -> None:
 def test_a_collapse_is_named_and_stops_the_stage(copied: Shop) -> None:
     overrides = (
         "training.query.reward=tests.trainers.shop:constant_reward",
-        "training.query.max_steps=9",
-        "training.watch={steps=2, patience=4}",
+        "training.query.max_steps=40",
     )
     workspace = copied.workspace(*overrides)
     run = branch(workspace, "main", "flat")
     with pytest.raises(
         CheckFailedError,
-        match="collapsed: at step 4 all rewards of a group are equal.* for 4 steps in a row",
+        match="collapsed: at step 30 all rewards of a group are equal.* for 30 steps in a row",
     ):
         Driver(workspace, run, InThisProcess(copied.config, overrides), copied.said.append).round()
     steps = [
         json.loads(line)
         for line in (run.folder("logs") / "r002-query.jsonl").read_text().splitlines()
     ]
-    assert [step["equal_groups"] for step in steps] == [1.0] * 4
-    assert ["equal_groups" in step["collapsing"] for step in steps] == [False, True, True, True]
+    assert [step["equal_groups"] for step in steps] == [1.0] * 30
+    assert ["equal_groups" in step["collapsing"] for step in steps] == [False] * 9 + [True] * 21
     assert len(run.state().finished) == 2

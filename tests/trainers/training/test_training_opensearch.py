@@ -83,8 +83,8 @@ def test_every_pair_and_split_has_equal_figures_on_both_backends(
     for (item, query), split in asked:
         both = [
             cogr_train(
-                "evaluate", "-c", copied.config, "--json", "--item", item, "--query", query, "--split", split,
-                "--backend", backend, *cluster.options,
+                "evaluate", "-c", copied.config, "--json", "--item", item, "--query", query,
+                "--split", split, "--backend", backend, *cluster.options,
             )
             for backend in ("memory", "opensearch")
         ]  # fmt: skip

@@ -99,7 +99,7 @@ def test_an_example_runs_two_steps_on_the_shop(example: Path, tmp_path: Path) ->
         "rebuild.max_failure_share=1.0",
         "training.gate.on=false",
         "training.candidates=0",
-        *(f"training.tiny.{key}" for key in ("hidden=32", "layers=1", "heads=2", "vocabulary=600")),
+        *(f"training.tiny.{key}" for key in ("hidden=32", "layers=1", "vocabulary=600")),
         *(f"training.sft.{side}_epochs=1" for side in ("query", "item")),
         *(
             f"training.{side}.{key}"

@@ -15,10 +15,16 @@ from cogr.settings import OpenSearchSettings
 from cogr.store import Store
 from indexers.backends.opensearch import aliases as publish
 from indexers.backends.opensearch.indexes import read_index
-from indexers.backends.opensearch.mapping import index_name, index_settings, mapping, meta_of
-from indexers.backends.opensearch.roles import NAMES, role
-from indexers.release.history import begin, settle
-from indexers.release.prune import prune
+from indexers.backends.opensearch.mapping import (
+    ROLES,
+    index_name,
+    index_settings,
+    mapping,
+    meta_of,
+    role,
+)
+from indexers.release.history import begin_switch, finish_switch
+from indexers.release.inventory import prune
 from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen
 from tests.indexers.backends.opensearch_worlds import backend_of
 from tests.indexers.conftest import Command
@@ -39,9 +45,9 @@ def test_catalogues_never_touch_one_another(opensearch: OpenSearchSettings, tmp_
             for snapshot in (old, new, queries):
                 backend.push(snapshot)
                 backend.verify(snapshot, [])
-            begin(store, backend.catalogue, {}, {"item": old.id, "query": queries.id})
+            begin_switch(store, backend.catalogue, {}, {"item": old.id, "query": queries.id})
             backend.publish({"item": old.id, "query": queries.id})
-            settle(store, backend.catalogue, backend.serving())
+            finish_switch(store, backend.catalogue, backend.serving())
             catalogues.append((backend, store, old, new, queries))
         for backend, store, old, new, queries in catalogues:
             others = [other for other in catalogues if other[0] is not backend]
@@ -119,7 +125,7 @@ def test_roles_are_printed_for_the_prefix_that_is_set(shop: Path, cogr_index: Co
     for body in found.values():
         assert all("shop\\-eu" in pattern or "shop-eu" in pattern for pattern in patterns(body))
     shown = cogr_index("roles", "--into", "products", *flags).out
-    assert shown.count("PUT _plugins/_security/api/roles/shop-eu-") == len(NAMES)
+    assert shown.count("PUT _plugins/_security/api/roles/shop-eu-") == len(ROLES)
     assert patterns(role("merger", "shop", "products")) == ["products", "products-*"]
 
 

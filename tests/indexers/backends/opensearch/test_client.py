@@ -213,17 +213,17 @@ def test_every_refusal_is_one_sentence_with_the_address_and_a_way_on(
 
 
 def test_blocks_stay_and_overloads_pass() -> None:
-    assert Refusal(429, "rejected_execution_exception").is_passing
+    assert Refusal(429, "rejected_execution_exception").is_transient
     assert Refusal(
         503,
         "cluster_block_exception",
         "blocked by: [SERVICE_UNAVAILABLE/1/state not recovered / initialized];",
-    ).is_passing
+    ).is_transient
     assert not Refusal(
         429, "cluster_block_exception", "disk usage exceeded flood-stage watermark"
-    ).is_passing
-    assert not Refusal(0, "tls").is_passing
-    assert not Refusal(401).is_passing
+    ).is_transient
+    assert not Refusal(0, "tls").is_transient
+    assert not Refusal(401).is_transient
 
 
 # AWS

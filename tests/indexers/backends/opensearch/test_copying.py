@@ -13,7 +13,8 @@ from cogr.differences import differences
 from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
 from cogr.store import Store
-from indexers.backends.opensearch import copying, indexes
+from indexers.backends.opensearch import indexes
+from indexers.backends.opensearch import push as copying
 from indexers.backends.opensearch.backend import OpenSearchBackend
 from indexers.backends.opensearch.indexes import read_index, stats
 from indexers.backends.opensearch.mapping import index_name

@@ -23,11 +23,12 @@ from cogr.matching.mirror import Mirror
 from cogr.settings import OpenSearchSettings, load_settings
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
+from indexers.backends.opensearch import field as filling
+from indexers.backends.opensearch import moving as cleaning
 from indexers.backends.opensearch.client import Cluster
+from indexers.backends.opensearch.field import field_of, open_target, snapshot_of
 from indexers.backends.opensearch.indexes import merge
-from indexers.backends.opensearch.into import cleaning, filling
-from indexers.backends.opensearch.into.cleaning import move_without
-from indexers.backends.opensearch.into.target import field_of, open_target, snapshot_of
+from indexers.backends.opensearch.moving import move_without
 from indexers.release import external as merging
 from indexers.release.external import Place
 from indexers.workspace import Workspace

@@ -137,6 +137,7 @@ def test_both_indexes_are_asked_what_readers_ask_before_the_switch(
     shop: Path,
     requests: list[tuple[str, str, str]],
     cogr_index: Command,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store = Store(shop / ".cogr")
     settings = backend.cluster.settings
@@ -150,9 +151,8 @@ def test_both_indexes_are_asked_what_readers_ask_before_the_switch(
     old, new = (pair_of(backend, store, round_) for round_ in (1, 2))
     publish(backend, store, [one.id for one in old])
     requests.clear()
-    ended = cogr_index(
-        "publish", *(one.id for one in new), *flags, "--set", "publish.warm_up_queries=3"
-    )
+    monkeypatch.setattr("indexers.release.WARM_UP_QUERIES", 3)
+    ended = cogr_index("publish", *(one.id for one in new), *flags)
     assert ended.status == 0
     (switch,) = [
         number

@@ -15,8 +15,8 @@ from cogr.snapshots import Provenance, write_snapshot
 from cogr.store import Store
 from indexers.backends.opensearch import OpenSearchBackend, search
 from indexers.backends.opensearch.client import Cluster
-from indexers.backends.opensearch.into.target import field_of
-from indexers.backends.opensearch.roles import NAMES, role
+from indexers.backends.opensearch.field import field_of
+from indexers.backends.opensearch.mapping import ROLES, role
 from indexers.release.external import Place
 from indexers.release.push import warm_up
 from indexers.release.verify import compare_all
@@ -33,7 +33,7 @@ def users(opensearch_secure: OpenSearchSettings) -> Iterator[dict[str, OpenSearc
     cluster = Cluster(opensearch_secure)
     api = "/_plugins/_security/api"
     settings = {}
-    for name in NAMES:
+    for name in ROLES:
         cluster.call(
             "PUT", f"{api}/roles/{name}", body=role(name, "shop", "products"), doing="making a role"
         )

@@ -1,26 +1,145 @@
-"""The values of one snapshot's field: every document that lacks them gets them, and nothing else of
-it is touched.
+"""The keywords of one snapshot as a field of an index that another team owns and writes to.
 
-A sweep scrolls through the documents without the field and updates the known ones partially, each
-only if nobody has changed it since it was read (`if_seq_no`, `if_primary_term`); what was changed
-meanwhile is left to the next sweep. What is changed all the while is in the end updated by its
-shard alone, which reads, merges and writes under its own version check. The field itself says what
-is done, so a death costs nothing, and the same call goes on.
+The target is that index. A field is added to its mapping, filled, compared, and named by a stored
+search template; replacing the template is the switch, and atomic. Clients call it by its name,
+which never changes: `POST /<index>/_search/template {"id": NAME, "params": {"keywords": [...]}}`.
+Its parameters are those of `<prefix>-search`; it gives whole documents back, and ties stand in no
+order.
+
+Filling gives the field to every document that lacks it and touches nothing else. A sweep scrolls
+through the documents without the field and updates the known ones partially, each only if nobody
+has changed it since it was read (`if_seq_no`, `if_primary_term`); what was changed meanwhile is
+left to the next sweep. After some sweeps the shard itself reads, merges and writes what is still
+left, under its own version check. The field says what is done, so the same call goes on after a
+death.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from cogr.errors import CheckFailedError
+from cogr.errors import CheckFailedError, UserError
+from cogr.matching.bm25 import DEFAULT
 from cogr.matching.mirror import Mirror
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import refresh
-from indexers.backends.opensearch.into.target import Target
+from indexers.backends.opensearch.mapping import IndexState
+from indexers.backends.opensearch.template import source
 from indexers.backends.opensearch.writer import Document, Seen, merge_into_documents
+from indexers.backends.protocol import check_side
+
+_FIELD = re.compile(r"[a-z][a-z0-9_]*")
+_SUFFIX = r"r\d{3,}_[0-9a-f]{12}"
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where the keywords go.
+
+    Attributes:
+        name: what the team calls it, an index or an alias of one.
+        field: what the names of the fields begin with.
+        state: the one index behind the name.
+    """
+
+    name: str
+    field: str
+    state: IndexState
+
+    @property
+    def index(self) -> str:
+        return self.state.name
+
+    @property
+    def is_alias(self) -> bool:
+        return self.name != self.index
+
+    @property
+    def fields(self) -> list[str]:
+        """The fields of snapshots that its mapping has."""
+        return sorted(name for name in self.state.properties if snapshot_of(self.field, name))
+
+
+def field_of(field: str, snapshot_id: str) -> str:
+    """The field of one item snapshot, such as `cogr_keywords_r003_0123456789ab`.
+
+    Raises SnapshotError for a query snapshot.
+    """
+    check_side(snapshot_id, "item")
+    return f"{field}_{snapshot_id.removeprefix('item-').replace('-', '_')}"
+
+
+def snapshot_of(field: str, name: str) -> str | None:
+    """The snapshot that a field is of; None for a field of another name."""
+    if not re.fullmatch(rf"{re.escape(field)}_{_SUFFIX}", name):
+        return None
+    return f"item-{name.removeprefix(f'{field}_').replace('_', '-')}"
+
+
+def open_target(cluster: Cluster, name: str, field: str) -> Target:
+    """The index behind a name.
+
+    Raises:
+        UserError: there is none, or several, or it is one of cogr's own, or it scores otherwise
+            than BM25 with our parameters, or the field's name is none.
+    """
+    if not _FIELD.fullmatch(field):
+        raise UserError(
+            f"--field {field!r} is no name of a field; use small letters, digits and underscores."
+        )
+    found = (
+        cluster.call("GET", f"/{name}", doing=f"looking at the index {name}", missing_ok=True) or {}
+    )
+    if len(found) != 1:
+        names = ", ".join(sorted(found)) or "nothing"
+        raise UserError(
+            f"{name} names {names} at {cluster.url}; give --into one index, or an alias of one."
+        )
+    ((index, answer),) = found.items()
+    state = IndexState.read(index, answer)
+    if state.snapshot:
+        raise UserError(
+            f"The index {index} is one of cogr's own; give --into the index that holds your "
+            "products."
+        )
+    _check_similarity(state)
+    return Target(name, field, state)
+
+
+def _check_similarity(state: IndexState) -> None:
+    default: Mapping[str, Any] = state.settings.get("similarity", {}).get("default", {})
+    same = default.get("type", "BM25") == "BM25" and (
+        float(default.get("k1", DEFAULT.k1)),
+        float(default.get("b", DEFAULT.b)),
+    ) == (DEFAULT.k1, DEFAULT.b)
+    if not same:
+        raise UserError(
+            f"The index {state.name} has a default similarity of its own ({dict(default)}), by "
+            "which keywords would be scored "
+            f"otherwise than in training; keep BM25 with k1 {DEFAULT.k1} and b {DEFAULT.b}, or "
+            "publish to an index of cogr's own."
+        )
+
+
+def add_field(cluster: Cluster, target: Target, snapshot_id: str) -> str:
+    """Add a snapshot's field to the mapping, where it is not there yet; its name."""
+    name = field_of(target.field, snapshot_id)
+    mapping: dict[str, Any] = {"type": "keyword", "norms": True, "index_options": "freqs"}
+    if cluster.version.has_use_similarity:
+        mapping["use_similarity"] = True
+    body = {"properties": {name: mapping}}
+    cluster.call(
+        "PUT",
+        f"/{target.index}/_mapping",
+        body=body,
+        doing=f"adding the field {name} to {target.index}",
+    )
+    return name
+
 
 SWEEPS = 10
 """After so many, documents that still lose the field are somebody's doing."""
@@ -64,7 +183,7 @@ class _Sweep:
 
     checked: bool
     known: int = 0
-    bare: int = 0
+    without: int = 0
     unknown: list[str] = field(default_factory=list)
     unknown_count: int = 0
 
@@ -99,7 +218,7 @@ def fill(cluster: Cluster, target: Target, name: str, mirror: Mirror) -> Filled:
             )
     done.unknown, done.first_unknown = sweep.unknown_count, sweep.unknown
     with_field = count(cluster, target.index, {"exists": {"field": name}})
-    done.absent = max(0, len(mirror) - with_field - sweep.bare)
+    done.absent = max(0, len(mirror) - with_field - sweep.without)
     done.first_absent = (
         list(islice(_absent(cluster, target.index, mirror), SHOWN)) if done.absent else []
     )
@@ -120,7 +239,7 @@ def _changes(
             version = (hit["_seq_no"], hit["_primary_term"]) if sweep.checked else None
             yield Seen(id_, version, hit.get("_routing")), {name: list(keywords)}
         else:
-            sweep.bare += 1
+            sweep.without += 1
 
 
 def scroll(cluster: Cluster, index: str, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -200,3 +319,26 @@ def check_values(
                 )
             compared += found is not None
     return compared
+
+
+def template_name(prefix: str, target: Target) -> str:
+    """The template's name, such as `shop-products-cogr_keywords`."""
+    return f"{prefix}-{target.name}-{target.field}"
+
+
+def switch(cluster: Cluster, template: str, name: str) -> None:
+    """Let searches by the template use a field."""
+    body = {"script": {"lang": "mustache", "source": source(name, id_field=None, shown=())}}
+    cluster.call(
+        "PUT", f"/_scripts/{template}", body=body, doing=f"storing the search template {template}"
+    )
+
+
+def switched_to(cluster: Cluster, template: str, target: Target) -> str | None:
+    """The snapshot whose field the template names; None when there is no template yet."""
+    answer = cluster.call(
+        "GET", f"/_scripts/{template}", doing=f"reading the template {template}", missing_ok=True
+    )
+    stored = answer["script"]["source"] if answer else ""
+    named = (snapshot_of(target.field, word) for word in re.findall(r"\w+", stored))
+    return next(filter(None, named), None)

@@ -1,32 +1,123 @@
-"""`cogr-index prune`: old snapshots out of the backend and, where asked, out of the store. Never
-what is in use.
+"""What is there, and what of it goes: `cogr-index list` and `cogr-index prune`.
 
-In use is what an alias of this backend names, what a rollback would go back to, what this store
-remembers to serve elsewhere, and what a training run names.
+Pruning takes old snapshots out of the backend and, where asked, out of the store; never what is in
+use. In use is what an alias of this backend names, what a rollback would go back to, what this
+store remembers to serve elsewhere, and what a training run names.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from cogr.errors import SnapshotError
+from cogr.progress import Say
 from cogr.records import SIDES, Side
-from cogr.snapshots import ID, damaged_snapshots, list_snapshots
+from cogr.snapshots import ID, Manifest, damaged_snapshots, list_snapshots
 from cogr.store import Store
-from indexers.backends.checks import side_of
-from indexers.backends.mirrors import mirror_folder
-from indexers.backends.protocol import Backend
+from indexers.backends.memory import mirror_folder
+from indexers.backends.protocol import Backend, Listed, side_of
 from indexers.build.lease import Lease, alone
-from indexers.release.gate import forget_figures
-from indexers.release.history import kept_histories, named_last, previous, read_history, settle
+from indexers.release.gate import forget_figures, known_figures
+from indexers.release.history import (
+    finish_switch,
+    kept_histories,
+    named_last,
+    previous,
+    read_history,
+)
+from indexers.workspace import Workspace
 
 _ID = re.compile(rb"\b" + ID.pattern.encode() + rb"\b")
+
+
+def listing(workspace: Workspace) -> list[dict[str, Any]]:
+    """One row a snapshot, oldest first.
+
+    `state` is serving, standby (pushed and whole), half-written, stored (in the store alone),
+    foreign (in the backend alone), or damaged: then `damage` says what is wrong with its files, and
+    `serving` whether it serves nevertheless. `f1` is the gate's figure of the snapshot with what
+    serves on the other side, where it was measured.
+    """
+    backend = workspace.backend
+    pushed, serving = {entry.snapshot: entry for entry in backend.list()}, backend.serving()
+    damaged = damaged_snapshots(workspace.store)
+    rows = [_damaged(id_, why, pushed.pop(id_, None)) for id_, why in damaged.items()]
+    for manifest in (one for one in list_snapshots(workspace.store) if one.id not in damaged):
+        f1 = _f1(workspace, manifest, serving)
+        rows.append(_row(manifest, pushed.pop(manifest.id, None)) | {"f1": f1})
+    # What another store pushed to the same cluster: it is there, so it is shown.
+    return [*rows, *(_foreign(entry) for entry in pushed.values())]
+
+
+def _damaged(id_: str, why: str, entry: Listed | None) -> dict[str, Any]:
+    """A snapshot whose files can't be trusted: what the backend knows of it, and what is wrong."""
+    known = entry or Listed(id_, side_of(id_), 0, None, False, False)
+    entities = entry.documents if entry else None
+    return {
+        **_foreign(known),
+        "state": "damaged",
+        "entities": entities,
+        "pushed": known.complete,
+        "damage": why,
+    }
+
+
+def _row(manifest: Manifest, entry: Listed | None) -> dict[str, Any]:
+    return {
+        "snapshot": manifest.id,
+        "side": manifest.side,
+        "state": _state(entry),
+        "entities": manifest.entities,
+        "keywords": manifest.keywords,
+        "generator": str(manifest.generator.get("kind", "")),
+        "parent": manifest.parent,
+        "created": manifest.created,
+        "pushed": entry is not None and entry.complete,
+        "serving": entry is not None and entry.serving,
+        "bytes": entry.bytes if entry else None,
+    }
+
+
+def _foreign(entry: Listed) -> dict[str, Any]:
+    return {
+        "snapshot": entry.snapshot,
+        "side": entry.side,
+        "state": "serving" if entry.serving else "foreign",
+        "entities": entry.documents,
+        "keywords": None,
+        "generator": "",
+        "parent": None,
+        "created": "",
+        "pushed": entry.complete,
+        "serving": entry.serving,
+        "bytes": entry.bytes,
+        "f1": None,
+    }
+
+
+def _state(entry: Listed | None) -> str:
+    if entry is None:
+        return "stored"
+    if entry.serving:
+        return "serving"
+    return "standby" if entry.complete else "half-written"
+
+
+def _f1(
+    workspace: Workspace, manifest: Manifest, serving: Mapping[Side, str | None]
+) -> float | None:
+    other = serving["query" if manifest.side == "item" else "item"]
+    if other is None:
+        return None
+    pair = (manifest.id, other) if manifest.side == "item" else (other, manifest.id)
+    figures = known_figures(workspace.store, *pair)
+    return figures.f1 if figures else None
 
 
 @dataclass(frozen=True)
@@ -85,7 +176,7 @@ def prune(
     *,
     files: bool,
     dry_run: bool,
-    say: Callable[[str], None] = lambda _: None,
+    say: Say = lambda _: None,
 ) -> Pruned:
     """Remove all but the newest `keep` snapshots of each side, and but what is in use.
 
@@ -97,7 +188,7 @@ def prune(
     Args:
         files: out of the store too: keyword sets, manifests and saved mirrors.
         dry_run: only say what would go.
-        say: is told who is waited for.
+        say: says who is waited for.
 
     Raises:
         StorageError: a history is damaged; nothing was removed.
@@ -113,7 +204,7 @@ def prune(
         leases = [stack.enter_context(alone(store, name, "prune", say)) for name in catalogues]
         for name in catalogues:
             read_history(store, name)  # A damaged one is no reason to remove what it named.
-        settle(store, backend.catalogue, backend.serving())
+        finish_switch(store, backend.catalogue, backend.serving())
         pruned = _found(store, backend, keep, files=files, dry_run=False)
         _remove_all(store, backend, pruned, leases)
     return pruned

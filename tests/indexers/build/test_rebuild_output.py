@@ -1,4 +1,4 @@
-"""What a rebuild tells of its generator: which one wrote and why, what it never did, and whom it
+"""What a rebuild says of its generator: which one wrote and why, what it never did, and whom it
 left without keywords.
 """
 

@@ -1,4 +1,7 @@
-"""Settings: what the fields of a data set of one's own are called (`cogr.datasets.fields`)."""
+"""Settings of the data set: the tables `[dataset]` and `[dataset.columns]`.
+
+What they do is in `cogr.datasets`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from cogr.settings.table import Table
+from cogr.settings.table import Table, usable_path
 
 
 class QueryColumnSettings(Table):
@@ -42,7 +45,9 @@ class ColumnSettings(Table):
     )
     fields: dict[str, str] = Field(
         default_factory=dict,
-        description="Names in the data of fields in publish.fields, where they are called otherwise",
+        description=(
+            "Names in the data of fields in publish.fields, where they are called otherwise"
+        ),
     )
     queries: QueryColumnSettings = Field(default_factory=QueryColumnSettings)
     labels: LabelColumnSettings = Field(default_factory=LabelColumnSettings)
@@ -52,3 +57,43 @@ class ColumnSettings(Table):
     def _one(cls, text: Any) -> Any:
         """One name needs no list."""
         return (text,) if isinstance(text, str) and not text.lstrip().startswith("[") else text
+
+
+class DatasetSettings(Table):
+    """What is indexed. `loader` and `path` are all that a data set of your own needs."""
+
+    loader: str = Field(
+        description="jsonl, csv, parquet, beir, wands, nfcorpus, msrd, chorus or ir_datasets:NAME"
+    )
+    path: str | None = Field(
+        None, description="Folder of the data; the named data sets default to $COGR_DATA_DIR/NAME"
+    )
+    threshold: float | None = Field(
+        None, description="Lowest grade that counts as relevant; each loader has its own default"
+    )
+    dev_share: float = Field(
+        0.0, ge=0, lt=1, description="Share of the training queries set apart as dev, seeded"
+    )
+    test_share: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description=(
+            "Share of the queries that become test where the data names no splits (0.1 unless set)"
+        ),
+    )
+    seed: int = Field(0, description="Seed of these splits")
+    max_unknown_share: float = Field(
+        0.05,
+        ge=0,
+        le=1,
+        description=(
+            "Refuse data in which a larger share of judgements names unknown items or queries"
+        ),
+    )
+    strip_html: bool = Field(
+        True, description="Take HTML out of titles and texts (jsonl, csv, parquet)"
+    )
+    columns: ColumnSettings = Field(default_factory=ColumnSettings)
+
+    _is_path = field_validator("path")(usable_path)

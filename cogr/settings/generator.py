@@ -1,0 +1,154 @@
+"""Settings of what writes the keywords: the tables below `[generator]`.
+
+What they do is in `indexers.generators`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import ConfigDict, Field, SecretStr, field_validator
+
+from cogr.records import Side
+from cogr.settings.table import LONGEST, Table, http_url, usable_path
+
+GeneratorName = Literal[
+    "auto", "statistical", "extractive", "vllm", "transformers", "openai", "scripted"
+]
+
+
+class Sampling(Table):
+    """How an LLM draws the next token.
+
+    The defaults are the paper's for initialisation, evaluation and indexing (table "sampling").
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    temperature: float = Field(0.7, ge=0, le=2, description="0 takes the most probable token")
+    top_p: float = Field(0.8, gt=0, le=1, description="Nucleus mass; 1 is off")
+    top_k: int = Field(
+        20, ge=0, description="Most probable tokens to draw from; 0 is off, and so is -1"
+    )
+    max_tokens: int = Field(
+        512, ge=1, description="Longest completion (paper, max_response_length)"
+    )
+    seed: int = Field(
+        0,
+        ge=0,
+        description=(
+            "Seeds the engine. The draw also depends on what else is in a batch; snapshots "
+            "freeze it"
+        ),
+    )
+
+    @field_validator("top_k", mode="before")
+    @classmethod
+    def _off(cls, top_k: object) -> object:
+        """The paper and vLLM spell it -1 (table "sampling")."""
+        return 0 if top_k == -1 else top_k
+
+
+class EndpointSettings(Table):
+    """An OpenAI-compatible endpoint, for `generator.name = "openai"`."""
+
+    base_url: str | None = Field(None, description="For example http://localhost:8000/v1")
+    api_key: SecretStr | None = Field(None, description="Sent as the bearer token; never printed")
+    server: Literal["vllm", "openai"] = Field(
+        "vllm",
+        description="vllm: top_k and thinking off are sent too; openai: standard fields alone",
+    )
+    concurrency: int = Field(
+        32,
+        ge=1,
+        description="Most requests under way at once; how many, the endpoint's answers decide",
+    )
+    timeout: float = Field(120.0, gt=0, le=LONGEST, description="Seconds a request may take")
+
+    _is_url = field_validator("base_url")(http_url)
+
+
+class ScriptedSettings(Table):
+    """Answers without a model, for tests and rehearsals: `generator.name = "scripted"`."""
+
+    script: str | None = Field(
+        None,
+        description=(
+            'jsonl file of answers: {"id": ..., "text": ...} or {"id": ..., "failure": ...}'
+        ),
+    )
+    rule: Literal["words", "rubbish", "empty"] = Field(
+        "words", description="What entities that the script does not name get"
+    )
+    words: int = Field(10, ge=0, description="Most words that the rule gives")
+    delay: float = Field(0.0, ge=0, le=LONGEST, description="Seconds to wait before each answer")
+
+    _is_path = field_validator("script")(usable_path)
+
+
+class StatisticalSettings(Table):
+    """The ranker that is told as keywords: `generator.name = "statistical"`, and wherever else it
+    is asked.
+    """
+
+    language: str = Field("english", description="Of stems and stop words, by its Snowball name")
+    anchors: bool = Field(
+        True,
+        description=(
+            "Items also get the texts of training queries that they are relevant to. Off for "
+            "training against them: a training query's own text would find its labels"
+        ),
+    )
+
+
+class SideGenerator(Table):
+    """What one side does differently: after training, the two sides have models of their own."""
+
+    name: GeneratorName | None = Field(None, description="Generator of this side")
+    model: str | None = Field(None, description="Model of this side")
+    adapter: str | None = Field(None, description="LoRA adapter of this side")
+
+
+class GeneratorSettings(Table):
+    """What writes the keywords."""
+
+    name: GeneratorName = Field(
+        "auto",
+        description=(
+            "auto: statistical where training queries have labels (refused without its extra), "
+            "else extractive"
+        ),
+    )
+    model: str | None = Field(
+        None, description="Model folder, Hugging Face name, or smollm2; the model's name for openai"
+    )
+    adapter: str | None = Field(None, description="Folder of a LoRA adapter (vllm, transformers)")
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto", description="Number format of vllm and transformers"
+    )
+    max_model_len: int | None = Field(
+        None, ge=1, description="Longest prompt plus completion; the model's own by default"
+    )
+    constrained: bool = Field(
+        False,
+        description=(
+            "Queries are written in the item snapshot's keywords and titles alone (vllm, "
+            "transformers); rollouts are free"
+        ),
+    )
+    batch_size: int = Field(32, ge=1, description="Prompts a batch of transformers")
+    gpu_memory_utilization: float = Field(
+        0.9, gt=0, le=1, description="Share of GPU memory that vllm takes"
+    )
+    tensor_parallel_size: int = Field(1, ge=1, description="GPUs that share one vllm engine")
+    sampling: Sampling = Field(default_factory=Sampling)
+    openai: EndpointSettings = Field(default_factory=EndpointSettings)
+    scripted: ScriptedSettings = Field(default_factory=ScriptedSettings)
+    statistical: StatisticalSettings = Field(default_factory=StatisticalSettings)
+    item: SideGenerator = Field(default_factory=SideGenerator)
+    query: SideGenerator = Field(default_factory=SideGenerator)
+
+    def of(self, side: Side) -> GeneratorSettings:
+        """These settings with one side's own values put in."""
+        own = (self.item if side == "item" else self.query).model_dump(exclude_none=True)
+        return self.model_copy(update=own)

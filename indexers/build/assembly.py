@@ -1,0 +1,298 @@
+"""Answers become a snapshot: all are parsed into keyword sets, counted on the way, and frozen.
+
+What a keyword is, is `cogr.keywords`; what an extra field is, `cogr.item_fields`. Rows stream in id
+order: in memory are one batch of them and the reasons of those without keywords.
+"""
+
+from __future__ import annotations
+
+import gc
+import heapq
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+
+from cogr.errors import SnapshotError, StorageError
+from cogr.item_fields import FieldType, typed
+from cogr.keywords import Parsed, parse_counted, self_keyword
+from cogr.records import Entity, Item, self_text
+from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
+from cogr.store import Store
+from indexers.build.cache import Cached, GenerationCache
+from indexers.build.plan import Job, Plan
+from indexers.generators.protocol import Answer, Completion, Failure
+from indexers.telemetry import prometheus
+from indexers.telemetry.traces import stage
+
+_ROWS = 8192
+"""Answers that are read from the cache at once."""
+
+
+@dataclass
+class ParseStats:
+    """Counts over completions; add one by one.
+
+    Attributes:
+        completions: completions seen.
+        on_one_line: of these, those that are one line of keywords: no second line, no think tag, no
+            code fence.
+        empty: of these, those without any keyword.
+        truncated: of these, those that the length limit ended.
+        keywords: distinct keywords, summed over completions.
+        repeated: pieces that said an earlier keyword of their completion again.
+        overlong: pieces dropped as run-ons.
+        broken: pieces dropped for their replacement characters.
+        looping: pieces dropped because they say the same words three times in a row.
+        tokens: generated tokens.
+    """
+
+    completions: int = 0
+    on_one_line: int = 0
+    empty: int = 0
+    truncated: int = 0
+    keywords: int = 0
+    repeated: int = 0
+    overlong: int = 0
+    broken: int = 0
+    looping: int = 0
+    tokens: int = 0
+
+    def add(self, completion: Completion, parsed: Parsed | None = None) -> None:
+        """Count one completion. `parsed` saves parsing it again."""
+        parsed = parse_counted(completion.text) if parsed is None else parsed
+        self.completions += 1
+        self.on_one_line += is_one_line(completion.text)
+        self.empty += not parsed.keywords
+        self.truncated += completion.truncated
+        self.keywords += len(parsed.keywords)
+        self.repeated += parsed.repeated
+        self.overlong += parsed.overlong
+        self.broken += parsed.broken
+        self.looping += parsed.looping
+        self.tokens += completion.tokens
+
+    @property
+    def one_line_share(self) -> float:
+        """Share of completions that are one comma-separated line; 0.0 without completions."""
+        return self.on_one_line / max(1, self.completions)
+
+    @property
+    def mean_keywords(self) -> float:
+        """Distinct keywords a completion."""
+        return self.keywords / max(1, self.completions)
+
+    def as_dict(self) -> dict[str, float]:
+        """All counts, the share and the mean, for reports and --json."""
+        return {
+            **asdict(self),
+            "one_line_share": self.one_line_share,
+            "mean_keywords": self.mean_keywords,
+        }
+
+
+def is_one_line(completion: str) -> bool:
+    """True for a line as the prompt asks for it: nothing after a line break, no think tag, no
+    fence.
+    """
+    text = completion.strip()
+    one = text.isprintable() or len(text.splitlines()) == 1
+    return bool(text) and one and "<think>" not in text and "```" not in text
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    """What a rebuild did.
+
+    Attributes:
+        snapshot: the frozen keyword sets.
+        generated: entities that the generator was asked for now.
+        cut_prompts: entities whose description was cut to the token budget.
+        cut_to_budget: entities that wrote more than K_max keywords.
+        set_aside: id -> reason, for entities without keywords of their own; they keep their own
+            text as keyword.
+        parse_stats: how well the completions kept to a list of keywords.
+    """
+
+    snapshot: Snapshot
+    generated: int
+    cut_prompts: int
+    cut_to_budget: int
+    set_aside: Mapping[str, str]
+    parse_stats: ParseStats
+    seconds: float
+
+    @property
+    def failure_share(self) -> float:
+        """Share of entities that were set aside."""
+        return len(self.set_aside) / max(1, self.snapshot.manifest.entities)
+
+
+def freeze(job: Job, plan: Plan, transient: Mapping[str, Failure], started: float) -> Rebuilt:
+    """All answers, now that none is missing, as a snapshot.
+
+    Equal answers give an equal snapshot: with nothing changed it is the one that is there.
+
+    Args:
+        plan: as it was before anything was generated.
+        transient: failures that the cache does not remember, by entity id.
+        started: when the rebuild began, by time.monotonic().
+    """
+    with stage("assemble", job.side) as step, _no_garbage_collection():
+        cache = GenerationCache(job.store, job.generator.fingerprint)
+        assembly = _Assembly(job, plan, cache.load(plan.keys), transient)
+        rows = assembly.rows()
+        if job.carried is not None:
+            rows = heapq.merge(rows, job.carried.rows(), key=lambda row: row.id)
+            assembly.set_aside.update(job.carried.set_aside)
+            assembly.cut_to_budget += job.carried.cut_to_budget
+        rows = typed_rows(rows, plan.fields)
+        snapshot = write_snapshot(job.store, job.side, rows, assembly.provenance, plan.fields)
+        _write_set_aside(job.store, snapshot.id, assembly.set_aside)
+        step.add(
+            snapshot=snapshot.id,
+            entities=snapshot.manifest.entities,
+            set_aside=len(assembly.set_aside),
+        )
+    _count(snapshot, len(assembly.set_aside))
+    return Rebuilt(
+        snapshot,
+        len(plan.missing),
+        plan.cut_prompts,
+        assembly.cut_to_budget,
+        assembly.set_aside,
+        assembly.stats,
+        time.monotonic() - started,
+    )
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Rows are many and in no cycles: looking for some takes a seventh of the time, and finds none."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def typed_rows(rows: Iterable[Row], types: Mapping[str, FieldType]) -> Iterator[Row]:
+    """The rows with their fields in the form that they are kept in.
+
+    Raises DataError, while they pass, for a value that does not fit its type.
+    """
+    if not types:
+        return iter(rows)
+    return (replace(row, fields_json=typed(row.id, row.fields_json, types)) for row in rows)
+
+
+def _count(snapshot: Snapshot, set_aside: int) -> None:
+    """Set the metrics of a frozen snapshot."""
+    manifest = snapshot.manifest
+    figures = {
+        prometheus.SET_ASIDE: set_aside,
+        prometheus.SNAPSHOT_KEYWORDS: manifest.keywords,
+        prometheus.SNAPSHOT_VOCABULARY: manifest.vocabulary,
+        prometheus.SNAPSHOT_EMPTY: manifest.empty,
+        prometheus.SNAPSHOT_CUT: manifest.cut_to_budget,
+    }
+    for gauge, value in figures.items():
+        gauge.labels(manifest.side).set(value)
+
+
+@dataclass
+class _Assembly:
+    """Turns answers into rows, counting on the way."""
+
+    job: Job
+    plan: Plan
+    cached: Cached
+    transient: Mapping[str, Failure]
+    cut_to_budget: int = 0
+    set_aside: dict[str, str] = field(default_factory=dict)
+    stats: ParseStats = field(default_factory=ParseStats)
+
+    def rows(self) -> Iterator[Row]:
+        """A row for each entity of the plan, in its order.
+
+        Raises StorageError when an answer has vanished from the cache.
+        """
+        for start in range(0, len(self.plan.entities), _ROWS):
+            entities = list(self.plan.entities[start : start + _ROWS])
+            answers = self.cached.answers([entity.id for entity in entities], start)
+            for entity, answer in zip(entities, answers, strict=True):
+                yield self._row(entity, answer or self._transient(entity))
+
+    def _transient(self, entity: Entity) -> Failure:
+        if entity.id not in self.transient:
+            raise StorageError(
+                f"The answer of {entity.id!r} has vanished from the cache in "
+                f"{self.job.store.url}; run the same command again."
+            )
+        return self.transient[entity.id]
+
+    def _row(self, entity: Entity, answer: Answer) -> Row:
+        text, fields = self_text(entity), entity.fields_json if isinstance(entity, Item) else ""
+        if isinstance(answer, Failure):
+            self.set_aside[entity.id] = answer.reason
+            return Row(entity.id, text, (), fields)
+        parsed = parse_counted(answer.text)
+        self.stats.add(answer, parsed)
+        own, keywords = self_keyword(text), parsed.keywords
+        if own in keywords:
+            keywords = tuple(keyword for keyword in keywords if keyword != own)
+        # A generator that reads the collection may find that nothing is worth saying; a language
+        # model that says nothing failed.
+        if not parsed.keywords and self.job.generator.reads == "prompt":
+            self.set_aside[entity.id] = "no keywords in the output"
+        if len(keywords) > self.job.k_max:  # They are distinct.
+            self.cut_to_budget += 1
+            keywords = keywords[: self.job.k_max]
+        return Row(entity.id, text, keywords, fields, own)
+
+    @property
+    def provenance(self) -> Callable[[], Provenance]:
+        """Read by the writer after the last row, when the counts are complete."""
+        return lambda: Provenance(
+            round=self.job.round,
+            k_max=self.job.k_max,
+            prompt_hash=self.job.prompter.template.hash,
+            generator=dict(self.job.generator.fingerprint),
+            dataset_hash=self.job.dataset_hash,
+            parent=self.job.parent,
+            cut_to_budget=self.cut_to_budget,
+            set_aside=len(self.set_aside),
+            notes={"cut_prompts": self.plan.cut_prompts},
+        )
+
+
+def _write_set_aside(store: Store, snapshot_id: str, set_aside: Mapping[str, str]) -> None:
+    lines = (
+        json.dumps({"id": id_, "reason": reason}, ensure_ascii=False)
+        for id_, reason in set_aside.items()
+    )
+    store.write(_set_aside_path(snapshot_id), "".join(line + "\n" for line in lines).encode())
+
+
+def read_set_aside(store: Store, snapshot_id: str) -> dict[str, str]:
+    """id -> reason of a snapshot's entities that were set aside; empty where nothing is known of
+    it.
+
+    Raises SnapshotError when the file is damaged.
+    """
+    path = _set_aside_path(snapshot_id)
+    try:
+        lines = store.read(path).decode().splitlines() if store.exists(path) else []
+        return {str(row["id"]): str(row["reason"]) for row in map(json.loads, lines)}
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise SnapshotError(
+            f"The file {path} in {store.url} is damaged; run cogr-index rebuild --side "
+            f"{snapshot_id.split('-')[0]}."
+        ) from error
+
+
+def _set_aside_path(snapshot_id: str) -> str:
+    return f"snapshots/{snapshot_id}/set_aside.jsonl"

@@ -1,0 +1,254 @@
+"""The commands that read snapshots and data sets: list, search, export, import, diff, inspect.
+
+Options and output only; the work is in the packages beside.
+"""
+
+from __future__ import annotations
+
+import calendar
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from cogr.errors import UserError
+from cogr.records import Side
+from indexers.cli import console
+from indexers.cli.options import Call, FormatName, SideOption, common_options
+
+_COLUMNS = ("snapshot", "state", "entities", "keywords", "F1", "age", "MB", "generator", "parent")
+_BY_NEED = ("snapshot", "state", "F1", "age", "entities", "generator", "MB", "keywords", "parent")
+"""Columns by what a reader needs most."""
+_ALWAYS = 2
+"""So many of them are shown however narrow the terminal is."""
+_NUMBERS = ("entities", "keywords", "F1", "age", "MB")
+_BETWEEN = 2
+"""Spaces between two columns: rich pads each by one on both sides."""
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
+
+
+@common_options()
+def list_(call: Call) -> None:
+    """Every snapshot: what serves, what stands by, what it holds, its size, its age, and its F1
+    where it was measured.
+    """
+    from indexers.release.inventory import listing
+
+    rows = listing(call.workspace)
+    call.emit({"snapshots": rows}, lambda out: listed(out, rows))
+
+
+def listed(out: Console, rows: Sequence[Mapping[str, Any]]) -> None:
+    """The listing as a table: of its columns those that there is room for, ids always whole."""
+    from rich.table import Table
+    from rich.text import Text
+
+    if not rows:
+        out.print("No snapshot yet: run cogr-index rebuild --side item.")
+        return
+    columns = {name: [_cell(name, row) for row in rows] for name in _COLUMNS}
+    shown, left_out = _fitting(columns, out.width)
+    table = Table(box=None, pad_edge=False)
+    for name in shown:
+        table.add_column(name, no_wrap=True, justify="right" if name in _NUMBERS else "left")
+    for cells in zip(*(columns[name] for name in shown), strict=True):
+        table.add_row(*map(Text, cells))
+    out.print(table, soft_wrap=len(shown) <= _ALWAYS)
+    for row in rows:
+        if row["state"] == "damaged":
+            out.print(f"{row['damage']}{' It serves.' if row['serving'] else ''}", soft_wrap=True)
+    if left_out:
+        out.print(
+            f"No room for: {', '.join(left_out)} (a wider terminal, or --json, shows them).",
+            soft_wrap=True,
+        )
+
+
+def _fitting(columns: Mapping[str, Sequence[str]], width: int) -> tuple[list[str], list[str]]:
+    """The columns that fit, in their order, and those that don't; what matters most is
+    taken first.
+    """
+    room = width
+    shown: list[str] = []
+    for name in _BY_NEED:
+        needed = max(map(len, (name, *columns[name]))) + _BETWEEN * bool(shown)
+        if needed <= room or len(shown) < _ALWAYS:
+            shown.append(name)
+            room -= needed
+    return [name for name in columns if name in shown], [
+        name for name in columns if name not in shown
+    ]
+
+
+def _cell(name: str, row: Mapping[str, Any]) -> str:
+    """One value, spelled for people."""
+    if name == "age":
+        return age(row["created"], time.time())
+    value = row[{"F1": "f1", "MB": "bytes"}.get(name, name)]
+    if value is None:
+        return ""
+    if name == "MB":
+        return f"{value / 1e6:.1f}"
+    return (
+        f"{value:.4f}" if name == "F1" else f"{value:,}" if isinstance(value, int) else str(value)
+    )
+
+
+def age(created: str, now: float) -> str:
+    """How long ago a manifest's time is, in its largest unit: 3 d, 5 h, 12 min; "" for none."""
+    if not created:
+        return ""
+    seconds = max(0.0, now - calendar.timegm(time.strptime(created, "%Y-%m-%dT%H:%M:%SZ")))
+    for size, unit in _UNITS:
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+@common_options()
+def search(
+    text: Annotated[str, typer.Argument(help="What a shopper types.")],
+    call: Call,
+    size: Annotated[int, typer.Option("--size", min=1, max=10_000, help="Hits to show.")] = 10,
+    keywords: Annotated[
+        str | None,
+        typer.Option("--keywords", help="Use these, comma-separated, instead of generated ones."),
+    ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Each keyword's part of each score.")
+    ] = False,
+) -> None:
+    """Search what serves: the query's keywords, the matched items, and which keyword matched."""
+    from indexers.cli import reports
+    from indexers.exchange.search import search as run_search
+
+    if not text.strip() and not keywords:
+        raise UserError('The query is empty: give a text, such as cogr-index search "green sofa".')
+    workspace = call.workspace
+    answer = run_search(workspace, text, size=size, keywords=keywords)
+    call.emit(answer.as_dict(), lambda out: reports.answer(out, answer, explain=explain))
+
+
+@common_options()
+def export(
+    to: Annotated[Path, typer.Argument(help="File to write.")],
+    snapshot: Annotated[
+        str | None,
+        typer.Option(
+            "--snapshot",
+            help="Id, or its beginning; by default what serves, or the newest if nothing does.",
+        ),
+    ] = None,
+    side: SideOption = "item",
+    format_: Annotated[
+        FormatName,
+        typer.Option(
+            "--format",
+            help="How it is written; bulk is OpenSearch's, synonyms Solr's. See docs/export.md.",
+        ),
+    ] = "jsonl",
+    *,
+    call: Call,
+) -> None:
+    """Write a snapshot's keyword sets to a file for other systems."""
+    from indexers.cli import reports
+    from indexers.exchange.export import export as write
+
+    workspace = call.workspace
+    opened = workspace.snapshot(snapshot or workspace.backend.serving().get(side), side)
+    written = write(opened, to, format_, prefix=workspace.settings.opensearch.prefix)
+    payload = {
+        "snapshot": opened.id,
+        "file": str(to),
+        "format": format_,
+        **reports.plain(written),
+    }
+    call.emit(payload, lambda out: reports.facts(out, "Exported", payload))
+
+
+@common_options(backend=False)
+def import_(
+    file: Annotated[
+        Path, typer.Argument(help="A jsonl or parquet file, as cogr-index export writes it.")
+    ],
+    side: Annotated[
+        Side,
+        typer.Option("--side", help="Whose keywords, where no manifest lies beside the file."),
+    ] = "item",
+    *,
+    call: Call,
+) -> None:
+    """Make a snapshot of keyword sets in a file: an exported snapshot, or keywords from
+    elsewhere.
+    """
+    from indexers.cli import reports
+    from indexers.exchange.importing import import_snapshot
+
+    workspace = call.workspace
+    manifest = import_snapshot(
+        workspace.store, file, side, workspace.settings.keywords.k_max
+    ).manifest
+    payload = {
+        "snapshot": manifest.id,
+        "side": manifest.side,
+        "entities": manifest.entities,
+        "keywords": manifest.keywords,
+    }
+    call.emit(payload, lambda out: reports.facts(out, "Imported", payload))
+    console.next_command(f"cogr-index push {manifest.id}")
+
+
+@common_options()
+def diff(
+    before: Annotated[str, typer.Argument(help="Id of the older snapshot, or its beginning.")],
+    after: Annotated[str, typer.Argument(help="Id of the newer one, of the same side.")],
+    call: Call,
+    other: Annotated[
+        str | None,
+        typer.Option(
+            "--with",
+            metavar="SNAPSHOT",
+            help="One of the other side, to compare results; what serves by default.",
+        ),
+    ] = None,
+    top: Annotated[
+        int, typer.Option("--top", min=1, help="Keywords, entities and queries to name.")
+    ] = 10,
+    queries: Annotated[
+        int, typer.Option("--queries", min=1, help="Queries whose results are compared.")
+    ] = 1000,
+) -> None:
+    """What changed between two snapshots: keywords, entities, and the results of queries."""
+    from cogr.snapshots import open_snapshot
+    from indexers.cli import reports
+    from indexers.exchange.diff import diff as compare
+    from indexers.release.push import other_side
+
+    workspace = call.workspace
+    old, new = (open_snapshot(workspace.store, workspace.known(id_)) for id_ in (before, after))
+    against = (
+        workspace.known(other) if other else workspace.backend.serving().get(other_side(old.side))
+    )
+    found = compare(
+        old,
+        new,
+        open_snapshot(workspace.store, against) if against else None,
+        top=top,
+        sample=queries,
+    )
+    call.emit(found.as_dict(), lambda out: reports.differing(out, found))
+    console.next_command(reports.after_look(workspace, new.id))
+
+
+@common_options(backend=False)
+def inspect(call: Call) -> None:
+    """What is in the data set, what is wrong with it, and whether it suits CoGR."""
+    from cogr.datasets.inspection import inspect_dataset
+    from indexers.cli import reports
+
+    report = inspect_dataset(call.workspace.dataset)
+    call.emit(report.as_dict(), lambda out: reports.inspected(out, report))
+    console.next_command("cogr-index rebuild --side item")

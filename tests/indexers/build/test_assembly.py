@@ -1,0 +1,110 @@
+"""Answers become a snapshot: the same answers the same one, from the cache alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cogr.prompts import ITEM_TEMPLATES, Prompter
+from cogr.records import Item
+from cogr.store import Store
+from indexers.build.assembly import ParseStats, Rebuilt, is_one_line
+from indexers.build.plan import Job
+from indexers.build.run import rebuild
+from indexers.generators.protocol import Completion
+from indexers.generators.scripted import Scripted
+
+ITEMS = [Item(f"i{n}", f"Title {n}", "one two three four") for n in range(9)]
+
+
+@pytest.fixture(params=["local", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    return Store(tmp_path if request.param == "local" else f"memory://{tmp_path.name}")
+
+
+def job(store: Store, items: list[Item] = ITEMS, k_max: int = 30, answer: str = "") -> Job:
+    generator = Scripted(answers={"i3": answer}) if answer else Scripted()
+    return Job(
+        "item", items, generator, Prompter(ITEM_TEMPLATES["full"]), store, "data", k_max=k_max
+    )
+
+
+def outcome(rebuilt: Rebuilt) -> tuple[object, ...]:
+    return (
+        rebuilt.snapshot.id,
+        rebuilt.snapshot.manifest,
+        rebuilt.parse_stats,
+        dict(rebuilt.set_aside),
+        rebuilt.cut_to_budget,
+        rebuilt.cut_prompts,
+    )
+
+
+def test_a_rerun_generates_nothing_and_comes_to_the_same(store: Store) -> None:
+    first = rebuild(job(store, k_max=6, answer="a, b, c, d, e, f, g"))
+    again = rebuild(job(store, k_max=6, answer="a, b, c, d, e, f, g"))
+    assert (first.generated, again.generated) == (9, 0)
+    assert outcome(again) == outcome(first)
+    assert again.cut_to_budget == 1
+    assert again.parse_stats.completions == 9
+
+
+def test_whatever_decides_the_rows_makes_another_snapshot(store: Store) -> None:
+    first = rebuild(job(store)).snapshot
+    assert rebuild(job(store, k_max=2)).snapshot.id != first.id
+    renamed = [Item(item.id, item.title.upper(), item.text) for item in ITEMS]
+    assert rebuild(job(store, items=renamed)).snapshot.id != first.id
+    assert rebuild(job(store, items=ITEMS[1:])).snapshot.manifest.entities == 8
+    assert rebuild(job(store)).snapshot.id == first.id
+
+
+def test_the_cache_alone_makes_a_snapshot_that_is_gone_again(store: Store) -> None:
+    first = rebuild(job(store)).snapshot
+    assert sorted(store.list("")) == ["cache", "snapshots"]
+    store.remove(f"snapshots/{first.id}")
+    again = rebuild(job(store))
+    assert (again.snapshot.id, again.generated) == (first.id, 0)
+
+
+def test_counts() -> None:
+    stats = ParseStats()
+    stats.add(Completion("1", "sofa, couch, Sofa", tokens=7))
+    stats.add(Completion("2", "1. sofa\n2. couch", tokens=9, truncated=True))
+    stats.add(Completion("3", "", tokens=1))
+    stats.add(Completion("4", "very " * 100))
+    stats.add(Completion("5", "blush sofa, f blush blush blush eine, caf\ufffd, ha ha ha"))
+    assert stats.as_dict() == {
+        "completions": 5,
+        "on_one_line": 3,
+        "empty": 2,
+        "truncated": 1,
+        "keywords": 5,
+        "repeated": 1,
+        "overlong": 1,
+        "broken": 1,
+        "looping": 2,
+        "tokens": 17,
+        "one_line_share": 0.6,
+        "mean_keywords": 1.0,
+    }
+
+
+def test_nothing_counted_is_zero() -> None:
+    assert ParseStats().one_line_share == ParseStats().mean_keywords == 0.0
+
+
+@pytest.mark.parametrize(
+    ("completion", "one_line"),
+    [
+        ("sofa, couch", True),
+        ("\n sofa, couch \n", True),
+        ("sofa", True),
+        ("sofa\ncouch", False),
+        ("<think>hm</think> sofa", False),
+        ("```sofa```", False),
+        ("  ", False),
+    ],
+)
+def test_one_line(completion: str, one_line: bool) -> None:
+    assert is_one_line(completion) is one_line

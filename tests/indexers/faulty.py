@@ -1,0 +1,97 @@
+"""The generator `scripted` with faults: failures, a service that goes away, entities that take down
+whatever generates for them.
+
+In this process: `monkeypatch.setattr("indexers.generators.scripted.Scripted", faulty(...))`. In one
+of its own: `python -m tests.indexers.faulty '{"i7": "kill"}' ops.cli worker ...`.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Literal
+
+from cogr.errors import ServiceError
+from indexers.generators import scripted
+from indexers.generators.protocol import Answer, Failure, Request
+from indexers.generators.scripted import Scripted, ScriptedOptions
+
+Accident = Literal["kill", "error", "hang"]
+
+
+class Faulty(Scripted):
+    """`Scripted` with faults.
+
+    Args:
+        away_after: after so many answers the service is away.
+        fail_every: one of so many entities, chosen by its id, fails for the time being.
+        accidents: entity id -> kill (this process dies by SIGKILL), error (an error that no
+            generator should raise) or hang (nothing ever comes).
+    """
+
+    def __init__(
+        self,
+        options: ScriptedOptions | None = None,
+        *,
+        away_after: int | None = None,
+        fail_every: int = 0,
+        accidents: Mapping[str, Accident] | None = None,
+    ) -> None:
+        super().__init__(options)
+        self._away_after, self._fail_every = away_after, fail_every
+        self._accidents = accidents or {}
+
+    def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
+        for request in requests:
+            if self._away_after is not None and self.answered >= self._away_after:
+                raise ServiceError(
+                    f"The scripted generator went away after {self.answered} answers."
+                )
+            self._meet_with(self._accidents.get(request.id))
+            for answer in super().generate([request]):
+                failing = self._fail_every and _number(request.id) % self._fail_every == 0
+                yield Failure(request.id, "told to fail", permanent=False) if failing else answer
+
+    def _meet_with(self, accident: Accident | None) -> None:
+        if accident == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        while accident == "hang":
+            time.sleep(60)
+        if accident == "error":
+            raise ValueError("an accident that was asked for")
+
+
+def faulty(
+    away_after: int | None = None,
+    fail_every: int = 0,
+    accidents: Mapping[str, Accident] | None = None,
+) -> Callable[[ScriptedOptions], Faulty]:
+    """What to put in the place of `Scripted`, see `Faulty`."""
+    return functools.partial(
+        Faulty, away_after=away_after, fail_every=fail_every, accidents=accidents
+    )
+
+
+def _number(id_: str) -> int:
+    """A number that depends on the id alone, the same in every process."""
+    digest = hashlib.blake2b(id_.encode("utf-8", "surrogatepass"), digest_size=6).digest()
+    return int.from_bytes(digest, "big")
+
+
+def main() -> None:
+    """Run a command whose generator `scripted` meets with the accidents of the first argument."""
+    accidents, module = sys.argv[1:3]
+    scripted.Scripted = faulty(accidents=json.loads(accidents))  # type: ignore[assignment, misc]
+    sys.argv = [module, *sys.argv[3:]]
+    importlib.import_module(module).main()
+
+
+if __name__ == "__main__":
+    main()
