@@ -271,8 +271,10 @@ def draw(facts: Facts) -> Mapping[str, Sequence[Figure]]:
     with style():
         sections = {
             "quality": [f1_figure(facts), precision_recall_figure(facts)],
-            "training": [*sides(reward_figure), *sides(shares_figure), list_figure(facts), loss_figure(facts)],
-            "keywords": [vocabulary_figure(facts), size_figure(facts), *sides(words_figure), *sides(movement_figure)],
+            "training": [*sides(reward_figure), *sides(shares_figure),
+                         list_figure(facts), loss_figure(facts)],
+            "keywords": [vocabulary_figure(facts), size_figure(facts),
+                         *sides(words_figure), *sides(movement_figure)],
             "time": [acceptance_figure(facts), time_figure(facts)],
         }  # fmt: skip
     return {name: [one for one in made if one.tips] for name, made in sections.items()}
