@@ -24,7 +24,7 @@ from cogr.records import Dataset
 from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.fitting import fit
 from indexers.generators.statistical.storage import open_artefact, save
-from trainers.baselines import bm25, exact_cut
+from trainers.evaluation import bm25, exact_cut
 
 TARGETS = {"nfcorpus": (0.30, 30), "msrd": (0.74, 60), "chorus": (0.57, 40)}
 """Test F1 of the keywords at least, seconds to fit at most."""

@@ -139,7 +139,7 @@ class Analyser:
 
 
 def _pieces(word: str) -> Iterable[str]:
-    """The word itself, or pairs of characters for its unspaced stretches: 耳机线 gives 耳机, 机线."""
+    """The word itself, or pairs of characters for unspaced stretches: 耳机线 gives 耳机, 机线."""
     if not _UNSPACED.search(word):
         yield word
         return

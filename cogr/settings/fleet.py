@@ -7,7 +7,7 @@ What they do is in `indexers.build` and `indexers.fleet`.
 from __future__ import annotations
 
 import re
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
@@ -31,12 +31,6 @@ class RebuildSettings(Table):
     max_failure_share: float = Field(
         0.02, ge=0, le=1, description="Above this share of set-aside entities nothing is published"
     )
-
-    flush_seconds: ClassVar[float] = 20.0
-    """Longest time between two writes: what a kill can cost."""
-    verify_queries: ClassVar[int] = 100
-    """Live queries compared with the mirror after a push: a wrong score would show in any of
-    them."""
 
 
 class RedisSettings(Table):

@@ -13,8 +13,7 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel, SecretStr, ValidationError
 
 from cogr.errors import SettingsError
-from cogr.settings.gone import what_now
-from cogr.settings.root import Settings
+from cogr.settings.root import Settings, what_now
 from cogr.settings.sources import FLAG, Layers, flag, known_fields, learn_secrets
 
 DEFAULT_FILE = "cogr.toml"

@@ -1,8 +1,9 @@
-"""All tables of settings together."""
+"""All tables of settings together, and the keys of former versions with what holds now."""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -66,3 +67,70 @@ class Settings(BaseSettings):
         if self.backend == "auto":
             return "opensearch" if self.opensearch.url else "memory"
         return self.backend
+
+
+GONE: Mapping[str, str] = {
+    "fleet.attempts": "an entity alone in its shard may take down 3 workers",
+    "fleet.first_items": "the first shards have 64 entities",
+    "fleet.heartbeat_seconds": "a worker beats nine times in fleet.lost_seconds",
+    "fleet.lease_seconds": "fleet.lost_seconds holds for coordinators too",
+    "fleet.poll_seconds": "the coordinator looks every second",
+    "fleet.setbacks": "20 failed attempts in a row stop a rebuild",
+    "fleet.stuck_seconds": "half an hour without an answer ends a worker",
+    "fleet.visibility_seconds": (
+        "a lost message is sent again after 6 hours; the coordinator finds lost shards before"
+    ),
+    "generator.openai.give_up_after": "20 failures in a row mean that the endpoint is away",
+    "generator.openai.least_concurrency": (
+        "the fewest requests at once are one, generator.openai.concurrency the most"
+    ),
+    "generator.openai.retries": "a request that may pass later is tried 6 times more",
+    "generator.openai.target_seconds": (
+        "fewer requests are sent where answers take half of generator.openai.timeout"
+    ),
+    "generator.scripted.accidents": "faults are for tests",
+    "generator.scripted.away_after": "faults are for tests",
+    "generator.scripted.fail_every": "faults are for tests; a script may name entities that fail",
+    "publish.warm_up_queries": "50 searches warm a snapshot up",
+    "rebuild.flush_seconds": "answers are written at least every 20 seconds",
+    "rebuild.verify_queries": "100 live queries are compared after a push",
+    "serving.breaker_failures": "an upstream is left alone after 5 failures in a row",
+    "serving.breaker_seconds": "an upstream is left alone for 2 seconds",
+    "serving.cache_timeout": "Redis has two fifteenths of serving.deadline",
+    "serving.follow_seconds": "the expander looks every second",
+    "serving.hot_seconds": "an answer is kept for 60 seconds; serving.hot_queries = 0 keeps none",
+    "serving.index_timeout": (
+        "a look takes half a second at most, or serving.deadline where that is longer"
+    ),
+    "serving.max_batch": "a request has at most 64 queries",
+    "serving.max_body_bytes": "a request body has at most 64 KiB",
+    "serving.max_flights": "256 unknown queries may be in flight",
+    "serving.max_requests": "256 requests are looked up at once",
+    "serving.model_concurrency": "a model is asked 32 queries at once",
+    "serving.read_timeout": "a head and a body have 5 seconds each to arrive",
+    "training.invented_weight": "an invented query counts 0.3 of a training query",
+    "training.item.keyword_price": "a reward of your own may take one (training.item.reward)",
+    "training.query.keyword_price": "a reward of your own may take one (training.query.reward)",
+    "training.tiny.context": "tiny reads 512 tokens",
+    "training.tiny.heads": "tiny has 4 heads",
+    "training.tiny.spread": "first weights have a standard deviation of 0.1",
+    "training.watch.patience": "a collapse of 30 steps stops the stage",
+    "training.watch.share": "a collapse is 95 % of the completions",
+    "training.watch.steps": "a collapse is named after 10 steps",
+}
+"""Key -> what to know about it."""
+
+
+def what_now(key: str, value: Any = None) -> str | None:
+    """One clause for a key that is gone, such as `the key a.b is gone: it is always 5`, or for the
+    first key of a table that has one; None for any other.
+    """
+    if isinstance(value, Mapping):
+        inner = (what_now(f"{key}.{name}", inside) for name, inside in value.items())
+        return next((one for one in inner if one), None)
+    return f"the key {key} is gone: {GONE[key]}" if key in GONE else None
+
+
+def without_gone(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by dotted keys, as a former version may have written them, without what is gone."""
+    return {key: value for key, value in values.items() if key not in GONE}

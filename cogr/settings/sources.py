@@ -19,7 +19,7 @@ from pydantic_settings.exceptions import SettingsError as UnreadableError
 
 from cogr.errors import SettingsError
 from cogr.redaction import learn, learn_address
-from cogr.settings.gone import what_now
+from cogr.settings.root import what_now
 
 FLAG = "--set"
 _FLAG_EXAMPLE = "such as opensearch.url=http://localhost:9200"

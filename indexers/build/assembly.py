@@ -169,7 +169,9 @@ def freeze(job: Job, plan: Plan, transient: Mapping[str, Failure], started: floa
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Rows are many and in no cycles: looking for some takes a seventh of the time, and finds none."""
+    """Rows are many and in no cycles: looking for some takes a seventh of the time, and
+    finds none.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:

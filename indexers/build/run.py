@@ -20,7 +20,7 @@ from indexers.build.plan import Job, Plan, generate_missing, make_plan
 from indexers.build.report import RunReport, empty_sets, reported
 from indexers.generators.protocol import Generator
 from indexers.release import release
-from indexers.release.push import push_and_verify
+from indexers.release.push import VERIFY_QUERIES, push_and_verify
 from indexers.telemetry import logs, prometheus
 from indexers.telemetry.traces import stage
 from indexers.workspace import Workspace
@@ -139,7 +139,6 @@ def job_by(
         parent=parent,
         search_results=workspace.search_results(side, entities),
         flush_answers=settings.rebuild.flush_answers,
-        flush_seconds=settings.rebuild.flush_seconds,
         fields=settings.publish.fields,
         field_types=settings.publish.field_types,
     )
@@ -362,7 +361,7 @@ def _hand_over(
         workspace.backend,
         workspace.store,
         rebuilt.snapshot,
-        workspace.settings.rebuild.verify_queries,
+        VERIFY_QUERIES,
         say,
     )
     if publish:

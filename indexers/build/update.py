@@ -48,7 +48,7 @@ from indexers.build.run import (
     planned,
     written_by,
 )
-from indexers.exchange.saving import check_place, save_queries
+from indexers.exchange.importing import check_place, save_queries
 from indexers.telemetry import prometheus
 from indexers.telemetry.traces import stage
 from indexers.workspace import Workspace

@@ -22,9 +22,8 @@ from cogr.records import Side
 from cogr.settings.fleet import FleetSettings
 from indexers.build.assembly import Rebuilt, freeze
 from indexers.build.cache import GenerationCache, Keys
-from indexers.build.generation import Keyed
 from indexers.build.lease import Lease, hold, right_to_rebuild
-from indexers.build.plan import Job, Plan
+from indexers.build.plan import Job, Keyed, Plan
 from indexers.fleet.broker import Broker, queue_of
 from indexers.fleet.records import (
     FORMAT,

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from cogr.errors import CogrError, GeneratorError, ServiceError
 from cogr.settings import GeneratorSettings
 from indexers.build.cache import GenerationCache, Keys, ReadCache, fingerprint_hash
-from indexers.build.generation import CacheWriter, generate_into
+from indexers.build.plan import CacheWriter, generate_into
 from indexers.fleet.attempt import RunningAttempt, end_at_once
 from indexers.fleet.broker import TASK, Message, make_app
 from indexers.fleet.records import (
@@ -205,7 +205,7 @@ class Worker:
         attempt.begin()
         cache, rebuild = self._cache_of(run), self._workspace.settings.rebuild
         missing = [keyed[i] for i in cache.missing(Keys.of(key for key, _ in keyed))]
-        writer = CacheWriter(cache, run.side, rebuild.flush_answers, rebuild.flush_seconds)
+        writer = CacheWriter(cache, run.side, rebuild.flush_answers)
         last = prometheus.LAST_ANSWER.labels(run.side)
 
         def each(answer: Answer) -> None:

@@ -1,11 +1,11 @@
 """The generator `openai`: a language model behind any OpenAI-compatible endpoint (vLLM, SGLang, a
 gateway, OpenAI).
 
-Requests are in flight in parallel, as many as the endpoint can answer (`pacing`), up to a bound. The
-client library retries what may pass (429, 5xx, time-outs, lost connections) with growing, jittered
-pauses, and honours Retry-After. What stays wrong for one prompt is a failure of that prompt; what
-is wrong for all ends the command at once, in the endpoint's words. Parameters that it does not take
-are left out, see `request_forms`.
+Requests are in flight in parallel, as many as the endpoint can answer (`pacing`), up to a bound.
+The client library retries what may pass (429, 5xx, time-outs, lost connections) with growing,
+jittered pauses, and honours Retry-After. What stays wrong for one prompt is a failure of that
+prompt; what is wrong for all ends the command at once, in the endpoint's words. Parameters that it
+does not take are left out, see `request_forms`.
 """
 
 from __future__ import annotations
@@ -260,7 +260,9 @@ class OpenAIGenerator(GeneratorBase):
         return said_by(error).replace(key, "***") if key else said_by(error)
 
     def _refused_by(self, request: Request, error: Any) -> Answer:
-        """What a refusal means: a permanent or transient failure of this prompt, or an error of all."""
+        """What a refusal means: a permanent or transient failure of this prompt, or an error of
+        all.
+        """
         status, said = error.status_code, self._said(error)
         if status in (401, 403):
             raise ServiceError(

@@ -49,8 +49,8 @@ class ScriptedOptions(Options):
 
     Attributes:
         script: a jsonl file with one answer a line: {"id": ..., "text": ...}, or {"id": ...,
-            "failure": ...} with an optional "permanent". Entities that it does not name are answered
-            by the rule.
+            "failure": ...} with an optional "permanent". Entities that it does not name are
+            answered by the rule.
         rule: `words` gives the first distinct words of the entity's own text, `rubbish` what badly
             behaved models write, `empty` nothing.
         words: how many words the rule gives at most.

@@ -79,8 +79,16 @@ def _drawn(store: Store, snapshot_id: str, count: int, draw: random.Random) -> l
     return list(snapshot.rows(chosen))
 
 
+VERIFY_QUERIES = 100
+"""Live queries compared with the mirror after a push: a wrong score would show in any of them."""
+
+
 def push_and_verify(
-    backend: Backend, store: Store, snapshot: Snapshot, queries: int, say: Say = lambda _: None
+    backend: Backend,
+    store: Store,
+    snapshot: Snapshot,
+    queries: int = VERIFY_QUERIES,
+    say: Say = lambda _: None,
 ) -> tuple[Pushed, Verified]:
     """Write the snapshot beside what serves and compare it there. Serves nothing yet.
 

@@ -23,10 +23,8 @@ from ops.expander.admission import AdmissionControl, RejectedError
 from ops.expander.expander import Parts
 from ops.expander.follower import Pair
 from ops.playground import views
-from ops.playground.listing import Listing
-from ops.playground.views import Search, Words, snippets
-from ops.playground.world import Catalogue, World, snapshots_of
-from ops.playground.writers import Writers
+from ops.playground.views import Listing, Search, Words, snippets
+from ops.playground.world import Catalogue, World, Writers, snapshots_of
 
 Text = Annotated[str, StringConstraints(max_length=4096)]
 ItemSnapshot = Annotated[str, StringConstraints(pattern=r"^item-r\d{3,}-[0-9a-f]{12}$")]

@@ -1,13 +1,18 @@
-"""The store's snapshots as mirrors with texts, and which item and query snapshot go together.
+"""What the page can show: the store's snapshots as mirrors with texts, which item and query
+snapshot
+go together, and the data set with BM25 over its text as the baseline.
 
-Beside them the data set: texts of items, labels of queries, and BM25 over the text as the baseline.
-Both are opened when first asked for.
+Both are opened when first asked for. Also here: the models that write keywords for queries that a
+pair's snapshot does not hold. The expander keeps the model of what serves; these are of the other
+pair that the page shows.
 """
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from bisect import bisect_left
+from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -20,11 +25,15 @@ from cogr.keywords import READABLE, self_keyword
 from cogr.mapped import Strings
 from cogr.matching.mirror import Mirror
 from cogr.records import Dataset, FieldValue, Item, Query, fields_of
+from cogr.settings.serving import ServingSettings
 from cogr.snapshots import Manifest, list_snapshots, open_snapshot
 from indexers.backends.memory import mirror_of
 from indexers.text import Lexical
 from indexers.workspace import Workspace
-from ops.expander.follower import Pair
+from ops.expander.circuit_breaker import UnavailableError
+from ops.expander.follower import Pair, ServedSide
+from ops.expander.live_models import Models
+from ops.expander.prometheus import Metrics
 
 _OPEN = 8
 """Snapshots kept open: both sides of A and B, and of the two before."""
@@ -240,3 +249,53 @@ class Catalogue:
     @cached_property
     def _lexical(self) -> Lexical:
         return Lexical(self.dataset.items)
+
+
+_KEPT = 2
+
+
+class Writers:
+    """The models of the pairs that were asked for last."""
+
+    def __init__(self, workspace: Workspace, settings: ServingSettings) -> None:
+        self._workspace, self._settings = workspace, settings
+        self._models: OrderedDict[Pair, Models] = OrderedDict()
+
+    async def ask(
+        self, item: Manifest, query: Manifest | None, text: str
+    ) -> tuple[tuple[str, ...] | None, str]:
+        """Keywords of a normalised text, or None and the expander's word for why there are none."""
+        pair = Pair(_side(item), _side(query) if query else None)
+        models = await self._of(pair)
+        try:
+            async with asyncio.timeout(self._settings.model_timeout):
+                await models.loaded()
+                found = await models.ask(pair, text)
+        except TimeoutError:
+            return None, "deadline"
+        except UnavailableError:
+            return None, "away"
+        return found, "" if found is not None else "unknown"
+
+    async def _of(self, pair: Pair) -> Models:
+        models = self._models.pop(pair, None)
+        if models is None:
+            settings = self._workspace.settings
+            models = Models(
+                lambda: Workspace(settings), self._settings, Metrics(), settings.keywords.k_max
+            )
+            await models.follow(pair)
+        self._models[pair] = models
+        while len(self._models) > _KEPT:
+            _, oldest = self._models.popitem(last=False)
+            await oldest.close()
+        return models
+
+    async def close(self) -> None:
+        """Close the models."""
+        for models in self._models.values():
+            await models.close()
+
+
+def _side(manifest: Manifest) -> ServedSide:
+    return ServedSide(manifest.id, "", manifest.round, manifest.normaliser, manifest.k_max)

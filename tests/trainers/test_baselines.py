@@ -17,7 +17,7 @@ from cogr.metrics import full_set
 from cogr.records import Dataset
 from indexers.generators.statistical.fitting import fit
 from indexers.text import Lexical
-from trainers.baselines import Baseline, bm25, bm25_row, exact_cut
+from trainers.evaluation import Baseline, bm25, bm25_row, exact_cut
 
 SHOP = Path(__file__).parents[2] / "trainers" / "demo" / "data"
 

@@ -71,8 +71,7 @@ def evaluate(
     have yet is pushed beside what serves; it serves nothing.
     """
     from cogr.snapshots import open_snapshot
-    from trainers.baselines import baseline_rows
-    from trainers.evaluation import ensure_pushed
+    from trainers.evaluation import baseline_rows, ensure_pushed
     from trainers.evaluation import evaluate as run_evaluation
     from trainers.training.contest import knows_dev
     from trainers.training.rounds import with_dev

@@ -17,7 +17,7 @@ from indexers.build.assembly import Rebuilt
 from indexers.build.run import RebuildRequest, run_rebuild
 from indexers.release import release
 from indexers.workspace import Workspace
-from trainers import baselines as comparison
+from trainers import evaluation as comparison
 from trainers.demo.sample import Step
 from trainers.evaluation import evaluate
 from trainers.training.contest import Contender, publish_pair, publish_round

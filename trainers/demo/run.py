@@ -31,7 +31,7 @@ from trainers.demo.folder import Folder, lay_out
 from trainers.demo.rows import SPLIT, Row, bm25_row, generator_row, serving_row, step_row
 from trainers.demo.sample import stages_write_to, train_sample
 from trainers.demo.show import Ended, Progress, followed, next_steps, results, stage_under_way
-from trainers.report.changes import Changed, changes, examples
+from trainers.report.facts import Changed, changes, examples
 from trainers.report.page import check_extra, write_report
 from trainers.training.contest import Choice, choose, contenders, rivals
 from trainers.training.options import check_settings

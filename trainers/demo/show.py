@@ -26,7 +26,7 @@ from cogr.settings.training import TrainingSettings
 from indexers.cli import console
 from indexers.exchange.search import Answered
 from trainers.demo.rows import Row
-from trainers.report.changes import Changed
+from trainers.report.facts import Changed
 from trainers.training.contest import Choice
 from trainers.training.rounds import Round, StageName
 from trainers.training.run_folder import Run

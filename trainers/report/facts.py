@@ -1,4 +1,6 @@
-"""What a report says of a run, read from the run's files: finished rounds, step logs, snapshots.
+"""What a report says of a run, read from the run's files: finished rounds, step logs, snapshots,
+and
+what a side's keywords gained and lost between two of them.
 
 Only the pairs in the middle of a round (new queries, old items) are measured when the report is
 written, and only while the data are still those of the run.
@@ -10,9 +12,10 @@ import contextlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from cogr.differences import differences
 from cogr.errors import TrainingError
 from cogr.progress import Say
 from cogr.records import SIDES, SPLITS, Side, Split
@@ -20,7 +23,6 @@ from cogr.snapshots import Snapshot, open_snapshot
 from indexers.backends.memory import MemoryBackend
 from indexers.workspace import Workspace
 from trainers.evaluation import evaluate
-from trainers.report.changes import Changed, Changes, changes, examples
 from trainers.training.contest import Choice, Rivals, choose, contenders, known_rivals, rivals
 from trainers.training.rounds import Round, StageRecord, State, Verdict, with_dev
 from trainers.training.run_folder import Run
@@ -272,3 +274,80 @@ def _overall(opened: _Opened, first: Round, last: Round) -> Mapping[Side, Change
     if first.number == last.number:
         return None
     return {side: changes(opened(first, side), opened(last, side)) for side in SIDES}
+
+
+EXAMPLES: Mapping[Side, int] = {"item": 3, "query": 2}
+"""How many entities of each side are shown as examples."""
+
+
+@dataclass(frozen=True)
+class Changed:
+    """One entity before and after.
+
+    Attributes:
+        gained, lost, kept: keywords, in the order in which the set has them.
+    """
+
+    side: Side
+    id: str
+    text: str
+    gained: Sequence[str]
+    lost: Sequence[str]
+    kept: Sequence[str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For --json."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Changes:
+    """A whole side before and after.
+
+    Attributes:
+        gained, lost: keyword -> number of entities that gained or lost it.
+        changed: entities with other keywords, in id order.
+        entities: how many the later snapshot has.
+    """
+
+    gained: Counter[str]
+    lost: Counter[str]
+    changed: Sequence[Changed]
+    entities: int
+
+
+def changes(before: Snapshot, after: Snapshot) -> Changes:
+    """Compare two snapshots of one side. An entity that only the later one has gained everything;
+    one that only the earlier one has does not count.
+
+    Memory: the changed entities.
+
+    Raises:
+        SnapshotError: one snapshot is of items and the other of queries.
+    """
+    changed = [
+        Changed(after.side, one.id, one.after.text, one.gained, one.lost, one.kept)
+        for one in differences(before, after)
+        if one.after is not None and (one.gained or one.lost)
+    ]
+    return Changes(
+        Counter(word for one in changed for word in one.gained),
+        Counter(word for one in changed for word in one.lost),
+        changed,
+        after.manifest.entities,
+    )
+
+
+def examples(items: Changes, queries: Changes) -> list[Changed]:
+    """Five entities to look at, three items and two queries, evenly from those that changed: not
+    chosen by their result.
+    """
+    both: tuple[tuple[Side, Changes], ...] = (("item", items), ("query", queries))
+    return [one for side, found in both for one in evenly(found.changed, EXAMPLES[side])]
+
+
+def evenly(found: Sequence[Changed], count: int) -> list[Changed]:
+    """So many of a sequence, in its order, from the middles of equally long stretches."""
+    if len(found) <= count:
+        return list(found)
+    return [found[(2 * at + 1) * len(found) // (2 * count)] for at in range(count)]

@@ -19,10 +19,9 @@ from cogr.records import SIDES, Side, Split
 from cogr.snapshots import Snapshot, open_snapshot
 from indexers.backends.memory import MemoryBackend
 from indexers.release import release
-from indexers.release.push import push_and_verify
+from indexers.release.push import VERIFY_QUERIES, push_and_verify
 from indexers.workspace import Workspace
-from trainers.baselines import bm25_row
-from trainers.evaluation import ensure_pushed, evaluate
+from trainers.evaluation import bm25_row, ensure_pushed, evaluate
 from trainers.training.building import build_snapshot
 from trainers.training.rounds import Round, State, dev_f1, is_set_apart
 from trainers.training.run_folder import Run
@@ -273,7 +272,7 @@ def publish_pair(
             workspace.backend,
             workspace.store,
             snapshot,
-            workspace.settings.rebuild.verify_queries,
+            VERIFY_QUERIES,
             say,
         )
     release(workspace, [snapshot.id for snapshot in snapshots], gate=False, say=say)

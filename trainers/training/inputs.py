@@ -26,7 +26,8 @@ from trainers.training.run_folder import Run
 from trainers.training.tiny import Invented, WordModel
 
 INVENTED_WEIGHT = 0.3
-"""Of an invented query in the item rewards, where a training query has 1: three of them tell as much
+"""Of an invented query in the item rewards, where a training query has 1: three of them tell as
+much
 as one that somebody asked."""
 
 

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from cogr.errors import TrainingError
 from cogr.keywords import NORMALISER
 from cogr.settings import Settings
-from cogr.settings.gone import without_gone
+from cogr.settings.root import without_gone
 from cogr.store import Store
 from indexers.workspace import Workspace
 from trainers.training.rounds import FORMAT, Round, StageRecord, State, with_dev

@@ -1,8 +1,8 @@
 """What a cluster's refusals mean: the one place where an exception of the client library becomes a
 sentence.
 
-Nothing here sends a request or decides to try again; `is_transient` only says which failures may pass
-by themselves.
+Nothing here sends a request or decides to try again; `is_transient` only says which failures may
+pass by themselves.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import pytest
 
 from cogr.errors import SettingsError
 from cogr.settings import known_keys, load_settings
-from cogr.settings.gone import GONE
+from cogr.settings.root import GONE
 from tests.indexers.conftest import CONFIGURATION, Command
 
 HOSTILE = (
@@ -188,9 +188,18 @@ def test_a_variable_is_blamed_for_its_own_mistakes(
             "cogr.toml: the key dataset.loadr is unknown; the nearest known key is "
             "dataset.loader."
         )),
-        (b'[data]\nloader = "jsonl"\n', "cogr.toml: the table data is unknown; the nearest known one is dataset."),
-        (b'k_max = 3\n[dataset]\nloader = "jsonl"\n', "the key k_max is unknown; the nearest known key is keywords.k_max."),
-        (b"[opensearch]\nprefix = 3\n", "cogr.toml: opensearch.prefix: input should be a valid string"),
+        (
+            b'[data]\nloader = "jsonl"\n',
+            "cogr.toml: the table data is unknown; the nearest known one is dataset.",
+        ),
+        (
+            b'k_max = 3\n[dataset]\nloader = "jsonl"\n',
+            "the key k_max is unknown; the nearest known key is keywords.k_max.",
+        ),
+        (
+            b"[opensearch]\nprefix = 3\n",
+            "cogr.toml: opensearch.prefix: input should be a valid string",
+        ),
     ],
     ids=lambda value: ascii(value[:30]),
 )  # fmt: skip

@@ -20,7 +20,10 @@ from cogr.errors import CheckFailedError, DataError, ServiceError
 from indexers.cli import console
 
 app = typer.Typer(no_args_is_help=True)
-RAISED = {"data": DataError, "check": CheckFailedError, "service": ServiceError, "bug": ZeroDivisionError, "stop": KeyboardInterrupt}
+RAISED = {
+    "data": DataError, "check": CheckFailedError, "service": ServiceError,
+    "bug": ZeroDivisionError, "stop": KeyboardInterrupt,
+}
 
 @app.command()
 def fail(kind: str) -> None:
@@ -29,7 +32,8 @@ def fail(kind: str) -> None:
 @app.command()
 def show(as_json: bool = typer.Option(False, "--json")) -> None:
     console.note("a message")
-    console.emit(as_json, {"path": pathlib.Path("a/b"), "title": "sofa \\ud83d"}, lambda out: out.print("[bold]sofa[/bold] :smile:"))
+    payload = {"path": pathlib.Path("a/b"), "title": "sofa \\ud83d"}
+    console.emit(as_json, payload, lambda out: out.print("[bold]sofa[/bold] :smile:"))
     console.next_command("cogr-index search sofa")
 
 console.run(app)

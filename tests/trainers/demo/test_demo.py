@@ -46,7 +46,7 @@ from trainers.demo.show import (
     table,
     under_way,
 )
-from trainers.report.changes import Changed
+from trainers.report.facts import Changed
 from trainers.training.contest import Choice, Contender
 from trainers.training.rounds import Round, StageRecord, State
 from trainers.training.run_folder import open_run

@@ -22,9 +22,8 @@ from cogr.snapshots import Provenance, Row, open_snapshot, write_snapshot
 from cogr.store import Store
 from indexers.workspace import Workspace
 from tests.trainers.report_worlds import Told, whole_run
-from trainers.report.changes import EXAMPLES, Changed, changes, evenly
 from trainers.report.drawing import COLOURS, Canvas, Figure, spell, thin
-from trainers.report.facts import Facts, gather
+from trainers.report.facts import EXAMPLES, Changed, Facts, changes, evenly, gather
 from trainers.report.figures import draw
 from trainers.report.page import clean, render, write_report
 from trainers.training.rounds import Round, State

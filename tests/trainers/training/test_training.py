@@ -178,9 +178,7 @@ def finished(number: int, accepted: str = "accepted") -> Round:
     return Round.model_validate({"number": number, "stages": stages, "verdict": accepted})
 
 
-def test_a_state_goes_through_the_stages_in_order_and_starts_over_from_the_last_accepted_round() -> (
-    None
-):
+def test_a_state_goes_through_the_stages_and_starts_over_from_the_last_accepted_round() -> None:
     state = State()
     for number in (0, 1):
         state = state.begun()

@@ -1,4 +1,6 @@
-"""Off GPUs answers alone are scored; losses and gradients are those of TRL's trainers as they are."""
+"""Off GPUs answers alone are scored; losses and gradients are those of TRL's trainers
+as they are.
+"""
 
 from __future__ import annotations
 

@@ -104,7 +104,8 @@ from cogr.snapshots import open_snapshot
 from cogr.store import Store
 from indexers.backends.opensearch import OpenSearchBackend
 store = Store(sys.argv[2])
-OpenSearchBackend(OpenSearchSettings.model_validate_json(sys.argv[1]), store).push(open_snapshot(store, sys.argv[3]))
+settings = OpenSearchSettings.model_validate_json(sys.argv[1])
+OpenSearchBackend(settings, store).push(open_snapshot(store, sys.argv[3]))
 """
 
 

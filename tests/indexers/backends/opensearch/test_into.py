@@ -65,7 +65,8 @@ class Products:
             call = ("PUT", "_doc", {"title": f"about {id_}", "price": price})
         else:
             call = ("POST", "_update", {"doc": {"price": price}})
-        path = f"/{self.alias}/{call[1]}/{id_.replace('/', '%2F').replace('?', '%3F').replace('#', '%23')}"
+        quoted = id_.replace("/", "%2F").replace("?", "%3F").replace("#", "%23")
+        path = f"/{self.alias}/{call[1]}/{quoted}"
         # A partial update may meet ours, as it may meet any other writer's.
         again = {} if whole else {"retry_on_conflict": 10}
         self.cluster.call(call[0], path, body=call[2], params=again, doing="product team")
