@@ -1,7 +1,6 @@
 """The coordinator of a rebuild on workers: takes the side's lease, plans shards, sends them,
-retries what fails, and freezes the snapshot when no answer is missing.
-
-The broker may forget messages or deliver them twice: what became of a shard is in files.
+retries what fails, and freezes the snapshot when no answer is missing. What became of a shard is in
+files: the broker may forget.
 """
 
 from __future__ import annotations
