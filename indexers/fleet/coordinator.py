@@ -1,7 +1,6 @@
 """The coordinator of a rebuild on workers: takes the side's lease, plans shards, sends them,
-retries what fails, and freezes the snapshot when no answer is missing.
-
-The broker may forget messages or deliver them twice: what became of a shard is in files.
+retries what fails, and freezes the snapshot when no answer is missing. What became of a shard is in
+files: the broker may forget.
 """
 
 from __future__ import annotations
@@ -242,9 +241,8 @@ class Coordinator:
             self._transient[id_] = Failure(id_, reason, permanent=False)
         self._sizer.measure(done)
         prometheus.ATTEMPTS.labels(self.job.side, "done").inc()
-        shard.span.set_attributes(
-            {"cogr.worker": done.worker, "cogr.items": done.items, "cogr.tokens": done.tokens}
-        )
+        counts = {"items": done.items, "tokens": done.tokens}
+        shard.span.set_attributes(traces.named({"worker": done.worker, **counts}))
         self._close(shard, "done", len(shard.positions))
         self._policy.progress()
 
@@ -306,12 +304,8 @@ class Coordinator:
     def _open(self, positions: list[int], part_of: str | None = None) -> Shard:
         name = f"{self._number:05d}-{len(positions)}"
         self._number += 1
-        span = traces.tracer().start_span(
-            "shard",
-            attributes=traces.named(
-                {"shard": name, "entities": len(positions), "part_of": part_of}
-            ),
-        )
+        names = traces.named({"shard": name, "entities": len(positions), "part_of": part_of})
+        span = traces.tracer().start_span("shard", attributes=names)
         shard = Shard(name, positions, span=span)
         write_requests(self.folder, name, self._requests(positions))
         self._tracker.open[name] = shard
@@ -332,12 +326,8 @@ class Coordinator:
 
     def _message(self, shard: Shard) -> dict[str, Any]:
         ids = {"side": self.job.side, "run": self.folder.run, "shard": shard.name}
-        return {
-            "format": FORMAT,
-            **ids,
-            "attempt": shard.attempt,
-            "trace": traces.carrier(shard.span),
-        }
+        trace = traces.carrier(shard.span)
+        return {"format": FORMAT, **ids, "attempt": shard.attempt, "trace": trace}
 
     def _lost(self, waiting: list[Shard], now: float) -> list[Shard]:
         """Shards whose message is gone: the queue is empty, and nobody took them."""

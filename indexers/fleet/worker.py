@@ -235,10 +235,7 @@ def _warned(line: str) -> str:
 
 
 def serve(workspace: Workspace, queues: Sequence[str], *, name: str | None = None) -> bool:
-    """Work until asked to stop, by SIGTERM or Ctrl-C, between two answers.
-
-    Returns whether the process should start anew, with another generator.
-    """
+    """Work until SIGTERM or Ctrl-C. Returns whether to start anew, with another generator."""
     from celery.platforms import SecurityWarning
     from celery.signals import setup_logging, worker_ready
     from celery.worker import state
