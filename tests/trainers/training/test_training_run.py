@@ -210,6 +210,7 @@ class ByAccelerate(Launcher):
         return [python, m, *launcher, *own]
 
 
+@pytest.mark.timeout(1200)
 def test_errors_come_through_accelerates_launcher_which_turns_every_status_into_1(
     copied: Shop,
 ) -> None:
