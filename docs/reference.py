@@ -7,6 +7,7 @@ Run by `make docs`; a test fails when the committed pages differ from what this 
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
@@ -44,7 +45,7 @@ def commands_page() -> str:
     for name, app in APPS.items():
         for path, command in _walk(name, get_command(app)):
             parts.append(_command(path, command))
-    return "\n".join(parts)
+    return _wrapped("\n".join(parts))
 
 
 def _walk(path: str, command: Any) -> Iterator[tuple[str, Any]]:
@@ -112,7 +113,16 @@ def settings_page() -> str:
         "unpacked OpenSearch distribution.\n",
         *_table(Settings, ""),
     ]
-    return "\n".join(lines) + "\n"
+    return _wrapped("\n".join(lines) + "\n")
+
+
+def _wrapped(page: str) -> str:
+    """The page with prose at 100 columns; tables and headings stay as they are."""
+    lines = page.split("\n")
+    return "\n".join(
+        line if line.startswith(("|", "#")) else textwrap.fill(line, 100, break_on_hyphens=False)
+        for line in lines
+    )
 
 
 def _table(model: type[BaseModel], prefix: str) -> Iterator[str]:
