@@ -24,7 +24,8 @@ _STRINGS = pa.list_(pa.string())
 _SCHEMA = pa.schema(
     [("id", pa.string()), ("text", pa.string()), ("keywords", _STRINGS), ("fields", pa.string())]
 )
-_NONE = pa.RecordBatch.from_pydict({name: [] for name in _SCHEMA.names}, _SCHEMA)
+# Of nulls: an array of Python's lists would import pandas, which takes a second.
+_NONE = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in _SCHEMA], schema=_SCHEMA)
 _Ints = npt.NDArray[np.integer[Any]]
 
 

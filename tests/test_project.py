@@ -31,6 +31,7 @@ HEAVY = (
     "lightgbm",
     "sklearn",
     "scipy",
+    "pandas",
     "opensearchpy",
     "bm25s",
     "ir_measures",
@@ -42,7 +43,15 @@ HEAVY = (
 
 @pytest.mark.parametrize(
     "module",
-    ["cogr", "cogr.keywords", "cogr.matching.mirror", "indexers.cli", "trainers.cli", "ops.cli"],
+    [
+        "cogr",
+        "cogr.keywords",
+        "cogr.matching.mirror",
+        "cogr.differences",
+        "indexers.cli",
+        "trainers.cli",
+        "ops.cli",
+    ],
 )
 def test_importing_loads_nothing_heavy(module: str) -> None:
     code = f"import sys, {module}; print([name for name in {HEAVY!r} if name in sys.modules])"
