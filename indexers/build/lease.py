@@ -163,7 +163,7 @@ class Lease:
         self._ending.set()
         self._thread.join()
         if not self._lost.is_set():
-            self._write(released=True)
+            self.write(released=True)
 
     def __enter__(self) -> Self:
         return self
@@ -182,7 +182,7 @@ class Lease:
                 if not self._is_latest():
                     self._lost.set()
                     return
-                self._write()
+                self.write()
             except (OSError, StorageError, ServiceError) as error:
                 log.warning("The lease can't be renewed: %s", error)
 
@@ -190,7 +190,7 @@ class Lease:
         latest = _latest(self._store, self._right)
         return latest is None or latest.term <= self.term
 
-    def _write(self, *, released: bool = False) -> None:
+    def write(self, *, released: bool = False) -> None:
         update = {"renewed": time.time(), "beat": self._holding.beat + 1, "released": released}
         self._holding = self._holding.model_copy(update=update)
         self._store.write(self._right.path(self.term), self._holding.model_dump_json().encode())

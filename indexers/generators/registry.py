@@ -42,7 +42,7 @@ KINDS: Mapping[str, Kind] = {
         "extractive", "ExtractiveOptions", "phrases of the entity's own text; no model, no labels"
     ),
     "statistical": Kind(
-        "statistical",
+        "statistical.generator",
         "StatisticalOptions",
         "a ranker learned from the labels, whose results become keywords",
     ),

@@ -58,7 +58,7 @@ def start(settings: TracesSettings, service: str) -> bool:
     global _provider
     if _provider is not None or not _wanted(settings):
         return _provider is not None
-    if not _has_exporter():
+    if not has_exporter():
         raise MissingExtraError("Traces (traces.endpoint or OTEL_EXPORTER_OTLP_ENDPOINT)", "traces")
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import Resource
@@ -94,7 +94,7 @@ def _wanted(settings: TracesSettings) -> bool:
     return not off and bool(settings.endpoint or any(os.environ.get(name) for name in _ENDPOINTS))
 
 
-def _has_exporter() -> bool:
+def has_exporter() -> bool:
     needed = ("requests", "opentelemetry.exporter.otlp.proto.http.trace_exporter")
     try:
         return all(importlib.util.find_spec(name) is not None for name in needed)

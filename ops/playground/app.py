@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
@@ -61,7 +61,7 @@ class QueriesRequest(_PageRequest):
     pairs: list[RequestedPair] = Field(min_length=1, max_length=2)
     shown: int = Field(0, ge=0, le=1, description="The pair whose figures sort")
     match: Text = ""
-    sort: Literal["worst", "best", "change", "text"] = "worst"
+    sort: views.Order = "worst"
     size: int = Field(50, ge=1, le=1000)
 
 
@@ -213,7 +213,9 @@ class Answers:
 
     async def queries(self, ask: QueriesRequest, _: str) -> dict[str, Any]:
         """The labelled queries, with how each pair does."""
-        return await asyncio.to_thread(self._listing.answer, ask)
+        pairs = [(pair.item, pair.query) for pair in ask.pairs]
+        chosen = ask.model_dump(include={"shown", "match", "sort", "size"})
+        return await asyncio.to_thread(self._listing.answer, pairs, **chosen)
 
     async def baseline(self, ask: BaselineRequest, _: str) -> dict[str, Any]:
         """The same query by the words of the items' text."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pprint import pformat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pyroaring import BitMap
 
@@ -28,7 +28,6 @@ from ops.playground.world import Catalogue, Opened, World
 
 if TYPE_CHECKING:
     from indexers.backends.opensearch import OpenSearchBackend
-    from ops.playground.app import QueriesRequest
 
 _REACHING = 25
 _MISSED = 25
@@ -288,6 +287,7 @@ def _python(body: object, index: str) -> str:
 
 
 F1 = tuple[float, ...]
+Order = Literal["worst", "best", "change", "text"]
 
 
 class Listing:
@@ -297,18 +297,31 @@ class Listing:
         self._world = world
         self._figures = lru_cache(8)(self._compute)
 
-    def answer(self, ask: QueriesRequest) -> dict[str, Any]:
+    def answer(
+        self,
+        pairs: Sequence[tuple[str, str | None]],
+        *,
+        shown: int,
+        match: str,
+        sort: Order,
+        size: int,
+    ) -> dict[str, Any]:
         """The queries that match, sorted, and how many there are.
+
+        Args:
+            pairs: ids of an item and a query snapshot, one pair or two.
+            shown: the pair whose figures sort.
+            size: most rows.
 
         Raises DataError or SettingsError without a data set.
         """
         catalogue = self._world.catalogue
         queries = catalogue.all_labelled()
-        figures = [self._figures(one.item, one.query) for one in ask.pairs]
-        wanted = normalise(ask.match)
+        figures = [self._figures(*pair) for pair in pairs]
+        wanted = normalise(match)
         places = [at for at, query in enumerate(queries) if wanted in normalise(query.text)]
-        places.sort(key=_key(ask, figures, queries))
-        rows = [_row(at, queries[at], figures, catalogue) for at in places[: ask.size]]
+        places.sort(key=_key(sort, shown, figures, queries))
+        rows = [_row(at, queries[at], figures, catalogue) for at in places[:size]]
         # Of queries that nothing was learned from, where there are any.
         test = [at for at, query in enumerate(queries) if catalogue.split_of(query) == "test"]
         over = test or range(len(queries))
@@ -336,17 +349,17 @@ def _found(text: str, items: Opened, stored: Opened | None) -> BitMap:
 
 
 def _key(
-    ask: QueriesRequest, figures: Sequence[F1], queries: Sequence[Query]
+    sort: Order, shown: int, figures: Sequence[F1], queries: Sequence[Query]
 ) -> Callable[[int], tuple[Any, ...]]:
-    of = figures[min(ask.shown, len(figures) - 1)]
-    beside = figures[1 - ask.shown] if len(figures) > 1 else of
-    ways: dict[str, Callable[[int], float]] = {
+    of = figures[min(shown, len(figures) - 1)]
+    beside = figures[1 - shown] if len(figures) > 1 else of
+    ways: dict[Order, Callable[[int], float]] = {
         "worst": lambda at: of[at],
         "best": lambda at: -of[at],
         "change": lambda at: -abs(of[at] - beside[at]),
         "text": lambda _: 0.0,
     }
-    return lambda at: (ways[ask.sort](at), normalise(queries[at].text), at)
+    return lambda at: (ways[sort](at), normalise(queries[at].text), at)
 
 
 def _row(at: int, query: Query, figures: Sequence[F1], catalogue: Catalogue) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def find_distribution(version: str | None, default: str, servers: Path, say: Say
     """
     home = os.environ.get(HOME_VARIABLE)
     if home:
-        return _from_home(Path(home).absolute(), version)
+        return from_home(Path(home).absolute(), version)
     version = version or default
     folder = servers / "distributions" / f"opensearch-{version}"
     with locked(
@@ -71,7 +71,7 @@ def find_distribution(version: str | None, default: str, servers: Path, say: Say
     return Distribution(folder, version, folder.name)
 
 
-def _from_home(home: Path, version: str | None) -> Distribution:
+def from_home(home: Path, version: str | None) -> Distribution:
     jars = [
         re.fullmatch(r"opensearch-(\d+\.\d+\.\d+)\.jar", path.name) for path in _in(home / "lib")
     ]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.commands import Command as Command
 from tests.commands import Ended, run_here
+from tests.shops import DATASET, write_shop
 
 
 @pytest.fixture
@@ -21,10 +20,6 @@ def cogr_index(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPat
         return run_here(main, monkeypatch, capsys, "cogr-index", *arguments)
 
     return run
-
-
-def write_jsonl(path: Path, records: list[dict[str, Any]]) -> None:
-    path.write_text("".join(json.dumps(record) + "\n" for record in records), "utf-8")
 
 
 ITEMS = [
@@ -44,17 +39,13 @@ LABELS = [
     {"query": "q2", "item": "d", "grade": 1},
     {"query": "q3", "item": "c", "grade": 1},
 ]
-CONFIGURATION = '[dataset]\nloader = "jsonl"\npath = "data"\n[generator]\nname = "extractive"\n'
+GENERATOR = '[generator]\nname = "extractive"\n'
+CONFIGURATION = DATASET + GENERATOR
 
 
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with four items, three queries and a configuration; also the working directory."""
-    data = tmp_path / "data"
-    data.mkdir()
-    write_jsonl(data / "items.jsonl", ITEMS)
-    write_jsonl(data / "queries.jsonl", QUERIES)
-    write_jsonl(data / "labels.jsonl", LABELS)
-    (tmp_path / "cogr.toml").write_text(CONFIGURATION)
+    write_shop(tmp_path, ITEMS, QUERIES, LABELS, GENERATOR)
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -18,7 +18,8 @@ from indexers.workspace import Workspace
 from ops.expander.follower import Pair
 from ops.playground.world import World
 from tests.indexers.backends.opensearch_worlds import backend_of
-from tests.indexers.conftest import Command, write_jsonl
+from tests.indexers.conftest import Command
+from tests.shops import write_jsonl
 
 OLD = Path(__file__).parent / "cogr1"
 ITEM, QUERY = "item-r000-fa472ce984fa", "query-r000-34904a7c12d1"

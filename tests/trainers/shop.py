@@ -14,6 +14,7 @@ from pathlib import Path
 from cogr.rewards import World, query_reward
 from cogr.snapshots import Provenance, Row, Snapshot, open_snapshot, write_snapshot
 from indexers.workspace import Workspace
+from tests import shops
 from trainers.demo.shop import make_catalogue
 from trainers.training.checkpoints import check_model
 from trainers.training.driver import Driver
@@ -77,8 +78,6 @@ learning_rate = 1e-4
 
 def write_shop(folder: Path, items: int = 60) -> Path:
     """A part of the sample shop: the first items, and the queries that keep a relevant one."""
-    data = folder / "data"
-    data.mkdir(parents=True)
     files = {
         name: [json.loads(line) for line in text.decode().splitlines()]
         for name, text in make_catalogue(0).files().items()
@@ -90,12 +89,8 @@ def write_shop(folder: Path, items: int = 60) -> Path:
     files["labels.jsonl"] = [label for label in files["labels.jsonl"] if label["item"] in known]
     asked = {label["query"] for label in files["labels.jsonl"]}
     files["queries.jsonl"] = [query for query in files["queries.jsonl"] if query["id"] in asked]
-    for name, rows in files.items():
-        (data / name).write_text(
-            "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8"
-        )
-    (folder / "cogr.toml").write_text(CONFIG)
-    return folder / "cogr.toml"
+    parts = (files[f"{name}.jsonl"] for name in ("items", "queries", "labels"))
+    return shops.write_shop(folder, *parts, CONFIG)
 
 
 class Ended:

@@ -313,7 +313,7 @@ def set_up(seed: int) -> None:
 
     datasets.disable_progress_bars()
     without_bars()
-    _score_answers_only()
+    score_answers_only()
     set_seed(seed)
 
 
@@ -324,7 +324,7 @@ def silence(trainer: Any) -> None:
     trainer.remove_callback(PrinterCallback)
 
 
-def _score_answers_only() -> None:
+def score_answers_only() -> None:
     """Off GPUs: have TRL score the answers alone, not the prompts and the padding around them.
 
     TRL's trainers do so where Triton runs. Elsewhere they project every position onto the

@@ -23,8 +23,8 @@ from indexers.backends.opensearch.errors import Refusal, refusal_of, service_err
 
 RETRIES = 7
 """Tries after the first one; with the waits below they bridge about half a minute."""
-_FIRST_WAIT = 0.25
-_LONGEST_WAIT = 16.0
+FIRST_WAIT = 0.25
+LONGEST_WAIT = 16.0
 OLDEST = (2, 4)
 """The first version with point in time, which paging needs."""
 
@@ -37,7 +37,7 @@ def wait_before(attempt: int, draw: random.Random) -> float:
     """Seconds to wait before try `attempt` (0-based): exponential, half of it jitter, so that
     clients drift apart.
     """
-    longest = min(_LONGEST_WAIT, _FIRST_WAIT * 2.0**attempt)
+    longest = min(LONGEST_WAIT, FIRST_WAIT * 2.0**attempt)
     return longest * (0.5 + 0.5 * draw.random())
 
 

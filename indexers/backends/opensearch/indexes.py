@@ -19,14 +19,14 @@ SEGMENTS = 2
 """Of a shard, at most, after a push in full. Lucene merges a segment by one thread, and that is
 half of a push by difference, which two
 segments make 1.3 times as fast. A search takes 2 % longer than in one (docs/LOG.md)."""
-_SMALL_SEGMENT = 16 << 20
+SMALL_SEGMENT = 16 << 20
 """Bytes of a segment that is not worth a thread."""
 LEASE_SECONDS = 90.0
 """Longest wait until a node lets go of deleted documents that it keeps for the recovery of copies:
 a timer of half a minute does.
 """
 _LEASE_LOOK_EVERY = 5.0
-_LOOK_EVERY = 1.0
+LOOK_EVERY = 1.0
 
 
 def read_index(cluster: Cluster, name: str) -> IndexState | None:
@@ -99,7 +99,7 @@ def merging_apart(cluster: Cluster, name: str, shards: int) -> dict[str, Any]:
     return {
         _THREADS: SEGMENTS,
         _LEFT_DELETED: 0,
-        _LARGEST: f"{max(_SMALL_SEGMENT, int(1.1 * size / SEGMENTS))}b",
+        _LARGEST: f"{max(SMALL_SEGMENT, int(1.1 * size / SEGMENTS))}b",
     }
 
 
@@ -130,7 +130,7 @@ def _force_merge(cluster: Cluster, name: str, params: dict[str, Any]) -> None:
         # Cut off, but the merge runs on in the cluster: wait for it, then ask again, which is free
         # once it is done.
         while stats(cluster, name, "merge")["merges"]["current"] and time.monotonic() < deadline:
-            time.sleep(_LOOK_EVERY)
+            time.sleep(LOOK_EVERY)
     refresh(cluster, name)
 
 

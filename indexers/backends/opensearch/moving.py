@@ -30,7 +30,7 @@ from indexers.build.lease import alone
 
 log = logging.getLogger(__name__)
 
-_LOOK_EVERY = 0.25
+LOOK_EVERY = 0.25
 _BATCH = 1_000
 _NOT_COPIED = ("uuid", "creation_date", "provided_name", "version", "blocks", "resize", "routing")
 
@@ -67,10 +67,10 @@ def move_without(
         )
     _make(cluster, target, dropped, to)
     old, since = target.index, _written_up_to(cluster, target.index)
-    _copy(cluster, old, to, dropped)
+    copy_documents(cluster, old, to, dropped)
     with writes_blocked(cluster, target, store, catalogue) as block:
         _map_what_is_new(cluster, old, to, dropped)
-        _copy(cluster, old, to, dropped, {"range": {"_seq_no": {"gt": since}}})
+        copy_documents(cluster, old, to, dropped, {"range": {"_seq_no": {"gt": since}}})
         documents = _without_gone(cluster, old, to)
         actions = [
             {"remove": {"index": old, "alias": target.name, "must_exist": True}},
@@ -171,7 +171,7 @@ def _kept(target: Target, dropped: Collection[str]) -> set[str]:
     return set(target.state.properties) - set(dropped)
 
 
-def _copy(
+def copy_documents(
     cluster: Cluster,
     old: str,
     to: str,
@@ -195,7 +195,7 @@ def _copy(
         "POST", "/_reindex", body=body, params={"wait_for_completion": "false"}, doing=doing
     )["task"]
     while not (answer := cluster.call("GET", f"/_tasks/{task}", doing=doing))["completed"]:
-        time.sleep(_LOOK_EVERY)
+        time.sleep(LOOK_EVERY)
     failures = answer.get("response", {}).get("failures") or answer.get("error")
     if failures:
         raise ServiceError(

@@ -54,7 +54,7 @@ from indexers.backends.protocol import Pushed
 
 REPLICA_SECONDS = 1800.0
 """Longest wait for replicas to be copied."""
-_LOOK_EVERY = 1.0
+LOOK_EVERY = 1.0
 
 
 def push(cluster: Cluster, prefix: str, snapshot: Snapshot, base: Snapshot | None = None) -> Pushed:
@@ -199,7 +199,7 @@ def _set_replicas(cluster: Cluster, state: IndexState) -> None:
                 f"{REPLICA_SECONDS / 60:.0f} minutes; see its health, then run the same command "
                 "again."
             )
-        time.sleep(_LOOK_EVERY)
+        time.sleep(LOOK_EVERY)
 
 
 LARGEST_SHARE = 0.5
@@ -208,7 +208,7 @@ _FIRST = 500
 """Changes that are read while the cluster makes the first clone; more would only take the processor
 from it.
 """
-_CLONE = "_clone"
+CLONE = "_clone"
 _READY_SECONDS = 120.0
 _log = logging.getLogger(__name__)
 
@@ -313,7 +313,7 @@ def _clone(cluster: Cluster, source: str, target: str, settings: dict[str, Any])
     body = {"settings": {"index": {"number_of_replicas": 0, **settings}}}
     doing = f"cloning the index {source}"
     try:
-        cluster.call("POST", f"/{source}/{_CLONE}/{target}", body=body, doing=doing, exists_ok=True)
+        cluster.call("POST", f"/{source}/{CLONE}/{target}", body=body, doing=doing, exists_ok=True)
     except ServiceError as error:
         _log.info("no push by difference: %s", error)
         return False

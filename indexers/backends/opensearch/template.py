@@ -36,7 +36,7 @@ PARAMETERS = (
     *("highlight", "explain"),
 )
 """Names of the parameters."""
-_MISNAMED = {
+MISNAMED = {
     "filter": "filters",
     "query": "keywords",
     "keyword": "keywords",
@@ -69,7 +69,7 @@ def source(
 ) -> str:
     """The mustache source; it takes PARAMETERS, of which keywords is required.
 
-    A parameter by a name of `_MISNAMED` makes a body that OpenSearch refuses with that name:
+    A parameter by a name of `MISNAMED` makes a body that OpenSearch refuses with that name:
     nothing is passed over in silence.
 
     Args:
@@ -128,7 +128,7 @@ def _refusals() -> str:
     return "".join(
         f'{{{{#{wrong}}}}}, "the parameter {wrong} is unknown: it is called {right}": '
         f"true{{{{/{wrong}}}}}"
-        for wrong, right in _MISNAMED.items()
+        for wrong, right in MISNAMED.items()
     )
 
 

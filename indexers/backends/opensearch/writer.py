@@ -50,7 +50,7 @@ def write_documents(cluster: Cluster, index: str, documents: Iterable[tuple[str,
             on.
     """
     return _send_all(
-        cluster, index, (_entry("create", id_, document) for id_, document in documents)
+        cluster, index, (entry("create", id_, document) for id_, document in documents)
     )
 
 
@@ -66,7 +66,7 @@ def change_documents(
         cluster,
         index,
         (
-            _entry("delete" if document is None else "index", id_, document)
+            entry("delete" if document is None else "index", id_, document)
             for id_, document in changes
         ),
     )
@@ -116,7 +116,7 @@ def _send_all(cluster: Cluster, index: str, entries: Iterable[bytes]) -> int:
     pending: deque[Future[int]] = deque()
     with ThreadPoolExecutor(settings.bulk_threads, thread_name_prefix="bulk") as pool:
         try:
-            for chunk in _chunks(entries, settings.bulk_documents):
+            for chunk in chunks(entries, settings.bulk_documents):
                 if len(pending) > settings.bulk_threads:
                     done += pending.popleft().result()
                 pending.append(pool.submit(sender.send, chunk))
@@ -130,7 +130,7 @@ def _send_all(cluster: Cluster, index: str, entries: Iterable[bytes]) -> int:
     return done
 
 
-def _entry(operation: str, id_: str, document: Document | None) -> bytes:
+def entry(operation: str, id_: str, document: Document | None) -> bytes:
     """The action line, and the document's line where there is one."""
     if len(id_) * 4 > LONGEST_ID and len(id_.encode()) > LONGEST_ID:
         raise DataError(
@@ -141,7 +141,7 @@ def _entry(operation: str, id_: str, document: Document | None) -> bytes:
     return (action if document is None else f"{action}{_encode(document)}\n").encode()
 
 
-def _chunks(entries: Iterable[bytes], most: int) -> Iterator[list[bytes]]:
+def chunks(entries: Iterable[bytes], most: int) -> Iterator[list[bytes]]:
     """Lists of bulk entries, by count and bytes."""
     chunk: list[bytes] = []
     size = 0

@@ -8,6 +8,8 @@ its probable items (`distillation`). `fitting` makes the `artefact`, `storage` k
 Importing this package imports neither LightGBM nor scipy; its submodules do.
 """
 
-from indexers.generators.statistical.generator import Statistical, StatisticalOptions, make
+FOLDS = 5
+"""Parts of the training queries; each is predicted by a ranker that has not seen it."""
 
-__all__ = ["Statistical", "StatisticalOptions", "make"]
+LEAST_QUERIES = 2 * FOLDS
+"""Training queries with relevant items that a fit needs."""

@@ -11,10 +11,10 @@ import scipy.sparse as sp
 from cogr.errors import GeneratorError
 from cogr.keywords import NORMALISER, self_keyword
 from cogr.records import Dataset, Query
+from indexers.generators.statistical import LEAST_QUERIES
 from indexers.generators.statistical.artefact import Artefact, item_digest
 from indexers.generators.statistical.evidence import Evidence
 from indexers.generators.statistical.features import Pairs, candidates
-from indexers.generators.statistical.generator import LEAST_QUERIES
 from indexers.generators.statistical.item_keywords import assemble, item_anchors, item_phrases
 from indexers.generators.statistical.matrices import Csr, Floats, Ints
 from indexers.generators.statistical.ranker import fit_ranker

@@ -35,12 +35,6 @@ log = logging.getLogger(__name__)
 VERSION = 3
 """Of the method: any change of what an equal data set is fitted to needs a new one."""
 
-FOLDS = 5
-"""Parts of the training queries; each is predicted by a ranker that has not seen it."""
-
-LEAST_QUERIES = 2 * FOLDS
-"""Training queries with relevant items that a fit needs."""
-
 FOLDER = "statistical"
 """Where a store keeps fitted artefacts, one folder a data set and options."""
 

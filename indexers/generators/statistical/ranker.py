@@ -15,9 +15,9 @@ from typing import Any
 import lightgbm
 import numpy as np
 
+from indexers.generators.statistical import FOLDS
 from indexers.generators.statistical.distillation import exact_cut
 from indexers.generators.statistical.features import FEATURES, Pairs
-from indexers.generators.statistical.generator import FOLDS
 from indexers.generators.statistical.matrices import Csr, Floats, Ints, row_sums
 
 MAX_ROWS = 200_000

@@ -19,7 +19,8 @@ from indexers.backends.memory import MemoryBackend
 from indexers.cli import app
 from indexers.release.history import read_history
 from tests.damages import HARMS, Met, damage, files_below, meet
-from tests.indexers.conftest import CONFIGURATION, ITEMS, LABELS, QUERIES, Command, write_jsonl
+from tests.indexers.conftest import CONFIGURATION, ITEMS, LABELS, QUERIES, Command
+from tests.shops import write_jsonl
 
 TEXTS = ("living room sofa", "green couch", "oak table")
 TRIALS = 30

@@ -19,7 +19,8 @@ from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.mapping import index_name
 from tests.commands import Ended
 from tests.documents import examples
-from tests.indexers.conftest import ITEMS, Command, write_jsonl
+from tests.indexers.conftest import ITEMS, Command
+from tests.shops import write_jsonl
 
 EXTRA: list[dict[str, Any]] = [
     {"price": 899, "brand": "Lindmoor", "in_stock": True, "added": "2026-01-31"},

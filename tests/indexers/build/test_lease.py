@@ -62,7 +62,7 @@ def test_a_silent_holder_is_replaced_and_notices(
 ) -> None:
     with acquire(store, right_to_rebuild("item"), "rebuild", 0.4) as first:
         # It hangs: its thread does not come to write.
-        monkeypatch.setattr(first, "_write", lambda **_: None)
+        monkeypatch.setattr(first, "write", lambda **_: None)
         time.sleep(0.5)
         with acquire(store, right_to_rebuild("item"), "rebuild", 0.4) as second:
             assert second.term == 2

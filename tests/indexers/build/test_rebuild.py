@@ -28,6 +28,7 @@ from indexers.generators.scripted import Scripted
 from ops.servers.instances import free_port
 from tests.indexers.conftest import Command
 from tests.indexers.faulty import Faulty, faulty
+from tests.shops import write_thing_shop
 
 ITEMS = [Item(f"i{n:03d}", f"Title {n}", f"text of {n % 7} words") for n in range(100)]
 
@@ -118,25 +119,11 @@ def shop(tmp_path: Path) -> Path:
     """A folder with a jsonl data set of 300 items and a configuration with the scripted
     generator.
     """
-    data = tmp_path / "data"
-    data.mkdir()
-    lines = [
-        {"id": f"i{n}", "title": f"thing {n}", "text": f"word{n % 11} more{n % 5}"}
-        for n in range(300)
-    ]
-    (data / "items.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    queries = [
-        {"id": f"q{n}", "text": f"word{n}", "split": "train" if n < 8 else "test"}
-        for n in range(11)
-    ]
-    (data / "queries.jsonl").write_text("".join(json.dumps(line) + "\n" for line in queries))
-    labels = [{"query": f"q{n % 11}", "item": f"i{n}", "grade": 1} for n in range(300)]
-    (data / "labels.jsonl").write_text("".join(json.dumps(line) + "\n" for line in labels))
-    (tmp_path / "cogr.toml").write_text(
-        '[dataset]\nloader = "jsonl"\npath = "data"\n[generator]\nname = "scripted"\n'
-        "[generator.scripted]\ndelay = 0.002\n[rebuild]\nflush_answers = 16\n"
+    configuration = (
+        '[generator]\nname = "scripted"\n[generator.scripted]\ndelay = 0.002\n'
+        "[rebuild]\nflush_answers = 16\n"
     )
-    return tmp_path
+    return write_thing_shop(tmp_path, 300, configuration).parent
 
 
 def listening() -> None:

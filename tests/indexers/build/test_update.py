@@ -15,8 +15,9 @@ from cogr.settings import load_settings
 from cogr.snapshots import open_snapshot
 from indexers.exchange.importing import save_queries
 from indexers.workspace import Workspace
-from tests.indexers.conftest import Command, write_jsonl
+from tests.indexers.conftest import Command
 from tests.indexers.faulty import faulty
+from tests.shops import write_jsonl
 
 DATA = [
     {

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from cogr.snapshots import Manifest
-from tests.indexers.conftest import CONFIGURATION, ITEMS, LABELS, QUERIES, Command, write_jsonl
+from tests.indexers.conftest import CONFIGURATION, ITEMS, LABELS, QUERIES, Command
+from tests.shops import write_jsonl
 
 
 def bad(ended: object, says: str, status: int = 2) -> None:

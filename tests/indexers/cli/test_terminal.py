@@ -26,7 +26,7 @@ from indexers.cli.options import FormatName, GeneratorKind
 from indexers.exchange.export import NAMES
 from indexers.telemetry import logs
 from tests.commands import Command, run_here
-from tests.indexers.conftest import write_jsonl
+from tests.shops import write_jsonl
 
 ROOT = Path(__file__).parents[3]
 OSC, CLEAR, CONCEAL, RTL, BELL, CSI = (

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from cogr.snapshots import Provenance, Row, write_snapshot
 from cogr.store import Store
 from indexers.exchange.diff import average_overlap, diff
-from tests.indexers.conftest import Command, write_jsonl
+from tests.indexers.conftest import Command
+from tests.shops import write_jsonl
 
 
 def frozen(store: Store, side: str, rows: list[Row]) -> str:

@@ -24,6 +24,7 @@ from cogr.store import Store
 from indexers.build.run import RebuildRequest, run_rebuild
 from indexers.fleet.status import Overview, overview
 from indexers.workspace import Workspace
+from tests.shops import write_thing_shop
 
 QUICK = {
     "fleet.lost_seconds": "3",
@@ -42,23 +43,10 @@ _CLOCKS = Path(__file__).parent / "clocks"
 
 def write_shop(folder: Path, items: int = 240) -> None:
     """A jsonl data set and a configuration with the scripted generator."""
-    data = folder / "data"
-    data.mkdir()
-    lines = [
-        {"id": f"i{n}", "title": f"thing {n}", "text": f"word{n % 11} more{n % 5}"}
-        for n in range(items)
-    ]
-    (data / "items.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    queries = [
-        {"id": f"q{n}", "text": f"word{n}", "split": "train" if n < 8 else "test"}
-        for n in range(11)
-    ]
-    (data / "queries.jsonl").write_text("".join(json.dumps(line) + "\n" for line in queries))
-    labels = [{"query": f"q{n % 11}", "item": f"i{n}", "grade": 1} for n in range(items)]
-    (data / "labels.jsonl").write_text("".join(json.dumps(line) + "\n" for line in labels))
-    (folder / "cogr.toml").write_text(
-        '[dataset]\nloader = "jsonl"\npath = "data"\n[generator]\nname = "scripted"\n'
-        "[rebuild]\nflush_answers = 8\nmax_failure_share = 0.05\n"
+    write_thing_shop(
+        folder,
+        items,
+        '[generator]\nname = "scripted"\n[rebuild]\nflush_answers = 8\nmax_failure_share = 0.05\n',
     )
 
 

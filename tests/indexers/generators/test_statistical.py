@@ -19,9 +19,9 @@ from cogr.records import Dataset, Entity, Item, Query
 from cogr.store import Store
 from indexers.generators.protocol import Completion, Request
 from indexers.generators.registry import make_generator
-from indexers.generators.statistical import Statistical
 from indexers.generators.statistical.artefact import Artefact, exact_cut_run
 from indexers.generators.statistical.fitting import fit
+from indexers.generators.statistical.generator import Statistical
 from indexers.generators.statistical.item_keywords import writable
 from tests.damages import damage, files_below
 from tests.indexers.generators.statistical_worlds import f1, retrieved, shop, small

@@ -13,7 +13,8 @@ from cogr.store import Store
 from indexers.cli.snapshots import age
 from indexers.release.gate import choose_split, judge, known_figures
 from indexers.workspace import Workspace
-from tests.indexers.conftest import Command, write_jsonl
+from tests.indexers.conftest import Command
+from tests.shops import write_jsonl
 
 TITLES = {"a": "Velvet sofa", "b": "Oak table", "c": "Floor lamp", "d": "Leather sofa"}
 TEXTS = {"q1": "green couch", "q2": "living room sofa", "q3": "floor lamp"}

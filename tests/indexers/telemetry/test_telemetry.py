@@ -363,7 +363,7 @@ def fail_in_a_span(carriers: list[dict[str, str]]) -> None:
 
 
 def test_traces_without_opentelemetry_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(traces, "_has_exporter", lambda: False)
+    monkeypatch.setattr(traces, "has_exporter", lambda: False)
     with pytest.raises(MissingExtraError, match=r"cogr\[traces\]"):
         traces.start(TracesSettings(endpoint="http://127.0.0.1:1"), "test")
 

@@ -5,7 +5,6 @@ process.
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +25,7 @@ from ops.expander.app import create_app
 from ops.expander.expander import Parts, make_parts
 from ops.expander.http_server import free_address, serve
 from ops.playground.app import add_playground
+from tests.shops import write_shop
 
 ITEMS = [
     Row("a", "Velvet sofa", ("sofa", "couch", "green")),
@@ -60,22 +60,11 @@ def workspace(folder: Path, *overrides: str) -> Workspace:
     """A shop's configuration in a folder, with `key=value` overrides."""
     file = folder / "cogr.toml"
     if not file.exists():
-        _write_data(folder / "data")
-        file.write_text('[dataset]\nloader = "jsonl"\npath = "data"\n[serving]\nlive = "none"\n')
+        items = [{"id": row.id, "title": row.text, "text": " ".join(row.keywords)} for row in ITEMS]
+        queries = [{"id": "q", "text": "green sofa", "split": "test"}]
+        labels = [{"query": "q", "item": "a", "grade": 1}]
+        write_shop(folder, items, queries, labels, '[serving]\nlive = "none"\n')
     return Workspace(load_settings(file, overrides))
-
-
-def _write_data(folder: Path) -> None:
-    folder.mkdir()
-    records = {
-        "items": [
-            {"id": row.id, "title": row.text, "text": " ".join(row.keywords)} for row in ITEMS
-        ],
-        "queries": [{"id": "q", "text": "green sofa", "split": "test"}],
-        "labels": [{"query": "q", "item": "a", "grade": 1}],
-    }
-    for name, lines in records.items():
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def freeze(

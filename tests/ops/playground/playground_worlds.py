@@ -12,6 +12,7 @@ from cogr.snapshots import Row
 from indexers.release.push import publish
 from indexers.workspace import Workspace
 from tests.ops.expander.expander_worlds import freeze
+from tests.shops import write_shop
 
 HOSTILE = (
     "<img src=x onerror=alert(1)>",
@@ -48,26 +49,18 @@ EARLIER = {**dict.fromkeys(ITEMS, ()), "a": ("sofa",), "c": ("table",)}
 
 def workspace(folder: Path, *overrides: str) -> Workspace:
     """The shop's configuration and data in a folder; nothing is indexed yet."""
-    data = folder / "data"
-    data.mkdir(exist_ok=True)
     ids = {text: f"q{at}" for at, text in enumerate(LABELS)}
-    records = {
-        "items": [
-            {"id": id_, "title": title, "text": f"About {title}"} for id_, title in TITLES.items()
-        ],
-        "queries": [{"id": id_, "text": text, "split": "test"} for text, id_ in ids.items()],
-        "labels": [
+    # A machine under load answers as a quiet one does: nothing here is about deadlines.
+    write_shop(
+        folder,
+        [{"id": id_, "title": title, "text": f"About {title}"} for id_, title in TITLES.items()],
+        [{"id": id_, "text": text, "split": "test"} for text, id_ in ids.items()],
+        [
             {"query": ids[text], "item": item, "grade": 1}
             for text, items in LABELS.items()
             for item in items
         ],
-    }
-    for name, lines in records.items():
-        (data / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    # A machine under load answers as a quiet one does: nothing here is about deadlines.
-    (folder / "cogr.toml").write_text(
-        '[dataset]\nloader = "jsonl"\npath = "data"\nstrip_html = false\n[serving]\nlive = '
-        '"none"\ndeadline = 60\n'
+        'strip_html = false\n[serving]\nlive = "none"\ndeadline = 60\n',
     )
     return Workspace(load_settings(folder / "cogr.toml", overrides))
 

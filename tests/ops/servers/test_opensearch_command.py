@@ -24,7 +24,7 @@ from indexers.backends.opensearch.client import Cluster
 from ops.servers import opensearch as servers
 from ops.servers.folders import servers_folder
 from ops.servers.processes import created_at, service_account
-from ops.servers.programs import _from_home, find_distribution, runtimes
+from ops.servers.programs import find_distribution, from_home, runtimes
 from tests.commands import Command
 from tests.ops.conftest import alone
 
@@ -324,7 +324,7 @@ def test_folders_that_can_t_be_looked_into_are_passed_over(
         os.environ.update(PATH=str(closed / "bin"), JAVA_HOME=str(closed / "lib"))
         assert [java for java in runtimes() if not java.wheel] == []
         with pytest.raises(SettingsError, match="holds no OpenSearch"):
-            _from_home(closed, None)
+            from_home(closed, None)
 
     (cache / "own").mkdir()
     os.chown(cache / "own", account.uid, account.gid)

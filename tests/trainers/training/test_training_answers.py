@@ -43,7 +43,7 @@ def leave_to_trl(patch: pytest.MonkeyPatch) -> None:
     from trl.kernels.chunked_logprob import _use_triton
     from trl.trainer import utils
 
-    patch.setattr(options, "_score_answers_only", lambda: None)
+    patch.setattr(options, "score_answers_only", lambda: None)
     patch.setattr(utils, "_use_triton", _use_triton)
 
 

@@ -32,7 +32,7 @@ def info(number: str, distribution: str | None = "opensearch") -> dict[str, Any]
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_FIRST_WAIT", 0.0005)
+    monkeypatch.setattr(client, "FIRST_WAIT", 0.0005)
 
 
 @pytest.mark.parametrize(
@@ -141,9 +141,9 @@ def test_waits_grow_and_differ_but_have_an_end() -> None:
     draw = random.Random(0)
     waits = [wait_before(attempt, draw) for attempt in range(60)]
     assert all(
-        client._FIRST_WAIT * 2**attempt / 2 <= wait for attempt, wait in enumerate(waits[:10])
+        client.FIRST_WAIT * 2**attempt / 2 <= wait for attempt, wait in enumerate(waits[:10])
     )
-    assert max(waits) <= client._LONGEST_WAIT
+    assert max(waits) <= client.LONGEST_WAIT
     assert len(set(waits)) == len(waits)
 
 

@@ -72,7 +72,7 @@ def test_segments_are_merged_apart(
     """Each large one by itself when something is deleted from it; new documents join
     one of them.
     """
-    monkeypatch.setattr(indexes, "_SMALL_SEGMENT", 1)
+    monkeypatch.setattr(indexes, "SMALL_SEGMENT", 1)
     rows = random_world(3500)
     snapshot = write_snapshot(
         Store(tmp_path), "item", sorted(rows[:2000], key=lambda row: row.id), Provenance()
@@ -189,7 +189,7 @@ def test_what_can_not_be_copied_is_written_in_full(
         if why == "too much":
             monkeypatch.setattr(copying, "LARGEST_SHARE", 0.01)
         if why == "no clone":
-            monkeypatch.setattr(copying, "_CLONE", "_no_such_thing")
+            monkeypatch.setattr(copying, "CLONE", "_no_such_thing")
         if why == "not merged":
             monkeypatch.setattr(copying, "drop_deleted", lambda *_: None)
             monkeypatch.setattr(copying, "merge", lambda *_: None)

@@ -68,7 +68,7 @@ def test_a_node_killed_in_mid_push(
     direct.push(old)
     direct.verify(old, [])
     direct.publish({"item": old.id})
-    monkeypatch.setattr(client, "_FIRST_WAIT", 0.001)
+    monkeypatch.setattr(client, "FIRST_WAIT", 0.001)
     sent = 0
 
     def kill_at_the_tenth(request: Request, _: Callable[[Request], Answer]) -> Answer | None:

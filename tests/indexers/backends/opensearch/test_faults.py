@@ -73,8 +73,8 @@ class Shop:
 def shop(
     opensearch: OpenSearchSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Shop]:
-    monkeypatch.setattr(client, "_FIRST_WAIT", 0.001)
-    monkeypatch.setattr(push, "_LOOK_EVERY", 0.01)
+    monkeypatch.setattr(client, "FIRST_WAIT", 0.001)
+    monkeypatch.setattr(push, "LOOK_EVERY", 0.01)
     store = Store(tmp_path)
     old, new = frozen(store, "item", SHOP), frozen(store, "item", random_world(60), round_=1)
     settings = opensearch.model_copy(

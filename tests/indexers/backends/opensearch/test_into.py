@@ -331,7 +331,7 @@ def test_an_index_takes_writes_while_it_is_copied_and_none_of_them_is_lost(
     products.add([*ids_of(old), "gone", "stays"])
     for snapshot in (old, new):
         products.place().publish(snapshot.id, lambda _: None)
-    real, blocked = cleaning._copy, []
+    real, blocked = cleaning.copy_documents, []
 
     def written_meanwhile(cluster: Cluster, index: str, *given: Any) -> None:
         """After the copy and before the block, the team changes, adds and removes; a field comes
@@ -348,7 +348,7 @@ def test_an_index_takes_writes_while_it_is_copied_and_none_of_them_is_lost(
             body = {"doc": {"colour": "red"}}
             cluster.call("POST", f"/{index}/_update/stays", body=body, doing="product team")
 
-    monkeypatch.setattr(cleaning, "_copy", written_meanwhile)
+    monkeypatch.setattr(cleaning, "copy_documents", written_meanwhile)
     dropped = products.place().prune(1, f"{products.index}-clean", lambda _: None, dry_run=False)
     assert dropped == [field_of("cogr_keywords", old.id)]
     # The copy runs beside the team; only what it changed meanwhile is copied behind the block.

@@ -127,7 +127,7 @@ def test_pages_filters_facets_and_fields(shop: World) -> None:
 
 
 def test_a_parameter_by_another_name_is_refused_and_not_passed_over(shop: World) -> None:
-    for wrong, right in template._MISNAMED.items():
+    for wrong, right in template.MISNAMED.items():
         assert right in template.PARAMETERS
         with pytest.raises(
             ServiceError, match=f"the parameter {wrong} is unknown: it is called {right}"

@@ -34,8 +34,8 @@ def test_chunks_keep_every_document_in_order_and_their_limits(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writer, "CHUNK_BYTES", limit)
         chunks = list(
-            writer._chunks(
-                (writer._entry("create", id_, {"text": text}) for id_, text in documents), most
+            writer.chunks(
+                (writer.entry("create", id_, {"text": text}) for id_, text in documents), most
             )
         )
     lines = [
@@ -96,6 +96,6 @@ def test_one_refused_document_ends_the_write() -> None:
 
 
 def test_an_id_is_measured_in_bytes() -> None:
-    assert writer._entry("create", "ü" * 256, {})
+    assert writer.entry("create", "ü" * 256, {})
     with pytest.raises(DataError, match="512 bytes"):
-        writer._entry("create", "ü" * 257, {})
+        writer.entry("create", "ü" * 257, {})
