@@ -35,7 +35,7 @@ from cogr.settings import OpenSearchSettings, load_settings
 from cogr.snapshots import open_snapshot
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.search import query_body
-from indexers.build.run import RebuildRequest, run_rebuild
+from indexers.rebuild.run import RebuildRequest, run_rebuild
 from indexers.release.external import Place
 from indexers.workspace import Workspace
 from ops.servers.opensearch import Wanted, connection, start, stop

@@ -38,10 +38,10 @@ from cogr.progress import Advance
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from cogr.settings.fleet import RedisSettings
-from indexers.build.plan import make_plan
-from indexers.build.run import RebuildRequest, make_job, rebuild, run_rebuild
 from indexers.fleet.records import Attempt, runs_of
 from indexers.fleet.worker import Worker
+from indexers.rebuild.plan import make_plan
+from indexers.rebuild.run import RebuildRequest, make_job, rebuild, run_rebuild
 from indexers.workspace import Workspace
 from ops.servers import valkey
 from tests.indexers.fleet.fleet_worlds import Fleet, fleet_in, write_shop

@@ -35,9 +35,9 @@ from bench_push import node, timed_bare
 from indexers.backends.memory import mirror_of
 from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.protocol import Backend
-from indexers.build.assembly import freeze
-from indexers.build.plan import generate_missing, make_plan
-from indexers.build.run import Outcome, RebuildRequest, make_job, run_rebuild
+from indexers.rebuild.assembly import freeze
+from indexers.rebuild.plan import generate_missing, make_plan
+from indexers.rebuild.run import Outcome, RebuildRequest, make_job, run_rebuild
 from indexers.release.push import probes, publish, warm_up
 from indexers.workspace import Workspace
 

@@ -15,9 +15,9 @@ from PIL import Image
 
 from cogr.records import SIDES
 from cogr.settings import load_settings
-from indexers.build.run import RebuildRequest, run_rebuild
 from indexers.cli.console import note
 from indexers.cli.reports import progress_bar
+from indexers.rebuild.run import RebuildRequest, run_rebuild
 from indexers.release.push import publish
 from indexers.workspace import Workspace
 from tests.browser import launched

@@ -23,9 +23,9 @@ from cogr.records import Dataset, Entity, Side
 from cogr.settings import GeneratorSettings, Settings, load_settings
 from cogr.snapshots import Snapshot, check_normalisers, list_snapshots, open_snapshot, read_manifest
 from cogr.store import Store
-from indexers.build.proposals import SEPARATORS, search_results
 from indexers.generators.statistical import LEAST_QUERIES
 from indexers.generators.statistical.generator import is_installed
+from indexers.rebuild.proposals import SEPARATORS, search_results
 
 if TYPE_CHECKING:
     from indexers.backends.protocol import Backend

@@ -1,7 +1,7 @@
 """Changes of one side: new and changed entities, and ids that are gone.
 
 They come from a file, from a data set or from a search log. What they do to keywords and indexes is
-in `indexers.build.update`.
+in `indexers.rebuild.update`.
 """
 
 from __future__ import annotations

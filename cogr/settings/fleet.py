@@ -1,7 +1,7 @@
 """Settings of rebuilds, in one process and on workers: the tables `[rebuild]`, `[fleet]` and
 `[redis]`.
 
-What they do is in `indexers.build` and `indexers.fleet`.
+What they do is in `indexers.rebuild` and `indexers.fleet`.
 """
 
 from __future__ import annotations

@@ -65,9 +65,9 @@ def rebuild(
 
     Run it again after any interruption: it goes on with what is missing.
     """
-    from indexers.build.report import empty_sets
-    from indexers.build.run import RebuildRequest, plan_rebuild, run_rebuild
     from indexers.cli import reports
+    from indexers.rebuild.report import empty_sets
+    from indexers.rebuild.run import RebuildRequest, plan_rebuild, run_rebuild
 
     workspace = call.workspace
     request = RebuildRequest(side, generator, limit, push, publish, workers)
@@ -148,8 +148,8 @@ def update(
     The result equals a rebuild of the changed data. Only what differs is written to the cluster.
     """
     from cogr.datasets.logs import LogOptions
-    from indexers.build.update import UpdateRequest, run_update
     from indexers.cli import reports
+    from indexers.rebuild.update import UpdateRequest, run_update
 
     time = _time(since) if since is not None else None
     request = UpdateRequest(

@@ -29,10 +29,10 @@ from cogr.datasets.inspection import Report
 from cogr.progress import Advance
 from cogr.records import SIDES, Side
 from cogr.redaction import visible
-from indexers.build.run import Outcome
 from indexers.cli.console import stderr_console
 from indexers.exchange.diff import Diff
 from indexers.exchange.search import Answered
+from indexers.rebuild.run import Outcome
 from indexers.release import Released
 from indexers.telemetry import logs
 from indexers.workspace import Workspace

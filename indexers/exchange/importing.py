@@ -31,7 +31,7 @@ from cogr.keywords import NORMALISER, cut_to_budget, normalise, over_budget, sel
 from cogr.records import Query, Side
 from cogr.snapshots import Manifest, Provenance, Row, Snapshot, write_snapshot
 from cogr.store import Store, storage_errors
-from indexers.build.assembly import typed_rows
+from indexers.rebuild.assembly import typed_rows
 
 
 def manifest_beside(path: Path) -> Path:

@@ -19,10 +19,6 @@ from cogr.matching.postings import to_array
 from cogr.progress import Advance, Say
 from cogr.records import Side
 from cogr.settings.fleet import FleetSettings
-from indexers.build.assembly import Rebuilt, freeze
-from indexers.build.cache import GenerationCache, Keys
-from indexers.build.lease import Lease, hold, right_to_rebuild
-from indexers.build.plan import Job, Keyed, Plan
 from indexers.fleet.broker import Broker, queue_of
 from indexers.fleet.records import (
     FORMAT,
@@ -50,6 +46,10 @@ from indexers.fleet.shards import (
 )
 from indexers.fleet.status import summary_of
 from indexers.generators.protocol import Failure
+from indexers.rebuild.assembly import Rebuilt, freeze
+from indexers.rebuild.cache import GenerationCache, Keys
+from indexers.rebuild.lease import Lease, hold, right_to_rebuild
+from indexers.rebuild.plan import Job, Keyed, Plan
 from indexers.telemetry import logs, prometheus, traces
 from indexers.telemetry.traces import stage
 from indexers.workspace import Workspace
@@ -85,7 +85,7 @@ def coordinate(
 
 @dataclass
 class FleetExecutor:
-    """Generates on workers, as an `indexers.build.run.Executor`."""
+    """Generates on workers, as an `indexers.rebuild.run.Executor`."""
 
     workspace: Workspace
     lease: Lease
@@ -104,7 +104,7 @@ class FleetExecutor:
         self.lease.check()
 
     def rebuild(self, job: Job, plan: Plan, advance: Advance) -> Rebuilt:
-        """As `indexers.build.plan.rebuild`, by workers. With nothing missing, no broker is asked.
+        """As `indexers.rebuild.plan.rebuild`, by workers. With nothing missing, no broker is asked.
 
         Raises: as of `Coordinator.work`.
         """

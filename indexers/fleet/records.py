@@ -1,7 +1,7 @@
 """The JSON files of a distributed rebuild: what each of them says, and where it lies. No decision
 is taken here.
 
-    fleet/<side>/lease/000001.json      who coordinates (indexers.build.lease)
+    fleet/<side>/lease/000001.json      who coordinates (indexers.rebuild.lease)
     fleet/<side>/runs/<run>/run.json    what is rebuilt, by which generator
       shards/<shard>.json.gz            the requests of a shard (indexers.fleet.shards)
       attempts/<shard>.<number>.json    one worker at one shard; every heartbeat writes it again

@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 from cogr.records import Side
 from cogr.store import Store
-from indexers.build.lease import read_lease
 from indexers.fleet.records import (
     Attempt,
     GivenUp,
@@ -22,6 +21,7 @@ from indexers.fleet.records import (
     latest_run,
     total_rates,
 )
+from indexers.rebuild.lease import read_lease
 
 State = Literal[
     "running", "silent", "interrupted", "cancelling", "finished", "cancelled", "superseded"

@@ -18,8 +18,6 @@ from pydantic import ValidationError
 
 from cogr.errors import CogrError, GeneratorError, ServiceError
 from cogr.settings import GeneratorSettings
-from indexers.build.cache import GenerationCache, Keys, ReadCache, fingerprint_hash
-from indexers.build.plan import CacheWriter, generate_into
 from indexers.fleet.attempt import RunningAttempt, end_at_once
 from indexers.fleet.broker import TASK, Message, make_app
 from indexers.fleet.records import (
@@ -33,6 +31,8 @@ from indexers.fleet.records import (
 from indexers.fleet.shards import read_requests
 from indexers.generators.protocol import Answer, Generator
 from indexers.generators.registry import make_generator
+from indexers.rebuild.cache import GenerationCache, Keys, ReadCache, fingerprint_hash
+from indexers.rebuild.plan import CacheWriter, generate_into
 from indexers.telemetry import logs, prometheus, traces
 from indexers.workspace import Workspace, generator_options
 

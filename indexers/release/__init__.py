@@ -16,7 +16,7 @@ from cogr.errors import CogrError, SnapshotError, UserError
 from cogr.progress import Say
 from cogr.records import Side
 from indexers.backends.protocol import side_of
-from indexers.build.lease import Lease, alone
+from indexers.rebuild.lease import Lease, alone
 from indexers.release.gate import Verdict, check
 from indexers.release.history import (
     Entry,

@@ -33,7 +33,7 @@ from indexers.backends.opensearch.field import (
 )
 from indexers.backends.opensearch.moving import move_without
 from indexers.backends.protocol import sample
-from indexers.build.lease import alone
+from indexers.rebuild.lease import alone
 from indexers.release.history import (
     Entry,
     begin_switch,

@@ -22,7 +22,7 @@ from cogr.snapshots import ID, Manifest, damaged_snapshots, list_snapshots
 from cogr.store import Store
 from indexers.backends.memory import mirror_folder
 from indexers.backends.protocol import Backend, Listed, side_of
-from indexers.build.lease import Lease, alone
+from indexers.rebuild.lease import Lease, alone
 from indexers.release.gate import forget_figures, known_figures
 from indexers.release.history import (
     finish_switch,

@@ -14,7 +14,7 @@ from typing import Any
 from cogr.matching.mirror import Mirror
 from cogr.records import Side
 from cogr.snapshots import Snapshot
-from indexers.build.run import RebuildRequest, run_rebuild
+from indexers.rebuild.run import RebuildRequest, run_rebuild
 from indexers.workspace import Workspace
 from tests.drills.reader import TOP
 

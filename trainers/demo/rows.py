@@ -13,8 +13,8 @@ from typing import Any
 from cogr.progress import ProgressBar, Say
 from cogr.records import Dataset, Side, Split
 from cogr.snapshots import open_snapshot
-from indexers.build.assembly import Rebuilt
-from indexers.build.run import RebuildRequest, run_rebuild
+from indexers.rebuild.assembly import Rebuilt
+from indexers.rebuild.run import RebuildRequest, run_rebuild
 from indexers.release import release
 from indexers.workspace import Workspace
 from trainers import evaluation as comparison

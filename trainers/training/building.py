@@ -1,6 +1,6 @@
 """Keyword sets by the models of a run: prompts, index builds, targets that generators write.
 
-Prompts and keyword sets are spelled exactly as `indexers.build` spells them. Snapshots are written
+Prompts and keyword sets are spelled exactly as `indexers.rebuild` spells them. Snapshots are written
 beside whatever serves; nothing is published here.
 """
 
@@ -15,13 +15,13 @@ from cogr.prompts import Prompt
 from cogr.records import Entity, Query, Side, self_text
 from cogr.settings import GeneratorSettings
 from cogr.snapshots import Snapshot
-from indexers.build.plan import make_plan
-from indexers.build.proposals import proposals
-from indexers.build.run import job_by, rebuild
 from indexers.cli.reports import progress_bar
 from indexers.generators.model_folders import encode
 from indexers.generators.protocol import Answer, Completion, Request
 from indexers.generators.registry import make_generator
+from indexers.rebuild.plan import make_plan
+from indexers.rebuild.proposals import proposals
+from indexers.rebuild.run import job_by, rebuild
 from indexers.workspace import Workspace, generator_options
 from trainers.training.inputs import Inputs, Wrote, counts_of
 

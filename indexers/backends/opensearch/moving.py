@@ -26,7 +26,7 @@ from cogr.store import Store
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.field import Target, count, ids_there, scroll
 from indexers.backends.opensearch.indexes import read_index, refresh
-from indexers.build.lease import alone
+from indexers.rebuild.lease import alone
 
 log = logging.getLogger(__name__)
 

@@ -25,12 +25,12 @@ from cogr.errors import SnapshotError, StorageError
 from cogr.keywords import NORMALISER
 from cogr.records import Query
 from cogr.store import Store, storage_errors
-from indexers.build.cache import read_table
 from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.item_keywords import ItemKeywords
 from indexers.generators.statistical.matrices import Csr
 from indexers.generators.statistical.ranker import Ranker
 from indexers.generators.statistical.text_index import GRAM_BITS, TextIndex
+from indexers.rebuild.cache import read_table
 from indexers.text import Analyser
 
 FORMAT = 2

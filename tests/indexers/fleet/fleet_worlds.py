@@ -21,8 +21,8 @@ from cogr.progress import Advance
 from cogr.records import Side
 from cogr.settings.fleet import RedisSettings
 from cogr.store import Store
-from indexers.build.run import RebuildRequest, run_rebuild
 from indexers.fleet.status import Overview, overview
+from indexers.rebuild.run import RebuildRequest, run_rebuild
 from indexers.workspace import Workspace
 from tests.shops import write_thing_shop
 

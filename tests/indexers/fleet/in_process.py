@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from indexers.build.plan import make_plan
-from indexers.build.run import RebuildRequest, make_job
 from indexers.fleet.records import (
     Attempt,
     Run,
@@ -17,6 +15,8 @@ from indexers.fleet.shards import (
     write_requests,
 )
 from indexers.fleet.worker import Worker
+from indexers.rebuild.plan import make_plan
+from indexers.rebuild.run import RebuildRequest, make_job
 from indexers.workspace import Workspace
 
 SHARD = "00000-20"

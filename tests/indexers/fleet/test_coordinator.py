@@ -12,10 +12,6 @@ from typing import Any
 import pytest
 
 from cogr.errors import ServiceError
-from indexers.build.assembly import Rebuilt
-from indexers.build.plan import make_plan
-from indexers.build.run import RebuildRequest, make_job, run_rebuild
-from indexers.build.update import UpdateRequest, run_update
 from indexers.fleet.coordinator import coordinate
 from indexers.fleet.records import (
     End,
@@ -24,6 +20,10 @@ from indexers.fleet.records import (
 )
 from indexers.fleet.status import overview
 from indexers.fleet.worker import Worker
+from indexers.rebuild.assembly import Rebuilt
+from indexers.rebuild.plan import make_plan
+from indexers.rebuild.run import RebuildRequest, make_job, run_rebuild
+from indexers.rebuild.update import UpdateRequest, run_update
 from indexers.workspace import Workspace
 from tests.damages import HARMS, damage, files_below
 from tests.indexers.faulty import faulty

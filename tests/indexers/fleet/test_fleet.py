@@ -14,9 +14,9 @@ import pytest
 
 from cogr.settings import GeneratorSettings
 from cogr.settings.fleet import RedisSettings
-from indexers.build.lease import read_lease
 from indexers.fleet.broker import Broker, make_app, queue_of
 from indexers.fleet.records import Attempt, RunFolder, latest_run, runs_of
+from indexers.rebuild.lease import read_lease
 from tests.indexers.fleet.fleet_worlds import Fleet, fleet_in, kill
 from tests.indexers.telemetry.otlp_collector import Collector, attributes
 from tests.indexers.telemetry.test_telemetry import scraped

@@ -10,8 +10,6 @@ import pytest
 
 from cogr.errors import GeneratorError
 from cogr.settings import load_settings
-from indexers.build.plan import make_plan
-from indexers.build.run import RebuildRequest, make_job
 from indexers.fleet.records import (
     Cancel,
     End,
@@ -23,6 +21,8 @@ from indexers.fleet.shards import (
     write_requests,
 )
 from indexers.fleet.worker import LoadedGenerator, Worker
+from indexers.rebuild.plan import make_plan
+from indexers.rebuild.run import RebuildRequest, make_job
 from indexers.workspace import Workspace
 from tests.indexers.fleet.fleet_worlds import write_shop
 from tests.indexers.fleet.in_process import SHARD, attempts_of, begin, task

@@ -28,7 +28,7 @@ from indexers.backends.memory import MemoryBackend
 from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.opensearch.aliases import delete
 from indexers.backends.protocol import Backend
-from indexers.build.lease import acquire, alone, right_to_switch
+from indexers.rebuild.lease import acquire, alone, right_to_switch
 from indexers.release.history import (
     begin_switch,
     finish_switch,
@@ -239,7 +239,7 @@ def test_a_publish_from_another_store_at_the_moment_of_a_removal_keeps_its_index
 HOLD = """
 import sys, time
 from cogr.store import Store
-from indexers.build.lease import alone
+from indexers.rebuild.lease import alone
 with alone(Store(sys.argv[1]), "memory", "a long prune"):
     print("held", flush=True)
     time.sleep(600)
@@ -287,7 +287,7 @@ def test_one_who_waits_says_for_whom_and_a_killed_holder_is_not_waited_for(
 def test_a_killed_holder_of_another_machine_is_replaced_in_seconds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("indexers.build.lease.CATALOGUE_SECONDS", 0.5)
+    monkeypatch.setattr("indexers.rebuild.lease.CATALOGUE_SECONDS", 0.5)
     store = Store(f"memory://{uuid.uuid4().hex}")
     dead = acquire(store, right_to_switch("c"), "publish", 0.5)
     dead._ending.set()

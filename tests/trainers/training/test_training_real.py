@@ -13,8 +13,8 @@ from cogr.errors import SettingsError
 from cogr.settings import Settings, load_settings
 from cogr.settings.training import SftSettings, TrainingSettings
 from cogr.snapshots import open_snapshot
-from indexers.build.proposals import proposals
 from indexers.generators.constraint import known_keywords
+from indexers.rebuild.proposals import proposals
 from indexers.workspace import Workspace
 from tests.indexers.generators.statistical_worlds import SHOP
 from tests.trainers.shop import InThisProcess, write_shop

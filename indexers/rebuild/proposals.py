@@ -111,7 +111,7 @@ def by_statistical(
     A training query's are out of fold. An item's are its keywords. What was found is kept in the
     store, as generated keywords are, because a query takes some milliseconds.
     """
-    from indexers.build.cache import GenerationCache, Keys, request_key
+    from indexers.rebuild.cache import GenerationCache, Keys, request_key
 
     cache = GenerationCache(
         store, {**generator.fingerprint, "proposals": size, "version of proposals": _VERSION}

@@ -24,7 +24,7 @@ from cogr.errors import CheckFailedError, CogrError, LockedError, ServiceError, 
 from cogr.records import Side
 from cogr.snapshots import Snapshot
 from cogr.store import Store
-from indexers.build.assembly import read_set_aside
+from indexers.rebuild.assembly import read_set_aside
 from indexers.telemetry import logs, prometheus, traces
 from indexers.telemetry.traces import Step, recording
 
@@ -37,7 +37,7 @@ _REASONS = 20
 
 
 class Place(Protocol):
-    """Where a run's files lie and what its fleet did; see `indexers.build.run.Executor`."""
+    """Where a run's files lie and what its fleet did; see `indexers.rebuild.run.Executor`."""
 
     @property
     def folder(self) -> str | None: ...

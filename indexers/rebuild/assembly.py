@@ -20,9 +20,9 @@ from cogr.keywords import Parsed, parse_counted, self_keyword
 from cogr.records import Entity, Item, self_text
 from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
 from cogr.store import Store
-from indexers.build.cache import Cached, GenerationCache
-from indexers.build.plan import Job, Plan
 from indexers.generators.protocol import Answer, Completion, Failure
+from indexers.rebuild.cache import Cached, GenerationCache
+from indexers.rebuild.plan import Job, Plan
 from indexers.telemetry import prometheus
 from indexers.telemetry.traces import stage
 

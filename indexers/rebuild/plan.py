@@ -4,7 +4,7 @@ and the loop that has these answered, flushed to the generation cache every few 
 
 A rebuild in this process and a worker's shard generate by the same loop. Killed at any moment, the
 next call generates only what is missing. In memory are a few numbers an entity, never a whole side
-of texts or answers. The answers become a snapshot in `indexers.build.assembly`.
+of texts or answers. The answers become a snapshot in `indexers.rebuild.assembly`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from cogr.prompts import Prompt, Prompter
 from cogr.records import Entity, Item, Side
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
-from indexers.build.cache import GenerationCache, Keys, request_key
 from indexers.generators.protocol import Answer, Failure, Generator, Request
+from indexers.rebuild.cache import GenerationCache, Keys, request_key
 from indexers.telemetry import prometheus
 from indexers.telemetry.prometheus import AnswerCounts
 from indexers.telemetry.traces import stage

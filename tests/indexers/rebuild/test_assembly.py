@@ -9,11 +9,11 @@ import pytest
 from cogr.prompts import ITEM_TEMPLATES, Prompter
 from cogr.records import Item
 from cogr.store import Store
-from indexers.build.assembly import ParseStats, Rebuilt, is_one_line
-from indexers.build.plan import Job
-from indexers.build.run import rebuild
 from indexers.generators.protocol import Completion
 from indexers.generators.scripted import Scripted
+from indexers.rebuild.assembly import ParseStats, Rebuilt, is_one_line
+from indexers.rebuild.plan import Job
+from indexers.rebuild.run import rebuild
 
 ITEMS = [Item(f"i{n}", f"Title {n}", "one two three four") for n in range(9)]
 

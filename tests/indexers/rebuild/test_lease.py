@@ -16,10 +16,10 @@ import pytest
 from cogr.errors import LockedError
 from cogr.settings import load_settings
 from cogr.store import Store
-from indexers.build.lease import acquire, read_lease, right_to_rebuild
-from indexers.build.run import RebuildRequest, executor_of, run_rebuild
-from indexers.build.update import UpdateRequest, run_update
 from indexers.fleet.coordinator import coordinate
+from indexers.rebuild.lease import acquire, read_lease, right_to_rebuild
+from indexers.rebuild.run import RebuildRequest, executor_of, run_rebuild
+from indexers.rebuild.update import UpdateRequest, run_update
 from indexers.workspace import Workspace
 from tests.damages import HARMS, damage
 from tests.indexers.fleet.fleet_worlds import no_bar, write_shop
@@ -79,7 +79,7 @@ def test_a_holder_with_a_wrong_clock_is_not_replaced(
         real = time.time
         for wrong in (-3600, 3600):
             monkeypatch.setattr(
-                "indexers.build.lease.time.time", lambda wrong=wrong: real() + wrong
+                "indexers.rebuild.lease.time.time", lambda wrong=wrong: real() + wrong
             )
             with pytest.raises(LockedError):
                 acquire(store, right_to_rebuild("item"), "rebuild", 0.4)

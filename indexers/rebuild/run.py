@@ -14,11 +14,11 @@ from cogr.datasets.inspection import remarks
 from cogr.errors import CheckFailedError
 from cogr.progress import Advance, ProgressBar, Say
 from cogr.records import Entity, Side
-from indexers.build.assembly import Rebuilt, freeze
-from indexers.build.lease import Lease, hold, right_to_rebuild
-from indexers.build.plan import Job, Plan, generate_missing, make_plan
-from indexers.build.report import RunReport, empty_sets, reported
 from indexers.generators.protocol import Generator
+from indexers.rebuild.assembly import Rebuilt, freeze
+from indexers.rebuild.lease import Lease, hold, right_to_rebuild
+from indexers.rebuild.plan import Job, Plan, generate_missing, make_plan
+from indexers.rebuild.report import RunReport, empty_sets, reported
 from indexers.release import release
 from indexers.release.push import VERIFY_QUERIES, push_and_verify
 from indexers.telemetry import logs, prometheus

@@ -31,11 +31,12 @@ from cogr.progress import ProgressBar, Say
 from cogr.records import Entity, Item, Side, self_text
 from cogr.snapshots import MIGRATION, Snapshot, open_snapshot
 from indexers.backends.protocol import check_side
-from indexers.build.assembly import read_set_aside
-from indexers.build.cache import fingerprint_hash
-from indexers.build.plan import Carried, Job
-from indexers.build.report import reported
-from indexers.build.run import (
+from indexers.exchange.importing import check_place, save_queries
+from indexers.rebuild.assembly import read_set_aside
+from indexers.rebuild.cache import fingerprint_hash
+from indexers.rebuild.plan import Carried, Job
+from indexers.rebuild.report import reported
+from indexers.rebuild.run import (
     Outcome,
     RebuildRequest,
     Workers,
@@ -48,7 +49,6 @@ from indexers.build.run import (
     planned,
     written_by,
 )
-from indexers.exchange.importing import check_place, save_queries
 from indexers.telemetry import prometheus
 from indexers.telemetry.traces import stage
 from indexers.workspace import Workspace

@@ -12,8 +12,8 @@ import pytest
 from cogr.keywords import self_keyword
 from cogr.records import Item, Query
 from cogr.settings import Settings
-from indexers.build.proposals import by_bm25, by_statistical
 from indexers.generators.statistical.artefact import Artefact
+from indexers.rebuild.proposals import by_bm25, by_statistical
 from indexers.workspace import Workspace
 from tests.indexers.generators.statistical_worlds import SHOP
 

@@ -21,10 +21,10 @@ from cogr.errors import ServiceError
 from cogr.prompts import ITEM_TEMPLATES, Prompter
 from cogr.records import Item
 from cogr.store import Store
-from indexers.build.plan import Job, make_plan
-from indexers.build.run import rebuild
 from indexers.generators.protocol import Failure
 from indexers.generators.scripted import Scripted
+from indexers.rebuild.plan import Job, make_plan
+from indexers.rebuild.run import rebuild
 from ops.servers.instances import free_port
 from tests.indexers.conftest import Command
 from tests.indexers.faulty import Faulty, faulty

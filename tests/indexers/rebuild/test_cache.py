@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cogr.store import Store
-from indexers.build.cache import SIZE, GenerationCache, Keys, ReadCache, fingerprint_hash
 from indexers.generators.protocol import Answer, Completion, Failure
+from indexers.rebuild.cache import SIZE, GenerationCache, Keys, ReadCache, fingerprint_hash
 from tests.damages import HARMS, damage
 
 # Few first and few second halves: keys that share one half are not the same.
