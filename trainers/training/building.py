@@ -1,7 +1,7 @@
 """Keyword sets by the models of a run: prompts, index builds, targets that generators write.
 
-Prompts and keyword sets are spelled exactly as `indexers.rebuild` spells them. Snapshots are written
-beside whatever serves; nothing is published here.
+Prompts and keyword sets are spelled exactly as `indexers.rebuild` spells them. Snapshots are
+written beside whatever serves; nothing is published here.
 """
 
 from __future__ import annotations
