@@ -16,6 +16,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -128,19 +129,36 @@ class Launcher:
         that ends. It has a group of its own, so that Ctrl-C comes to this process alone.
         """
         parent = os.getpid()
-        process = subprocess.Popen(
-            self.command(run.name, stages, halvings, processes),
-            stdout=2,
-            process_group=0,
-            preexec_fn=lambda: die_with(parent),
-        )
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+        with _hearing_interrupts():
+            process = subprocess.Popen(
+                self.command(run.name, stages, halvings, processes),
+                stdout=2,
+                process_group=0,
+                preexec_fn=lambda: die_with(parent),
+            )
+            try:
+                yield process
+            finally:
+                if process.poll() is None:
+                    with suppress(ProcessLookupError):
+                        os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
+
+
+@contextmanager
+def _hearing_interrupts() -> Iterator[None]:
+    """An interrupt ends the block also where a shell started this command in the background, with
+    interrupts ignored: the stages run for hours, and nobody else would end them.
+    """
+    ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    if not ignored or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def one_process_a_round(settings: TrainingSettings) -> bool:
