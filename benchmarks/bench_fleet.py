@@ -38,7 +38,7 @@ from cogr.progress import Advance
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from cogr.settings.fleet import RedisSettings
-from indexers.fleet.records import Attempt, runs_of
+from indexers.fleet.run_files import Attempt, runs_of
 from indexers.fleet.worker import Worker
 from indexers.rebuild.plan import make_plan
 from indexers.rebuild.run import RebuildRequest, make_job, rebuild, run_rebuild

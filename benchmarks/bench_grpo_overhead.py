@@ -167,7 +167,7 @@ def bare_trainer(job: Any) -> tuple[Any, Seconds]:
 
     from trainers.training.building import rollout_prompt
     from trainers.training.checkpoints import load_model, trainable_tokenizer
-    from trainers.training.options import grpo_batch, grpo_config, set_up, silence
+    from trainers.training.trainer_config import grpo_batch, grpo_config, set_up, silence
 
     set_up(job.seed)
     batch = grpo_batch(job.side, len(job.ids), job.settings.rollouts.generations, 1)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cogr.datasets import LOADERS, load_dataset
-from cogr.datasets.building import Options
+from cogr.datasets.builder import Options
 from cogr.datasets.fields import Columns, LabelColumns, QueryColumns
 from cogr.errors import MissingExtraError, SettingsError, SnapshotError
 from cogr.keywords import NORMALISER

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cogr.datasets import irds, layouts, published
-from cogr.datasets.building import Builder, Options
+from cogr.datasets.builder import Builder, Options
 from cogr.datasets.fields import Columns
 from cogr.errors import DataError, SettingsError
 from cogr.records import Dataset

@@ -14,10 +14,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from cogr.datasets.building import Options, content_hash, make_item
+from cogr.datasets.builder import Options, content_hash, make_item
 from cogr.datasets.fields import check_id, id_field, number_field, text_field
 from cogr.datasets.items import Items, ItemsSpool, in_id_order
-from cogr.datasets.logs import QueryLog
+from cogr.datasets.query_logs import QueryLog
 from cogr.datasets.reading import Place, json_records, lines
 from cogr.errors import DataError
 from cogr.keywords import self_keyword

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from cogr.datasets.building import BLANK_ITEMS, HTML, REPEATED_ITEMS, UNKNOWN_ITEMS, UNKNOWN_QUERIES
+from cogr.datasets.builder import BLANK_ITEMS, HTML, REPEATED_ITEMS, UNKNOWN_ITEMS, UNKNOWN_QUERIES
 from cogr.keywords import self_keyword
 from cogr.records import SPLITS, Dataset, Query
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from cogr.datasets.building import Builder
+from cogr.datasets.builder import Builder
 from cogr.datasets.reading import Place
 from cogr.errors import DataError, MissingExtraError, ServiceError, SettingsError
 

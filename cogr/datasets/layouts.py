@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from cogr.datasets.building import Builder
+from cogr.datasets.builder import Builder
 from cogr.datasets.fields import id_field, number_field, parse_number, text_field, time_field
 from cogr.datasets.reading import Place, find, json_records, need, table
 from cogr.datasets.sheets import WESTERN, Sheet, find_sheet

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cogr.datasets.building import Builder, seeded_part
+from cogr.datasets.builder import Builder, seeded_part
 from cogr.datasets.fields import id_field, parse_number, text_field
 from cogr.datasets.reading import (
     CSV,

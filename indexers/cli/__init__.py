@@ -147,7 +147,7 @@ def update(
 
     The result equals a rebuild of the changed data. Only what differs is written to the cluster.
     """
-    from cogr.datasets.logs import LogOptions
+    from cogr.datasets.query_logs import LogOptions
     from indexers.cli import reports
     from indexers.rebuild.update import UpdateRequest, run_update
 

@@ -72,7 +72,7 @@ def cancel(
 
 
 def _cancel(workspace: Workspace, side: Side, wait: float) -> str:
-    from indexers.fleet.records import Cancel, End, latest_run
+    from indexers.fleet.run_files import Cancel, End, latest_run
     from indexers.rebuild.lease import read_lease
 
     opened = latest_run(workspace.store, side)

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from cogr.errors import ServiceError, StorageError
 from cogr.settings.fleet import FleetSettings
-from indexers.fleet.records import Attempt, AttemptState, RunFolder
+from indexers.fleet.run_files import Attempt, AttemptState, RunFolder
 from indexers.generators.protocol import Answer, Completion, Failure
 from indexers.telemetry import traces
 

@@ -20,7 +20,7 @@ from cogr.errors import MissingExtraError, ServiceError, SettingsError
 from cogr.records import Side
 from cogr.settings import GeneratorSettings
 from cogr.settings.fleet import RedisSettings
-from indexers.fleet.records import FORMAT
+from indexers.fleet.run_files import FORMAT
 
 if TYPE_CHECKING:
     from celery import Celery

@@ -20,7 +20,7 @@ from cogr.progress import Advance, Say
 from cogr.records import Side
 from cogr.settings.fleet import FleetSettings
 from indexers.fleet.broker import Broker, queue_of
-from indexers.fleet.records import (
+from indexers.fleet.run_files import (
     FORMAT,
     Attempt,
     Cancel,

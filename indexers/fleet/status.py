@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from cogr.records import Side
 from cogr.store import Store
-from indexers.fleet.records import (
+from indexers.fleet.run_files import (
     Attempt,
     GivenUp,
     Progress,

@@ -20,7 +20,7 @@ from cogr.errors import CogrError, GeneratorError, ServiceError
 from cogr.settings import GeneratorSettings
 from indexers.fleet.attempt import RunningAttempt, end_at_once
 from indexers.fleet.broker import TASK, Message, make_app
-from indexers.fleet.records import (
+from indexers.fleet.run_files import (
     FORMAT,
     Attempt,
     Run,

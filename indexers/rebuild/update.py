@@ -24,7 +24,7 @@ from cogr.datasets.changes import (
     read_ids,
 )
 from cogr.datasets.items import Items, ItemsSpool, in_id_order
-from cogr.datasets.logs import LogOptions, read_log
+from cogr.datasets.query_logs import LogOptions, read_log
 from cogr.errors import SettingsError, SnapshotError
 from cogr.keywords import NORMALISER, self_keyword
 from cogr.progress import ProgressBar, Say

@@ -93,9 +93,9 @@ def shadow(
 
     Only reads; no shopper sees any of it.
     """
-    from cogr.datasets.logs import LogOptions, read_log, sample
+    from cogr.datasets.query_logs import LogOptions, read_log, sample
     from indexers.cli.reports import progress_bar
-    from ops.shadow.figures import rows, summary
+    from ops.shadow.comparison import rows, summary
     from ops.shadow.replay import CLAUSE_ALONE, Body, Candidate, Present, check, replay
 
     bodies = Body.read(present), CLAUSE_ALONE if candidate is None else Body.read(candidate)

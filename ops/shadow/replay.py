@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import urllib3
 
-from cogr.datasets.logs import Searched
+from cogr.datasets.query_logs import Searched
 from cogr.datasets.reading import Place, json_object, lines
 from cogr.errors import DataError, ServiceError, UserError
 from indexers.backends.opensearch.client import Cluster

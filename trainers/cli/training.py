@@ -37,9 +37,9 @@ PublishOption = Annotated[
 @common_options(backend=False)
 def init(call: Call, run: RunOption = "main") -> None:
     """Begin a run: freeze the data's hash and the settings into its folder. Needs no torch."""
-    from trainers.training.options import check_settings
     from trainers.training.rounds import judged_by, with_dev
     from trainers.training.run_folder import create
+    from trainers.training.trainer_config import check_settings
 
     check_settings(call.workspace)
     workspace = with_dev(call.workspace)
@@ -218,10 +218,10 @@ def report(
 
 def _driver(call: Call, name: str, new: str | None = None, *, begin: bool = False) -> Driver:
     from trainers.training.driver import Driver
-    from trainers.training.options import check_settings
     from trainers.training.rounds import judged_by, with_dev
     from trainers.training.run_folder import branch, create, open_run
     from trainers.training.stage import Launcher
+    from trainers.training.trainer_config import check_settings
 
     workspace = with_dev(call.workspace)
     check_settings(workspace)

@@ -34,8 +34,8 @@ from trainers.demo.show import Ended, Progress, followed, next_steps, results, s
 from trainers.report.facts import Changed, changes, examples
 from trainers.report.page import check_extra, write_report
 from trainers.training.contest import Choice, choose, contenders, rivals
-from trainers.training.options import check_settings
 from trainers.training.run_folder import DEFAULT_RUN, Run
+from trainers.training.trainer_config import check_settings
 
 GENERATORS = ("extractive", "statistical")
 """Those that train no model, in the order of the table."""

@@ -32,8 +32,8 @@ from indexers.generators.model_folders import (
     resolve_model,
 )
 from trainers.training.inputs import Inputs, Wrote
-from trainers.training.options import is_out_of_memory
 from trainers.training.run_folder import Run
+from trainers.training.trainer_config import is_out_of_memory
 
 _SUMS = "sha256.json"
 _SUMMED = TypeAdapter(dict[str, str])

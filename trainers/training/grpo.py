@@ -33,8 +33,8 @@ from trainers.training.checkpoints import (
     trainable_tokenizer,
 )
 from trainers.training.inputs import Inputs, Wrote
-from trainers.training.options import grpo_batch, grpo_config, set_up, silence
 from trainers.training.step_log import GrpoLog, Tally, as_callback
+from trainers.training.trainer_config import grpo_batch, grpo_config, set_up, silence
 
 
 @dataclass(frozen=True)

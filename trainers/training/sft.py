@@ -38,16 +38,10 @@ from trainers.training.checkpoints import (
     trainable_tokenizer,
 )
 from trainers.training.inputs import Inputs, Wrote
-from trainers.training.options import (
-    items_from,
-    set_up,
-    sft_batch,
-    sft_config,
-    silence,
-)
 from trainers.training.run_folder import Run
 from trainers.training.step_log import SftLog, as_callback
 from trainers.training.tiny import WordModel, texts_of, tiny_model
+from trainers.training.trainer_config import items_from, set_up, sft_batch, sft_config, silence
 
 # Targets
 

@@ -40,10 +40,10 @@ from trainers.training.acceptance import accept_items
 from trainers.training.building import index
 from trainers.training.grpo import train_grpo
 from trainers.training.inputs import Inputs, Wrote
-from trainers.training.options import is_out_of_memory
 from trainers.training.rounds import StageName, StageRecord, verdict, with_dev
 from trainers.training.run_folder import Run, open_run
 from trainers.training.sft import train_sft, write_targets
+from trainers.training.trainer_config import is_out_of_memory
 
 OUT_OF_MEMORY = 75
 """Exit status of a stage that ran out of memory; the driver tries it once more with half the micro

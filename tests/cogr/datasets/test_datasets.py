@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cogr.datasets import load_dataset
-from cogr.datasets.building import seeded_part
+from cogr.datasets.builder import seeded_part
 from cogr.datasets.reading import lines
 from cogr.errors import DataError, MissingExtraError, ServiceError, SettingsError
 from cogr.records import SPLITS, Dataset

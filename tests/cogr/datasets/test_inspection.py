@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cogr.datasets import load_dataset
-from cogr.datasets.building import Builder, Options
+from cogr.datasets.builder import Builder, Options
 from cogr.datasets.inspection import Spread, inspect_dataset, spread
 from cogr.datasets.reading import Place
 from cogr.records import Dataset

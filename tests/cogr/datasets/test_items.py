@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cogr import mapped
 from cogr.datasets import load_dataset
-from cogr.datasets.building import Builder, Options
+from cogr.datasets.builder import Builder, Options
 from cogr.datasets.changes import Changes, changes_since
 from cogr.datasets.items import Items, ItemsSpool, ItemTable, in_id_order
 from cogr.datasets.reading import Place

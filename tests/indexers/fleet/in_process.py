@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from indexers.fleet.records import (
-    Attempt,
-    Run,
-    RunFolder,
-    new_run_id,
-    public_settings,
-)
+from indexers.fleet.run_files import Attempt, Run, RunFolder, new_run_id, public_settings
 from indexers.fleet.shards import (
     write_requests,
 )

@@ -10,11 +10,7 @@ from hypothesis import strategies as st
 from cogr.prompts import Prompt
 from cogr.records import Item, Query
 from cogr.store import Store
-from indexers.fleet.records import (
-    Attempt,
-    RunFolder,
-    entities_of,
-)
+from indexers.fleet.run_files import Attempt, RunFolder, entities_of
 from indexers.fleet.shards import (
     GROWTH,
     Shard,

@@ -10,12 +10,7 @@ import pytest
 
 from cogr.errors import GeneratorError
 from cogr.settings import load_settings
-from indexers.fleet.records import (
-    Cancel,
-    End,
-    RunFolder,
-    new_run_id,
-)
+from indexers.fleet.run_files import Cancel, End, RunFolder, new_run_id
 from indexers.fleet.shards import (
     read_requests,
     write_requests,

@@ -18,12 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.main import get_command
 
-from cogr.datasets.logs import LogOptions, Searched, sample
-from cogr.datasets.logs import read_log as read_whole_log
+from cogr.datasets.query_logs import LogOptions, Searched, sample
+from cogr.datasets.query_logs import read_log as read_whole_log
 from cogr.errors import DataError, ServiceError
 from cogr.records import LogFormat
 from ops.cli import app, main
-from ops.shadow.figures import overlap, rank_biased_overlap, rows, summary
+from ops.shadow.comparison import overlap, rank_biased_overlap, rows, summary
 from ops.shadow.replay import (
     CLAUSE_ALONE,
     IN_A_ROW,

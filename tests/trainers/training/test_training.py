@@ -26,7 +26,6 @@ from cogr.settings.training import (
 from indexers.workspace import Workspace
 from trainers.training.acceptance import accept
 from trainers.training.grpo import Scorer
-from trainers.training.options import Batch, check_settings, grpo_batch, is_out_of_memory, sft_batch
 from trainers.training.rounds import ROUND_STAGES, SFT_STAGES, Round, StageRecord, State, verdict
 from trainers.training.run_folder import branch, create, open_run
 from trainers.training.sft import item_targets, query_targets
@@ -36,6 +35,13 @@ from trainers.training.step_log import (
     CollapseLimits,
     commonest_share,
     step_shares,
+)
+from trainers.training.trainer_config import (
+    Batch,
+    check_settings,
+    grpo_batch,
+    is_out_of_memory,
+    sft_batch,
 )
 
 WORDS = [f"w{number}" for number in range(8)]

@@ -14,7 +14,8 @@ import pytest
 from cogr.prompts import Prompt
 from cogr.settings.training import LoraSettings, SftSettings, TinySettings, TrainingSettings
 from tests.trainers.shop import Shop
-from trainers.training import grpo, options, sft
+from trainers.training import grpo, sft
+from trainers.training import trainer_config as options
 from trainers.training.inputs import Inputs
 from trainers.training.rounds import Round, StageRecord
 from trainers.training.run_folder import open_run

@@ -20,8 +20,8 @@ from tests.indexers.generators.statistical_worlds import SHOP
 from tests.trainers.shop import InThisProcess, write_shop
 from trainers.training.building import proposal_targets
 from trainers.training.driver import Driver
-from trainers.training.options import check_settings, items_from
 from trainers.training.run_folder import create
+from trainers.training.trainer_config import check_settings, items_from
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*-train.toml"))
 
