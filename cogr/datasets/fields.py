@@ -2,7 +2,7 @@
 one's own are called (`Columns`).
 
 Every error names the place and what to do. What depends on several records (duplicates, unknown
-ids) is in `building`.
+ids) is in `builder`.
 """
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
 """A rebuild spread over workers: a coordinator plans shards, Celery carries their names, workers
-write answers to the generation cache. All state lies in files (`records`): it survives the broker.
+write answers to the generation cache. All state lies in files (`run_files`): it survives the
+broker.
 """

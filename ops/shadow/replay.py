@@ -1,4 +1,5 @@
-"""Asks a log's queries of both searches and takes the time. What the answers say is in `figures`.
+"""Asks a log's queries of both searches and takes the time. What the answers say is in
+`comparison`.
 
 Request bodies have placeholders, which are filled after the JSON was read: a query is data, and
 can't become syntax. `{{query}}` inside of any string becomes the query's text. A string that is
