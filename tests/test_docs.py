@@ -147,9 +147,10 @@ MINUTES = (
 def runs_anywhere(line: str) -> bool:
     """Commands that need a server, a trained run or minutes are tried by tests of their own."""
     unfit = ("<", "vllm", "--workers celery")
-    return not line.startswith((*MINUTES, "cogr-ops opensearch stop")) and not any(
-        part in line for part in unfit
+    servers = tuple(
+        f"cogr-ops {kind} {what}" for kind in ("opensearch", "redis") for what in ("status", "stop")
     )
+    return not line.startswith((*MINUTES, *servers)) and not any(part in line for part in unfit)
 
 
 @pytest.mark.slow
