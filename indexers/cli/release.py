@@ -42,7 +42,7 @@ def push(
     """Write a snapshot to the backend beside what serves, and verify it there."""
     from cogr.snapshots import open_snapshot
     from indexers.cli import reports
-    from indexers.release.push import VERIFY_QUERIES, push_and_verify
+    from indexers.release.push import push_and_verify
 
     workspace = call.workspace
     opened = open_snapshot(workspace.store, workspace.known(snapshot))
@@ -50,8 +50,7 @@ def push(
         workspace.backend,
         workspace.store,
         opened,
-        VERIFY_QUERIES,
-        console.note,
+        say=console.note,
     )
     payload = {"snapshot": opened.id, **reports.plain(pushed), "verified": reports.plain(verified)}
     call.emit(payload, lambda out: reports.facts(out, "Pushed", payload))

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from cogr.errors import SnapshotError, StorageError
 from cogr.item_fields import FieldType, typed
-from cogr.keywords import Parsed, parse_counted, self_keyword
+from cogr.keywords import Parsed, cut_to_budget, parse_counted, self_keyword
 from cogr.records import Entity, Item, self_text
 from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
 from cogr.store import Store
@@ -250,10 +250,9 @@ class _Assembly:
         # model that says nothing failed.
         if not parsed.keywords and self.job.generator.reads == "prompt":
             self.set_aside[entity.id] = "no keywords in the output"
-        if len(keywords) > self.job.k_max:  # They are distinct.
-            self.cut_to_budget += 1
-            keywords = keywords[: self.job.k_max]
-        return Row(entity.id, text, keywords, fields, own)
+        kept = cut_to_budget(keywords, self.job.k_max)
+        self.cut_to_budget += len(kept) < len(keywords)
+        return Row(entity.id, text, kept, fields, own)
 
     @property
     def provenance(self) -> Callable[[], Provenance]:

@@ -54,13 +54,12 @@ class CacheWriter:
     """Answers on their way into the cache.
 
     Args:
-        flush_answers, flush_seconds: a file is written after so many answers, or so many seconds.
+        flush_answers: a file is written after so many answers, or after `FLUSH_SECONDS`.
     """
 
     cache: GenerationCache
     side: Side
     flush_answers: int
-    flush_seconds: float = FLUSH_SECONDS
     transient: dict[str, Failure] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -75,7 +74,7 @@ class CacheWriter:
         if isinstance(answer, Failure) and not answer.permanent:
             self.transient[answer.id] = answer
         age = time.monotonic() - self._flushed
-        if len(self._waiting) >= self.flush_answers or age >= self.flush_seconds:
+        if len(self._waiting) >= self.flush_answers or age >= FLUSH_SECONDS:
             self.flush()
 
     def flush(self) -> None:
@@ -204,7 +203,6 @@ class Job:
     parent: str | None = None
     search_results: SearchResults | None = None
     flush_answers: int = 512
-    flush_seconds: float = FLUSH_SECONDS
     carried: Carried | None = None
     why: str = ""
     fields: Sequence[str] = ()
@@ -296,7 +294,7 @@ def generate_missing(job: Job, plan: Plan, advance: Advance) -> dict[str, Failur
         advance(1)
 
     with stage("generate", job.side) as step:
-        writer = CacheWriter(_cache(job), job.side, job.flush_answers, job.flush_seconds)
+        writer = CacheWriter(_cache(job), job.side, job.flush_answers)
         keyed = ((plan.keys[i], job.request(plan.entities[i])) for i in plan.missing)
         generated = generate_into(writer, job.generator, keyed, len(plan.missing), each)
         step.add(generated=len(plan.missing), transient_failures=len(generated.transient))

@@ -20,7 +20,7 @@ from indexers.rebuild.lease import Lease, hold, right_to_rebuild
 from indexers.rebuild.plan import Job, Plan, generate_missing, make_plan
 from indexers.rebuild.report import RunReport, empty_sets, reported
 from indexers.release import release
-from indexers.release.push import VERIFY_QUERIES, push_and_verify
+from indexers.release.push import push_and_verify
 from indexers.telemetry import logs, prometheus
 from indexers.telemetry.traces import stage
 from indexers.workspace import Workspace
@@ -361,8 +361,7 @@ def _hand_over(
         workspace.backend,
         workspace.store,
         rebuilt.snapshot,
-        VERIFY_QUERIES,
-        say,
+        say=say,
     )
     if publish:
         gate = workspace.settings.publish.gate

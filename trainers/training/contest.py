@@ -19,7 +19,7 @@ from cogr.records import SIDES, Side, Split
 from cogr.snapshots import Snapshot, open_snapshot
 from indexers.backends.memory import MemoryBackend
 from indexers.release import release
-from indexers.release.push import VERIFY_QUERIES, push_and_verify
+from indexers.release.push import push_and_verify
 from indexers.workspace import Workspace
 from trainers.evaluation import bm25_row, ensure_pushed, evaluate
 from trainers.training.building import build_snapshot
@@ -272,8 +272,7 @@ def publish_pair(
             workspace.backend,
             workspace.store,
             snapshot,
-            VERIFY_QUERIES,
-            say,
+            say=say,
         )
     release(workspace, [snapshot.id for snapshot in snapshots], gate=False, say=say)
     say(f"{pair.name} serves: {pair.items}, {pair.queries}")
