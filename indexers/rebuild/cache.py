@@ -12,7 +12,6 @@ import io
 import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import IO
 
@@ -47,14 +46,6 @@ def fingerprint_hash(fingerprint: Mapping[str, object]) -> str:
     """16 hex digits that name a generator with all that decides its output."""
     text = json.dumps(fingerprint, sort_keys=True, ensure_ascii=False, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-@dataclass(frozen=True)
-class Segment:
-    """One file of the cache: its path in the store and the sha256 of its bytes."""
-
-    path: str
-    sha256: str
 
 
 class Cached:
@@ -152,8 +143,8 @@ class GenerationCache:
         self._store = store
         self._folder = f"cache/{fingerprint_hash(fingerprint)}"
 
-    def add(self, keyed: Sequence[tuple[bytes, Answer]]) -> Segment | None:
-        """Write one segment with completions and permanent failures; None when there are none.
+    def add(self, keyed: Sequence[tuple[bytes, Answer]]) -> str | None:
+        """Write one segment with completions and permanent failures; its path, None without any.
 
         Its name stands for its keys and its content: writing the same again replaces it harmlessly.
         """
@@ -180,7 +171,7 @@ class GenerationCache:
         sha = hashlib.sha256(data).hexdigest()
         path = f"{self._folder}/{name}-{sha[:_SUM]}.parquet"
         self._store.write(path, data)
-        return Segment(path, sha)
+        return path
 
     def load(self, keys: Keys) -> Cached:
         """The answers to the keys, copied out of all segments once."""

@@ -103,9 +103,9 @@ def test_a_damaged_segment_is_removed_and_its_answers_are_asked_for_again(
     for number in range(20):
         segment = cache.add(kept)
         assert segment is not None
-        damage(tmp_path / segment.path, how, random.Random(number))
+        damage(tmp_path / segment, how, random.Random(number))
         assert list(cache.missing(Keys.of(map(key, [1, 2])))) == [0]
-        assert not (tmp_path / segment.path).exists()
+        assert not (tmp_path / segment).exists()
     assert ("is damaged" in caplog.text) is (how != "gone")
 
 
@@ -113,7 +113,7 @@ def test_a_segment_of_an_earlier_version_is_read(tmp_path: Path) -> None:
     cache = GenerationCache(Store(tmp_path), {"kind": "test"})
     segment = cache.add([(key(1), Completion("a", "sofa", 1))])
     assert segment is not None
-    now = tmp_path / segment.path
+    now = tmp_path / segment
     now.rename(now.with_name(now.name.split("-")[0] + ".parquet"))
     assert answers(cache, [1]) == [Completion("e1", "sofa", 1)]
 
