@@ -64,9 +64,8 @@ def test_importing_loads_nothing_heavy(module: str) -> None:
 def functions(path: Path) -> list[tuple[str, int]]:
     nodes = ast.walk(ast.parse(path.read_text("utf-8")))
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
-    # The body: a command's options are its signature, and may be many.
     return [
-        (f"{path.name}:{n.name}", (n.end_lineno or 0) - n.body[0].lineno + 2)
+        (f"{path.name}:{n.name}", (n.end_lineno or 0) - n.lineno + 1)
         for n in nodes
         if isinstance(n, kinds)
     ]

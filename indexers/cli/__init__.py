@@ -82,18 +82,38 @@ def rebuild(
     console.next_command(reports.after_rebuild(workspace, outcome))
 
 
+ChangedOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--changed",
+        help='Changes, one JSON object a line: a record, or {"id": ..., "deleted": true}.',
+    ),
+]
+LogOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--from-log",
+        help=(
+            "Query log, with --side query: new frequent queries get keywords. Repeatable; "
+            ".gz is fine."
+        ),
+    ),
+]
+SaveOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--save",
+        help="Add the log's frequent queries that the data set lacks to its file of queries.",
+    ),
+]
+
+
 @app.command()
 @common_options()
 def update(
     side: SideOption,
     call: Call,
-    changed: Annotated[
-        Path | None,
-        typer.Option(
-            "--changed",
-            help='Changes, one JSON object a line: a record, or {"id": ..., "deleted": true}.',
-        ),
-    ] = None,
+    changed: ChangedOption = None,
     ids: Annotated[
         Path | None,
         typer.Option("--ids", help="Ids, one a line; the data set says what has become of them."),
@@ -106,16 +126,7 @@ def update(
             help="What the data set says was updated since then, such as 2026-01-31.",
         ),
     ] = None,
-    log: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--from-log",
-            help=(
-                "Query log, with --side query: new frequent queries get keywords. Repeatable; "
-                ".gz is fine."
-            ),
-        ),
-    ] = None,
+    log: LogOption = None,
     format_: FormatOption = LogFormat.auto,
     column: ColumnOption = None,
     count_column: CountColumnOption = None,
@@ -126,13 +137,7 @@ def update(
             "--min-count", min=1, help="How often a query of the log must have been asked."
         ),
     ] = 10,
-    save: Annotated[
-        Path | None,
-        typer.Option(
-            "--save",
-            help="Add the log's frequent queries that the data set lacks to its file of queries.",
-        ),
-    ] = None,
+    save: SaveOption = None,
     parent: Annotated[
         str | None,
         typer.Option(

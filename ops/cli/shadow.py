@@ -29,6 +29,34 @@ if TYPE_CHECKING:
     from ops.shadow.replay import Expander, Reader
 
 
+CandidateOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--candidate",
+        help="JSON body of the other search, with {{clause}}; the clause alone by default.",
+    ),
+]
+ClickOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--click",
+        help=f"UBI action that is a click; repeatable.  [default: {', '.join(CLICKS)}]",
+    ),
+]
+IdFieldOption = Annotated[
+    str,
+    typer.Option(
+        "--id-field", help="Field with the item's id in --index; _id for the documents' own."
+    ),
+]
+ReportOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--report", help="Write the figures and every query's results to this file, as JSON."
+    ),
+]
+
+
 @common_options(backend=False)
 def shadow(
     call: Call,
@@ -43,13 +71,7 @@ def shadow(
     format_: FormatOption = LogFormat.auto,
     column: ColumnOption = None,
     count_column: CountColumnOption = None,
-    candidate: Annotated[
-        Path | None,
-        typer.Option(
-            "--candidate",
-            help="JSON body of the other search, with {{clause}}; the clause alone by default.",
-        ),
-    ] = None,
+    candidate: CandidateOption = None,
     candidate_index: Annotated[
         str | None,
         typer.Option("--candidate-index", help="Instead of the index that the expander names."),
@@ -69,25 +91,9 @@ def shadow(
     seed: Annotated[int, typer.Option("--seed", help="Of the draw.")] = 0,
     rate: Annotated[float, typer.Option("--rate", min=0.01, help="Most queries a second.")] = 20.0,
     parameter: ParameterOption = "q",
-    click: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--click",
-            help=f"UBI action that is a click; repeatable.  [default: {', '.join(CLICKS)}]",
-        ),
-    ] = None,
-    id_field: Annotated[
-        str,
-        typer.Option(
-            "--id-field", help="Field with the item's id in --index; _id for the documents' own."
-        ),
-    ] = "_id",
-    report: Annotated[
-        Path | None,
-        typer.Option(
-            "--report", help="Write the figures and every query's results to this file, as JSON."
-        ),
-    ] = None,
+    click: ClickOption = None,
+    id_field: IdFieldOption = "_id",
+    report: ReportOption = None,
 ) -> None:
     """Ask a query log of today's search and of one with keywords, and compare.
 
