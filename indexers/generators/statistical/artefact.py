@@ -13,13 +13,15 @@ from itertools import chain, pairwise
 
 import numpy as np
 
-from cogr.keywords import self_keyword
+from cogr.keywords import query_keywords, self_keyword
+from cogr.matching.mirror import Mirror
 from cogr.records import Item, Query
 from indexers.generators.statistical.distillation import Distilled, distil, exact_cut
 from indexers.generators.statistical.evidence import Evidence
 from indexers.generators.statistical.features import candidates
 from indexers.generators.statistical.item_keywords import PHRASE_WORDS, PHRASES, ItemKeywords
 from indexers.generators.statistical.matrices import Csr, Floats, Ints
+from indexers.generators.statistical.ordering import ScoredIndex, weights_in
 from indexers.generators.statistical.ranker import Ranker
 from indexers.generators.statistical.text_index import TextIndex, item_text
 from indexers.text import phrases
@@ -37,6 +39,19 @@ def item_digest(item: Item) -> str:
     return blake2b(
         f"{item.title}\0{item.text}".encode("utf-8", "surrogatepass"), digest_size=8
     ).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class QueryAnswer:
+    """What a query gets.
+
+    Attributes:
+        keywords: S_q, at most 30: those that retrieve, then those that only order.
+        weights: keyword -> weight, the query's own text under its own keyword; others weigh 1.
+    """
+
+    keywords: list[str]
+    weights: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -98,6 +113,11 @@ class Artefact:
                 found.setdefault(stems, int(number))
         return found
 
+    @cached_property
+    def scored(self) -> ScoredIndex:
+        """The items' keywords as a search scores them."""
+        return ScoredIndex(self.keywords.all, self.keywords.writable)
+
     def prepare(self) -> None:
         """Compute what is otherwise computed at the first answer."""
         self.query_keywords([Query("", ""), *self.queries[:1]])
@@ -137,12 +157,48 @@ class Artefact:
 
     def query_keywords(self, queries: Sequence[Query]) -> list[list[str]]:
         """S_q for each query: at most 30 keywords, none of them the query's own text."""
+        return [answer.keywords for answer in self.answers(queries)]
+
+    def answers(self, queries: Sequence[Query]) -> list[QueryAnswer]:
+        """S_q for each query, and what its keywords weigh."""
         scored = self.probabilities(queries)
-        found = [
-            self._distil(query, items, p) for query, (items, p) in zip(queries, scored, strict=True)
-        ]
+        return [self._answer(query, *found) for query, found in zip(queries, scored, strict=True)]
+
+    def _answer(self, query: Query, items: Ints, p: Floats) -> QueryAnswer:
+        own = self_keyword(query.text)
+        number = self.keywords.ids.get(own, -1)
+        owners = self.keywords.owners(own, anchors=self._row(query) < 0)
+        chosen = self._distil(query, items, p).keywords
+        retrieved = self.keywords.writable.covered(chosen, owners)
+        dense = np.zeros(self.index.n_items)
+        dense[items] = p
+        # A text that finds nothing, or nothing that may be looked at, keeps weight 1.
+        words = [*([number] if owners.size else []), *chosen]
+        order = self.scored.order(
+            retrieved, dense[retrieved], words, own=(number, owners), limit=K_MAX - len(chosen)
+        )
+        named = [self.keywords.keywords[n] for n in (*words, *order.keywords)]
+        keywords = [self.keywords.keywords[n] for n in (*chosen, *order.keywords)]
+        return QueryAnswer(keywords, dict(zip(named, order.weights, strict=bool(order.weights))))
+
+    def weigh(
+        self, queries: Sequence[Query], sets: Sequence[Sequence[str]], mirror: Mirror
+    ) -> list[dict[str, float]]:
+        """Weights for keywords that another generator wrote for these queries, by this ranker.
+
+        Args:
+            sets: the keywords of each query, normalised, with or without its own text.
+            mirror: of the items that are searched.
+        """
         return [
-            [self.keywords.keywords[number] for number in distilled.keywords] for distilled in found
+            weights_in(
+                mirror,
+                query_keywords(query.text, words),
+                {self.item_ids[item]: float(of) for item, of in zip(items, p, strict=True)},
+            )
+            for query, words, (items, p) in zip(
+                queries, sets, self.probabilities(queries), strict=True
+            )
         ]
 
     def proposals(self, queries: Sequence[Query], size: int) -> list[list[tuple[str, float]]]:

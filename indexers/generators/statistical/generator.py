@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-VERSION = 3
+VERSION = 4
 """Of the method: any change of what an equal data set is fitted to needs a new one."""
 
 FOLDER = "statistical"

@@ -74,7 +74,8 @@ class ItemKeywords:
         return Ownership(self.items[kept], self.owned[kept], self.n_items, len(self.keywords))
 
     @cached_property
-    def _all(self) -> Ownership:
+    def all(self) -> Ownership:
+        """Who owns which keyword, titles among them: what an index holds."""
         return Ownership(self.items, self.owned, self.n_items, len(self.keywords))
 
     @cached_property
@@ -89,7 +90,7 @@ class ItemKeywords:
         number = self.ids.get(keyword)
         if number is None:
             return np.zeros(0, dtype=np.int64)
-        return (self._all if anchors else self._own_text).owners(number)
+        return (self.all if anchors else self._own_text).owners(number)
 
     def of(self, item: int) -> list[str]:
         """S_i: the item's keywords, without its title."""
