@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from itertools import chain, pairwise
+from typing import cast
 
 import numpy as np
 
 from cogr.keywords import query_keywords, self_keyword
 from cogr.matching.mirror import Mirror
 from cogr.records import Item, Query
+from indexers.generators.statistical.confidence import Calibration
 from indexers.generators.statistical.distillation import Distilled, distil, exact_cut
 from indexers.generators.statistical.evidence import Evidence
 from indexers.generators.statistical.features import candidates
@@ -48,10 +50,32 @@ class QueryAnswer:
     Attributes:
         keywords: S_q, at most 30: those that retrieve, then those that only order.
         weights: keyword -> weight, the query's own text under its own keyword; others weigh 1.
+        confidence: expected F1 of what they retrieve, calibrated.
     """
 
     keywords: list[str]
     weights: dict[str, float]
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class Spelled:
+    """A query's ranking, spelled as keywords.
+
+    Attributes:
+        words: numbers of the keywords: the query's own text where it finds something, those that
+            retrieve, those that only order.
+        own: 1 where the own text is among them, else 0.
+        weights: of each of the words; empty where all are 1.
+        retrieved: items, ascending.
+        value: expected F1, as distillation counts it.
+    """
+
+    words: tuple[int, ...]
+    own: int
+    weights: tuple[float, ...]
+    retrieved: Ints
+    value: float
 
 
 @dataclass(frozen=True)
@@ -114,6 +138,11 @@ class Artefact:
         return found
 
     @cached_property
+    def calibration(self) -> Calibration:
+        """Confidence from expected F1; artefacts without one take it as it is."""
+        return Calibration(*cast("list[float]", self.facts.get("calibration", ())))
+
+    @cached_property
     def scored(self) -> ScoredIndex:
         """The items' keywords as a search scores them."""
         return ScoredIndex(self.keywords.all, self.keywords.writable)
@@ -165,21 +194,50 @@ class Artefact:
         return [self._answer(query, *found) for query, found in zip(queries, scored, strict=True)]
 
     def _answer(self, query: Query, items: Ints, p: Floats) -> QueryAnswer:
+        spelled = self.spell(query, items, p)
+        words = [self.keywords.keywords[number] for number in spelled.words]
+        return QueryAnswer(
+            words[spelled.own :],
+            dict(zip(words, spelled.weights, strict=bool(spelled.weights))),
+            round(float(self.calibration(np.array(spelled.value))), 4),
+        )
+
+    def spell(self, query: Query, items: Ints, p: Floats) -> Spelled:
+        """Keywords for these candidates and their probabilities, with weights."""
         own = self_keyword(query.text)
         number = self.keywords.ids.get(own, -1)
         owners = self.keywords.owners(own, anchors=self._row(query) < 0)
-        chosen = self._distil(query, items, p).keywords
-        retrieved = self.keywords.writable.covered(chosen, owners)
+        distilled = self._distil(query, items, p)
+        retrieved = self.keywords.writable.covered(distilled.keywords, owners)
         dense = np.zeros(self.index.n_items)
         dense[items] = p
         # A text that finds nothing, or nothing that may be looked at, keeps weight 1.
-        words = [*([number] if owners.size else []), *chosen]
+        words = [*([number] if owners.size else []), *distilled.keywords]
         order = self.scored.order(
-            retrieved, dense[retrieved], words, own=(number, owners), limit=K_MAX - len(chosen)
+            retrieved,
+            dense[retrieved],
+            words,
+            own=(number, owners),
+            limit=K_MAX - len(distilled.keywords),
         )
-        named = [self.keywords.keywords[n] for n in (*words, *order.keywords)]
-        keywords = [self.keywords.keywords[n] for n in (*chosen, *order.keywords)]
-        return QueryAnswer(keywords, dict(zip(named, order.weights, strict=bool(order.weights))))
+        return Spelled(
+            (*words, *order.keywords),
+            int(owners.size > 0),
+            order.weights,
+            retrieved,
+            distilled.value,
+        )
+
+    def scores(self, query: Query, spelled: Spelled) -> Floats:
+        """What a search scores the retrieved items, in their order."""
+        owners = [*map(self.keywords.all.owners, spelled.words)]
+        if spelled.own:
+            own = self_keyword(query.text)
+            owners[0] = self.keywords.owners(own, anchors=self._row(query) < 0)
+        words = np.array(spelled.words, dtype=np.int64)
+        parts = self.scored.parts(spelled.retrieved, words, owners)
+        scored: Floats = parts @ np.array(spelled.weights or [1.0] * words.size)
+        return scored
 
     def weigh(
         self, queries: Sequence[Query], sets: Sequence[Sequence[str]], mirror: Mirror

@@ -13,6 +13,7 @@ from cogr.keywords import NORMALISER, self_keyword
 from cogr.records import Dataset, Query
 from indexers.generators.statistical import LEAST_QUERIES
 from indexers.generators.statistical.artefact import Artefact, item_digest
+from indexers.generators.statistical.confidence import assess
 from indexers.generators.statistical.evidence import Evidence
 from indexers.generators.statistical.features import Pairs, candidates
 from indexers.generators.statistical.item_keywords import assemble, item_anchors, item_phrases
@@ -57,7 +58,7 @@ def fit(
     keywords = assemble(
         anchored, item_phrases(words, analyser), [item.title for item in dataset.items]
     )
-    facts = {
+    facts: dict[str, object] = {
         "dataset": dataset.dataset_hash,
         "normaliser": NORMALISER,
         "language": language,
@@ -68,7 +69,7 @@ def fit(
         "multiplier": ranker.multiplier,
         "out_of_fold_exact_cut_f1": round(f1, 4),
     }
-    return Artefact(
+    artefact = Artefact(
         index,
         queries,
         relevance,
@@ -78,6 +79,8 @@ def fit(
         [item_digest(item) for item in dataset.items],
         facts,
     )
+    facts.update(assess(artefact, seed))
+    return artefact
 
 
 def _relevance(dataset: Dataset) -> Csr:
