@@ -15,10 +15,17 @@ from cogr.settings.table import Table
 
 
 class KeywordSettings(Table):
-    """The budget of a keyword set."""
+    """The budget of a keyword set, and whether its keywords are weighted."""
 
     k_max: int = Field(
         30, ge=1, description="K_max: most keywords an entity may have (paper, section 3.3)"
+    )
+    weights: bool = Field(
+        True,
+        description=(
+            "A query's keywords count as much as its generator says, which changes the order of "
+            "what they find and not the set; false: all weigh 1, as in the paper"
+        ),
     )
 
 

@@ -103,8 +103,7 @@ def _manifest(path: Path) -> Manifest | None:
 
 
 def _provenance(manifest: Manifest) -> Provenance:
-    kept = manifest.model_dump(include=set(Provenance.__dataclass_fields__))
-    return Provenance(**kept)
+    return Provenance(**{name: getattr(manifest, name) for name in Provenance.__dataclass_fields__})
 
 
 def _rows(path: Path, *, as_they_are: bool) -> Iterator[Row]:

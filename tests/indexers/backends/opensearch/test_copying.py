@@ -5,19 +5,24 @@ after every mishap.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cogr.differences import differences
+from cogr.errors import CheckFailedError
+from cogr.records import Side
 from cogr.settings import OpenSearchSettings
-from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
+from cogr.snapshots import Blend, Provenance, Row, Snapshot, write_snapshot
 from cogr.store import Store
 from indexers.backends.opensearch import indexes
 from indexers.backends.opensearch import push as copying
 from indexers.backends.opensearch.backend import OpenSearchBackend
+from indexers.backends.opensearch.client import Version
 from indexers.backends.opensearch.indexes import read_index, stats
-from indexers.backends.opensearch.mapping import index_name
+from indexers.backends.opensearch.mapping import document, index_name, mapping
 from tests.indexers.backends.backend_worlds import random_queries, random_world
 from tests.indexers.backends.opensearch_worlds import backend_of
 
@@ -64,6 +69,80 @@ def test_a_push_by_difference_has_the_bits_of_a_full_one(
         assert read_index(backend.cluster, f"{index}.draft") is None
         # The parent is untouched, and serves as well as before.
         backend.verify(first, random_queries(list(first.rows()), 10, 12))
+
+
+QUERIES = [
+    Row("q1", "Velvet sofa", ("sofa", "couch"), weights=(2.5, 0.1, 1.0), confidence=0.731),
+    Row("q2", "lamp", ("light",), confidence=0.0),
+    *(Row(f"q9{n}", f"query {n}", ("sofa",)) for n in range(30)),
+]
+_replaced = dataclasses.replace
+
+
+def weighed(store: Store, rows: list[Row], parent: Snapshot | None = None) -> Snapshot:
+    """A query snapshot; a blend goes with weights."""
+    blend = Blend(keywords_from=0.6, text_below=0.2, text_boost=1.5) if rows[0].weights else None
+    provenance = Provenance(parent=parent.id if parent else None, blend=blend)
+    return write_snapshot(store, "query", rows, provenance)
+
+
+@pytest.mark.parametrize("server", ["opensearch", "opensearch_2"])
+def test_weights_come_into_an_index_whose_parent_knows_none(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    server: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = Store(tmp_path)
+    without = [_replaced(row, weights=(), confidence=None) for row in QUERIES]
+    first = weighed(store, without)
+    second = weighed(store, QUERIES, first)
+    with backend_of(request.getfixturevalue(server), store) as backend:
+        with monkeypatch.context() as patch:
+            patch.setattr(copying, "mapping", _mapping_of_before)
+            backend.push(first)
+        backend.verify(first, [])
+        assert backend.lookup("velvet SOFA", snapshot=first.id) == without[0]
+        assert backend.push(second).written == 2
+        backend.verify(second, [row.weighted for row in QUERIES])
+        assert backend.compare(second, QUERIES, "", last=True) == []
+        assert backend.lookup("velvet SOFA", snapshot=second.id) == QUERIES[0]
+        state = read_index(backend.cluster, index_name(backend.prefix, second.id))
+        assert state is not None
+        assert state.meta["blend"] == {"keywords_from": 0.6, "text_below": 0.2, "text_boost": 1.5}
+
+
+def _mapping_of_before(side: Side, version: Version, meta: Mapping[str, Any]) -> dict[str, Any]:
+    made = mapping(side, version, meta)
+    for name in ("weights", "confidence"):
+        del made["properties"][name]
+    return made
+
+
+def test_other_weights_and_confidences_than_the_snapshots_are_found(
+    opensearch: OpenSearchSettings, tmp_path: Path
+) -> None:
+    """A sample's by every verification, all by a deep one."""
+    snapshot = weighed(Store(tmp_path), QUERIES)
+    wrong = [{"weights": [2.5, 0.2, 1.0]}, {"weights": None}, {"confidence": 0.732}]
+    with backend_of(opensearch, snapshot.store) as backend:
+        backend.push(snapshot)
+        index = index_name(backend.prefix, snapshot.id)
+        block = {"index": {"blocks": {"write": None}}}
+        backend.cluster.call("PUT", f"/{index}/_settings", body=block, doing="opening")
+        for change in wrong:
+            backend.verify(snapshot, [])
+            path = f"/{index}/_update/q1"
+            params = {"refresh": "true"}
+            for body in (change, {name: document("query", QUERIES[0])[name] for name in change}):
+                backend.cluster.call(
+                    "POST", path, body={"doc": body}, params=params, doing="changing"
+                )
+                if body is change:
+                    (found,) = backend.compare(snapshot, QUERIES, "", last=True)
+                    assert (found.id, found.field) == ("q1", next(iter(change)))
+                    with pytest.raises(CheckFailedError, match=f"field {found.field} of .*'q1'"):
+                        backend.verify(snapshot, [])
 
 
 def test_segments_are_merged_apart(
