@@ -22,7 +22,7 @@ from indexers.backends.opensearch import push as copying
 from indexers.backends.opensearch.backend import OpenSearchBackend
 from indexers.backends.opensearch.client import Version
 from indexers.backends.opensearch.indexes import read_index, stats
-from indexers.backends.opensearch.mapping import document, index_name, mapping
+from indexers.backends.opensearch.mapping import index_name, mapping
 from tests.indexers.backends.backend_worlds import random_queries, random_world
 from tests.indexers.backends.opensearch_worlds import backend_of
 
@@ -74,9 +74,8 @@ def test_a_push_by_difference_has_the_bits_of_a_full_one(
 QUERIES = [
     Row("q1", "Velvet sofa", ("sofa", "couch"), weights=(2.5, 0.1, 1.0), confidence=0.731),
     Row("q2", "lamp", ("light",), confidence=0.0),
-    *(Row(f"q9{n}", f"query {n}", ("sofa",)) for n in range(30)),
+    *(Row(f"q9{n:02}", f"query {n}", ("sofa",)) for n in range(30)),
 ]
-_replaced = dataclasses.replace
 
 
 def weighed(store: Store, rows: list[Row], parent: Snapshot | None = None) -> Snapshot:
@@ -94,7 +93,7 @@ def test_weights_come_into_an_index_whose_parent_knows_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store = Store(tmp_path)
-    without = [_replaced(row, weights=(), confidence=None) for row in QUERIES]
+    without = [dataclasses.replace(row, weights=(), confidence=None) for row in QUERIES]
     first = weighed(store, without)
     second = weighed(store, QUERIES, first)
     with backend_of(request.getfixturevalue(server), store) as backend:
@@ -122,27 +121,22 @@ def _mapping_of_before(side: Side, version: Version, meta: Mapping[str, Any]) ->
 def test_other_weights_and_confidences_than_the_snapshots_are_found(
     opensearch: OpenSearchSettings, tmp_path: Path
 ) -> None:
-    """A sample's by every verification, all by a deep one."""
-    snapshot = weighed(Store(tmp_path), QUERIES)
-    wrong = [{"weights": [2.5, 0.2, 1.0]}, {"weights": None}, {"confidence": 0.732}]
-    with backend_of(opensearch, snapshot.store) as backend:
+    """By a verification and by a deep one: the snapshot of the index's name says otherwise."""
+    store, elsewhere = Store(tmp_path / "here"), Store(tmp_path / "elsewhere")
+    snapshot = weighed(store, QUERIES)
+    wrong = [{"weights": (2.5, 0.2, 1.0)}, {"weights": ()}, {"confidence": 0.732}]
+    with backend_of(opensearch, store) as backend:
         backend.push(snapshot)
-        index = index_name(backend.prefix, snapshot.id)
-        block = {"index": {"blocks": {"write": None}}}
-        backend.cluster.call("PUT", f"/{index}/_settings", body=block, doing="opening")
+        backend.verify(snapshot, [])
         for change in wrong:
-            backend.verify(snapshot, [])
-            path = f"/{index}/_update/q1"
-            params = {"refresh": "true"}
-            for body in (change, {name: document("query", QUERIES[0])[name] for name in change}):
-                backend.cluster.call(
-                    "POST", path, body={"doc": body}, params=params, doing="changing"
-                )
-                if body is change:
-                    (found,) = backend.compare(snapshot, QUERIES, "", last=True)
-                    assert (found.id, found.field) == ("q1", next(iter(change)))
-                    with pytest.raises(CheckFailedError, match=f"field {found.field} of .*'q1'"):
-                        backend.verify(snapshot, [])
+            rows = [dataclasses.replace(QUERIES[0], **change), *QUERIES[1:]]
+            other = weighed(store, rows)
+            elsewhere.write(snapshot.path, store.read(other.path))
+            damaged = Snapshot(snapshot.manifest, elsewhere)
+            (found,) = backend.compare(damaged, rows, "", last=True)
+            assert (found.id, found.field) == ("q1", next(iter(change)))
+            with pytest.raises(CheckFailedError, match=f"field {found.field} of .*'q1'"):
+                backend.verify(damaged, [])
 
 
 def test_segments_are_merged_apart(
