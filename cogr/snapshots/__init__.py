@@ -29,10 +29,11 @@ from cogr.snapshots.snapshot import (
     rounded,
     rows_of,
 )
-from cogr.snapshots.writing import SCHEMA, write_snapshot
+from cogr.snapshots.writing import HEAVIEST, SCHEMA, write_snapshot
 
 __all__ = [
     "CONFIDENCE",
+    "HEAVIEST",
     "ID",
     "MIGRATION",
     "SCHEMA",
