@@ -6,7 +6,6 @@ What they do is in `indexers.release` and `indexers.backends`.
 from __future__ import annotations
 
 import re
-from typing import Literal
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
@@ -24,27 +23,20 @@ class PublishSettings(Table):
     """
 
     gate: bool = Field(True, description="Compare with what serves before anything is published")
-    split: Literal["auto", "train", "dev", "test"] = Field(
-        "auto",
-        description="Queries that F1 is measured on; auto: dev where there is one, else test",
+    tolerance: float = Field(
+        0.01,
+        ge=0,
+        le=1,
+        description="F1 that may be lost, on dev queries where there are any, else on test queries",
     )
-    tolerance: float = Field(0.01, ge=0, le=1, description="F1 that may be lost")
-    empty_growth: float = Field(
-        0.05, ge=0, le=1, description="How much the share of empty keyword sets of a side may grow"
-    )
-    over_budget_growth: float = Field(
+    growth: float = Field(
         0.05,
         ge=0,
         le=1,
         description=(
-            "How much the share of sets that had to be cut to keywords.k_max may grow, each side"
+            "How much these shares may grow: empty keyword sets and sets cut to keywords.k_max, of "
+            "each side, and items that no keyword of any query reaches"
         ),
-    )
-    unreached_growth: float = Field(
-        0.05,
-        ge=0,
-        le=1,
-        description="How much the share of items that no keyword of any query reaches may grow",
     )
     min_vocabulary: float = Field(
         0.5,

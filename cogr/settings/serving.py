@@ -67,9 +67,6 @@ class ServingSettings(Table):
         ge=0,
         description="Unanswered queries kept in Redis for cogr-ops backlog, as text; 0 keeps none",
     )
-    max_query_chars: int = Field(
-        1024, ge=1, description="Longest query in characters; a longer one is refused with 422"
-    )
     token: SecretStr | None = Field(
         None, description="Bearer token that POST /expand asks for; never printed"
     )
@@ -78,9 +75,6 @@ class ServingSettings(Table):
         description=(
             "Most requests of one client address, such as 50/second or 1000/minute; over it 429"
         ),
-    )
-    log_queries: bool = Field(
-        False, description="Log each query's text with its source (with -v); off, for privacy"
     )
 
     @property

@@ -17,7 +17,7 @@ from cogr.progress import Say
 from cogr.records import Side
 from indexers.backends.protocol import side_of
 from indexers.rebuild.lease import Lease, alone
-from indexers.release.gate import Verdict, check
+from indexers.release.gate import StandIn, Verdict, check
 from indexers.release.history import (
     Entry,
     Serving,
@@ -55,6 +55,7 @@ def release(
     ids: Sequence[str],
     *,
     gate: bool,
+    stand_in: StandIn | None = None,
     say: Say = lambda _: None,
     still: Callable[[], None] = lambda: None,
 ) -> Released:
@@ -63,6 +64,7 @@ def release(
 
     Args:
         gate: compare with what serves first.
+        stand_in: for pairs that know the labels which the gate measures by.
         still: called just before the switch; raises when this process may not go on.
 
     Raises:
@@ -75,7 +77,7 @@ def release(
     backend = workspace.backend
     while True:
         seen = backend.serving()
-        verdict = _prepare(workspace, ids, seen, gate=gate)
+        verdict = _prepare(workspace, ids, seen, gate=gate, stand_in=stand_in)
         with _turn(workspace, f"publish of {' and '.join(ids)}", say) as (lease, now, _):
             if gate and now != seen:
                 say(f"What serves has changed meanwhile ({_spoken(now)}): the gate looks again.")
@@ -136,11 +138,16 @@ def _turn(
 
 
 def _prepare(
-    workspace: Workspace, ids: Sequence[str], seen: Serving, *, gate: bool
+    workspace: Workspace,
+    ids: Sequence[str],
+    seen: Serving,
+    *,
+    gate: bool,
+    stand_in: StandIn | None = None,
 ) -> Verdict | None:
     """Gate and warm-up."""
     try:
-        verdict = check(workspace, ids, seen) if gate else None
+        verdict = check(workspace, ids, seen, stand_in) if gate else None
         warm_up(
             workspace.backend,
             workspace.store,

@@ -335,7 +335,7 @@ def test_the_first_log_of_a_shop_without_queries_passes_the_gate(
 ) -> None:
     for name in ("queries", "labels"):
         (shop / f"data/{name}.jsonl").unlink()
-    silent = ("--set", "publish.gate=true", "--set", "generator.scripted.rule=empty")
+    silent = ("--set", "publish.gate=true", "--set", "generator.scripted.words=0")
     for side in ("item", "query"):
         assert cogr_index("rebuild", "--side", side, *silent).status == 0
     (shop / "log.txt").write_text("often\t30\n")

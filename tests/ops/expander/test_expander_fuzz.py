@@ -29,11 +29,10 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """An expander over a published pair in the memory backend."""
-    opened = workspace(
-        tmp_path_factory.mktemp("fuzz"), "serving.max_query_chars=20000", "serving.deadline=20"
-    )
+    opened = workspace(tmp_path_factory.mktemp("fuzz"), "serving.deadline=20")
     serve_pair(opened)
-    with running(opened) as expander:
+    with pytest.MonkeyPatch.context() as patch, running(opened) as expander:
+        patch.setattr("ops.expander.admission.MAX_QUERY_CHARS", 20_000)
         wait_for(lambda: expander.parts.follower.pair.matches)
         yield expander
 
@@ -145,11 +144,11 @@ def test_secrets_and_queries_stay_inside(tmp_path: Path, caplog: pytest.LogCaptu
         assert "zebra" not in text
 
 
-def test_queries_are_logged_when_asked_for(
+def test_queries_are_logged_at_the_level_debug(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     # Whatever command ran before in this process may have set its own level.
-    caplog.set_level(logging.INFO, logger="ops")
-    with running(workspace(tmp_path, "serving.log_queries=true")) as expander:
+    caplog.set_level(logging.DEBUG, logger="ops")
+    with running(workspace(tmp_path, "log.level=debug")) as expander:
         expander.expand(CANARY)
     assert any(CANARY in record.getMessage() for record in caplog.records)
