@@ -12,8 +12,7 @@ from cogr.settings.dataset import DatasetSettings
 from cogr.settings.fleet import FleetSettings, RebuildSettings, RedisSettings
 from cogr.settings.generator import GeneratorSettings
 from cogr.settings.prompts import KeywordSettings, PromptSettings
-from cogr.settings.publish import OpenSearchSettings, PublishSettings
-from cogr.settings.serving import ServingSettings
+from cogr.settings.serving import OpenSearchSettings, PublishSettings, ServingSettings
 from cogr.settings.table import sound, store_url, usable_path
 from cogr.settings.telemetry import LogSettings, MetricsSettings, TracesSettings
 from cogr.settings.training import TrainingSettings

@@ -1,7 +1,7 @@
 """The generator `openai`: a language model behind any OpenAI-compatible endpoint (vLLM, SGLang, a
 gateway, OpenAI).
 
-Requests are in flight in parallel, as many as the endpoint can answer (`pacing`), up to a bound.
+Requests are in flight in parallel, as many as the endpoint can answer, up to a bound.
 The client library retries what may pass (429, 5xx, time-outs, lost connections) with growing,
 jittered pauses, and honours Retry-After. What stays wrong for one prompt is a failure of that
 prompt; what is wrong for all ends the command at once, in the endpoint's words. Parameters that it
@@ -26,12 +26,13 @@ from cogr.settings.table import check_url
 from cogr.store import Store
 from indexers.generators.openai_client import (
     Form,
+    Gate,
+    Limit,
     forms_for,
     is_too_long,
     paced_http_client,
     said_by,
 )
-from indexers.generators.pacing import Gate, Limit
 from indexers.generators.protocol import (
     Answer,
     Completion,
