@@ -54,10 +54,6 @@ class EndpointSettings(Table):
 
     base_url: str | None = Field(None, description="For example http://localhost:8000/v1")
     api_key: SecretStr | None = Field(None, description="Sent as the bearer token; never printed")
-    server: Literal["vllm", "openai"] = Field(
-        "vllm",
-        description="vllm: top_k and thinking off are sent too; openai: standard fields alone",
-    )
     concurrency: int = Field(
         32,
         ge=1,

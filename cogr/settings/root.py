@@ -89,6 +89,7 @@ GONE: Mapping[str, str] = {
         "the fewest requests at once are one, generator.openai.concurrency the most"
     ),
     "generator.openai.retries": "a request that may pass later is tried 6 times more",
+    "generator.openai.server": "what an endpoint refuses to know is left out from then on",
     "generator.openai.target_seconds": (
         "fewer requests are sent where answers take half of generator.openai.timeout"
     ),
@@ -116,7 +117,6 @@ GONE: Mapping[str, str] = {
     "serving.index_timeout": (
         "a look takes half a second at most, or serving.deadline where that is longer"
     ),
-    "serving.log_queries": 'log.level = "debug" logs each query with its source',
     "serving.max_batch": "a request has at most 64 queries",
     "serving.max_body_bytes": "a request body has at most 64 KiB",
     "serving.max_flights": "256 unknown queries may be in flight",

@@ -194,6 +194,10 @@ class ServingSettings(Table):
         ),
     )
 
+    log_queries: bool = Field(
+        False, description="Log each query's text with its source (with -v); off, for privacy"
+    )
+
     @property
     def cache_timeout(self) -> float:
         """Seconds that an answer of Redis may take.

@@ -14,7 +14,7 @@ import asyncio
 import importlib.util
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import Field, SecretStr, field_validator
@@ -25,10 +25,10 @@ from cogr.settings import Sampling
 from cogr.settings.table import check_url
 from cogr.store import Store
 from indexers.generators.openai_client import (
+    FORMS,
     Form,
     Gate,
     Limit,
-    forms_for,
     is_too_long,
     paced_http_client,
     said_by,
@@ -56,8 +56,6 @@ class OpenAIOptions(Options):
         base_url: the endpoint up to and with /v1, e.g. http://localhost:8000/v1.
         model: the model's name as the endpoint knows it.
         api_key: sent as bearer token; never printed and no part of the fingerprint.
-        server: `vllm` sends what vLLM and SGLang understand beyond OpenAI's API (top-k, thinking
-            off) until it is refused; `openai` does not try.
         sampling: see `Sampling`; its seed is not sent, because a seed per request crashes vLLM on
             the CPU.
         concurrency: most requests under way at once.
@@ -73,7 +71,6 @@ class OpenAIOptions(Options):
     base_url: str
     model: str
     api_key: SecretStr | None = None
-    server: Literal["vllm", "openai"] = "vllm"
     sampling: Sampling = Sampling()
     concurrency: int = Field(default=32, ge=1)
     least_concurrency: int = Field(default=1, ge=1)
@@ -108,7 +105,7 @@ class OpenAIGenerator(GeneratorBase):
         self.options = options
         # Kept from one shard to the next: an endpoint is got to know once.
         self._limit = options.limit
-        self._forms = forms_for(options.server)
+        self._forms = FORMS
         self._answered = False
         self._refused = 0
 
@@ -118,7 +115,7 @@ class OpenAIGenerator(GeneratorBase):
             "kind": "openai",
             "endpoint": without_credentials(self.options.base_url),
             "model": self.options.model,
-            "server": self.options.server,
+            "server": "vllm",  # A setting of former versions, in the keys of what they generated.
             "sampling": self.options.sampling.model_dump(exclude={"seed"}),
         }
 

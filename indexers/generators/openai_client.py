@@ -132,12 +132,8 @@ class Form:
 _FULL = Form("max_tokens", extra=True, without="")
 _PLAIN = Form("max_tokens", extra=False, without="top_k and chat_template_kwargs")
 _NEWEST = Form("max_completion_tokens", extra=False, without="max_tokens")
-_OLDER = Form("max_tokens", extra=False, without="max_completion_tokens")
-
-
-def forms_for(server: Literal["vllm", "openai"]) -> Sequence[Form]:
-    """The forms to try, in this order."""
-    return (_FULL, _PLAIN, _NEWEST) if server == "vllm" else (_NEWEST, _OLDER)
+FORMS: Sequence[Form] = (_FULL, _PLAIN, _NEWEST)
+"""The forms to try, in this order: an endpoint that knows OpenAI's API alone refuses the first."""
 
 
 def is_too_long(error: Exception) -> bool:

@@ -203,7 +203,7 @@ def create_app(parts: Parts, *, playground: bool = False) -> FastAPI:
         expanded = await parts.expander.expand(queries, parts.follower.pair)
         seconds = time.perf_counter() - started
         parts.metrics.seconds.observe(seconds)
-        if log.isEnabledFor(logging.DEBUG):
+        if parts.settings.log_queries:
             _log(queries, expanded, seconds)
         return Response(write(expanded, many=many), media_type=_JSON)
 
@@ -275,4 +275,4 @@ def _add_rejections(app: FastAPI, parts: Parts) -> None:
 
 def _log(queries: list[str], expanded: Expanded, seconds: float) -> None:
     for query, expansion in zip(queries, expanded.expansions, strict=True):
-        log.debug("%r: %s %s in %.1f ms", query, expansion.source, expansion.reason, 1000 * seconds)
+        log.info("%r: %s %s in %.1f ms", query, expansion.source, expansion.reason, 1000 * seconds)

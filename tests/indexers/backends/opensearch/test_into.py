@@ -242,13 +242,14 @@ def test_a_fill_that_died_goes_on(products: Products, monkeypatch: pytest.Monkey
                 raise ServiceError("The cluster went away.")
             yield hit
 
-    settings = products.workspace.settings.opensearch
-    place = products.place()
-    place._cluster.settings = settings.model_copy(update={"bulk_documents": 10})
+    settings = products.workspace.settings
+    small = settings.opensearch.model_copy(update={"bulk_documents": 10})
+    workspace = Workspace(settings.model_copy(update={"opensearch": small}))
+    place = Place(workspace, products.alias, "cogr_keywords")
     monkeypatch.setattr(filling, "scroll", dies)
     with pytest.raises(ServiceError):
         place.publish(snapshot.id, lambda _: None)
-    assert products.place().serving() is None
+    assert products.place().serving() == {"item": None}
     monkeypatch.undo()
     done = products.place().publish(snapshot.id, lambda _: None).filled
     assert 0 < done.written < snapshot.manifest.entities
@@ -468,11 +469,11 @@ def test_a_publish_finds_the_index_that_a_prune_has_put_in_place_meanwhile(
     assert merged.index == f"{products.index}-clean"
     assert [id_ for id_, _ in products.search(merged.template, keywords=["z"])] == ["a-1"]
     # Back one by one, as in an index of cogr's own; what was pruned has to be filled in again.
-    assert products.place().roll_back(lambda _: None).snapshot == second.id
-    back = products.place().roll_back(lambda _: None)
+    assert products.place().roll_back([], lambda _: None).snapshot == second.id
+    back = products.place().roll_back([], lambda _: None)
     assert (back.snapshot, back.before, back.filled.written) == (first.id, second.id, 1)
     with pytest.raises(SnapshotError, match="Nothing was published before"):
-        products.place().roll_back(lambda _: None)
+        products.place().roll_back([], lambda _: None)
 
 
 @pytest.mark.server
