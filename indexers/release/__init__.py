@@ -2,7 +2,8 @@
 
 Gate and warm-up take their time, so nobody is kept waiting for them; only the switch and its entry
 in the history are made under the catalogue's lease. If somebody else switched meanwhile, the gate
-looks again at what serves then.
+looks again at what serves then. A field of another team's index (`external`) goes live in the same
+order.
 """
 
 from __future__ import annotations
