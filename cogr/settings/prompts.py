@@ -59,11 +59,8 @@ class PromptSettings(Table):
         "bm25",
         description=(
             "bm25: titles of the best items; statistical: keywords that the generator of that name "
-            "proposes (out of fold for training queries)"
+            "proposes (out of fold for training queries), each with how sure it is, (0) to (9)"
         ),
-    )
-    search_scores: bool = Field(
-        False, description="Write after each result how sure its source is, (0) to (9)"
     )
     item_system: str | None = Field(None, description="System message of your own for items")
     item_user: str | None = Field(
