@@ -138,12 +138,12 @@ def grpo_batch(
 ) -> Batch:
     """How a step is shared out.
 
-    With fewer entities than prompts_per_step every step takes them all, in the largest micro batch
-    that divides them.
+    With fewer entities than prompts_per_step every step takes as many of them as the processes can
+    share, in the largest micro batch that divides them.
 
     Raises:
-        TrainingError: a group of one, or a micro batch that does not divide the step; names the
-            nearest that do.
+        TrainingError: a group of one, completions that the processes can't share, or a micro batch
+            that does not divide the step; names the nearest that do.
     """
     if generations < 2:
         raise TrainingError(
@@ -151,6 +151,8 @@ def grpo_batch(
             "of one prompt; set 2 or more."
         )
     prompts = min(side.prompts_per_step, entities)
+    if prompts < side.prompts_per_step:
+        prompts -= prompts % _least_prompts(generations, processes)
     completions = prompts * generations
     good = [
         size
@@ -159,8 +161,9 @@ def grpo_batch(
     ]
     if not good:
         raise TrainingError(
-            f"{completions} completions a step can't be shared by {processes} processes; "
-            f"make prompts_per_step a multiple of {processes}."
+            f"{completions or min(side.prompts_per_step, entities) * generations} completions a "
+            f"step can't be shared by {processes} processes; make prompts_per_step a multiple of "
+            f"{_least_prompts(generations, processes)}, or train with fewer processes."
         )
     micro = min(side.micro_batch, completions // processes)
     if micro not in good and prompts == side.prompts_per_step:
@@ -178,22 +181,35 @@ def grpo_batch(
     return Batch(prompts, micro, completions // (micro * processes))
 
 
+def _least_prompts(generations: int, processes: int) -> int:
+    """Prompts a step come in multiples of so many, so that each process has as many completions."""
+    return processes // math.gcd(generations, processes)
+
+
 def sft_batch(sft: SftSettings, examples: int, processes: int, halvings: int = 0) -> Batch:
     """How a step of SFT is shared out; with fewer examples than batch_size every step takes them
     all.
+
+    A process computes micro_batch examples at once, or its share of the batch where that is less:
+    a batch of 32 on 8 processes is 4 each.
 
     Raises:
         TrainingError: a batch that is no multiple of what all processes compute at once; names the
             nearest that are.
     """
+    if sft.batch_size < processes:
+        raise TrainingError(
+            f"training.sft.batch_size is {sft.batch_size}, which {processes} processes can't "
+            f"share; make it a multiple of {processes}, or lower training.processes."
+        )
     batch = min(sft.batch_size, examples)
-    micro = min(sft.micro_batch, batch)
+    micro = max(1, min(sft.micro_batch, batch // processes))
     at_once = micro * processes
     if batch % at_once and examples >= sft.batch_size:
         raise TrainingError(
             f"training.sft.batch_size is {batch}, which is no multiple of micro_batch times "
             f"processes ({at_once}); "
-            f"the nearest are {batch // at_once * at_once or at_once} and "
+            f"the nearest are {batch // at_once * at_once} and "
             f"{(batch // at_once + 1) * at_once}."
         )
     halved = max(1, micro >> halvings)

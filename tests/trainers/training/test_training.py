@@ -335,6 +335,10 @@ def test_a_batch_is_split_or_the_nearest_good_sizes_are_named() -> None:
         grpo_batch(five, 100, 8, 1)
     with pytest.raises(TrainingError, match="multiple of 3"):
         grpo_batch(five, 100, 8, 3)
+    # Of fewer queries than that, a step takes as many as can be shared.
+    assert grpo_batch(query, 430, 8, 3) == Batch(429, 52, 22)
+    with pytest.raises(TrainingError, match="16 completions a step can't be shared by 3 proc"):
+        grpo_batch(query, 2, 8, 3)
     with pytest.raises(TrainingError, match="generations is 1"):
         grpo_batch(five, 100, 1, 1)
 
@@ -348,6 +352,12 @@ def test_a_batch_of_sft_is_split_or_the_nearest_good_sizes_are_named() -> None:
         25, 1, 25
     )
     assert sft_batch(sft, 5, 1) == Batch(5, 5, 1)
+    # A batch that is smaller than micro_batch on every process is shared out evenly.
+    assert sft_batch(sft, 100, 8) == Batch(32, 4, 1)
+    assert sft_batch(sft, 100, 32) == Batch(32, 1, 1)
+    assert sft_batch(sft, 5, 8) == Batch(5, 1, 1)
+    with pytest.raises(TrainingError, match="which 64 processes can't share"):
+        sft_batch(sft, 100, 64)
     with pytest.raises(
         TrainingError,
         match=r"multiple of micro_batch times processes \(24\); the nearest are 24 and 48",
