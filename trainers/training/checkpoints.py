@@ -31,6 +31,7 @@ from indexers.generators.model_folders import (
     read_json,
     resolve_model,
 )
+from trainers.training.devices import ranks
 from trainers.training.inputs import Inputs, Wrote
 from trainers.training.run_folder import Run
 from trainers.training.trainer_config import is_out_of_memory
@@ -198,9 +199,21 @@ class Trained:
             return
         self.trainer.save_model(str(folder))
 
+    def take_part(self) -> None:
+        """What another process than the first does while that one writes: where each holds a share
+        of the weights, it sends its own.
+        """
+        if self.trainer.is_fsdp_enabled or self.trainer.is_deepspeed_enabled:
+            self.trainer.save_model(self.trainer.args.output_dir)
+
 
 def save_side(inputs: Inputs, side: Side, trained: Trained) -> Wrote:
-    """Save what was trained, with a model card that says from what."""
+    """Save what was trained, with a model card that says from what. Of several processes the first
+    one saves; the others take part, where each holds a share of the weights.
+    """
+    if not ranks.is_first():
+        trained.take_part()
+        return Wrote("", trained.notes)
     against = (
         ""
         if not inputs.round.number

@@ -51,7 +51,7 @@ from trainers.training.stage import (
     Failure,
     Launcher,
     Process,
-    one_process_a_round,
+    one_start_a_round,
 )
 
 LOOK_SECONDS = 0.1
@@ -236,8 +236,9 @@ class Driver:
         """
         settings = self.workspace.settings.training
         left = current.plan[len(current.stages) :]
-        stages = left if one_process_a_round(settings) else left[:1]
-        processes = settings.processes if stages[0].startswith("train-") else 1
+        stages = left if one_start_a_round(settings) else left[:1]
+        trains = any(stage.startswith("train-") for stage in stages)
+        processes = settings.processes if trains else 1
         Failure.forget(self.run)
         with self._launcher.started(self.run, len(stages), halvings, processes) as process:
             for stage in stages:

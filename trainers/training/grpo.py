@@ -213,11 +213,10 @@ class Scorer:
     ) -> None:
         self.__name__ = "retrieval"
         self.world = world
-        self.tally = Tally()
+        self.tally = Tally(generations)
         self._reward = reward
         self._own = own
         self._ends = frozenset(ends)
-        self._generations = generations
         self._strict = unfinished_is_over_budget
         self._failures = failures
         # A set that is over any budget: what unfinished completions are scored as.
@@ -231,10 +230,9 @@ class Scorer:
         **_: object,
     ) -> list[float]:
         """One reward a completion, in order. TRL calls this once a step on every process."""
-        tally = self.tally = Tally(started=time.perf_counter())
+        tally = self.tally = Tally(self.tally.generations, started=time.perf_counter())
         for completion, ids, id_ in zip(completions, completion_ids, entity, strict=True):
             tally.rewards.append(self._score(tally, _text(completion), ids, id_))
-        self._count_groups(tally)
         tally.ended = time.perf_counter()
         return tally.rewards
 
@@ -267,12 +265,6 @@ class Scorer:
             f"The reward failed on {id_!r} ({reason.rstrip('.')}); what was being scored is in "
             f"{self._failures}."
         )
-
-    def _count_groups(self, tally: Tally) -> None:
-        size = self._generations
-        groups = [tally.rewards[at : at + size] for at in range(0, len(tally.rewards), size)]
-        tally.groups = len(groups)
-        tally.equal_groups = sum(max(group) - min(group) < 1e-12 for group in groups)
 
 
 def _text(completion: Any) -> str:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -23,12 +22,18 @@ import numpy as np
 from cogr.errors import CheckFailedError, TrainingError
 from cogr.progress import Advance, Say
 from indexers.cli.reports import progress_bar
+from trainers.training.devices import ranks
 
 
 @dataclass
 class Tally:
-    """What one step's completions were like."""
+    """What one step's completions were like.
 
+    Attributes:
+        generations: completions a prompt, one after another.
+    """
+
+    generations: int
     started: float = 0.0
     ended: float = 0.0
     tokens: int = 0
@@ -36,8 +41,27 @@ class Tally:
     sets: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     over_budget: int = 0
     unfinished: int = 0
-    equal_groups: int = 0
-    groups: int = 0
+
+    @classmethod
+    def together(cls, tallies: Sequence[Tally]) -> Tally:
+        """Of all processes, in the order of ranks, which is that of the completions; times are the
+        first one's.
+        """
+        return replace(
+            tallies[0],
+            tokens=sum(tally.tokens for tally in tallies),
+            rewards=[reward for tally in tallies for reward in tally.rewards],
+            sets=[one for tally in tallies for one in tally.sets],
+            over_budget=sum(tally.over_budget for tally in tallies),
+            unfinished=sum(tally.unfinished for tally in tallies),
+        )
+
+    @property
+    def equal_groups(self) -> float:
+        """Share of prompts whose completions have equal rewards."""
+        starts = range(0, len(self.rewards), self.generations)
+        groups = [self.rewards[at : at + self.generations] for at in starts]
+        return sum(max(group) - min(group) < 1e-12 for group in groups) / max(1, len(groups))
 
 
 def step_shares(tally: Tally, known: Collection[str]) -> dict[str, float]:
@@ -47,7 +71,7 @@ def step_shares(tally: Tally, known: Collection[str]) -> dict[str, float]:
     return {
         "reward": float(np.mean(tally.rewards)) if tally.rewards else 0.0,
         "reward_std": float(np.std(tally.rewards)) if tally.rewards else 0.0,
-        "equal_groups": tally.equal_groups / max(1, tally.groups),
+        "equal_groups": tally.equal_groups,
         "over_budget": tally.over_budget / count,
         "unfinished": tally.unfinished / count,
         "empty": sum(not keywords for _, keywords in tally.sets) / count,
@@ -158,7 +182,7 @@ class StepLog:
         self._shown = ExitStack()
         self._advance: Advance = lambda _: None
         self._what = f"training, {path.stem.rpartition('-')[2]} side"
-        if os.environ.get("RANK", "0") != "0":
+        if not ranks.is_first():
             return
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("w", encoding="utf-8", buffering=1)
@@ -259,7 +283,8 @@ class GrpoLog(StepLog):
 
     Args:
         path: the jsonl file.
-        tally: what the reward callable of the same trainer has counted in the step.
+        tally: what the reward callable of the same trainer has counted in the step; of several
+            processes each counts its own, and the log is of all.
         known: keywords of the side's snapshot before; others are new.
         say: where a collapse is named.
         tensorboard: write TensorBoard events too.
@@ -283,7 +308,7 @@ class GrpoLog(StepLog):
 
     def logged(self, step: int, logs: Mapping[str, Any]) -> None:
         self.check_loss(logs, step)
-        tally = self._tally()
+        tally = Tally.together(ranks.gather(self._tally()))
         times = {
             "rollout": tally.started - self._began,
             "reward": tally.ended - tally.started,

@@ -311,6 +311,7 @@ def _formats(settings: TrainingSettings) -> dict[str, Any]:
         "use_cpu": not gpu,
         "gradient_checkpointing": settings.gradient_checkpointing,
         "dataloader_pin_memory": gpu,
+        "ddp_find_unused_parameters": False,
         "save_strategy": "no",
         "report_to": [],
         "logging_steps": 1,

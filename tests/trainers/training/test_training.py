@@ -29,7 +29,7 @@ from trainers.training.grpo import Scorer
 from trainers.training.rounds import ROUND_STAGES, SFT_STAGES, Round, StageRecord, State, verdict
 from trainers.training.run_folder import branch, create, open_run
 from trainers.training.sft import item_targets, query_targets
-from trainers.training.stage import Launcher, one_process_a_round
+from trainers.training.stage import Launcher, one_start_a_round
 from trainers.training.step_log import (
     CollapseDetector,
     CollapseLimits,
@@ -520,29 +520,30 @@ def test_memory_errors_are_told_from_other_errors() -> None:
     ("changed", "one"),
     [
         ({}, True),
-        ({"processes": 2}, False),
+        ({"processes": 2}, True),
         ({"index_by": "vllm"}, False),
         ({"rollouts": {"by": "vllm-server"}}, False),
     ],
 )
-def test_one_process_does_a_round_where_nothing_needs_one_of_its_own(
+def test_one_start_does_a_round_where_nothing_needs_one_of_its_own(
     changed: dict[str, object], one: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trainers.training.stage.GPU_DEVICES", ())
-    assert one_process_a_round(TrainingSettings.model_validate(changed)) is one
+    assert one_start_a_round(TrainingSettings.model_validate(changed)) is one
 
 
-def test_a_gpu_gives_each_stage_a_process_of_its_own(
+def test_a_gpu_gives_each_stage_a_start_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trainers.training.stage.GPU_DEVICES", (tmp_path,))
-    assert not one_process_a_round(TrainingSettings())
+    assert not one_start_a_round(TrainingSettings())
 
 
-def test_accelerates_launcher_starts_several_processes_and_them_alone() -> None:
+def test_several_processes_are_started_by_a_launcher_and_one_without() -> None:
     launcher = Launcher(Path("cogr.toml"), ["store=here"])
-    own = ["trainers.training.stage", "--config", "cogr.toml", "--set", "store=here"]
+    own = ["--config", "cogr.toml", "--set", "store=here"]
     own += ["--run", "main", "--stages", "6", "--halvings", "1"]
-    assert launcher.command("main", 6, 1, 1) == [sys.executable, "-m", *own]
-    several = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", "4", "-m"]
-    assert launcher.command("main", 6, 1, 4) == [*several, *own]
+    one = [sys.executable, "-m", "trainers.training.stage", *own]
+    assert launcher.command("main", 6, 1, 1) == one
+    several = [sys.executable, "-m", "trainers.training.devices.ranks", "4", *own]
+    assert launcher.command("main", 6, 1, 4) == several
