@@ -229,7 +229,9 @@ def _driver(call: Call, name: str, new: str | None = None, *, begin: bool = Fals
     run = branch(workspace, name, new) if new else found(workspace, name)
     if begin and not run.state().rounds:
         console.note(f"Run {run.name} in {run.folder()}. {judged_by(workspace)}")
-    return Driver(workspace, run, Launcher(call.config, tuple(call.overrides)), console.note)
+    accelerate = workspace.settings.training.accelerate
+    launcher = Launcher(call.config, tuple(call.overrides), accelerate)
+    return Driver(workspace, run, launcher, console.note)
 
 
 def _command(name: str, call: Call, run: str) -> str:

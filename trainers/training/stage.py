@@ -99,10 +99,12 @@ class Launcher:
     Attributes:
         config: the configuration file, None for the default one.
         overrides: `--set` values.
+        accelerate: accelerate's own configuration file, None for none.
     """
 
     config: Path | None
     overrides: Sequence[str]
+    accelerate: Path | None = None
 
     def command(self, run: str, stages: int, halvings: int, processes: int) -> list[str]:
         """The command line.
@@ -118,7 +120,8 @@ class Launcher:
         config = ["--config", str(self.config)] if self.config else []
         overrides = [part for override in self.overrides for part in ("--set", override)]
         own = ["--run", run, "--stages", str(stages), "--halvings", str(halvings)]
-        module = [ranks.__name__, str(processes)] if processes > 1 else [ranks.STAGE]
+        several = [ranks.__name__, str(processes), str(self.accelerate or "")]
+        module = several if processes > 1 or self.accelerate else [ranks.STAGE]
         return [sys.executable, "-m", *module, *config, *overrides, *own]
 
     @contextmanager

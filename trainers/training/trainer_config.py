@@ -47,6 +47,16 @@ def check_settings(workspace: Workspace) -> None:
     ):
         if importlib.util.find_spec(package) is None:
             raise MissingExtraError("Training", "train")
+    for package in training.report_to:
+        if importlib.util.find_spec(package) is None:
+            raise SettingsError(
+                f"training.report_to names {package}, which is not installed; run pip install "
+                f"{package}, or take it out."
+            )
+    if training.accelerate is not None and not training.accelerate.is_file():
+        raise SettingsError(
+            f"There is no file {training.accelerate}, which training.accelerate names."
+        )
     if not workspace.store.is_local:
         raise TrainingError(
             f"A run trains on a local disk, but the store is {workspace.store.url}; set store to "
@@ -234,7 +244,7 @@ def sft_config(
         per_device_train_batch_size=batch.micro,
         gradient_accumulation_steps=batch.accumulate,
         num_train_epochs=epochs,
-        learning_rate=settings.sft.learning_rate,
+        learning_rate=settings.sft.learning_rate * _times(settings),
         lr_scheduler_type="linear",
         warmup_steps=max(1, round(0.1 * steps)),
         weight_decay=0.01,
@@ -245,13 +255,28 @@ def sft_config(
     )
 
 
+REWARD_WEIGHT = 100.0
+"""Rewards are multiplied by it before advantages are computed. TRL divides by std + 1e-4, verl by
+std + 1e-6; a weight of 100 makes them the same. Item rewards have a spread of 1e-4 to 1e-3.
+"""
+
+
 def grpo_config(
-    side: GrpoSettings, settings: TrainingSettings, batch: Batch, output: Path, seed: int
+    side: GrpoSettings,
+    settings: TrainingSettings,
+    batch: Batch,
+    output: Path,
+    seed: int,
+    max_model_len: int | None = None,
 ) -> Any:
     """The configuration of GRPOTrainer: the paper's verl settings (its appendix B) in TRL's words.
 
     One optimizer step on each batch of fresh rollouts (num_iterations 1), no KL term (beta 0),
     token-mean loss (dapo), advantages normalised in the group, constant learning rate.
+
+    Args:
+        output: its checkpoints go there.
+        max_model_len: tokens that vLLM makes room for; None for the model's whole context.
     """
     from trl import GRPOConfig
 
@@ -263,24 +288,48 @@ def grpo_config(
         num_generations=rollouts.generations,
         num_train_epochs=side.epochs,
         max_steps=side.max_steps or -1,
-        learning_rate=side.learning_rate,
+        learning_rate=side.learning_rate * _times(settings),
         lr_scheduler_type="constant",
         num_iterations=1,
         beta=0.0,
         loss_type="dapo",
         scale_rewards="group",
+        reward_weights=[REWARD_WEIGHT],
         temperature=rollouts.temperature,
         top_p=1.0,
         top_k=0,
         max_completion_length=rollouts.max_tokens,
         chat_template_kwargs={"enable_thinking": False},
         seed=seed,
-        **_vllm(rollouts),
+        **_vllm(rollouts, max_model_len),
         **_formats(settings),
     )
 
 
-def _vllm(rollouts: RolloutSettings) -> dict[str, Any]:
+def _times(settings: TrainingSettings) -> float:
+    return settings.lora.learning_rate_times if settings.lora.rank else 1.0
+
+
+def vllm_length(rollouts: RolloutSettings, longest: int) -> int:
+    """Tokens of prompt and completion that vLLM makes room for.
+
+    Args:
+        longest: tokens of the longest prompt.
+
+    Raises:
+        TrainingError: the setting is less than they need.
+    """
+    needed = longest + rollouts.max_tokens
+    if rollouts.vllm_max_model_len is not None and rollouts.vllm_max_model_len < needed:
+        raise TrainingError(
+            f"training.rollouts.vllm_max_model_len is {rollouts.vllm_max_model_len:,}, but the "
+            f"longest prompt has {longest:,} tokens and a completion up to "
+            f"{rollouts.max_tokens:,}; set it to {needed:,} or more, or leave it out."
+        )
+    return rollouts.vllm_max_model_len or needed
+
+
+def _vllm(rollouts: RolloutSettings, max_model_len: int | None) -> dict[str, Any]:
     if rollouts.by == "transformers":
         return {"use_vllm": False}
     if rollouts.by == "vllm-colocate":
@@ -288,14 +337,31 @@ def _vllm(rollouts: RolloutSettings) -> dict[str, Any]:
             "use_vllm": True,
             "vllm_mode": "colocate",
             "vllm_gpu_memory_utilization": rollouts.vllm_gpu_share,
+            "vllm_max_model_length": max_model_len,
             "vllm_enable_sleep_mode": True,
         }
     if not rollouts.vllm_url:
         raise TrainingError(
             "training.rollouts.by is vllm-server, but training.rollouts.vllm_url is not set; "
-            "start one with trl vllm-serve and name its address."
+            "start vLLM's own server on other GPUs as docs/training.md says, and name its address."
         )
     return {"use_vllm": True, "vllm_mode": "server", "vllm_server_base_url": rollouts.vllm_url}
+
+
+def computes_in_bfloat16(settings: TrainingSettings) -> bool:
+    """Whether a trainer computes in bfloat16 here."""
+    import torch
+
+    gpu = torch.cuda.is_available()
+    return settings.dtype == "bfloat16" or (
+        settings.dtype == "auto" and gpu and torch.cuda.is_bf16_supported()
+    )
+
+
+def checkpoints_gradients(settings: TrainingSettings) -> bool:
+    """Whether activations are computed again instead of kept: the setting, else for real models."""
+    chosen = settings.gradient_checkpointing
+    return settings.model != "tiny" if chosen is None else chosen
 
 
 def _formats(settings: TrainingSettings) -> dict[str, Any]:
@@ -303,17 +369,17 @@ def _formats(settings: TrainingSettings) -> dict[str, Any]:
     import torch
 
     gpu = torch.cuda.is_available()
-    wanted = settings.dtype == "bfloat16" or (
-        settings.dtype == "auto" and gpu and torch.cuda.is_bf16_supported()
-    )
     return {
-        "bf16": wanted,
+        "bf16": computes_in_bfloat16(settings),
         "use_cpu": not gpu,
-        "gradient_checkpointing": settings.gradient_checkpointing,
+        "gradient_checkpointing": checkpoints_gradients(settings),
+        "gradient_checkpointing_kwargs": {"use_reentrant": False},
         "dataloader_pin_memory": gpu,
         "ddp_find_unused_parameters": False,
-        "save_strategy": "no",
-        "report_to": [],
+        "save_strategy": "steps" if settings.save_steps else "no",
+        "save_steps": max(1, settings.save_steps),
+        "save_total_limit": 2,  # The one before stays until the new one is whole.
+        "report_to": list(settings.report_to),
         "logging_steps": 1,
         "logging_nan_inf_filter": False,
         "disable_tqdm": True,

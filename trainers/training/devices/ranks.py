@@ -1,10 +1,11 @@
 """The processes that train a stage together, one a GPU; without GPUs they share the CPU, by gloo.
 
 The first of them (rank 0) locks the run, saves and records; the others train with it and wait for
-it. `python -m trainers.training.devices.ranks COUNT ARGUMENTS` starts so many processes of
-`trainers.training.stage` by accelerate's launcher. Where one of them ends with an error or is
-killed, the others are ended at once, at the latest after `GRACE` seconds, and this module ends as
-the first that failed did; accelerate's own command turns every status into 1.
+it. `python -m trainers.training.devices.ranks COUNT FILE ARGUMENTS` starts so many processes of
+`trainers.training.stage` by accelerate's launcher, with its configuration file, or "" for none.
+Where one of them ends with an error or is killed, the others are ended at once, at the latest after
+`GRACE` seconds, and this module ends as the first that failed did; accelerate's own command turns
+every status into 1.
 """
 
 from __future__ import annotations
@@ -43,11 +44,12 @@ def _several() -> bool:
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
-def launch(count: int, arguments: Sequence[str]) -> int:
+def launch(count: int, arguments: Sequence[str], file: str = "") -> int:
     """Start processes of a stage and wait for them.
 
     Args:
         count: how many, on this machine.
+        file: accelerate's configuration file: FSDP, DeepSpeed; "" for copies of all weights.
         arguments: of `trainers.training.stage`.
 
     Returns:
@@ -58,19 +60,21 @@ def launch(count: int, arguments: Sequence[str]) -> int:
 
     parser = launch_command_parser()
     try:
-        launch_command(parser.parse_args([*_options(count), "-m", STAGE, *arguments]))
+        launch_command(parser.parse_args([*_options(count, file), "-m", STAGE, *arguments]))
     except ChildFailedError as error:
         return int(error.get_first_failure()[1].exitcode)
     return 0
 
 
-def _options(count: int) -> list[str]:
+def _options(count: int, file: str) -> list[str]:
     """Of `accelerate launch`: everything that `accelerate config` may have set on this machine is
     set here. `--multi_gpu` is its word for several processes; off GPUs they speak gloo.
     """
+    how = ["--config_file", file] if file else ["--multi_gpu", "--dynamo_backend", "no"]
     return [
-        *("--multi_gpu", "--num_processes", str(count), "--num_machines", "1", "--gpu_ids", "all"),
-        *("--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"),
+        *how,
+        *("--num_processes", str(count), "--num_machines", "1", "--gpu_ids", "all"),
+        *("--mixed_precision", "no", "--main_process_port", "0"),
     ]
 
 
@@ -81,8 +85,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from trainers.training.stage import die_with
 
     die_with(os.getppid())
-    count, *own = sys.argv[1:] if arguments is None else arguments
-    status = launch(int(count), own)
+    count, file, *own = sys.argv[1:] if arguments is None else arguments
+    status = launch(int(count), own, file)
     if status < 0:
         os.kill(os.getpid(), -status)
     return status
