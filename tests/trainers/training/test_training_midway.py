@@ -54,7 +54,12 @@ def steps(run: Run, stage: str) -> list[dict[str, Any]]:
 
 
 def learned(run: Run) -> list[Any]:
-    return [(s.name, s.output) for round_ in run.state().rounds for s in round_.stages]
+    """What each stage wrote; folders are named by their content."""
+    return [
+        (s.name, s.output.rpartition("/")[2])
+        for round_ in run.state().rounds
+        for s in round_.stages
+    ]
 
 
 @pytest.mark.slow
