@@ -397,7 +397,7 @@ def test_the_scorer_gives_the_reward_of_the_parsed_keywords(tmp_path: Path) -> N
     ) == (
         1,
         1,
-        1,
+        0.5,
         8,
     )
     messages = [[{"role": "assistant", "content": "oak"}]] * 2

@@ -44,6 +44,8 @@ def test_parameters_and_cache_are_those_of_the_papers_models() -> None:
     assert kept > 2 * again
 
 
+@pytest.mark.slow
+@pytest.mark.model
 def test_the_arithmetic_counts_the_weights_of_a_real_model(tmp_path: Path) -> None:
     from transformers import Qwen3Config, Qwen3ForCausalLM
 

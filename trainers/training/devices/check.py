@@ -121,15 +121,14 @@ def look_over(
     found = machine or Machine.here(Path(workspace.store.url.removeprefix("file://")))
     rate = tflops or TFLOPS["gpu" if found.gpus else "cpu"]
     shape = memory.shape_of(settings.model, settings.tiny)
-    refused = list(_refusals(workspace, found))
+    invalid = list(_invalid(workspace))
+    refused = [*invalid, *_refusals(settings, found)]
     stages: tuple[Expected, ...] = ()
     needed = None
-    if not refused and shape is not None:
+    if not invalid and shape is not None:
         tokens = {side: _prompt_tokens(workspace, side) for side in SIDES}
         stages = tuple(_expected(workspace, shape, tokens, rate * 1e12))
         needed = _needed(workspace, shape, max(longest for _, longest in tokens.values()))
-    if shape is not None:
-        needed = needed or _needed(workspace, shape, 0)
         refused += _memory_refusals(settings, shape, needed, found, rounds)
     parameters = None if shape is None else shape.parameters
     return Report(settings.model, parameters, needed, found, stages, rounds, rate, tuple(refused))
@@ -138,12 +137,14 @@ def look_over(
 # What would be refused
 
 
-def _refusals(workspace: Workspace, machine: Machine) -> Iterator[str]:
-    settings = workspace.settings.training
+def _invalid(workspace: Workspace) -> Iterator[str]:
     try:
         check_settings(workspace)
     except CogrError as error:
         yield str(error)
+
+
+def _refusals(settings: TrainingSettings, machine: Machine) -> Iterator[str]:
     uses = {"training.rollouts.by": settings.rollouts.by, "training.index_by": settings.index_by}
     for key, engine in uses.items():
         if engine.startswith("vllm") and importlib.util.find_spec("vllm") is None:
@@ -168,10 +169,10 @@ def _memory_refusals(
     settings: TrainingSettings, shape: Shape, needed: Memory, machine: Machine, rounds: int
 ) -> Iterator[str]:
     has = min(machine.gpus, default=machine.main // settings.processes)
-    what = "each GPU" if machine.gpus else "each process"
+    what = "Each GPU" if machine.gpus else "Each process"
     if needed.peak > has:
         yield (
-            f"{what.capitalize()} needs about {needed.peak / GIB:.0f} GiB, and has "
+            f"{what} needs about {needed.peak / GIB:.0f} GiB, and has "
             f"{has / GIB:.0f}; lower micro_batch, share weights (training.accelerate), or train "
             "adapters (training.lora.rank)."
         )
