@@ -180,7 +180,7 @@ def create_app(parts: Parts, *, playground: bool = False) -> FastAPI:
         playground: whether `ops.playground` will be added, so that the root leads there instead of
             to the documentation.
     """
-    settings, admission = parts.settings, AdmissionControl(parts.settings)
+    admission = AdmissionControl(parts.settings)
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
@@ -209,7 +209,7 @@ def create_app(parts: Parts, *, playground: bool = False) -> FastAPI:
             expanded = await parts.expander.expand(queries, parts.follower.pair)
             seconds = time.perf_counter() - started
             parts.metrics.seconds.observe(seconds)
-            if settings.log_queries:
+            if parts.settings.log_queries:
                 _log(queries, expanded, seconds)
             return Response(write(expanded, many=many), media_type=_JSON)
         except RejectedError as error:

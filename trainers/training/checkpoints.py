@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
@@ -35,7 +36,11 @@ from trainers.training.inputs import Inputs, Wrote
 from trainers.training.run_folder import Run
 from trainers.training.trainer_config import is_out_of_memory
 
+log = logging.getLogger(__name__)
+
 _SUMS = "sha256.json"
+_LORA_ALPHA = 32
+"""Scale of an adapter, divided by its rank: the learning rate does what another one would."""
 _SUMMED = TypeAdapter(dict[str, str])
 
 
@@ -63,8 +68,10 @@ def load_model(folder: Path) -> Any:
         ) from error
 
 
-def trainable_tokenizer(folder: Path, settings: TrainingSettings) -> Any:
+def trainable_tokenizer(folder: Path) -> Any:
     """The tokenizer of a model folder, checked for what training needs.
+
+    One without a chat template is trained on plain text prompts, with a warning.
 
     Raises GeneratorError, TrainingError.
     """
@@ -83,10 +90,10 @@ def trainable_tokenizer(folder: Path, settings: TrainingSettings) -> Any:
             f"The tokenizer of {folder} has no end-of-text token; add eos_token to its "
             "configuration."
         )
-    if not tokenizer.chat_template and not settings.plain_prompts:
-        raise TrainingError(
-            f"The tokenizer of {folder} has no chat template; use an instruct model, or set "
-            "training.plain_prompts."
+    if not tokenizer.chat_template:
+        log.warning(
+            "The tokenizer of %s has no chat template: the model is trained on plain text prompts.",
+            folder,
         )
     return tokenizer
 
@@ -174,7 +181,7 @@ def lora_config(settings: TrainingSettings) -> Any:
 
     return LoraConfig(
         r=settings.lora.rank,
-        lora_alpha=settings.lora.alpha,
+        lora_alpha=_LORA_ALPHA,
         target_modules="all-linear",
         task_type="CAUSAL_LM",
     )
