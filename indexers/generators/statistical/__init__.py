@@ -13,3 +13,6 @@ FOLDS = 5
 
 LEAST_QUERIES = 2 * FOLDS
 """Training queries with relevant items that a fit needs."""
+
+READABILITY = 0.01
+"""Expected F1 that a query's keyword must bring which nobody says, unless set otherwise."""
