@@ -14,5 +14,8 @@ FOLDS = 5
 LEAST_QUERIES = 2 * FOLDS
 """Training queries with relevant items that a fit needs."""
 
+READABILITY = 0.01
+"""Expected F1 that a query's keyword must bring which nobody says, unless set otherwise."""
+
 FEW_QUERIES = 300
 """With fewer training queries the ranker is simpler, and candidates are more."""
