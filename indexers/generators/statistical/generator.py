@@ -122,6 +122,14 @@ class Statistical(GeneratorBase):
         return artefact
 
     @property
+    def is_fitted(self) -> bool:
+        """Whether the store has what was fitted for this data set."""
+        from indexers.generators.statistical.storage import MANIFEST
+
+        store = self._folder()
+        return store is not None and store.exists(MANIFEST)
+
+    @property
     def blend(self) -> Blend:
         """Chosen in the fit, on training queries that were answered out of fold."""
         return Blend.model_validate(self.artefact.facts["blend"])
