@@ -86,7 +86,7 @@ def backlog(
     """
     check_installed()
     from indexers.cli.reports import facts
-    from ops.expander.redis_cache import work_off
+    from ops.expander.backlog import work_off
 
     done = work_off(call.workspace, limit, console.note)
     while follow:

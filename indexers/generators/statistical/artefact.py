@@ -13,6 +13,7 @@ from itertools import chain, pairwise
 from typing import cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cogr.keywords import query_keywords, self_keyword
 from cogr.matching.mirror import Mirror
@@ -125,6 +126,13 @@ class Artefact:
     @cached_property
     def _items(self) -> dict[str, int]:
         return {item_id: number for number, item_id in enumerate(self.item_ids)}
+
+    @cached_property
+    def _costs(self) -> NDArray[np.float64] | None:
+        """What keywords cost by the option `readability`; None where it is 0."""
+        price = float(str(self.facts.get("readability", 0)))
+        texts = (query.text for query in self.queries)
+        return self.keywords.costs(self.index.analyser, texts, price) if price else None
 
     @cached_property
     def _phrases(self) -> dict[tuple[str, ...], int]:
@@ -293,6 +301,7 @@ class Artefact:
             expected_relevant=share * self.ranker.multiplier * float(p.sum()),
             forced=self.keywords.owners(literal, anchors=self._row(query) < 0),
             banned=() if number is None else (number,),
+            costs=self._costs,
         )
 
     def item_keywords(self, item: Item) -> list[str]:

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from cogr.errors import GeneratorError
 from cogr.keywords import NORMALISER, self_keyword
 from cogr.records import Dataset, Query
-from indexers.generators.statistical import LEAST_QUERIES
+from indexers.generators.statistical import LEAST_QUERIES, READABILITY
 from indexers.generators.statistical.artefact import Artefact, item_digest
 from indexers.generators.statistical.confidence import assess
 from indexers.generators.statistical.evidence import Evidence
@@ -27,7 +27,12 @@ MAX_TRAINED = 3000
 
 
 def fit(
-    dataset: Dataset, *, language: str = "english", seed: int = 0, anchors: bool = True
+    dataset: Dataset,
+    *,
+    language: str = "english",
+    seed: int = 0,
+    anchors: bool = True,
+    readability: float = READABILITY,
 ) -> Artefact:
     """Fit ranker and item keywords on the training queries of a data set.
 
@@ -36,6 +41,7 @@ def fit(
         language: Snowball algorithm for stems and stop words, see `indexers.text.Analyser`.
         seed: of sampling, folds and boosting; the same data and seed give the same artefact.
         anchors: whether items get the texts of training queries as keywords.
+        readability: expected F1 that a query's keyword must bring which nobody says.
 
     Raises:
         GeneratorError: too few training queries with relevant items, or no items.
@@ -63,6 +69,7 @@ def fit(
         "normaliser": NORMALISER,
         "language": language,
         "seed": seed,
+        "readability": readability,
         "training_queries": len(queries),
         "items": len(dataset.items),
         "keywords": len(keywords.keywords),
