@@ -96,6 +96,15 @@ class StatisticalSettings(Table):
             "training against them: a training query's own text would find its labels"
         ),
     )
+    readability: float = Field(
+        0.01,
+        ge=0,
+        le=1,
+        description=(
+            "Expected F1 that a query's keyword must bring which stands in no title and in no "
+            "training query; 0 takes whatever is best for F1"
+        ),
+    )
 
 
 class SideGenerator(Table):
