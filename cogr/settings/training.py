@@ -119,7 +119,6 @@ class LoraSettings(Table):
     """Low-rank adapters instead of all weights; merged into the weights when a stage ends."""
 
     rank: int = Field(0, ge=0, description="Rank; 0 trains all weights, as the paper does")
-    alpha: int = Field(32, ge=1, description="Scale, divided by the rank")
     learning_rate_times: float = Field(
         10.0,
         gt=0,
@@ -171,7 +170,10 @@ class GateSettings(Table):
 
     on: bool = Field(
         True,
-        description="A round that loses more dev F1 than the tolerance is recorded, not built upon",
+        description=(
+            "A round whose dev F1 is more than publish.tolerance below that of the last one built "
+            "upon is recorded, not built upon"
+        ),
     )
     dev_share: float = Field(
         0.2,
@@ -182,9 +184,6 @@ class GateSettings(Table):
             "where the data have no dev split and the gate is on; with fewer than 10 queries "
             "nothing is judged"
         ),
-    )
-    tolerance: float = Field(
-        0.01, ge=0, description="Dev F1 that a round may lose against the last one built upon"
     )
 
 
@@ -205,9 +204,6 @@ class TrainingSettings(Table):
     )
     f_beta: float = Field(
         1.0, gt=0, description="Beta of the rewards' F measure; above 1 favours recall"
-    )
-    plain_prompts: bool = Field(
-        False, description="Train a model without a chat template on plain text prompts"
     )
     gradient_checkpointing: bool | None = Field(
         None,

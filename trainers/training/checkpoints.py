@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -42,7 +43,11 @@ from trainers.training.rounds import State
 from trainers.training.run_folder import Run
 from trainers.training.trainer_config import computes_in_bfloat16, is_out_of_memory
 
+log = logging.getLogger(__name__)
+
 _SUMS = "sha256.json"
+_LORA_ALPHA = 32
+"""Scale of an adapter, divided by its rank: the learning rate does what another one would."""
 _WHOLE = "begun-with.json"
 _ROUNDED_OFF = "rounded-off.safetensors"
 _SUMMED = TypeAdapter(dict[str, str])
@@ -114,8 +119,10 @@ def round_weights(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config | {"dtype": "bfloat16"}, indent=2))
 
 
-def trainable_tokenizer(folder: Path, settings: TrainingSettings) -> Any:
+def trainable_tokenizer(folder: Path) -> Any:
     """The tokenizer of a model folder, checked for what training needs.
+
+    One without a chat template is trained on plain text prompts, with a warning.
 
     Raises GeneratorError, TrainingError.
     """
@@ -134,10 +141,10 @@ def trainable_tokenizer(folder: Path, settings: TrainingSettings) -> Any:
             f"The tokenizer of {folder} has no end-of-text token; add eos_token to its "
             "configuration."
         )
-    if not tokenizer.chat_template and not settings.plain_prompts:
-        raise TrainingError(
-            f"The tokenizer of {folder} has no chat template; use an instruct model, or set "
-            "training.plain_prompts."
+    if not tokenizer.chat_template:
+        log.warning(
+            "The tokenizer of %s has no chat template: the model is trained on plain text prompts.",
+            folder,
         )
     return tokenizer
 
@@ -249,7 +256,7 @@ def lora_config(settings: TrainingSettings) -> Any:
 
     return LoraConfig(
         r=settings.lora.rank,
-        lora_alpha=settings.lora.alpha,
+        lora_alpha=_LORA_ALPHA,
         target_modules="all-linear",
         task_type="CAUSAL_LM",
     )

@@ -137,7 +137,7 @@ def prepare_grpo(job: GrpoJob, say: Say) -> Prepared:
             "every step takes them all"
         )
     set_up(job.seed)
-    tokenizer = trainable_tokenizer(job.base, job.settings)
+    tokenizer = trainable_tokenizer(job.base)
     model = load_model(job.base, job.settings)
     scorer = _scorer(job, tokenizer, model)
     log = GrpoLog(

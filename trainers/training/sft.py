@@ -157,7 +157,7 @@ def base_model(inputs: Inputs) -> str:
     """The model that both sides start from: made, for tiny; else its name, found and checked."""
     settings = inputs.settings
     if settings.model != "tiny":
-        trainable_tokenizer(resolve_model(settings.model), settings)
+        trainable_tokenizer(resolve_model(settings.model))
         return settings.model
     dataset = inputs.workspace.dataset
     return save_model(
@@ -245,7 +245,7 @@ def run_sft(job: SftJob) -> Trained:
 
     settings = job.settings
     set_up(settings.seed)
-    tokenizer = trainable_tokenizer(job.base, settings)
+    tokenizer = trainable_tokenizer(job.base)
     examples, too_long = _examples(job, tokenizer)
     batch = sft_batch(settings.sft, len(examples), settings.processes, job.halvings)
     after = step_of(job.midway.last())

@@ -260,8 +260,9 @@ def do_next(workspace: Workspace, run: Run, halvings: int) -> None:
         seconds=round(time.monotonic() - started, 2),
         notes=wrote.notes,
     )
-    gate, last = workspace.settings.training.gate, name == inputs.round.plan[-1]
-    judged = verdict(gate, inputs.base, record) if last else (None, "")
+    settings, last = workspace.settings, name == inputs.round.plan[-1]
+    gate, tolerance = settings.training.gate, settings.publish.tolerance
+    judged = verdict(gate, tolerance, inputs.base, record) if last else (None, "")
     run.save(state.with_stage(record, *judged))
 
 

@@ -11,8 +11,9 @@ import scipy.sparse as sp
 from cogr.errors import GeneratorError
 from cogr.keywords import NORMALISER, self_keyword
 from cogr.records import Dataset, Query
-from indexers.generators.statistical import LEAST_QUERIES
+from indexers.generators.statistical import LEAST_QUERIES, READABILITY
 from indexers.generators.statistical.artefact import Artefact, item_digest
+from indexers.generators.statistical.confidence import assess
 from indexers.generators.statistical.evidence import Evidence
 from indexers.generators.statistical.features import Pairs, candidates
 from indexers.generators.statistical.item_keywords import assemble, item_anchors, item_phrases
@@ -26,7 +27,12 @@ MAX_TRAINED = 3000
 
 
 def fit(
-    dataset: Dataset, *, language: str = "english", seed: int = 0, anchors: bool = True
+    dataset: Dataset,
+    *,
+    language: str = "english",
+    seed: int = 0,
+    anchors: bool = True,
+    readability: float = READABILITY,
 ) -> Artefact:
     """Fit ranker and item keywords on the training queries of a data set.
 
@@ -35,6 +41,7 @@ def fit(
         language: Snowball algorithm for stems and stop words, see `indexers.text.Analyser`.
         seed: of sampling, folds and boosting; the same data and seed give the same artefact.
         anchors: whether items get the texts of training queries as keywords.
+        readability: expected F1 that a query's keyword must bring which nobody says.
 
     Raises:
         GeneratorError: too few training queries with relevant items, or no items.
@@ -57,18 +64,19 @@ def fit(
     keywords = assemble(
         anchored, item_phrases(words, analyser), [item.title for item in dataset.items]
     )
-    facts = {
+    facts: dict[str, object] = {
         "dataset": dataset.dataset_hash,
         "normaliser": NORMALISER,
         "language": language,
         "seed": seed,
+        "readability": readability,
         "training_queries": len(queries),
         "items": len(dataset.items),
         "keywords": len(keywords.keywords),
         "multiplier": ranker.multiplier,
         "out_of_fold_exact_cut_f1": round(f1, 4),
     }
-    return Artefact(
+    artefact = Artefact(
         index,
         queries,
         relevance,
@@ -78,6 +86,8 @@ def fit(
         [item_digest(item) for item in dataset.items],
         facts,
     )
+    facts.update(assess(artefact, seed))
+    return artefact
 
 
 def _relevance(dataset: Dataset) -> Csr:

@@ -13,9 +13,12 @@ from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from pydantic import Field
+
 from cogr.errors import GeneratorError, MissingExtraError, SnapshotError
 from cogr.keywords import NORMALISER
 from cogr.records import Dataset, Item, Query, Side
+from cogr.snapshots import Blend
 from cogr.store import Store
 from indexers.generators.protocol import (
     Answer,
@@ -26,13 +29,14 @@ from indexers.generators.protocol import (
     Request,
     batched,
 )
+from indexers.generators.statistical import READABILITY
 
 if TYPE_CHECKING:
     from indexers.generators.statistical.artefact import Artefact
 
 log = logging.getLogger(__name__)
 
-VERSION = 3
+VERSION = 5
 """Of the method: any change of what an equal data set is fitted to needs a new one."""
 
 FOLDER = "statistical"
@@ -50,11 +54,14 @@ class StatisticalOptions(Options):
         anchors: items also get the texts of training queries that they are, or are predicted to be,
             relevant to. Off where the item keywords are trained against: a training query's own
             text would find its labels.
+        readability: expected F1 that a query's keyword must bring which is neither an anchor nor
+            a phrase of a title or of a training query. 0: whatever is best for F1.
     """
 
     language: str = "english"
     seed: int = 0
     anchors: bool = True
+    readability: float = Field(READABILITY, ge=0, le=1)
 
 
 class Statistical(GeneratorBase):
@@ -120,6 +127,19 @@ class Statistical(GeneratorBase):
         artefact.prepare()
         return artefact
 
+    @property
+    def is_fitted(self) -> bool:
+        """Whether the store has what was fitted for this data set."""
+        from indexers.generators.statistical.storage import MANIFEST
+
+        store = self._folder()
+        return store is not None and store.exists(MANIFEST)
+
+    @property
+    def blend(self) -> Blend:
+        """Chosen in the fit, on training queries that were answered out of fold."""
+        return Blend.model_validate(self.artefact.facts["blend"])
+
     def _folder(self) -> Store | None:
         if self._store is None:
             return None
@@ -129,13 +149,19 @@ class Statistical(GeneratorBase):
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
         for batch in batched(requests, _BATCH):
             queries = [request.entity for request in batch if isinstance(request.entity, Query)]
-            found = iter(self.artefact.query_keywords(queries))
+            found = iter(self.artefact.answers(queries))
             for request in batch:
-                entity = request.entity
-                keywords = (
-                    self.artefact.item_keywords(entity) if isinstance(entity, Item) else next(found)
-                )
-                yield Completion(request.id, ", ".join(keywords))
+                if isinstance(request.entity, Item):
+                    keywords = self.artefact.item_keywords(request.entity)
+                    yield Completion(request.id, ", ".join(keywords))
+                else:
+                    answer = next(found)
+                    yield Completion(
+                        request.id,
+                        ", ".join(answer.keywords),
+                        weights=answer.weights,
+                        confidence=answer.confidence,
+                    )
 
 
 def is_installed() -> bool:

@@ -493,11 +493,11 @@ def test_one_list_for_all_is_told_from_many_lists() -> None:
 def judged(gate: GateSettings, before: float | None, now: float | None) -> tuple[str, str]:
     notes = [{} if value is None else {"dev": {"f1": value}} for value in (before, now)]
     base = Round(number=0, stages=(record("evaluate", "", **notes[0]),))
-    return verdict(gate, base, record("evaluate", "", **notes[1]))
+    return verdict(gate, 0.01, base, record("evaluate", "", **notes[1]))
 
 
 def test_a_round_that_loses_more_dev_f1_than_the_tolerance_is_rejected() -> None:
-    gate = GateSettings(tolerance=0.01)
+    gate = GateSettings()
     assert judged(gate, 0.5, 0.495)[0] == "accepted"
     assert judged(gate, 0.5, 0.48) == (
         "rejected",
