@@ -189,7 +189,7 @@ def test_what_the_trainers_are_told(tmp_path: Path) -> None:
     settings = TrainingSettings.model_validate(
         {"model": "some/model", "lora": {"rank": 8}, "save_steps": 7, "dtype": "float32"}
     )
-    told = grpo_config(settings.item, settings, Batch(4, 4, 1), tmp_path, 0)
+    told = grpo_config(settings.item, settings, Batch(4, 4, 8), tmp_path, 0)
     assert told.learning_rate == pytest.approx(1e-5)
     assert told.reward_weights == [100.0]
     assert (told.gradient_checkpointing, told.save_steps, told.save_total_limit) == (True, 7, 2)
