@@ -114,7 +114,8 @@ def round_weights(folder: Path) -> None:
                 if whole.dtype == torch.float32:
                     rounded_off[name] = (whole - rounded[name].float()).to(torch.bfloat16)
         save_file(rounded, weights, {"format": "pt"})
-    save_file(rounded_off, folder / _ROUNDED_OFF, {"format": "pt"})
+    if rounded_off:
+        save_file(rounded_off, folder / _ROUNDED_OFF, {"format": "pt"})
     config = json.loads((folder / "config.json").read_bytes())
     (folder / "config.json").write_text(json.dumps(config | {"dtype": "bfloat16"}, indent=2))
 
