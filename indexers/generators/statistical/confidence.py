@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.optimize import minimize
 
+from cogr.metrics import reliability
 from indexers.generators.statistical.distillation import Floats, Ints
 from indexers.generators.statistical.evidence import Evidence
 from indexers.generators.statistical.features import candidates
@@ -39,8 +40,6 @@ this.
 
 PRIOR = 4.0
 """Queries that the calibration must outweigh: it starts from the expected F1 as it is."""
-
-BINS = 10
 
 TEXT_BOOSTS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.8, 1.2, 2.0, 4.0)
 """Weights of the text's score that are tried. Keywords are weighed so that a certain item scores
@@ -94,15 +93,6 @@ def calibrate(expected: Floats, f1: Floats) -> Calibration:
 
     found = minimize(loss, np.array([0.0, 1.0]), bounds=[(-5, 5), (0.1, 5)], method="L-BFGS-B").x
     return Calibration(round(float(found[0]), 4), round(float(found[1]), 4))
-
-
-def reliability(confidence: Floats, f1: Floats) -> list[list[float]]:
-    """[mean confidence, mean F1, queries] of bins of equally many queries, least sure first."""
-    order = np.argsort(confidence, kind="stable")
-    bins = [part for part in np.array_split(order, BINS) if part.size]
-    return [
-        [round(float(confidence[b].mean()), 4), round(float(f1[b].mean()), 4), b.size] for b in bins
-    ]
 
 
 def out_of_sample(expected: Floats, f1: Floats, seed: int) -> Floats:
