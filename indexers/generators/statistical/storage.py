@@ -33,7 +33,7 @@ from indexers.generators.statistical.text_index import GRAM_BITS, TextIndex
 from indexers.rebuild.cache import read_table
 from indexers.text import Analyser
 
-FORMAT = 3
+FORMAT = 4
 """Version of the layout below, and of everything that reads it (analysis, features)."""
 
 MANIFEST = "manifest.json"
