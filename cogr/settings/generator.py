@@ -99,6 +99,13 @@ class StatisticalSettings(Table):
             "training against them: a training query's own text would find its labels"
         ),
     )
+    edits: bool = Field(
+        True,
+        description=(
+            "A booster that predicts what an edit changes in F1 edits query keywords, where that "
+            "pays out of fold"
+        ),
+    )
 
 
 class SideGenerator(Table):

@@ -212,13 +212,11 @@ class _Subgraph:
         self, p: Floats, ownership: Ownership, forced: Ints, banned: Iterable[int], least_p: float
     ) -> None:
         usable = np.zeros(ownership.n_keywords, dtype=bool)
-        usable[_slices(ownership.by_item, ownership.item_starts, np.flatnonzero(p > least_p))] = (
-            True
-        )
+        usable[slices(ownership.by_item, ownership.item_starts, np.flatnonzero(p > least_p))] = True
         usable[np.asarray(list(banned), dtype=np.int64)] = False
         self.keywords = np.flatnonzero(usable)
         sizes = np.diff(ownership.keyword_starts)[self.keywords]
-        owners = _slices(ownership.by_keyword, ownership.keyword_starts, self.keywords)
+        owners = slices(ownership.by_keyword, ownership.keyword_starts, self.keywords)
         present = np.zeros(p.size, dtype=bool)
         present[owners] = True
         items = np.flatnonzero(present)
@@ -256,7 +254,7 @@ class _Subgraph:
             new = owners[free[owners]]
             free[new] = False
             sizes = self.item_starts[new + 1] - self.item_starts[new]
-            touched = _slices(self.by_item, self.item_starts, new)
+            touched = slices(self.by_item, self.item_starts, new)
             gain -= np.bincount(touched, np.repeat(worth[new], sizes), minlength=gain.size)
             gain[keyword] = -np.inf
         return chosen
@@ -284,7 +282,7 @@ class _Subgraph:
         )
 
 
-def _slices(values: Ints, starts: Ints, rows: Ints) -> Ints:
+def slices(values: Ints, starts: Ints, rows: Ints) -> Ints:
     """The concatenated CSR rows `values[starts[r]:starts[r + 1]]` for r in rows."""
     first = starts[rows]
     sizes = starts[rows + 1] - first

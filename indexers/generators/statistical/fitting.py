@@ -5,6 +5,9 @@ Reads the training queries only; dev and test queries are never looked at.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -12,7 +15,9 @@ from cogr.errors import GeneratorError
 from cogr.keywords import NORMALISER, self_keyword
 from cogr.records import Dataset, Query
 from indexers.generators.statistical import LEAST_QUERIES
-from indexers.generators.statistical.artefact import Artefact, item_digest
+from indexers.generators.statistical.artefact import K_MAX, Artefact, item_digest
+from indexers.generators.statistical.edits import LEAST_QUERIES as LEAST_EDITED
+from indexers.generators.statistical.edits import MOST_KEYWORDS, MOST_QUERIES, Board, fit_editor
 from indexers.generators.statistical.evidence import Evidence
 from indexers.generators.statistical.features import Pairs, candidates
 from indexers.generators.statistical.item_keywords import assemble, item_anchors, item_phrases
@@ -24,9 +29,16 @@ from indexers.text import Analyser
 MAX_TRAINED = 3000
 """Training queries that models are trained on, drawn at random; all of them vote."""
 
+_BATCH = 64
+
 
 def fit(
-    dataset: Dataset, *, language: str = "english", seed: int = 0, anchors: bool = True
+    dataset: Dataset,
+    *,
+    language: str = "english",
+    seed: int = 0,
+    anchors: bool = True,
+    edits: bool = True,
 ) -> Artefact:
     """Fit ranker and item keywords on the training queries of a data set.
 
@@ -35,6 +47,7 @@ def fit(
         language: Snowball algorithm for stems and stop words, see `indexers.text.Analyser`.
         seed: of sampling, folds and boosting; the same data and seed give the same artefact.
         anchors: whether items get the texts of training queries as keywords.
+        edits: whether distilled sets are edited, where that pays out of fold.
 
     Raises:
         GeneratorError: too few training queries with relevant items, or no items.
@@ -68,7 +81,7 @@ def fit(
         "multiplier": ranker.multiplier,
         "out_of_fold_exact_cut_f1": round(f1, 4),
     }
-    return Artefact(
+    fitted = Artefact(
         index,
         queries,
         relevance,
@@ -78,6 +91,33 @@ def fit(
         [item_digest(item) for item in dataset.items],
         facts,
     )
+    return _with_edits(fitted, pairs, p, trained, seed) if edits else fitted
+
+
+def _with_edits(fitted: Artefact, pairs: Pairs, p: Floats, trained: Ints, seed: int) -> Artefact:
+    """The same, with an editor where there are queries enough to learn from and it pays."""
+    if trained.size < LEAST_EDITED:
+        return fitted
+    rng = np.random.default_rng(seed)
+    others = np.setdiff1d(np.arange(len(fitted.queries)), trained)
+    order = np.concatenate([rng.permutation(trained), rng.permutation(others)])[:MOST_QUERIES]
+    bounds = pairwise(np.searchsorted(pairs.query, np.arange(trained.size + 1)))
+    known = {
+        row: (pairs.item[a:b], p[a:b]) for row, (a, b) in zip(trained.tolist(), bounds, strict=True)
+    }
+    laid: list[Board] = []
+    for at in range(0, order.size, _BATCH):
+        rows = order[at : at + _BATCH].tolist()
+        queries = [fitted.queries[row] for row in rows]
+        found = [known.get(row) for row in rows]
+        scored = [one for one in found if one] if all(found) else fitted.probabilities(queries)
+        laid += fitted.boards(queries, scored)
+        if sum(int(board.chosen.sum()) for board in laid) > MOST_KEYWORDS:
+            break
+    editor, figures = fit_editor(laid, order[: len(laid)], fitted.relevance, K_MAX, seed)
+    edited = replace(fitted, editor=editor, facts={**fitted.facts, "edits": figures})
+    vars(edited)["evidence"] = fitted.evidence
+    return edited
 
 
 def _relevance(dataset: Dataset) -> Csr:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-VERSION = 3
+VERSION = 4
 """Of the method: any change of what an equal data set is fitted to needs a new one."""
 
 FOLDER = "statistical"
@@ -50,11 +50,13 @@ class StatisticalOptions(Options):
         anchors: items also get the texts of training queries that they are, or are predicted to be,
             relevant to. Off where the item keywords are trained against: a training query's own
             text would find its labels.
+        edits: the sets are edited by a booster (`edits`), where that pays out of fold.
     """
 
     language: str = "english"
     seed: int = 0
     anchors: bool = True
+    edits: bool = True
 
 
 class Statistical(GeneratorBase):
