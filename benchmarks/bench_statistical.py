@@ -2,8 +2,12 @@
 query.
 
 Reads nfcorpus, msrd and chorus from COGR_DATA_DIR; what is absent is left out. Run: python
-benchmarks/bench_statistical.py [--json] [NAME ...]. CPU seconds stand beside wall seconds, because
-other work on the machine stretches only the latter.
+benchmarks/bench_statistical.py [--json] [--readability] [--seed N] [NAME ...]. CPU seconds stand
+beside wall seconds, because other work on the machine stretches only the latter.
+
+With --readability: F1 against the share of query keywords that people say, by price
+(`generator.statistical.readability`), on dev queries, or out of fold on at most 1,000 training
+queries, and on test queries. `shop` is the bundled sample shop.
 """
 
 from __future__ import annotations
@@ -12,7 +16,8 @@ import argparse
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from _timing import Row, report
@@ -20,14 +25,19 @@ from _timing import Row, report
 from cogr.datasets import load_dataset
 from cogr.keywords import self_keyword
 from cogr.metrics import full_set
-from cogr.records import Dataset
+from cogr.records import Dataset, Split
 from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.fitting import fit
 from indexers.generators.statistical.storage import open_artefact, save
+from trainers.demo import CATALOGUE
 from trainers.evaluation import bm25, exact_cut
 
 TARGETS = {"nfcorpus": (0.30, 30), "msrd": (0.74, 60), "chorus": (0.57, 40)}
 """Test F1 of the keywords at least, seconds to fit at most."""
+
+PRICES = (0, 0.0025, 0.005, 0.01, 0.02, 0.04)
+MOST_QUERIES = 1000
+"""Of a curve."""
 
 QUERY_MS = 15
 TIMED_QUERIES = 200
@@ -72,38 +82,83 @@ def quality(name: str, dataset: Dataset, artefact: Artefact, least: float) -> Ro
     """Macro F1 of the whole retrieved set on the test queries, by exact matching; as a shortfall,
     so that less is better.
     """
+    means, found = retrieval(dataset, artefact, "test")
+
+    def f1(retrieved: Mapping[str, Iterable[str]]) -> float:
+        runs = {query: frozenset(ids) for query, ids in retrieved.items()}
+        return round(full_set(runs, dataset.relevant).means["f1"], 4)
+
+    notes = {
+        **{measure: round(value, 4) for measure, value in means.items()},
+        "exact cut": f1(exact_cut(artefact, dataset, "test").runs),
+        "bm25": f1(bm25(dataset, "test").runs),
+        "keywords a query": round(sum(map(len, found)) / len(found), 1),
+        "said": said(artefact, found),
+    }
+    return Row(f"{name}: 1 - test F1", 1 - means["f1"], "", 1 - least, notes=notes)
+
+
+def retrieval(
+    dataset: Dataset, artefact: Artefact, split: Split
+) -> tuple[Mapping[str, float], list[list[str]]]:
+    """Mean measures of the retrieved sets of a split's queries, and their keywords.
+
+    A training query's own text finds nothing that has it as an anchor.
+    """
     owners: dict[str, set[str]] = {}
     for item in dataset.items:
         for keyword in {*artefact.item_keywords(item), self_keyword(item.title)} - {""}:
             owners.setdefault(keyword, set()).add(item.id)
-    queries = dataset.queries["test"]
+    queries = dataset.queries[split][:MOST_QUERIES] if split == "train" else dataset.queries[split]
     found = artefact.query_keywords(queries)
-    runs = {
-        query.id: frozenset().union(
-            *(owners.get(word, ()) for word in {*keywords, self_keyword(query.text)})
+    runs = {}
+    for query, keywords in zip(queries, found, strict=True):
+        literal = self_keyword(query.text)
+        own = artefact.keywords.owners(literal, anchors=split != "train")
+        runs[query.id] = frozenset(artefact.item_ids[item] for item in own).union(
+            *(owners.get(word, ()) for word in keywords)
         )
-        for query, keywords in zip(queries, found, strict=True)
-    }
-    relevant = {query.id: dataset.relevant[query.id] for query in queries}
+    return full_set(runs, {id_: dataset.relevant[id_] for id_ in runs}).means, found
 
-    def figures(retrieved: Mapping[str, object]) -> dict[str, float]:
-        return full_set({query: frozenset(ids) for query, ids in retrieved.items()}, relevant).means  # type: ignore[call-overload]
 
-    means = figures(runs)
-    notes = {
-        **{measure: round(value, 4) for measure, value in means.items()},
-        "exact cut": round(figures(exact_cut(artefact, dataset, "test").runs)["f1"], 4),
-        "bm25": round(figures(bm25(dataset, "test").runs)["f1"], 4),
-        "keywords a query": round(sum(map(len, found)) / len(found), 1),
-    }
-    return Row(f"{name}: 1 - test F1", 1 - means["f1"], "", 1 - least, notes=notes)
+def said(artefact: Artefact, found: Iterable[Iterable[str]]) -> float:
+    """Share of query keywords that are anchors, titles, or phrases of titles or queries."""
+    asked, known = [query.text for query in artefact.queries], artefact.keywords
+    costs = known.costs(artefact.index.analyser, asked, 1.0)
+    chosen = [costs[known.ids[word]] < 1 for keywords in found for word in keywords]
+    return round(sum(map(float, chosen)) / max(len(chosen), 1), 3)
+
+
+def curve(name: str, seed: int) -> Iterator[Row]:
+    """A row for each price."""
+    dataset = load_dataset("jsonl", CATALOGUE) if name == "shop" else load_dataset(name)
+    artefact = fit(dataset, seed=seed)
+    chosen_on: Split = "dev" if len(dataset.queries["dev"]) >= 100 else "train"
+    for price in PRICES:
+        priced = replace(artefact, facts={**artefact.facts, "readability": price})
+        notes: dict[str, object] = {}
+        for split in (chosen_on, "test"):
+            means, found = retrieval(dataset, priced, split)
+            notes[f"{split} said"] = said(priced, found)
+            notes[f"{split} keywords a query"] = round(sum(map(len, found)) / len(found), 1)
+            notes[f"{split} f1"] = round(means["f1"], 4)
+            if split == chosen_on:
+                shortfall = 1 - means["f1"]
+        yield Row(f"{name}: 1 - {chosen_on} F1 at {price:g}", shortfall, "", notes=notes)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help=", ".join(TARGETS))
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--readability", action="store_true")
+    parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
+    if arguments.readability:
+        names = arguments.names or ["shop", *TARGETS]
+        every = (row for name in names for row in curve(name, arguments.seed))
+        report(every, as_json=arguments.json)
+        return
     root = Path(os.environ.get("COGR_DATA_DIR", ""))
     names = [
         name

@@ -6,6 +6,7 @@ Updates of an index, `cogr-index diff` and the reports of training all read it f
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,9 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cogr.errors import SnapshotError
-from cogr.snapshots import Row, Snapshot
+from cogr.snapshots import Row, Snapshot, rows_of
 
 _COLUMNS = ["id", "text", "keywords"]
+_COLUMNS_OF_QUERIES = [*_COLUMNS, "weights", "confidence"]
 _STRINGS = pa.list_(pa.string())
 _SCHEMA = pa.schema(
     [("id", pa.string()), ("text", pa.string()), ("keywords", _STRINGS), ("fields", pa.string())]
@@ -69,8 +71,8 @@ def _words(row: Row | None) -> tuple[str, ...]:
 
 
 def differences(before: Snapshot, after: Snapshot) -> Iterator[Difference]:
-    """Entities that are new, gone or changed (text, keywords, their order, extra fields), in id
-    order.
+    """Entities that are new, gone or changed (text, keywords, their order and weights, confidence,
+    extra fields), in id order.
 
     Memory: a few batches of rows of each snapshot, whatever its size.
 
@@ -94,7 +96,8 @@ class _Window:
     """
 
     def __init__(self, snapshot: Snapshot, readers: ThreadPoolExecutor) -> None:
-        columns = [*_COLUMNS, "fields"] if snapshot.manifest.fields else _COLUMNS
+        columns = _COLUMNS_OF_QUERIES if snapshot.side == "query" else _COLUMNS
+        columns = [*columns, "fields"] if snapshot.manifest.fields else columns
         self._batches, self._readers = snapshot.batches(columns, encoded=True), readers
         self._next = self._read()
         self._rows = _NONE
@@ -136,6 +139,7 @@ def _compare(old: pa.RecordBatch, new: pa.RecordBatch) -> Iterator[Difference]:
             _texts(old, name).take(pa.array(places)), _texts(new, name).take(pa.array(known))
         )
         same[known] &= alike.to_numpy(zero_copy_only=False)
+    same[known] &= _same_weights(old, places, new, known)
     gone = np.setdiff1d(np.arange(len(old)), places, assume_unique=True)
     changed = np.flatnonzero(~same)
     before = [None if place < 0 else place for place in at[changed].tolist()]
@@ -196,11 +200,26 @@ def _numbers(old: pa.DictionaryArray, new: pa.DictionaryArray) -> tuple[_Ints, _
     return known.take(old.indices).to_numpy(), new.indices.to_numpy()
 
 
+def _same_weights(
+    old: pa.RecordBatch, old_at: _Ints, new: pa.RecordBatch, new_at: _Ints
+) -> npt.NDArray[np.bool_]:
+    """Whether weights and confidences of the rows at these places are the same, pair by pair."""
+    same = np.ones(len(new_at), dtype=bool)
+    for name in ("weights", "confidence") if len(new_at) else ():
+        pair = [batch for batch in (old, new) if name in batch.schema.names]
+        if all(batch[name].null_count == len(batch) for batch in pair):
+            continue
+        ours, theirs = (
+            batch[name].take(pa.array(places)).to_pylist()
+            for batch, places in ((new, new_at), (old, old_at))
+        )
+        same &= np.fromiter(map(operator.eq, ours, theirs), bool, len(new_at))
+    return same
+
+
 def _rows(batch: pa.RecordBatch, places: Sequence[int | None]) -> Iterator[Row | None]:
     """The rows at these places, None for none."""
-    some = batch.take(pa.array(places, pa.int64()))
-    columns = (some["id"], some["text"], some["keywords"].cast(_STRINGS), _texts(some, "fields"))
-    for id_, text, keywords, fields in zip(
-        *(column.to_pylist() for column in columns), strict=True
-    ):
-        yield None if id_ is None else Row(id_, text, tuple(keywords), fields)
+    some = batch.take(pa.array([place for place in places if place is not None], pa.int64()))
+    keywords = some["keywords"].cast(_STRINGS)
+    rows = rows_of(some.set_column(some.schema.names.index("keywords"), "keywords", keywords))
+    yield from (None if place is None else next(rows) for place in places)

@@ -9,24 +9,26 @@ or by a backend.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from pyroaring import BitMap
 
 from cogr.errors import SnapshotError
-from cogr.keywords import query_keywords
+from cogr.keywords import self_keyword
 from cogr.matching.mirror import Mirror
 from cogr.metrics import Figures, SetLike, full_set, judged_only, ranked
 from cogr.records import Dataset, Query, Split
-from cogr.snapshots import Snapshot
+from cogr.snapshots import Row, Snapshot
 
 Found = TypeVar("Found")
 
 
-def keyword_sets(
+def rows_of_queries(
     queries: Sequence[Query], snapshot: Snapshot, *, unknown: bool = False
-) -> dict[str, tuple[str, ...]]:
-    """Query id -> S_q, as a query snapshot has it, in the order of the queries.
+) -> dict[str, Row]:
+    """Query id -> its row of a query snapshot, in the order of the queries, with the text that the
+    data has.
 
     Args:
         unknown: a query that the snapshot lacks has no keywords, and is searched by its own text,
@@ -36,33 +38,33 @@ def keyword_sets(
         SnapshotError: the snapshot lacks a query, and `unknown` is False.
     """
     wanted = {query.id for query in queries}
-    sets = {row.id: row.keywords for row in snapshot.rows() if row.id in wanted}
-    lacking = next((query.id for query in queries if query.id not in sets), None)
+    rows = {row.id: row for row in snapshot.rows() if row.id in wanted}
+    lacking = next((query.id for query in queries if query.id not in rows), None)
     if lacking is not None and not unknown:
         raise SnapshotError(
             f"Snapshot {snapshot.id} lacks the query {lacking!r}: rebuild the query side without "
             "--limit, on the same data."
         )
-    return {query.id: sets.get(query.id, ()) for query in queries}
+    return {
+        query.id: replace(
+            rows.get(query.id, Row(query.id, query.text, ())),
+            text=query.text,
+            own=self_keyword(query.text, snapshot.manifest.normaliser),
+        )
+        for query in queries
+    }
 
 
 def search_all(
-    search: Callable[[list[str]], Found],
-    queries: Sequence[Query],
-    sets: Mapping[str, Sequence[str]],
-    normaliser: str,
+    search: Callable[[Mapping[str, float]], Found], rows: Mapping[str, Row]
 ) -> dict[str, Found]:
-    """Query id -> what a search for S_q ∪ {q} finds, of each query.
+    """Query id -> what a search for S_q ∪ {q}, weighted, finds.
 
     Args:
-        search: finds items by normalised keywords.
-        sets: query id -> S_q.
-        normaliser: of the snapshots.
+        search: finds items by normalised keywords with weights.
+        rows: query id -> row, as of `rows_of_queries`.
     """
-    return {
-        query.id: search(query_keywords(query.text, sets[query.id], normaliser))
-        for query in queries
-    }
+    return {id_: search(row.weighted) for id_, row in rows.items()}
 
 
 def set_figures(
@@ -94,8 +96,8 @@ def f1_of_pair(mirror: Mirror, dataset: Dataset, split: Split, query: Snapshot) 
         DataError: the split is empty.
     """
     queries = dataset.require(split)
-    sets = keyword_sets(queries, query, unknown=True)
-    retrieved = search_all(mirror.retrieved, queries, sets, query.manifest.normaliser)
+    rows = rows_of_queries(queries, query, unknown=True)
+    retrieved = search_all(mirror.retrieved, rows)
     return set_figures(dataset, queries, retrieved, lambda ids: _dense(mirror, ids)).means["f1"]
 
 

@@ -11,9 +11,21 @@ Record = Mapping[str, Any]
 DATASET = '[dataset]\nloader = "jsonl"\npath = "data"\n'
 
 
-def write_jsonl(path: Path, records: Iterable[Record]) -> None:
+def write_jsonl(path: Path, records: Iterable[Record]) -> Path:
+    """Replace a file at once: others may read it. Returns it."""
+    unfinished = path.with_name(f"{path.name}.new")
     lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
-    path.write_text("".join(lines), "utf-8")
+    unfinished.write_text("".join(lines), "utf-8")
+    return unfinished.replace(path)
+
+
+def write_data(
+    folder: Path, items: Iterable[Record], queries: Iterable[Record], labels: Iterable[Record]
+) -> None:
+    """Write the files of a data set."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, records in {"items": items, "queries": queries, "labels": labels}.items():
+        write_jsonl(folder / f"{name}.jsonl", records)
 
 
 def write_shop(
@@ -26,10 +38,7 @@ def write_shop(
     """Write `data/*.jsonl` and `cogr.toml`; the latter's path. `configuration` continues
     the table [dataset], or has it.
     """
-    data = folder / "data"
-    data.mkdir(parents=True, exist_ok=True)
-    for name, records in {"items": items, "queries": queries, "labels": labels}.items():
-        write_jsonl(data / f"{name}.jsonl", records)
+    write_data(folder / "data", items, queries, labels)
     whole = configuration if "[dataset]" in configuration else DATASET + configuration
     (folder / "cogr.toml").write_text(whole)
     return folder / "cogr.toml"

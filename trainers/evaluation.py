@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cogr.evaluation import grades_of, keyword_sets, measure, search_all
+from cogr.evaluation import grades_of, measure, rows_of_queries, search_all
 from cogr.metrics import sweep_cutoff
 from cogr.records import Dataset, Query, Split
 from cogr.snapshots import Snapshot, check_pair
@@ -201,12 +201,12 @@ def evaluate(
     check_pair(item.manifest, query.manifest)
     queries = dataset.require(split)
 
-    def search(keywords: Sequence[str]) -> list[str]:
+    def search(keywords: Mapping[str, float]) -> list[str]:
         return [hit.id for hit in backend.retrieved(keywords, snapshot=item.id).hits]
 
     started = time.monotonic()
-    sets = keyword_sets(queries, query)
-    runs = search_all(search, queries, sets, query.manifest.normaliser)
+    rows = rows_of_queries(queries, query)
+    runs = search_all(search, rows)
     return Evaluation(
         split=split,
         item=item.id,
@@ -217,5 +217,5 @@ def evaluate(
         figures=measure(dataset, queries, runs),
         graded=grades_of(dataset) is not None,
         keywords_per_item=item.manifest.keywords / max(1, item.manifest.entities),
-        keywords_per_query=sum(map(len, sets.values())) / len(queries),
+        keywords_per_query=sum(len(row.keywords) for row in rows.values()) / len(queries),
     )

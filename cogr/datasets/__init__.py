@@ -1,7 +1,7 @@
 """Data sets: `load_dataset` reads any known format into one `cogr.records.Dataset`.
 
 `LOADERS` names the function of each format: those of one's own data are in `layouts`, published
-data sets in `published`, those of the package ir_datasets in `irds`. Formats, their files and their
+data sets and those of the package ir_datasets in `published`. Formats, their files and their
 rules are in docs/datasets.md. Nothing here writes, and only `ir_datasets:NAME` may download
 anything.
 """
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cogr.datasets import irds, layouts, published
+from cogr.datasets import layouts, published
 from cogr.datasets.builder import Builder, Options
 from cogr.datasets.fields import Columns
 from cogr.errors import DataError, SettingsError
@@ -104,7 +104,7 @@ def load_dataset(
             no item has.
         DataError: a missing folder or file, a bad record, no relevant items; names file and line.
     """
-    chosen = None if loader.startswith(irds.PREFIX) else _find_loader(loader)
+    chosen = None if loader.startswith(published.IRDS) else _find_loader(loader)
     options = Options(
         threshold=(chosen.threshold if chosen else 1.0) if threshold is None else threshold,
         test_share=test_share,
@@ -117,7 +117,7 @@ def load_dataset(
     )
     builder = Builder(loader, options)
     if chosen is None:
-        irds.read(_irds_name(loader, path), builder)
+        published.read_irds(_irds_name(loader, path), builder)
         return builder.build()
     chosen.read(_folder(chosen, path), builder)
     return builder.build(chosen.test_share)
@@ -126,7 +126,7 @@ def load_dataset(
 def _find_loader(name: str) -> Loader:
     if name in LOADERS:
         return LOADERS[name]
-    known = [*LOADERS, f"{irds.PREFIX}NAME"]
+    known = [*LOADERS, f"{published.IRDS}NAME"]
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     hint = f"set dataset.loader to {near[0]}, the nearest" if near else "set dataset.loader to one"
     hint = next((advice for ends, advice in _OTHER_NAMES.items() if name.lower() in ends), hint)
@@ -157,11 +157,11 @@ def _columns(loader: str, chosen: Loader | None, columns: Columns | None) -> Col
 
 
 def _irds_name(loader: str, path: str | Path | None) -> str:
-    name = loader.removeprefix(irds.PREFIX)
+    name = loader.removeprefix(published.IRDS)
     if not name:
         raise SettingsError(
-            f"The loader {loader} names no data set; write {irds.PREFIX}NAME, e.g. "
-            f"{irds.PREFIX}beir/scifact."
+            f"The loader {loader} names no data set; write {published.IRDS}NAME, e.g. "
+            f"{published.IRDS}beir/scifact."
         )
     if path is not None:
         raise SettingsError(f"The loader {loader} keeps its own files; remove dataset.path.")

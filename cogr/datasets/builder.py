@@ -53,10 +53,10 @@ class Options:
     def __post_init__(self) -> None:
         if not math.isfinite(self.threshold):
             raise SettingsError(f"dataset.threshold is {self.threshold}; set it to a finite grade.")
-        for name, share in (("test_share", self.test_share), ("dev_share", self.dev_share)):
+        for name, share in (("test_share", self.test_share), ("dataset.dev_share", self.dev_share)):
             if share is not None and not 0 <= share < 1:
                 raise SettingsError(
-                    f"dataset.{name} is {share}; set it to a share from 0 up to, not including, 1."
+                    f"{name} is {share}; set it to a share from 0 up to, not including, 1."
                 )
         if not 0 <= self.max_unknown_share <= 1:
             raise SettingsError(
@@ -370,9 +370,7 @@ class Builder:
     ) -> dict[str, Split]:
         """The split of each query with a relevant item, by its id."""
         if (self._splits or fixed_share is not None) and self.options.test_share is not None:
-            raise SettingsError(
-                f"The data set {self.name} has its own splits; remove dataset.test_share."
-            )
+            raise SettingsError(f"The data set {self.name} has its own splits; remove test_share.")
         splits: dict[str, Split]
         if self._splits:
             splits = {id_: self._named_split(id_) for id_ in relevant}

@@ -102,10 +102,10 @@ def norm_table(bm25: BM25, avgdl: np.float32) -> NDArray[np.float32]:
         return one / (k1 * ((one - b) + (b * stored) / avgdl))
 
 
-def weight(bm25: BM25, idf: np.float32, boost: int = 1) -> np.float32:
+def weight(bm25: BM25, idf: np.float32, boost: float = 1.0) -> np.float32:
     """w = boost * idf; in 2.x (boost * (1 + k1)) * idf.
 
-    `boost`: how often the query says the keyword.
+    `boost`: the keyword's weight in the query, above 0; cast to float32 first.
     """
     factor = np.float32(boost)
     if bm25.flavour == "2.x":

@@ -27,6 +27,10 @@ from cogr.matching.postings import Postings, PostingsBuilder, to_array, to_bitma
 from cogr.matching.scoring import Scorer
 from cogr.snapshots import Snapshot
 
+Keywords = Iterable[str] | Mapping[str, float]
+"""What a search takes: keywords, of which repeated ones fold into a boost, or keyword -> boost, a
+number above 0.
+"""
 _CACHED = 1 << 18
 """Keywords and ids whose look-ups are cached, some 100 bytes each; their bitmaps take about 2 bytes
 a posting besides.
@@ -258,26 +262,23 @@ class Mirror:
 
     # Ranking
 
-    def scores(self, keywords: Iterable[str]) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
+    def scores(self, keywords: Keywords) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
         """Dense ids of the whole retrieved set, ascending, and their scores.
 
-        Repeated keywords fold into a boost.
+        The set does not depend on boosts.
         """
-        words = Counter(iter(keywords))
+        words = _boosts(keywords)
         retrieved = to_array(self.retrieved(words))
         return retrieved, self._scorer.scores(self._numbered(words), retrieved)
 
-    def search(self, keywords: Iterable[str], size: int = 10) -> Ranking:
-        """The `size` best of the retrieved set by BM25, equal scores by id.
-
-        Repeated keywords fold into a boost.
-        """
-        words = Counter(iter(keywords))
+    def search(self, keywords: Keywords, size: int = 10) -> Ranking:
+        """The `size` best of the retrieved set by BM25, equal scores by id."""
+        words = _boosts(keywords)
         bitmaps = {self._number(word): self._cached_bitmap(word) for word in words}
         dense, scores = self._scorer.best(self._numbered(words), bitmaps, size)
         return Ranking(dense, scores, self.count(words), self._postings.ids)
 
-    def explain(self, keywords: Iterable[str], entity: str) -> dict[str, float]:
+    def explain(self, keywords: Keywords, entity: str) -> dict[str, float]:
         """Each keyword that the entity has, with its part of the score (a float32 value).
 
         The parts summed in float64 and cast to float32 are the score. Raises DataError for an
@@ -286,18 +287,20 @@ class Mirror:
         dense = self.dense(entity)
         having = set(self._postings.set_of(dense).tolist())
         found = {
-            word: times
-            for word, times in Counter(iter(keywords)).items()
-            if self._number(word) in having
+            word: boost for word, boost in _boosts(keywords).items() if self._number(word) in having
         }
         parts = self._scorer.parts(self._numbered(found), dense)
         return dict(zip(found, parts.tolist(), strict=True))
 
-    def _numbered(self, words: Mapping[str, int]) -> dict[int, int]:
-        """Keyword number -> times said, of the keywords that the index has."""
-        numbered = ((self._number(word), times) for word, times in words.items())
-        return {number: times for number, times in numbered if number >= 0}
+    def _numbered(self, words: Mapping[str, float]) -> dict[int, float]:
+        """Keyword number -> boost, of the keywords that the index has."""
+        numbered = ((self._number(word), boost) for word, boost in words.items())
+        return {number: boost for number, boost in numbered if number >= 0}
 
     @cached_property
     def _scorer(self) -> Scorer:
         return Scorer(self._postings, self.bm25)
+
+
+def _boosts(keywords: Keywords) -> Mapping[str, float]:
+    return keywords if isinstance(keywords, Mapping) else Counter(iter(keywords))

@@ -66,14 +66,14 @@ class Scorer:
         )
         self._scratch = threading.local()
 
-    def parts(self, boosts: Mapping[int, int], entity: int) -> NDArray[np.float32]:
+    def parts(self, boosts: Mapping[int, float], entity: int) -> NDArray[np.float32]:
         """What each keyword adds to the score of an entity that has it; `boosts`: keyword number ->
-        times said.
+        its weight in the query.
         """
         return self._tables(list(boosts.items()))[:, self._postings.length_codes[entity]]
 
     def scores(
-        self, boosts: Mapping[int, int], entities: NDArray[np.uint32]
+        self, boosts: Mapping[int, float], entities: NDArray[np.uint32]
     ) -> NDArray[np.float32]:
         """Scores of `entities`, which must be the whole set that the keywords of
         `boosts` retrieve.
@@ -88,7 +88,7 @@ class Scorer:
         return found
 
     def best(
-        self, boosts: Mapping[int, int], bitmaps: Mapping[int, BitMap], size: int
+        self, boosts: Mapping[int, float], bitmaps: Mapping[int, BitMap], size: int
     ) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
         """The top `size` by score, then dense id, as (dense ids, scores); exact.
 
@@ -96,7 +96,7 @@ class Scorer:
         still to come can't lift a newcomer into the top k, only entities already met are looked at.
 
         Args:
-            boosts: keyword number -> how often the query says it.
+            boosts: keyword number -> its weight in the query, above 0.
             bitmaps: keyword number -> the entities that have it.
             size: k.
         """
@@ -119,7 +119,7 @@ class Scorer:
         best = top(scores, size)
         return dense[best], scores[best]
 
-    def _plan(self, boosts: Mapping[int, int]) -> _Plan:
+    def _plan(self, boosts: Mapping[int, float]) -> _Plan:
         tables = self._tables(list(boosts.items())).astype(np.float64)
         most = tables[:, self._codes].max(axis=1, initial=0.0)
         terms = np.fromiter(boosts, np.int64, len(boosts))
@@ -129,7 +129,7 @@ class Scorer:
             terms[order].tolist(), tables[order], _from_here_on(most[order]), _from_here_on(sizes)
         )
 
-    def _tables(self, boosts: list[tuple[int, int]]) -> NDArray[np.float32]:
+    def _tables(self, boosts: list[tuple[int, float]]) -> NDArray[np.float32]:
         starts = self._postings.starts
         weights = [
             formulas.weight(

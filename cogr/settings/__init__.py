@@ -16,8 +16,8 @@ from cogr.settings.loading import (
     secret_keys,
     table_of_environment,
 )
-from cogr.settings.publish import OpenSearchSettings, PublishSettings
 from cogr.settings.root import Settings
+from cogr.settings.serving import OpenSearchSettings, PublishSettings
 
 __all__ = [
     "DEFAULT_FILE",

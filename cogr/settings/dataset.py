@@ -72,17 +72,11 @@ class DatasetSettings(Table):
         None, description="Lowest grade that counts as relevant; each loader has its own default"
     )
     dev_share: float = Field(
-        0.0, ge=0, lt=1, description="Share of the training queries set apart as dev, seeded"
-    )
-    test_share: float | None = Field(
-        None,
-        gt=0,
+        0.0,
+        ge=0,
         lt=1,
-        description=(
-            "Share of the queries that become test where the data names no splits (0.1 unless set)"
-        ),
+        description="Share of the training queries set apart as dev, drawn with seed 0",
     )
-    seed: int = Field(0, description="Seed of these splits")
     max_unknown_share: float = Field(
         0.05,
         ge=0,

@@ -54,10 +54,6 @@ class EndpointSettings(Table):
 
     base_url: str | None = Field(None, description="For example http://localhost:8000/v1")
     api_key: SecretStr | None = Field(None, description="Sent as the bearer token; never printed")
-    server: Literal["vllm", "openai"] = Field(
-        "vllm",
-        description="vllm: top_k and thinking off are sent too; openai: standard fields alone",
-    )
     concurrency: int = Field(
         32,
         ge=1,
@@ -77,10 +73,11 @@ class ScriptedSettings(Table):
             'jsonl file of answers: {"id": ..., "text": ...} or {"id": ..., "failure": ...}'
         ),
     )
-    rule: Literal["words", "rubbish", "empty"] = Field(
-        "words", description="What entities that the script does not name get"
+    words: int = Field(
+        10,
+        ge=0,
+        description="An entity that the script does not name gets so many of its words at most",
     )
-    words: int = Field(10, ge=0, description="Most words that the rule gives")
     delay: float = Field(0.0, ge=0, le=LONGEST, description="Seconds to wait before each answer")
 
     _is_path = field_validator("script")(usable_path)
@@ -104,6 +101,15 @@ class StatisticalSettings(Table):
         description=(
             "A booster that predicts what an edit changes in F1 edits query keywords, where that "
             "pays out of fold"
+        ),
+    )
+    readability: float = Field(
+        0.01,
+        ge=0,
+        le=1,
+        description=(
+            "Expected F1 that a query's keyword must bring which stands in no title and in no "
+            "training query; 0 takes whatever is best for F1"
         ),
     )
 

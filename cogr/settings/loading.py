@@ -128,6 +128,7 @@ def _relative_to(folder: Path, values: dict[str, Any]) -> None:
         "redis.key_file",
         "metrics.file",
         "training.model",
+        "training.accelerate",
     )
     values.setdefault("store", ".cogr")
     for key in keys:

@@ -15,10 +15,17 @@ from cogr.settings.table import Table
 
 
 class KeywordSettings(Table):
-    """The budget of a keyword set."""
+    """The budget of a keyword set, and whether its keywords are weighted."""
 
     k_max: int = Field(
         30, ge=1, description="K_max: most keywords an entity may have (paper, section 3.3)"
+    )
+    weights: bool = Field(
+        True,
+        description=(
+            "A query's keywords count as much as its generator says, which changes the order of "
+            "what they find and not the set; false: all weigh 1, as in the paper"
+        ),
     )
 
 
@@ -52,11 +59,8 @@ class PromptSettings(Table):
         "bm25",
         description=(
             "bm25: titles of the best items; statistical: keywords that the generator of that name "
-            "proposes (out of fold for training queries)"
+            "proposes (out of fold for training queries), each with how sure it is, (0) to (9)"
         ),
-    )
-    search_scores: bool = Field(
-        False, description="Write after each result how sure its source is, (0) to (9)"
     )
     item_system: str | None = Field(None, description="System message of your own for items")
     item_user: str | None = Field(

@@ -12,8 +12,7 @@ from cogr.settings.dataset import DatasetSettings
 from cogr.settings.fleet import FleetSettings, RebuildSettings, RedisSettings
 from cogr.settings.generator import GeneratorSettings
 from cogr.settings.prompts import KeywordSettings, PromptSettings
-from cogr.settings.publish import OpenSearchSettings, PublishSettings
-from cogr.settings.serving import ServingSettings
+from cogr.settings.serving import OpenSearchSettings, PublishSettings, ServingSettings
 from cogr.settings.table import sound, store_url, usable_path
 from cogr.settings.telemetry import LogSettings, MetricsSettings, TracesSettings
 from cogr.settings.training import TrainingSettings
@@ -70,6 +69,11 @@ class Settings(BaseSettings):
 
 
 GONE: Mapping[str, str] = {
+    "dataset.seed": "splits are drawn with seed 0",
+    "dataset.test_share": (
+        "a tenth of the queries is test where the data names no splits; name another split in "
+        "the queries' field dataset.columns.queries.split"
+    ),
     "fleet.attempts": "an entity alone in its shard may take down 3 workers",
     "fleet.first_items": "the first shards have 64 entities",
     "fleet.heartbeat_seconds": "a worker beats nine times in fleet.lost_seconds",
@@ -85,12 +89,23 @@ GONE: Mapping[str, str] = {
         "the fewest requests at once are one, generator.openai.concurrency the most"
     ),
     "generator.openai.retries": "a request that may pass later is tried 6 times more",
+    "generator.openai.server": "what an endpoint refuses to know is left out from then on",
     "generator.openai.target_seconds": (
         "fewer requests are sent where answers take half of generator.openai.timeout"
     ),
     "generator.scripted.accidents": "faults are for tests",
     "generator.scripted.away_after": "faults are for tests",
     "generator.scripted.fail_every": "faults are for tests; a script may name entities that fail",
+    "generator.scripted.rule": (
+        "the rule is words; generator.scripted.words = 0 gives empty sets, a script any text"
+    ),
+    "prompts.search_scores": (
+        "keywords that statistical proposes have their score behind them, titles by bm25 none"
+    ),
+    "publish.empty_growth": "publish.growth holds for every share that may grow",
+    "publish.over_budget_growth": "publish.growth holds for every share that may grow",
+    "publish.split": "F1 is measured on dev queries, else on test queries",
+    "publish.unreached_growth": "publish.growth holds for every share that may grow",
     "publish.warm_up_queries": "50 searches warm a snapshot up",
     "rebuild.flush_seconds": "answers are written at least every 20 seconds",
     "rebuild.verify_queries": "100 live queries are compared after a push",
@@ -105,11 +120,15 @@ GONE: Mapping[str, str] = {
     "serving.max_batch": "a request has at most 64 queries",
     "serving.max_body_bytes": "a request body has at most 64 KiB",
     "serving.max_flights": "256 unknown queries may be in flight",
+    "serving.max_query_chars": "a query has at most 1,024 characters",
     "serving.max_requests": "256 requests are looked up at once",
     "serving.model_concurrency": "a model is asked 32 queries at once",
     "serving.read_timeout": "a head and a body have 5 seconds each to arrive",
+    "training.gate.tolerance": "publish.tolerance holds for rounds too",
     "training.invented_weight": "an invented query counts 0.3 of a training query",
     "training.item.keyword_price": "a reward of your own may take one (training.item.reward)",
+    "training.lora.alpha": "the scale of an adapter is 32, divided by its rank",
+    "training.plain_prompts": "a model without a chat template is trained on plain text prompts",
     "training.query.keyword_price": "a reward of your own may take one (training.query.reward)",
     "training.tiny.context": "tiny reads 512 tokens",
     "training.tiny.heads": "tiny has 4 heads",

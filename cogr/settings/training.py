@@ -7,6 +7,7 @@ against a data set, a tokenizer or the number of processes is `trainers.training
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, field_validator
@@ -118,7 +119,14 @@ class LoraSettings(Table):
     """Low-rank adapters instead of all weights; merged into the weights when a stage ends."""
 
     rank: int = Field(0, ge=0, description="Rank; 0 trains all weights, as the paper does")
-    alpha: int = Field(32, ge=1, description="Scale, divided by the rank")
+    learning_rate_times: float = Field(
+        10.0,
+        gt=0,
+        description=(
+            "The learning rates of sft, query and item times this: those are for full weights, "
+            "adapters need about ten times as much"
+        ),
+    )
 
 
 class RolloutSettings(Table):
@@ -130,7 +138,7 @@ class RolloutSettings(Table):
     by: Rollouts = Field(
         "transformers",
         description=(
-            "transformers; vllm-colocate (same GPUs) or vllm-server (trl vllm-serve elsewhere)"
+            "transformers; vllm-colocate (same GPUs) or vllm-server (vllm serve on other GPUs)"
         ),
     )
     generations: int = Field(8, ge=1, description="Completions a prompt (verl: rollout.n)")
@@ -145,6 +153,15 @@ class RolloutSettings(Table):
         0.3, gt=0, le=1, description="Share of GPU memory for vllm-colocate"
     )
 
+    vllm_max_model_len: int | None = Field(
+        None,
+        ge=1,
+        description=(
+            "Tokens of prompt and completion that vllm-colocate makes room for; by default those "
+            "of the longest prompt and max_tokens, not the model's whole context"
+        ),
+    )
+
     _is_url = field_validator("vllm_url")(http_url)
 
 
@@ -153,7 +170,10 @@ class GateSettings(Table):
 
     on: bool = Field(
         True,
-        description="A round that loses more dev F1 than the tolerance is recorded, not built upon",
+        description=(
+            "A round whose dev F1 is more than publish.tolerance below that of the last one built "
+            "upon is recorded, not built upon"
+        ),
     )
     dev_share: float = Field(
         0.2,
@@ -164,9 +184,6 @@ class GateSettings(Table):
             "where the data have no dev split and the gate is on; with fewer than 10 queries "
             "nothing is judged"
         ),
-    )
-    tolerance: float = Field(
-        0.01, ge=0, description="Dev F1 that a round may lose against the last one built upon"
     )
 
 
@@ -188,15 +205,44 @@ class TrainingSettings(Table):
     f_beta: float = Field(
         1.0, gt=0, description="Beta of the rewards' F measure; above 1 favours recall"
     )
-    plain_prompts: bool = Field(
-        False, description="Train a model without a chat template on plain text prompts"
+    gradient_checkpointing: bool | None = Field(
+        None,
+        description="Less memory for a third more time; by default for every model but tiny",
     )
-    gradient_checkpointing: bool = Field(False, description="Less memory for a third more time")
+    accelerate: Path | None = Field(
+        None,
+        description=(
+            "Configuration file of accelerate, such as examples/accelerate-fsdp2.yaml: how "
+            "processes share weights and optimizer; by default each has all of them"
+        ),
+    )
+    report_to: tuple[Literal["tensorboard", "mlflow", "trackio"], ...] = Field(
+        (), description="Where the trainer's own figures go besides; each needs its package"
+    )
+    log_completions: bool = Field(
+        False, description="Write what was sampled and its reward beside the step figures, as jsonl"
+    )
     tensorboard: bool = Field(
         False, description="Write the step figures as TensorBoard events too, beside the jsonl"
     )
     processes: int = Field(
         1, ge=1, description="Processes of one training stage, one GPU each, by accelerate"
+    )
+    save_steps: int = Field(
+        50,
+        ge=0,
+        description=(
+            "Steps of a training stage after which it saves where it is; killed, it goes on from "
+            "there. 0: it begins again"
+        ),
+    )
+    keep_models: int = Field(
+        0,
+        ge=0,
+        description=(
+            "Rounds whose models are kept, the last ones built upon and the best on dev; older "
+            "models are removed when a round ends. 0 keeps all"
+        ),
     )
     accept: Literal["pays", "all"] = Field(
         "pays",

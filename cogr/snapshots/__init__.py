@@ -1,29 +1,46 @@
 """Snapshots: the frozen keyword sets of one side. The unit of truth for rewards, evaluation,
 indexes and rollbacks.
 
-A snapshot is a folder with `keywords.parquet` (columns id, text, self, keywords, and fields where
-items carry some; rows in id order) and `manifest.json`, which is written last: a folder without it
-is no snapshot. Write-once. Nothing here knows of servers or models.
+A snapshot is a folder with `keywords.parquet` (columns id, text, self, keywords; weights and
+confidence of queries; fields where items carry some; rows in id order) and `manifest.json`, which
+is written last: a folder without it is no snapshot. Write-once. Nothing here knows of servers or
+models.
 """
 
 from cogr.snapshots.manifest import (
     ID,
     MIGRATION,
+    Blend,
     Manifest,
+    Mode,
     Provenance,
     check_normalisers,
     check_pair,
     list_snapshots,
     read_manifest,
 )
-from cogr.snapshots.snapshot import Row, Snapshot, damaged_snapshots, open_snapshot
-from cogr.snapshots.writing import SCHEMA, write_snapshot
+from cogr.snapshots.snapshot import (
+    CONFIDENCE,
+    WEIGHTS,
+    Row,
+    Snapshot,
+    damaged_snapshots,
+    open_snapshot,
+    rounded,
+    rows_of,
+)
+from cogr.snapshots.writing import HEAVIEST, SCHEMA, write_snapshot
 
 __all__ = [
+    "CONFIDENCE",
+    "HEAVIEST",
     "ID",
     "MIGRATION",
     "SCHEMA",
+    "WEIGHTS",
+    "Blend",
     "Manifest",
+    "Mode",
     "Provenance",
     "Row",
     "Snapshot",
@@ -33,5 +50,7 @@ __all__ = [
     "list_snapshots",
     "open_snapshot",
     "read_manifest",
+    "rounded",
+    "rows_of",
     "write_snapshot",
 ]

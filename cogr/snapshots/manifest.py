@@ -8,9 +8,17 @@ import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from cogr.errors import SnapshotError
 from cogr.item_fields import FieldType
@@ -27,6 +35,43 @@ MIGRATION = (
 ID = re.compile(r"(?:item|query)-r\d{3,}-[0-9a-f]{12}")
 """What a snapshot's id looks like. Nothing else is read from a store as a snapshot, or removed."""
 log = logging.getLogger(__name__)
+
+Mode = Literal["keywords", "both", "text"]
+"""What answers a query."""
+
+
+class Blend(BaseModel):
+    """When a query is searched by its keywords, by its words, or by both, as chosen on labelled
+    queries.
+
+    Attributes:
+        keywords_from: from this confidence on, the keywords answer alone; above 1: never.
+        text_below: below this confidence, the query's words answer alone; 0: never.
+        text_boost: weight of the words' score beside the keywords'.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    keywords_from: float = Field(ge=0)
+    text_below: float = Field(ge=0, le=1)
+    text_boost: float = Field(gt=0)
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Blend:
+        if self.text_below > self.keywords_from:
+            raise ValueError(
+                f"text_below ({self.text_below}) must not be above keywords_from "
+                f"({self.keywords_from})"
+            )
+        return self
+
+    def mode(self, confidence: float | None) -> Mode:
+        """What answers a query; both where the confidence is unknown."""
+        if confidence is None:
+            return "both"
+        if confidence >= self.keywords_from:
+            return "keywords"
+        return "text" if confidence < self.text_below else "both"
 
 
 class Manifest(BaseModel):
@@ -55,7 +100,16 @@ class Manifest(BaseModel):
     created: str
     notes: Mapping[str, Any] = {}
     fields: Mapping[str, FieldType] = {}
+    blend: Blend | None = None
     checksum: str = ""
+
+    @model_serializer(mode="wrap")
+    def _dumped(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without a blend nothing is said of it, as in manifests of versions that knew none."""
+        made: dict[str, Any] = dump(self)
+        if made.get("blend", "") is None:
+            del made["blend"]
+        return made
 
     @property
     def sum(self) -> str:
@@ -82,6 +136,7 @@ class Provenance:
     cut_to_budget: int = 0
     set_aside: int = 0
     notes: Mapping[str, Any] | None = None
+    blend: Blend | None = None
 
 
 def manifest_path(snapshot_id: str) -> str:

@@ -6,13 +6,14 @@ import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cogr.errors import SnapshotError
-from cogr.keywords import READABLE, self_keyword
+from cogr.keywords import READABLE, self_keyword, with_self
 from cogr.mapped import SortedStrings, Strings, StringsSpool
 from cogr.records import FieldValue, Side, fields_of
 from cogr.snapshots.manifest import Manifest, folders, read_manifest
@@ -20,6 +21,19 @@ from cogr.store import Store
 
 ROWS = 16_384
 """Rows of a batch, and of a row group of the file."""
+WEIGHTS = pa.field("weights", pa.list_(pa.field("element", pa.float32(), nullable=False)))
+"""The column of queries' weights: one for each keyword in order and one more, last, for the own
+text; null where all are 1.
+"""
+CONFIDENCE = pa.field("confidence", pa.float32())
+"""The column of queries' confidences; null where it is unknown."""
+_LATER = (WEIGHTS, CONFIDENCE)
+"""Columns of queries that files of former versions lack."""
+
+
+def rounded(value: float) -> float:
+    """A weight or a confidence to four significant digits, which a float32 keeps."""
+    return float(f"{value:.4g}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +46,10 @@ class Row:
         keywords: its keyword set, distinct and normalised, in generation order, without the own
             text.
         fields_json: its extra fields (`cogr.item_fields.typed`), as one JSON object; "" for none.
+        weights: of a query, how much each keyword counts in the order of what is found, in the
+            order of `keywords`, and last the own text's; above 0, `rounded`. () where all are 1.
+        confidence: of a query, the expected F1 of what its keywords retrieve, 0 to 1, `rounded`;
+            None where it is unknown.
         own: the own text as a keyword, by the rules of the snapshot that the row is of; None where
             nobody has worked it out yet.
     """
@@ -40,12 +58,26 @@ class Row:
     text: str
     keywords: tuple[str, ...]
     fields_json: str = ""
+    weights: tuple[float, ...] = ()
+    confidence: float | None = None
     own: str | None = field(default=None, compare=False, repr=False)
 
     @property
     def self_keyword(self) -> str:
         """The own text as a keyword; "" when nothing of it is left."""
         return self_keyword(self.text) if self.own is None else self.own
+
+    @property
+    def weighted(self) -> dict[str, float]:
+        """S ∪ {self} -> weight, the own text first: what a search takes."""
+        own = self.self_keyword
+        if not self.weights:
+            return dict.fromkeys(with_self(own, self.keywords), 1.0)
+        *weights, last = self.weights
+        found = {own: last} if own else {}
+        for word, weight in zip(self.keywords, weights, strict=True):
+            found.setdefault(word, weight)
+        return found
 
     @property
     def fields(self) -> Mapping[str, FieldValue]:
@@ -77,6 +109,8 @@ class Snapshot:
     ) -> Iterator[pa.RecordBatch]:
         """The rows as Arrow batches in id order, streaming; all columns, or these alone.
 
+        Queries of a file that has no weights or confidences have null for them.
+
         Args:
             encoded: keep keywords dictionary-encoded, as in the file; read in half the time.
         """
@@ -86,9 +120,18 @@ class Snapshot:
             # Arrow joins no two row groups, since each has a dictionary of its own.
             for group in range(rows.num_row_groups):
                 # Arrow's threads may still hold the file when the process ends, which aborts it.
-                yield from rows.iter_batches(
+                for batch in rows.iter_batches(
                     ROWS, row_groups=[group], columns=columns, use_threads=False
-                )
+                ):
+                    yield self._completed(batch, columns)
+
+    def _completed(self, batch: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:
+        """With the columns that were asked for and that the file is too old to have."""
+        for column in _LATER if self.side == "query" else ():
+            asked = columns is None or column.name in columns
+            if asked and column.name not in batch.schema.names:
+                batch = batch.append_column(column, pa.nulls(len(batch), column.type))
+        return batch
 
     def ids(self) -> SortedStrings:
         """The entities' ids, in a mapped file.
@@ -118,11 +161,7 @@ class Snapshot:
         counted from 0.
         """
         for batch in self.batches() if numbers is None else self.sample(numbers):
-            columns = (batch[name].to_pylist() for name in ("id", "text", "keywords"))
-            cells = zip(*columns, self.fields_of(batch), batch["self"].to_pylist(), strict=True)
-            yield from (
-                Row(id_, text, tuple(words), fields, own) for id_, text, words, fields, own in cells
-            )
+            yield from rows_of(batch)
 
     def fields_of(self, batch: pa.RecordBatch) -> list[str]:
         """The extra fields of each row of a batch, as JSON objects; "" where there are none."""
@@ -145,6 +184,30 @@ class Snapshot:
     def by_id(self) -> Mapping[str, Row]:
         """All rows in memory, by id."""
         return {row.id: row for row in self.rows()}
+
+
+def rows_of(batch: pa.RecordBatch) -> Iterator[Row]:
+    """The rows of a batch with the columns id, text and keywords, and maybe the others."""
+    columns = [
+        _cells(batch, name)
+        for name in ("id", "text", "keywords", "fields", "weights", "confidence", "self")
+    ]
+    for id_, text, words, fields, weights, confidence, own in zip(*columns, strict=True):
+        yield Row(id_, text, tuple(words), fields or "", tuple(weights or ()), confidence, own)
+
+
+def _cells(batch: pa.RecordBatch, name: str) -> list[Any]:
+    """The values of a column, None where there is none; those of a float32 as their shortest
+    decimals, as they were before they became one.
+    """
+    if name not in batch.schema.names or batch[name].null_count == len(batch):
+        return [None] * len(batch)
+    column = batch[name]
+    if name == "weights":
+        column = column.cast(pa.list_(pa.string())).cast(pa.list_(pa.float64()))
+    elif name == "confidence":
+        column = column.cast(pa.string()).cast(pa.float64())
+    return list(column.to_pylist())
 
 
 def open_snapshot(store: Store, snapshot_id: str, *, verify: bool = True) -> Snapshot:

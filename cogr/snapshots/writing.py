@@ -23,8 +23,23 @@ from cogr.item_fields import FieldType
 from cogr.keywords import NORMALISER
 from cogr.mapped import integers
 from cogr.records import Side
-from cogr.snapshots.manifest import Manifest, Provenance, id_of, manifest_path, read_manifest
-from cogr.snapshots.snapshot import ROWS, Row, Snapshot, open_snapshot
+from cogr.snapshots.manifest import (
+    Blend,
+    Manifest,
+    Provenance,
+    id_of,
+    manifest_path,
+    read_manifest,
+)
+from cogr.snapshots.snapshot import (
+    CONFIDENCE,
+    ROWS,
+    WEIGHTS,
+    Row,
+    Snapshot,
+    open_snapshot,
+    rounded,
+)
 from cogr.store import Store, storage_errors
 
 SCHEMA = pa.schema(
@@ -39,6 +54,8 @@ SCHEMA = pa.schema(
 )
 FIELDS = pa.field("fields", pa.string(), nullable=False)
 """The column of a snapshot whose items carry extra fields: one JSON object an item, "" for none."""
+HEAVIEST = 1000.0
+"""The largest weight of a query's keyword."""
 _FROM_ROWS = (
     "id",
     "side",
@@ -78,18 +95,23 @@ def write_snapshot(
         fields: types of the extra fields that the rows carry.
 
     Raises:
-        SnapshotError: ids out of order or repeated.
+        SnapshotError: ids out of order or repeated; weights or a confidence that can't be.
         StorageError: the store is full or read-only.
     """
     fields = fields or {}
-    counts = _Counts(fields)
+    counts = _Counts(side, fields)
     with tempfile.TemporaryFile() as file:
         with storage_errors(tempfile.gettempdir()):
-            _write_rows(file, rows, counts, SCHEMA.append(FIELDS) if fields else SCHEMA)
+            _write_rows(file, rows, counts, _schema(side, fields))
         manifest = _manifest(
             side, counts, file, provenance() if callable(provenance) else provenance, fields
         )
         return _kept(store, manifest) or _frozen(store, manifest, file)
+
+
+def _schema(side: Side, fields: Mapping[str, FieldType]) -> pa.Schema:
+    more = ([WEIGHTS, CONFIDENCE] if side == "query" else []) + ([FIELDS] if fields else [])
+    return pa.schema([*SCHEMA, *more])
 
 
 def _kept(store: Store, made: Manifest) -> Snapshot | None:
@@ -138,6 +160,7 @@ def _write_rows(
 ) -> None:
     with pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for batch in _batched(rows):
+            _check_weights(batch, counts.side)
             table = _table(batch, schema)
             counts.add(table)
             writer.write_table(table)
@@ -154,12 +177,39 @@ def _batched(rows: Iterable[Row]) -> Iterator[list[Row]]:
         yield batch
 
 
+def _check_weights(rows: list[Row], side: Side) -> None:
+    """Raises SnapshotError with the first row whose weights or confidence can't be."""
+    weights = {weight for row in rows for weight in row.weights}
+    bad = {weight for weight in weights if not (0 < weight <= HEAVIEST and _is_rounded(weight))}
+    for row in rows:
+        sure = row.confidence
+        if row.weights and len(row.weights) != len(row.keywords) + 1:
+            what = (
+                f"has {len(row.weights)} weights for {len(row.keywords)} keywords and its own text"
+            )
+        elif bad and (wrong := next((one for one in row.weights if one in bad), None)) is not None:
+            what = f"has a weight of {wrong}, not one of four digits above 0 and at most {HEAVIEST}"
+        elif sure is not None and not (0 <= sure <= 1 and _is_rounded(sure)):
+            what = f"has a confidence of {sure}, not one of four digits from 0 to 1"
+        elif side == "item" and (row.weights or sure is not None):
+            what = "is an item and has weights or a confidence, which queries alone have"
+        else:
+            continue
+        raise SnapshotError(f"The row {row.id!r} {what}; mend what made it.")
+
+
+def _is_rounded(value: float) -> bool:
+    return value == rounded(value)
+
+
 def _table(rows: list[Row], schema: pa.Schema) -> pa.Table:
     columns = {
         "id": [row.id for row in rows],
         "text": [row.text for row in rows],
         "self": [row.self_keyword for row in rows],
         "keywords": [row.keywords for row in rows],
+        "weights": [row.weights or None for row in rows],
+        "confidence": [row.confidence for row in rows],
         "fields": [row.fields_json for row in rows],
     }
     return pa.Table.from_pydict({name: columns[name] for name in schema.names}, schema=schema)
@@ -173,11 +223,12 @@ def _manifest(
     fields: Mapping[str, FieldType],
 ) -> Manifest:
     file.seek(0)
+    content_hash = counts.content_hash(provenance.blend)
     return Manifest(
-        id=id_of(side, provenance.round, counts.content_hash),
+        id=id_of(side, provenance.round, content_hash),
         side=side,
         round=provenance.round,
-        content_hash=counts.content_hash,
+        content_hash=content_hash,
         file_sha256=hashlib.file_digest(file, "sha256").hexdigest(),
         entities=counts.entities,
         keywords=counts.keywords,
@@ -194,21 +245,25 @@ def _manifest(
         created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         notes=dict(provenance.notes or {}),
         fields=dict(sorted(fields.items())),
+        blend=provenance.blend,
     ).summed()
 
 
 class _Counts:
     """Content hash and counts of rows as they pass by, table by table.
 
-    Types of fields, where there are any, are part of the content.
+    Types of fields, weights, confidences and a blend, where there are any, are part of the content.
     """
 
-    def __init__(self, fields: Mapping[str, FieldType]) -> None:
+    def __init__(self, side: Side, fields: Mapping[str, FieldType]) -> None:
+        self.side = side
         # Equal rows of two versions of the normaliser are two snapshots: their own texts match
         # otherwise.
         self._sha = hashlib.sha256(NORMALISER.encode())
         if fields:
             self._sha.update(json.dumps(dict(sorted(fields.items()))).encode())
+        self._weighing = hashlib.sha256()
+        self._weighs = False
         self.entities = self.keywords = self.empty = 0
         self._vocabulary = _Distinct()
         self._last: str | None = None
@@ -223,6 +278,7 @@ class _Counts:
         keywords = columns["keywords"]
         sizes, words = integers(keywords.value_lengths()), keywords.flatten()
         self._sha.update(_spelled(columns, sizes, words))
+        self._add_weights(columns)
         self.entities += len(table)
         self.keywords += len(words)
         self.empty += int(np.count_nonzero(sizes == 0))
@@ -237,9 +293,28 @@ class _Counts:
                 )
             self._last = id_
 
-    @property
-    def content_hash(self) -> str:
-        return self._sha.hexdigest()
+    def _add_weights(self, columns: Mapping[str, pa.Array]) -> None:
+        """Hash weights and confidences of queries; nothing where all are as if there were none."""
+        found = [columns[name] for name in ("weights", "confidence") if name in columns]
+        if all(column.null_count == len(column) for column in found):
+            return
+        self._weighs = True
+        weights, confidence = found
+        counts = integers(weights.value_lengths().fill_null(0))
+        sure = _floats(confidence.fill_null(-1.0))
+        # The number of the first row says where in the snapshot the rows are.
+        for part in (np.array([self.entities], "<u8"), counts, _floats(weights.flatten()), sure):
+            self._weighing.update(part.astype(part.dtype.newbyteorder("<")).tobytes())
+
+    def content_hash(self, blend: Blend | None) -> str:
+        """Of rows without weights and confidences, and without a blend, it is what it was before
+        there were any.
+        """
+        if not self._weighs and blend is None:
+            return self._sha.hexdigest()
+        chosen = json.dumps(blend.model_dump(mode="json") if blend else None, sort_keys=True)
+        parts = (self._sha.digest(), self._weighing.digest(), chosen.encode())
+        return hashlib.sha256(b"".join(parts)).hexdigest()
 
     @property
     def vocabulary(self) -> int:
@@ -273,6 +348,11 @@ def _spelled(
     prefixes = _arrow(lengths.astype("<u4")).view(pa.binary(4)).cast(pa.binary())
     pairs = np.arange(2 * len(parts)).reshape(2, -1).T.ravel()
     return pa.concat_arrays([prefixes, ordered]).take(_arrow(pairs)).buffers()[2]
+
+
+def _floats(values: pa.FloatArray) -> NDArray[np.float32]:
+    held = np.frombuffer(values.buffers()[1] or b"", np.float32)
+    return held[values.offset : values.offset + len(values)]
 
 
 def _arrow(values: NDArray[Any]) -> pa.Array:

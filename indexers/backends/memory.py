@@ -24,15 +24,27 @@ from cogr.keywords import self_keyword
 from cogr.mapped import Strings
 from cogr.matching.mirror import Mirror
 from cogr.records import SIDES, Side, fields_of
-from cogr.snapshots import ID, SCHEMA, Row, Snapshot, check_normalisers, open_snapshot
+from cogr.snapshots import (
+    CONFIDENCE,
+    ID,
+    SCHEMA,
+    WEIGHTS,
+    Row,
+    Snapshot,
+    check_normalisers,
+    open_snapshot,
+    rows_of,
+)
 from cogr.store import Store
 from indexers.backends.protocol import (
     Hit,
+    Keywords,
     Listed,
     Mismatch,
     Pushed,
     SearchResult,
     Verified,
+    boosts_of,
     check_side,
     mismatches,
     sample,
@@ -44,7 +56,7 @@ log = logging.getLogger(__name__)
 _SERVING = "memory/serving.json"
 _NOTED = {"content_hash": str, "entities": int, "normaliser": str, "verified": bool}
 """What is noted of a pushed snapshot."""
-_ANSWERS = ["self", "keywords"]
+_ANSWERS = pa.schema([*SCHEMA, WEIGHTS, CONFIDENCE])
 
 
 @dataclass(frozen=True)
@@ -53,7 +65,7 @@ class _Opened:
     as the mirror's dense ids.
 
     Attributes:
-        answers: own text and keywords of every query, for look-ups; empty for items.
+        answers: the rows of a query snapshot, for look-ups; empty for items.
         normaliser: of the snapshot.
     """
 
@@ -94,7 +106,7 @@ class MemoryBackend:
             time.perf_counter() - started,
         )
 
-    def verify(self, snapshot: Snapshot, queries: Iterable[Sequence[str]]) -> Verified:
+    def verify(self, snapshot: Snapshot, queries: Iterable[Keywords]) -> Verified:
         """Compare the saved mirror with the snapshot and with a mirror newly built from it."""
         note = self._pushed(snapshot.id)
         try:
@@ -185,7 +197,7 @@ class MemoryBackend:
 
     def search(
         self,
-        keywords: Sequence[str],
+        keywords: Keywords,
         *,
         side: Side = "item",
         size: int = 10,
@@ -194,14 +206,14 @@ class MemoryBackend:
     ) -> SearchResult:
         """The best entities whose keywords ∪ {self} meet `keywords`."""
         id_ = self._chosen(side, snapshot)
-        opened, distinct = self._opened(id_), list(dict.fromkeys(keywords))
-        ranking = opened.mirror.search(distinct, size)
+        opened, boosts = self._opened(id_), boosts_of(keywords)
+        ranking = opened.mirror.search(boosts, size)
         hits = [
             Hit(
                 entity,
                 score,
                 opened.texts[dense],
-                opened.mirror.explain(distinct, entity) if explain else {},
+                opened.mirror.explain(boosts, entity) if explain else {},
                 fields_of(opened.fields[dense]) if opened.fields else {},
             )
             for entity, score, dense in zip(
@@ -211,24 +223,27 @@ class MemoryBackend:
         return SearchResult(ranking.total, hits, id_)
 
     def retrieved(
-        self, keywords: Sequence[str], *, side: Side = "item", snapshot: str | None = None
+        self, keywords: Keywords, *, side: Side = "item", snapshot: str | None = None
     ) -> SearchResult:
         """The whole retrieved set with scores, without texts."""
         id_ = self._chosen(side, snapshot)
         mirror = self._opened(id_).mirror
-        ranking = mirror.search(list(dict.fromkeys(keywords)), len(mirror))
+        ranking = mirror.search(boosts_of(keywords), len(mirror))
         hits = [
             Hit(entity, score)
             for entity, score in zip(ranking.ids, ranking.scores.tolist(), strict=True)
         ]
         return SearchResult(ranking.total, hits, id_)
 
-    def lookup(self, text: str, *, snapshot: str | None = None) -> Sequence[str] | None:
-        """Precomputed keywords of a query text; None when the query side does not hold it."""
+    def lookup(self, text: str, *, snapshot: str | None = None) -> Row | None:
+        """The row of a query text; None when the query side does not hold it."""
         opened = self._opened(self._chosen("query", snapshot))
         table, own = opened.answers, self_keyword(text, opened.normaliser)
-        row = pc.index(table["self"], own).as_py() if own else -1
-        return tuple(table["keywords"][row].as_py()) if row >= 0 else None
+        place = pc.index(table["self"], own).as_py() if own else -1
+        if place < 0:
+            return None
+        batch = table.slice(place, 1).combine_chunks().to_batches()[0]
+        return next(rows_of(batch))
 
     def delete(self, snapshot: str) -> None:
         """Forget a pushed snapshot and remove its mirror. Raises SnapshotError while it serves."""
@@ -251,10 +266,8 @@ class MemoryBackend:
 
     def _open(self, snapshot_id: str) -> _Opened:
         snapshot = open_snapshot(self._store, snapshot_id)
-        batches = snapshot.batches(_ANSWERS) if snapshot.side == "query" else ()
-        answers = pa.Table.from_batches(
-            batches, pa.schema([SCHEMA.field(name) for name in _ANSWERS])
-        )
+        batches = snapshot.batches(_ANSWERS.names) if snapshot.side == "query" else ()
+        answers = pa.Table.from_batches(batches, _ANSWERS)
         normaliser = snapshot.manifest.normaliser
         return _Opened(
             mirror_of(self._store, snapshot),
@@ -344,7 +357,7 @@ def _essentials(snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-def _compare(saved: Mirror, snapshot: Snapshot, queries: Iterable[Sequence[str]]) -> Verified:
+def _compare(saved: Mirror, snapshot: Snapshot, queries: Iterable[Keywords]) -> Verified:
     """The saved mirror against the snapshot and a mirror newly built from it.
 
     Raises CheckFailedError with the first difference.
@@ -357,7 +370,7 @@ def _compare(saved: Mirror, snapshot: Snapshot, queries: Iterable[Sequence[str]]
     sampled, fresh = _check_rows(saved, snapshot), Mirror.build(snapshot)
     compared = scores = 0
     for keywords in queries:
-        scores += _check_same(saved, fresh, list(dict.fromkeys(keywords)))
+        scores += _check_same(saved, fresh, boosts_of(keywords))
         compared += 1
     return Verified(mirror_folder(snapshot.id), len(saved), sampled, compared, scores)
 
@@ -379,11 +392,11 @@ def _keywords_and_self(row: Row) -> tuple[str, ...]:
     return (*row.keywords, own) if own and own not in row.keywords else row.keywords
 
 
-def _check_same(saved: Mirror, fresh: Mirror, keywords: list[str]) -> int:
+def _check_same(saved: Mirror, fresh: Mirror, keywords: Mapping[str, float]) -> int:
     found, expected = saved.search(keywords, len(saved)), fresh.search(keywords, len(fresh))
     if found.ids != expected.ids or found.scores.tobytes() != expected.scores.tobytes():
         raise CheckFailedError(
-            f"The mirror of {saved.snapshot} answers {keywords} otherwise than the snapshot; "
+            f"The mirror of {saved.snapshot} answers {list(keywords)} otherwise than the snapshot; "
             "delete it and push again."
         )
     return expected.total

@@ -3,8 +3,9 @@ the mirror itself; `opensearch` is a cluster.
 
 Every backend gives the same retrieved sets, the same scores (bit for bit) and the same order; only
 OpenSearch 2.x multiplies every score by (k1 + 1). Keywords handed in are normalised already;
-repeated ones count once. What backends raise: SnapshotError for what is not pushed or does not
-serve, CheckFailedError for what differs, ServiceError for a cluster that is away or refuses.
+repeated ones count once, and a mapping gives each its weight. What backends raise: SnapshotError
+for what is not pushed or does not serve, CheckFailedError for what differs, ServiceError for a
+cluster that is away or refuses.
 """
 
 from __future__ import annotations
@@ -17,6 +18,16 @@ from typing import Any, Literal, Protocol
 from cogr.errors import SnapshotError
 from cogr.records import FieldValue, Side
 from cogr.snapshots import Row, Snapshot
+
+Keywords = Sequence[str] | Mapping[str, float]
+"""What a search takes: normalised keywords, or keyword -> weight, above 0."""
+
+
+def boosts_of(keywords: Keywords) -> dict[str, float]:
+    """Keyword -> weight, each once, in order; 1 where none is given."""
+    if isinstance(keywords, Mapping):
+        return dict(keywords)
+    return dict.fromkeys(keywords, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +131,9 @@ class Backend(Protocol):
         """
         ...
 
-    def verify(self, snapshot: Snapshot, queries: Iterable[Sequence[str]]) -> Verified:
+    def verify(self, snapshot: Snapshot, queries: Iterable[Keywords]) -> Verified:
         """Compare what was pushed with the snapshot: count, a sample of documents, live results for
-        keyword lists.
+        keyword lists, weighted or not.
 
         Only what passed its last verification can be published. Raises CheckFailedError with the
         first difference.
@@ -179,7 +190,7 @@ class Backend(Protocol):
 
     def search(
         self,
-        keywords: Sequence[str],
+        keywords: Keywords,
         *,
         side: Side = "item",
         size: int = 10,
@@ -195,14 +206,14 @@ class Backend(Protocol):
         ...
 
     def retrieved(
-        self, keywords: Sequence[str], *, side: Side = "item", snapshot: str | None = None
+        self, keywords: Keywords, *, side: Side = "item", snapshot: str | None = None
     ) -> SearchResult:
         """The whole retrieved set with scores, without texts; paged where the backend pages."""
         ...
 
-    def lookup(self, text: str, *, snapshot: str | None = None) -> Sequence[str] | None:
-        """Precomputed keywords of a query text, in generation order and without the text itself;
-        None when there are none.
+    def lookup(self, text: str, *, snapshot: str | None = None) -> Row | None:
+        """The row of a query text, with its precomputed keywords, their weights and the confidence
+        in them; None when there is none.
 
         The text is normalised here. Of several queries that are normalised to one text, the first
         by id answers.

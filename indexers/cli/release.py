@@ -116,32 +116,29 @@ def rollback(
     workspace = call.workspace
     ids = [workspace.known(one) for one in to or []]
     if into:
-        _publish_into(call, ids, into, field, gate=False)
+        _publish_into(call, ids, into, field, back=True)
         return
     _show(call, "Rolled back", roll_back(workspace, ids, console.note))
 
 
-def _publish_into(call: Call, ids: list[str], into: str, field: str, *, gate: bool) -> None:
-    """Publish the one item snapshot, or what served before where none is named, into another team's
-    index.
-    """
+def _publish_into(
+    call: Call, ids: list[str], into: str, field: str, *, gate: bool = False, back: bool = False
+) -> None:
+    """Publish the one item snapshot into another team's index, or roll back there."""
+    from indexers.backends.protocol import side_of
     from indexers.cli import reports
     from indexers.release.external import Place
-    from indexers.release.gate import check
 
-    workspace = call.workspace
-    place = Place(workspace, into, field)
-    if len(ids) > 1:
+    place = Place(call.workspace, into, field)
+    if len(ids) > 1 or any(side_of(id_) != "item" for id_ in ids):
         raise UserError(
             "--into takes one item snapshot; queries are published as usual, by a call of their "
             "own."
         )
-    if gate:
-        check(
-            workspace, ids, {"item": place.serving(), "query": workspace.backend.serving()["query"]}
-        )
     merged = (
-        place.publish(ids[0], console.note) if ids else place.roll_back(console.note)
+        place.roll_back(ids, console.note)
+        if back
+        else place.publish(ids[0], console.note, gate=gate)
     ).as_dict()
     call.emit(merged, lambda out: reports.facts(out, f"Serving in {into}", merged))
     console.next_command(f"cogr-index prune --into {into} --field {field} --dry-run")

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from cogr.errors import UserError
+from cogr.keywords import with_self
 from cogr.records import Side
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
 from indexers.backends.opensearch.client import Version
-from indexers.backends.opensearch.mapping import PLURAL, index_settings, mapping, meta_of
+from indexers.backends.opensearch.mapping import PLURAL, document, index_settings, mapping, meta_of
 from indexers.exchange.importing import manifest_beside
 
 
@@ -83,7 +84,12 @@ def _jsonl(snapshot: Snapshot, _prefix: str) -> Iterator[str]:
             "self": row.self_keyword,
             "keywords": row.keywords,
         }
-        yield _line(record | ({"fields": row.fields} if row.fields_json else {}))
+        more: dict[str, Any] = {"weights": row.weights} if row.weights else {}
+        if row.confidence is not None:
+            more["confidence"] = row.confidence
+        if row.fields_json:
+            more["fields"] = row.fields
+        yield _line(record | more)
 
 
 def _bulk(snapshot: Snapshot, prefix: str) -> Iterator[str]:
@@ -95,10 +101,7 @@ def _bulk(snapshot: Snapshot, prefix: str) -> Iterator[str]:
 
 
 def _document(side: Side, row: Row) -> dict[str, Any]:
-    keywords = [word for word in dict.fromkeys((row.self_keyword, *row.keywords)) if word]
-    fields = {f"{side}_id": row.id, "text": row.text, "keywords": keywords}
-    query = {"self": row.self_keyword, "generated": row.keywords} if side == "query" else {}
-    return fields | query | dict(row.fields)
+    return document(side, row) | {"keywords": with_self(row.self_keyword, row.keywords)}
 
 
 def _mapping(snapshot: Snapshot, version: Version) -> Mapping[str, str]:

@@ -29,7 +29,15 @@ from cogr.errors import DataError, SettingsError, SnapshotError
 from cogr.item_fields import types_of
 from cogr.keywords import NORMALISER, cut_to_budget, normalise, over_budget, self_keyword
 from cogr.records import Query, Side
-from cogr.snapshots import Manifest, Provenance, Row, Snapshot, write_snapshot
+from cogr.snapshots import (
+    HEAVIEST,
+    Manifest,
+    Provenance,
+    Row,
+    Snapshot,
+    rounded,
+    write_snapshot,
+)
 from cogr.store import Store, storage_errors
 from indexers.rebuild.assembly import typed_rows
 
@@ -40,7 +48,8 @@ def manifest_beside(path: Path) -> Path:
 
 
 def import_snapshot(store: Store, path: Path, side: Side, k_max: int) -> Snapshot:
-    """A snapshot from a file: .parquet, else one JSON object a line with id, text and keywords.
+    """A snapshot from a file: .parquet, else one JSON object a line with id, text and keywords, and
+    maybe weights (one for each keyword, and the text's last) and a confidence.
 
     Args:
         side: whose keyword sets these are, where no manifest says it.
@@ -60,7 +69,7 @@ def import_snapshot(store: Store, path: Path, side: Side, k_max: int) -> Snapsho
             raise DataError(f"{path} has the id {one.id!r} twice; keep one of them.")
     if manifest is None:
         cut = sum(over_budget(row.keywords, k_max) for row in rows)
-        rows = [replace(row, keywords=cut_to_budget(row.keywords, k_max)) for row in rows]
+        rows = [_cut(row, k_max) for row in rows]
         provenance = Provenance(k_max=k_max, cut_to_budget=cut, notes={"imported": path.name})
         types = types_of(
             ((row.id, row.fields_json) for row in rows),
@@ -103,8 +112,7 @@ def _manifest(path: Path) -> Manifest | None:
 
 
 def _provenance(manifest: Manifest) -> Provenance:
-    kept = manifest.model_dump(include=set(Provenance.__dataclass_fields__))
-    return Provenance(**kept)
+    return Provenance(**{name: getattr(manifest, name) for name in Provenance.__dataclass_fields__})
 
 
 def _rows(path: Path, *, as_they_are: bool) -> Iterator[Row]:
@@ -114,12 +122,13 @@ def _rows(path: Path, *, as_they_are: bool) -> Iterator[Row]:
     for place, record in _records(path):
         id_, text = id_field(record, "id", place), text_field(record, "text", place)
         given = _given(record, place)
-        yield Row(
-            id_,
-            text,
-            tuple(given) if as_they_are else _keywords(given, text),
-            _extra(record, place),
-        )
+        words = tuple(given) if as_they_are else _keywords(given, text)
+        spelled = given if as_they_are else [*map(normalise, given)]
+        weights = _weights(record, spelled, words, place)
+        sure = record.get("confidence")
+        if sure is not None:
+            sure = _number(sure, "confidence", 0, 1, place)
+        yield Row(id_, text, words, _extra(record, place), weights, sure)
 
 
 def _records(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
@@ -131,7 +140,7 @@ def _records(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
             number = 0
             columns = [
                 name
-                for name in ("id", "text", "keywords", "fields")
+                for name in ("id", "text", "keywords", "fields", "weights", "confidence")
                 if name in file.schema_arrow.names
             ]
             for batch in file.iter_batches(columns=columns):
@@ -164,6 +173,41 @@ def _given(record: dict[str, Any], place: Place) -> list[str]:
             f"{place}: 'keywords' is no list of strings; write one, [] where there are none."
         )
     return [check_text(word, "keywords", place) for word in given]
+
+
+def _weights(
+    record: dict[str, Any], spelled: list[str], words: tuple[str, ...], place: Place
+) -> tuple[float, ...]:
+    """Weights of a row's words and of its text; a keyword that is said again keeps its first."""
+    given = record.get("weights")
+    if not given:
+        return ()
+    if not isinstance(given, list) or len(given) != len(spelled) + 1:
+        raise DataError(
+            f"{place}: 'weights' is no list of a number for each keyword and one for the text; "
+            "write one, or leave it out."
+        )
+    numbers = [_number(one, "weights", 0, HEAVIEST, place) for one in given]
+    if not all(numbers):
+        raise DataError(f"{place}: 'weights' has a 0; write a number above it.")
+    by_word = dict(zip(reversed(spelled), reversed(numbers[:-1]), strict=True))
+    return (*(by_word[word] for word in words), numbers[-1])
+
+
+def _number(value: Any, name: str, least: float, most: float, place: Place) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        raise DataError(
+            f"{place}: {name!r} has {value!r}, no number from {least:g} to {most:g}; write one, or "
+            "leave it out."
+        )
+    return rounded(value)
+
+
+def _cut(row: Row, k_max: int) -> Row:
+    """The row with the keywords of the budget alone, and their weights."""
+    kept = cut_to_budget(row.keywords, k_max)
+    weights = (*row.weights[: len(kept)], *row.weights[-1:])
+    return replace(row, keywords=kept, weights=weights)
 
 
 def _keywords(given: list[str], text: str) -> tuple[str, ...]:

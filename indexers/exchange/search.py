@@ -94,7 +94,7 @@ def _keywords(
     if given is not None:
         return parse(given), "given"
     if queries and (stored := workspace.backend.lookup(text, snapshot=queries)) is not None:
-        return stored, "index"
+        return stored.keywords, "index"
     name = _live_generator(workspace, queries)
     if name is None:
         return (), "none"

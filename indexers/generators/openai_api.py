@@ -1,7 +1,7 @@
 """The generator `openai`: a language model behind any OpenAI-compatible endpoint (vLLM, SGLang, a
 gateway, OpenAI).
 
-Requests are in flight in parallel, as many as the endpoint can answer (`pacing`), up to a bound.
+Requests are in flight in parallel, as many as the endpoint can answer, up to a bound.
 The client library retries what may pass (429, 5xx, time-outs, lost connections) with growing,
 jittered pauses, and honours Retry-After. What stays wrong for one prompt is a failure of that
 prompt; what is wrong for all ends the command at once, in the endpoint's words. Parameters that it
@@ -14,7 +14,7 @@ import asyncio
 import importlib.util
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import Field, SecretStr, field_validator
@@ -25,13 +25,14 @@ from cogr.settings import Sampling
 from cogr.settings.table import check_url
 from cogr.store import Store
 from indexers.generators.openai_client import (
+    FORMS,
     Form,
-    forms_for,
+    Gate,
+    Limit,
     is_too_long,
     paced_http_client,
     said_by,
 )
-from indexers.generators.pacing import Gate, Limit
 from indexers.generators.protocol import (
     Answer,
     Completion,
@@ -55,8 +56,6 @@ class OpenAIOptions(Options):
         base_url: the endpoint up to and with /v1, e.g. http://localhost:8000/v1.
         model: the model's name as the endpoint knows it.
         api_key: sent as bearer token; never printed and no part of the fingerprint.
-        server: `vllm` sends what vLLM and SGLang understand beyond OpenAI's API (top-k, thinking
-            off) until it is refused; `openai` does not try.
         sampling: see `Sampling`; its seed is not sent, because a seed per request crashes vLLM on
             the CPU.
         concurrency: most requests under way at once.
@@ -72,7 +71,6 @@ class OpenAIOptions(Options):
     base_url: str
     model: str
     api_key: SecretStr | None = None
-    server: Literal["vllm", "openai"] = "vllm"
     sampling: Sampling = Sampling()
     concurrency: int = Field(default=32, ge=1)
     least_concurrency: int = Field(default=1, ge=1)
@@ -107,7 +105,7 @@ class OpenAIGenerator(GeneratorBase):
         self.options = options
         # Kept from one shard to the next: an endpoint is got to know once.
         self._limit = options.limit
-        self._forms = forms_for(options.server)
+        self._forms = FORMS
         self._answered = False
         self._refused = 0
 
@@ -117,7 +115,7 @@ class OpenAIGenerator(GeneratorBase):
             "kind": "openai",
             "endpoint": without_credentials(self.options.base_url),
             "model": self.options.model,
-            "server": self.options.server,
+            "server": "vllm",  # A setting of former versions, in the keys of what they generated.
             "sampling": self.options.sampling.model_dump(exclude={"seed"}),
         }
 

@@ -10,16 +10,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from types import TracebackType
-from typing import Literal, Protocol, Self, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeVar, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict
 
 from cogr.prompts import Prompt
 from cogr.records import Entity
 from cogr.settings import Sampling
+
+if TYPE_CHECKING:
+    from cogr.snapshots import Blend
 
 T = TypeVar("T")
 
@@ -39,14 +42,22 @@ class Request:
 class Completion:
     """What a generator wrote for one request; `text` goes through `cogr.keywords.parse`.
 
-    `tokens` counts generated tokens (0 where there are none to count); `truncated` says that the
-    length limit ended it.
+    Attributes:
+        tokens: generated tokens; 0 where there are none to count.
+        truncated: the length limit ended it.
+        weights: of a query, normalised keyword -> how much it counts in the order of what is found,
+            above 0 and at most 1,000; the query's own text under its own normalised form. A keyword
+            that is not named weighs 1.
+        confidence: of a query, the expected F1 of what its keywords retrieve, 0 to 1; None where
+            the generator can't tell.
     """
 
     id: str
     text: str
     tokens: int = 0
     truncated: bool = False
+    weights: Mapping[str, float] = field(default_factory=dict)
+    confidence: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +99,9 @@ class Generator(Protocol):
 
     `fingerprint` names everything that decides the output (kind, model, adapter, sampling, seed,
     data hash where the collection is read). It goes into the manifest, and with the prompt into the
-    key of the generation cache. `reads` says what of a request decides the answer: the prompt
-    alone, or the entity, which then is part of that key; such a generator may also find that an
-    entity needs no keywords at all.
+    key of the generation cache. `blend` goes into the manifest of a query snapshot. `reads` says
+    what of a request decides the answer: the prompt alone, or the entity, which then is part of
+    that key; such a generator may also find that an entity needs no keywords at all.
     """
 
     @property
@@ -98,6 +109,9 @@ class Generator(Protocol):
 
     @property
     def reads(self) -> Reads: ...
+
+    @property
+    def blend(self) -> Blend | None: ...
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
         """Answer every request exactly once, in any order.
@@ -127,6 +141,11 @@ class GeneratorBase(ABC):
     def reads(self) -> Reads:
         """A language model reads the prompt and nothing else."""
         return "prompt"
+
+    @property
+    def blend(self) -> Blend | None:
+        """When a query's keywords answer alone; None where the generator knows of no confidence."""
+        return None
 
     @property
     @abstractmethod

@@ -1,8 +1,8 @@
 """The generator `scripted`: answers from a file, a function or a rule. Deterministic; for tests and
 rehearsals.
 
-It can fail, be slow and write rubbish on demand, so that everything around a generator can be tried
-without a language model. It is no way to index a catalogue.
+It can fail and be slow on demand, so that everything around a generator can be tried without a
+language model. It is no way to index a catalogue.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Literal
 
 from pydantic import Field
 
@@ -30,18 +29,7 @@ from indexers.generators.protocol import (
     Request,
 )
 
-Rule = Literal["words", "rubbish", "empty"]
-
 _WORD = re.compile(r"\w+")
-_RUBBISH = (
-    "Sure! Here are the keywords:\n1. **{0}**\n2. {1}\n3. {0}\n",
-    '{{"keywords": ["{0}", "{1}", "{0}"]',
-    "<think>The user wants {0}. Let me think about {1}",
-    "| keyword | why |\n|---|---|\n| {0} | {1} |\n",
-    "{0}, {0}, {0}, {0}, {0}, {0}, {0}, {0}",
-    "\x00\x07{0}\u202e,, ,;\ufeff{1}\ud800, \u200b",
-    "",
-)
 
 
 class ScriptedOptions(Options):
@@ -51,14 +39,12 @@ class ScriptedOptions(Options):
         script: a jsonl file with one answer a line: {"id": ..., "text": ...}, or {"id": ...,
             "failure": ...} with an optional "permanent". Entities that it does not name are
             answered by the rule.
-        rule: `words` gives the first distinct words of the entity's own text, `rubbish` what badly
-            behaved models write, `empty` nothing.
-        words: how many words the rule gives at most.
+        words: how many words the rule gives at most: the first distinct ones of the entity's own
+            text.
         delay: seconds to wait before each answer.
     """
 
     script: Path | None = None
-    rule: Rule = "words"
     words: int = Field(default=10, ge=0)
     delay: float = Field(default=0.0, ge=0.0)
 
@@ -103,8 +89,8 @@ class Scripted(GeneratorBase):
 
     @property
     def fingerprint(self) -> Mapping[str, object]:
-        options = self._options.model_dump(include={"rule", "words"})
-        return {"kind": "scripted", "name": self._name, "script": self._digest, **options}
+        known = {"kind": "scripted", "name": self._name, "script": self._digest}
+        return {**known, "rule": "words", "words": self._options.words}
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
         for request in requests:
@@ -123,12 +109,7 @@ class Scripted(GeneratorBase):
     def _invented(self, request: Request) -> str:
         if self._function is not None:
             return self._function(request.entity)
-        words = _words(request.entity, self._options.words)
-        if self._options.rule == "words":
-            return ", ".join(words)
-        if self._options.rule == "rubbish":
-            return _RUBBISH[_number(request.id) % len(_RUBBISH)].format(*(*words, "one", "two"))
-        return ""
+        return ", ".join(_words(request.entity, self._options.words))
 
 
 def read_script(path: Path) -> tuple[dict[str, str | Failure], str]:
@@ -177,13 +158,6 @@ def _words(entity: Entity, count: int) -> list[str]:
             break
         found[match[0].lower()] = None
     return list(found)
-
-
-def _number(id_: str) -> int:
-    """A number that depends on the id alone, the same in every process."""
-    return int.from_bytes(
-        hashlib.blake2b(id_.encode("utf-8", "surrogatepass"), digest_size=6).digest(), "big"
-    )
 
 
 def make(  # the registry's signature

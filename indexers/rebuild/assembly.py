@@ -10,7 +10,7 @@ import gc
 import heapq
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 
@@ -18,11 +18,11 @@ from cogr.errors import SnapshotError, StorageError
 from cogr.item_fields import FieldType, typed
 from cogr.keywords import Parsed, cut_to_budget, parse_counted, self_keyword
 from cogr.records import Entity, Item, self_text
-from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
+from cogr.snapshots import Blend, Provenance, Row, Snapshot, rounded, write_snapshot
 from cogr.store import Store
 from indexers.generators.protocol import Answer, Completion, Failure
 from indexers.rebuild.cache import Cached, GenerationCache
-from indexers.rebuild.plan import Job, Plan
+from indexers.rebuild.plan import Carried, Job, Plan
 from indexers.telemetry import prometheus
 from indexers.telemetry.traces import stage
 
@@ -144,7 +144,7 @@ def freeze(job: Job, plan: Plan, transient: Mapping[str, Failure], started: floa
         assembly = _Assembly(job, plan, cache.load(plan.keys), transient)
         rows = assembly.rows()
         if job.carried is not None:
-            rows = heapq.merge(rows, job.carried.rows(), key=lambda row: row.id)
+            rows = heapq.merge(rows, _carried(job, job.carried), key=lambda row: row.id)
             assembly.set_aside.update(job.carried.set_aside)
             assembly.cut_to_budget += job.carried.cut_to_budget
         rows = typed_rows(rows, plan.fields)
@@ -165,6 +165,11 @@ def freeze(job: Job, plan: Plan, transient: Mapping[str, Failure], started: floa
         assembly.stats,
         time.monotonic() - started,
     )
+
+
+def _carried(job: Job, carried: Carried) -> Iterator[Row]:
+    """The rows that are taken over, without weights where none are wanted."""
+    return (row if job.weights else replace(row, weights=()) for row in carried.rows())
 
 
 @contextmanager
@@ -252,7 +257,11 @@ class _Assembly:
             self.set_aside[entity.id] = "no keywords in the output"
         kept = cut_to_budget(keywords, self.job.k_max)
         self.cut_to_budget += len(kept) < len(keywords)
-        return Row(entity.id, text, kept, fields, own)
+        if self.job.side == "item":
+            return Row(entity.id, text, kept, fields, own=own)
+        weights = _weights(answer.weights, (*kept, own)) if self.job.weights else ()
+        sure = None if answer.confidence is None else rounded(answer.confidence)
+        return Row(entity.id, text, kept, fields, weights, sure, own)
 
     @property
     def provenance(self) -> Callable[[], Provenance]:
@@ -266,8 +275,24 @@ class _Assembly:
             parent=self.job.parent,
             cut_to_budget=self.cut_to_budget,
             set_aside=len(self.set_aside),
+            blend=self._blend,
             notes={"cut_prompts": self.plan.cut_prompts},
         )
+
+    @property
+    def _blend(self) -> Blend | None:
+        """The generator's; that of carried rows where it has none."""
+        if self.job.side == "item":
+            return None
+        carried = self.job.carried
+        known = carried.snapshot.manifest.blend if carried else None
+        return self.job.generator.blend or known
+
+
+def _weights(given: Mapping[str, float], words: Sequence[str]) -> tuple[float, ...]:
+    """The weight of each word; () where all are 1."""
+    found = tuple(rounded(given.get(word, 1.0)) for word in words)
+    return found if any(weight != 1 for weight in found) else ()
 
 
 def _write_set_aside(store: Store, snapshot_id: str, set_aside: Mapping[str, str]) -> None:

@@ -11,7 +11,8 @@ import hashlib
 import io
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import IO
 
@@ -38,8 +39,12 @@ SCHEMA = pa.schema(
         pa.field("failure", pa.string()),
         pa.field("tokens", pa.int32(), nullable=False),
         pa.field("truncated", pa.bool_(), nullable=False),
+        pa.field("weights", pa.string()),
+        pa.field("confidence", pa.float64()),
     ]
 )
+_LATER = frozenset({"weights", "confidence"})
+"""Columns that segments of former versions lack. Weights are one JSON object an answer."""
 
 
 def fingerprint_hash(fingerprint: Mapping[str, object]) -> str:
@@ -49,7 +54,7 @@ def fingerprint_hash(fingerprint: Mapping[str, object]) -> str:
 
 
 class Cached:
-    """Answers by position of the keys that were asked for, in a temporary file: in memory are 9
+    """Answers by position of the keys that were asked for, in temporary files: in memory are 17
     bytes a key.
 
     Args:
@@ -62,31 +67,47 @@ class Cached:
         self._rows = np.zeros(len(keys), np.uint32)
         self._tokens = np.zeros(len(keys), np.int32)
         self._kinds = np.zeros(len(keys), np.uint8)
-        spool, count = StringsSpool(), 0
+        self._confidences = np.full(len(keys), np.nan)
+        spool, weights, count = StringsSpool(), StringsSpool(), 0
         for table in segments:
             rows, positions = _once(*keys.find(_keys(table)), self._kinds)
             part = table.take(
                 pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(rows)])
             )
             spool.append(pc.coalesce(part["failure"], part["text"]).combine_chunks())
+            weights.append(pc.fill_null(part["weights"], "").combine_chunks())
             self._rows[positions] = np.arange(count, count + len(rows))
             self._tokens[positions] = integers(part["tokens"].combine_chunks())
             self._kinds[positions] = _kinds(part)
+            self._confidences[positions] = pc.fill_null(part["confidence"], np.nan).to_numpy()
             count += len(rows)
-        self._texts = Strings(spool.arrow())
+        self._texts, self._weights = Strings(spool.arrow()), Strings(weights.arrow())
 
     def answers(self, ids: Sequence[str], start: int) -> list[Answer | None]:
         """Answers of the positions start .. start + len(ids), given the ids that they belong to;
         None where there is none.
         """
         part = slice(start, start + len(ids))
-        columns = (column[part].tolist() for column in (self._kinds, self._rows, self._tokens))
-        return [self._answer(id_, *values) for id_, *values in zip(ids, *columns, strict=True)]
+        columns = (self._kinds, self._rows, self._tokens, self._confidences)
+        cells = zip(ids, *(column[part].tolist() for column in columns), strict=True)
+        return [self._answer(id_, *values) for id_, *values in cells]
 
-    def _answer(self, id_: str, kind: int, row: int, tokens: int) -> Answer | None:
+    def _answer(
+        self, id_: str, kind: int, row: int, tokens: int, confidence: float
+    ) -> Answer | None:
         if kind == _FAILURE:
             return Failure(id_, self._texts[row])
-        return Completion(id_, self._texts[row], tokens, kind == _TRUNCATED) if kind else None
+        if not kind:
+            return None
+        weights = self._weights[row]
+        return Completion(
+            id_,
+            self._texts[row],
+            tokens,
+            kind == _TRUNCATED,
+            json.loads(weights) if weights else {},
+            None if math.isnan(confidence) else confidence,
+        )
 
 
 _SUM = 16
@@ -112,6 +133,13 @@ def _once(
     return rows[new][first], positions
 
 
+def _spelled(answer: Answer) -> str | None:
+    """The weights of an answer; None without any."""
+    if isinstance(answer, Failure) or not answer.weights:
+        return None
+    return json.dumps(dict(answer.weights), ensure_ascii=False)
+
+
 def _keys(table: pa.Table) -> Keys:
     """The keys of a segment."""
     keys = table["key"].combine_chunks()
@@ -126,7 +154,7 @@ def _table(name: str, data: bytes, columns: Sequence[str]) -> pa.Table:
     if sum_ and not hashlib.sha256(data).hexdigest().startswith(sum_):
         raise pa.ArrowInvalid("its sha256 is not the one in its name")
     table = read_table(
-        pa.BufferReader(data), pa.schema([SCHEMA.field(column) for column in columns])
+        pa.BufferReader(data), pa.schema([SCHEMA.field(column) for column in columns]), _LATER
     )
     return table.set_column(0, "key", table["key"].cast(pa.binary(SIZE)))
 
@@ -162,6 +190,10 @@ class GenerationCache:
                 "failure": [a.reason if isinstance(a, Failure) else None for _, a in kept],
                 "tokens": [a.tokens if isinstance(a, Completion) else 0 for _, a in kept],
                 "truncated": [isinstance(a, Completion) and a.truncated for _, a in kept],
+                "weights": [_spelled(a) for _, a in kept],
+                "confidence": [
+                    a.confidence if isinstance(a, Completion) else None for _, a in kept
+                ],
             },
             schema=SCHEMA,
         )
@@ -326,8 +358,10 @@ class Keys:
         return np.frombuffer(self._data, np.uint64).reshape(-1, 2)
 
 
-def read_table(file: IO[bytes], schema: pa.Schema) -> pa.Table:
-    """The columns that a schema names, of its types.
+def read_table(
+    file: IO[bytes], schema: pa.Schema, optional: Collection[str] = frozenset()
+) -> pa.Table:
+    """The columns that a schema names, of its types; those of `optional` that are missing are null.
 
     In the calling thread: those of `pq.read_table` may still let go of the file when the process
     ends, which aborts it.
@@ -336,6 +370,10 @@ def read_table(file: IO[bytes], schema: pa.Schema) -> pa.Table:
         ArrowInvalid: no Parquet file, a column is missing or has values of another kind.
     """
     table = pq.ParquetFile(file).read(columns=schema.names, use_threads=False)
-    if missing := set(schema.names) - set(table.column_names):
-        raise pa.ArrowInvalid(f"it has no column {min(missing)}")
+    missing = set(schema.names) - set(table.column_names)
+    if missing - set(optional):
+        raise pa.ArrowInvalid(f"it has no column {min(missing - set(optional))}")
+    for name in missing:
+        field = schema.field(name)
+        table = table.append_column(field, pa.nulls(len(table), field.type))
     return table.select(schema.names).cast(schema)

@@ -190,6 +190,7 @@ class Job:
         why: why this generator, for the report.
         fields: names of the extra fields that items carry.
         field_types: types of some of these.
+        weights: keep the weights that the generator gives a query's keywords; else all are 1.
     """
 
     side: Side
@@ -207,6 +208,7 @@ class Job:
     why: str = ""
     fields: Sequence[str] = ()
     field_types: Mapping[str, FieldType] = field(default_factory=dict)
+    weights: bool = True
 
     def extra_fields(self) -> Iterator[tuple[str, str]]:
         """(id, extra fields as the data has them) of every item that the snapshot will hold."""

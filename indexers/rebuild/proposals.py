@@ -54,7 +54,8 @@ def search_results(
     Raises MissingExtraError without the extra `statistical`, GeneratorError where nothing can be
     learned from the labels.
     """
-    scored = sources.settings.prompts.search_scores
+    # BM25's scores say how good a title is beside the best one, not how likely it is to be right.
+    scored = sources.settings.prompts.search_from == "statistical"
     spelled = {
         id_: [_spell(*proposal, scored=scored) for proposal in own]
         for id_, own in proposals(sources, entities).items()

@@ -135,6 +135,7 @@ def job_by(
         store=workspace.store,
         dataset_hash=workspace.dataset.dataset_hash,
         k_max=settings.keywords.k_max,
+        weights=settings.keywords.weights,
         round=round_,
         parent=parent,
         search_results=workspace.search_results(side, entities),

@@ -2,7 +2,8 @@
 
 Gate and warm-up take their time, so nobody is kept waiting for them; only the switch and its entry
 in the history are made under the catalogue's lease. If somebody else switched meanwhile, the gate
-looks again at what serves then.
+looks again at what serves then. A field of another team's index (`external`) goes live in the same
+order.
 """
 
 from __future__ import annotations
@@ -10,14 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from cogr.errors import CogrError, SnapshotError, UserError
 from cogr.progress import Say
 from cogr.records import Side
-from indexers.backends.protocol import side_of
+from cogr.store import Store
+from indexers.backends.protocol import Backend, side_of
 from indexers.rebuild.lease import Lease, alone
-from indexers.release.gate import Verdict, check
+from indexers.release.gate import StandIn, Verdict, check
 from indexers.release.history import (
     Entry,
     Serving,
@@ -50,20 +52,71 @@ class Released:
         return found | ({"gate": self.verdict.as_dict()} if self.verdict else {})
 
 
+class Destination(Protocol):
+    """Where snapshots serve: by the aliases of a backend, or as a field of another index."""
+
+    @property
+    def catalogue(self) -> str:
+        """What its history and its lease are called."""
+
+    def serving(self) -> Serving:
+        """What serves now, of the sides that it has."""
+
+    def prepare(self, ids: Sequence[str], seen: Serving, say: Say) -> None:
+        """All that takes its time before a switch, while `seen` serves. Raises CheckFailedError,
+        ServiceError.
+        """
+
+    def is_prepared(self, say: Say) -> bool:
+        """False where the place is another one since it was prepared."""
+
+    def switch(self, ids: Sequence[str]) -> Serving:
+        """One atomic call; what served before on these sides. Raises ServiceError."""
+
+
+@dataclass(frozen=True)
+class _Aliases:
+    """The aliases of a backend."""
+
+    backend: Backend
+    store: Store
+
+    @property
+    def catalogue(self) -> str:
+        return self.backend.catalogue
+
+    def serving(self) -> Serving:
+        return self.backend.serving()
+
+    def prepare(self, ids: Sequence[str], seen: Serving, say: Say) -> None:  # noqa: ARG002
+        new = [id_ for id_ in ids if id_ not in seen.values()]
+        warm_up(self.backend, self.store, new, WARM_UP_QUERIES)
+
+    def is_prepared(self, say: Say) -> bool:  # noqa: ARG002
+        return True
+
+    def switch(self, ids: Sequence[str]) -> Serving:
+        return publish(self.backend, self.store, ids).before
+
+
 def release(
     workspace: Workspace,
     ids: Sequence[str],
     *,
     gate: bool,
+    stand_in: StandIn | None = None,
     say: Say = lambda _: None,
     still: Callable[[], None] = lambda: None,
+    into: Destination | None = None,
 ) -> Released:
     """Let pushed and verified snapshots serve, at most one a side, by one atomic switch, and
     remember it.
 
     Args:
         gate: compare with what serves first.
+        stand_in: for pairs that know the labels which the gate measures by.
         still: called just before the switch; raises when this process may not go on.
+        into: where to; the backend's aliases by default.
 
     Raises:
         SnapshotError: unknown, not pushed, two of one side, or of another normaliser than the other
@@ -72,19 +125,28 @@ def release(
         LockedError: somebody else switches this catalogue and does not come to an end.
         ServiceError: the cluster refuses; what serves stays.
     """
-    backend = workspace.backend
+    place = into or _Aliases(workspace.backend, workspace.store)
     while True:
-        seen = backend.serving()
-        verdict = _prepare(workspace, ids, seen, gate=gate)
-        with _turn(workspace, f"publish of {' and '.join(ids)}", say) as (lease, now, _):
+        seen, verdict = place.serving(), None
+        with _whole(ids):
+            if gate:
+                verdict = check(workspace, ids, {**workspace.backend.serving(), **seen}, stand_in)
+            place.prepare(ids, seen, say)
+        with _turn(workspace, place, f"publish of {' and '.join(ids)}", say) as (lease, now, _):
             if gate and now != seen:
                 say(f"What serves has changed meanwhile ({_spoken(now)}): the gate looks again.")
                 continue
-            still()
-            return _switch(workspace, lease, ids, now, verdict=verdict)
+            if place.is_prepared(say):
+                still()
+                return _switch(workspace, place, lease, ids, now, verdict=verdict)
 
 
-def roll_back(workspace: Workspace, to: Sequence[str], say: Say = lambda _: None) -> Released:
+def roll_back(
+    workspace: Workspace,
+    to: Sequence[str],
+    say: Say = lambda _: None,
+    into: Destination | None = None,
+) -> Released:
     """Let what served before serve again: one step further back in the history, or the snapshots
     that are named.
 
@@ -95,69 +157,61 @@ def roll_back(workspace: Workspace, to: Sequence[str], say: Say = lambda _: None
         UserError: somebody else switched meanwhile; nothing was rolled back.
         LockedError, CheckFailedError, ServiceError: as of `release`.
     """
-    store, backend = workspace.store, workspace.backend
-    seen = backend.serving()
-    died = None if to else unfinished_switch(store, backend.catalogue, seen)
-    ids = (
-        to or [] if died else list(to or previous(store, backend.catalogue, seen).changed.values())
-    )
-    _prepare(workspace, ids, seen, gate=False)
-    with _turn(workspace, "rollback", say) as (lease, now, finished):
-        if finished and finished["begun"] == "rollback" and not to:
-            say("The rollback before this one had switched and died; it is finished now.")
-            return Released(
-                now, {side: finished["before"].get(side) for side in _changed(finished)}
-            )
-        if not to and (now != seen or died):
-            raise UserError(
-                f"Somebody else has switched meanwhile: {_spoken(now)} serves now. Nothing was "
-                "rolled back; run the same command "
-                "again to go back from there."
-            )
-        step = None if to else previous(store, backend.catalogue, now)
+    store, place = workspace.store, into or _Aliases(workspace.backend, workspace.store)
+    seen = place.serving()
+    died = None if to else unfinished_switch(store, place.catalogue, seen)
+    while True:
+        step = None if to or died else previous(store, place.catalogue, seen)
         ids = list(step.changed.values()) if step else list(to)
-        number = (
-            step.to if step else entry_of(store, backend.catalogue, {**now, **sides_of(store, ids)})
-        )
-        return _switch(workspace, lease, ids, now, back_to=number)
+        with _whole(ids):
+            place.prepare(ids, seen, say)
+        with _turn(workspace, place, "rollback", say) as (lease, now, finished):
+            if finished and finished["begun"] == "rollback" and not to:
+                say("The rollback before this one had switched and died; it is finished now.")
+                before = {side: finished["before"].get(side) for side in _changed(finished)}
+                return Released(now, before)
+            if not to and (now != seen or died):
+                raise UserError(
+                    f"Somebody else has switched meanwhile: {_spoken(now)} serves now. Nothing was "
+                    "rolled back; run the same command "
+                    "again to go back from there."
+                )
+            if place.is_prepared(say):
+                step = None if to else previous(store, place.catalogue, now)
+                ids = list(step.changed.values()) if step else list(to)
+                after = {**now, **sides_of(store, ids)}
+                number = step.to if step else entry_of(store, place.catalogue, after)
+                return _switch(workspace, place, lease, ids, now, back_to=number)
 
 
 @contextmanager
 def _turn(
-    workspace: Workspace, doing: str, say: Say
+    workspace: Workspace, place: Destination, doing: str, say: Say
 ) -> Iterator[tuple[Lease, Serving, Entry | None]]:
-    """The catalogue's lease, what serves, and what a process that died had switched to and not
+    """The lease of the place, what serves, and what a process that died had switched to and not
     noted.
     """
-    store, backend = workspace.store, workspace.backend
-    with alone(store, backend.catalogue, doing, say) as lease:
-        now = backend.serving()
-        yield lease, now, finish_switch(store, backend.catalogue, now)
+    with alone(workspace.store, place.catalogue, doing, say) as lease:
+        now = place.serving()
+        yield lease, now, finish_switch(workspace.store, place.catalogue, now)
 
 
-def _prepare(
-    workspace: Workspace, ids: Sequence[str], seen: Serving, *, gate: bool
-) -> Verdict | None:
-    """Gate and warm-up."""
+@contextmanager
+def _whole(ids: Sequence[str]) -> Iterator[None]:
+    """Name a snapshot whose files somebody removes meanwhile."""
     try:
-        verdict = check(workspace, ids, seen) if gate else None
-        warm_up(
-            workspace.backend,
-            workspace.store,
-            [id_ for id_ in ids if id_ not in seen.values()],
-            WARM_UP_QUERIES,
-        )
+        yield
     except FileNotFoundError as error:
         raise SnapshotError(
             f"A file of {' and '.join(ids)} was removed meanwhile ({error.filename or error}), "
             "so nothing was switched; see "
             "cogr-index list, and push it again."
         ) from error
-    return verdict
 
 
 def _switch(
     workspace: Workspace,
+    place: Destination,
     lease: Lease,
     ids: Sequence[str],
     now: Serving,
@@ -168,17 +222,17 @@ def _switch(
     """The switch, between two notes in the history: the next process finds a death in
     between.
     """
-    store, backend = workspace.store, workspace.backend
+    store = workspace.store
     after = {**now, **sides_of(store, ids)}
-    begin_switch(store, backend.catalogue, now, after, back_to)
+    begin_switch(store, place.catalogue, now, after, back_to)
     try:
         lease.check()
-        before = publish(backend, store, ids).before
+        before = place.switch(ids)
     except CogrError:
         with suppress(CogrError):
-            finish_switch(store, backend.catalogue, backend.serving())
+            finish_switch(store, place.catalogue, place.serving())
         raise
-    finish_switch(store, backend.catalogue, after)
+    finish_switch(store, place.catalogue, after)
     return Released(after, before, verdict)
 
 

@@ -1,20 +1,18 @@
 """Keywords as a field of an index that another team owns: `publish`, `rollback` and `prune` with
 `--into INDEX --field NAME`.
 
-The order of the steps, what served before, and what is still needed; the steps themselves are
+Such a place goes live in the order of `indexers.release`; the steps themselves are
 `backends.opensearch.field` and `moving`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from cogr.errors import UserError
 from cogr.progress import Say
-from cogr.records import Side
 from cogr.snapshots import open_snapshot
 from indexers.backends.memory import mirror_of
 from indexers.backends.opensearch import OpenSearchBackend
@@ -34,14 +32,8 @@ from indexers.backends.opensearch.field import (
 from indexers.backends.opensearch.moving import move_without
 from indexers.backends.protocol import sample
 from indexers.rebuild.lease import alone
-from indexers.release.history import (
-    Entry,
-    begin_switch,
-    finish_switch,
-    previous,
-    standing,
-    unfinished_switch,
-)
+from indexers.release import Released, release, roll_back
+from indexers.release.history import Serving, finish_switch, standing
 from indexers.workspace import Workspace
 
 
@@ -81,17 +73,22 @@ class Place:
             raise UserError(
                 "--into writes to an index in OpenSearch; set opensearch.url to its cluster."
             )
-        self._store = workspace.store
+        self._workspace, self._store = workspace, workspace.store
+        self._filled: Filled | None = None
         self._cluster: Cluster = backend.cluster
         self.target: Target = open_target(self._cluster, name, field)
         self.template = template_name(backend.prefix, self.target)
-        self._history = f"into-{self.template}"
 
-    def serving(self) -> str | None:
+    @property
+    def catalogue(self) -> str:
+        """What its history and its lease are called."""
+        return f"into-{self.template}"
+
+    def serving(self) -> Serving:
         """The snapshot whose field searches use now."""
-        return switched_to(self._cluster, self.template, self.target)
+        return {"item": switched_to(self._cluster, self.template, self.target)}
 
-    def publish(self, snapshot_id: str, say: Say) -> Merged:
+    def publish(self, snapshot_id: str, say: Say, *, gate: bool = False) -> Merged:
         """Fill the snapshot's field, look at it, and let searches use it.
 
         Raises:
@@ -100,87 +97,63 @@ class Place:
             LockedError: somebody else switches or prunes this place and does not come to an end.
             ServiceError: the cluster went away; the same call goes on.
         """
-        while True:
-            filled = self._fill(snapshot_id, say)
-            with self._turn(f"publish of {snapshot_id} into {self.target.name}", say):
-                if not self._moved():
-                    return self._switch(snapshot_id, filled)
-            say(
-                f"{self.target.name} is {self.target.index} since then, so that gets the field too."
-            )
+        return self._merged(
+            release(self._workspace, [snapshot_id], gate=gate, say=say, into=self), say
+        )
 
-    def roll_back(self, say: Say) -> Merged:
+    def roll_back(self, to: Sequence[str], say: Say) -> Merged:
         """Let the snapshot that served before be searched again; each rollback goes one further
         back. Raises as `publish`.
+
+        Args:
+            to: one snapshot to go back to instead.
 
         Raises:
             SnapshotError: nothing was published before.
             UserError: somebody else switched meanwhile.
         """
-        seen: dict[Side, str | None] = {"item": self.serving()}
-        died = unfinished_switch(self._store, self._history, seen)
-        snapshot_id = (
-            died["serving"]["item"]
-            if died
-            else previous(self._store, self._history, seen).changed["item"]
-        )
-        while True:
-            filled = self._fill(snapshot_id, say)
-            with self._turn(f"rollback in {self.target.name}", say) as finished:
-                if finished and finished["begun"] == "rollback":
-                    say("The rollback before this one had switched and died; it is finished now.")
-                    return self._merged(snapshot_id, finished["before"].get("item"), filled)
-                if died or self.serving() != seen["item"]:
-                    raise UserError(
-                        f"Somebody else has switched meanwhile: {self.serving()} serves in "
-                        f"{self.target.name} now. Nothing was rolled "
-                        "back; run the same command again to go back from there."
-                    )
-                if not self._moved():
-                    return self._switch(
-                        snapshot_id, filled, previous(self._store, self._history, seen).to
-                    )
+        return self._merged(roll_back(self._workspace, to, say, into=self), say)
 
-    def _fill(self, snapshot_id: str, say: Say) -> Filled:
+    def _merged(self, released: Released, say: Say) -> Merged:
+        snapshot_id = str(released.serving["item"])
+        if self._filled is None:
+            # A rollback that died after its switch was finished, and nothing had to be prepared.
+            self.prepare([snapshot_id], released.serving, say)
+        assert self._filled is not None
+        field = field_of(self.target.field, snapshot_id)
+        before = released.before.get("item")
+        return Merged(snapshot_id, before, self.target.index, field, self.template, self._filled)
+
+    def prepare(self, ids: Sequence[str], seen: Serving, say: Say) -> None:  # noqa: ARG002
         """Give the documents the snapshot's field; looked at, and not searched yet."""
-        snapshot = open_snapshot(self._store, snapshot_id)
-        mirror = mirror_of(self._store, snapshot)
-        name = add_field(self._cluster, self.target, snapshot_id)
-        filled = fill(self._cluster, self.target, name, mirror)
-        say(
-            f"{filled.written} documents of {self.target.index} got the field {name}, in "
-            f"{filled.sweeps} sweeps"
-        )
-        compared = check_values(self._cluster, self.target, name, mirror, sample(snapshot))
-        say(f"compared {compared} documents with the snapshot")
-        return filled
+        for snapshot in (open_snapshot(self._store, id_) for id_ in ids):
+            mirror = mirror_of(self._store, snapshot)
+            name = add_field(self._cluster, self.target, snapshot.id)
+            filled = fill(self._cluster, self.target, name, mirror)
+            say(
+                f"{filled.written} documents of {self.target.index} got the field {name}, in "
+                f"{filled.sweeps} sweeps"
+            )
+            compared = check_values(self._cluster, self.target, name, mirror, sample(snapshot))
+            say(f"compared {compared} documents with the snapshot")
+            self._filled = filled
 
-    def _moved(self) -> bool:
-        """True when the name stands for another index by now, since somebody has pruned fields:
+    def is_prepared(self, say: Say) -> bool:
+        """False when the name stands for another index by now, since somebody has pruned fields:
         that is the target then.
         """
-        before, self.target = (
-            self.target,
-            open_target(self._cluster, self.target.name, self.target.field),
-        )
-        return before.index != self.target.index
+        before = self.target.index
+        self.target = open_target(self._cluster, self.target.name, self.target.field)
+        if before != self.target.index:
+            say(f"{self.target.name} is {self.target.index} since then: that gets the field too.")
+        return before == self.target.index
 
-    @contextmanager
-    def _turn(self, doing: str, say: Say) -> Iterator[Entry | None]:
-        """This place's lease, and what a process that died had switched to and not noted."""
-        with alone(self._store, self._history, doing, say):
-            yield finish_switch(self._store, self._history, {"item": self.serving()})
-
-    def _switch(self, snapshot_id: str, filled: Filled, back_to: int | None = None) -> Merged:
+    def switch(self, ids: Sequence[str]) -> Serving:
+        """Let searches use the field of the one snapshot."""
         before = self.serving()
-        begin_switch(self._store, self._history, {"item": before}, {"item": snapshot_id}, back_to)
+        (snapshot_id,) = ids
         switch(self._cluster, self.template, field_of(self.target.field, snapshot_id))
-        finish_switch(self._store, self._history, {"item": snapshot_id})
-        return self._merged(snapshot_id, before, filled)
-
-    def _merged(self, snapshot_id: str, before: str | None, filled: Filled) -> Merged:
-        field = field_of(self.target.field, snapshot_id)
-        return Merged(snapshot_id, before, self.target.index, field, self.template, filled)
+        return before
 
     def prune(self, keep: int, to: str | None, say: Say, *, dry_run: bool) -> list[str]:
         """Move the index to a new one without the fields that nothing needs; their names.
@@ -196,8 +169,9 @@ class Place:
         """
         if dry_run:
             return self._old_fields(keep)
-        with self._turn(f"prune of {self.target.name}", say):
-            self._moved()
+        with alone(self._store, self.catalogue, f"prune of {self.target.name}", say):
+            finish_switch(self._store, self.catalogue, self.serving())
+            self.target = open_target(self._cluster, self.target.name, self.target.field)
             dropped = self._old_fields(keep)
             if dropped and to is None:
                 raise UserError(
@@ -205,13 +179,12 @@ class Place:
                     "--to."
                 )
             if dropped and to is not None:
-                move_without(self._cluster, self.target, dropped, to, self._store, self._history)
+                move_without(self._cluster, self.target, dropped, to, self._store, self.catalogue)
         return dropped
 
     def _old_fields(self, keep: int) -> list[str]:
-        published = [entry["serving"]["item"] for entry in standing(self._store, self._history)]
+        published = [entry["serving"]["item"] for entry in standing(self._store, self.catalogue)]
         last = list(dict.fromkeys(reversed(published)))[: max(0, keep)]
-        kept = {
-            field_of(self.target.field, id_) for id_ in {*last, *filter(None, [self.serving()])}
-        }
+        needed = {*last, *filter(None, self.serving().values())}
+        kept = {field_of(self.target.field, id_) for id_ in needed}
         return [name for name in self.target.fields if name not in kept]

@@ -12,13 +12,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from cogr.errors import CheckFailedError, SnapshotError
-from cogr.keywords import with_self
 from cogr.progress import Say
 from cogr.records import SIDES, Side
 from cogr.snapshots import Manifest, Row, Snapshot, check_pair, open_snapshot, read_manifest
 from cogr.store import Store
 from indexers.backends.memory import mirror_of
-from indexers.backends.protocol import Backend, Pushed, Verified, side_of
+from indexers.backends.protocol import Backend, Keywords, Pushed, Verified, side_of
 from indexers.telemetry import prometheus
 from indexers.telemetry.traces import stage
 
@@ -45,11 +44,11 @@ def probes(
     count: int,
     seed: int = 0,
     queries: str | None = None,
-) -> list[list[str]]:
+) -> Sequence[Keywords]:
     """Keyword lists to compare live results with the mirror on.
 
-    For items, the keyword sets of a query snapshot, where this store has it (another one may have
-    published); else keywords drawn from the snapshot itself.
+    For items, the weighted keyword sets of a query snapshot, where this store has it (another one
+    may have published); else keywords drawn from the snapshot itself.
 
     Args:
         queries: the query snapshot; the one that serves now by default.
@@ -58,10 +57,7 @@ def probes(
     asking = queries or backend.serving().get(other_side(snapshot.side))
     if asking and snapshot.side == "item" and asking in store.list("snapshots"):
         try:
-            return [
-                with_self(row.self_keyword, row.keywords)
-                for row in _drawn(store, asking, count, draw)
-            ]
+            return [row.weighted for row in _drawn(store, asking, count, draw)]
         except SnapshotError as error:
             log.warning("Its results are compared on keywords of its own: %s", error)
     words = mirror_of(store, snapshot).words

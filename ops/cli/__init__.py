@@ -14,11 +14,10 @@ from rich.console import Console
 from cogr.errors import CheckFailedError
 from indexers.cli import console
 from indexers.cli.options import add_version
-from ops.cli.serve import backlog, serve
+from ops.cli.serve import backlog, serve, worker
 from ops.cli.servers import opensearch_app, redis_app
 from ops.cli.services import wait
 from ops.cli.shadow import shadow
-from ops.cli.worker import worker
 
 if TYPE_CHECKING:
     from ops.cli.doctor import Finding

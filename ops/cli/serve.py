@@ -1,6 +1,7 @@
-"""`cogr-ops serve` and `backlog`: options of the query expander.
+"""`cogr-ops serve`, `backlog` and `worker`: options of the processes that serve until they are
+stopped, the query expander and the workers of distributed rebuilds.
 
-The service itself is in `ops.expander`.
+The work itself is in `ops.expander` and `indexers.fleet`.
 """
 
 from __future__ import annotations
@@ -8,18 +9,22 @@ from __future__ import annotations
 import asyncio
 import gc
 import importlib.util
+import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cogr.errors import MissingExtraError
+from cogr.errors import MissingExtraError, SettingsError
+from cogr.records import SIDES
 from indexers.cli import console
 from indexers.cli.options import (
     Call,
     ConfigOption,
+    GeneratorOption,
     SetOption,
     VerboseOption,
     common_options,
@@ -81,7 +86,7 @@ def backlog(
     """
     check_installed()
     from indexers.cli.reports import facts
-    from ops.expander.redis_cache import work_off
+    from ops.expander.backlog import work_off
 
     done = work_off(call.workspace, limit, console.note)
     while follow:
@@ -160,3 +165,62 @@ async def _serve(workspace: Workspace, address: tuple[str, int], playground: boo
     await serve(app, address, begun)
     if signal.SIGINT in told:
         raise KeyboardInterrupt
+
+
+def _known(sides: list[str] | None) -> list[str] | None:
+    """Refuse what is no side, as typer does where an option is not repeatable."""
+    for side in sides or ():
+        if side not in SIDES:
+            raise typer.BadParameter(f"{side!r} is not one of 'query', 'item'.")
+    return sides
+
+
+def worker(
+    side: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--side",
+            metavar="[query|item]",
+            callback=_known,
+            help="Serve this side, query or item; repeatable.  [default: both]",
+        ),
+    ] = None,
+    generator: GeneratorOption = None,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", help="Name in cogr-index status.  [default: host-process]"),
+    ] = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
+    verbose: VerboseOption = False,
+) -> None:
+    """Generate keywords for rebuilds on workers (cogr-index rebuild --workers celery). Start one
+    for each GPU.
+
+    Needs the configuration and the store of the coordinator. SIGTERM or Ctrl-C ends it between two
+    answers; nothing is lost.
+    """
+    from indexers.fleet.broker import printable, queue_of
+    from indexers.fleet.worker import serve
+    from indexers.telemetry import observe, prometheus, traces
+    from indexers.workspace import Workspace
+
+    set_verbosity(verbose)
+    workspace = Workspace.open(config, set_)
+    observe(workspace.settings, "cogr-worker")
+    prometheus.serve(workspace.settings.metrics)
+    chosen = side or SIDES
+    sides = [known for known in SIDES if known in chosen]
+    queues = [queue_of(one, workspace.generator_settings(one, generator)) for one in sides]
+    if not workspace.settings.redis.url:
+        raise SettingsError(
+            "A worker needs a broker: run cogr-ops redis start, then set redis.url or "
+            "COGR_REDIS__URL."
+        )
+    console.note(
+        f"Waiting for shards of {' and '.join(sides)} from {printable(workspace.settings.redis)}."
+    )
+    if serve(workspace, queues, name=name):
+        console.note("Starting anew: the next shard is for another model.")
+        traces.stop()
+        os.execv(sys.executable, sys.orig_argv)

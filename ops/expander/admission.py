@@ -24,6 +24,8 @@ MAX_BODY_BYTES = 65_536
 """Largest body: room for the most queries of the usual longest."""
 MAX_QUERIES = 64
 """Most queries of a request; more belong into several, which share out over processes."""
+MAX_QUERY_CHARS = 1024
+"""Longest query: shoppers type tens of characters, and a keyword keeps 256."""
 _NAME = re.compile(r"[A-Za-z_]{1,20}")
 """A field's name that is repeated; anything else may be a query in the wrong place."""
 
@@ -120,10 +122,8 @@ class AdmissionControl:
     def _check_sizes(self, queries: Sequence[str]) -> None:
         if len(queries) > MAX_QUERIES:
             raise RejectedError(422, f"A request has at most {MAX_QUERIES} queries.")
-        if any(len(query) > self._settings.max_query_chars for query in queries):
-            raise RejectedError(
-                422, f"A query has at most {self._settings.max_query_chars} characters."
-            )
+        if any(len(query) > MAX_QUERY_CHARS for query in queries):
+            raise RejectedError(422, f"A query has at most {MAX_QUERY_CHARS} characters.")
 
 
 def _explain(error: ValidationError) -> str:

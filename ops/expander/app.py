@@ -9,16 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
-from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field
 from pydantic_core import to_json
 from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
 
 from indexers.backends.opensearch.search import clause, query_body
 from ops.expander.admission import AdmissionControl, ExpandRequest, RejectedError
@@ -158,14 +158,19 @@ _BODY = {
 }
 
 
-class _Direct(APIRoute):
-    """A route whose endpoint reads the request and writes the answer itself: FastAPI would read and
-    check both a second time.
+class _App(FastAPI):
+    """Answers `POST /expand` itself: the way through the framework's middleware, routes and checks
+    takes a third of the time of an answer.
     """
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handler: Callable[[Request], Coroutine[Any, Any, Response]] = self.endpoint
-        return handler
+    expand: Callable[[Request], Awaitable[Response]]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] == "/expand" and scope["method"] == "POST":
+            answer = await self.expand(Request(scope, receive))
+            await answer(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
 
 
 def create_app(parts: Parts, *, playground: bool = False) -> FastAPI:
@@ -175,7 +180,7 @@ def create_app(parts: Parts, *, playground: bool = False) -> FastAPI:
         playground: whether `ops.playground` will be added, so that the root leads there instead of
             to the documentation.
     """
-    settings, admission = parts.settings, AdmissionControl(parts.settings)
+    admission = AdmissionControl(parts.settings)
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
@@ -185,7 +190,7 @@ def create_app(parts: Parts, *, playground: bool = False) -> FastAPI:
         await asyncio.gather(following, return_exceptions=True)
         await parts.close()
 
-    app = FastAPI(
+    app = _App(
         title="CoGR query expander",
         description="Keywords for queries, and the OpenSearch clause that searches for them.",
         lifespan=life,
@@ -198,26 +203,37 @@ def create_app(parts: Parts, *, playground: bool = False) -> FastAPI:
 
         Search the named index with the clause.
         """
-        queries, many = await admission.admit(request)
-        started = time.perf_counter()
-        expanded = await parts.expander.expand(queries, parts.follower.pair)
-        seconds = time.perf_counter() - started
-        parts.metrics.seconds.observe(seconds)
-        if settings.log_queries:
-            _log(queries, expanded, seconds)
-        return Response(write(expanded, many=many), media_type=_JSON)
+        try:
+            queries, many = await admission.admit(request)
+            started = time.perf_counter()
+            expanded = await parts.expander.expand(queries, parts.follower.pair)
+            seconds = time.perf_counter() - started
+            parts.metrics.seconds.observe(seconds)
+            if parts.settings.log_queries:
+                _log(queries, expanded, seconds)
+            return Response(write(expanded, many=many), media_type=_JSON)
+        except RejectedError as error:
+            parts.metrics.rejected.labels(str(error.status)).inc()
+            return _problem(error.status, error.detail, error.headers)
+        except ClientDisconnect:
+            return Response(status_code=400)
+        except Exception as error:  # noqa: BLE001
+            return _bug(parts, error)
 
-    app.router.add_api_route(
+    app.expand = expand
+    app.add_api_route(
         "/expand",
         expand,
         methods=["POST"],
         responses={200: {"model": OneAnswer | ManyAnswers}, **_REJECTIONS},
         openapi_extra=_BODY,
-        route_class_override=_Direct,
     )
-
     _add_state_routes(app, parts, "playground/" if playground else "")
-    _add_rejections(app, parts)
+
+    @app.exception_handler(Exception)
+    async def bug(_: Request, error: Exception) -> Response:
+        return _bug(parts, error)
+
     return app
 
 
@@ -249,28 +265,14 @@ def _add_state_routes(app: FastAPI, parts: Parts, page: str) -> None:
         return Response(parts.metrics.page(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-def _add_rejections(app: FastAPI, parts: Parts) -> None:
-    @app.exception_handler(RejectedError)
-    async def rejected(_: Request, error: RejectedError) -> Response:
-        parts.metrics.rejected.labels(str(error.status)).inc()
-        return Response(
-            Problem(detail=error.detail).model_dump_json(),
-            error.status,
-            error.headers,
-            media_type=_JSON,
-        )
+def _bug(parts: Parts, error: Exception) -> Response:
+    parts.metrics.bugs.inc()
+    log.error("Something unexpected; the request was answered with 500.", exc_info=error)
+    return _problem(500, "Something went wrong here.")
 
-    @app.exception_handler(Exception)
-    async def bug(_: Request, error: Exception) -> Response:
-        parts.metrics.bugs.inc()
-        log.error("Something unexpected; the request was answered with 500.", exc_info=error)
-        return Response(
-            Problem(detail="Something went wrong here.").model_dump_json(), 500, media_type=_JSON
-        )
 
-    @app.exception_handler(ClientDisconnect)
-    async def gone(_: Request, __: ClientDisconnect) -> Response:
-        return Response(status_code=400)
+def _problem(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(Problem(detail=detail).model_dump_json(), status, headers, media_type=_JSON)
 
 
 def _log(queries: list[str], expanded: Expanded, seconds: float) -> None:

@@ -80,8 +80,12 @@ class Upstream:
                 async with asyncio.timeout(seconds):
                     return await ask()
         except self._errors as error:
-            kind = type(error).__name__
-            self._failures.labels(self.name, kind).inc()
-            # The error's own words may hold the query: only its kind is logged.
-            log.info("%s failed: %s", self.name, kind)
-            raise UnavailableError(f"{self.name} failed ({kind})") from error
+            raise UnavailableError(f"{self.name} failed ({self.failed(error)})") from error
+
+    def failed(self, error: Exception) -> str:
+        """Count and log a failure; its kind."""
+        kind = type(error).__name__
+        self._failures.labels(self.name, kind).inc()
+        # The error's own words may hold the query: only its kind is logged.
+        log.info("%s failed: %s", self.name, kind)
+        return kind

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from cachetools import TTLCache
 
-from cogr.keywords import cut_to_budget, normalise, self_keyword, with_self
+from cogr.keywords import MAX_KEYWORD_CHARS, cut_to_budget, normalise, self_keyword, with_self
 from cogr.settings.serving import ServingSettings
 from indexers.backends.opensearch.search import MAX_CLAUSES
 from indexers.workspace import Workspace
@@ -38,8 +39,8 @@ HOT_SECONDS = 60.0
 """Life of an answer in this process: as long as what was removed from Redis may live on."""
 FOLLOW_SECONDS = 1.0
 """How often to look which pair serves: one small request a second is nothing to a cluster."""
-WALL = 0.01
-"""Seconds after the deadline at which a request is answered even if something in here hangs."""
+_PLAIN = re.compile("[a-z0-9]++(?: [a-z0-9]++)*+")
+"""Keywords, with a space between them, that `normalise` leaves as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,22 +126,13 @@ class Expander:
         if self._under_way >= MAX_REQUESTS:
             return [_fallback(text, "overloaded") for text in texts]
         self._under_way += 1
-        task = asyncio.create_task(self._expand(texts, pair))
         try:
-            await asyncio.wait({task}, timeout=self._settings.deadline + WALL)
+            return await self._expand(texts, pair)
+        except Exception as error:  # noqa: BLE001 (the query alone is always an answer)
+            self._bug(error)
+            return [_fallback(text, "away") for text in texts]
         finally:
             self._under_way -= 1
-        return self._result(task) or [_fallback(text, "deadline") for text in texts]
-
-    def _result(self, task: asyncio.Task[list[Expansion]]) -> list[Expansion] | None:
-        """What a task found; None when it is late or went wrong."""
-        if not task.done():
-            task.cancel()
-            return None
-        if (error := task.exception()) is not None:
-            self._bug(error)
-            return None
-        return task.result()
 
     async def _expand(self, texts: Sequence[str], pair: Pair) -> list[Expansion]:
         loop = asyncio.get_running_loop()
@@ -160,7 +152,7 @@ class Expander:
         if self._cache is None or not texts:
             return {}
         try:
-            found = await self._cache.read(pair, texts, self._settings.deadline)
+            found = await self._cache.read(pair, texts)
         except UnavailableError:
             return {}
         pairs = zip(texts, found, strict=True)
@@ -178,6 +170,9 @@ class Expander:
         than the budget.
         """
         most = max(self._k_max, pair.query.k_max if pair.query else 0)
+        # One look at all of them, where they are plain words, as most are.
+        if 0 < len(words) <= most and _PLAIN.fullmatch(" ".join(words)):
+            return [word[:MAX_KEYWORD_CHARS] for word in words]
         return cut_to_budget((word for word in map(normalise, words) if word), most)
 
     def _lookup(self, pair: Pair, text: str) -> asyncio.Future[Expansion] | None:

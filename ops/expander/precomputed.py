@@ -205,7 +205,7 @@ class StoreIndex:
 
         def ask() -> tuple[str, ...] | None:
             found = self._backend.lookup(text, snapshot=snapshot)
-            return None if found is None else tuple(found)
+            return None if found is None else found.keywords
 
         return await self._upstream.call(lambda: asyncio.to_thread(ask), self._seconds)
 

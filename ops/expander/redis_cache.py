@@ -4,10 +4,6 @@ keywords, never items.
 A cached answer's key names the pair and the normaliser, so that a new round never reads an old
 one's answers; it ends by itself (serving.cache_seconds). The backlog is a sorted set of normalised
 query texts by how often they were asked; when it is full, the least asked ones go.
-
-`work_off` answers the backlog with the configuration's generator, and caches the keywords, where
-the expander looks first. A text leaves the backlog only after it was answered, or can't be; a run
-that is killed loses nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import islice
 from typing import Any
@@ -23,24 +18,12 @@ from urllib.parse import urlsplit
 
 from pydantic import TypeAdapter
 
-from cogr.errors import ServiceError, SettingsError, SnapshotError
-from cogr.keywords import NORMALISER, cut_to_budget, parse
-from cogr.progress import Say
-from cogr.records import Query
+from cogr.keywords import NORMALISER
 from cogr.settings.fleet import RedisSettings
 from cogr.settings.serving import ServingSettings
 from indexers.fleet.broker import broker_url
-from indexers.generators.protocol import Completion, Generator, Request
-from indexers.workspace import Workspace
-from ops.expander.circuit_breaker import (
-    MAX_IN_FLIGHT,
-    MAX_REQUESTS,
-    BadAnswerError,
-    UnavailableError,
-    Upstream,
-)
+from ops.expander.circuit_breaker import MAX_IN_FLIGHT, MAX_REQUESTS, Upstream
 from ops.expander.follower import Pair
-from ops.expander.precomputed import make_index
 from ops.expander.prometheus import Metrics
 
 Keywords = tuple[str, ...]
@@ -65,20 +48,22 @@ class Cache:
         self._prefix, self._settings, self._metrics = redis.prefix, settings, metrics
         self._hash_key = settings.hash_key.get_secret_value() if settings.hash_key else None
         self._upstream = Upstream("redis", metrics, (RedisError,))
+        self._reads = _Reads(self._redis, self._upstream, settings.cache_timeout)
         # Writing is not in anybody's way.
         self._write_seconds = max(1.0, settings.cache_timeout)
 
-    async def read(self, pair: Pair, texts: Sequence[str], seconds: float) -> list[Keywords | None]:
+    async def read(self, pair: Pair, texts: Sequence[str]) -> list[Keywords | None]:
         """Cached keywords of normalised texts, None where there are none."""
-        keys = [self._key(pair, text) for text in texts]
+        values = await self._reads.get([self._key(pair, text) for text in texts])
+        return [None if value is None else self._keywords(value) for value in values]
 
-        async def ask() -> list[Keywords | None]:
-            found = (
-                [await self._redis.get(keys[0])] if len(keys) == 1 else await self._redis.mget(keys)
-            )
-            return [None if value is None else read_keywords(value) for value in found]
-
-        return await self._upstream.call(ask, min(seconds, self._settings.cache_timeout))
+    def _keywords(self, value: bytes) -> Keywords | None:
+        """The keywords in a cached value; what somebody else wrote is a failure, and no answer."""
+        try:
+            return read_keywords(value)
+        except ValueError as error:
+            self._upstream.failed(error)
+            return None
 
     async def write(self, pair: Pair, answers: Mapping[str, Sequence[str]]) -> None:
         """Cache the keywords of normalised texts."""
@@ -130,6 +115,7 @@ class Cache:
     async def close(self) -> None:
         """Close the connections."""
         await self._redis.aclose()
+        await self._redis.connection_pool.disconnect()
 
     @property
     def _backlog(self) -> str:
@@ -137,6 +123,63 @@ class Cache:
 
     def _key(self, pair: Pair, text: str) -> str:
         return cache_key(self._prefix, pair, text, self._hash_key)
+
+
+_Waiting = list[tuple[Sequence[str], "asyncio.Future[list[bytes | None]]"]]
+
+
+class _Reads:
+    """Reads of concurrent requests: what comes while one command is under way goes together by the
+    next one, which takes hardly longer than a single read. They keep one connection, so that none
+    has to be taken from the pool and given back.
+    """
+
+    def __init__(self, redis: Any, upstream: Upstream, seconds: float) -> None:
+        self._redis, self._upstream, self._seconds = redis, upstream, seconds
+        self._turn = asyncio.Lock()
+        self._connection: Any = None
+        self._waiting: _Waiting = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def get(self, keys: Sequence[str]) -> list[bytes | None]:
+        """The values of keys, None where there is none. Raises UnavailableError."""
+        loop = asyncio.get_running_loop()
+        if not self._waiting:
+            task = loop.create_task(self._send(self._waiting))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        values: asyncio.Future[list[bytes | None]] = loop.create_future()
+        self._waiting.append((keys, values))
+        return await values
+
+    async def _send(self, batch: _Waiting) -> None:
+        """Read a batch when its turn has come, and answer those who still wait for it."""
+
+        async def ask() -> list[bytes | None]:
+            async with self._turn:
+                self._waiting = []
+                return await self._read([key for keys, _ in batch for key in keys])
+
+        try:
+            found = iter(await self._upstream.call(ask, self._seconds))
+        except Exception as error:  # noqa: BLE001 (who waits is told, whatever it was)
+            self._waiting = [] if self._waiting is batch else self._waiting
+            for _, values in batch:
+                if not values.done():
+                    values.set_exception(error)
+            return
+        for keys, values in batch:
+            part = list(islice(found, len(keys)))
+            if not values.done():
+                values.set_result(part)
+
+    async def _read(self, keys: Sequence[str]) -> list[bytes | None]:
+        if self._connection is None:
+            self._connection = await self._redis.connection_pool.get_connection()
+        # It closes itself where this fails or is cancelled, and connects again when it is next
+        # used.
+        await self._connection.send_command("MGET", *keys)
+        return list(await self._connection.read_response())
 
 
 _ANSWER = TypeAdapter(Keywords)
@@ -163,6 +206,8 @@ def connect(redis: RedisSettings) -> Any:
         "retry": Retry(NoBackoff(), 0),
         "max_connections": MAX_REQUESTS + MAX_IN_FLIGHT,
         "socket_keepalive": True,
+        # Each call has a timeout of its own.
+        "socket_timeout": None,
     }
     urls = broker_url(redis).split(";")
     if not redis.sentinel_master:
@@ -187,93 +232,3 @@ def _tls(redis: RedisSettings) -> dict[str, Any]:
         "ssl_keyfile": redis.key_file,
     }
     return {"ssl_check_hostname": True, **{name: path for name, path in files.items() if path}}
-
-
-BATCH = 256
-"""Queries that are generated, then written, together."""
-
-
-@dataclass
-class Worked:
-    """What `work_off` did: queries answered, and queries that have no keywords."""
-
-    answered: int = 0
-    without: int = 0
-
-
-def work_off(workspace: Workspace, limit: int | None = None, say: Say = lambda _: None) -> Worked:
-    """Answer the backlog, the most asked first, up to `limit` queries.
-
-    Raises:
-        SettingsError: redis.url is not set.
-        SnapshotError: no pair of one round serves, so that there is nothing to write keywords for.
-        ServiceError: Redis, the backend or the generator is away. What was answered stays.
-    """
-    if not workspace.settings.redis.url:
-        raise SettingsError(
-            "The backlog is in Redis, and redis.url is not set: set redis.url or COGR_REDIS__URL."
-        )
-    with workspace.generator("query") as generator:
-        return asyncio.run(_work_off(workspace, generator, limit, say))
-
-
-async def _work_off(
-    workspace: Workspace, generator: Generator, limit: int | None, say: Say
-) -> Worked:
-    serving, metrics = workspace.settings.serving, Metrics()
-    index, cache = make_index(workspace, metrics), Cache(workspace.settings.redis, serving, metrics)
-    done = Worked()
-    try:
-        pair = await index.pair()
-        if pair.item is None or (pair.query is not None and not pair.matches):
-            raise SnapshotError(
-                "No pair of one round serves: run cogr-index publish with an item and a query "
-                "snapshot."
-            )
-        while (
-            left := BATCH if limit is None else min(BATCH, limit - done.answered - done.without)
-        ) > 0:
-            texts = await cache.most_asked(left)
-            if not texts:
-                break
-            await _answer(workspace, generator, cache, pair, texts, done)
-            say(f"{done.answered} queries answered, {done.without} without keywords")
-    except (UnavailableError, BadAnswerError) as error:
-        raise ServiceError(
-            f"The backlog can't be worked off: {error}; run the same command again later."
-        ) from error
-    finally:
-        await index.close()
-        await cache.close()
-    return done
-
-
-async def _answer(
-    workspace: Workspace,
-    generator: Generator,
-    cache: Cache,
-    pair: Pair,
-    texts: Sequence[str],
-    done: Worked,
-) -> None:
-    prompter = workspace.prompter("query")
-    queries = [Query(f"backlog {number}", text) for number, text in enumerate(texts)]
-    requests = [Request(query.id, query, prompter(query)) for query in queries]
-    text_of = {query.id: query.text for query in queries}
-    # Generators are synchronous, and some run an event loop of their own.
-    answers = await asyncio.to_thread(
-        lambda: list(islice(generator.generate(requests), len(requests)))
-    )
-    found = {
-        text_of[answer.id]: cut_to_budget(
-            (word for word in parse(answer.text) if word != text_of[answer.id]),
-            workspace.settings.keywords.k_max,
-        )
-        for answer in answers
-        if isinstance(answer, Completion)
-    }
-    if found:
-        await cache.write(pair, found)
-    await cache.remove_from_backlog(texts)
-    done.answered += len(found)
-    done.without += len(texts) - len(found)

@@ -95,14 +95,18 @@ def test_the_configuration_loads_and_says_what_the_values_say(
 
 def test_every_type_of_value_arrives(render: Render, tmp_path: Path) -> None:
     given = {
-        "dataset": {"path": '/a "quoted"\\ \u00e4\n', "dev_share": 0.25, "seed": 123456789},
-        "training": {"item": {"learning_rate": 1e-6, "epochs": 3}, "tensorboard": True},
+        "dataset": {"path": '/a "quoted"\\ \u00e4\n', "dev_share": 0.25},
+        "training": {
+            "seed": 123456789,
+            "item": {"learning_rate": 1e-6, "epochs": 3},
+            "tensorboard": True,
+        },
         "publish": {"fields": ["a b c"], "field_types": {"a b c": "long"}},
         **URLS,
     }
     settings = settings_of(render({"settings": given}), tmp_path)
     assert settings.dataset.path == given["dataset"]["path"]
-    assert (settings.dataset.dev_share, settings.dataset.seed) == (0.25, 123456789)
+    assert (settings.dataset.dev_share, settings.training.seed) == (0.25, 123456789)
     assert (settings.training.item.learning_rate, settings.training.item.epochs) == (1e-6, 3.0)
     assert settings.training.tensorboard is True
     assert settings.publish.field_types == {"a b c": "long"}

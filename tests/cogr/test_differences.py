@@ -52,6 +52,35 @@ def test_differences_are_those_of_plain_dicts(
     assert [one.id for one in found] == sorted(one.id for one in found)
 
 
+WEIGHED = st.dictionaries(
+    st.sampled_from(["a", "b", "ba", "z"]),
+    st.tuples(st.sampled_from([None, 1.0, 2.5, 0.1]), st.sampled_from([None, 0.0, 0.73])),
+)
+
+
+@settings(deadline=None, max_examples=50)
+@given(before=WEIGHED, after=WEIGHED)
+def test_other_weights_or_another_confidence_is_a_difference(
+    before: dict[str, tuple[float | None, float | None]],
+    after: dict[str, tuple[float | None, float | None]],
+) -> None:
+    def weighed(name: str, rows: dict[str, tuple[float | None, float | None]]) -> Snapshot:
+        made = [
+            Row(
+                id_, "sofa", ("k1",), weights=() if first is None else (first, 1.0), confidence=sure
+            )
+            for id_, (first, sure) in sorted(rows.items())
+        ]
+        return write_snapshot(Store(f"memory://differences-{name}"), "query", made, Provenance())
+
+    old, new = weighed("c", before), weighed("d", after)
+    assert list(differences(old, new)) == [
+        Difference(old.by_id.get(id_), new.by_id.get(id_))
+        for id_ in sorted(before.keys() | after.keys())
+        if old.by_id.get(id_) != new.by_id.get(id_)
+    ]
+
+
 def test_snapshots_of_two_sides_have_no_differences() -> None:
     with pytest.raises(SnapshotError, match="two sides"):
         list(differences(frozen("a", {}), frozen("b", {}, "query")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from math import log2
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from cogr.datasets import load_dataset
 from cogr.errors import SnapshotError
-from cogr.evaluation import f1_of_pair, keyword_sets
+from cogr.evaluation import f1_of_pair, rows_of_queries
 from cogr.records import Dataset, Item, Query, Side
 from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
 from cogr.store import Store
@@ -69,9 +70,42 @@ def test_a_mirror_and_a_backend_give_one_f1(
 def test_a_query_that_the_snapshot_lacks_is_refused_or_asked_by_its_text() -> None:
     query = frozen(Store("memory://lacking"), "query", {"q1": ("sofa", ["couch"])})
     asked = [Query("q1", "sofa"), Query("q2", "lamp")]
-    assert keyword_sets(asked, query, unknown=True) == {"q1": ("couch",), "q2": ()}
+    found = rows_of_queries(asked, query, unknown=True)
+    assert {id_: row.keywords for id_, row in found.items()} == {"q1": ("couch",), "q2": ()}
+    assert found["q2"].weighted == {"lamp": 1.0}
     with pytest.raises(SnapshotError, match="lacks the query 'q2'"):
-        keyword_sets(asked, query)
+        rows_of_queries(asked, query)
+
+
+def test_weights_change_the_ranks_of_a_pair_and_not_its_f1() -> None:
+    """By its keywords a comes first, by their weights b, which is the relevant one."""
+    store = Store("memory://weighed")
+    items = {"a": ("title a", ["sofa", "rug"]), "b": ("title b", ["couch"]), "c": ("title c", [])}
+    item = frozen(store, "item", items)
+    plain = Row("q", "divan", ("sofa", "rug", "couch"))
+    dataset = Dataset(
+        "weighed",
+        [Item(id_, f"title {id_}") for id_ in items],
+        {"test": [Query("q", "divan")]},
+        {"q": frozenset({"b"})},
+        {"q": {"b": 1.0}},
+        "0",
+    )
+    backend = MemoryBackend(store)
+    backend.push(item)
+
+    def figures(row: Row) -> dict[str, float]:
+        query = write_snapshot(store, "query", [row], Provenance())
+        found = evaluate(backend, dataset, item, query, "test").figures
+        assert found["f1"] == f1_of_pair(mirror_of(store, item), dataset, "test", query)
+        return dict(found)
+
+    before, after = figures(plain), figures(replace(plain, weights=(1.0, 1.0, 5.5, 1.0)))
+    assert {name: before[name] for name in ("p", "r", "f1")} == {
+        name: after[name] for name in ("p", "r", "f1")
+    }
+    assert (before["mrr@10"], after["mrr@10"]) == (0.5, 1.0)
+    assert after["ndcg@10"] == 1.0 > before["ndcg@10"]
 
 
 @pytest.mark.parametrize(

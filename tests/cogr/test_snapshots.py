@@ -7,12 +7,15 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from cogr.errors import SnapshotError
 from cogr.snapshots import (
+    Blend,
     Provenance,
     Row,
     check_pair,
@@ -28,6 +31,7 @@ ROWS = [
     Row("b", "", ()),
     Row("c", "沙发", ("couch", "沙发 绿色")),
 ]
+HASH_BEFORE_WEIGHTS = "c573f2fab1ca5443ef5268a92a6489b5c779076a04d55203ef63631c733e6aaa"
 words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
 row_lists = st.dictionaries(
     words, st.tuples(words, st.lists(words, unique=True, max_size=5)), max_size=8
@@ -151,3 +155,103 @@ def test_the_vocabulary_is_counted_in_parts_too(
     ]
     monkeypatch.setattr(writing, "HASHES_AT_ONCE", 8)
     assert write_snapshot(store, "item", rows, Provenance()).manifest.vocabulary == 7 + 11 + 1
+
+
+WEIGHED = [
+    Row("a", "Velvet Sofa", ("sofa", "velvet"), "", (2.5, 0.1, 1.0), 0.731),
+    Row("b", "", ("lamp",), "", (1000.0, 1.0), None),
+    Row("c", "沙发", ("couch",), "", (), 0.0),
+    Row("d", "rug", ()),
+]
+"""With weights, without a text, with a confidence alone, with neither."""
+
+
+def test_weights_and_confidences_are_read_back_as_they_were(store: Store) -> None:
+    snapshot = open_snapshot(store, write_snapshot(store, "query", WEIGHED, Provenance()).id)
+    assert list(snapshot.rows()) == WEIGHED
+    assert [row.weighted for row in snapshot.rows()] == [
+        {"velvet sofa": 1.0, "sofa": 2.5, "velvet": 0.1},
+        {"lamp": 1000.0},
+        {"沙发": 1.0, "couch": 1.0},
+        {"rug": 1.0},
+    ]
+    assert list(snapshot.rows({0, 2})) == [WEIGHED[0], WEIGHED[2]]
+
+
+def test_a_snapshot_without_weights_hashes_and_reads_as_before(store: Store) -> None:
+    """The hashes are those of the version that knew no weights."""
+    query = write_snapshot(store, "query", ROWS, Provenance())
+    item = write_snapshot(store, "item", ROWS, Provenance())
+    assert query.manifest.content_hash == item.manifest.content_hash == HASH_BEFORE_WEIGHTS
+    assert "blend" not in store.read_json(f"snapshots/{query.id}/manifest.json", "")
+    table = pq.read_table(store.local(query.path)).drop_columns(["weights", "confidence"])
+    pq.write_table(table, store.local(query.path))
+    old = open_snapshot(store, query.id, verify=False)
+    assert list(old.rows()) == list(old.rows({0, 1, 2})) == ROWS
+    assert [batch.schema.names for batch in old.batches(["id", "weights"])] == [["id", "weights"]]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([(), (2.5, 1.0), (1.0, 2.5), (0.1, 1.0)]),
+            st.sampled_from([None, 0.0, 0.5]),
+        ),
+        min_size=2,
+        max_size=2,
+    ),
+    st.sampled_from([None, 0.2, 0.4]),
+)
+def test_each_weight_confidence_and_blend_is_part_of_the_content(
+    weighed: list[tuple[tuple[float, ...], float | None]], below: float | None
+) -> None:
+    """Different ones have different hashes, also where a value goes from one row to the next."""
+    store = Store("memory://weighed-hashes")
+    blend = None if below is None else Blend(keywords_from=0.5, text_below=below, text_boost=2)
+    rows = [
+        Row(id_, "text", ("sofa",), "", weights, sure)
+        for id_, (weights, sure) in zip("ab", weighed, strict=True)
+    ]
+    made = write_snapshot(store, "query", rows, Provenance(blend=blend))
+    opened = open_snapshot(store, made.id)
+    assert (list(opened.rows()), opened.manifest.blend) == (rows, blend)
+
+
+@pytest.mark.parametrize(
+    ("row", "match"),
+    [
+        (Row("q", "x", ("a",), weights=(1.0,)), "1 weights for 1 keywords"),
+        (Row("q", "x", ("a",), weights=(1.0, 0.0)), r"a weight of 0\.0"),
+        (Row("q", "x", ("a",), weights=(1001.0, 1.0)), r"a weight of 1001\.0"),
+        (Row("q", "x", ("a",), weights=(float("nan"), 1.0)), "a weight of nan"),
+        (Row("q", "x", ("a",), weights=(1.23456, 1.0)), r"a weight of 1\.23456"),
+        (Row("q", "x", ("a",), confidence=1.5), r"a confidence of 1\.5"),
+        (Row("q", "x", ("a",), confidence=0.33333), r"a confidence of 0\.33333"),
+    ],
+)
+def test_weights_that_cannot_be_are_refused(store: Store, row: Row, match: str) -> None:
+    with pytest.raises(SnapshotError, match=f"The row 'q' has {match}"):
+        write_snapshot(store, "query", [row], Provenance())
+    assert list_snapshots(store) == []
+
+
+def test_an_items_weights_are_refused(store: Store) -> None:
+    for row in (Row("i", "x", (), confidence=0.5), Row("i", "x", (), weights=(2.0,))):
+        with pytest.raises(SnapshotError, match="'i' is an item"):
+            write_snapshot(store, "item", [row], Provenance())
+
+
+def test_a_blend_says_what_answers() -> None:
+    blend = Blend(keywords_from=0.6, text_below=0.2, text_boost=1.5)
+    asked = (None, 0.0, 0.2, 0.59, 0.6, 1.0)
+    assert [blend.mode(confidence) for confidence in asked] == [
+        *("both", "text", "both", "both", "keywords", "keywords")
+    ]
+    for wrong in (
+        {"keywords_from": 0.1, "text_below": 0.2, "text_boost": 1},
+        {"keywords_from": 0.5, "text_below": 0.2, "text_boost": 0},
+        {"keywords_from": float("nan"), "text_below": 0, "text_boost": 1},
+    ):
+        with pytest.raises(ValidationError):
+            Blend(**wrong)

@@ -4,7 +4,6 @@ makes of each edition.
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
@@ -17,6 +16,7 @@ from cogr.snapshots import Snapshot
 from indexers.rebuild.run import RebuildRequest, run_rebuild
 from indexers.workspace import Workspace
 from tests.drills.reader import TOP
+from tests.shops import write_jsonl, write_shop
 
 WORDS = 11
 CHANGED = 0.1
@@ -42,21 +42,17 @@ class Catalogue:
         self.edition = 0
         self._draw = random.Random(1)
         self._items: dict[str, Item] = {}
-        (folder / "data").mkdir()
         queries = [
             {"id": f"q{n}", "text": f"word{n}", "split": "train" if n < 8 else "test"}
             for n in range(WORDS)
         ]
         labels = [{"query": f"q{n % WORDS}", "item": f"i{n}", "grade": 1} for n in range(items)]
-        self._write("queries", queries)
-        self._write("labels", labels)
-        (folder / "cogr.toml").write_text(
-            '[dataset]\nloader = "jsonl"\npath = "data"\n[generator]\nname = "scripted"\n'
-            "[rebuild]\nflush_answers = 32\n[publish]\ntolerance = "
-            "0.5\nmin_vocabulary = 0\n"
-        )
         self._items = {f"i{n}": self._item(f"i{n}", n) for n in range(items)}
-        self._save()
+        configuration = (
+            '[generator]\nname = "scripted"\n[rebuild]\nflush_answers = 32\n'
+            "[publish]\ntolerance = 0.5\nmin_vocabulary = 0\n"
+        )
+        write_shop(folder, self._items.values(), queries, labels, configuration)
 
     def _item(self, id_: str, number: int) -> Item:
         text = (
@@ -89,19 +85,11 @@ class Catalogue:
         for id_ in gone:
             del self._items[id_]
         self._save()
-        return self._write(
-            "changes", [*changed, *new, *({"id": id_, "deleted": True} for id_ in gone)]
-        )
+        deleted = [{"id": id_, "deleted": True} for id_ in gone]
+        return write_jsonl(self.folder / "data" / "changes.jsonl", [*changed, *new, *deleted])
 
     def _save(self) -> None:
-        self._write("items", self._items.values())
-
-    def _write(self, name: str, records: Iterable[Mapping[str, Any]]) -> Path:
-        path = self.folder / "data" / f"{name}.jsonl"
-        unfinished = path.with_suffix(".new")
-        unfinished.write_text("".join(json.dumps(record) + "\n" for record in records))
-        unfinished.replace(path)
-        return path
+        write_jsonl(self.folder / "data" / "items.jsonl", self._items.values())
 
     def calm(self, side: Side = "item") -> Snapshot:
         """The present edition, rebuilt in this process in a store of its own where nothing happens

@@ -43,7 +43,7 @@ IMPORTED = (
     "kombu.transport.redis",
     "opensearchpy",
     "ops.cli",
-    "ops.cli.worker",
+    "ops.cli.serve",
     "pyarrow.compute",
     "pyarrow.parquet",
     "rich.progress",

@@ -179,6 +179,8 @@ def test_a_push_after_an_old_snapshot_writes_every_own_text_anew(
         for snapshot in (old, new):
             backend.push(snapshot)
             backend.verify(snapshot, [])
-        assert backend.lookup("chairs, oak", snapshot=old.id) == ("chairs",)
+        found = backend.lookup("chairs, oak", snapshot=old.id)
         assert backend.lookup("chairs; oak", snapshot=old.id) is None
-        assert backend.lookup("chairs; oak", snapshot=new.id) == ("chairs",)
+        assert found == backend.lookup("chairs; oak", snapshot=new.id)
+        assert found is not None
+        assert (found.keywords, found.weights, found.confidence) == (("chairs",), (), None)

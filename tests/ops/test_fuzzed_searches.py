@@ -81,7 +81,7 @@ def shop(
 ) -> Iterator[Shop]:
     """Fifty texts of up to 20,000 characters make a larger body than shoppers send."""
     prefix = f"fuzz{os.getpid()}"
-    patient = ("serving.deadline=60", "serving.max_query_chars=20000")
+    patient = ("serving.deadline=60",)
     cluster = (
         f"opensearch.url={opensearch.url}",
         f"opensearch.prefix={prefix}",
@@ -100,6 +100,7 @@ def shop(
         httpx.Client(base_url=str(opensearch.url), timeout=120) as client,
     ):
         patch.setattr("ops.expander.admission.MAX_BODY_BYTES", 10_000_000)
+        patch.setattr("ops.expander.admission.MAX_QUERY_CHARS", 20_000)
         wait_for(lambda: expander.parts.follower.pair.matches)
         yield Shop(expander, client, f"{prefix}-search", mirror)
 

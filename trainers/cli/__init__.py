@@ -33,6 +33,7 @@ app = typer.Typer(
 )
 add_version(app, "cogr-train")
 
+app.command()(commands.check)
 app.command()(commands.init)
 app.command()(commands.sft)
 app.command("round")(commands.round_)

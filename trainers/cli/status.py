@@ -22,10 +22,12 @@ from trainers.training.contest import (
     round_name,
     to_serve,
 )
+from trainers.training.devices.memory import GIB
 from trainers.training.rounds import Round
 from trainers.training.run_folder import Run
 
 if TYPE_CHECKING:
+    from trainers.training.devices.check import Report
     from trainers.training.driver import Driver
 
 
@@ -92,6 +94,32 @@ def as_dict(run: Run, done: Round) -> dict[str, Any]:
         "figures": dict(evaluation.notes) if evaluation else None,
         "items": dict(accepted.notes) if accepted else None,
     }
+
+
+def show_check(out: Console, report: Report) -> None:
+    """What `cogr-train check` found, for people."""
+    size = "of unknown size" if report.parameters is None else f"{report.parameters / 1e9:.3g} B"
+    gpus = ", ".join(f"{gpu / GIB:.0f} GiB" for gpu in report.machine.gpus) or "none"
+    out.print(f"Model: {report.model}, {size} parameters.")
+    out.print(f"GPUs: {gpus}; memory {report.machine.main / GIB:.0f} GiB.")
+    if report.needed is not None:
+        parts = (report.needed.states, report.needed.activations, report.needed.engine)
+        weights, passes, engine = (f"{part / GIB:.1f}" for part in parts)
+        out.print(
+            f"A process needs about {report.needed.peak / GIB:.1f} GiB: {weights} for weights, "
+            f"gradients and moments, {passes} for a pass or {engine} for vLLM, the rest for room."
+        )
+    if report.stages:
+        table = Table("stage", "steps", "tokens written at most", "hours")
+        for one in report.stages:
+            table.add_row(one.stage, f"{one.steps:,}", f"{one.tokens:,}", f"{one.hours:.2f}")
+        out.print(table)
+        out.print(
+            f"SFT and {report.rounds} rounds: about {report.hours:.1f} hours at "
+            f"{report.tflops:g} TFLOP/s a process (--tflops)."
+        )
+    for reason in report.refused:
+        out.print(f"Refused: {reason}")
 
 
 def next_stage(run: Run) -> str:

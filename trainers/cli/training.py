@@ -57,6 +57,40 @@ def init(call: Call, run: RunOption = "main") -> None:
 
 
 @common_options(backend=False)
+def check(
+    call: Call,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Rounds after SFT.")] = 5,
+    tflops: Annotated[
+        float | None,
+        typer.Option(
+            "--tflops",
+            min=1e-6,
+            help=(
+                "What one process computes, in 10^12 operations a second; 200 on a GPU and 0.02 "
+                "without one by default."
+            ),
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Whether a configuration fits this machine: memory, steps, tokens, hours, and what would be
+    refused later. Loads no weights; ends with status 1 where something would be refused.
+    """
+    from cogr.errors import CheckFailedError
+    from trainers.cli.status import show_check
+    from trainers.training.devices.check import look_over
+
+    report = look_over(call.workspace, rounds, tflops)
+    call.emit(report.as_dict(), lambda out: show_check(out, report))
+    if report.refused:
+        raise CheckFailedError(
+            f"This configuration can't be trained here, for {len(report.refused)} "
+            f"reason{'s' * (len(report.refused) > 1)}, see above."
+        )
+    console.next_command(_command("init", call, "main"))
+
+
+@common_options(backend=False)
 def sft(call: Call, run: RunOption = "main") -> None:
     """Fine-tune both sides on the targets of algorithm 1, index both, evaluate: round 0."""
     from trainers.cli.status import as_dict, show
@@ -229,7 +263,9 @@ def _driver(call: Call, name: str, new: str | None = None, *, begin: bool = Fals
     run = branch(workspace, name, new) if new else found(workspace, name)
     if begin and not run.state().rounds:
         console.note(f"Run {run.name} in {run.folder()}. {judged_by(workspace)}")
-    return Driver(workspace, run, Launcher(call.config, tuple(call.overrides)), console.note)
+    accelerate = workspace.settings.training.accelerate
+    launcher = Launcher(call.config, tuple(call.overrides), accelerate)
+    return Driver(workspace, run, launcher, console.note)
 
 
 def _command(name: str, call: Call, run: str) -> str:

@@ -67,12 +67,9 @@ def _workspace(folder: Folder, url: str | None = None) -> Workspace:
     """Where rows are published, measured and searched.
 
     Every round that is built upon is to serve for a while, also after an untrained row with better
-    figures: so the gate is off here, until the best pair takes over. Between rounds, in the run, it
-    is as the settings say.
+    figures: so the gate is off here, until the best pair takes over.
     """
-    return Workspace(
-        load_settings(folder.config, [*folder.overrides(url), "training.gate.on=false"])
-    )
+    return Workspace(load_settings(folder.config, [*folder.overrides(url), "publish.gate=false"]))
 
 
 class Demo:

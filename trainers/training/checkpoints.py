@@ -3,15 +3,20 @@ sha256 of every file.
 
 A folder's name holds a digest of its content, so that nothing is ever overwritten. Weights are
 safetensors; nothing is pickled.
+
+`Midway` is where a training stage saves itself meanwhile: weights, optimizer, random numbers, as
+the trainer writes them. It is gone when the stage is done.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +24,8 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from cogr.errors import GeneratorError, StorageError, TrainingError
-from cogr.records import Side
+from cogr.prompts import Prompt
+from cogr.records import SIDES, Side
 from cogr.settings.training import TrainingSettings
 from cogr.store import storage_errors
 from indexers.generators.model_folders import (
@@ -31,30 +37,40 @@ from indexers.generators.model_folders import (
     read_json,
     resolve_model,
 )
+from trainers.training.devices import ranks
 from trainers.training.inputs import Inputs, Wrote
+from trainers.training.rounds import State
 from trainers.training.run_folder import Run
-from trainers.training.trainer_config import is_out_of_memory
+from trainers.training.trainer_config import computes_in_bfloat16, is_out_of_memory
+
+log = logging.getLogger(__name__)
 
 _SUMS = "sha256.json"
+_LORA_ALPHA = 32
+"""Scale of an adapter, divided by its rank: the learning rate does what another one would."""
+_WHOLE = "begun-with.json"
+_ROUNDED_OFF = "rounded-off.safetensors"
 _SUMMED = TypeAdapter(dict[str, str])
 
 
-def load_model(folder: Path) -> Any:
-    """The model in float32, ready to train.
+def load_model(folder: Path, settings: TrainingSettings | None = None) -> Any:
+    """The model, ready to train: in float32; in bfloat16 under adapters that are trained so.
 
     Raises GeneratorError; lets pass what is out of memory.
     """
     import torch
     from transformers import AutoModelForCausalLM
 
+    frozen = settings is not None and settings.lora.rank and computes_in_bfloat16(settings)
     try:
-        return AutoModelForCausalLM.from_pretrained(
+        model = AutoModelForCausalLM.from_pretrained(
             folder,
-            dtype=torch.float32,
+            dtype=torch.bfloat16 if frozen else torch.float32,
             use_safetensors=True,
             trust_remote_code=False,
             local_files_only=True,
         )
+        return model if frozen else _unrounded(model, folder)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         if is_out_of_memory(error):
             raise
@@ -63,8 +79,50 @@ def load_model(folder: Path) -> Any:
         ) from error
 
 
-def trainable_tokenizer(folder: Path, settings: TrainingSettings) -> Any:
+def _unrounded(model: Any, folder: Path) -> Any:
+    """Give a float32 model back what rounding its file to bfloat16 took (`round_weights`)."""
+    import torch
+    from safetensors import safe_open
+
+    if (folder / _ROUNDED_OFF).exists():
+        parameters = dict(model.named_parameters())
+        with safe_open(folder / _ROUNDED_OFF, "pt") as file, torch.no_grad():
+            for name in file.keys():  # noqa: SIM118 - it is no mapping.
+                if name in parameters:
+                    parameters[name] += file.get_tensor(name).to(parameters[name].device)
+    return model
+
+
+def round_weights(folder: Path) -> None:
+    """Save a float32 model's weights as bfloat16, as they are used, and beside them what the
+    rounding took, in bfloat16 too: another stage goes on from their sum.
+
+    At a learning rate of 1e-6 a step moves a weight by less than bfloat16 can say of it: rounded
+    weights alone would forget most of a stage. Both files together are as large as float32.
+    """
+    import torch
+    from safetensors import safe_open
+    from safetensors.torch import save_file
+
+    rounded_off: dict[str, Any] = {}
+    for weights in sorted(folder.glob("model*.safetensors")):
+        rounded: dict[str, Any] = {}
+        with safe_open(weights, "pt") as file:
+            for name in file.keys():  # noqa: SIM118 - it is no mapping.
+                whole = file.get_tensor(name)
+                rounded[name] = whole.to(torch.bfloat16)
+                if whole.dtype == torch.float32:
+                    rounded_off[name] = (whole - rounded[name].float()).to(torch.bfloat16)
+        save_file(rounded, weights, {"format": "pt"})
+    save_file(rounded_off, folder / _ROUNDED_OFF, {"format": "pt"})
+    config = json.loads((folder / "config.json").read_bytes())
+    (folder / "config.json").write_text(json.dumps(config | {"dtype": "bfloat16"}, indent=2))
+
+
+def trainable_tokenizer(folder: Path) -> Any:
     """The tokenizer of a model folder, checked for what training needs.
+
+    One without a chat template is trained on plain text prompts, with a warning.
 
     Raises GeneratorError, TrainingError.
     """
@@ -83,10 +141,10 @@ def trainable_tokenizer(folder: Path, settings: TrainingSettings) -> Any:
             f"The tokenizer of {folder} has no end-of-text token; add eos_token to its "
             "configuration."
         )
-    if not tokenizer.chat_template and not settings.plain_prompts:
-        raise TrainingError(
-            f"The tokenizer of {folder} has no chat template; use an instruct model, or set "
-            "training.plain_prompts."
+    if not tokenizer.chat_template:
+        log.warning(
+            "The tokenizer of %s has no chat template: the model is trained on plain text prompts.",
+            folder,
         )
     return tokenizer
 
@@ -161,6 +219,30 @@ def check_model(run: Run, path: str) -> None:
         )
 
 
+def prune_models(run: Run, state: State, best: int | None, keep: int) -> list[str]:
+    """Remove model folders of old rounds; returns their names.
+
+    Kept are those of the last `keep` rounds that are built upon, of the best round on dev, of
+    everything after the first of these, and `base`. Snapshots stay, so every pair can still serve.
+
+    Args:
+        best: number of the best round on dev; None where nothing is judged.
+    """
+    built_on = [done.number for done in state.finished if done.verdict == "accepted"][-keep:]
+    if not keep or not built_on:
+        return []
+    removed = []
+    for done in state.finished:
+        if done.number >= built_on[0] or done.number == best:
+            continue
+        for side in SIDES:
+            folder = run.store.local(done.model(side))
+            if folder.is_dir() and folder.parent == run.folder("models"):
+                shutil.rmtree(folder)
+                removed.append(folder.name)
+    return removed
+
+
 def context_of(folder: Path) -> int:
     """Tokens that the model reads, prompt and completion together."""
     return context_length(folder, LocalModelOptions(model=str(folder)))
@@ -174,10 +256,114 @@ def lora_config(settings: TrainingSettings) -> Any:
 
     return LoraConfig(
         r=settings.lora.rank,
-        lora_alpha=settings.lora.alpha,
+        lora_alpha=_LORA_ALPHA,
         target_modules="all-linear",
         task_type="CAUSAL_LM",
     )
+
+
+# Inside a stage
+
+
+@dataclass(frozen=True)
+class Midway:
+    """Checkpoints of a training stage, by which it goes on after its death.
+
+    Attributes:
+        folder: of the stage; the trainer writes `checkpoint-STEP` into it.
+        begun_with: what the stage was begun with. A checkpoint of anything else is not used.
+    """
+
+    folder: Path
+    begun_with: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, inputs: Inputs, side: Side, prompts: Sequence[Prompt], **more: Any) -> Midway:
+        """Of the round under way.
+
+        Args:
+            prompts: what is trained on.
+            more: what else decides what is learned and is not frozen in the run.
+        """
+        asked = "\n".join(repr(prompt) for prompt in prompts)
+        begun_with = {
+            "prompts": hashlib.sha256(asked.encode("utf-8", "surrogatepass")).hexdigest(),
+            "processes": inputs.settings.processes,
+            "before": [(done.name, done.output) for done in inputs.round.stages],
+            **more,
+        }
+        folder = inputs.run.folder("trainer") / f"r{inputs.round.number:03d}-{side}"
+        return cls(folder, begun_with)
+
+    def last(self) -> Path | None:
+        """The newest whole checkpoint of this very stage; None where there is none."""
+        whole = [file.parent for file in self.folder.glob(f"checkpoint-*/{_WHOLE}")]
+        for found in sorted(whole, key=_step_of, reverse=True):
+            with suppress(OSError, ValueError):
+                if json.loads((found / _WHOLE).read_bytes()) == self._mark:
+                    return found
+        return None
+
+    def saved(self, step: int) -> None:
+        """The trainer has saved after a step. It is marked when every process has written."""
+        ranks.gather(step)
+        if ranks.is_first():
+            file = self.folder / f"checkpoint-{step}" / _WHOLE
+            file.write_text(json.dumps(self._mark), "utf-8")
+
+    @property
+    def _mark(self) -> Any:
+        return json.loads(json.dumps(self.begun_with))
+
+
+def _step_of(checkpoint: Path) -> int:
+    return int(checkpoint.name.rpartition("-")[2])
+
+
+def step_of(checkpoint: Path | None) -> int:
+    """The step after which a checkpoint was saved; 0 for none."""
+    return 0 if checkpoint is None else _step_of(checkpoint)
+
+
+def as_saver(midway: Midway) -> Any:
+    """A trainer's callback that marks whole checkpoints and, going on from one, brings the sampler
+    to its epoch. TRL's sampler of GRPO draws one order after another from one generator, and the
+    trainer does not draw those of past epochs again.
+    """
+    import torch
+    from transformers import TrainerCallback
+
+    class Callback(TrainerCallback):  # type: ignore[misc]
+        def on_train_begin(
+            self, _a: Any, state: Any, _c: Any, train_dataloader: Any = None, **_: Any
+        ) -> None:
+            sampler, epoch = train_dataloader.batch_sampler, int(state.epoch or 0)
+            while hasattr(sampler, "batch_sampler"):
+                sampler = sampler.batch_sampler
+            sampler = sampler.sampler
+            if hasattr(sampler, "set_epoch"):
+                sampler.set_epoch(epoch)
+            else:
+                for _past in range(epoch):
+                    torch.randperm(sampler.num_samples, generator=sampler.generator)
+
+        def on_step_end(self, _a: Any, state: Any, control: Any, **_: Any) -> None:
+            if state.global_step >= state.max_steps:
+                control.should_save = False  # The stage saves the model itself.
+
+        def on_save(self, _a: Any, state: Any, _c: Any, **_: Any) -> None:
+            midway.saved(state.global_step)
+
+    return Callback()
+
+
+def train(trainer: Any, midway: Midway) -> None:
+    """Train, from the last checkpoint of the stage where there is one."""
+    found = midway.last()
+    trainer.train(resume_from_checkpoint=str(found) if found else None)
+
+
+# What a stage ends with
 
 
 @dataclass(frozen=True)
@@ -188,19 +374,48 @@ class Trained:
     notes: Mapping[str, Any]
 
     def write(self, folder: Path) -> None:
-        """Write weights and tokenizer; adapters are merged, so that every engine loads the folder
-        as it is.
+        """Write weights and tokenizer, in bfloat16 where that is what is computed in. Adapters are
+        merged, so that every engine loads the folder as it is.
         """
+        if hasattr(self.trainer.accelerator.unwrap_model(self.trainer.model), "merge_and_unload"):
+            self._merge(folder)
+        else:
+            self.trainer.save_model(str(folder))
+        if self.trainer.args.bf16:
+            round_weights(folder)
+
+    def _merge(self, folder: Path) -> None:
         model = self.trainer.accelerator.unwrap_model(self.trainer.model)
-        if hasattr(model, "merge_and_unload"):
-            model.merge_and_unload().save_pretrained(folder)
-            self.trainer.processing_class.save_pretrained(folder)
-            return
-        self.trainer.save_model(str(folder))
+        if self._shared:
+            # Each process holds a share: the adapter is gathered, and merged into a whole base.
+            from peft import PeftModel
+
+            with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".tmp-") as adapter:
+                self.trainer.save_model(adapter)
+                base = load_model(Path(model.get_base_model().name_or_path))
+                model = PeftModel.from_pretrained(base, adapter)
+        model.merge_and_unload().save_pretrained(folder)
+        self.trainer.processing_class.save_pretrained(folder)
+
+    @property
+    def _shared(self) -> bool:
+        return bool(self.trainer.is_fsdp_enabled or self.trainer.is_deepspeed_enabled)
+
+    def take_part(self) -> None:
+        """What another process than the first does while that one writes: where each holds a share
+        of the weights, it sends its own.
+        """
+        if self._shared:
+            self.trainer.save_model(self.trainer.args.output_dir)
 
 
 def save_side(inputs: Inputs, side: Side, trained: Trained) -> Wrote:
-    """Save what was trained, with a model card that says from what."""
+    """Save what was trained, with a model card that says from what. Of several processes the first
+    one saves; the others take part, where each holds a share of the weights.
+    """
+    if not ranks.is_first():
+        trained.take_part()
+        return Wrote("", trained.notes)
     against = (
         ""
         if not inputs.round.number
@@ -219,6 +434,7 @@ def save_side(inputs: Inputs, side: Side, trained: Trained) -> Wrote:
         "settings": inputs.settings.model_dump(mode="json"),
     }
     path = save_model(inputs.run, f"r{inputs.round.number:03d}-{side}", trained.write, card)
+    shutil.rmtree(inputs.run.folder("trainer"), ignore_errors=True)
     return Wrote(path, trained.notes)
 
 

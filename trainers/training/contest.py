@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -19,9 +20,10 @@ from cogr.records import SIDES, Side, Split
 from cogr.snapshots import Snapshot, open_snapshot
 from indexers.backends.memory import MemoryBackend
 from indexers.release import release
+from indexers.release.gate import StandIn
 from indexers.release.push import push_and_verify
 from indexers.workspace import Workspace
-from trainers.evaluation import bm25_row, ensure_pushed, evaluate
+from trainers.evaluation import bm25_row, evaluate
 from trainers.training.building import build_snapshot
 from trainers.training.rounds import Round, State, dev_f1, is_set_apart
 from trainers.training.run_folder import Run
@@ -253,20 +255,18 @@ def publish_pair(
     """Push both snapshots of a pair, verify them, and let it serve.
 
     Args:
-        gate: refuse a pair that is worse than what serves, by its dev F1.
-        stand_in: `statistical` without the dev labels; its figure counts where what serves is that
-            generator's and knows them.
+        gate: ask the gate, where `publish.gate` is set.
+        stand_in: `statistical` without the dev labels; its dev F1 counts for a pair of that
+            generator that knows them.
 
     Raises:
-        CheckFailedError: the pair is worse than what serves, has too many entities that were set
-            aside, or what was pushed differs; what serves stays.
+        CheckFailedError: the gate says no, the pair has too many entities that were set aside, or
+            what was pushed differs; what serves stays.
         ServiceError: the service went away; the same command goes on.
     """
     snapshots = [open_snapshot(workspace.store, id_) for id_ in (pair.items, pair.queries)]
     for snapshot in snapshots:
         _check_set_aside(workspace, pair, snapshot)
-    if gate:
-        _check_against_serving(workspace, pair, say, stand_in)
     for snapshot in snapshots:
         push_and_verify(
             workspace.backend,
@@ -274,7 +274,13 @@ def publish_pair(
             snapshot,
             say=say,
         )
-    release(workspace, [snapshot.id for snapshot in snapshots], gate=False, say=say)
+    release(
+        workspace,
+        [snapshot.id for snapshot in snapshots],
+        gate=gate and workspace.settings.publish.gate,
+        stand_in=StandIn(partial(knows_dev, workspace), stand_in.dev_f1 if stand_in else None),
+        say=say,
+    )
     say(f"{pair.name} serves: {pair.items}, {pair.queries}")
 
 
@@ -292,50 +298,6 @@ def _check_set_aside(workspace: Workspace, pair: Contender, snapshot: Snapshot) 
             f"{manifest.set_aside} of {manifest.entities} entities of {snapshot.id} have no "
             f"keywords of their own ({share:.1%}, rebuild.max_failure_share is {allowed:.1%})",
         )
-
-
-def _check_against_serving(
-    workspace: Workspace, pair: Contender, say: Say, stand_in: Contender | None
-) -> None:
-    """Refuse a pair whose dev F1 is below that of the pair that serves, by more than the gate's
-    tolerance.
-    """
-    gate, now = workspace.settings.training.gate, pair.dev_f1
-    items, queries = (workspace.backend.serving()[side] for side in ("item", "query"))
-    if (
-        not gate.on
-        or now is None
-        or not items
-        or not queries
-        or (items, queries) == (pair.items, pair.queries)
-    ):
-        return
-    try:
-        before = _dev_f1_of(workspace, items, queries, stand_in)
-    except SnapshotError as error:
-        say(f"What serves can't be compared with: {error}")
-        return
-    if before is not None and not now >= before - gate.tolerance:
-        raise _refused(
-            pair.name,
-            f"its dev F1 is {now:.4f}, that of what serves {before:.4f} (tolerance "
-            f"{gate.tolerance:g}): {items}, {queries}",
-        )
-
-
-def _dev_f1_of(
-    workspace: Workspace, items: str, queries: str, stand_in: Contender | None
-) -> float | None:
-    """Measured in memory, whatever serves: the figures are equal.
-
-    None where the pair knows the dev labels and nothing stands in.
-    """
-    item, query = open_snapshot(workspace.store, items), open_snapshot(workspace.store, queries)
-    if knows_dev(workspace, item, query):
-        return None if stand_in is None else stand_in.dev_f1
-    backend = MemoryBackend(workspace.store)
-    ensure_pushed(backend, item)
-    return evaluate(backend, workspace.dataset, item, query, "dev").figures["f1"]
 
 
 def knows_dev(workspace: Workspace, *pair: Snapshot) -> bool:

@@ -29,7 +29,7 @@ from indexers.cli.reports import minutes
 from indexers.telemetry import prometheus, traces
 from indexers.telemetry.traces import stage as recorded
 from indexers.workspace import Workspace
-from trainers.training.checkpoints import check_model
+from trainers.training.checkpoints import check_model, prune_models
 from trainers.training.contest import (
     STATISTICAL,
     Choice,
@@ -51,7 +51,7 @@ from trainers.training.stage import (
     Failure,
     Launcher,
     Process,
-    one_process_a_round,
+    one_start_a_round,
 )
 
 LOOK_SECONDS = 0.1
@@ -108,8 +108,16 @@ class Driver:
             if not state.unpublished:
                 state = state.begun()
                 self._finish(state.with_publishing("asked") if publish else state)
-            self.choice()
+            self._prune(self.choice())
             return self._publish()
+
+    def _prune(self, choice: Choice | None) -> None:
+        """Remove models of old rounds, by `training.keep_models`."""
+        state, keep = self.run.state(), self.workspace.settings.training.keep_models
+        chosen = choice.chosen.items if choice else None
+        best = next((done.number for done in state.finished if done.items == chosen), None)
+        if removed := prune_models(self.run, state, best, keep):
+            self._say(f"Removed {', '.join(removed)} (training.keep_models {keep}).")
 
     def choice(self) -> Choice | None:
         """The pair that is to serve: the best of the rounds and of `statistical` on dev. None where
@@ -236,8 +244,9 @@ class Driver:
         """
         settings = self.workspace.settings.training
         left = current.plan[len(current.stages) :]
-        stages = left if one_process_a_round(settings) else left[:1]
-        processes = settings.processes if stages[0].startswith("train-") else 1
+        stages = left if one_start_a_round(settings) else left[:1]
+        trains = any(stage.startswith("train-") for stage in stages)
+        processes = settings.processes if trains else 1
         Failure.forget(self.run)
         with self._launcher.started(self.run, len(stages), halvings, processes) as process:
             for stage in stages:

@@ -23,18 +23,29 @@ from cogr.prompts import Prompt
 from cogr.records import Side
 from cogr.rewards import Reward, World, load_reward
 from cogr.settings.training import GrpoSettings, TrainingSettings
+from indexers.generators.model_folders import encode
 from trainers.training.building import keywords_of, own_keyword, prompts_of, rollout_prompt
 from trainers.training.checkpoints import (
+    Midway,
     Trained,
+    as_saver,
     base_folder,
     load_model,
     lora_config,
     save_side,
+    step_of,
+    train,
     trainable_tokenizer,
 )
 from trainers.training.inputs import Inputs, Wrote
 from trainers.training.step_log import GrpoLog, Tally, as_callback
-from trainers.training.trainer_config import grpo_batch, grpo_config, set_up, silence
+from trainers.training.trainer_config import (
+    grpo_batch,
+    grpo_config,
+    set_up,
+    silence,
+    vllm_length,
+)
 
 
 @dataclass(frozen=True)
@@ -51,6 +62,7 @@ class GrpoJob:
         halvings: how often the micro batch is halved, after running out of memory.
         log: step figures go there, as jsonl.
         seed: of data order and rollouts; each round has one of its own.
+        midway: where it saves itself meanwhile.
     """
 
     base: Path
@@ -64,6 +76,7 @@ class GrpoJob:
     halvings: int
     log: Path
     seed: int
+    midway: Midway
 
 
 def train_grpo(inputs: Inputs, side: Side) -> Wrote:
@@ -77,9 +90,10 @@ def grpo_job(inputs: Inputs, side: Side) -> GrpoJob:
     items = inputs.mirror(inputs.before.items)
     queries = inputs.mirror(inputs.round.practice) if side == "item" else None
     known = inputs.snapshot(inputs.before.queries if side == "query" else inputs.before.items)
+    prompts, before = prompts_of(inputs.workspace, side, entities), inputs.before
     return GrpoJob(
         base=base_folder(inputs.run, inputs.before.model(side)),
-        prompts=prompts_of(inputs.workspace, side, entities),
+        prompts=prompts,
         ids=[entity.id for entity in entities],
         own={entity.id: own_keyword(entity) for entity in entities},
         world=inputs.world(items, queries, practice=True),
@@ -89,6 +103,7 @@ def grpo_job(inputs: Inputs, side: Side) -> GrpoJob:
         halvings=inputs.halvings,
         log=inputs.log(side),
         seed=inputs.settings.seed + inputs.round.number,
+        midway=Midway.of(inputs, side, prompts, base=before.model(side), items=before.items),
     )
 
 
@@ -122,8 +137,8 @@ def prepare_grpo(job: GrpoJob, say: Say) -> Prepared:
             "every step takes them all"
         )
     set_up(job.seed)
-    tokenizer = trainable_tokenizer(job.base, job.settings)
-    model = load_model(job.base)
+    tokenizer = trainable_tokenizer(job.base)
+    model = load_model(job.base, job.settings)
     scorer = _scorer(job, tokenizer, model)
     log = GrpoLog(
         job.log,
@@ -131,6 +146,7 @@ def prepare_grpo(job: GrpoJob, say: Say) -> Prepared:
         job.known,
         say,
         tensorboard=job.settings.tensorboard,
+        goes_on_after=step_of(job.midway.last()),
     )
     rows = [
         {"prompt": rollout_prompt(prompt, tokenizer), "entity": id_}
@@ -139,11 +155,18 @@ def prepare_grpo(job: GrpoJob, say: Say) -> Prepared:
     trainer = GRPOTrainer(
         model=model,
         reward_funcs=scorer,
-        args=grpo_config(job.side, job.settings, batch, job.log.parent / "trainer", job.seed),
+        args=grpo_config(
+            job.side,
+            job.settings,
+            batch,
+            job.midway.folder,
+            job.seed,
+            _room(job, tokenizer),
+        ),
         train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
         peft_config=lora_config(job.settings),
-        callbacks=[as_callback(log)],
+        callbacks=[as_callback(log), as_saver(job.midway)],
     )
     silence(trainer)
     return Prepared(trainer, log, len(rows))
@@ -159,7 +182,7 @@ def run_grpo(job: GrpoJob, say: Say) -> Trained:
     prepared = prepare_grpo(job, say)
     try:
         with prepared.log:
-            prepared.trainer.train()
+            train(prepared.trainer, job.midway)
     except RuntimeError as error:
         if "probability tensor" not in str(error):
             raise
@@ -168,6 +191,14 @@ def run_grpo(job: GrpoJob, say: Say) -> Trained:
             "the learning rate, or set training.dtype to float32."
         ) from error
     return Trained(prepared.trainer, {"prompts": prepared.prompts, **prepared.log.notes})
+
+
+def _room(job: GrpoJob, tokenizer: Any) -> int | None:
+    """Tokens that vLLM makes room for in this process, where it draws the completions."""
+    rollouts = job.settings.rollouts
+    if rollouts.by != "vllm-colocate":
+        return None
+    return vllm_length(rollouts, max(len(encode(prompt, tokenizer)) for prompt in job.prompts))
 
 
 def _scorer(job: GrpoJob, tokenizer: Any, model: Any) -> Scorer:
@@ -183,6 +214,7 @@ def _scorer(job: GrpoJob, tokenizer: Any, model: Any) -> Scorer:
         generations=job.settings.rollouts.generations,
         unfinished_is_over_budget=job.settings.rollouts.unfinished_is_over_budget,
         failures=job.log.with_suffix(".failed.json"),
+        keep_texts=job.settings.log_completions,
     )
 
 
@@ -198,6 +230,7 @@ class Scorer:
         unfinished_is_over_budget: score a completion that was cut at the length limit as over the
             budget.
         failures: where what was being scored is saved when scoring fails.
+        keep_texts: keep the completions in the tally, for the log.
     """
 
     def __init__(
@@ -210,16 +243,17 @@ class Scorer:
         generations: int,
         unfinished_is_over_budget: bool,
         failures: Path,
+        keep_texts: bool = False,
     ) -> None:
         self.__name__ = "retrieval"
         self.world = world
-        self.tally = Tally()
+        self.tally = Tally(generations)
         self._reward = reward
         self._own = own
         self._ends = frozenset(ends)
-        self._generations = generations
         self._strict = unfinished_is_over_budget
         self._failures = failures
+        self._keep_texts = keep_texts
         # A set that is over any budget: what unfinished completions are scored as.
         self._too_many = tuple(f"keyword {number}" for number in range(world.k_max + 1))
 
@@ -231,10 +265,9 @@ class Scorer:
         **_: object,
     ) -> list[float]:
         """One reward a completion, in order. TRL calls this once a step on every process."""
-        tally = self.tally = Tally(started=time.perf_counter())
+        tally = self.tally = Tally(self.tally.generations, started=time.perf_counter())
         for completion, ids, id_ in zip(completions, completion_ids, entity, strict=True):
             tally.rewards.append(self._score(tally, _text(completion), ids, id_))
-        self._count_groups(tally)
         tally.ended = time.perf_counter()
         return tally.rewards
 
@@ -245,6 +278,8 @@ class Scorer:
         tally.unfinished += not finished
         tally.over_budget += over_budget(keywords, self.world.k_max)
         tally.sets.append((id_, keywords))
+        if self._keep_texts:
+            tally.texts.append(text)
         scored = keywords if finished or not self._strict else self._too_many
         try:
             reward = self._reward(self.world, id_, scored)
@@ -267,12 +302,6 @@ class Scorer:
             f"The reward failed on {id_!r} ({reason.rstrip('.')}); what was being scored is in "
             f"{self._failures}."
         )
-
-    def _count_groups(self, tally: Tally) -> None:
-        size = self._generations
-        groups = [tally.rewards[at : at + size] for at in range(0, len(tally.rewards), size)]
-        tally.groups = len(groups)
-        tally.equal_groups = sum(max(group) - min(group) < 1e-12 for group in groups)
 
 
 def _text(completion: Any) -> str:

@@ -211,13 +211,16 @@ def dev_f1(figures: Mapping[str, Any]) -> float | None:
     return None if found is None else float(found["f1"])
 
 
-def verdict(gate: GateSettings, base: Round | None, done: StageRecord) -> tuple[Verdict, str]:
+def verdict(
+    gate: GateSettings, tolerance: float, base: Round | None, done: StageRecord
+) -> tuple[Verdict, str]:
     """Accepted, or rejected, with the reason.
 
     Without dev queries, or with the gate off, every round is accepted.
 
     Args:
-        gate: whether it is on, and how much dev F1 may fall.
+        gate: whether it is on.
+        tolerance: dev F1 that may be lost (`publish.tolerance`).
         base: the round that was built upon; None in round 0.
         done: the evaluation of the round that is judged.
     """
@@ -225,12 +228,11 @@ def verdict(gate: GateSettings, base: Round | None, done: StageRecord) -> tuple[
     now, before = dev_f1(done.notes), dev_f1(evaluation.notes) if evaluation else None
     if not gate.on or now is None or before is None:
         return "accepted", "no dev split to judge by" if gate.on and now is None else ""
-    if now >= before - gate.tolerance:
+    if now >= before - tolerance:
         return "accepted", f"dev F1 {before:.4f} -> {now:.4f}"
     return (
         "rejected",
-        f"dev F1 {before:.4f} -> {now:.4f}, which loses more than the tolerance of "
-        f"{gate.tolerance:g}",
+        f"dev F1 {before:.4f} -> {now:.4f}, which loses more than the tolerance of {tolerance:g}",
     )
 
 

@@ -1,7 +1,8 @@
 """The run folder: `runs/NAME` in the store, with the frozen configuration and the state that each
 stage replaces atomically.
 
-It holds `run.json` (what the run was begun with), `state.json`, `models/`, `sft/`, `logs/`.
+It holds `run.json` (what the run was begun with), `state.json`, `models/`, `sft/`, `logs/`, and
+`trainer/` with the checkpoints inside the stage under way.
 Snapshots lie beside, with all others. What the stages do is `work`; in which order is `state`.
 
 Where the outputs of a run lie now: a run's folder may have been renamed, or moved to another
@@ -43,6 +44,12 @@ _FREE = frozenset(
         "training.processes",
         "training.gradient_checkpointing",
         "training.tensorboard",
+        "training.save_steps",
+        "training.accelerate",
+        "training.report_to",
+        "training.log_completions",
+        "training.keep_models",
+        "training.rollouts.vllm_max_model_len",
         "training.index_by",
         "training.sft.micro_batch",
         "training.query.micro_batch",
@@ -54,7 +61,13 @@ _FREE = frozenset(
 )
 
 # What settings were before they were settings, for runs that were begun then.
-_ONCE = {"training.gate.dev_share": 0.0}
+_ONCE = {"training.gate.dev_share": 0.0, "training.lora.learning_rate_times": 1.0}
+
+
+def _once(now: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run of before had; without adapters, their learning rate may be any."""
+    times = "training.lora.learning_rate_times"
+    return _ONCE if now["training.lora.rank"] else {**_ONCE, times: now[times]}
 
 
 def frozen_settings(settings: Settings) -> dict[str, Any]:
@@ -178,8 +191,9 @@ class Run:
                 f"{frozen['normaliser']}; this one has {FORMAT}, {NORMALISER}); begin a new run "
                 "with cogr-train init --run NAME."
             )
-        settings_then = {**_ONCE, **without_gone(frozen["settings"])}
-        if changed := changes(settings_then, frozen_settings(workspace.settings)):
+        settings_now = frozen_settings(workspace.settings)
+        settings_then = {**_once(settings_now), **without_gone(frozen["settings"])}
+        if changed := changes(settings_then, settings_now):
             raise TrainingError(
                 f"The run {self.name} was begun with other settings: {'; '.join(changed[:5])}; "
                 "set them back, or go on under a new name with --branch NAME."

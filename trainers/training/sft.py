@@ -28,13 +28,17 @@ from trainers.training.building import (
     statistical_targets,
 )
 from trainers.training.checkpoints import (
+    Midway,
     Trained,
+    as_saver,
     base_folder,
     context_of,
     load_model,
     lora_config,
     save_model,
     save_side,
+    step_of,
+    train,
     trainable_tokenizer,
 )
 from trainers.training.inputs import Inputs, Wrote
@@ -146,7 +150,7 @@ def base_model(inputs: Inputs) -> str:
     """The model that both sides start from: made, for tiny; else its name, found and checked."""
     settings = inputs.settings
     if settings.model != "tiny":
-        trainable_tokenizer(resolve_model(settings.model), settings)
+        trainable_tokenizer(resolve_model(settings.model))
         return settings.model
     dataset = inputs.workspace.dataset
     return save_model(
@@ -180,14 +184,16 @@ def train_sft(inputs: Inputs, side: Side) -> Wrote:
 
     sft, targets = inputs.settings.sft, read_targets(inputs.run, side)
     entities = [entity for entity in _trained_entities(inputs, side) if entity.id in targets]
+    prompts = prompts_of(inputs.workspace, side, entities)
     job = SftJob(
         base=base_folder(inputs.run, inputs.round.output("targets")),
-        prompts=prompts_of(inputs.workspace, side, entities),
+        prompts=prompts,
         targets=[targets[entity.id] for entity in entities],
         epochs=sft.item_epochs if side == "item" else sft.query_epochs,
         log=inputs.log(side),
         halvings=inputs.halvings,
         settings=inputs.settings,
+        midway=Midway.of(inputs, side, prompts, targets=list(targets.values())),
     )
     return save_side(inputs, side, run_sft(job))
 
@@ -207,6 +213,7 @@ class SftJob:
         epochs: passes over them.
         log: step figures go there, as jsonl.
         halvings: how often the micro batch is halved, after running out of memory.
+        midway: where it saves itself meanwhile.
     """
 
     base: Path
@@ -216,6 +223,7 @@ class SftJob:
     log: Path
     halvings: int
     settings: TrainingSettings
+    midway: Midway
 
 
 def run_sft(job: SftJob) -> Trained:
@@ -230,21 +238,22 @@ def run_sft(job: SftJob) -> Trained:
 
     settings = job.settings
     set_up(settings.seed)
-    tokenizer = trainable_tokenizer(job.base, settings)
+    tokenizer = trainable_tokenizer(job.base)
     examples, too_long = _examples(job, tokenizer)
     batch = sft_batch(settings.sft, len(examples), settings.processes, job.halvings)
-    log = SftLog(job.log, tensorboard=settings.tensorboard)
+    after = step_of(job.midway.last())
+    log = SftLog(job.log, tensorboard=settings.tensorboard, goes_on_after=after)
     trainer = SFTTrainer(
-        model=load_model(job.base),
-        args=sft_config(settings, job.epochs, batch, len(examples), job.log.parent / "trainer"),
+        model=load_model(job.base, job.settings),
+        args=sft_config(settings, job.epochs, batch, len(examples), job.midway.folder),
         train_dataset=Dataset.from_list(examples),
         processing_class=tokenizer,
         peft_config=lora_config(settings),
-        callbacks=[as_callback(log)],
+        callbacks=[as_callback(log), as_saver(job.midway)],
     )
     silence(trainer)
     with log:
-        trainer.train()
+        train(trainer, job.midway)
     return Trained(trainer, {"examples": len(examples), "too_long": too_long, **log.notes})
 
 

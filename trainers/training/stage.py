@@ -1,10 +1,13 @@
 """The process of a run's stages: `python -m trainers.training.stage`, started by `driver`.
 
 It does the next stages of the round under way, writes what each wrote into the state, and ends. An
-error is left in `error.json` of the run's folder, with its exit status: a launcher in between
-passes on neither. Off GPUs one process does all stages of a round, since importing torch,
-transformers and TRL takes longer than many a stage of a small model. With a GPU or vLLM each stage
-has a process of its own: nothing else frees the GPU's memory for sure.
+error is left in `error.json` of the run's folder, with its exit status. Off GPUs one start does all
+stages of a round, since importing torch, transformers and TRL takes longer than many a stage of a
+small model. With a GPU or vLLM each stage has a start of its own: nothing else frees the GPU's
+memory for sure.
+
+Of several processes (`devices.ranks`) all do the stages that train; the first alone does the rest,
+and writes.
 """
 
 from __future__ import annotations
@@ -38,9 +41,10 @@ from indexers.workspace import Workspace
 from trainers.evaluation import evaluate
 from trainers.training.acceptance import accept_items
 from trainers.training.building import index
+from trainers.training.devices import ranks
 from trainers.training.grpo import train_grpo
 from trainers.training.inputs import Inputs, Wrote
-from trainers.training.rounds import StageName, StageRecord, verdict, with_dev
+from trainers.training.rounds import StageName, StageRecord, State, verdict, with_dev
 from trainers.training.run_folder import Run, open_run
 from trainers.training.sft import train_sft, write_targets
 from trainers.training.trainer_config import is_out_of_memory
@@ -50,8 +54,8 @@ OUT_OF_MEMORY = 75
 batch.
 """
 
-_MODULE = "trainers.training.stage"
 _WAIT_FOR_LOCK = 10.0
+_LOOK_SECONDS = 0.1
 GPU_DEVICES = (Path("/dev/nvidiactl"), Path("/dev/kfd"))
 _PR_SET_PDEATHSIG = 1
 
@@ -95,29 +99,30 @@ class Launcher:
     Attributes:
         config: the configuration file, None for the default one.
         overrides: `--set` values.
+        accelerate: accelerate's own configuration file, None for none.
     """
 
     config: Path | None
     overrides: Sequence[str]
+    accelerate: Path | None = None
 
     def command(self, run: str, stages: int, halvings: int, processes: int) -> list[str]:
         """The command line.
 
-        Several processes are started by accelerate's launcher. For one it would start just this
-        command, after seconds of imports, with one thread unless OMP_NUM_THREADS says else, and
-        with whatever `accelerate config` has once written on this machine.
+        Several processes are started by `devices.ranks`, with one thread each unless
+        OMP_NUM_THREADS says else. One needs no launcher, which imports torch for seconds.
 
         Args:
             stages: how many it does, one after another.
             halvings: how often the first one's micro batch is halved.
             processes: how many train together.
         """
-        accelerate = ["accelerate.commands.launch", "--num_processes", str(processes), "-m"]
         config = ["--config", str(self.config)] if self.config else []
         overrides = [part for override in self.overrides for part in ("--set", override)]
         own = ["--run", run, "--stages", str(stages), "--halvings", str(halvings)]
-        launcher = accelerate if processes > 1 else []
-        return [sys.executable, "-m", *launcher, _MODULE, *config, *overrides, *own]
+        several = [ranks.__name__, str(processes), str(self.accelerate or "")]
+        module = several if processes > 1 or self.accelerate else [ranks.STAGE]
+        return [sys.executable, "-m", *module, *config, *overrides, *own]
 
     @contextmanager
     def started(
@@ -161,13 +166,11 @@ def _hearing_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def one_process_a_round(settings: TrainingSettings) -> bool:
-    """Whether one process may do all stages of a round: no GPU, no vLLM, nothing that several
-    processes train together.
-    """
+def one_start_a_round(settings: TrainingSettings) -> bool:
+    """Whether processes may do all stages of a round: no GPU, no vLLM."""
     engines = {settings.rollouts.by, settings.index_by}
     gpu = any(device.exists() for device in GPU_DEVICES)
-    return settings.processes == 1 and engines == {"transformers"} and not gpu
+    return engines == {"transformers"} and not gpu
 
 
 def die_with(parent: int) -> None:
@@ -219,7 +222,7 @@ def do_stages(workspace: Workspace, run: Run, stages: int, halvings: int) -> int
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog=_MODULE)
+    parser = argparse.ArgumentParser(prog=ranks.STAGE)
     parser.add_argument("--config", type=Path)
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--run", required=True)
@@ -232,23 +235,40 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def do_next(workspace: Workspace, run: Run, halvings: int) -> None:
     """Do the stage that is next and put it into the state."""
     state = run.state()
-    inputs = Inputs.of(with_dev(workspace), run, state, console.note, halvings)
+    say = console.note if ranks.is_first() else _silent
+    inputs = Inputs.of(with_dev(workspace), run, state, say, halvings)
     name = inputs.round.next_stage
     assert name is not None
+    if not ranks.is_first():
+        if name.startswith("train-"):
+            WORK[name](inputs)
+        _wait_while(run, state)
+        return
     started = time.monotonic()
     wrote = WORK[name](inputs)
     gc.collect()  # A trainer is a circle of references: its model goes only now.
-    if os.environ.get("RANK", "0") != "0":
-        return
     record = StageRecord(
         name=name,
         output=wrote.output,
         seconds=round(time.monotonic() - started, 2),
         notes=wrote.notes,
     )
-    gate, last = workspace.settings.training.gate, name == inputs.round.plan[-1]
-    judged = verdict(gate, inputs.base, record) if last else (None, "")
+    settings, last = workspace.settings, name == inputs.round.plan[-1]
+    gate, tolerance = settings.training.gate, settings.publish.tolerance
+    judged = verdict(gate, tolerance, inputs.base, record) if last else (None, "")
     run.save(state.with_stage(record, *judged))
+
+
+def _wait_while(run: Run, state: State) -> None:
+    """Wait until the first process has recorded the stage. By the file, not by a collective
+    operation, which has a time limit. Where the first process fails, the launcher ends this one.
+    """
+    while run.state() == state:
+        time.sleep(_LOOK_SECONDS)
+
+
+def _silent(_: str) -> None:
+    """What the first process says is said once."""
 
 
 def evaluate_round(inputs: Inputs) -> Wrote:
@@ -280,7 +300,12 @@ WORK: Mapping[StageName, Callable[[Inputs], Wrote]] = {
 
 @contextmanager
 def _lock(store: Store, name: str) -> Iterator[None]:
-    """The lock of a run's stage. Waits a little: the process that held it may be on its way out."""
+    """The lock of a run's stage, held by its first process. Waits a little: the process that held
+    it may be on its way out.
+    """
+    if not ranks.is_first():
+        yield
+        return
     until = time.monotonic() + _WAIT_FOR_LOCK
     with ExitStack() as held:
         while True:
@@ -295,10 +320,15 @@ def _lock(store: Store, name: str) -> Iterator[None]:
 
 
 def _leave(run: Run, status: int, sentence: str = "") -> int:
-    """Leave an error for the driver; where that can't be written, its sentence for the reader."""
+    """Leave an error for the driver; where that can't be written, its sentence for the reader. Of
+    several processes that fail, the first one's is kept.
+    """
     left = Failure(status=status, message=sentence)
     try:
-        _error_file(run).write_text(left.model_dump_json(), "utf-8")
+        with _error_file(run).open("x", encoding="utf-8") as file:
+            file.write(left.model_dump_json())
+    except FileExistsError:
+        pass
     except OSError:
         console.note(sentence)
     return status

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -23,21 +22,49 @@ import numpy as np
 from cogr.errors import CheckFailedError, TrainingError
 from cogr.progress import Advance, Say
 from indexers.cli.reports import progress_bar
+from trainers.training.devices import ranks
 
 
 @dataclass
 class Tally:
-    """What one step's completions were like."""
+    """What one step's completions were like.
 
+    Attributes:
+        generations: completions a prompt, one after another.
+        texts: the completions, where they are to be logged.
+    """
+
+    generations: int
     started: float = 0.0
     ended: float = 0.0
     tokens: int = 0
     rewards: list[float] = field(default_factory=list)
     sets: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
     over_budget: int = 0
     unfinished: int = 0
-    equal_groups: int = 0
-    groups: int = 0
+
+    @classmethod
+    def together(cls, tallies: Sequence[Tally]) -> Tally:
+        """Of all processes, in the order of ranks, which is that of the completions; times are the
+        first one's.
+        """
+        return replace(
+            tallies[0],
+            tokens=sum(tally.tokens for tally in tallies),
+            rewards=[reward for tally in tallies for reward in tally.rewards],
+            sets=[one for tally in tallies for one in tally.sets],
+            texts=[text for tally in tallies for text in tally.texts],
+            over_budget=sum(tally.over_budget for tally in tallies),
+            unfinished=sum(tally.unfinished for tally in tallies),
+        )
+
+    @property
+    def equal_groups(self) -> float:
+        """Share of prompts whose completions have equal rewards."""
+        starts = range(0, len(self.rewards), self.generations)
+        groups = [self.rewards[at : at + self.generations] for at in starts]
+        return sum(max(group) - min(group) < 1e-12 for group in groups) / max(1, len(groups))
 
 
 def step_shares(tally: Tally, known: Collection[str]) -> dict[str, float]:
@@ -47,7 +74,7 @@ def step_shares(tally: Tally, known: Collection[str]) -> dict[str, float]:
     return {
         "reward": float(np.mean(tally.rewards)) if tally.rewards else 0.0,
         "reward_std": float(np.std(tally.rewards)) if tally.rewards else 0.0,
-        "equal_groups": tally.equal_groups / max(1, tally.groups),
+        "equal_groups": tally.equal_groups,
         "over_budget": tally.over_budget / count,
         "unfinished": tally.unfinished / count,
         "empty": sum(not keywords for _, keywords in tally.sets) / count,
@@ -138,8 +165,8 @@ class CollapseDetector:
 
 
 class StepLog:
-    """Writes one line a step and shows how far it is; begins anew, since a stage that is done again
-    starts at its first step. `as_callback` makes a trainer tell it of its steps.
+    """Writes one line a step and shows how far it is; begins anew, or goes on after the step from
+    whose checkpoint the stage does. `as_callback` makes a trainer tell it of its steps.
 
     Of several processes the first one writes. Used as a context around the training, so that
     progress ends with it.
@@ -148,9 +175,10 @@ class StepLog:
         path: the jsonl file; TensorBoard events go to `tensorboard/` beside it, in a folder of the
             same name.
         tensorboard: whether to write those.
+        goes_on_after: the step up to which its lines are kept.
     """
 
-    def __init__(self, path: Path, *, tensorboard: bool = False) -> None:
+    def __init__(self, path: Path, *, tensorboard: bool = False, goes_on_after: int = 0) -> None:
         self.losses: list[float] = []
         self._began = self._ended = 0.0
         self._file: TextIO | None = None
@@ -158,16 +186,21 @@ class StepLog:
         self._shown = ExitStack()
         self._advance: Advance = lambda _: None
         self._what = f"training, {path.stem.rpartition('-')[2]} side"
-        if os.environ.get("RANK", "0") != "0":
+        self._done = goes_on_after
+        if not ranks.is_first():
             return
+        for record in (kept := _until(path, goes_on_after)):
+            self._seen(record)
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("w", encoding="utf-8", buffering=1)
+        self._file.writelines(_line(record) for record in kept)
         folder = path.parent / "tensorboard" / path.stem
-        shutil.rmtree(folder, ignore_errors=True)
+        if not goes_on_after:
+            shutil.rmtree(folder, ignore_errors=True)
         if tensorboard:
             from torch.utils.tensorboard import SummaryWriter
 
-            self._events = SummaryWriter(str(folder))
+            self._events = SummaryWriter(str(folder), purge_step=goes_on_after + 1)
 
     def __enter__(self) -> None:
         pass
@@ -183,6 +216,7 @@ class StepLog:
         """Training begins, of so many steps."""
         if self._file is not None:
             self._advance = self._shown.enter_context(progress_bar(self._what, steps))
+            self._advance(self._done)
 
     def step_begins(self) -> None:
         """A step begins."""
@@ -201,10 +235,16 @@ class StepLog:
         """
         raise NotImplementedError
 
+    def _seen(self, record: Mapping[str, Any]) -> None:
+        """Take a step's figures into the notes."""
+        self.losses.append(float(record["loss"]))
+
     def write(self, record: Mapping[str, Any]) -> None:
+        """Keep a step's figures, and write them."""
+        self._seen(record)
         self._advance(1)
         if self._file is not None:
-            self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
+            self._file.write(_line(record))
         if self._events is not None:
             for name, value in _scalars(record):
                 self._events.add_scalar(name, value, record["step"])
@@ -222,6 +262,18 @@ class StepLog:
                 )
 
 
+def _line(record: Mapping[str, Any]) -> str:
+    return json.dumps(record, ensure_ascii=False) + "\n"
+
+
+def _until(path: Path, step: int) -> list[Mapping[str, Any]]:
+    """The lines of a log up to a step; none where they are not there."""
+    if not step or not path.exists():
+        return []
+    records = [json.loads(line) for line in path.read_text("utf-8").splitlines()[:step]]
+    return [record for record in records if record["step"] <= step]
+
+
 def _scalars(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
     for name, value in record.items():
         if isinstance(value, Mapping):
@@ -235,7 +287,6 @@ class SftLog(StepLog):
 
     def logged(self, step: int, logs: Mapping[str, Any]) -> None:
         self.check_loss(logs, step)
-        self.losses.append(float(logs["loss"]))
         self.write(
             {
                 "step": step,
@@ -259,10 +310,12 @@ class GrpoLog(StepLog):
 
     Args:
         path: the jsonl file.
-        tally: what the reward callable of the same trainer has counted in the step.
+        tally: what the reward callable of the same trainer has counted in the step; of several
+            processes each counts its own, and the log is of all.
         known: keywords of the side's snapshot before; others are new.
         say: where a collapse is named.
         tensorboard: write TensorBoard events too.
+        goes_on_after: as of `StepLog`; the collapse detector has seen those steps.
     """
 
     def __init__(
@@ -273,27 +326,25 @@ class GrpoLog(StepLog):
         say: Say,
         *,
         tensorboard: bool = False,
+        goes_on_after: int = 0,
     ) -> None:
-        super().__init__(path, tensorboard=tensorboard)
         self._tally = tally
         self._known = known
         self._detector = CollapseDetector(say)
         self.rewards: list[float] = []
         self.seconds = {"rollout": 0.0, "reward": 0.0, "update": 0.0}
+        super().__init__(path, tensorboard=tensorboard, goes_on_after=goes_on_after)
 
     def logged(self, step: int, logs: Mapping[str, Any]) -> None:
         self.check_loss(logs, step)
-        tally = self._tally()
+        tally = Tally.together(ranks.gather(self._tally()))
         times = {
             "rollout": tally.started - self._began,
             "reward": tally.ended - tally.started,
             "update": self._ended - tally.ended,
         }
-        for name, seconds in times.items():
-            self.seconds[name] += seconds
         shares = step_shares(tally, self._known)
-        self.rewards.append(shares["reward"])
-        self.losses.append(float(logs["loss"]))
+        self._write_completions(step, tally)
         self.write(
             {
                 "step": step,
@@ -309,6 +360,24 @@ class GrpoLog(StepLog):
             }
         )
         self._detector.stop(step)
+
+    def _write_completions(self, step: int, tally: Tally) -> None:
+        """Each completion of a step, where they are to be logged."""
+        if self._file is None or not tally.texts:
+            return
+        path = Path(self._file.name).with_suffix(".completions.jsonl")
+        with path.open("a" if step > 1 else "w", encoding="utf-8") as file:
+            for (id_, _), text, reward in zip(tally.sets, tally.texts, tally.rewards, strict=True):
+                found = {"step": step, "entity": id_, "reward": round(reward, 6), "text": text}
+                file.write(_line(found))
+
+    def _seen(self, record: Mapping[str, Any]) -> None:
+        super()._seen(record)
+        self.rewards.append(record["reward"])
+        for name, seconds in record["seconds"].items():
+            self.seconds[name] += seconds
+        if record["step"] <= self._done:
+            self._detector.see(record["step"], record)
 
     @property
     def notes(self) -> Mapping[str, Any]:

@@ -47,6 +47,16 @@ def check_settings(workspace: Workspace) -> None:
     ):
         if importlib.util.find_spec(package) is None:
             raise MissingExtraError("Training", "train")
+    for package in training.report_to:
+        if importlib.util.find_spec(package) is None:
+            raise SettingsError(
+                f"training.report_to names {package}, which is not installed; run pip install "
+                f"{package}, or take it out."
+            )
+    if training.accelerate is not None and not training.accelerate.is_file():
+        raise SettingsError(
+            f"There is no file {training.accelerate}, which training.accelerate names."
+        )
     if not workspace.store.is_local:
         raise TrainingError(
             f"A run trains on a local disk, but the store is {workspace.store.url}; set store to "
@@ -138,12 +148,12 @@ def grpo_batch(
 ) -> Batch:
     """How a step is shared out.
 
-    With fewer entities than prompts_per_step every step takes them all, in the largest micro batch
-    that divides them.
+    With fewer entities than prompts_per_step every step takes as many of them as the processes can
+    share, in the largest micro batch that divides them.
 
     Raises:
-        TrainingError: a group of one, or a micro batch that does not divide the step; names the
-            nearest that do.
+        TrainingError: a group of one, completions that the processes can't share, or a micro batch
+            that does not divide the step; names the nearest that do.
     """
     if generations < 2:
         raise TrainingError(
@@ -151,6 +161,8 @@ def grpo_batch(
             "of one prompt; set 2 or more."
         )
     prompts = min(side.prompts_per_step, entities)
+    if prompts < side.prompts_per_step:
+        prompts -= prompts % _least_prompts(generations, processes)
     completions = prompts * generations
     good = [
         size
@@ -159,8 +171,9 @@ def grpo_batch(
     ]
     if not good:
         raise TrainingError(
-            f"{completions} completions a step can't be shared by {processes} processes; "
-            f"make prompts_per_step a multiple of {processes}."
+            f"{completions or min(side.prompts_per_step, entities) * generations} completions a "
+            f"step can't be shared by {processes} processes; make prompts_per_step a multiple of "
+            f"{_least_prompts(generations, processes)}, or train with fewer processes."
         )
     micro = min(side.micro_batch, completions // processes)
     if micro not in good and prompts == side.prompts_per_step:
@@ -178,22 +191,35 @@ def grpo_batch(
     return Batch(prompts, micro, completions // (micro * processes))
 
 
+def _least_prompts(generations: int, processes: int) -> int:
+    """Prompts a step come in multiples of so many, so that each process has as many completions."""
+    return processes // math.gcd(generations, processes)
+
+
 def sft_batch(sft: SftSettings, examples: int, processes: int, halvings: int = 0) -> Batch:
     """How a step of SFT is shared out; with fewer examples than batch_size every step takes them
     all.
+
+    A process computes micro_batch examples at once, or its share of the batch where that is less:
+    a batch of 32 on 8 processes is 4 each.
 
     Raises:
         TrainingError: a batch that is no multiple of what all processes compute at once; names the
             nearest that are.
     """
+    if sft.batch_size < processes:
+        raise TrainingError(
+            f"training.sft.batch_size is {sft.batch_size}, which {processes} processes can't "
+            f"share; make it a multiple of {processes}, or lower training.processes."
+        )
     batch = min(sft.batch_size, examples)
-    micro = min(sft.micro_batch, batch)
+    micro = max(1, min(sft.micro_batch, batch // processes))
     at_once = micro * processes
     if batch % at_once and examples >= sft.batch_size:
         raise TrainingError(
             f"training.sft.batch_size is {batch}, which is no multiple of micro_batch times "
             f"processes ({at_once}); "
-            f"the nearest are {batch // at_once * at_once or at_once} and "
+            f"the nearest are {batch // at_once * at_once} and "
             f"{(batch // at_once + 1) * at_once}."
         )
     halved = max(1, micro >> halvings)
@@ -218,7 +244,7 @@ def sft_config(
         per_device_train_batch_size=batch.micro,
         gradient_accumulation_steps=batch.accumulate,
         num_train_epochs=epochs,
-        learning_rate=settings.sft.learning_rate,
+        learning_rate=settings.sft.learning_rate * _times(settings),
         lr_scheduler_type="linear",
         warmup_steps=max(1, round(0.1 * steps)),
         weight_decay=0.01,
@@ -229,13 +255,28 @@ def sft_config(
     )
 
 
+REWARD_WEIGHT = 100.0
+"""Rewards are multiplied by it before advantages are computed. TRL divides by std + 1e-4, verl by
+std + 1e-6; a weight of 100 makes them the same. Item rewards have a spread of 1e-4 to 1e-3.
+"""
+
+
 def grpo_config(
-    side: GrpoSettings, settings: TrainingSettings, batch: Batch, output: Path, seed: int
+    side: GrpoSettings,
+    settings: TrainingSettings,
+    batch: Batch,
+    output: Path,
+    seed: int,
+    max_model_len: int | None = None,
 ) -> Any:
     """The configuration of GRPOTrainer: the paper's verl settings (its appendix B) in TRL's words.
 
     One optimizer step on each batch of fresh rollouts (num_iterations 1), no KL term (beta 0),
     token-mean loss (dapo), advantages normalised in the group, constant learning rate.
+
+    Args:
+        output: its checkpoints go there.
+        max_model_len: tokens that vLLM makes room for; None for the model's whole context.
     """
     from trl import GRPOConfig
 
@@ -247,24 +288,48 @@ def grpo_config(
         num_generations=rollouts.generations,
         num_train_epochs=side.epochs,
         max_steps=side.max_steps or -1,
-        learning_rate=side.learning_rate,
+        learning_rate=side.learning_rate * _times(settings),
         lr_scheduler_type="constant",
         num_iterations=1,
         beta=0.0,
         loss_type="dapo",
         scale_rewards="group",
+        reward_weights=[REWARD_WEIGHT],
         temperature=rollouts.temperature,
         top_p=1.0,
         top_k=0,
         max_completion_length=rollouts.max_tokens,
         chat_template_kwargs={"enable_thinking": False},
         seed=seed,
-        **_vllm(rollouts),
+        **_vllm(rollouts, max_model_len),
         **_formats(settings),
     )
 
 
-def _vllm(rollouts: RolloutSettings) -> dict[str, Any]:
+def _times(settings: TrainingSettings) -> float:
+    return settings.lora.learning_rate_times if settings.lora.rank else 1.0
+
+
+def vllm_length(rollouts: RolloutSettings, longest: int) -> int:
+    """Tokens of prompt and completion that vLLM makes room for.
+
+    Args:
+        longest: tokens of the longest prompt.
+
+    Raises:
+        TrainingError: the setting is less than they need.
+    """
+    needed = longest + rollouts.max_tokens
+    if rollouts.vllm_max_model_len is not None and rollouts.vllm_max_model_len < needed:
+        raise TrainingError(
+            f"training.rollouts.vllm_max_model_len is {rollouts.vllm_max_model_len:,}, but the "
+            f"longest prompt has {longest:,} tokens and a completion up to "
+            f"{rollouts.max_tokens:,}; set it to {needed:,} or more, or leave it out."
+        )
+    return rollouts.vllm_max_model_len or needed
+
+
+def _vllm(rollouts: RolloutSettings, max_model_len: int | None) -> dict[str, Any]:
     if rollouts.by == "transformers":
         return {"use_vllm": False}
     if rollouts.by == "vllm-colocate":
@@ -272,14 +337,31 @@ def _vllm(rollouts: RolloutSettings) -> dict[str, Any]:
             "use_vllm": True,
             "vllm_mode": "colocate",
             "vllm_gpu_memory_utilization": rollouts.vllm_gpu_share,
+            "vllm_max_model_length": max_model_len,
             "vllm_enable_sleep_mode": True,
         }
     if not rollouts.vllm_url:
         raise TrainingError(
             "training.rollouts.by is vllm-server, but training.rollouts.vllm_url is not set; "
-            "start one with trl vllm-serve and name its address."
+            "start vLLM's own server on other GPUs as docs/training.md says, and name its address."
         )
     return {"use_vllm": True, "vllm_mode": "server", "vllm_server_base_url": rollouts.vllm_url}
+
+
+def computes_in_bfloat16(settings: TrainingSettings) -> bool:
+    """Whether a trainer computes in bfloat16 here."""
+    import torch
+
+    gpu = torch.cuda.is_available()
+    return settings.dtype == "bfloat16" or (
+        settings.dtype == "auto" and gpu and torch.cuda.is_bf16_supported()
+    )
+
+
+def checkpoints_gradients(settings: TrainingSettings) -> bool:
+    """Whether activations are computed again instead of kept: the setting, else for real models."""
+    chosen = settings.gradient_checkpointing
+    return settings.model != "tiny" if chosen is None else chosen
 
 
 def _formats(settings: TrainingSettings) -> dict[str, Any]:
@@ -287,16 +369,17 @@ def _formats(settings: TrainingSettings) -> dict[str, Any]:
     import torch
 
     gpu = torch.cuda.is_available()
-    wanted = settings.dtype == "bfloat16" or (
-        settings.dtype == "auto" and gpu and torch.cuda.is_bf16_supported()
-    )
     return {
-        "bf16": wanted,
+        "bf16": computes_in_bfloat16(settings),
         "use_cpu": not gpu,
-        "gradient_checkpointing": settings.gradient_checkpointing,
+        "gradient_checkpointing": checkpoints_gradients(settings),
+        "gradient_checkpointing_kwargs": {"use_reentrant": False},
         "dataloader_pin_memory": gpu,
-        "save_strategy": "no",
-        "report_to": [],
+        "ddp_find_unused_parameters": False,
+        "save_strategy": "steps" if settings.save_steps else "no",
+        "save_steps": max(1, settings.save_steps),
+        "save_total_limit": 2,  # The one before stays until the new one is whole.
+        "report_to": list(settings.report_to),
         "logging_steps": 1,
         "logging_nan_inf_filter": False,
         "disable_tqdm": True,

@@ -20,7 +20,16 @@ from indexers.backends.opensearch import verify as compare
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import mark
 from indexers.backends.opensearch.mapping import IndexState, alias_name
-from indexers.backends.protocol import Listed, Mismatch, Pushed, SearchResult, Verified, check_side
+from indexers.backends.protocol import (
+    Keywords,
+    Listed,
+    Mismatch,
+    Pushed,
+    SearchResult,
+    Verified,
+    boosts_of,
+    check_side,
+)
 
 
 class OpenSearchBackend:
@@ -54,7 +63,7 @@ class OpenSearchBackend:
             base = None
         return push.push(self.cluster, self.prefix, snapshot, base)
 
-    def verify(self, snapshot: Snapshot, queries: Iterable[Sequence[str]]) -> Verified:
+    def verify(self, snapshot: Snapshot, queries: Iterable[Keywords]) -> Verified:
         """See `verify.verify`."""
         return verify.verify(
             self.cluster, self.prefix, snapshot, mirror_of(self._store, snapshot), queries
@@ -95,7 +104,7 @@ class OpenSearchBackend:
 
     def search(
         self,
-        keywords: Sequence[str],
+        keywords: Keywords,
         *,
         side: Side = "item",
         size: int = 10,
@@ -104,19 +113,20 @@ class OpenSearchBackend:
     ) -> SearchResult:
         """The best entities whose keywords ∪ {self} meet `keywords`."""
         state = self._index(side, snapshot)
-        found = search.top(self.cluster, state.name, side, keywords, size, explain)
+        boosts = boosts_of(keywords)
+        found = search.top(self.cluster, state.name, side, boosts, size, explain)
         return SearchResult(found.total, found.hits, state.snapshot)
 
     def retrieved(
-        self, keywords: Sequence[str], *, side: Side = "item", snapshot: str | None = None
+        self, keywords: Keywords, *, side: Side = "item", snapshot: str | None = None
     ) -> SearchResult:
         """The whole retrieved set with scores, without texts."""
         state = self._index(side, snapshot)
-        found = search.everything(self.cluster, state.name, side, keywords)
+        found = search.everything(self.cluster, state.name, side, boosts_of(keywords))
         return SearchResult(found.total, found.hits, state.snapshot)
 
-    def lookup(self, text: str, *, snapshot: str | None = None) -> Sequence[str] | None:
-        """Precomputed keywords of a query text; None when the query side does not hold it."""
+    def lookup(self, text: str, *, snapshot: str | None = None) -> Row | None:
+        """The row of a query text; None when the query side does not hold it."""
         state = self._index("query", snapshot)
         return search.lookup(
             self.cluster, state.name, self_keyword(text, str(state.meta["normaliser"]))

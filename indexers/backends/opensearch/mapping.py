@@ -16,8 +16,8 @@ from typing import Any
 
 from cogr.errors import ServiceError
 from cogr.matching.bm25 import DEFAULT
-from cogr.records import Side, fields_of
-from cogr.snapshots import Manifest, Snapshot
+from cogr.records import Side
+from cogr.snapshots import Manifest, Row, Snapshot
 from indexers.backends.opensearch.client import Version
 from indexers.backends.protocol import side_of
 
@@ -64,7 +64,9 @@ def mapping(side: Side, version: Version, meta: Mapping[str, Any]) -> dict[str, 
     if version.has_use_similarity:
         properties["keywords"]["use_similarity"] = True
     if side == "query":
+        number = {"type": "float", "index": False, "doc_values": False}
         properties |= {"self": {"type": "keyword"}, "generated": unread}
+        properties |= {"weights": number, "confidence": number}
     return {"dynamic": "strict", "_meta": dict(meta), "properties": properties}
 
 
@@ -84,7 +86,9 @@ def meta_of(manifest: Manifest) -> dict[str, Any]:
     """What an index says of itself: the manifest's essentials, and two marks, which are set
     later: `complete` by the push, `verified` by the verification.
     """
-    fields = {"fields": dict(manifest.fields)} if manifest.fields else {}
+    more: dict[str, Any] = {"fields": dict(manifest.fields)} if manifest.fields else {}
+    if manifest.blend is not None:
+        more["blend"] = manifest.blend.model_dump(mode="json")
     return {
         "layout": LAYOUT,
         "snapshot": manifest.id,
@@ -97,7 +101,7 @@ def meta_of(manifest: Manifest) -> dict[str, Any]:
         "created": manifest.created,
         "complete": False,
         "verified": False,
-        **fields,
+        **more,
     }
 
 
@@ -107,23 +111,33 @@ def documents(
     """(id, document) of every entity in id order, streaming; or of the rows of these numbers alone.
 
     `keywords` is S ∪ {self}: S in generation order, then the own text's keyword unless S has it. A
-    query's document keeps S itself in `generated`, so that it can be read back as it was.
+    query's document keeps S itself in `generated`, so that it can be read back as it was. `weights`
+    is in the order of `generated`, with the own text's last.
     """
-    for batch in snapshot.batches() if numbers is None else snapshot.sample(numbers):
-        columns = (batch[name].to_pylist() for name in ("id", "text", "self", "keywords"))
-        for id_, text, own, words, fields in zip(*columns, snapshot.fields_of(batch), strict=True):
-            yield id_, document(snapshot.side, id_, text, own, words, fields)
+    for row in snapshot.rows(numbers):
+        yield row.id, document(snapshot.side, row)
 
 
-def document(
-    side: Side, id_: str, text: str, own: str, words: Sequence[str], fields_json: str = ""
-) -> dict[str, Any]:
+def document(side: Side, row: Row) -> dict[str, Any]:
     """One entity's document: its id, its text, its own text as a keyword, its keyword set, its
-    extra fields.
+    extra fields; a query's weights and confidence, where it has some.
     """
+    words, own = list(row.keywords), row.self_keyword
     keywords = [*words, own] if own and own not in words else words
-    made = {f"{side}_id": id_, "keywords": keywords, "text": text, **fields_of(fields_json)}
-    return made | {"self": own, "generated": words} if side == "query" else made
+    made: dict[str, Any] = {
+        f"{side}_id": row.id,
+        "keywords": keywords,
+        "text": row.text,
+        **row.fields,
+    }
+    if side == "item":
+        return made
+    made |= {"self": own, "generated": words}
+    if row.weights:
+        made["weights"] = list(row.weights)
+    if row.confidence is not None:
+        made["confidence"] = row.confidence
+    return made
 
 
 @dataclass(frozen=True)

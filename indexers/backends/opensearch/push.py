@@ -280,7 +280,9 @@ def _change_clone(
     """Clone an index, change the clone and name it; the number of changes, None when the cluster
     does not clone.
     """
-    changes, naming = _changes(base, snapshot), {"_meta": meta_of(snapshot.manifest)}
+    changes = _changes(base, snapshot)
+    # Its fields are named again, since an index of a former version may lack some.
+    naming = mapping(snapshot.side, cluster.version, meta_of(snapshot.manifest))
     with ThreadPoolExecutor(1, "changes") as reader:
         # The first ones are read while the cluster copies.
         first = reader.submit(list[tuple[str, Document | None]], islice(changes, _FIRST))
@@ -298,11 +300,7 @@ def _changes(base: Snapshot, snapshot: Snapshot) -> Iterator[tuple[str, Document
         row = difference.after
         yield (
             difference.id,
-            None
-            if row is None
-            else document(
-                snapshot.side, row.id, row.text, row.self_keyword, row.keywords, row.fields_json
-            ),
+            None if row is None else document(snapshot.side, row),
         )
 
 

@@ -7,7 +7,7 @@ asked is the caller's.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +15,10 @@ import numpy as np
 
 from cogr.errors import ServiceError, UserError
 from cogr.records import Side
+from cogr.snapshots import Row
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.mapping import id_field
-from indexers.backends.protocol import Hit
+from indexers.backends.protocol import Hit, Keywords, boosts_of
 
 KEYWORDS = "keywords"
 """The field of our own indexes that holds keywords."""
@@ -25,7 +26,7 @@ MAX_CLAUSES = 1024
 """`indices.query.bool.max_clause_count` as clusters have it."""
 PAGE = 10_000
 """`index.max_result_window` as indexes have it."""
-_UNSHOWN = ["item_id", "query_id", "keywords", "self", "generated"]
+_UNSHOWN = ["item_id", "query_id", "keywords", "self", "generated", "weights", "confidence"]
 """Fields that a hit does not give back: the rest are its text and an item's extra fields."""
 _KEEP_ALIVE = "2m"
 # Statistics summed over all shards; a single shard is asked as by query_then_fetch.
@@ -41,9 +42,9 @@ class Found:
     hits: Sequence[Hit]
 
 
-def query_body(keywords: Sequence[str], field: str = KEYWORDS) -> dict[str, Any]:
-    """The query: entities with at least one of the keywords, scored by the sum over them. One
-    clause a distinct keyword.
+def query_body(keywords: Keywords, field: str = KEYWORDS) -> dict[str, Any]:
+    """The query: entities with at least one of the keywords, scored by the weighted sum over them.
+    One clause a distinct keyword.
 
     `match` on a keyword field is one term, and unlike `term` it is never rewritten into an unscored
     `terms` query.
@@ -54,28 +55,33 @@ def query_body(keywords: Sequence[str], field: str = KEYWORDS) -> dict[str, Any]
     Raises:
         UserError: more keywords than a cluster takes clauses.
     """
-    distinct = list(dict.fromkeys(keywords))
-    if len(distinct) > MAX_CLAUSES:
+    boosts = boosts_of(keywords)
+    if len(boosts) > MAX_CLAUSES:
         raise UserError(
             f"A search takes at most {MAX_CLAUSES} distinct keywords, but there are "
-            f"{len(distinct)}; give fewer."
+            f"{len(boosts)}; give fewer."
         )
-    if not distinct:
+    if not boosts:
         return {"match_none": {}}
     return {
         "bool": {
-            "should": [clause(keyword, field) for keyword in distinct],
+            "should": [clause(keyword, field, boost) for keyword, boost in boosts.items()],
             "minimum_should_match": 1,
         }
     }
 
 
-def clause(keyword: str, field: str = KEYWORDS, **more: str) -> dict[str, Any]:
-    """The clause of one keyword, with `more` options of a match query."""
-    return {"match": {field: {"query": keyword, **more}}}
+def clause(
+    keyword: str, field: str = KEYWORDS, boost: float | str = 1.0, **more: str
+) -> dict[str, Any]:
+    """The clause of one keyword, which says its boost unless that is 1, with `more` options of a
+    match query.
+    """
+    boosted = {} if boost == 1 else {"boost": boost}
+    return {"match": {field: {"query": keyword, **boosted, **more}}}
 
 
-def search_body(side: Side, keywords: Sequence[str], size: int) -> dict[str, Any]:
+def search_body(side: Side, keywords: Keywords, size: int) -> dict[str, Any]:
     """The whole request body: exact total, score descending, then id ascending."""
     return {
         "query": query_body(keywords),
@@ -86,7 +92,7 @@ def search_body(side: Side, keywords: Sequence[str], size: int) -> dict[str, Any
 
 
 def top(
-    cluster: Cluster, index: str, side: Side, keywords: Sequence[str], size: int, explain: bool
+    cluster: Cluster, index: str, side: Side, keywords: Keywords, size: int, explain: bool
 ) -> Found:
     """The best `size` hits with their texts, and with `explain` each keyword's part of the score.
 
@@ -116,7 +122,7 @@ def top(
     )
 
 
-def everything(cluster: Cluster, index: str, side: Side, keywords: Sequence[str]) -> Found:
+def everything(cluster: Cluster, index: str, side: Side, keywords: Keywords) -> Found:
     """The whole retrieved set, ids and scores only, paged over one point in time."""
     if not keywords:
         return Found(0, ())
@@ -141,10 +147,8 @@ def everything(cluster: Cluster, index: str, side: Side, keywords: Sequence[str]
     )
 
 
-def lookup(cluster: Cluster, index: str, own: str) -> tuple[str, ...] | None:
-    """The stored keyword set of a query whose text is this keyword, in generation order; None when
-    the index does not hold it.
-    """
+def lookup(cluster: Cluster, index: str, own: str) -> Row | None:
+    """The stored row of a query whose text is this keyword; None when the index has none."""
     if not own:
         return None
     body = lookup_body(own)
@@ -153,18 +157,30 @@ def lookup(cluster: Cluster, index: str, own: str) -> tuple[str, ...] | None:
         cluster.call("POST", f"/{index}/_search", body=body, doing=doing), cluster.url, index
     )
     hits = answer["hits"]["hits"]
-    return tuple(hits[0]["_source"]["generated"]) if hits else None
+    return _stored_row(hits[0]["_source"], own) if hits else None
+
+
+def _stored_row(source: Mapping[str, Any], own: str) -> Row:
+    """Documents of former versions have neither weights nor a confidence."""
+    return Row(
+        source["query_id"],
+        source["text"],
+        tuple(source["generated"]),
+        weights=tuple(source.get("weights") or ()),
+        confidence=source.get("confidence"),
+        own=own,
+    )
 
 
 def lookup_body(own: str) -> dict[str, Any]:
-    """The request for the keyword set of a query whose text is the keyword `own`; of several the
+    """The request for the row of a query whose text is the keyword `own`; of several the
     first by id.
     """
     return {
         "size": 1,
         "query": {"term": {"self": own}},
         "sort": [{"query_id": "asc"}],
-        "_source": ["generated"],
+        "_source": ["query_id", "text", "generated", "weights", "confidence"],
     }
 
 
@@ -213,7 +229,7 @@ def _pages(cluster: Cluster, index: str, body: Mapping[str, Any]) -> Iterator[Se
         )
 
 
-def _hit(hit: Mapping[str, Any], keywords: Sequence[str]) -> Hit:
+def _hit(hit: Mapping[str, Any], keywords: Iterable[str]) -> Hit:
     parts = dict(_parts(hit["_explanation"])) if "_explanation" in hit else {}
     matched = [keyword for keyword in dict.fromkeys(keywords) if keyword in parts]
     score, *matched_parts = float32s([hit["sort"][0], *(parts[keyword] for keyword in matched)])

@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 PARAMETERS = (
     *(
         "keywords",
+        "weighted",
         "size",
         "from",
         "search_after",
@@ -40,6 +41,8 @@ MISNAMED = {
     "filter": "filters",
     "query": "keywords",
     "keyword": "keywords",
+    "weights": "weighted",
+    "boosts": "weighted",
     "aggregations": "aggs",
     "facets": "aggs",
     "limit": "size",
@@ -53,6 +56,8 @@ MISNAMED = {
 for.
 """
 _SIZE = 10
+_WEIGHT = "{{weight}}{{^weight}}1{{/weight}}"
+"""Quoted, as all numbers here: OpenSearch reads it as a number or refuses it."""
 _NO_MUSTACHE = ("script_lang not supported", "unsupported lang [mustache]")
 """How versions say it."""
 
@@ -67,7 +72,7 @@ def source(
     id_field: str | None = "item_id",
     shown: Sequence[str] = ("item_id", "text"),
 ) -> str:
-    """The mustache source; it takes PARAMETERS, of which keywords is required.
+    """The mustache source; it takes PARAMETERS, of which keywords or weighted is required.
 
     A parameter by a name of `MISNAMED` makes a body that OpenSearch refuses with that name:
     nothing is passed over in silence.
@@ -80,11 +85,8 @@ def source(
     """
     # A match_none ends the list, so that every clause before it may end with a comma; it scores
     # nothing.
-    plain, named = (json.dumps(clause("{{.}}", field, **more)) for more in ({}, {"_name": "{{.}}"}))
-    clauses = (
-        f"{{{{^explain}}}}{_each('keywords', plain)}{{{{/explain}}}}"
-        f"{{{{#explain}}}}{_each('keywords', named)}{{{{/explain}}}}"
-    )
+    plain, named = (_clauses(field, named=named) for named in (False, True))
+    clauses = f"{{{{^explain}}}}{plain}{{{{/explain}}}}{{{{#explain}}}}{named}{{{{/explain}}}}"
     query = (
         f'{{"minimum_should_match": 1, "should": [{clauses} {{"match_none": {{}}}}], "filter": '
         f"{_structure('filters', '[]')}}}"
@@ -129,6 +131,18 @@ def _refusals() -> str:
         f'{{{{#{wrong}}}}}, "the parameter {wrong} is unknown: it is called {right}": '
         f"true{{{{/{wrong}}}}}"
         for wrong, right in MISNAMED.items()
+    )
+
+
+def _clauses(field: str, *, named: bool) -> str:
+    """The clauses of keywords and of weighted ones; with names, a hit says which matched."""
+    given: dict[str, tuple[str, float | str]] = {
+        "keywords": ("{{.}}", 1.0),
+        "weighted": ("{{keyword}}", _WEIGHT),
+    }
+    return "".join(
+        _each(name, json.dumps(clause(text, field, boost, **({"_name": text} if named else {}))))
+        for name, (text, boost) in given.items()
     )
 
 

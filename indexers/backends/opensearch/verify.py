@@ -24,7 +24,7 @@ from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import check_count, mark
 from indexers.backends.opensearch.mapping import IndexState, document, documents, id_field
 from indexers.backends.opensearch.search import checked, everything
-from indexers.backends.protocol import Mismatch, Verified, mismatches, sample
+from indexers.backends.protocol import Keywords, Mismatch, Verified, boosts_of, mismatches, sample
 
 _MGET = 100
 
@@ -34,13 +34,13 @@ def verify(
     prefix: str,
     snapshot: Snapshot,
     mirror: Mirror,
-    queries: Iterable[Sequence[str]],
+    queries: Iterable[Keywords],
 ) -> Verified:
     """Compare a pushed snapshot with what it must be, and mark its index as verified, or as not.
 
     Args:
         mirror: the snapshot's mirror.
-        queries: keyword lists whose live results are compared.
+        queries: keyword lists, weighted or not, whose live results are compared.
 
     Raises:
         CheckFailedError: the first difference.
@@ -66,7 +66,7 @@ def _compare(
     state: IndexState,
     snapshot: Snapshot,
     mirror: Mirror,
-    queries: Iterable[Sequence[str]],
+    queries: Iterable[Keywords],
 ) -> Verified:
     index = state.name
     check_count(cluster, index, snapshot)
@@ -112,12 +112,13 @@ _REPAIR = "delete it and push the snapshot again"
 
 
 def _check_parity(
-    cluster: Cluster, index: str, side: Side, mirror: Mirror, keywords: Sequence[str]
+    cluster: Cluster, index: str, side: Side, mirror: Mirror, keywords: Keywords
 ) -> int:
     """Compare the whole retrieved set of one keyword list; the number of scores compared."""
-    found = everything(cluster, index, side, keywords)
-    distinct = list(dict.fromkeys(keywords))
-    expected = mirror.search(distinct, len(mirror))
+    boosts = boosts_of(keywords)
+    found = everything(cluster, index, side, boosts)
+    distinct = list(boosts)
+    expected = mirror.search(boosts, len(mirror))
     if found.total != expected.total:
         raise CheckFailedError(
             f"The index {index} retrieves {found.total} for {distinct}, the mirror "
@@ -147,12 +148,7 @@ def compare(
 
     A document is known by its `_id`; one whose id field says otherwise differs in that field.
     """
-    expected = {
-        row.id: document(
-            side, row.id, row.text, row.self_keyword, list(row.keywords), row.fields_json
-        )
-        for row in rows
-    }
+    expected = {row.id: document(side, row) for row in rows}
     bounds = {"gt": after} if after else {}
     if not last:
         bounds["lte"] = rows[-1].id

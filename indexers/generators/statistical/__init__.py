@@ -1,9 +1,9 @@
 """The generator `statistical`: keywords without a language model, learned from relevance labels.
 
-A ranker gives every item a probability of being relevant to a query (`text_index`, `evidence`,
-`features`, `ranker`). Items get keywords (`item_keywords`). A query gets the keywords that retrieve
-its probable items (`distillation`). `fitting` makes the `artefact`, `storage` keeps it, and
-`generator` answers from it.
+A ranker gives every item a probability of being relevant to a query (`text_index`, `latent`,
+`evidence`, `features`, `ranker`). Items get keywords (`item_keywords`). A query gets the keywords
+that retrieve its probable items (`distillation`). `fitting` makes the `artefact`, `storage` keeps
+it, and `generator` answers from it.
 
 Importing this package imports neither LightGBM nor scipy; its submodules do.
 """
@@ -13,3 +13,9 @@ FOLDS = 5
 
 LEAST_QUERIES = 2 * FOLDS
 """Training queries with relevant items that a fit needs."""
+
+READABILITY = 0.01
+"""Expected F1 that a query's keyword must bring which nobody says, unless set otherwise."""
+
+FEW_QUERIES = 300
+"""With fewer training queries the ranker is simpler, and candidates are more."""

@@ -10,17 +10,22 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
 from itertools import chain, pairwise
+from typing import cast
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cogr.keywords import self_keyword
+from cogr.keywords import query_keywords, self_keyword
+from cogr.matching.mirror import Mirror
 from cogr.records import Item, Query
+from indexers.generators.statistical.confidence import Calibration
 from indexers.generators.statistical.distillation import Distilled, distil, exact_cut, expected_f1
 from indexers.generators.statistical.edits import Asked, Board, Editor, boards
 from indexers.generators.statistical.evidence import Evidence
 from indexers.generators.statistical.features import candidates
 from indexers.generators.statistical.item_keywords import PHRASE_WORDS, PHRASES, ItemKeywords
 from indexers.generators.statistical.matrices import Csr, Floats, Ints
+from indexers.generators.statistical.ordering import ScoredIndex, weights_in
 from indexers.generators.statistical.ranker import Ranker
 from indexers.generators.statistical.text_index import TextIndex, item_text
 from indexers.text import phrases
@@ -38,6 +43,41 @@ def item_digest(item: Item) -> str:
     return blake2b(
         f"{item.title}\0{item.text}".encode("utf-8", "surrogatepass"), digest_size=8
     ).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class QueryAnswer:
+    """What a query gets.
+
+    Attributes:
+        keywords: S_q, at most 30: those that retrieve, then those that only order.
+        weights: keyword -> weight, the query's own text under its own keyword; others weigh 1.
+        confidence: expected F1 of what they retrieve, calibrated.
+    """
+
+    keywords: list[str]
+    weights: dict[str, float]
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class Spelled:
+    """A query's ranking, spelled as keywords.
+
+    Attributes:
+        words: numbers of the keywords: the query's own text where it finds something, those that
+            retrieve, those that only order.
+        own: 1 where the own text is among them, else 0.
+        weights: of each of the words; empty where all are 1.
+        retrieved: items, ascending.
+        value: expected F1, as distillation counts it.
+    """
+
+    words: tuple[int, ...]
+    own: int
+    weights: tuple[float, ...]
+    retrieved: Ints
+    value: float
 
 
 @dataclass(frozen=True)
@@ -91,6 +131,13 @@ class Artefact:
         return {item_id: number for number, item_id in enumerate(self.item_ids)}
 
     @cached_property
+    def _costs(self) -> NDArray[np.float64] | None:
+        """What keywords cost by the option `readability`; None where it is 0."""
+        price = float(str(self.facts.get("readability", 0)))
+        texts = (query.text for query in self.queries)
+        return self.keywords.costs(self.index.analyser, texts, price) if price else None
+
+    @cached_property
     def _phrases(self) -> dict[tuple[str, ...], int]:
         """Keywords that are phrases, by their stems, for items that the fit has not seen."""
         found: dict[tuple[str, ...], int] = {}
@@ -100,6 +147,16 @@ class Artefact:
             if len(stems) == PHRASE_WORDS:
                 found.setdefault(stems, int(number))
         return found
+
+    @cached_property
+    def calibration(self) -> Calibration:
+        """Confidence from expected F1; artefacts without one take it as it is."""
+        return Calibration(*cast("list[float]", self.facts.get("calibration", ())))
+
+    @cached_property
+    def scored(self) -> ScoredIndex:
+        """The items' keywords as a search scores them."""
+        return ScoredIndex(self.keywords.all, self.keywords.writable)
 
     def prepare(self) -> None:
         """Compute what is otherwise computed at the first answer."""
@@ -140,12 +197,77 @@ class Artefact:
 
     def query_keywords(self, queries: Sequence[Query]) -> list[list[str]]:
         """S_q for each query: at most 30 keywords, none of them the query's own text."""
+        return [answer.keywords for answer in self.answers(queries)]
+
+    def answers(self, queries: Sequence[Query]) -> list[QueryAnswer]:
+        """S_q for each query, and what its keywords weigh."""
         scored = self.probabilities(queries)
-        found = [
-            self._chosen(query, items, p) for query, (items, p) in zip(queries, scored, strict=True)
-        ]
+        return [self._answer(query, *found) for query, found in zip(queries, scored, strict=True)]
+
+    def _answer(self, query: Query, items: Ints, p: Floats) -> QueryAnswer:
+        spelled = self.spell(query, items, p)
+        words = [self.keywords.keywords[number] for number in spelled.words]
+        return QueryAnswer(
+            words[spelled.own :],
+            dict(zip(words, spelled.weights, strict=bool(spelled.weights))),
+            round(float(self.calibration(np.array(spelled.value))), 4),
+        )
+
+    def spell(self, query: Query, items: Ints, p: Floats) -> Spelled:
+        """Keywords for these candidates and their probabilities, with weights."""
+        own = self_keyword(query.text)
+        number = self.keywords.ids.get(own, -1)
+        owners = self.keywords.owners(own, anchors=self._row(query) < 0)
+        distilled = self._chosen(query, items, p)
+        retrieved = self.keywords.writable.covered(distilled.keywords, owners)
+        dense = np.zeros(self.index.n_items)
+        dense[items] = p
+        # A text that finds nothing, or nothing that may be looked at, keeps weight 1.
+        words = [*([number] if owners.size else []), *distilled.keywords]
+        order = self.scored.order(
+            retrieved,
+            dense[retrieved],
+            words,
+            own=(number, owners),
+            limit=K_MAX - len(distilled.keywords),
+        )
+        return Spelled(
+            (*words, *order.keywords),
+            int(owners.size > 0),
+            order.weights,
+            retrieved,
+            distilled.value,
+        )
+
+    def scores(self, query: Query, spelled: Spelled) -> Floats:
+        """What a search scores the retrieved items, in their order."""
+        owners = [*map(self.keywords.all.owners, spelled.words)]
+        if spelled.own:
+            own = self_keyword(query.text)
+            owners[0] = self.keywords.owners(own, anchors=self._row(query) < 0)
+        words = np.array(spelled.words, dtype=np.int64)
+        parts = self.scored.parts(spelled.retrieved, words, owners)
+        scored: Floats = parts @ np.array(spelled.weights or [1.0] * words.size)
+        return scored
+
+    def weigh(
+        self, queries: Sequence[Query], sets: Sequence[Sequence[str]], mirror: Mirror
+    ) -> list[dict[str, float]]:
+        """Weights for keywords that another generator wrote for these queries, by this ranker.
+
+        Args:
+            sets: the keywords of each query, normalised, with or without its own text.
+            mirror: of the items that are searched.
+        """
         return [
-            [self.keywords.keywords[number] for number in distilled.keywords] for distilled in found
+            weights_in(
+                mirror,
+                query_keywords(query.text, words),
+                {self.item_ids[item]: float(of) for item, of in zip(items, p, strict=True)},
+            )
+            for query, words, (items, p) in zip(
+                queries, sets, self.probabilities(queries), strict=True
+            )
         ]
 
     def proposals(self, queries: Sequence[Query], size: int) -> list[list[tuple[str, float]]]:
@@ -209,7 +331,7 @@ class Artefact:
             for text, row, (items, p), one in zip(texts, rows, scored, sets, strict=True)
         ]
         batch = self.index.batch(texts, rows)
-        yield from boards(self.evidence, self.keywords.writable, batch, asked)
+        yield from boards(self.evidence, self.keywords.writable, batch, asked, self._costs)
 
     def _distil(self, query: Query, items: Ints, p: Floats, share: float = 1.0) -> Distilled:
         # A training query's own anchor is owned by what is relevant to it: it must neither be
@@ -225,6 +347,7 @@ class Artefact:
             expected_relevant=share * self.ranker.multiplier * float(p.sum()),
             forced=self.keywords.owners(literal, anchors=self._row(query) < 0),
             banned=() if number is None else (number,),
+            costs=self._costs,
         )
 
     def item_keywords(self, item: Item) -> list[str]:

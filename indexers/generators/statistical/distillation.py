@@ -99,12 +99,19 @@ class Distilled:
         value: `expected_f1` of the retrieved set (owners of the keywords, and the forced items).
         retrieved: size of the retrieved set.
         hits: sum of p over the retrieved set.
+        cost: what the keywords cost, in the unit of `value`.
     """
 
     keywords: tuple[int, ...]
     value: float
     retrieved: int
     hits: float
+    cost: float = 0.0
+
+    @property
+    def net(self) -> float:
+        """What is maximised: the value less the costs."""
+        return self.value - self.cost
 
 
 def expected_f1(hits: float, retrieved: int, expected_relevant: float) -> float:
@@ -152,13 +159,15 @@ def distil(
     expected_relevant: float | None = None,
     forced: Iterable[int] = (),
     banned: Iterable[int] = (),
+    costs: Any = None,
 ) -> Distilled:
     """At most `limit` keywords whose owners have a high expected F1.
 
     Maximising the ratio 2 tp / (ret + E) is the same as finding the lambda at which max 2 tp -
     lambda (ret + E) = 0 (Dinkelbach 1967). For a fixed lambda an item is worth 2 p_i - lambda once,
     however many keywords cover it, which a greedy choice maximises well; keywords that later ones
-    made useless are removed; the best over `LAMBDA_GRID` wins.
+    made useless are removed; the best over `LAMBDA_GRID` wins. A keyword with a cost is taken
+    where it raises the expected F1 by more than that.
 
     Args:
         p: relevance per item, shape (n,), not negative: probabilities, or the true relevance for an
@@ -168,6 +177,8 @@ def distil(
         expected_relevant: E, the expected number of relevant items; the sum of p by default.
         forced: items that are retrieved whatever is chosen (matched by the query's own text).
         banned: keywords that may not be chosen.
+        costs: expected F1 that each keyword must bring, shape (keywords,), not negative; none by
+            default.
 
     Returns:
         Never more than `limit` keywords, and never a value below that of choosing none.
@@ -179,23 +190,21 @@ def distil(
     forced_items = np.unique(np.asarray(list(forced), dtype=np.int64))
     hits = float(p[forced_items].sum())
     best = Distilled((), expected_f1(hits, forced_items.size, expected), forced_items.size, hits)
-    _, bound = exact_cut(p, expected)
+    cut, bound = exact_cut(p, expected)
     if limit < 1 or bound <= 0:
         return best
     lowest = LAMBDA_GRID[-1] * bound
-    part = _Subgraph(p, ownership, forced_items, banned, least_p=lowest / 2)
+    part = _Subgraph(p, ownership, forced_items, banned, lowest / 2, costs)
+    size = cut.size + expected
     for share in LAMBDA_GRID:
-        best = max(
-            best,
-            part.pruned(part.greedy(share * bound, limit), expected),
-            key=lambda found: found.value,
-        )
+        found = part.pruned(part.greedy(share * bound, limit, size), expected)
+        best = max(best, found, key=lambda one: one.net)
     if best.value >= lowest:
         return best
     # The keywords reach less than the grid supposes: go on from below, where every improvement
     # raises lambda.
-    part = _Subgraph(p, ownership, forced_items, banned, least_p=best.value / 2)
-    while (found := part.pruned(part.greedy(best.value, limit), expected)).value > best.value:
+    part = _Subgraph(p, ownership, forced_items, banned, best.value / 2, costs)
+    while (found := part.pruned(part.greedy(best.value, limit, size), expected)).net > best.net:
         best = found
     return best
 
@@ -209,12 +218,21 @@ class _Subgraph:
     """
 
     def __init__(
-        self, p: Floats, ownership: Ownership, forced: Ints, banned: Iterable[int], least_p: float
+        self,
+        p: Floats,
+        ownership: Ownership,
+        forced: Ints,
+        banned: Iterable[int],
+        least_p: float,
+        costs: Any,
     ) -> None:
         usable = np.zeros(ownership.n_keywords, dtype=bool)
         usable[slices(ownership.by_item, ownership.item_starts, np.flatnonzero(p > least_p))] = True
         usable[np.asarray(list(banned), dtype=np.int64)] = False
         self.keywords = np.flatnonzero(usable)
+        self.costs = (
+            np.zeros(self.keywords.size) if costs is None else np.asarray(costs)[self.keywords]
+        )
         sizes = np.diff(ownership.keyword_starts)[self.keywords]
         owners = slices(ownership.by_keyword, ownership.keyword_starts, self.keywords)
         present = np.zeros(p.size, dtype=bool)
@@ -235,13 +253,17 @@ class _Subgraph:
     def owners(self, keyword: int) -> Ints:
         return self.by_keyword[self.keyword_starts[keyword] : self.keyword_starts[keyword + 1]]
 
-    def greedy(self, price: float, limit: int) -> list[int]:
+    def greedy(self, price: float, limit: int, size: float) -> list[int]:
         """Keywords by largest gain, sum of 2 p_i - price over items not yet covered, while there is
         one to be had.
+
+        The gain is expected F1 times ret + E. `size` stands for that sum, which is not known before
+        the end, and turns costs into the gain's unit.
         """
         worth = 2.0 * self.p - price
         free = self.free.copy()
-        gain = np.bincount(
+        gain = -self.costs * size
+        gain += np.bincount(
             self.pair_keyword, (worth * free)[self.by_keyword], minlength=self.keywords.size
         )
         chosen: list[int] = []
@@ -260,7 +282,9 @@ class _Subgraph:
         return chosen
 
     def pruned(self, chosen: list[int], expected: float) -> Distilled:
-        """Drop, last chosen first, every keyword whose removal does not lower the value."""
+        """Drop, last chosen first, every keyword whose removal lowers the value by no more than it
+        costs.
+        """
         times = np.zeros(self.p.size, dtype=np.int64)
         for keyword in chosen:
             times[self.owners(keyword)] += 1
@@ -272,14 +296,14 @@ class _Subgraph:
             owners = self.owners(keyword)
             lost = owners[(times[owners] == 1) & self.free[owners]]
             fewer_hits, fewer = hits - float(self.p[lost].sum()), retrieved - lost.size
-            if expected_f1(fewer_hits, fewer, expected) >= expected_f1(hits, retrieved, expected):
+            loss = expected_f1(hits, retrieved, expected) - expected_f1(fewer_hits, fewer, expected)
+            if loss <= self.costs[keyword]:
                 hits, retrieved = fewer_hits, fewer
                 times[owners] -= 1
                 kept.remove(keyword)
         value = expected_f1(hits, retrieved, expected)
-        return Distilled(
-            tuple(int(self.keywords[keyword]) for keyword in kept), value, retrieved, hits
-        )
+        words = tuple(int(self.keywords[keyword]) for keyword in kept)
+        return Distilled(words, value, retrieved, hits, float(self.costs[kept].sum()))
 
 
 def slices(values: Ints, starts: Ints, rows: Ints) -> Ints:

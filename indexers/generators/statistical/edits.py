@@ -134,7 +134,7 @@ class Board:
     forced_hits: float
     expected: float
     owners: Floats
-    costs: Floats
+    costs: Any
     neighbours: Sequence[Neighbours]
     query: Floats
 
@@ -184,7 +184,7 @@ def boards(
     ownership: Ownership,
     batch: QueryBatch,
     asked: Sequence[Asked],
-    costs: Floats | None = None,
+    costs: Any = None,
 ) -> Iterator[Board]:
     """A board for each query of a batch."""
     for row, (query, near) in enumerate(zip(asked, _near(evidence, batch, asked), strict=True)):
@@ -226,7 +226,7 @@ def _board(
     query: Asked,
     near: Sequence[tuple[Ints, Floats]],
     terms: float,
-    costs: Floats | None,
+    costs: Any,
 ) -> Board:
     dense = np.zeros(ownership.n_items, dtype=np.float32)
     dense[query.items] = query.p
@@ -253,15 +253,13 @@ def _board(
         hits,
         query.expected,
         np.stack([sizes, means]).astype(np.float32),
-        np.zeros(keywords.size, np.float32) if costs is None else costs[keywords],
+        np.zeros(keywords.size) if costs is None else costs[keywords],
         neighbours,
         _of_query(query, hits, terms),
     )
 
 
-def _at_hand(
-    ownership: Ownership, query: Asked, dense: Floats, free: Any, costs: Floats | None
-) -> Ints:
+def _at_hand(ownership: Ownership, query: Asked, dense: Floats, free: Any, costs: Any) -> Ints:
     """The chosen keywords, and those whose addition promises most, by several expectations."""
     chosen = np.array(query.chosen, dtype=np.int64)
     likely = query.items[query.p > LEAST_P]

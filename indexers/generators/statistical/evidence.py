@@ -16,6 +16,7 @@ from functools import cached_property
 import numpy as np
 import scipy.sparse as sp
 
+from indexers.generators.statistical.latent import unit
 from indexers.generators.statistical.matrices import (
     Csr,
     Floats,
@@ -25,6 +26,7 @@ from indexers.generators.statistical.matrices import (
     row_sums,
     scale_columns,
     scale_rows,
+    top_dense,
     top_rows,
     unit_rows,
     with_data,
@@ -51,6 +53,8 @@ class Voters:
         self.popularity = np.asarray(relevance.sum(axis=0), dtype=np.float32).ravel()
         self.term_relevance = (queries.terms.T @ relevance).tocsr()
         self.term_queries = np.asarray(queries.terms.sum(axis=0), dtype=np.float32).ravel()
+        self.points = index.points_of(queries)
+        self.found_points = unit(relevance @ index.points)
 
     @cached_property
     def by_item(self) -> Csr:
@@ -72,6 +76,16 @@ class Voters:
     def overlap(self, scores: Csr, own: Ints) -> Csr:
         """Cosine of item scores with training queries' relevant sets, (b, training queries)."""
         return _without_own(unit_rows(scores) @ self.by_item, own)
+
+    def near(self, points: Floats, own: Ints, k: int) -> Csr:
+        """Cosine of queries' points with those of the k nearest training queries, (b, training
+        queries).
+        """
+        return _nearest(points, self.points, own, k)
+
+    def near_found(self, points: Floats, own: Ints, k: int) -> Csr:
+        """The same with the means of their relevant items."""
+        return _nearest(points, self.found_points, own, k)
 
     def vote(self, similarity: Csr, k: int, power: int) -> Csr:
         """sum S^power R / (sum S^power + 0.5) over the k most similar training queries, (b, items),
@@ -100,6 +114,13 @@ def _without_own(similarity: Csr, own: Ints) -> Csr:
     return with_data(
         similarity, np.where(similarity.indices == own[row_of(similarity)], 0, similarity.data)
     )
+
+
+def _nearest(points: Floats, others: Floats, own: Ints, k: int) -> Csr:
+    cosines = points @ others.T
+    trained = np.flatnonzero(own >= 0)
+    cosines[trained, own[trained]] = 0
+    return top_dense(cosines, k)
 
 
 LIFT = 3

@@ -10,16 +10,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from indexers.generators.statistical.evidence import Evidence
+from indexers.generators.statistical import FEW_QUERIES
+from indexers.generators.statistical.evidence import Evidence, Voters
+from indexers.generators.statistical.latent import unit
 from indexers.generators.statistical.matrices import (
     Csr,
     Floats,
     Ints,
     kth_highest,
     row_max,
+    row_of,
     row_sums,
     scale_columns,
     scale_rows,
+    top_dense,
     top_rows,
     unit_rows,
     values_at,
@@ -31,7 +35,12 @@ PAIR_FEATURES = (
     "bm25_share",
     "coverage",
     "title",
+    "title_share",
+    "title_covered",
     "grams",
+    "title_grams",
+    "title_grams_share",
+    "title_grams_covered",
     "feedback",
     "profile",
     "profile_least",
@@ -41,10 +50,13 @@ PAIR_FEATURES = (
     "vote_bm25",
     "vote_feedback",
     "vote_term",
+    "vote_latent",
+    "vote_found",
 )
+POINT_FEATURES = ("latent", "latent_feedback")
 QUERY_FEATURES = ("most_similar", "most_overlap", "terms", "best_share", "tenth", "fiftieth")
 ITEM_FEATURES = ("popularity", "length")
-FEATURES = PAIR_FEATURES + QUERY_FEATURES + ITEM_FEATURES
+FEATURES = PAIR_FEATURES + POINT_FEATURES + QUERY_FEATURES + ITEM_FEATURES
 
 CANDIDATES = (
     "bm25",
@@ -54,11 +66,16 @@ CANDIDATES = (
     "vote_bm25",
     "vote_feedback",
     "vote_term",
+    "vote_latent",
+    "vote_found",
+    "latent",
 )
-"""Pair features whose best items become candidates."""
+"""Features whose best items become candidates."""
 
-DEPTH = 40
-"""Items that each of `CANDIDATES` brings in."""
+DEPTH, DEPTH_OF_FEW = 40, 60
+"""Items that each of `CANDIDATES` brings in; more where training queries are few and say less about
+which are worth it.
+"""
 
 BATCH_CELLS = 2_000_000
 """Queries x items that are worked on at once."""
@@ -95,26 +112,53 @@ def candidates(evidence: Evidence, batch: QueryBatch) -> Pairs:
 
 
 def _candidates(evidence: Evidence, batch: QueryBatch) -> Pairs:
-    pair, query = _signals(evidence, batch)
-    index, voters = evidence.index, evidence.voters
-    chosen = np.zeros((batch.size, index.n_items), dtype=bool)
+    signals = _signals(evidence, batch)
+    depth = DEPTH_OF_FEW if evidence.voters.queries.size < FEW_QUERIES else DEPTH
+    chosen = np.zeros((batch.size, evidence.index.n_items), dtype=bool)
     for name in CANDIDATES:
-        best = top_rows(pair[name], DEPTH)
-        chosen[np.repeat(np.arange(batch.size), np.diff(best.indptr)), best.indices] = True
+        best = (
+            top_dense(signals.points[name] @ evidence.index.points.T, depth)
+            if name in signals.points
+            else top_rows(signals.pair[name], depth)
+        )
+        chosen[row_of(best), best.indices] = True
     row, item = np.nonzero(chosen)
-    scratch = np.zeros(chosen.size, dtype=np.float32)
+    return Pairs(_columns(evidence, batch, signals, row, item), row, item)
+
+
+def _columns(
+    evidence: Evidence, batch: QueryBatch, signals: _Signals, row: Ints, item: Ints
+) -> Floats:
+    """Features of pairs, (pairs, len(FEATURES))."""
+    index, voters = evidence.index, evidence.voters
+    scratch = np.zeros(batch.size * index.n_items, dtype=np.float32)
     at = row * index.n_items + item
     own = values_at(voters.own_relevance(batch.own), at, scratch)
-    columns = [values_at(pair[name], at, scratch) for name in PAIR_FEATURES]
-    columns += [query[name][row] for name in QUERY_FEATURES]
+    columns = [values_at(signals.pair[name], at, scratch) for name in PAIR_FEATURES]
+    items = index.points[item]
+    columns += [np.einsum("ij,ij->i", signals.points[n][row], items) for n in POINT_FEATURES]
+    columns += [signals.query[name][row] for name in QUERY_FEATURES]
     columns += [np.log1p(voters.popularity[item] - own), np.log1p(index.lengths[item])]
-    return Pairs(np.stack(columns, axis=1).astype(np.float32), row, item)
+    return np.stack(columns, axis=1).astype(np.float32)
 
 
-def _signals(evidence: Evidence, batch: QueryBatch) -> tuple[dict[str, Csr], dict[str, Floats]]:
-    """Pair features, (b, items) each, and query features, (b,) each."""
-    index, voters = evidence.index, evidence.voters
-    own = batch.own
+@dataclass(frozen=True, slots=True)
+class _Signals:
+    """What a batch of queries is compared by.
+
+    Attributes:
+        pair: features of all pairs, (b, items) each.
+        points: what items' points are compared with, (b, dimensions) each.
+        query: features of queries, (b,) each.
+    """
+
+    pair: dict[str, Csr]
+    points: dict[str, Floats]
+    query: dict[str, Floats]
+
+
+def _signals(evidence: Evidence, batch: QueryBatch) -> _Signals:
+    index = evidence.index
     share = 1 / np.maximum(batch.terms @ index.idf, 1e-9)
     terms = unit_rows(scale_columns(batch.terms, index.idf))
     grams = unit_rows(scale_columns(batch.grams, index.gram_idf))
@@ -123,8 +167,13 @@ def _signals(evidence: Evidence, batch: QueryBatch) -> tuple[dict[str, Csr], dic
     bm25 = scale_rows(scores, 1 / np.maximum(best, 1e-9))
     feedback = _feedback(index, terms, bm25)
     profile, profile_least = evidence.profiles.match(batch)
-    similar = voters.similar(terms, own)
-    overlap = voters.overlap(top_rows(bm25, 20), own)
+    points = {
+        "latent": index.points_of(batch),
+        "latent_feedback": unit(top_rows(bm25, 10) @ index.points),
+    }
+    votes, nearest = _votes(
+        evidence.voters, batch, (terms, grams, points["latent"]), (bm25, feedback)
+    )
     pair = {
         "bm25": bm25,
         "bm25_share": scale_rows(scores, share),
@@ -134,22 +183,63 @@ def _signals(evidence: Evidence, batch: QueryBatch) -> tuple[dict[str, Csr], dic
         "feedback": feedback,
         "profile": profile,
         "profile_least": profile_least,
-        "vote_terms": voters.vote(similar, 50, 2),
-        "vote_nearest": voters.vote(similar, 5, 2),
-        "vote_grams": voters.vote(voters.alike(grams, own), 20, 3),
-        "vote_bm25": voters.vote(overlap, 20, 2),
-        "vote_feedback": voters.vote(voters.overlap(top_rows(feedback, 30), own), 20, 2),
-        "vote_term": voters.term_vote(batch),
+        **_titles(index, batch, share),
+        **votes,
     }
     query = {
-        "most_similar": row_max(similar),
-        "most_overlap": row_max(overlap),
         "terms": row_sums(batch.terms),
         "best_share": best * share,
         "tenth": kth_highest(bm25, 10),
         "fiftieth": kth_highest(bm25, 50),
+        **nearest,
     }
-    return pair, query
+    return _Signals(pair, points, query)
+
+
+def _titles(index: TextIndex, batch: QueryBatch, share: Floats) -> dict[str, Csr]:
+    """How much of the query's idf a title has, and of the title's the query; of terms and of
+    4-grams, which keep stop words and the order of words.
+    """
+    terms, grams = batch.terms @ index.title_idf, batch.grams @ index.title_grams_by_gram
+    gram_share = 1 / np.maximum(batch.grams @ index.title_gram_idf, 1e-9)
+    gram_covered = 1 / index.title_gram_masses
+    return {
+        "title_share": scale_rows(terms, share),
+        "title_covered": scale_columns(terms, 1 / index.title_masses),
+        "title_grams": scale_columns(scale_rows(grams, np.sqrt(gram_share)), np.sqrt(gram_covered)),
+        "title_grams_share": scale_rows(grams, gram_share),
+        "title_grams_covered": scale_columns(grams, gram_covered),
+    }
+
+
+def _votes(
+    voters: Voters, batch: QueryBatch, by_text: tuple[Csr, Csr, Floats], by_items: tuple[Csr, Csr]
+) -> tuple[dict[str, Csr], dict[str, Floats]]:
+    """Votes of training queries, and how near the nearest are.
+
+    Args:
+        voters: the training queries.
+        batch: the queries.
+        by_text: unit vectors of their terms and 4-grams, and their points.
+        by_items: items' scores by BM25 and by feedback.
+    """
+    own, (terms, grams, points) = batch.own, by_text
+    similar = voters.similar(terms, own)
+    overlap, overlap_feedback = (
+        voters.overlap(top_rows(scores, k), own)
+        for scores, k in zip(by_items, (20, 30), strict=True)
+    )
+    votes = {
+        "vote_terms": voters.vote(similar, 50, 2),
+        "vote_nearest": voters.vote(similar, 5, 2),
+        "vote_grams": voters.vote(voters.alike(grams, own), 20, 3),
+        "vote_bm25": voters.vote(overlap, 20, 2),
+        "vote_feedback": voters.vote(overlap_feedback, 20, 2),
+        "vote_term": voters.term_vote(batch),
+        "vote_latent": voters.vote(voters.near(points, own, 20), 20, 4),
+        "vote_found": voters.vote(voters.near_found(points, own, 20), 20, 4),
+    }
+    return votes, {"most_similar": row_max(similar), "most_overlap": row_max(overlap)}
 
 
 def _feedback(index: TextIndex, terms: Csr, bm25: Csr) -> Csr:

@@ -5,6 +5,7 @@ Reads the training queries only; dev and test queries are never looked at.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -14,10 +15,17 @@ import scipy.sparse as sp
 from cogr.errors import GeneratorError
 from cogr.keywords import NORMALISER, self_keyword
 from cogr.records import Dataset, Query
-from indexers.generators.statistical import LEAST_QUERIES
+from indexers.generators.statistical import LEAST_QUERIES, READABILITY
 from indexers.generators.statistical.artefact import K_MAX, Artefact, item_digest
+from indexers.generators.statistical.confidence import assess
 from indexers.generators.statistical.edits import LEAST_QUERIES as LEAST_EDITED
-from indexers.generators.statistical.edits import MOST_KEYWORDS, MOST_QUERIES, Board, fit_editor
+from indexers.generators.statistical.edits import (
+    MOST_KEYWORDS,
+    MOST_QUERIES,
+    Board,
+    Editor,
+    fit_editor,
+)
 from indexers.generators.statistical.evidence import Evidence
 from indexers.generators.statistical.features import Pairs, candidates
 from indexers.generators.statistical.item_keywords import assemble, item_anchors, item_phrases
@@ -38,6 +46,7 @@ def fit(
     language: str = "english",
     seed: int = 0,
     anchors: bool = True,
+    readability: float = READABILITY,
     edits: bool = True,
 ) -> Artefact:
     """Fit ranker and item keywords on the training queries of a data set.
@@ -47,6 +56,7 @@ def fit(
         language: Snowball algorithm for stems and stop words, see `indexers.text.Analyser`.
         seed: of sampling, folds and boosting; the same data and seed give the same artefact.
         anchors: whether items get the texts of training queries as keywords.
+        readability: expected F1 that a query's keyword must bring which nobody says.
         edits: whether distilled sets are edited, where that pays out of fold.
 
     Raises:
@@ -70,18 +80,19 @@ def fit(
     keywords = assemble(
         anchored, item_phrases(words, analyser), [item.title for item in dataset.items]
     )
-    facts = {
+    facts: dict[str, object] = {
         "dataset": dataset.dataset_hash,
         "normaliser": NORMALISER,
         "language": language,
         "seed": seed,
+        "readability": readability,
         "training_queries": len(queries),
         "items": len(dataset.items),
         "keywords": len(keywords.keywords),
         "multiplier": ranker.multiplier,
         "out_of_fold_exact_cut_f1": round(f1, 4),
     }
-    fitted = Artefact(
+    artefact = Artefact(
         index,
         queries,
         relevance,
@@ -91,33 +102,39 @@ def fit(
         [item_digest(item) for item in dataset.items],
         facts,
     )
-    return _with_edits(fitted, pairs, p, trained, seed) if edits else fitted
+    if edits and trained.size >= LEAST_EDITED:
+        bounds = pairwise(np.searchsorted(pairs.query, np.arange(trained.size + 1)))
+        scored = [(pairs.item[a:b], p[a:b]) for a, b in bounds]
+        editor, facts["edits"] = _learned_edits(artefact, trained, scored, seed)
+        plain, artefact = artefact, replace(artefact, editor=editor)
+        vars(artefact)["evidence"] = plain.evidence
+    facts.update(assess(artefact, seed))
+    return artefact
 
 
-def _with_edits(fitted: Artefact, pairs: Pairs, p: Floats, trained: Ints, seed: int) -> Artefact:
-    """The same, with an editor where there are queries enough to learn from and it pays."""
-    if trained.size < LEAST_EDITED:
-        return fitted
+def _learned_edits(
+    fitted: Artefact, trained: Ints, scored: Sequence[tuple[Ints, Floats]], seed: int
+) -> tuple[Editor | None, dict[str, float]]:
+    """An editor, where it pays, and its figures; from the `trained` queries (their candidates and p
+    are `scored`) and others.
+    """
     rng = np.random.default_rng(seed)
+    known = dict(zip(trained.tolist(), scored, strict=True))
     others = np.setdiff1d(np.arange(len(fitted.queries)), trained)
     order = np.concatenate([rng.permutation(trained), rng.permutation(others)])[:MOST_QUERIES]
-    bounds = pairwise(np.searchsorted(pairs.query, np.arange(trained.size + 1)))
-    known = {
-        row: (pairs.item[a:b], p[a:b]) for row, (a, b) in zip(trained.tolist(), bounds, strict=True)
-    }
     laid: list[Board] = []
     for at in range(0, order.size, _BATCH):
         rows = order[at : at + _BATCH].tolist()
         queries = [fitted.queries[row] for row in rows]
-        found = [known.get(row) for row in rows]
-        scored = [one for one in found if one] if all(found) else fitted.probabilities(queries)
-        laid += fitted.boards(queries, scored)
+        found = (
+            [known[row] for row in rows]
+            if all(row in known for row in rows)
+            else fitted.probabilities(queries)
+        )
+        laid += fitted.boards(queries, found)
         if sum(int(board.chosen.sum()) for board in laid) > MOST_KEYWORDS:
             break
-    editor, figures = fit_editor(laid, order[: len(laid)], fitted.relevance, K_MAX, seed)
-    edited = replace(fitted, editor=editor, facts={**fitted.facts, "edits": figures})
-    vars(edited)["evidence"] = fitted.evidence
-    return edited
+    return fit_editor(laid, order[: len(laid)], fitted.relevance, K_MAX, seed)
 
 
 def _relevance(dataset: Dataset) -> Csr:

@@ -13,6 +13,8 @@ from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from pydantic import Field
+
 from cogr.errors import GeneratorError, MissingExtraError, SnapshotError
 from cogr.keywords import NORMALISER
 from cogr.records import Dataset, Item, Query, Side
@@ -26,13 +28,14 @@ from indexers.generators.protocol import (
     Request,
     batched,
 )
+from indexers.generators.statistical import READABILITY
 
 if TYPE_CHECKING:
     from indexers.generators.statistical.artefact import Artefact
 
 log = logging.getLogger(__name__)
 
-VERSION = 4
+VERSION = 5
 """Of the method: any change of what an equal data set is fitted to needs a new one."""
 
 FOLDER = "statistical"
@@ -51,12 +54,15 @@ class StatisticalOptions(Options):
             relevant to. Off where the item keywords are trained against: a training query's own
             text would find its labels.
         edits: the sets are edited by a booster (`edits`), where that pays out of fold.
+        readability: expected F1 that a query's keyword must bring which is neither an anchor nor
+            a phrase of a title or of a training query. 0: whatever is best for F1.
     """
 
     language: str = "english"
     seed: int = 0
     anchors: bool = True
     edits: bool = True
+    readability: float = Field(READABILITY, ge=0, le=1)
 
 
 class Statistical(GeneratorBase):

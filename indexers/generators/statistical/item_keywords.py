@@ -14,11 +14,12 @@ from functools import cached_property
 from itertools import chain
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cogr.keywords import loops, normalise, parse, self_keyword
 from indexers.generators.statistical.distillation import Ownership
 from indexers.generators.statistical.matrices import Csr, Ints, counts_of, scale_columns, with_data
-from indexers.text import Analyser, SurfaceForms, phrases
+from indexers.text import Analyser, SurfaceForms, join_words, phrases
 
 ANCHORS, PHRASES = 15, 15
 """Keywords of each kind that an item gets at most; together they fill K_max = 30."""
@@ -34,7 +35,12 @@ LEAST_ANCHOR = 0.25
 COMMON_SHARE = 0.02
 """Phrases of more than this share of the items (and more than two) are too common."""
 
+TITLE_COST = 0.25
+"""What a title costs as a query's keyword, as a share of the price of one that nobody says."""
+
 ANCHOR, PHRASE, TITLE = 0, 1, 2
+
+Costs = NDArray[np.float64]
 
 _PLAIN = re.compile(r"[a-z0-9]+(?: [a-z0-9]+)*")
 
@@ -74,13 +80,32 @@ class ItemKeywords:
         return Ownership(self.items[kept], self.owned[kept], self.n_items, len(self.keywords))
 
     @cached_property
-    def _all(self) -> Ownership:
+    def all(self) -> Ownership:
+        """Who owns which keyword, titles among them: what an index holds."""
         return Ownership(self.items, self.owned, self.n_items, len(self.keywords))
 
     @cached_property
     def _own_text(self) -> Ownership:
         kept = self.kinds != ANCHOR
         return Ownership(self.items[kept], self.owned[kept], self.n_items, len(self.keywords))
+
+    def costs(self, analyser: Analyser, queries: Iterable[str], price: float) -> Costs:
+        """What each keyword costs that is chosen for a query (`distillation.distil`), (keywords,).
+
+        `price` where nobody says it: where it is neither an anchor nor two words that stand side by
+        side in a title or in one of the `queries`, stop words aside. A title that is no anchor
+        costs a quarter: people say it, but it finds a single item, and none of those to come.
+        """
+        costs = np.full(len(self.keywords), price)
+        titles = np.unique(self.owned[self.kinds == TITLE])
+        for text in chain(queries, (self.keywords[title] for title in titles)):
+            for words in phrases(analyser.words(text), PHRASE_WORDS):
+                number = self.ids.get(join_words(words))
+                if number is not None:
+                    costs[number] = 0
+        costs[titles] = price * TITLE_COST
+        costs[self.owned[self.kinds == ANCHOR]] = 0
+        return costs
 
     def owners(self, keyword: str, *, anchors: bool = True) -> Ints:
         """Items with this keyword or title; with `anchors` off, those that have it from their own
@@ -89,7 +114,7 @@ class ItemKeywords:
         number = self.ids.get(keyword)
         if number is None:
             return np.zeros(0, dtype=np.int64)
-        return (self._all if anchors else self._own_text).owners(number)
+        return (self.all if anchors else self._own_text).owners(number)
 
     def of(self, item: int) -> list[str]:
         """S_i: the item's keywords, without its title."""

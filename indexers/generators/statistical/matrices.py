@@ -54,7 +54,7 @@ def row_of(matrix: Csr) -> Ints:
     return np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
 
 
-def scale_columns(matrix: Csr, weights: Floats) -> Csr:
+def scale_columns(matrix: Csr, weights: Any) -> Csr:
     return with_data(matrix, matrix.data * weights[matrix.indices])
 
 
@@ -127,3 +127,16 @@ def values_at(matrix: Csr, places: Ints, scratch: Floats) -> Floats:
     found = scratch[places]
     scratch[stored] = 0
     return found
+
+
+def top_dense(values: Floats, k: int) -> Csr:
+    """The k highest positive values of every row of a dense matrix."""
+    if values.shape[1] > k:
+        columns = np.sort(np.argpartition(values, -k, axis=1)[:, -k:], axis=1)
+        best = np.take_along_axis(values, columns, axis=1)
+    else:
+        columns = np.broadcast_to(np.arange(values.shape[1]), values.shape)
+        best = values
+    kept = best > 0
+    starts = np.concatenate([[0], np.cumsum(kept.sum(axis=1))])
+    return sp.csr_matrix((best[kept], columns[kept], starts), shape=values.shape)

@@ -1,5 +1,5 @@
 """The ranker: calibrated probabilities of relevance from boosted trees, cross-fitted over training
-queries.
+queries. Where these are few, the mean with a logistic regression, which sees less and errs less.
 
 Each fold's model is trained on the other folds. A training query hears only the model that has not
 seen it (out of fold); any other query hears the mean of all models' logits.
@@ -7,15 +7,17 @@ seen it (out of fold); any other query hears the mean of all models' logits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import lightgbm
 import numpy as np
+from scipy.optimize import minimize
+from scipy.special import expit
 
-from indexers.generators.statistical import FOLDS
+from indexers.generators.statistical import FEW_QUERIES, FOLDS
 from indexers.generators.statistical.distillation import exact_cut
 from indexers.generators.statistical.features import FEATURES, Pairs
 from indexers.generators.statistical.matrices import Csr, Floats, Ints, row_sums
@@ -24,10 +26,9 @@ MAX_ROWS = 200_000
 """Rows that a model is trained on; beyond it irrelevant pairs are thinned out and the rest weigh
 more.
 """
-FEW_QUERIES = 300
 MULTIPLIERS = (1.0, 1.25, 1.5)
 
-MODEL = {
+MODEL: Mapping[str, Any] = {
     "objective": "binary",
     "learning_rate": 0.1,
     "max_bin": 63,
@@ -44,12 +45,18 @@ MANY = {"num_leaves": 31, "min_data_in_leaf": 100, "rounds": 100}
 FEW = {"num_leaves": 7, "min_data_in_leaf": 50, "rounds": 60}
 
 
+PENALTY = 100.0
+"""Of the logistic regression's squared coefficients, against the sum over pairs of their loss."""
+
+
 @dataclass(frozen=True)
 class Ranker:
     """Fold models, who is in which fold, and the scale of the expected number of relevant items.
 
     Attributes:
         models: one LightGBM booster a fold.
+        linear: intercept and coefficients of `_curved` features, a row a fold, (folds, 1 + 3
+            features); no rows where trees decide alone.
         folds: fold of each training query, -1 for those that no model was trained on, (training
             queries,).
         multiplier: the expected number of relevant items is this times the sum of p (candidates
@@ -57,6 +64,7 @@ class Ranker:
     """
 
     models: Sequence[Any]
+    linear: Floats
     folds: Ints
     multiplier: float
 
@@ -68,10 +76,16 @@ class Ranker:
             seen = folds == fold
             for rows, share in ((seen, 1.0), (folds == -1, 1 / len(self.models))):
                 if rows.any():
-                    logits[rows] += share * model.predict(
-                        pairs.x[rows], raw_score=True, num_threads=1
-                    )
-        return (1 / (1 + np.exp(-logits))).astype(np.float32)
+                    logits[rows] += share * self._logits(fold, model, pairs.x[rows])
+        p: Floats = expit(logits).astype(np.float32)
+        return p
+
+    def _logits(self, fold: int, model: Any, x: Floats) -> Floats:
+        logits: Floats = model.predict(x, raw_score=True, num_threads=1)
+        if self.linear.size:
+            line = self.linear[fold]
+            logits = (logits + _curved(x) @ line[1:] + line[0]) / 2
+        return logits
 
 
 def fit_ranker(
@@ -91,21 +105,23 @@ def fit_ranker(
     folds = rng.permutation(trained.size) % FOLDS
     relevant = row_sums(relevance[trained])
     weights = _weights(labels, relevant, pairs.query, rng)
+
+    def fold_model(fold: int) -> tuple[Any, Floats]:
+        rows = (weights > 0) & (folds[pairs.query] != fold)
+        x, y, weight = pairs.x[rows], labels[rows], weights[rows]
+        few = trained.size < FEW_QUERIES
+        line = _logistic(_curved(x), y, weight) if few else np.zeros(0, np.float32)
+        return _train(x, y, weight, FEW if few else MANY, seed), line
+
     with ThreadPoolExecutor(2) as pool:
-        models = list(
-            pool.map(
-                lambda fold: _train(
-                    pairs, labels, weights * (folds[pairs.query] != fold), trained.size, seed
-                ),
-                range(FOLDS),
-            )
-        )
+        models, linear = zip(*pool.map(fold_model, range(FOLDS)), strict=True)
     of_query = np.full(relevance.shape[0], -1, dtype=np.int64)
     of_query[trained] = folds
-    p = Ranker(models, of_query, 1.0).probabilities(pairs, trained)
+    ranker = Ranker(models, np.stack(linear), of_query, 1.0)
+    p = ranker.probabilities(pairs, trained)
     f1 = {multiplier: cut_f1(pairs, p, labels, relevant, multiplier) for multiplier in MULTIPLIERS}
     best = max(MULTIPLIERS, key=lambda multiplier: f1[multiplier])
-    return Ranker(models, of_query, best), p, f1[best]
+    return replace(ranker, multiplier=best), p, f1[best]
 
 
 def _weights(labels: Floats, relevant: Floats, query: Ints, rng: np.random.Generator) -> Floats:
@@ -123,14 +139,38 @@ def _weights(labels: Floats, relevant: Floats, query: Ints, rng: np.random.Gener
     return scaled
 
 
-def _train(pairs: Pairs, labels: Floats, weights: Floats, queries: int, seed: int) -> Any:
-    rows = weights > 0
-    settings = dict(FEW if queries < FEW_QUERIES else MANY)
-    rounds = int(settings.pop("rounds"))
-    data = lightgbm.Dataset(
-        pairs.x[rows], labels[rows], weight=weights[rows], feature_name=list(FEATURES)
-    )
-    return lightgbm.train({**MODEL, **settings, "seed": seed}, data, rounds)
+def _train(x: Floats, y: Floats, weight: Floats, size: Mapping[str, int], seed: int) -> Any:
+    settings = {**MODEL, **size, "seed": seed}
+    rounds = settings.pop("rounds")
+    data = lightgbm.Dataset(x, y, weight=weight, feature_name=list(FEATURES))
+    return lightgbm.train(settings, data, rounds)
+
+
+def _curved(x: Floats) -> Floats:
+    """Features, their logarithms and their roots, (pairs, 3 features)."""
+    return np.concatenate([x, np.log(np.maximum(x, 1e-3)), np.sqrt(np.maximum(x, 0))], axis=1)
+
+
+def _logistic(x: Floats, y: Floats, weight: Floats) -> Floats:
+    """Intercept and coefficients of a ridge-penalised logistic regression on standardised columns,
+    for columns as they are, (1 + columns,).
+    """
+    x, mean = x.astype(np.float64), x.mean(axis=0, dtype=np.float64)
+    spread = x.std(axis=0) + 1e-9
+    x = (x - mean) / spread
+
+    def loss(coefficients: Floats) -> tuple[float, Floats]:
+        logits = x @ coefficients[1:] + coefficients[0]
+        slope = weight * (expit(logits) - y)
+        shrunk = PENALTY * coefficients[1:]
+        total = weight @ (np.logaddexp(0, logits) - y * logits) + shrunk @ coefficients[1:] / 2
+        return float(total), np.concatenate([[slope.sum()], x.T @ slope + shrunk])
+
+    start = np.zeros(x.shape[1] + 1)
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 200}).x
+    scaled = found[1:] / spread
+    line: Floats = np.concatenate([[found[0] - scaled @ mean], scaled])
+    return line
 
 
 def cut_f1(pairs: Pairs, p: Floats, labels: Floats, relevant: Floats, multiplier: float) -> float:

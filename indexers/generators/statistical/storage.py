@@ -34,7 +34,7 @@ from indexers.generators.statistical.text_index import GRAM_BITS, TextIndex
 from indexers.rebuild.cache import read_table
 from indexers.text import Analyser
 
-FORMAT = 3
+FORMAT = 4
 """Version of the layout below, and of everything that reads it (analysis, features)."""
 
 MANIFEST = "manifest.json"
@@ -81,10 +81,17 @@ def open_artefact(folder: str | Path | Store) -> Artefact:
         _matrix(files, "counts", (n, width)),
         _matrix(files, "titles", (n, width)),
         _matrix(files, "grams", (n, 1 << GRAM_BITS)),
+        _matrix(files, "title_grams", (n, 1 << GRAM_BITS)),
+        _array(files["term_points.npy"]).astype(np.float32),
     )
     parts = [_array(files[f"owned.{part}.npy"]) for part in ("items", "keywords", "kinds")]
     owned = ItemKeywords(keywords, parts[0], parts[1], parts[2], n)
-    ranker = Ranker(_models(files, "model"), _array(files["folds.npy"]), float(facts["multiplier"]))
+    ranker = Ranker(
+        _models(files, "model"),
+        _array(files["linear.npy"]),
+        _array(files["folds.npy"]),
+        float(facts["multiplier"]),
+    )
     relevance = _matrix(files, "relevance", (len(queries), n))
     artefact = Artefact(
         index,
@@ -113,10 +120,13 @@ def _files(artefact: Artefact) -> dict[str, bytes]:
         **_csr("counts", index.counts),
         **_csr("titles", index.titles),
         **_csr("grams", index.grams),
+        **_csr("title_grams", index.title_grams),
+        "term_points.npy": _npy(index.term_points.astype(np.float16)),
         **_csr("relevance", artefact.relevance),
         "owned.items.npy": _npy(owned.items),
         "owned.keywords.npy": _npy(owned.owned),
         "owned.kinds.npy": _npy(owned.kinds),
+        "linear.npy": _npy(artefact.ranker.linear),
         "folds.npy": _npy(artefact.ranker.folds),
         **_boosters("model", artefact.ranker.models),
         **_edits(artefact.editor),

@@ -8,7 +8,7 @@ the counts and the vocabulary are all that an artefact saves of this.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -16,6 +16,7 @@ import scipy.sparse as sp
 
 from cogr.keywords import normalise
 from cogr.records import Item
+from indexers.generators.statistical.latent import points, term_points
 from indexers.generators.statistical.matrices import (
     Csr,
     Floats,
@@ -75,6 +76,8 @@ class TextIndex:
         counts: term counts of items, (n, vocabulary).
         titles: 0/1 terms of titles, (n, vocabulary).
         grams: 0/1 character 4-grams of items, (n, 2 ** GRAM_BITS).
+        title_grams: the same of their titles, stop words and all.
+        term_points: `latent.term_points` of the items, (vocabulary, dimensions).
     """
 
     analyser: Analyser
@@ -82,6 +85,8 @@ class TextIndex:
     counts: Csr
     titles: Csr
     grams: Csr
+    title_grams: Csr
+    term_points: Floats
 
     @classmethod
     def fit(
@@ -108,13 +113,16 @@ class TextIndex:
             [vocabulary[t] for t in analyser.terms(item.title) if t in vocabulary] for item in items
         ]
         texts = [item_text(item) for item in items]
-        return cls(
+        index = cls(
             analyser,
             vocabulary,
             counts_of(rows, width),
             binary(counts_of(titles, width)),
             char_grams(texts),
+            char_grams([item.title for item in items]),
+            np.zeros((width, 0), dtype=np.float32),
         )
+        return replace(index, term_points=term_points(index.tfidf, index.df))
 
     def batch(self, texts: Sequence[str], own: Sequence[int] | None = None) -> QueryBatch:
         """Queries as matrices; `own` are their rows among the training queries, when they are
@@ -186,8 +194,44 @@ class TextIndex:
         return unit_rows(scale_columns(self.titles, self.idf)).T.tocsr()
 
     @cached_property
+    def title_idf(self) -> Csr:
+        """idf wherever a title has a term, (vocabulary, n)."""
+        return scale_columns(self.titles, self.idf).T.tocsr()
+
+    @cached_property
+    def title_masses(self) -> Floats:
+        """Sum of idf of each title's terms, (n,)."""
+        masses: Floats = np.maximum(self.titles @ self.idf, 1e-9)
+        return masses
+
+    @cached_property
     def grams_by_gram(self) -> Csr:
         return unit_rows(scale_columns(self.grams, self.gram_idf)).T.tocsr()
+
+    @cached_property
+    def title_gram_idf(self) -> Floats:
+        df = np.bincount(self.title_grams.indices, minlength=self.title_grams.shape[1])
+        return np.log1p(self.n_items / (df + 0.5)).astype(np.float32)
+
+    @cached_property
+    def title_grams_by_gram(self) -> Csr:
+        """idf among titles wherever a title has a 4-gram, (2 ** GRAM_BITS, n)."""
+        return scale_columns(self.title_grams, self.title_gram_idf).T.tocsr()
+
+    @cached_property
+    def title_gram_masses(self) -> Floats:
+        """Sum of idf of each title's 4-grams, (n,)."""
+        masses: Floats = np.maximum(self.title_grams @ self.title_gram_idf, 1e-9)
+        return masses
+
+    @cached_property
+    def points(self) -> Floats:
+        """Items as points of length 1, (n, dimensions)."""
+        return points(self.tfidf, self.term_points)
+
+    def points_of(self, batch: QueryBatch) -> Floats:
+        """Queries as points of length 1, (b, dimensions)."""
+        return points(scale_columns(batch.terms, self.idf), self.term_points)
 
 
 def char_grams(texts: Sequence[str]) -> Csr:

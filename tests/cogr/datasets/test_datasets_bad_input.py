@@ -481,10 +481,10 @@ def test_unreadable_file(tmp_path: Path) -> None:
     ("settings", "message"),
     [
         ({"threshold": float("nan")}, "dataset.threshold is nan"),
-        ({"test_share": 1.0}, "dataset.test_share is 1.0"),
+        ({"test_share": 1.0}, "test_share is 1.0"),
         ({"dev_share": -0.1}, "dataset.dev_share is -0.1"),
         ({"max_unknown_share": 2}, "dataset.max_unknown_share is 2"),
-        ({"test_share": 0.2}, "jsonl has its own splits; remove dataset.test_share"),
+        ({"test_share": 0.2}, "jsonl has its own splits; remove test_share"),
     ],
 )
 def test_bad_settings(settings: dict[str, float], message: str, tmp_path: Path) -> None:

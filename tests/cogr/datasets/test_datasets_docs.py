@@ -117,9 +117,7 @@ def test_every_loader_and_setting_is_on_the_page() -> None:
         *LOADERS,
         "ir_datasets:NAME",
         "threshold",
-        "test_share",
         "dev_share",
-        "seed",
         "max_unknown_share",
         "strip_html",
     ):

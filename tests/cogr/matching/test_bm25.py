@@ -51,13 +51,14 @@ def restated_length(length: int) -> int:
     return 24 + rest // step * step
 
 
-def restated_part(n: int, df: int, boost: int, length: int, total: int, how: BM25) -> float:
+def restated_part(n: int, df: int, boost: float, length: int, total: int, how: BM25) -> float:
     """One keyword's part, rounding after every operation."""
     k1, b = f32(how.k1), f32(how.b)
     idf = f32(math.log(1 + (n - df + 0.5) / (df + 0.5)))
     stored = float(restated_length(length)) if how.norms else 1.0
     inverse = f32(1 / f32(k1 * f32(f32(1 - b) + f32(f32(b * stored) / f32(total / n)))))
-    factor = f32(boost * f32(1 + k1)) if how.flavour == "2.x" else float(boost)
+    boost = f32(boost)
+    factor = f32(boost * f32(1 + k1)) if how.flavour == "2.x" else boost
     weight = f32(factor * idf)
     return f32(weight - f32(weight / f32(1 + inverse)))
 
@@ -76,7 +77,8 @@ def test_part_equals_the_restatement(data: st.DataObject, how: BM25) -> None:
     n = data.draw(st.integers(1, 2_000_000))
     df = data.draw(st.integers(1, n))
     total = data.draw(st.integers(n, n * 60))
-    length, boost = data.draw(st.integers(1, 5000)), data.draw(st.integers(1, 3))
+    length = data.draw(st.integers(1, 5000))
+    boost = data.draw(st.sampled_from([1, 2, 3]) | st.floats(1e-3, 1000))
     weight = bm25.weight(how, bm25.idf(n, df), boost)
     norms = bm25.norm_table(how, bm25.mean_length(total, n))
     parts = bm25.term_scores(np.array([weight]), norms)

@@ -45,6 +45,9 @@ def mirror_of(world: dict[str, tuple[list[str], str]], how: BM25 = bm25.DEFAULT)
     )
 
 
+weighted = st.dictionaries(st.sampled_from(WORDS), st.floats(1e-3, 1000), max_size=9)
+
+
 def plain(world: dict[str, tuple[list[str], str]]) -> dict[str, set[str]]:
     return {id_: {*keywords, own} - {""} for id_, (keywords, own) in world.items()}
 
@@ -72,21 +75,39 @@ def test_equals_plain_sets(
     assert_scores(mirror, sets, query, how)
 
 
-def assert_scores(mirror: Mirror, sets: dict[str, set[str]], query: list[str], how: BM25) -> None:
+@settings(max_examples=150, deadline=None)
+@given(worlds, weighted, st.sampled_from([BM25(), BM25(flavour="2.x")]))
+def test_weights_change_scores_by_the_formulas_and_never_the_set(
+    world: dict[str, tuple[list[str], str]], query: dict[str, float], how: BM25
+) -> None:
+    mirror, sets = mirror_of(world, how), plain(world)
+    assert_scores(mirror, sets, query, how)
+    assert mirror.retrieved(query) == mirror.retrieved([*query])
+    weighted, plainly = mirror.search(query, 100), mirror.search([*query], 100)
+    assert weighted.total == plainly.total == mirror.count(query)
+    assert sorted(weighted.ids) == sorted(plainly.ids)
+    ones = mirror.search(dict.fromkeys(query, 1.0), 100)
+    assert (ones.ids, ones.scores.tobytes()) == (plainly.ids, plainly.scores.tobytes())
+
+
+def assert_scores(
+    mirror: Mirror, sets: dict[str, set[str]], query: list[str] | dict[str, float], how: BM25
+) -> None:
     """Scores, order and explanations by the formulas of `cogr.matching.bm25`, an entity
     at a time.
     """
     lengths = [len(having) for having in sets.values() if having]
     scores = {}
     for id_, having in sets.items():
-        said = {word: times for word, times in Counter(query).items() if word in having}
+        boosts = query if isinstance(query, dict) else Counter(query)
+        said = {word: boost for word, boost in boosts.items() if word in having}
         if not said:
             continue
         norms = bm25.norm_table(how, bm25.mean_length(sum(lengths), len(lengths)))
         df = {word: sum(word in other for other in sets.values()) for word in said}
         weights = [
-            bm25.weight(how, bm25.idf(len(lengths), df[word]), times)
-            for word, times in said.items()
+            bm25.weight(how, bm25.idf(len(lengths), df[word]), boost)
+            for word, boost in said.items()
         ]
         parts = bm25.term_scores(np.array(weights), norms)[:, bm25.int_to_byte4(len(having))]
         assert mirror.explain(query, id_) == dict(zip(said, parts.tolist(), strict=True))
@@ -111,14 +132,17 @@ def skewed() -> Mirror:
     return Mirror.from_sets([f"i{number}" for number in range(4000)], sets)
 
 
-def test_best_has_the_bits_of_the_whole(skewed: Mirror) -> None:
+@pytest.mark.parametrize("spread", [None, 1.0, 3.0])
+def test_best_has_the_bits_of_the_whole(skewed: Mirror, spread: float | None) -> None:
+    """Also with weights from 1 / 1,000 to 1,000, which put frequent keywords before rare ones."""
     rng = random.Random(1)
-    for _ in range(150):
+    for _ in range(100):
         topic = rng.randrange(12)
-        query = [
+        said = [
             f"k{min(int(rng.paretovariate(0.4)), 400) * 12 + topic}"
             for _ in range(rng.randrange(1, 20))
         ]
+        query = said if spread is None else {w: 10 ** rng.uniform(-spread, spread) for w in said}
         dense, scores = skewed.scores(query)
         order = np.lexsort((dense, -scores))
         for size in (0, 1, 10, 100, 5000):

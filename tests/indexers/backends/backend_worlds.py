@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from cogr.item_fields import types_of
 from cogr.records import Side
-from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
+from cogr.snapshots import Provenance, Row, Snapshot, rounded, write_snapshot
 from cogr.store import Store
 
 SHOP = [
@@ -27,8 +27,14 @@ SHOP = [
     Row("f", "sofa", ("couch",)),
 ]
 SHOPPERS = [
-    Row("q1", "Mid-century sofa", ("velvet sofa", "mid-century", "couch")),
-    Row("q2", "lamp", ("lamp", "light")),
+    Row(
+        "q1",
+        "Mid-century sofa",
+        ("velvet sofa", "mid-century", "couch"),
+        weights=(2.5, 0.1, 1.0, 1000.0),
+        confidence=0.731,
+    ),
+    Row("q2", "lamp", ("lamp", "light"), confidence=0.0),
     Row("q3", "MID-CENTURY sofa", ("other",)),
     Row("q4", "?", ("nothing left",)),
 ]
@@ -71,6 +77,15 @@ def random_world(items: int, seed: int = 0) -> list[Row]:
         drawn = (vocabulary[int(len(vocabulary) * draw.random() ** 2)] for _ in range(4 * size))
         rows.append(Row(f"item {number}", own, tuple(dict.fromkeys(drawn))[:size]))
     return rows
+
+
+def weighted(keywords: Sequence[str], seed: int = 3) -> dict[str, float]:
+    """The keywords with weights of four digits from 0.01 to 1,000, every fifth of 1."""
+    draw = random.Random(f"{seed} {keywords}")
+    return {
+        keyword: 1.0 if draw.random() < 0.2 else rounded(10 ** draw.uniform(-2, 3))
+        for keyword in keywords
+    }
 
 
 def random_queries(rows: Sequence[Row], count: int, most: int, seed: int = 1) -> list[list[str]]:

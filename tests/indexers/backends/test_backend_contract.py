@@ -28,6 +28,7 @@ from tests.indexers.backends.backend_worlds import (
     frozen,
     random_queries,
     random_world,
+    weighted,
 )
 
 
@@ -104,8 +105,9 @@ def test_scores_orders_and_parts_are_the_mirrors(place: Place) -> None:
     snapshot = frozen(place.store, "item", rows)
     place.served(snapshot)
     mirror = place.mirror(snapshot)
-    for keywords in [*random_queries(rows, 12, 31), list(SHOP[4].keywords), ["ışık"], ["quo"]]:
-        distinct = list(dict.fromkeys(keywords))
+    lists = [*random_queries(rows, 12, 31), list(SHOP[4].keywords), ["ışık"], ["quo"]]
+    for keywords in [*lists, *map(weighted, lists)]:
+        distinct = keywords if isinstance(keywords, dict) else list(dict.fromkeys(keywords))
         expected = mirror.search(distinct, len(mirror))
         found = place.backend.retrieved(keywords)
         assert (found.total, [hit.id for hit in found.hits]) == (expected.total, expected.ids)
@@ -120,8 +122,11 @@ def test_scores_orders_and_parts_are_the_mirrors(place: Place) -> None:
 def test_the_query_side_is_searched_and_looked_up(place: Place) -> None:
     queries = frozen(place.store, "query", SHOPPERS)
     place.served(queries)
-    assert place.backend.lookup(" mid-CENTURY  Sofa ") == ("velvet sofa", "mid-century", "couch")
-    assert place.backend.lookup("Lamp") == ("lamp", "light")
+    assert place.backend.lookup(" mid-CENTURY  Sofa ") == SHOPPERS[0]
+    assert place.backend.lookup("Lamp") == SHOPPERS[1]
+    found = place.backend.lookup("mid-century SOFA")
+    assert found is not None
+    assert found.weighted == SHOPPERS[0].weighted
     assert place.backend.lookup("an unseen query") is None
     assert place.backend.lookup("??") is None
     assert [hit.id for hit in place.backend.search(["lamp"], side="query").hits] == ["q2"]

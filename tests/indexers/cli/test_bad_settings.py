@@ -232,7 +232,8 @@ def test_a_key_that_is_gone_says_what_holds_now(
     shop: Path, cogr_index: Command, monkeypatch: pytest.MonkeyPatch, key: str
 ) -> None:
     table, _, name = key.rpartition(".")
-    (shop / "cogr.toml").write_text(CONFIGURATION + f"[{table}]\n{name} = 3\n")
+    head = CONFIGURATION if f"[{table}]" in CONFIGURATION else f"{CONFIGURATION}[{table}]\n"
+    (shop / "cogr.toml").write_text(head.replace(f"[{table}]\n", f"[{table}]\n{name} = 3\n"))
     told = f"the key {key} is gone: {GONE[key]}."
     refused(cogr_index("list"), f"cogr.toml: {told}")
     (shop / "cogr.toml").write_text(CONFIGURATION)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cogr.errors import UserError
+from cogr.errors import DataError, UserError
 from cogr.matching.mirror import Mirror
 from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Row, Snapshot
@@ -68,6 +68,31 @@ def test_a_snapshot_comes_back_as_it_was(
         assert export(snapshot, file, format_).beside == [f"out.{format_}.manifest.json"]
         back = import_snapshot(Store(tmp_path / f"other {snapshot.side}"), file, "item", 30)
         assert (back.id, list(back.rows())) == (snapshot.id, list(snapshot.rows()))
+
+
+def test_weights_from_elsewhere_follow_their_keywords(tmp_path: Path) -> None:
+    """Normalised, without repeats and the own text, cut to the budget; rounded."""
+    asked = ["Sofa!", "velvet", "SOFA", "Green couch", "lamp"]
+    weights = [2.123456, 3, 9, 8, 7, 0.5]
+    record = {"id": "q", "text": "green couch", "keywords": asked}
+    file = tmp_path / "in.jsonl"
+
+    def imported(**more: object) -> Row:
+        file.write_text(json.dumps(record | more), "utf-8")
+        (row,) = import_snapshot(Store(tmp_path / "store"), file, "query", 2).rows()
+        return row
+
+    found = imported(weights=weights, confidence=0.25)
+    assert found == Row("q", "green couch", ("sofa", "velvet"), "", (2.123, 3.0, 0.5), 0.25)
+    assert imported() == Row("q", "green couch", ("sofa", "velvet"))
+    for wrong, match in (
+        ({"weights": weights[1:]}, "'weights' is no list of a number for each keyword"),
+        ({"weights": [*weights[1:], "2"]}, "'weights' has '2', no number from 0 to 1000"),
+        ({"weights": [*weights[1:], 0]}, "'weights' has a 0"),
+        ({"confidence": 2}, "'confidence' has 2, no number from 0 to 1"),
+    ):
+        with pytest.raises(DataError, match=match):
+            imported(**wrong)
 
 
 @pytest.mark.parametrize("format_", ["bulk", "elasticsearch"])

@@ -104,6 +104,35 @@ def test_banned_keywords_are_not_chosen(world: World) -> None:
     assert not set(found.keywords) & set(banned)
 
 
+@given(worlds(), st.floats(0, 0.2))
+def test_every_keyword_with_a_cost_brings_as_much(world: World, price: float) -> None:
+    """Without any chosen keyword the value falls by more than it costs, and what is maximised is
+    never below that of no keywords.
+    """
+    p, ownership, limit, expected, forced = world
+    costs = price * (np.arange(ownership.n_keywords) % 2)
+    found = distil(
+        p, ownership, limit=limit, expected_relevant=expected, forced=forced, costs=costs
+    )
+    assert found.cost == pytest.approx(sum(costs[keyword] for keyword in found.keywords))
+    assert found.net >= value_of(p, ownership, (), forced, expected) - 1e-9
+    for keyword in found.keywords:
+        others = tuple(other for other in found.keywords if other != keyword)
+        without = value_of(p, ownership, others, forced, expected)
+        assert found.value - without >= costs[keyword] - 1e-9
+
+
+def test_a_keyword_without_cost_is_preferred_among_equals() -> None:
+    ownership = Ownership([0, 1, 0, 1], [0, 0, 1, 1], 2, 2)
+    assert distil([0.9, 0.9], ownership).keywords == (0,)
+    assert distil([0.9, 0.9], ownership, costs=[0.01, 0.0]).keywords == (1,)
+
+
+def test_a_keyword_that_costs_more_than_it_brings_is_not_chosen() -> None:
+    ownership = Ownership([0, 1], [0, 1], 2, 2)
+    assert distil([0.9, 0.1], ownership, costs=[0.9, 0.9]).keywords == ()
+
+
 @given(worlds())
 def test_the_exact_cut_is_the_best_prefix(world: World) -> None:
     p, _, _, expected, _ = world

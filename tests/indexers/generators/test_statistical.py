@@ -7,11 +7,13 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from cogr.errors import GeneratorError
+from cogr.errors import CogrError, GeneratorError
 from cogr.keywords import parse, self_keyword
 from cogr.metrics import full_set
 from cogr.prompts import ITEM_TEMPLATES, QUERY_TEMPLATES, Prompter
@@ -22,7 +24,8 @@ from indexers.generators.registry import make_generator
 from indexers.generators.statistical.artefact import Artefact, exact_cut_run
 from indexers.generators.statistical.fitting import fit
 from indexers.generators.statistical.generator import Statistical
-from indexers.generators.statistical.item_keywords import writable
+from indexers.generators.statistical.item_keywords import assemble, writable
+from indexers.text import Analyser
 from tests.damages import damage, files_below
 from tests.indexers.generators.statistical_worlds import f1, retrieved, shop, small
 
@@ -100,6 +103,55 @@ def test_a_new_query_with_the_text_of_a_training_query_is_answered_by_its_labels
     }
     found = {query: frozenset(ids) for query, ids in exact_cut_run(artefact, asked).items()}
     assert full_set(found, relevant).means["f1"] > 0.9
+
+
+def said(artefact: Artefact, keywords: Sequence[Sequence[str]]) -> float:
+    """Share of keywords that are anchors, titles, or phrases of titles or training queries."""
+    asked, known = [query.text for query in artefact.queries], artefact.keywords
+    costs = known.costs(artefact.index.analyser, asked, 1.0)
+    chosen = [costs[known.ids[word]] < 1 for words in keywords for word in words]
+    return sum(map(float, chosen)) / len(chosen)
+
+
+def test_readable_keywords_cost_little_f1(dataset: Dataset, artefact: Artefact) -> None:
+    queries = [*dataset.queries["train"], *dataset.queries["dev"]]
+    plain = replace(artefact, facts={**artefact.facts, "readability": 0.0})
+    shares = [said(one, one.query_keywords(queries)) for one in (plain, artefact)]
+    # Ordering keywords, which both have, dilute the difference.
+    assert shares[1] > shares[0] + 0.02
+    figures = [
+        f1(dataset, retrieved(one, dataset.items, dataset.queries["dev"]))
+        for one in (plain, artefact)
+    ]
+    assert figures[1] >= figures[0] - 0.005
+
+
+def test_a_keyword_costs_where_nobody_says_it() -> None:
+    items = [
+        Item("a", "Oak chest of drawers", "Brushed brass knobs, hidden runners."),
+        Item("b", "Pine chest of drawers", "Brushed brass knobs."),
+    ]
+    words = ["chest drawers", "brass knobs", "knobs hidden", "tallboy"]
+    keywords = assemble([["tallboy"], []], [words[:3], words[:2]], [item.title for item in items])
+    costs = keywords.costs(Analyser(), ["something with brass knobs"], 0.04)
+    found = {word: float(costs[keywords.ids[word]]) for word in [*words, "oak chest of drawers"]}
+    assert found == {
+        "chest drawers": 0,
+        "brass knobs": 0,
+        "knobs hidden": 0.04,
+        "tallboy": 0,
+        "oak chest of drawers": 0.01,
+    }
+
+
+def test_another_price_is_another_generator(dataset: Dataset) -> None:
+    kinds = [
+        make_generator({"kind": "statistical", "readability": price}, "query", dataset)
+        for price in (0, 0.01)
+    ]
+    assert kinds[0].fingerprint != kinds[1].fingerprint
+    with pytest.raises(CogrError, match="readability"):
+        make_generator({"kind": "statistical", "readability": -1}, "query", dataset)
 
 
 def test_the_generator_answers_both_sides_in_a_stream(

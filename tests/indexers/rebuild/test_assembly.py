@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from cogr.prompts import ITEM_TEMPLATES, Prompter
-from cogr.records import Item
+from cogr.prompts import ITEM_TEMPLATES, QUERY_TEMPLATES, Prompter
+from cogr.records import Item, Query
+from cogr.snapshots import Blend, Row
 from cogr.store import Store
-from indexers.generators.protocol import Completion
+from indexers.generators.protocol import Answer, Completion, Request
 from indexers.generators.scripted import Scripted
 from indexers.rebuild.assembly import ParseStats, Rebuilt, is_one_line
-from indexers.rebuild.plan import Job
+from indexers.rebuild.plan import Carried, Job
 from indexers.rebuild.run import rebuild
 
 ITEMS = [Item(f"i{n}", f"Title {n}", "one two three four") for n in range(9)]
@@ -65,6 +68,42 @@ def test_the_cache_alone_makes_a_snapshot_that_is_gone_again(store: Store) -> No
     store.remove(f"snapshots/{first.id}")
     again = rebuild(job(store))
     assert (again.snapshot.id, again.generated) == (first.id, 0)
+
+
+class Weighing(Scripted):
+    """Gives every query three keywords with weights, a confidence, and a blend."""
+
+    @property
+    def blend(self) -> Blend:
+        return Blend(keywords_from=0.6, text_below=0.2, text_boost=1.5)
+
+    def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
+        for request in requests:
+            weights = {"sofa": 2.00041, "cut": 7.0, "green couch": 0.333333}
+            yield Completion(request.id, "sofa, couch, cut", weights=weights, confidence=0.123456)
+
+
+def test_a_querys_weights_and_confidence_are_kept_and_an_items_are_not(store: Store) -> None:
+    queries = [Query("q1", "Green couch"), Query("q2", "sofa")]
+    prompter = Prompter(QUERY_TEMPLATES["plain"])
+    weighing = Job("query", queries, Weighing(), prompter, store, "data", k_max=2)
+    made = rebuild(weighing).snapshot
+    assert made.manifest.blend == Blend(keywords_from=0.6, text_below=0.2, text_boost=1.5)
+    assert list(made.rows()) == [
+        Row("q1", "Green couch", ("sofa", "couch"), "", (2.0, 1.0, 0.3333), 0.1235),
+        Row("q2", "sofa", ("couch", "cut"), "", (1.0, 7.0, 2.0), 0.1235),
+    ]
+    assert made.by_id["q2"].weighted == {"sofa": 2.0, "couch": 1.0, "cut": 7.0}
+    assert rebuild(weighing).snapshot.id == made.id
+    unweighted = rebuild(replace(weighing, weights=False)).snapshot
+    assert [(row.weights, row.confidence) for row in unweighted.rows()] == [((), 0.1235)] * 2
+    carried = replace(
+        weighing, entities=queries[1:], carried=Carried(made, frozenset({"q2"})), weights=False
+    )
+    assert list(rebuild(carried).snapshot.rows()) == list(unweighted.rows())
+    items = replace(job(store), generator=Weighing())
+    row = next(rebuild(items).snapshot.rows())
+    assert (row.weights, row.confidence) == ((), None)
 
 
 def test_counts() -> None:

@@ -72,6 +72,24 @@ def test_answers_come_by_position_from_any_segments(tmp_path: Path) -> None:
     assert list(cache.missing(Keys.of(map(key, [5, 2, 1, 3])))) == [1]
 
 
+def test_weights_and_a_confidence_come_back_and_older_files_have_none(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    cache = GenerationCache(store, {"kind": "test"})
+    weights = {"sofa": 2.5, 'quo"ted, ü': 0.1}
+    given = Completion("e1", "sofa", weights=weights, confidence=0.731)
+    cache.add([(key(1), given), (key(2), Failure("e2", "too long"))])
+    old = cache.add([(key(3), Completion("e3", "lamp", 4))])
+    assert old is not None
+    table = pq.read_table(store.local(old)).drop_columns(["weights", "confidence"])
+    store.remove(old)
+    pq.write_table(table, store.local(f"{Path(old).parent}/of-before.parquet".replace("-", "")))
+    assert answers(cache, [1, 2, 3]) == [
+        given,
+        Failure("e2", "too long"),
+        Completion("e3", "lamp", 4),
+    ]
+
+
 def test_entities_with_one_prompt_share_its_first_answer(tmp_path: Path) -> None:
     store = Store(tmp_path)
     cache = GenerationCache(store, {"kind": "test"})

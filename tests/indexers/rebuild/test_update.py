@@ -17,7 +17,7 @@ from indexers.exchange.importing import save_queries
 from indexers.workspace import Workspace
 from tests.indexers.conftest import Command
 from tests.indexers.faulty import faulty
-from tests.shops import write_jsonl
+from tests.shops import write_data, write_jsonl, write_shop
 
 DATA = [
     {
@@ -44,23 +44,18 @@ CHANGES: list[dict[str, Any]] = [
 
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    write_data(tmp_path / "data", DATA, QUERIES)
-    write_jsonl(tmp_path / "changes.jsonl", CHANGES)
     # 25 items are too few for the gate's shares.
-    (tmp_path / "cogr.toml").write_text(
-        '[dataset]\nloader = "jsonl"\npath = "data"\n[generator]\nname = '
-        '"scripted"\n[publish]\ngate = false\n'
-    )
+    ungated = '[generator]\nname = "scripted"\n[publish]\ngate = false\n'
+    write_shop(tmp_path, DATA, QUERIES, LABELS, ungated)
+    write_jsonl(tmp_path / "changes.jsonl", CHANGES)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def write_data(folder: Path, items: list[dict[str, Any]], queries: list[dict[str, Any]]) -> None:
-    folder.mkdir(exist_ok=True)
+def labels_of(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The labels of items that are there."""
     known = {item["id"] for item in items}
-    write_jsonl(folder / "items.jsonl", items)
-    write_jsonl(folder / "queries.jsonl", queries)
-    write_jsonl(folder / "labels.jsonl", [label for label in LABELS if label["item"] in known])
+    return [label for label in LABELS if label["item"] in known]
 
 
 def changed(data: list[dict[str, Any]], changes: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -75,7 +70,8 @@ def changed(data: list[dict[str, Any]], changes: list[dict[str, Any]]) -> list[d
 
 def rebuilt(shop: Path, cogr_index: Command, *more: str) -> str:
     """Id of the snapshot that a rebuild of the changed data gives, in a store of its own."""
-    write_data(shop / "after", changed(DATA, CHANGES), QUERIES)
+    after = changed(DATA, CHANGES)
+    write_data(shop / "after", after, QUERIES, labels_of(after))
     ended = cogr_index(
         *(
             "rebuild",
@@ -119,11 +115,8 @@ def test_an_update_equals_a_rebuild_of_the_changed_data(
 def test_ids_and_times_are_looked_up_in_the_data_set(shop: Path, cogr_index: Command) -> None:
     cogr_index("rebuild", "--side", "item")
     expected = rebuilt(shop, cogr_index)
-    write_data(
-        shop / "data",
-        changed(DATA, [{**c, "updated": "2026-03-01T10:00:00Z"} for c in CHANGES]),
-        QUERIES,
-    )
+    after = changed(DATA, [{**c, "updated": "2026-03-01T10:00:00Z"} for c in CHANGES])
+    write_data(shop / "data", after, QUERIES, labels_of(after))
     (shop / "ids.txt").write_text("i03\ni07\ni05\nnew\n")
     by_ids = cogr_index(
         "update", "--side", "item", "--ids", "ids.txt", "--no-publish", "--json"
@@ -143,7 +136,7 @@ def test_queries_that_became_frequent(shop: Path, cogr_index: Command) -> None:
     write_jsonl(shop / "head.jsonl", [{"id": "h1", "text": "Head query", "weight": 90}])
     ended = cogr_index("update", "--side", "query", "--changed", "head.jsonl", "--json")
     assert (ended.json["generated"], ended.json["carried"]) == (1, 5)
-    write_data(shop / "after", DATA, [*QUERIES, {"id": "h1", "text": "Head query"}])
+    write_data(shop / "after", DATA, [*QUERIES, {"id": "h1", "text": "Head query"}], LABELS)
     full = cogr_index(
         "rebuild",
         "--side",
@@ -335,7 +328,7 @@ def test_the_first_log_of_a_shop_without_queries_passes_the_gate(
 ) -> None:
     for name in ("queries", "labels"):
         (shop / f"data/{name}.jsonl").unlink()
-    silent = ("--set", "publish.gate=true", "--set", "generator.scripted.rule=empty")
+    silent = ("--set", "publish.gate=true", "--set", "generator.scripted.words=0")
     for side in ("item", "query"):
         assert cogr_index("rebuild", "--side", side, *silent).status == 0
     (shop / "log.txt").write_text("often\t30\n")
@@ -377,7 +370,7 @@ def test_since_takes_new_items_whatever_their_time(shop: Path, cogr_index: Comma
         {"id": "old", "title": "Old stock", "updated": "2020-01-01"},
         {"id": "undated", "title": "Undated"},
     ]
-    write_data(shop / "data", [*DATA, *late], QUERIES)
+    write_data(shop / "data", [*DATA, *late], QUERIES, LABELS)
     ended = cogr_index("update", "--side", "item", "--since", "2026-06-01", "--json")
     assert (ended.status, ended.json["changed"], ended.json["items"]) == (0, 2, 27)
     assert (

@@ -29,11 +29,10 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """An expander over a published pair in the memory backend."""
-    opened = workspace(
-        tmp_path_factory.mktemp("fuzz"), "serving.max_query_chars=20000", "serving.deadline=20"
-    )
+    opened = workspace(tmp_path_factory.mktemp("fuzz"), "serving.deadline=20")
     serve_pair(opened)
-    with running(opened) as expander:
+    with pytest.MonkeyPatch.context() as patch, running(opened) as expander:
+        patch.setattr("ops.expander.admission.MAX_QUERY_CHARS", 20_000)
         wait_for(lambda: expander.parts.follower.pair.matches)
         yield expander
 

@@ -178,7 +178,7 @@ def test_the_best_pair_on_dev_serves_whichever_generator_wrote_it(run: Run) -> N
     # What knows the dev labels is judged by what it did without them.
     with pytest.raises(
         CheckFailedError,
-        match=r"Round 1 is not published: its dev F1 is 0\.\d+, that of what serves",
+        match=r"keeps .* from serving: F1 on dev would go from 0\.\d+ to 0\.\d+",
     ):
         run.driver.publish("1", gate=True)
     assert run.serving() == {"item": served.items, "query": served.queries}

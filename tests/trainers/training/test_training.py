@@ -29,7 +29,7 @@ from trainers.training.grpo import Scorer
 from trainers.training.rounds import ROUND_STAGES, SFT_STAGES, Round, StageRecord, State, verdict
 from trainers.training.run_folder import branch, create, open_run
 from trainers.training.sft import item_targets, query_targets
-from trainers.training.stage import Launcher, one_process_a_round
+from trainers.training.stage import Launcher, one_start_a_round
 from trainers.training.step_log import (
     CollapseDetector,
     CollapseLimits,
@@ -335,6 +335,10 @@ def test_a_batch_is_split_or_the_nearest_good_sizes_are_named() -> None:
         grpo_batch(five, 100, 8, 1)
     with pytest.raises(TrainingError, match="multiple of 3"):
         grpo_batch(five, 100, 8, 3)
+    # Of fewer queries than that, a step takes as many as can be shared.
+    assert grpo_batch(query, 430, 8, 3) == Batch(429, 52, 22)
+    with pytest.raises(TrainingError, match="16 completions a step can't be shared by 3 proc"):
+        grpo_batch(query, 2, 8, 3)
     with pytest.raises(TrainingError, match="generations is 1"):
         grpo_batch(five, 100, 1, 1)
 
@@ -348,6 +352,12 @@ def test_a_batch_of_sft_is_split_or_the_nearest_good_sizes_are_named() -> None:
         25, 1, 25
     )
     assert sft_batch(sft, 5, 1) == Batch(5, 5, 1)
+    # A batch that is smaller than micro_batch on every process is shared out evenly.
+    assert sft_batch(sft, 100, 8) == Batch(32, 4, 1)
+    assert sft_batch(sft, 100, 32) == Batch(32, 1, 1)
+    assert sft_batch(sft, 5, 8) == Batch(5, 1, 1)
+    with pytest.raises(TrainingError, match="which 64 processes can't share"):
+        sft_batch(sft, 100, 64)
     with pytest.raises(
         TrainingError,
         match=r"multiple of micro_batch times processes \(24\); the nearest are 24 and 48",
@@ -387,7 +397,7 @@ def test_the_scorer_gives_the_reward_of_the_parsed_keywords(tmp_path: Path) -> N
     ) == (
         1,
         1,
-        1,
+        0.5,
         8,
     )
     messages = [[{"role": "assistant", "content": "oak"}]] * 2
@@ -483,11 +493,11 @@ def test_one_list_for_all_is_told_from_many_lists() -> None:
 def judged(gate: GateSettings, before: float | None, now: float | None) -> tuple[str, str]:
     notes = [{} if value is None else {"dev": {"f1": value}} for value in (before, now)]
     base = Round(number=0, stages=(record("evaluate", "", **notes[0]),))
-    return verdict(gate, base, record("evaluate", "", **notes[1]))
+    return verdict(gate, 0.01, base, record("evaluate", "", **notes[1]))
 
 
 def test_a_round_that_loses_more_dev_f1_than_the_tolerance_is_rejected() -> None:
-    gate = GateSettings(tolerance=0.01)
+    gate = GateSettings()
     assert judged(gate, 0.5, 0.495)[0] == "accepted"
     assert judged(gate, 0.5, 0.48) == (
         "rejected",
@@ -510,29 +520,32 @@ def test_memory_errors_are_told_from_other_errors() -> None:
     ("changed", "one"),
     [
         ({}, True),
-        ({"processes": 2}, False),
+        ({"processes": 2}, True),
         ({"index_by": "vllm"}, False),
         ({"rollouts": {"by": "vllm-server"}}, False),
     ],
 )
-def test_one_process_does_a_round_where_nothing_needs_one_of_its_own(
+def test_one_start_does_a_round_where_nothing_needs_one_of_its_own(
     changed: dict[str, object], one: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trainers.training.stage.GPU_DEVICES", ())
-    assert one_process_a_round(TrainingSettings.model_validate(changed)) is one
+    assert one_start_a_round(TrainingSettings.model_validate(changed)) is one
 
 
-def test_a_gpu_gives_each_stage_a_process_of_its_own(
+def test_a_gpu_gives_each_stage_a_start_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trainers.training.stage.GPU_DEVICES", (tmp_path,))
-    assert not one_process_a_round(TrainingSettings())
+    assert not one_start_a_round(TrainingSettings())
 
 
-def test_accelerates_launcher_starts_several_processes_and_them_alone() -> None:
+def test_several_processes_are_started_by_a_launcher_and_one_without() -> None:
     launcher = Launcher(Path("cogr.toml"), ["store=here"])
-    own = ["trainers.training.stage", "--config", "cogr.toml", "--set", "store=here"]
+    own = ["--config", "cogr.toml", "--set", "store=here"]
     own += ["--run", "main", "--stages", "6", "--halvings", "1"]
-    assert launcher.command("main", 6, 1, 1) == [sys.executable, "-m", *own]
-    several = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", "4", "-m"]
-    assert launcher.command("main", 6, 1, 4) == [*several, *own]
+    one = [sys.executable, "-m", "trainers.training.stage", *own]
+    assert launcher.command("main", 6, 1, 1) == one
+    several = [sys.executable, "-m", "trainers.training.devices.ranks", "4", "", *own]
+    assert launcher.command("main", 6, 1, 4) == several
+    sharded = Launcher(Path("cogr.toml"), ["store=here"], Path("fsdp.yaml"))
+    assert sharded.command("main", 6, 1, 4) == [*several[:4], "fsdp.yaml", *own]

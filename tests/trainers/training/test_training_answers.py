@@ -16,6 +16,7 @@ from cogr.settings.training import LoraSettings, SftSettings, TinySettings, Trai
 from tests.trainers.shop import Shop
 from trainers.training import grpo, sft
 from trainers.training import trainer_config as options
+from trainers.training.checkpoints import Midway
 from trainers.training.inputs import Inputs
 from trainers.training.rounds import Round, StageRecord
 from trainers.training.run_folder import open_run
@@ -62,6 +63,7 @@ def losses(base: Path, log: Path, rank: int, *, ours: bool) -> list[float]:
         log=log,
         halvings=0,
         settings=TrainingSettings(sft=settings, lora=LoraSettings(rank=rank), dtype="float32"),
+        midway=Midway(log.parent / log.stem, {}),
     )
     with pytest.MonkeyPatch.context() as patch:
         if not ours:

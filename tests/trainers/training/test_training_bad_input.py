@@ -20,7 +20,7 @@ import pytest
 from cogr.errors import TrainingError
 from tests.trainers.conftest import Command, Ended
 from tests.trainers.shop import Shop, whole, write_shop
-from trainers.training.checkpoints import check_model
+from trainers.training.checkpoints import check_model, trainable_tokenizer
 from trainers.training.driver import Driver
 from trainers.training.run_folder import open_run
 from trainers.training.stage import Launcher
@@ -180,10 +180,6 @@ def make_adapter(folder: Path, hidden: int) -> Path:
     ("spoil", "sentence"),
     [
         (without_padding, "has no padding token; add pad_token to its tokenizer_config.json"),
-        (
-            without_template,
-            "has no chat template; use an instruct model, or set training.plain_prompts",
-        ),
         (as_adapter, "is an adapter of somebody/base, not a model; name its base as the model"),
     ],
 )
@@ -196,6 +192,15 @@ def test_models_that_cannot_be_trained(
     assert cogr_train("init", *asked, "--set", "training.sft.items_from=labels").status == 0
     bad(cogr_train("sft", *asked, "--set", "training.sft.items_from=labels"), sentence)
     assert open_run(copied.workspace(), "new").state().finished == ()
+
+
+def test_a_model_without_a_chat_template_is_trained_on_plain_text_with_a_warning(
+    copied: Shop, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = untrained(copied, tmp_path / "model")
+    without_template(model)
+    assert not trainable_tokenizer(model).chat_template
+    assert "has no chat template" in caplog.text
 
 
 def test_an_adapter_of_another_base(copied: Shop, tmp_path: Path) -> None:

@@ -130,7 +130,8 @@ def test_a_round_is_published_as_a_pair_by_one_call(
         name: memory.json[name] for name in FIGURES
     }
     for query in copied.workspace().dataset.queries["test"][:3]:
-        words = backend.lookup(query.text) or ()
+        stored = backend.lookup(query.text)
+        words = stored.weighted if stored else ()
         assert list(backend.search(words).hits) == list(
             copied.workspace().backend.search(words, snapshot=second.items).hits
         )

@@ -10,6 +10,7 @@ import pytest
 
 from cogr.settings import load_settings
 from indexers.workspace import Workspace
+from tests.commands import Command
 from tests.trainers.shop import InThisProcess, write_shop
 from trainers.training.driver import Driver
 from trainers.training.run_folder import create
@@ -50,6 +51,17 @@ def test_the_paper_configurations_hold_its_hyperparameters(example: Path) -> Non
         False,
     )
     assert training.invented_queries == 0
+
+
+@pytest.mark.parametrize("example", PAPER, ids=lambda path: path.stem)
+def test_the_paper_configurations_begin_a_run_as_they_are(
+    example: Path, tmp_path: Path, cogr_train: Command
+) -> None:
+    shop = write_shop(tmp_path / "shop").parent
+    only_data = [f'dataset.path="{shop / "data"}"', 'dataset.loader="jsonl"', f'store="{tmp_path}"']
+    ended = cogr_train("init", "-c", example, *(p for one in only_data for p in ("--set", one)))
+    assert ended.status == 0, ended.err
+    assert "Run main in" in ended.out
 
 
 def write_stand_in(folder: Path, workspace: Workspace) -> None:

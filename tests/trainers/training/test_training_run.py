@@ -23,7 +23,6 @@ from trainers.training.driver import Driver
 from trainers.training.inputs import Inputs, Wrote
 from trainers.training.rounds import ROUND_STAGES, SFT_STAGES
 from trainers.training.run_folder import branch, open_run
-from trainers.training.stage import Launcher
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]
 
@@ -116,15 +115,14 @@ def test_a_round_that_is_worse_than_what_serves_is_not_published(copied: Shop) -
     workspace.backend.publish({"item": pair[0].id, "query": pair[1].id})
     first = whole(copied)[1]
     with pytest.raises(
-        CheckFailedError, match=r"not published: its dev F1 is 0\.\d+, that of what serves 1\.0000"
+        CheckFailedError, match=r"from serving: F1 on dev would go from 1\.0000 to 0\.\d+"
     ):
         publish_round(workspace, first, copied.said.append)
     assert set(workspace.backend.serving().values()) == {snapshot.id for snapshot in pair}
-    # What serves may have been made elsewhere: then there is nothing to compare with, and that is
-    # said.
-    workspace.store.remove(f"snapshots/{pair[1].id}")
+    # What serves may have been made elsewhere: then there is nothing to compare with.
+    for snapshot in pair:
+        workspace.store.remove(f"snapshots/{snapshot.id}")
     publish_round(workspace, first, copied.said.append)
-    assert any("What serves can't be compared with" in sentence for sentence in copied.said)
     assert set(workspace.backend.serving().values()) == {first.items, first.queries}
 
 
@@ -197,36 +195,6 @@ def test_a_reward_that_fails_stops_the_stage_and_loses_nothing(copied: Shop) -> 
             workspace, run, InThisProcess(copied.config, (override,)), copied.said.append
         ).round()
     assert len(whole(copied, "other")) == 2
-
-
-class ByAccelerate(Launcher):
-    """Has accelerate's launcher start the process, as it starts several."""
-
-    def command(self, run: str, stages: int, halvings: int, processes: int) -> list[str]:
-        python, m, *own = super().command(run, stages, halvings, processes)
-        several = super().command(run, stages, halvings, 2)
-        launcher = several[2 : -len(own)]
-        launcher[launcher.index("2")] = "1"
-        return [python, m, *launcher, *own]
-
-
-@pytest.mark.timeout(1200)
-def test_errors_come_through_accelerates_launcher_which_turns_every_status_into_1(
-    copied: Shop,
-) -> None:
-    for reward, error, sentence in (
-        ("failing_reward", TrainingError, "reward failed on .*no margin known"),
-        ("interrupted_reward", KeyboardInterrupt, ""),
-    ):
-        override = f"training.query.reward=tests.trainers.shop:{reward}"
-        workspace = copied.workspace(override)
-        run = branch(workspace, "main", reward.partition("_")[0])
-        launcher = ByAccelerate(copied.config, (override,))
-        assert "accelerate.commands.launch" in launcher.command(run.name, 1, 0, 1)
-        with pytest.raises(error, match=sentence):
-            Driver(workspace, run, launcher, copied.said.append).round()
-        assert len(run.state().finished) == 2
-    assert copied.said[-1].startswith("train-query of round 2 was under way")
 
 
 def test_out_of_memory_is_tried_once_more_with_half_the_micro_batch(

@@ -5,19 +5,24 @@ after every mishap.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cogr.differences import differences
+from cogr.errors import CheckFailedError
+from cogr.records import Side
 from cogr.settings import OpenSearchSettings
-from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
+from cogr.snapshots import Blend, Provenance, Row, Snapshot, write_snapshot
 from cogr.store import Store
 from indexers.backends.opensearch import indexes
 from indexers.backends.opensearch import push as copying
 from indexers.backends.opensearch.backend import OpenSearchBackend
+from indexers.backends.opensearch.client import Version
 from indexers.backends.opensearch.indexes import read_index, stats
-from indexers.backends.opensearch.mapping import index_name
+from indexers.backends.opensearch.mapping import index_name, mapping
 from tests.indexers.backends.backend_worlds import random_queries, random_world
 from tests.indexers.backends.opensearch_worlds import backend_of
 
@@ -64,6 +69,74 @@ def test_a_push_by_difference_has_the_bits_of_a_full_one(
         assert read_index(backend.cluster, f"{index}.draft") is None
         # The parent is untouched, and serves as well as before.
         backend.verify(first, random_queries(list(first.rows()), 10, 12))
+
+
+QUERIES = [
+    Row("q1", "Velvet sofa", ("sofa", "couch"), weights=(2.5, 0.1, 1.0), confidence=0.731),
+    Row("q2", "lamp", ("light",), confidence=0.0),
+    *(Row(f"q9{n:02}", f"query {n}", ("sofa",)) for n in range(30)),
+]
+
+
+def weighed(store: Store, rows: list[Row], parent: Snapshot | None = None) -> Snapshot:
+    """A query snapshot; a blend goes with weights."""
+    blend = Blend(keywords_from=0.6, text_below=0.2, text_boost=1.5) if rows[0].weights else None
+    provenance = Provenance(parent=parent.id if parent else None, blend=blend)
+    return write_snapshot(store, "query", rows, provenance)
+
+
+@pytest.mark.parametrize("server", ["opensearch", "opensearch_2"])
+def test_weights_come_into_an_index_whose_parent_knows_none(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    server: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = Store(tmp_path)
+    without = [dataclasses.replace(row, weights=(), confidence=None) for row in QUERIES]
+    first = weighed(store, without)
+    second = weighed(store, QUERIES, first)
+    with backend_of(request.getfixturevalue(server), store) as backend:
+        with monkeypatch.context() as patch:
+            patch.setattr(copying, "mapping", _mapping_of_before)
+            backend.push(first)
+        backend.verify(first, [])
+        assert backend.lookup("velvet SOFA", snapshot=first.id) == without[0]
+        assert backend.push(second).written == 2
+        backend.verify(second, [row.weighted for row in QUERIES])
+        assert backend.compare(second, QUERIES, "", last=True) == []
+        assert backend.lookup("velvet SOFA", snapshot=second.id) == QUERIES[0]
+        state = read_index(backend.cluster, index_name(backend.prefix, second.id))
+        assert state is not None
+        assert state.meta["blend"] == {"keywords_from": 0.6, "text_below": 0.2, "text_boost": 1.5}
+
+
+def _mapping_of_before(side: Side, version: Version, meta: Mapping[str, Any]) -> dict[str, Any]:
+    made = mapping(side, version, meta)
+    for name in ("weights", "confidence"):
+        del made["properties"][name]
+    return made
+
+
+def test_other_weights_and_confidences_than_the_snapshots_are_found(
+    opensearch: OpenSearchSettings, tmp_path: Path
+) -> None:
+    """By a verification and by a deep one: the snapshot of the index's name says otherwise."""
+    store, elsewhere = Store(tmp_path / "here"), Store(tmp_path / "elsewhere")
+    snapshot = weighed(store, QUERIES)
+    wrong = [{"weights": (2.5, 0.2, 1.0)}, {"weights": ()}, {"confidence": 0.732}]
+    with backend_of(opensearch, store) as backend:
+        backend.push(snapshot)
+        backend.verify(snapshot, [])
+        for change in wrong:
+            rows = [dataclasses.replace(QUERIES[0], **change), *QUERIES[1:]]
+            other = weighed(store, rows)
+            elsewhere.write(snapshot.path, store.read(other.path))
+            damaged = Snapshot(snapshot.manifest, elsewhere)
+            (found,) = backend.compare(damaged, rows, "", last=True)
+            assert (found.id, found.field) == ("q1", next(iter(change)))
+            with pytest.raises(CheckFailedError, match=f"field {found.field} of .*'q1'"):
+                backend.verify(damaged, [])
 
 
 def test_segments_are_merged_apart(

@@ -242,17 +242,37 @@ def test_a_fill_that_died_goes_on(products: Products, monkeypatch: pytest.Monkey
                 raise ServiceError("The cluster went away.")
             yield hit
 
-    settings = products.workspace.settings.opensearch
-    place = products.place()
-    place._cluster.settings = settings.model_copy(update={"bulk_documents": 10})
+    settings = products.workspace.settings
+    small = settings.opensearch.model_copy(update={"bulk_documents": 10})
+    workspace = Workspace(settings.model_copy(update={"opensearch": small}))
+    place = Place(workspace, products.alias, "cogr_keywords")
     monkeypatch.setattr(filling, "scroll", dies)
     with pytest.raises(ServiceError):
         place.publish(snapshot.id, lambda _: None)
-    assert products.place().serving() is None
+    assert products.place().serving() == {"item": None}
     monkeypatch.undo()
     done = products.place().publish(snapshot.id, lambda _: None).filled
     assert 0 < done.written < snapshot.manifest.entities
     assert (done.unknown, done.absent) == (0, 0)
+
+
+@pytest.mark.server
+def test_the_gate_holds_for_an_index_of_another_team_and_writes_nothing_there(
+    products: Products, cogr_index: Command
+) -> None:
+    good = frozen(products.workspace.store, "item", SHOP[:3])
+    empty = frozen(products.workspace.store, "item", [replace(r, keywords=()) for r in SHOP[:3]])
+    products.add(ids_of(good))
+    settings = products.workspace.settings.opensearch
+    flags = ["--set", f"opensearch.url={settings.url}", "--into", products.alias]
+    flags += ["--set", f"opensearch.prefix={settings.prefix}"]
+    assert cogr_index("publish", good.id, *flags).status == 0
+    refused = cogr_index("publish", empty.id, *flags)
+    assert refused.status == 1
+    assert "empty keyword sets (item side) would go from" in refused.err
+    assert products.place().serving() == {"item": good.id}
+    fields = {name for document in products.documents().values() for name in document}
+    assert field_of("cogr_keywords", empty.id) not in fields
 
 
 @pytest.mark.server
@@ -468,11 +488,11 @@ def test_a_publish_finds_the_index_that_a_prune_has_put_in_place_meanwhile(
     assert merged.index == f"{products.index}-clean"
     assert [id_ for id_, _ in products.search(merged.template, keywords=["z"])] == ["a-1"]
     # Back one by one, as in an index of cogr's own; what was pruned has to be filled in again.
-    assert products.place().roll_back(lambda _: None).snapshot == second.id
-    back = products.place().roll_back(lambda _: None)
+    assert products.place().roll_back([], lambda _: None).snapshot == second.id
+    back = products.place().roll_back([], lambda _: None)
     assert (back.snapshot, back.before, back.filled.written) == (first.id, second.id, 1)
     with pytest.raises(SnapshotError, match="Nothing was published before"):
-        products.place().roll_back(lambda _: None)
+        products.place().roll_back([], lambda _: None)
 
 
 @pytest.mark.server

@@ -22,7 +22,13 @@ from cogr.settings import OpenSearchSettings
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
 from indexers.backends.opensearch import OpenSearchBackend, search, verify
-from tests.indexers.backends.backend_worlds import frozen, random_queries, random_world
+from indexers.backends.protocol import boosts_of
+from tests.indexers.backends.backend_worlds import (
+    frozen,
+    random_queries,
+    random_world,
+    weighted,
+)
 
 pytestmark = pytest.mark.server
 CLUSTERS = pytest.mark.parametrize(
@@ -48,11 +54,13 @@ def pushed(
 
 
 def assert_parity(backend: OpenSearchBackend, snapshot: Snapshot, queries: list[list[str]]) -> int:
-    """Every retrieved set, order and score equal; the number of scores."""
+    """Every retrieved set, order and score equal, by plain and by weighted keywords; the number of
+    scores.
+    """
     mirror = Mirror.build(snapshot, backend.cluster.version.bm25)
     compared = 0
-    for keywords in queries:
-        expected = mirror.search(list(dict.fromkeys(keywords)), len(mirror))
+    for keywords in [*queries, *map(weighted, queries)]:
+        expected = mirror.search(boosts_of(keywords), len(mirror))
         found = backend.retrieved(keywords, snapshot=snapshot.id)
         scores = np.array([hit.score for hit in found.hits], np.float32)
         assert [hit.id for hit in found.hits] == expected.ids
@@ -70,7 +78,7 @@ def test_a_random_world_has_the_mirrors_bits(
     snapshot = frozen(Store(tmp_path), "item", rows)
     queries = random_queries(rows, 200, 31)
     with pushed(request.getfixturevalue(server), shards, snapshot) as backend:
-        assert assert_parity(backend, snapshot, queries) > 80_000
+        assert assert_parity(backend, snapshot, queries) > 160_000
         assert backend.verify(snapshot, queries[:10]).queries == 10
 
 
@@ -89,7 +97,7 @@ def test_nfcorpus_has_the_mirrors_bits(
         for line in lines
     ]
     with pushed(request.getfixturevalue(server), shards, snapshot) as backend:
-        assert assert_parity(backend, snapshot, queries) > 30_000
+        assert assert_parity(backend, snapshot, queries) > 60_000
 
 
 def _frequent_words(folder: Path) -> list[Row]:

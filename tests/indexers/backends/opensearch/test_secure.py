@@ -147,7 +147,7 @@ def test_a_merger_writes_keywords_into_the_products_alone(
     # to store a template with.
     with pytest.raises(ServiceError, match=r"unsupported lang \[mustache\]"):
         place.publish(snapshot.id, lambda _: None)
-    assert place.serving() is None
+    assert place.serving() == {"item": None}
     filled = team.call("GET", "/products-1/_doc/a-1", doing="reading it")["_source"]
     assert set(filled) == {"title", field_of("cogr_keywords", snapshot.id)}
     merger = Cluster(users["merger"])

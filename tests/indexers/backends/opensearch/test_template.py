@@ -21,7 +21,13 @@ from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.search import float32s
 from indexers.release.push import publish, push_and_verify
 from tests.documents import DOCS
-from tests.indexers.backends.backend_worlds import SHOP, frozen, random_queries, random_world
+from tests.indexers.backends.backend_worlds import (
+    SHOP,
+    frozen,
+    random_queries,
+    random_world,
+    weighted,
+)
 from tests.indexers.hostile_texts import hostile
 
 pytestmark = pytest.mark.server
@@ -81,10 +87,20 @@ def test_results_are_those_of_the_backend_bit_for_bit(
     rows = random_world(400)
     world = World(opensearch, "tplrandom", frozen(store, "item", rows), store)
     try:
-        for keywords in random_queries(rows, 15, 31):
+        for number, keywords in enumerate(random_queries(rows, 15, 31)):
+            boosts = weighted(keywords)
+            given = [{"keyword": word, "weight": weight} for word, weight in boosts.items()]
+            plain = {word: 1.0 for word in keywords if boosts[word] == 1}
+            mixed = {"keywords": [*plain], "weighted": [w for w in given if w["weight"] != 1]}
+            asked, params = (
+                (boosts, {"weighted": given}),
+                (boosts, mixed),
+                (keywords, {"keywords": list(dict.fromkeys(keywords))}),
+                (keywords, {"weighted": [{"keyword": word} for word in boosts]}),
+            )[number % 4]
             answer, expected = (
-                world.search(keywords=list(dict.fromkeys(keywords)), size=50),
-                world.backend.search(keywords, size=50),
+                world.search(**params, size=50),
+                world.backend.search(asked, size=50),
             )
             assert answer["hits"]["total"] == {"value": expected.total, "relation": "eq"}
             hits = answer["hits"]["hits"]

@@ -15,8 +15,7 @@ from typing import Any, TypedDict, TypeVar
 
 import httpx
 
-from cogr_client.answers import Expansion, Found, RefusedError, SearchError
-from cogr_client.memory import Memory
+from cogr_client.answers import Expansion, Found, Memory, RefusedError, SearchError
 
 T = TypeVar("T")
 Answer = httpx.Response | httpx.RequestError

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexers.generators.openai_client import outcome_of
-from indexers.generators.pacing import START, Limit
+from indexers.generators.openai_client import START, Limit, outcome_of
 
 OUTCOMES = ("answered", "limited", "unavailable", "timeout", "lost", "refused")
 

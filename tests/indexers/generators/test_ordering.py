@@ -1,0 +1,176 @@
+"""Ordering: laws over random ownerships and on the sample shop, and what it brings there."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cogr.keywords import self_keyword
+from cogr.matching.mirror import Mirror
+from cogr.metrics import ranked
+from cogr.records import Dataset, Query
+from indexers.generators.statistical.artefact import Artefact
+from indexers.generators.statistical.distillation import Ownership
+from indexers.generators.statistical.fitting import fit
+from indexers.generators.statistical.ordering import (
+    DIGITS,
+    LEAST,
+    MOST,
+    ScoredIndex,
+    least_squares,
+    weights_in,
+)
+from tests.indexers.generators.statistical_worlds import shop
+
+
+@pytest.fixture(scope="module")
+def dataset() -> Dataset:
+    return shop()
+
+
+@pytest.fixture(scope="module")
+def artefact(dataset: Dataset) -> Artefact:
+    return fit(dataset)
+
+
+@pytest.fixture(scope="module")
+def mirror(dataset: Dataset, artefact: Artefact) -> Mirror:
+    return Mirror.from_sets(
+        [item.id for item in dataset.items],
+        [artefact.item_keywords(item) for item in dataset.items],
+        [self_keyword(item.title) for item in dataset.items],
+    )
+
+
+def is_weight(weight: float) -> bool:
+    return LEAST <= weight <= MOST and float(f"{weight:.{DIGITS}g}") == weight
+
+
+@st.composite
+def orders(draw: st.DrawFn) -> tuple[Ownership, list[int], tuple[int, np.ndarray], np.ndarray, int]:
+    """Ownership, a query's keywords, its own text, p of all items, limit."""
+    n_items, n_keywords = draw(st.integers(1, 12)), draw(st.integers(1, 10))
+    pair = st.tuples(st.integers(0, n_items - 1), st.integers(0, n_keywords - 1))
+    pairs = draw(st.lists(pair, max_size=50))
+    ownership = Ownership([i for i, _ in pairs], [w for _, w in pairs], n_items, n_keywords)
+    words = draw(st.lists(st.integers(0, n_keywords - 1), unique=True, max_size=6))
+    own = draw(st.integers(-1, n_keywords - 1))
+    found = ownership.owners(own) if own >= 0 else np.zeros(0, dtype=np.int64)
+    # The own text of a training query hides the items that have it from the labels.
+    found = found[: draw(st.integers(0, found.size))]
+    p = draw(st.lists(st.sampled_from([0.0, 0.1, 0.5, 1.0]), min_size=n_items, max_size=n_items))
+    return ownership, words, (own, found), np.array(p), draw(st.integers(0, 5))
+
+
+@settings(max_examples=300)
+@given(orders())
+def test_the_retrieved_set_does_not_change(
+    world: tuple[Ownership, list[int], tuple[int, np.ndarray], np.ndarray, int],
+) -> None:
+    ownership, words, own, p, limit = world
+    chosen = [word for word in words if word != own[0]]
+    items = ownership.covered(chosen, own[1])
+    given = [*([own[0]] if own[1].size else []), *chosen]
+    order = ScoredIndex(ownership, ownership).order(items, p[items], given, own=own, limit=limit)
+    assert (ownership.covered([*chosen, *order.keywords], own[1]) == items).all()
+    assert len(order.keywords) <= limit
+    assert len({*given, own[0], *order.keywords}) == len({*given, own[0]}) + len(order.keywords)
+    assert all(map(is_weight, order.weights))
+    assert len(order.weights) == (len(given) + len(order.keywords) if order.weights else 0)
+
+
+def test_the_shops_sets_are_those_of_distillation(dataset: Dataset, artefact: Artefact) -> None:
+    """With and without ordering keywords, for queries of every split: F1 is the same."""
+    queries = dataset.all_queries()
+    owners = artefact.keywords.writable
+    for query, answer, (items, p) in zip(
+        queries, artefact.answers(queries), artefact.probabilities(queries), strict=True
+    ):
+        distilled = artefact._distil(query, items, p).keywords
+        own = artefact.keywords.owners(self_keyword(query.text), anchors=artefact._row(query) < 0)
+        numbers = [artefact.keywords.ids[keyword] for keyword in answer.keywords]
+        assert set(distilled) <= set(numbers)
+        assert (owners.covered(numbers, own) == owners.covered(distilled, own)).all()
+        assert set(answer.weights) <= {*answer.keywords, self_keyword(query.text)}
+        assert all(map(is_weight, answer.weights.values()))
+
+
+def test_the_shop_is_ordered_nearly_as_the_ranker_would(
+    dataset: Dataset, artefact: Artefact, mirror: Mirror
+) -> None:
+    """Test queries, nDCG@10: 0.68 by idf alone, 0.76 by weights."""
+    queries = dataset.queries["test"]
+    runs: dict[str, dict[str, list[str]]] = {"idf": {}, "weights": {}, "ranker": {}}
+    for query, answer, (items, p) in zip(
+        queries, artefact.answers(queries), artefact.probabilities(queries), strict=True
+    ):
+        words = [self_keyword(query.text), *answer.keywords]
+        runs["idf"][query.id] = mirror.search(words).ids
+        runs["weights"][query.id] = by_weight(mirror, words, answer.weights)
+        p_of = dict(zip((artefact.item_ids[item] for item in items), p, strict=True))
+        found = [mirror.id_of(item) for item in mirror.retrieved(words)]
+        runs["ranker"][query.id] = sorted(found, key=lambda id_: -p_of.get(id_, 0.0))
+    relevant = {query.id: dataset.relevant[query.id] for query in queries}
+    ndcg = {name: ranked(run, relevant).means["nDCG@10"] for name, run in runs.items()}
+    assert ndcg["weights"] > ndcg["idf"] + 0.03
+    assert ndcg["weights"] > ndcg["ranker"] - 0.02
+
+
+def by_weight(mirror: Mirror, words: list[str], weights: dict[str, float]) -> list[str]:
+    total: dict[int, float] = {}
+    for word in words:
+        for dense, score in zip(*mirror.scores([word]), strict=True):
+            total[int(dense)] = total.get(int(dense), 0.0) + weights.get(word, 1.0) * float(score)
+    return [
+        mirror.id_of(dense) for dense in sorted(total, key=lambda dense: (-total[dense], dense))
+    ]
+
+
+def test_scores_are_the_mirrors(dataset: Dataset, artefact: Artefact, mirror: Mirror) -> None:
+    everything = np.arange(len(dataset.items))
+    at = [mirror.dense(item.id) for item in dataset.items]
+    for number in range(0, len(artefact.keywords.keywords), 50):
+        owners = artefact.keywords.all.owners(number)
+        (parts,) = artefact.scored.parts(everything, np.array([number]), [owners]).T
+        found = np.zeros(len(mirror))
+        dense, scores = mirror.scores([artefact.keywords.keywords[number]])
+        found[dense] = scores
+        assert parts == pytest.approx(found[at], rel=1e-5)
+
+
+def test_other_writers_keywords_get_weights_too(
+    dataset: Dataset, artefact: Artefact, mirror: Mirror
+) -> None:
+    """A list in which the keyword of the relevant item comes with a common one."""
+    item = dataset.items[0]
+    good, *_ = artefact.item_keywords(item)
+    common = max(mirror.words, key=mirror.df)
+    weights = weights_in(mirror, [common, good, "nobody has this"], {item.id: 0.9})
+    assert set(weights) == {common, good}
+    assert weights[good] > weights[common]
+    assert all(map(is_weight, weights.values()))
+    assert weights_in(mirror, [good], {}) == {}
+    assert weights_in(mirror, ["nobody has this"], {item.id: 1.0}) == {}
+
+
+def test_a_ranker_weighs_the_lists_of_a_language_model(
+    dataset: Dataset, artefact: Artefact, mirror: Mirror
+) -> None:
+    queries = [*dataset.queries["test"][:5], Query("new", "zxqv unheard of")]
+    lists = [artefact.query_keywords([query])[0][:3] for query in queries]
+    for query, words, weights in zip(
+        queries, lists, artefact.weigh(queries, lists, mirror), strict=True
+    ):
+        assert set(weights) <= {self_keyword(query.text), *words}
+    assert any(artefact.weigh(queries, lists, mirror))
+
+
+def test_keywords_that_the_items_cannot_tell_apart_share_their_weight() -> None:
+    parts = np.array([[1.0, 1.0, 0.0], [2.0, 2.0, 1.0]])
+    first, second, _ = least_squares(parts, np.array([4.0, 8.0]))
+    assert math.isclose(first, second, rel_tol=1e-6)
+    assert first + second == pytest.approx(4, abs=0.1)

@@ -1,0 +1,147 @@
+"""`cogr-train check`, and the arithmetic of memory that docs/training.md shows."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from indexers.workspace import Workspace
+from tests.commands import Command
+from tests.trainers.shop import write_shop
+from trainers.training.devices import memory
+from trainers.training.devices.check import Machine, look_over, sharing_of
+from trainers.training.devices.memory import GIB, QWEN3_1_7B, QWEN3_4B, Load, Shape
+from trainers.training.trainer_config import vllm_length
+
+ROOT = Path(__file__).parents[3]
+H100 = Machine((80 * GIB,) * 8, 2000 * GIB, 4000 * GIB)
+H200 = Machine((140 * GIB,), 500 * GIB, 4000 * GIB)
+
+
+def opened(example: str, shop: Path, *more: str) -> Workspace:
+    data = shop.parent / "data"
+    own = ['dataset.loader="jsonl"', f'dataset.path="{data}"', f'store="{shop.parent / "store"}"']
+    return Workspace.open(ROOT / "examples" / example, [*own, *more])
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    return write_shop(tmp_path / "shop", items=60)
+
+
+def test_parameters_and_cache_are_those_of_the_papers_models() -> None:
+    assert QWEN3_4B.parameters == pytest.approx(4.02e9, rel=0.005)
+    assert QWEN3_1_7B.parameters == pytest.approx(1.72e9, rel=0.005)
+    # The whole context, which vLLM takes where nothing else is said.
+    assert QWEN3_4B.cache_a_token * QWEN3_4B.context == 36 * GIB
+    assert memory.states(QWEN3_4B, 1, "copies", 0) == 16 * QWEN3_4B.parameters
+    shared = [memory.states(QWEN3_4B, 8, how, 0) for how in ("sharded", "zero2", "copies")]  # type: ignore[arg-type]
+    assert shared == sorted(shared)
+    assert memory.states(QWEN3_4B, 1, "copies", 16) < 3 * QWEN3_4B.parameters
+    kept, again = (memory.activations(QWEN3_4B, Load(8, 400, 512, how)) for how in (False, True))
+    assert kept > 2 * again
+
+
+@pytest.mark.slow
+@pytest.mark.model
+def test_the_arithmetic_counts_the_weights_of_a_real_model(tmp_path: Path) -> None:
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    config = Qwen3Config(
+        vocab_size=500, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+        num_attention_heads=2, num_key_value_heads=1, head_dim=16, tie_word_embeddings=True,
+    )  # fmt: skip
+    config.save_pretrained(tmp_path)
+    shape = memory.shape_of(str(tmp_path), None)  # type: ignore[arg-type]
+    assert shape is not None
+    weights = dict(Qwen3ForCausalLM(config).named_parameters())
+    matrices = sum(w.numel() for name, w in weights.items() if "norm" not in name)
+    assert shape.parameters == matrices
+
+
+def test_the_table_of_the_docs_is_what_the_arithmetic_says() -> None:
+    page = (ROOT / "docs/training.md").read_text("utf-8")
+    rows = re.findall(
+        r"^\| Qwen3-(4B|1\.7B) \| (\d) \| ([^|]+) \| (\d+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$",
+        page,
+        re.MULTILINE,
+    )
+    assert len(rows) >= 8
+    names = {"each has all": "copies", "ZeRO-2": "zero2", "FSDP2, ZeRO-3": "sharded"}
+    for model, gpus, mode, micro, *found in rows:
+        shape: Shape = {"4B": QWEN3_4B, "1.7B": QWEN3_1_7B}[model]
+        rank = 64 if mode.startswith("LoRA") else 0
+        sharing = names.get(mode, "copies")
+        states = memory.states(shape, int(gpus), sharing, rank)  # type: ignore[arg-type]
+        passes = memory.activations(shape, Load(int(micro), 512, 512))
+        peak = memory.Memory(states, passes, 0).peak
+        assert found == [f"{part / GIB:.1f}" for part in (states, passes, peak)]
+
+
+@pytest.mark.parametrize(
+    ("example", "machine"), [("paper-4b-8xh100.toml", H100), ("paper-4b-1xh200.toml", H200)]
+)
+def test_the_examples_for_machines_fit_them(
+    example: str, machine: Machine, shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    workspace = opened(example, shop)
+    report = look_over(workspace, 5, None, machine)
+    missing = [reason for reason in report.refused if "not installed" not in reason]
+    assert missing == []
+    assert report.needed is not None
+    assert 0.5 < report.needed.peak / min(machine.gpus) <= 1
+    engine = vllm_length(workspace.settings.training.rollouts, 400)
+    assert engine == 912
+
+
+def test_the_papers_own_configuration_does_not_fit_smaller_gpus(shop: Path) -> None:
+    report = look_over(opened("paper-4b.toml", shop), 5, None, H100)
+    assert any("Each GPU needs about" in reason for reason in report.refused)
+    few = look_over(opened("paper-4b.toml", shop), 5, None, H200)
+    assert any("but this machine has 1 GPUs; set it to 1" in reason for reason in few.refused)
+
+
+def test_what_would_be_refused_later_is_said_with_status_1(shop: Path, cogr_train: Command) -> None:
+    ended = cogr_train("check", "-c", shop, "--json", "--set", 'training.rollouts.by="vllm-server"')
+    assert ended.status == 1
+    assert "can't be trained here" in ended.sentence
+    assert any("needs a GPU" in reason for reason in ended.json["refused"])
+    fits = cogr_train("check", "-c", shop)
+    assert fits.status == 0, fits.err
+    assert "round, item side" in fits.out
+    assert "SFT and 5 rounds: about" in fits.out
+
+
+def test_steps_and_tokens_are_those_of_a_run(shop: Path) -> None:
+    """Of the paper on WANDS: an item stage of 840 steps, but for the last group."""
+    settings = ("training.invented_queries=0", "training.item.max_steps=3")
+    report = look_over(Workspace.open(shop, settings), 2, 1.0)
+    stages = {one.stage: one for one in report.stages}
+    assert stages["round, item side"].steps == 3
+    assert stages["round, item side"].tokens == 3 * 4 * 4 * 12
+    assert report.hours > 0
+
+
+@pytest.mark.parametrize(
+    ("file", "sharing"), [("fsdp2", "sharded"), ("zero2", "zero2"), ("zero3", "sharded")]
+)
+def test_shipped_accelerate_files_are_what_accelerate_reads(
+    file: str, sharing: str, shop: Path
+) -> None:
+    from accelerate.commands.config.config_args import load_config_from_file
+    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+
+    from trainers.training.devices import ranks
+
+    path = ROOT / f"examples/accelerate-{file}.yaml"
+    settings = Workspace.open(shop, [f'training.accelerate="{path}"']).settings.training
+    assert sharing_of(settings) == sharing
+    assert load_config_from_file(str(path)).compute_environment == "LOCAL_MACHINE"
+    options = [*ranks._options(8, str(path)), "-m", "some.module"]
+    asked = _validate_launch_command(launch_command_parser().parse_args(options))[0]
+    assert (asked.num_processes, asked.use_fsdp, asked.use_deepspeed) == (
+        8, file == "fsdp2", file != "fsdp2",
+    )  # fmt: skip

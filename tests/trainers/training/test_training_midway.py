@@ -1,0 +1,110 @@
+"""A training stage that dies goes on from its last checkpoint, and learns what an undisturbed one
+learns, to the bit.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.trainers.shop import InThisProcess, Shop, write_shop
+from trainers.training import step_log
+from trainers.training.driver import Driver
+from trainers.training.run_folder import Run, create, open_run
+
+# Three steps an epoch and a checkpoint every four: in the middle of the second epoch.
+SETTINGS = (
+    "training.invented_queries=0",
+    "training.candidates=0",
+    'training.sft.items_from="extractive"',
+    "training.sft.batch_size=24",
+    "training.sft.item_epochs=3",
+    "training.sft.query_epochs=1",
+    "training.query.max_steps=7",
+    "training.query.prompts_per_step=24",
+    "training.item.max_steps=1",
+)
+EVERY = "training.save_steps=4"
+
+
+class Died(BaseException):
+    """A process that is no more."""
+
+
+def dies(monkeypatch: pytest.MonkeyPatch, log: type[step_log.StepLog], at: int) -> None:
+    """The first stage that logs this step ends there, once."""
+    real, died = log.logged, []
+
+    def logged(self: Any, step: int, logs: Any) -> None:
+        real(self, step, logs)
+        if step == at and not died:
+            died.append(step)
+            raise Died
+
+    monkeypatch.setattr(log, "logged", logged)
+
+
+def steps(run: Run, stage: str) -> list[dict[str, Any]]:
+    """A stage's log, without times."""
+    lines = (run.folder("logs") / f"{stage}.jsonl").read_text().splitlines()
+    timed = {"seconds", "tokens_per_second"}
+    return [{k: v for k, v in json.loads(line).items() if k not in timed} for line in lines]
+
+
+def learned(run: Run) -> list[Any]:
+    """What each stage wrote; folders are named by their content."""
+    return [
+        (s.name, s.output.rpartition("/")[2])
+        for round_ in run.state().rounds
+        for s in round_.stages
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.model
+@pytest.mark.fault
+@pytest.mark.timeout(900)
+def test_a_stage_that_died_goes_on_from_its_checkpoint_to_the_same_weights(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(write_shop(tmp_path_factory.mktemp("midway"), items=64))
+    calm = shop.driver("calm", *SETTINGS, "training.save_steps=0")
+    calm.sft()
+    calm.round()
+    workspace = shop.workspace(*SETTINGS, EVERY)
+    run = create(workspace, "dies")
+    driver = Driver(
+        workspace, run, InThisProcess(shop.config, (*SETTINGS, EVERY)), shop.said.append
+    )
+    for log, do, stage in (
+        (step_log.SftLog, driver.sft, "r000-item"),
+        (step_log.GrpoLog, driver.round, "r001-query"),
+    ):
+        dies(monkeypatch, log, 6)
+        with pytest.raises(Died):
+            do()
+        assert (run.folder("trainer", stage) / "checkpoint-4").exists()
+        assert len(steps(run, stage)) == 6
+        do()
+        assert not list(run.folder("trainer").iterdir())
+        assert steps(run, stage) == steps(open_run(workspace, "calm"), stage)
+        assert [line["step"] for line in steps(run, stage)][:7] == [1, 2, 3, 4, 5, 6, 7]
+    assert learned(run) == learned(open_run(workspace, "calm"))
+
+
+def test_only_a_whole_checkpoint_of_the_same_beginning_is_gone_on_from(tmp_path: Any) -> None:
+    from trainers.training.checkpoints import Midway, step_of
+
+    midway = Midway(tmp_path, {"base": "a", "before": [("targets", "x")]})
+    assert (midway.last(), step_of(midway.last())) == (None, 0)
+    for step in (8, 16, 100):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+    midway.saved(8)
+    midway.saved(16)
+    assert midway.last() == tmp_path / "checkpoint-16"
+    assert step_of(midway.last()) == 16
+    assert Midway(tmp_path, {"base": "b", "before": []}).last() is None
+    (tmp_path / "checkpoint-16/begun-with.json").write_text("{")
+    assert midway.last() == tmp_path / "checkpoint-8"

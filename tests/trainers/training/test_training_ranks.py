@@ -1,0 +1,223 @@
+"""Stages that two processes train together on the CPU, by gloo: as one does at the same batch; and
+what becomes of a stage of which one process fails.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from cogr.errors import TrainingError
+from indexers.workspace import Workspace
+from tests.trainers.shop import Shop, whole, write_shop
+from trainers.training.devices import ranks
+from trainers.training.driver import Driver
+from trainers.training.rounds import Round
+from trainers.training.run_folder import Run, branch, create, open_run
+from trainers.training.stage import Launcher, Process, do_stages
+from trainers.training.step_log import Tally
+
+BATCHES = (
+    "training.invented_queries=0",
+    "training.candidates=0",
+    "training.sft.batch_size=8",
+    "training.sft.micro_batch=4",
+    'training.sft.items_from="extractive"',
+    "training.sft.item_epochs=6",
+    "training.sft.query_epochs=6",
+    "training.query.micro_batch=4",
+    "training.item.micro_batch=4",
+    "training.query.reward=tests.trainers.same_draws:query_reward",
+    "training.item.reward=tests.trainers.same_draws:item_reward",
+)
+TWO = (*BATCHES, "training.processes=2")
+TOLERANCE = 1e-5
+
+
+def test_the_figures_of_a_step_are_those_of_all_processes() -> None:
+    """Also where the completions of a prompt lie on both sides of the cut."""
+    one = Tally(3, 0.0, 1.0, 10, [1, 1, 1, 0.5], [("a", ("x",))] * 4, over_budget=1)
+    other = Tally(3, 0.0, 2.0, 20, [0.5, 0.5], [("b", ("y",))] * 2, unfinished=2)
+    both = Tally.together([one, other])
+    assert (both.tokens, both.ended, both.over_budget, both.unfinished) == (30, 1.0, 1, 2)
+    assert both.rewards == [1, 1, 1, 0.5, 0.5, 0.5]
+    assert (both.equal_groups, len(both.sets)) == (1.0, 6)
+
+
+def test_one_process_gathers_from_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    assert ranks.is_first()
+    assert ranks.gather({"a": 1}) == [{"a": 1}]
+    monkeypatch.setenv("RANK", "1")
+    assert not ranks.is_first()
+
+
+def rank_of_stages(
+    environment: Mapping[str, str], launcher: Launcher, run: Run, stages: int, halvings: int
+) -> None:
+    """What one of several processes does."""
+    os.environ.update(environment)
+    workspace = Workspace.open(launcher.config, launcher.overrides)
+    raise SystemExit(do_stages(workspace, run, stages, halvings))
+
+
+class Forked(Launcher):
+    """Starts processes by forking one that has imported TRL once, which takes longer than all
+    else; with the variables that torch's launcher sets.
+    """
+
+    @contextmanager
+    def started(
+        self, run: Run, stages: int, halvings: int = 0, processes: int = 1
+    ) -> Iterator[Process]:
+        server = multiprocessing.get_context("forkserver")
+        server.set_forkserver_preload(["trl.trainer.grpo_trainer", "trainers.training.stage"])
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = str(free.getsockname()[1])
+        shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(processes)}
+        plain = Launcher(self.config, self.overrides)
+        started = [
+            server.Process(
+                target=rank_of_stages,
+                args=(
+                    shared | {"RANK": str(n), "LOCAL_RANK": str(n)}, plain, run, stages, halvings,
+                ),
+            )
+            for n in range(processes)
+        ]  # fmt: skip
+        for one in started:
+            one.start()
+        try:
+            yield Several(started)
+        finally:
+            for one in started:
+                one.kill()
+                one.join()
+
+
+class Several:
+    """Processes, as one."""
+
+    def __init__(self, processes: list[Any]) -> None:
+        self._processes = processes
+
+    def poll(self) -> int | None:
+        """The first exit status that is no 0; None while all run."""
+        ended = [one.exitcode for one in self._processes]
+        failed = [status for status in ended if status]
+        return failed[0] if failed else None if None in ended else 0
+
+
+def weights(run: Run, output: str) -> Any:
+    from safetensors.torch import load_file
+
+    return load_file(run.store.local(output) / "model.safetensors")
+
+
+def apart(one: Any, other: Any) -> float:
+    return max(float((one[name] - other[name]).abs().max()) for name in one)
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
+    """64 items and 72 training queries, so that no batch is left over; with one process trained."""
+    found = Shop(write_shop(tmp_path_factory.mktemp("ranks"), items=64))
+    driver = found.driver("one", *BATCHES)
+    driver.sft()
+    driver.round()
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.model
+@pytest.mark.timeout(600)
+def test_two_processes_learn_what_one_learns(shop: Shop) -> None:
+    workspace = shop.workspace(*TWO)
+    driver = Driver(workspace, create(workspace, "two"), Forked(shop.config, TWO), shop.said.append)
+    driver.sft()
+    driver.round()
+    one, two = open_run(workspace, "one"), open_run(workspace, "two")
+    whole(shop, "two", *TWO)
+    base = weights(one, one.state().rounds[0].output("targets"))
+    for number in (0, 1):
+        for side in ("query", "item"):
+            alone, together = (run.state().rounds[number].model(side) for run in (one, two))
+            learned, other = weights(one, alone), weights(two, together)
+            assert apart(learned, other) <= TOLERANCE
+            assert apart(learned, base) > 1000 * TOLERANCE
+            figures, others = (figures_of(run, number, side) for run in (one, two))
+            assert len(figures) == len(others) > 1
+            assert figures == pytest.approx(others, abs=1e-4)
+        assert one.state().rounds[number].items == two.state().rounds[number].items
+    trained = [weights(one, one.state().rounds[number].model("query")) for number in (0, 1)]
+    assert apart(*trained) > TOLERANCE
+
+
+def figures_of(run: Run, number: int, side: str) -> list[float]:
+    """Losses, and what GRPO counts over all completions of a step."""
+    lines = (run.folder("logs") / f"r{number:03d}-{side}.jsonl").read_text().splitlines()
+    names = ("loss", *(("reward", "equal_groups", "keywords") if number else ()))
+    return [json.loads(line)[name] for line in lines for name in names]
+
+
+@pytest.mark.slow
+@pytest.mark.model
+@pytest.mark.fault
+@pytest.mark.timeout(600)
+def test_a_killed_process_ends_the_stage_of_several(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the real launcher, which ends what waits for the dead one; then the stage is done again by
+    one process.
+    """
+    flag = shop.config.parent / "killed"
+    monkeypatch.setenv("KILL_ONCE", str(flag))
+    overrides = (*TWO, "training.query.reward=tests.trainers.shop:killing_reward")
+    workspace = shop.workspace(*overrides)
+    run = branch(workspace, "one", "killed")
+    driver = Driver(workspace, run, Launcher(shop.config, overrides), shop.said.append)
+    with pytest.raises(TrainingError, match="The stage train-query was killed by signal 9"):
+        driver.round()
+    assert time.time() - flag.stat().st_mtime < ranks.GRACE + 30
+    assert run.state().unfinished == Round(number=2)
+    with run.store.lock("stage-killed", "the test"):
+        pass
+
+
+@pytest.mark.slow
+@pytest.mark.model
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("reward", "error", "sentence"),
+    [
+        ("failing_reward", TrainingError, "reward failed on .*no margin known"),
+        ("interrupted_reward", KeyboardInterrupt, ""),
+    ],
+)
+def test_errors_of_several_processes_are_one_sentence(
+    shop: Shop, reward: str, error: type[BaseException], sentence: str
+) -> None:
+    overrides = (*TWO, f"training.query.reward=tests.trainers.shop:{reward}")
+    workspace = shop.workspace(*overrides)
+    run = branch(workspace, "one", reward.partition("_")[0])
+    with pytest.raises(error, match=sentence):
+        Driver(workspace, run, Forked(shop.config, overrides), shop.said.append).round()
+    assert run.state().unfinished == Round(number=2)
+
+
+@pytest.mark.parametrize("ending", ["75", "-9"])
+def test_the_launcher_ends_as_the_process_that_failed(
+    ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranks, "STAGE", "tests.trainers.ending")
+    began = time.monotonic()
+    assert ranks.launch(2, [ending]) == int(ending)
+    assert time.monotonic() - began < ranks.GRACE

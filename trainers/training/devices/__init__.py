@@ -1,0 +1,1 @@
+"""What a stage runs on: its processes, one a GPU (`ranks`)."""

@@ -1,0 +1,96 @@
+"""The processes that train a stage together, one a GPU; without GPUs they share the CPU, by gloo.
+
+The first of them (rank 0) locks the run, saves and records; the others train with it and wait for
+it. `python -m trainers.training.devices.ranks COUNT FILE ARGUMENTS` starts so many processes of
+`trainers.training.stage` by accelerate's launcher, with its configuration file, or "" for none.
+Where one of them ends with an error or is killed, the others are ended at once, at the latest after
+`GRACE` seconds, and this module ends as the first that failed did; accelerate's own command turns
+every status into 1.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TypeVar
+
+GRACE = 30.0
+"""Seconds after which torch's launcher kills what is left of a stage of which one process died. A
+process that waits for another in a collective operation ends at once.
+"""
+
+STAGE = "trainers.training.stage"
+
+T = TypeVar("T")
+
+
+def is_first() -> bool:
+    """Whether this is the process that locks, saves and records: the only one, or rank 0."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def gather(value: T) -> list[T]:
+    """What each process of the stage passes, in the order of ranks; every process gets all.
+
+    Every process has to call it as often as the others.
+    """
+    from accelerate.utils import gather_object
+
+    return list(gather_object([value])) if _several() else [value]
+
+
+def _several() -> bool:
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+def launch(count: int, arguments: Sequence[str], file: str = "") -> int:
+    """Start processes of a stage and wait for them.
+
+    Args:
+        count: how many, on this machine.
+        file: accelerate's configuration file: FSDP, DeepSpeed; "" for copies of all weights.
+        arguments: of `trainers.training.stage`.
+
+    Returns:
+        0, or the exit status of the first process that failed, negative for a signal.
+    """
+    from accelerate.commands.launch import launch_command, launch_command_parser
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    parser = launch_command_parser()
+    try:
+        launch_command(parser.parse_args([*_options(count, file), "-m", STAGE, *arguments]))
+    except ChildFailedError as error:
+        return int(error.get_first_failure()[1].exitcode)
+    return 0
+
+
+def _options(count: int, file: str) -> list[str]:
+    """Of `accelerate launch`: everything that `accelerate config` may have set on this machine is
+    set here. `--multi_gpu` is its word for several processes; off GPUs they speak gloo.
+    """
+    how = ["--config_file", file] if file else ["--multi_gpu", "--dynamo_backend", "no"]
+    return [
+        *how,
+        *("--num_processes", str(count), "--num_machines", "1", "--gpu_ids", "all"),
+        *("--mixed_precision", "no", "--main_process_port", "0"),
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Start the processes, and end as the first of them that failed did: with its exit status, or
+    by the signal that killed it.
+    """
+    from trainers.training.stage import die_with
+
+    die_with(os.getppid())
+    count, file, *own = sys.argv[1:] if arguments is None else arguments
+    status = launch(int(count), own, file)
+    if status < 0:
+        os.kill(os.getpid(), -status)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
