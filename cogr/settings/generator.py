@@ -103,6 +103,13 @@ class StatisticalSettings(Table):
             "pays out of fold"
         ),
     )
+    signals: tuple[str, ...] = Field(
+        (),
+        description=(
+            "Numeric fields of items that the ranker learns from, such as popularity, price or "
+            "margin; each also in publish.fields"
+        ),
+    )
     readability: float = Field(
         0.01,
         ge=0,

@@ -48,6 +48,7 @@ def fit(
     anchors: bool = True,
     readability: float = READABILITY,
     edits: bool = True,
+    signals: Sequence[str] = (),
 ) -> Artefact:
     """Fit ranker and item keywords on the training queries of a data set.
 
@@ -58,16 +59,18 @@ def fit(
         anchors: whether items get the texts of training queries as keywords.
         readability: expected F1 that a query's keyword must bring which nobody says.
         edits: whether distilled sets are edited, where that pays out of fold.
+        signals: numeric fields of the items that the ranker learns from.
 
     Raises:
-        GeneratorError: too few training queries with relevant items, or no items.
+        GeneratorError: too few training queries with relevant items, or no items; or no item has
+            a number under a signal's name.
     """
     relevance = _relevance(dataset)
     analyser = Analyser(language)
     words = [analyser.words(item_text(item)) for item in dataset.items]
     queries = [Query(query.id, self_keyword(query.text)) for query in dataset.queries["train"]]
     texts = [query.text for query in queries]
-    index = TextIndex.fit(analyser, words, dataset.items, texts)
+    index = TextIndex.fit(analyser, words, dataset.items, texts, signals)
     trained = np.sort(np.random.default_rng(seed).permutation(len(queries))[:MAX_TRAINED])
     evidence = Evidence.of(index, texts, relevance)
     pairs = candidates(evidence, evidence.voters.queries.rows(trained))

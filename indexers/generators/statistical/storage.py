@@ -83,6 +83,7 @@ def open_artefact(folder: str | Path | Store) -> Artefact:
         _matrix(files, "grams", (n, 1 << GRAM_BITS)),
         _matrix(files, "title_grams", (n, 1 << GRAM_BITS)),
         _array(files["term_points.npy"]).astype(np.float32),
+        _array(files["signals.npy"]),
     )
     parts = [_array(files[f"owned.{part}.npy"]) for part in ("items", "keywords", "kinds")]
     owned = ItemKeywords(keywords, parts[0], parts[1], parts[2], n)
@@ -122,6 +123,7 @@ def _files(artefact: Artefact) -> dict[str, bytes]:
         **_csr("grams", index.grams),
         **_csr("title_grams", index.title_grams),
         "term_points.npy": _npy(index.term_points.astype(np.float16)),
+        "signals.npy": _npy(index.signals),
         **_csr("relevance", artefact.relevance),
         "owned.items.npy": _npy(owned.items),
         "owned.keywords.npy": _npy(owned.owned),
