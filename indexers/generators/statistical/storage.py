@@ -29,6 +29,7 @@ from cogr.keywords import NORMALISER
 from cogr.records import Query
 from cogr.store import Store, storage_errors
 from indexers.generators.statistical.artefact import Artefact
+from indexers.generators.statistical.edits import Editor
 from indexers.generators.statistical.item_keywords import ItemKeywords
 from indexers.generators.statistical.matrices import Csr, filled
 from indexers.generators.statistical.ranker import Ranker
@@ -63,8 +64,8 @@ def save(artefact: Artefact, folder: str | Path | Store) -> str:
             if isinstance(data, bytes):
                 hashed.write(data)
             else:
-                # To a file that is not the system's own numpy writes in pieces.
-                np.lib.format.write_array(hashed, data, allow_pickle=False)
+                # numpy writes in pieces, since this is no file of the system's own.
+                np.save(hashed, np.asarray(data, order="C"), allow_pickle=False)
         digests[path] = hashed.digest()
     facts = dict(artefact.facts)
     content = _content_hash(facts, digests)
@@ -96,23 +97,27 @@ def open_artefact(folder: str | Path | Store) -> Artefact:
         _matrix(files, "grams", (n, 1 << GRAM_BITS), np.int8),
         _matrix(files, "title_grams", (n, 1 << GRAM_BITS), np.int8),
         _array(files["term_points.npy"]).astype(np.float32),
+        _array(files["signals.npy"]),
     )
     parts = [_array(files[f"owned.{part}.npy"]) for part in ("items", "keywords", "kinds")]
     owned = ItemKeywords(keywords, parts[0], parts[1], parts[2], n)
-    models = [
-        lightgbm.Booster(model_str=bytes(files[path]).decode())
-        for path in sorted(files)
-        if path.startswith("model.")
-    ]
     ranker = Ranker(
-        models,
+        _models(files, "model"),
         _array(files["linear.npy"]),
         _array(files["folds.npy"]),
         float(facts["multiplier"]),
     )
     relevance = _matrix(files, "relevance", (len(queries), n))
     artefact = Artefact(
-        index, queries, relevance, ranker, owned, items["id"], items["digest"], facts
+        index,
+        queries,
+        relevance,
+        ranker,
+        owned,
+        items["id"],
+        items["digest"],
+        facts,
+        _editor(files),
     )
     artefact.prepare()
     return artefact
@@ -149,17 +154,48 @@ def _files(artefact: Artefact) -> dict[str, bytes | NDArray[Any]]:
         **_places("grams", index.grams),
         **_places("title_grams", index.title_grams),
         "term_points.npy": index.term_points.astype(np.float16),
+        "signals.npy": index.signals,
         **_places("relevance", artefact.relevance),
         "owned.items.npy": owned.items,
         "owned.keywords.npy": owned.owned,
         "owned.kinds.npy": owned.kinds,
         "linear.npy": artefact.ranker.linear,
         "folds.npy": artefact.ranker.folds,
-        **{
-            f"model.{fold:02}.txt": model.model_to_string().encode()
-            for fold, model in enumerate(artefact.ranker.models)
-        },
+        **_boosters("model", artefact.ranker.models),
+        **_edits(artefact.editor),
     }
+
+
+def _edits(editor: Editor | None) -> dict[str, bytes | NDArray[Any]]:
+    if editor is None:
+        return {}
+    return {
+        "edits.folds.npy": editor.folds,
+        "edits.margin.npy": np.array(editor.margin),
+        **_boosters("edits", editor.models),
+    }
+
+
+def _editor(files: Mapping[str, Data]) -> Editor | None:
+    if "edits.folds.npy" not in files:
+        return None
+    margin = float(_array(files["edits.margin.npy"]))
+    return Editor(_models(files, "edits"), _array(files["edits.folds.npy"]), margin)
+
+
+def _boosters(name: str, models: Sequence[Any]) -> dict[str, bytes]:
+    return {
+        f"{name}.{fold:02}.txt": model.model_to_string().encode()
+        for fold, model in enumerate(models)
+    }
+
+
+def _models(files: Mapping[str, Data], name: str) -> list[Any]:
+    return [
+        lightgbm.Booster(model_str=bytes(files[path]).decode())
+        for path in sorted(files)
+        if path.startswith(f"{name}.") and path.endswith(".txt")
+    ]
 
 
 def _parquet(**columns: Sequence[str]) -> bytes:
@@ -181,8 +217,8 @@ def _table(data: Data, *names: str) -> dict[str, list[str]]:
 def _array(data: Data) -> NDArray[Any]:
     """What a .npy file holds, read-only, without a copy."""
     start = io.BytesIO(data[:_MOST_HEADER])
-    np.lib.format.read_magic(start)
-    shape, _, dtype = np.lib.format.read_array_header_1_0(start)
+    np.lib.format.read_magic(start)  # type: ignore[no-untyped-call]
+    shape, _, dtype = np.lib.format.read_array_header_1_0(start)  # type: ignore[no-untyped-call]
     size = math.prod(shape)
     if not size:
         return np.zeros(shape, dtype)
