@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import overload
 
 import numpy as np
 import scipy.sparse as sp
@@ -50,6 +51,32 @@ def item_text(item: Item) -> str:
     with.
     """
     return item.text if item.text.startswith(item.title) else f"{item.title} {item.text}"
+
+
+class ItemWords(Sequence[list[str]]):
+    """The words of items, 4 bytes a word; each item's are made when they are asked for."""
+
+    def __init__(self, analyser: Analyser, texts: Iterable[str]) -> None:
+        ids: dict[str, int] = {}
+        rows = Rows(
+            [ids.setdefault(word, len(ids)) for word in analyser.words(text)] for text in texts
+        )
+        self._known, self._columns, self._starts = list(ids), rows.columns, rows.starts
+
+    def __len__(self) -> int:
+        return self._starts.size - 1
+
+    @overload
+    def __getitem__(self, at: int) -> list[str]: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[list[str]]: ...
+    def __getitem__(self, at: int | slice) -> list[str] | list[list[str]]:
+        if isinstance(at, slice):
+            return [self[row] for row in range(*at.indices(len(self)))]
+        if not 0 <= at < len(self):
+            raise IndexError(f"item {at} of {len(self)}")
+        words = self._columns[self._starts[at] : self._starts[at + 1]].tolist()
+        return [self._known[word] for word in words]
 
 
 @dataclass(frozen=True)
