@@ -11,7 +11,7 @@ Not here: the search. What a blend means stands at `cogr.snapshots.Blend`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -150,13 +150,15 @@ def assess(artefact: Artefact, seed: int) -> dict[str, object]:
         *artefact.probabilities(queries),
         *unseen(index, texts, relevance, artefact.ranker, rows),
     ]
+    # Edits would hear the labels of queries alike.
+    plain = replace(artefact, editor=None)
     text = (index.batch([texts[row] for row in rows]).terms @ index.bm25 / (K1 + 1)).tocsr()
     expected: list[float] = []
     f1: list[float] = []
     values: list[list[float]] = []
     for number, (items, p) in enumerate(found):
         at = number % rows.size
-        spelled = artefact.spell(queries[at], items, p)
+        spelled = (artefact if number < rows.size else plain).spell(queries[at], items, p)
         start, end = relevance.indptr[rows[at]], relevance.indptr[rows[at] + 1]
         relevant = relevance.indices[start:end]
         hits = np.isin(spelled.retrieved, relevant).sum()

@@ -86,7 +86,7 @@ class Pairs:
     """Candidate pairs, grouped by query.
 
     Attributes:
-        x: features, (pairs, len(FEATURES)).
+        x: features, (pairs, features), named by `feature_names`.
         query: row of the query in the batch, ascending, (pairs,).
         item: item, ascending within a query, (pairs,).
     """
@@ -129,7 +129,7 @@ def _candidates(evidence: Evidence, batch: QueryBatch) -> Pairs:
 def _columns(
     evidence: Evidence, batch: QueryBatch, signals: _Signals, row: Ints, item: Ints
 ) -> Floats:
-    """Features of pairs, (pairs, len(FEATURES))."""
+    """Features of pairs, (pairs, features)."""
     index, voters = evidence.index, evidence.voters
     scratch = np.zeros(batch.size * index.n_items, dtype=np.float32)
     at = row * index.n_items + item
@@ -139,7 +139,26 @@ def _columns(
     columns += [np.einsum("ij,ij->i", signals.points[n][row], items) for n in POINT_FEATURES]
     columns += [signals.query[name][row] for name in QUERY_FEATURES]
     columns += [np.log1p(voters.popularity[item] - own), np.log1p(index.lengths[item])]
+    for values in index.signals.T:
+        columns += [values[item], rank_shares(row, values[item])]
     return np.stack(columns, axis=1).astype(np.float32)
+
+
+def rank_shares(row: Ints, values: Floats) -> Floats:
+    """Each value's place among the candidates of its query, in (0, 1], 1 the highest; of equals the
+    earlier lower. `row` ascends.
+    """
+    places = np.empty(row.size, dtype=np.int64)
+    places[np.lexsort((values, row))] = np.arange(row.size)
+    first = np.searchsorted(row, row)
+    shares: Floats = (places - first + 1) / (np.searchsorted(row, row, side="right") - first)
+    return shares
+
+
+def feature_names(width: int) -> list[str]:
+    """Names of so many features: `FEATURES`, then two a signal of the team's own."""
+    own = (width - len(FEATURES)) // 2
+    return [*FEATURES, *(f"signal_{n}{part}" for n in range(own) for part in ("", "_rank"))]
 
 
 @dataclass(frozen=True, slots=True)

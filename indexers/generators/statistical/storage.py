@@ -26,6 +26,7 @@ from cogr.keywords import NORMALISER
 from cogr.records import Query
 from cogr.store import Store, storage_errors
 from indexers.generators.statistical.artefact import Artefact
+from indexers.generators.statistical.edits import Editor
 from indexers.generators.statistical.item_keywords import ItemKeywords
 from indexers.generators.statistical.matrices import Csr
 from indexers.generators.statistical.ranker import Ranker
@@ -82,23 +83,27 @@ def open_artefact(folder: str | Path | Store) -> Artefact:
         _matrix(files, "grams", (n, 1 << GRAM_BITS)),
         _matrix(files, "title_grams", (n, 1 << GRAM_BITS)),
         _array(files["term_points.npy"]).astype(np.float32),
+        _array(files["signals.npy"]),
     )
     parts = [_array(files[f"owned.{part}.npy"]) for part in ("items", "keywords", "kinds")]
     owned = ItemKeywords(keywords, parts[0], parts[1], parts[2], n)
-    models = [
-        lightgbm.Booster(model_str=files[path].decode())
-        for path in sorted(files)
-        if path.startswith("model.")
-    ]
     ranker = Ranker(
-        models,
+        _models(files, "model"),
         _array(files["linear.npy"]),
         _array(files["folds.npy"]),
         float(facts["multiplier"]),
     )
     relevance = _matrix(files, "relevance", (len(queries), n))
     artefact = Artefact(
-        index, queries, relevance, ranker, owned, items["id"], items["digest"], facts
+        index,
+        queries,
+        relevance,
+        ranker,
+        owned,
+        items["id"],
+        items["digest"],
+        facts,
+        _editor(files),
     )
     artefact.prepare()
     return artefact
@@ -118,17 +123,48 @@ def _files(artefact: Artefact) -> dict[str, bytes]:
         **_csr("grams", index.grams),
         **_csr("title_grams", index.title_grams),
         "term_points.npy": _npy(index.term_points.astype(np.float16)),
+        "signals.npy": _npy(index.signals),
         **_csr("relevance", artefact.relevance),
         "owned.items.npy": _npy(owned.items),
         "owned.keywords.npy": _npy(owned.owned),
         "owned.kinds.npy": _npy(owned.kinds),
         "linear.npy": _npy(artefact.ranker.linear),
         "folds.npy": _npy(artefact.ranker.folds),
-        **{
-            f"model.{fold:02}.txt": model.model_to_string().encode()
-            for fold, model in enumerate(artefact.ranker.models)
-        },
+        **_boosters("model", artefact.ranker.models),
+        **_edits(artefact.editor),
     }
+
+
+def _edits(editor: Editor | None) -> dict[str, bytes]:
+    if editor is None:
+        return {}
+    return {
+        "edits.folds.npy": _npy(editor.folds),
+        "edits.margin.npy": _npy(np.array(editor.margin)),
+        **_boosters("edits", editor.models),
+    }
+
+
+def _editor(files: Mapping[str, bytes]) -> Editor | None:
+    if "edits.folds.npy" not in files:
+        return None
+    margin = float(_array(files["edits.margin.npy"]))
+    return Editor(_models(files, "edits"), _array(files["edits.folds.npy"]), margin)
+
+
+def _boosters(name: str, models: Sequence[Any]) -> dict[str, bytes]:
+    return {
+        f"{name}.{fold:02}.txt": model.model_to_string().encode()
+        for fold, model in enumerate(models)
+    }
+
+
+def _models(files: Mapping[str, bytes], name: str) -> list[Any]:
+    return [
+        lightgbm.Booster(model_str=files[path].decode())
+        for path in sorted(files)
+        if path.startswith(f"{name}.") and path.endswith(".txt")
+    ]
 
 
 def _parquet(**columns: Sequence[str]) -> bytes:

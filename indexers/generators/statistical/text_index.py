@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 import scipy.sparse as sp
 
+from cogr.errors import GeneratorError
 from cogr.keywords import normalise
 from cogr.records import Item
 from indexers.generators.statistical.latent import points, term_points
@@ -78,6 +79,7 @@ class TextIndex:
         grams: 0/1 character 4-grams of items, (n, 2 ** GRAM_BITS).
         title_grams: the same of their titles, stop words and all.
         term_points: `latent.term_points` of the items, (vocabulary, dimensions).
+        signals: `item_signals`, (n, signals).
     """
 
     analyser: Analyser
@@ -87,6 +89,7 @@ class TextIndex:
     grams: Csr
     title_grams: Csr
     term_points: Floats
+    signals: Floats
 
     @classmethod
     def fit(
@@ -95,10 +98,11 @@ class TextIndex:
         words: Sequence[Sequence[str]],
         items: Sequence[Item],
         queries: Sequence[str],
+        signals: Sequence[str] = (),
     ) -> TextIndex:
-        """Index items, whose texts have these words (`analyser.words`).
+        """Index items, whose texts have these words (`analyser.words`), and their fields `signals`.
 
-        The vocabulary is theirs and the queries'.
+        The vocabulary is theirs and the queries'. Raises GeneratorError as `item_signals`.
         """
         vocabulary: dict[str, int] = {}
         rows = [
@@ -121,6 +125,7 @@ class TextIndex:
             char_grams(texts),
             char_grams([item.title for item in items]),
             np.zeros((width, 0), dtype=np.float32),
+            item_signals(items, signals),
         )
         return replace(index, term_points=term_points(index.tfidf, index.df))
 
@@ -232,6 +237,28 @@ class TextIndex:
     def points_of(self, batch: QueryBatch) -> Floats:
         """Queries as points of length 1, (b, dimensions)."""
         return points(scale_columns(batch.terms, self.idf), self.term_points)
+
+
+def item_signals(items: Sequence[Item], names: Sequence[str]) -> Floats:
+    """Numeric fields of items (price, popularity), each as the share of items that have no more of
+    it, (n, names); 0 where an item has none.
+
+    Raises GeneratorError when no item has a number under a name.
+    """
+    values = np.full((len(items), len(names)), np.nan)
+    for row, item in enumerate(items if names else ()):
+        fields = item.fields
+        numbers = (fields.get(name) for name in names)
+        values[row] = [n if isinstance(n, int | float) else np.nan for n in numbers]
+    for name, column in zip(names, values.T, strict=True):
+        known = np.sort(column[np.isfinite(column)])
+        if not known.size:
+            raise GeneratorError(
+                f"generator.statistical.signals names {name!r}, but no item has a number under it; "
+                "name it in publish.fields too, which items carry, or leave it out."
+            )
+        column[:] = np.searchsorted(known, column, side="right") / known.size * np.isfinite(column)
+    return values.astype(np.float32)
 
 
 def char_grams(texts: Sequence[str]) -> Csr:
