@@ -7,6 +7,7 @@ What a row shows is in `show`; where the shop lies is in `run`.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -33,6 +34,7 @@ class Row:
     Attributes:
         p, r, f1: of the whole retrieved set (BM25: of the best k items), macro-averaged over the
             test queries.
+        ndcg, mrr: nDCG@10 (by the labels' grades) and MRR@10 of the whole ranking.
         seconds: everything from the item texts to the figures.
         keywords_per_item: mean size of S_i; None where there are no keywords.
         cached: share of the entities whose keywords an earlier demo had already generated; 1 for
@@ -45,6 +47,8 @@ class Row:
     p: float
     r: float
     f1: float
+    ndcg: float
+    mrr: float
     seconds: float
     keywords_per_item: float | None = None
     cached: float = 0.0
@@ -54,11 +58,16 @@ class Row:
 
     def as_dict(self) -> dict[str, Any]:
         """For summary.json."""
-        digits = {"p": 4, "r": 4, "f1": 4, "seconds": 3, "keywords_per_item": 2, "cached": 3}
+        digits = {"seconds": 3, "keywords_per_item": 2, "cached": 3}
         return {
-            name: round(value, digits[name]) if isinstance(value, float) else value
+            name: round(value, digits.get(name, 4)) if isinstance(value, float) else value
             for name, value in asdict(self).items()
         }
+
+
+def _quality(figures: Mapping[str, Any]) -> tuple[float, float, float, float, float]:
+    p, r, f1, ndcg, mrr = (float(figures[key]) for key in ("p", "r", "f1", "ndcg@10", "mrr@10"))
+    return p, r, f1, ndcg, mrr
 
 
 def bm25_row(dataset: Dataset) -> Row:
@@ -66,7 +75,7 @@ def bm25_row(dataset: Dataset) -> Row:
     best.
     """
     found = comparison.bm25_row(dataset, SPLIT)
-    return Row("bm25", found["p"], found["r"], found["f1"], found["seconds"])
+    return Row("bm25", *_quality(found), found["seconds"])
 
 
 def generator_row(workspace: Workspace, name: str, bar: ProgressBar, say: Say) -> Row:
@@ -80,9 +89,7 @@ def generator_row(workspace: Workspace, name: str, bar: ProgressBar, say: Say) -
     entities = items.snapshot.manifest.entities + queries.snapshot.manifest.entities
     return Row(
         name,
-        found.figures["p"],
-        found.figures["r"],
-        found.figures["f1"],
+        *_quality(found.figures),
         time.monotonic() - started,
         found.keywords_per_item,
         1 - (items.generated + queries.generated) / entities,
@@ -108,9 +115,7 @@ def step_row(workspace: Workspace, step: Step, done: Round, *, reused: bool) -> 
         figures = evaluate(workspace.backend, workspace.dataset, items, queries, SPLIT).as_dict()
     return Row(
         step.name,
-        figures["p"],
-        figures["r"],
-        figures["f1"],
+        *_quality(figures),
         step.seconds + time.monotonic() - started,
         figures["keywords_per_item"],
         cached=float(reused),
@@ -131,8 +136,7 @@ def serving_row(workspace: Workspace, chosen: Contender) -> Row:
     seconds = time.monotonic() - started
     keywords = items.manifest.keywords / max(1, items.manifest.entities)
     name = f"serves: {chosen.name}"
-    p, r, f1 = (figures[key] for key in ("p", "r", "f1"))
-    return Row(name, p, r, f1, seconds, keywords, items=items.id, queries=queries.id)
+    return Row(name, *_quality(figures), seconds, keywords, items=items.id, queries=queries.id)
 
 
 def _rebuild(workspace: Workspace, name: str, side: Side, bar: ProgressBar, say: Say) -> Rebuilt:

@@ -93,7 +93,8 @@ def push(cluster: Cluster, prefix: str, snapshot: Snapshot, base: Snapshot | Non
 
 def _open_index(cluster: Cluster, prefix: str, snapshot: Snapshot) -> IndexState:
     """The snapshot's index: as it is there, or newly created."""
-    name, meta = index_name(prefix, snapshot.id), meta_of(snapshot.manifest)
+    name = index_name(prefix, snapshot.id)
+    meta = meta_of(snapshot.manifest, cluster.settings.text_analyzer)
     state = read_index(cluster, name)
     if state is not None and _is_stale(cluster, state, meta):
         cluster.call(
@@ -260,13 +261,14 @@ def _fit(cluster: Cluster, state: IndexState | None, base: Snapshot, snapshot: S
     """True when the parent's index is whole, verified, frozen, and made as this one
     would be made.
     """
+    meta = meta_of(snapshot.manifest, cluster.settings.text_analyzer)
     return (
         state is not None
         and (state.snapshot, state.meta.get("content_hash"))
         == (base.id, base.manifest.content_hash)
         and (state.complete and state.verified and state.write_blocked)
         and (state.meta.get("layout"), state.shards) == (LAYOUT, cluster.settings.shards)
-        and state.meta.get("fields", {}) == snapshot.manifest.fields
+        and all(state.meta.get(key) == meta.get(key) for key in ("fields", "text_analyzer"))
     )
 
 
@@ -282,7 +284,8 @@ def _change_clone(
     """
     changes = _changes(base, snapshot)
     # Its fields are named again, since an index of a former version may lack some.
-    naming = mapping(snapshot.side, cluster.version, meta_of(snapshot.manifest))
+    meta = meta_of(snapshot.manifest, cluster.settings.text_analyzer)
+    naming = mapping(snapshot.side, cluster.version, meta)
     with ThreadPoolExecutor(1, "changes") as reader:
         # The first ones are read while the cluster copies.
         first = reader.submit(list[tuple[str, Document | None]], islice(changes, _FIRST))

@@ -17,7 +17,8 @@ from typing import Any
 
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.errors import service_error
-from indexers.backends.opensearch.search import KEYWORDS, clause
+from indexers.backends.opensearch.mapping import WORDS
+from indexers.backends.opensearch.search import KEYWORDS, clause, text_clause
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +26,8 @@ PARAMETERS = (
     *(
         "keywords",
         "weighted",
+        "text",
+        "text_boost",
         "size",
         "from",
         "search_after",
@@ -41,6 +44,7 @@ MISNAMED = {
     "filter": "filters",
     "query": "keywords",
     "keyword": "keywords",
+    "words": "text",
     "weights": "weighted",
     "boosts": "weighted",
     "aggregations": "aggs",
@@ -58,6 +62,11 @@ for.
 _SIZE = 10
 _WEIGHT = "{{weight}}{{^weight}}1{{/weight}}"
 """Quoted, as all numbers here: OpenSearch reads it as a number or refuses it."""
+_TEXT_BOOST = "{{text_boost}}{{^text_boost}}1{{/text_boost}}"
+_NO_TEXT = (
+    '{{#text}}, "the parameter text has no fields to search: set publish.text_fields and publish '
+    'again": true{{/text}}'
+)
 _NO_MUSTACHE = ("script_lang not supported", "unsupported lang [mustache]")
 """How versions say it."""
 
@@ -71,8 +80,9 @@ def source(
     field: str = KEYWORDS,
     id_field: str | None = "item_id",
     shown: Sequence[str] = ("item_id", "text"),
+    text_fields: Sequence[str] = (WORDS,),
 ) -> str:
-    """The mustache source; it takes PARAMETERS, of which keywords or weighted is required.
+    """The mustache source; it takes PARAMETERS, of which keywords, weighted or text is required.
 
     A parameter by a name of `MISNAMED` makes a body that OpenSearch refuses with that name:
     nothing is passed over in silence.
@@ -82,11 +92,15 @@ def source(
         id_field: the last tie-break of the order; None where the index has none that could be one.
         shown: fields that are always given back; none gives whole documents unless `fields` names
             some.
+        text_fields: that a text is searched in; without any, a text is refused.
     """
     # A match_none ends the list, so that every clause before it may end with a comma; it scores
     # nothing.
     plain, named = (_clauses(field, named=named) for named in (False, True))
     clauses = f"{{{{^explain}}}}{plain}{{{{/explain}}}}{{{{#explain}}}}{named}{{{{/explain}}}}"
+    if text_fields:
+        words = json.dumps(text_clause("{{text}}", text_fields, _TEXT_BOOST))
+        clauses += f"{{{{#text}}}}{words},{{{{/text}}}}"
     query = (
         f'{{"minimum_should_match": 1, "should": [{clauses} {{"match_none": {{}}}}], "filter": '
         f"{_structure('filters', '[]')}}}"
@@ -109,7 +123,8 @@ def source(
     )
     highlight = {"encoder": "html", "fields": {field: {"type": "plain", "number_of_fragments": 0}}}
     marked = "{{#highlight}}, " + f'"highlight": {json.dumps(highlight)}' + "{{/highlight}}"
-    return f"{{{body}, {_given_back(shown)}{after}{marked}{_refusals()}}}"
+    refused = _refusals() if text_fields else _refusals() + _NO_TEXT
+    return f"{{{body}, {_given_back(shown)}{after}{marked}{refused}}}"
 
 
 def _given_back(shown: Sequence[str]) -> str:
