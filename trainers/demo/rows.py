@@ -13,14 +13,14 @@ from typing import Any
 
 from cogr.progress import ProgressBar, Say
 from cogr.records import Dataset, Side, Split
-from cogr.snapshots import open_snapshot
+from cogr.snapshots import Snapshot, open_snapshot
 from indexers.rebuild.assembly import Rebuilt
 from indexers.rebuild.run import RebuildRequest, run_rebuild
 from indexers.release import release
 from indexers.workspace import Workspace
 from trainers import evaluation as comparison
 from trainers.demo.sample import Step
-from trainers.evaluation import evaluate
+from trainers.evaluation import Evaluation, evaluate
 from trainers.training.contest import Contender, publish_pair, publish_round
 from trainers.training.rounds import Round
 
@@ -65,6 +65,11 @@ class Row:
         }
 
 
+def _measured(workspace: Workspace, items: Snapshot, queries: Snapshot) -> Evaluation:
+    weights = workspace.settings.keywords.weights
+    return evaluate(workspace.backend, workspace.dataset, items, queries, SPLIT, weights=weights)
+
+
 def _quality(figures: Mapping[str, Any]) -> tuple[float, float, float, float, float]:
     p, r, f1, ndcg, mrr = (float(figures[key]) for key in ("p", "r", "f1", "ndcg@10", "mrr@10"))
     return p, r, f1, ndcg, mrr
@@ -85,7 +90,7 @@ def generator_row(workspace: Workspace, name: str, bar: ProgressBar, say: Say) -
     items, queries = (_rebuild(workspace, name, side, bar, say) for side in sides)
     release(workspace, [items.snapshot.id, queries.snapshot.id], gate=False, say=say)
     say(f"{name}: measuring")
-    found = evaluate(workspace.backend, workspace.dataset, items.snapshot, queries.snapshot, SPLIT)
+    found = _measured(workspace, items.snapshot, queries.snapshot)
     entities = items.snapshot.manifest.entities + queries.snapshot.manifest.entities
     return Row(
         name,
@@ -112,7 +117,7 @@ def step_row(workspace: Workspace, step: Step, done: Round, *, reused: bool) -> 
     if accepted:
         publish_round(workspace, done, lambda _: None)
         items, queries = (open_snapshot(workspace.store, id_) for id_ in (step.items, step.queries))
-        figures = evaluate(workspace.backend, workspace.dataset, items, queries, SPLIT).as_dict()
+        figures = _measured(workspace, items, queries).as_dict()
     return Row(
         step.name,
         *_quality(figures),
@@ -132,7 +137,7 @@ def serving_row(workspace: Workspace, chosen: Contender) -> Row:
     started = time.monotonic()
     publish_pair(workspace, chosen, lambda _: None)
     items, queries = (workspace.serving(side) for side in ("item", "query"))
-    figures = evaluate(workspace.backend, workspace.dataset, items, queries, SPLIT).figures
+    figures = _measured(workspace, items, queries).figures
     seconds = time.monotonic() - started
     keywords = items.manifest.keywords / max(1, items.manifest.entities)
     name = f"serves: {chosen.name}"
