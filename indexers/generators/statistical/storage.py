@@ -27,6 +27,7 @@ from cogr.records import Query
 from cogr.store import Store, storage_errors
 from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.edits import Editor
+from indexers.generators.statistical.encoder import Encoder
 from indexers.generators.statistical.item_keywords import ItemKeywords
 from indexers.generators.statistical.matrices import Csr
 from indexers.generators.statistical.ranker import Ranker
@@ -61,8 +62,8 @@ def save(artefact: Artefact, folder: str | Path | Store) -> str:
     return content
 
 
-def open_artefact(folder: str | Path | Store) -> Artefact:
-    """Open and verify a saved artefact, ready to answer.
+def open_artefact(folder: str | Path | Store, encoder: Encoder | None = None) -> Artefact:
+    """Open and verify a saved artefact, ready to answer; with the encoder that it was fitted with.
 
     Raises SnapshotError when nothing is there, or when it is unfinished, altered or of another
     version.
@@ -84,6 +85,8 @@ def open_artefact(folder: str | Path | Store) -> Artefact:
         _matrix(files, "title_grams", (n, 1 << GRAM_BITS)),
         _array(files["term_points.npy"]).astype(np.float32),
         _array(files["signals.npy"]),
+        _array(files["encoded.npy"]).astype(np.float32),
+        encoder,
     )
     parts = [_array(files[f"owned.{part}.npy"]) for part in ("items", "keywords", "kinds")]
     owned = ItemKeywords(keywords, parts[0], parts[1], parts[2], n)
@@ -124,6 +127,7 @@ def _files(artefact: Artefact) -> dict[str, bytes]:
         **_csr("title_grams", index.title_grams),
         "term_points.npy": _npy(index.term_points.astype(np.float16)),
         "signals.npy": _npy(index.signals),
+        "encoded.npy": _npy(index.encoded.astype(np.float16)),
         **_csr("relevance", artefact.relevance),
         "owned.items.npy": _npy(owned.items),
         "owned.keywords.npy": _npy(owned.owned),

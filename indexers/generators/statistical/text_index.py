@@ -17,6 +17,7 @@ import scipy.sparse as sp
 from cogr.errors import GeneratorError
 from cogr.keywords import normalise
 from cogr.records import Item
+from indexers.generators.statistical.encoder import Encoder
 from indexers.generators.statistical.latent import points, term_points
 from indexers.generators.statistical.matrices import (
     Csr,
@@ -53,18 +54,20 @@ class QueryBatch:
         grams: 0/1 by character 4-gram bucket, (b, 2 ** GRAM_BITS).
         own: row of the query among the training queries, -1 for others: what a query must not learn
             from itself, (b,).
+        encoded: points by the encoder, (b, its dimensions); no columns without one.
     """
 
     terms: Csr
     grams: Csr
     own: Ints
+    encoded: Floats
 
     @property
     def size(self) -> int:
         return int(self.own.size)
 
     def rows(self, rows: Ints) -> QueryBatch:
-        return QueryBatch(self.terms[rows], self.grams[rows], self.own[rows])
+        return QueryBatch(self.terms[rows], self.grams[rows], self.own[rows], self.encoded[rows])
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,8 @@ class TextIndex:
         title_grams: the same of their titles, stop words and all.
         term_points: `latent.term_points` of the items, (vocabulary, dimensions).
         signals: `item_signals`, (n, signals).
+        encoded: points by the encoder, (n, its dimensions); no columns without one.
+        encoder: encodes queries, where there is one.
     """
 
     analyser: Analyser
@@ -90,6 +95,8 @@ class TextIndex:
     title_grams: Csr
     term_points: Floats
     signals: Floats
+    encoded: Floats
+    encoder: Encoder | None = None
 
     @classmethod
     def fit(
@@ -99,6 +106,7 @@ class TextIndex:
         items: Sequence[Item],
         queries: Sequence[str],
         signals: Sequence[str] = (),
+        encoder: Encoder | None = None,
     ) -> TextIndex:
         """Index items, whose texts have these words (`analyser.words`), and their fields `signals`.
 
@@ -126,6 +134,8 @@ class TextIndex:
             char_grams([item.title for item in items]),
             np.zeros((width, 0), dtype=np.float32),
             item_signals(items, signals),
+            encoder.points(texts) if encoder else np.zeros((len(items), 0), dtype=np.float32),
+            encoder,
         )
         return replace(index, term_points=term_points(index.tfidf, index.df))
 
@@ -142,7 +152,13 @@ class TextIndex:
             if own is None
             else np.asarray(own, dtype=np.int64)
         )
-        return QueryBatch(binary(counts_of(rows, self.counts.shape[1])), char_grams(texts), ids)
+        encoded = (
+            self.encoder.points(texts, keep=bool((ids >= 0).all()))
+            if self.encoder and texts
+            else np.zeros((len(texts), self.encoded.shape[1]), dtype=np.float32)
+        )
+        terms = binary(counts_of(rows, self.counts.shape[1]))
+        return QueryBatch(terms, char_grams(texts), ids, encoded)
 
     @property
     def n_items(self) -> int:
