@@ -1,13 +1,18 @@
 """`statistical` on real data: test F1 beside the exact cut and BM25, time to fit, time for a new
 query.
 
-Reads nfcorpus, msrd and chorus from COGR_DATA_DIR; what is absent is left out. Run: python
-benchmarks/bench_statistical.py [--json] [--readability] [--seed N] [NAME ...]. CPU seconds stand
-beside wall seconds, because other work on the machine stretches only the latter.
+Reads nfcorpus, msrd, chorus, med and cacm from COGR_DATA_DIR; what is absent is left out. `shop` is
+the bundled sample shop. Run: python benchmarks/bench_statistical.py [--json] [--readability |
+--curve [--picture FILE]] [--seed N] [NAME ...]. CPU seconds stand beside wall seconds, because
+other work on the machine stretches only the latter.
 
 With --readability: F1 against the share of query keywords that people say, by price
 (`generator.statistical.readability`), on dev queries, or out of fold on at most 1,000 training
-queries, and on test queries. `shop` is the bundled sample shop.
+queries, and on test queries.
+
+With --curve: F1 by the number of training queries, drawn at random. Where queries are fewer than
+200 in all, each draw is tested on another fifth of them, so that all are tested once; elsewhere on
+the first 500 test queries. --picture draws what was measured, as SVG.
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 from _timing import Row, report
 
 from cogr.datasets import load_dataset
@@ -32,19 +38,43 @@ from indexers.generators.statistical.storage import open_artefact, save
 from trainers.demo import CATALOGUE
 from trainers.evaluation import bm25, exact_cut
 
-TARGETS = {"nfcorpus": (0.30, 30), "msrd": (0.74, 60), "chorus": (0.57, 40)}
+TARGETS: Mapping[str, tuple[float, float | None]] = {
+    "nfcorpus": (0.30, 30),
+    "msrd": (0.74, 60),
+    "chorus": (0.57, 40),
+    "shop": (0.69, None),
+    "med": (0.69, None),
+    "cacm": (0.32, None),
+}
 """Test F1 of the keywords at least, seconds to fit at most."""
 
 PRICES = (0, 0.0025, 0.005, 0.01, 0.02, 0.04)
 MOST_QUERIES = 1000
-"""Of a curve."""
+"""Of a curve of prices."""
+
+SIZES = (20, 40, 80, 160, 320)
+"""Training queries of a learning curve; the last point has all."""
+
+DRAWS, DRAWS_OF_MANY = 5, 2
+MANY_QUERIES, SMALL = 2000, 200
+"""With more training queries draws are fewer; with fewer queries in all, draws are folds."""
+
+CURVE_QUERIES = 500
+PARTS = 5
 
 QUERY_MS = 15
 TIMED_QUERIES = 200
 
 
+def load(name: str) -> Dataset:
+    if name == "shop":
+        return load_dataset("jsonl", CATALOGUE)
+    folder = Path(os.environ.get("COGR_DATA_DIR", "")) / name
+    return load_dataset("beir", folder) if name in ("med", "cacm") else load_dataset(name)
+
+
 def rows(name: str) -> Iterator[Row]:
-    dataset = load_dataset(name)
+    dataset = load(name)
     least, seconds = TARGETS[name]
     wall, cpu = time.perf_counter(), time.process_time()
     artefact = fit(dataset)
@@ -129,9 +159,9 @@ def said(artefact: Artefact, found: Iterable[Iterable[str]]) -> float:
     return round(sum(map(float, chosen)) / max(len(chosen), 1), 3)
 
 
-def curve(name: str, seed: int) -> Iterator[Row]:
+def prices(name: str, seed: int) -> Iterator[Row]:
     """A row for each price."""
-    dataset = load_dataset("jsonl", CATALOGUE) if name == "shop" else load_dataset(name)
+    dataset = load(name)
     artefact = fit(dataset, seed=seed)
     chosen_on: Split = "dev" if len(dataset.queries["dev"]) >= 100 else "train"
     for price in PRICES:
@@ -147,28 +177,110 @@ def curve(name: str, seed: int) -> Iterator[Row]:
         yield Row(f"{name}: 1 - {chosen_on} F1 at {price:g}", shortfall, "", notes=notes)
 
 
+def learning(name: str, seed: int) -> Iterator[Row]:
+    """A row for each number of training queries."""
+    dataset = load(name)
+    trained = len(dataset.queries["train"])
+    folded = sum(map(len, dataset.queries.values())) < SMALL
+    every = trained if not folded else sum(map(len, dataset.queries.values())) * 4 // PARTS
+    for size in (*(size for size in SIZES if size < every), every):
+        draws = DRAWS_OF_MANY if trained > MANY_QUERIES else DRAWS
+        if size == every and not folded:
+            draws = 1
+        found = [_drawn(dataset, size, draw, folded, seed) for draw in range(draws)]
+        f1, cut, text, queries = (np.array(column) for column in zip(*found, strict=True))
+        mean = float(np.average(f1, weights=queries))
+        notes = {
+            "queries": size,
+            "f1": round(mean, 4),
+            "exact cut": round(float(np.average(cut, weights=queries)), 4),
+            "bm25": round(float(np.average(text, weights=queries)), 4),
+            "draws": draws,
+            "deviation of draws": round(float(f1.std(ddof=1)), 4) if draws > 1 else None,
+        }
+        yield Row(f"{name}: 1 - F1 with {size} training queries", 1 - mean, "", notes=notes)
+
+
+def _drawn(
+    dataset: Dataset, size: int, draw: int, folded: bool, seed: int
+) -> tuple[float, float, float, int]:
+    """F1 of the keywords, of the exact cut and of BM25, and on how many queries."""
+    rng = np.random.default_rng([seed, draw])
+    train, test = list(dataset.queries["train"]), list(dataset.queries["test"][:CURVE_QUERIES])
+    if folded:
+        pool = [query for queries in dataset.queries.values() for query in queries]
+        order = np.random.default_rng(seed).permutation(len(pool))
+        held = np.arange(len(pool)) % PARTS == draw
+        train, test = ([pool[i] for i in order[part]] for part in (~held, held))
+    chosen = [train[i] for i in np.sort(rng.permutation(len(train))[:size])]
+    relevant = {query.id: dataset.relevant[query.id] for query in (*chosen, *test)}
+    drawn = replace(dataset, queries={"train": chosen, "dev": [], "test": test}, relevant=relevant)
+    artefact = fit(drawn, seed=seed + draw)
+    means, _ = retrieval(drawn, artefact, "test")
+    tested = {query.id: relevant[query.id] for query in test}
+    cut, text = (
+        full_set({id_: frozenset(ids) for id_, ids in found.runs.items()}, tested).means["f1"]
+        for found in (exact_cut(artefact, drawn, "test"), bm25(drawn, "test"))
+    )
+    return means["f1"], cut, text, len(test)
+
+
+def picture(found: Iterable[Row], path: str) -> None:
+    """Draw learning curves: F1 by training queries, a line a data set."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    lines: dict[str, list[Mapping[str, object]]] = {}
+    for row in found:
+        lines.setdefault(row.name.partition(":")[0], []).append(row.notes)
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "learning"}):
+        figure = Figure(figsize=(6.6, 4), layout="constrained")
+        axes = figure.subplots()
+        for mark, (name, points) in zip("os^Dvx", lines.items(), strict=False):
+            sizes, f1, spread = (
+                [point[key] or 0 for point in points]
+                for key in ("queries", "f1", "deviation of draws")
+            )
+            axes.errorbar(sizes, f1, spread, label=name, marker=mark, capsize=2, linewidth=1.5)
+        ticks = (*SIZES, 1000, 3000, 14000)
+        axes.set_xscale("log")
+        axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+        axes.set_xticks([], minor=True)
+        axes.set(xlabel="training queries", ylabel="F1 of the keywords")
+        axes.grid(axis="y", color="#ddd")
+        axes.spines[["top", "right"]].set_visible(False)
+        figure.legend(loc="outside right upper", frameon=False)
+        figure.savefig(path, format="svg", metadata={"Date": None})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help=", ".join(TARGETS))
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--readability", action="store_true")
+    parser.add_argument("--curve", action="store_true")
+    parser.add_argument("--picture", metavar="FILE")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    if arguments.readability:
-        names = arguments.names or ["shop", *TARGETS]
-        every = (row for name in names for row in curve(name, arguments.seed))
-        report(every, as_json=arguments.json)
-        return
     root = Path(os.environ.get("COGR_DATA_DIR", ""))
     names = [
         name
         for name in arguments.names or TARGETS
-        if os.environ.get("COGR_DATA_DIR") and (root / name).is_dir()
+        if name == "shop" or (os.environ.get("COGR_DATA_DIR") and (root / name).is_dir())
     ]
     if not names:
         print("COGR_DATA_DIR has none of the data sets; see docs/datasets.md.")
         return
-    report((row for name in names for row in rows(name)), as_json=arguments.json)
+    if arguments.readability:
+        every = (row for name in names for row in prices(name, arguments.seed))
+    elif arguments.curve:
+        every = (row for name in names for row in learning(name, arguments.seed))
+    else:
+        every = (row for name in names for row in rows(name))
+    shown: list[Row] = []
+    report((shown.append(row) or row for row in every), as_json=arguments.json)
+    if arguments.picture:
+        picture(shown, arguments.picture)
 
 
 if __name__ == "__main__":

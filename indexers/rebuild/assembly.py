@@ -143,6 +143,8 @@ def freeze(job: Job, plan: Plan, transient: Mapping[str, Failure], started: floa
         cache = GenerationCache(job.store, job.generator.fingerprint)
         assembly = _Assembly(job, plan, cache.load(plan.keys), transient)
         rows = assembly.rows()
+        if job.weigh is not None:
+            rows = job.weigh(rows)
         if job.carried is not None:
             rows = heapq.merge(rows, _carried(job, job.carried), key=lambda row: row.id)
             assembly.set_aside.update(job.carried.set_aside)

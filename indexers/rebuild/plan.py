@@ -191,6 +191,7 @@ class Job:
         fields: names of the extra fields that items carry.
         field_types: types of some of these.
         weights: keep the weights that the generator gives a query's keywords; else all are 1.
+        weigh: gives weights to rows whose generator gave none; None where nothing can.
     """
 
     side: Side
@@ -209,6 +210,7 @@ class Job:
     fields: Sequence[str] = ()
     field_types: Mapping[str, FieldType] = field(default_factory=dict)
     weights: bool = True
+    weigh: Callable[[Iterable[Row]], Iterator[Row]] | None = None
 
     def extra_fields(self) -> Iterator[tuple[str, str]]:
         """(id, extra fields as the data has them) of every item that the snapshot will hold."""

@@ -19,6 +19,7 @@ from indexers.rebuild.assembly import Rebuilt, freeze
 from indexers.rebuild.lease import Lease, hold, right_to_rebuild
 from indexers.rebuild.plan import Job, Plan, generate_missing, make_plan
 from indexers.rebuild.report import RunReport, empty_sets, reported
+from indexers.rebuild.weighing import weigher
 from indexers.release import release
 from indexers.release.push import push_and_verify
 from indexers.telemetry import logs, prometheus
@@ -105,7 +106,9 @@ def make_job(workspace: Workspace, request: RebuildRequest) -> Job:
         parent=workspace.backend.serving().get(request.side) if request.push else None,
         name=request.generator,
     )
-    return replace(job, why=workspace.choice(request.side, request.generator).why)
+    choice = workspace.choice(request.side, request.generator)
+    weigh = weigher(workspace, request.side, choice.name, serving=request.push)
+    return replace(job, why=choice.why, weigh=weigh)
 
 
 def job_by(

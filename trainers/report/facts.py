@@ -13,17 +13,30 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, cast
+
+import numpy as np
 
 from cogr.differences import differences
 from cogr.errors import TrainingError
+from cogr.evaluation import rows_of_queries, set_figures
+from cogr.matching.mirror import Mirror
+from cogr.metrics import reliability
 from cogr.progress import Say
 from cogr.records import SIDES, SPLITS, Side, Split
 from cogr.snapshots import Snapshot, open_snapshot
 from indexers.backends.memory import MemoryBackend
 from indexers.workspace import Workspace
 from trainers.evaluation import evaluate
-from trainers.training.contest import Choice, Rivals, choose, contenders, known_rivals, rivals
+from trainers.training.contest import (
+    Choice,
+    Contender,
+    Rivals,
+    choose,
+    contenders,
+    known_rivals,
+    rivals,
+)
 from trainers.training.rounds import Round, StageRecord, State, Verdict, with_dev
 from trainers.training.run_folder import Run
 
@@ -95,6 +108,8 @@ class Facts:
         rivals: what the rounds are compared with; None where that was not measured and the data are
             no longer the run's.
         choice: the best pair on dev, whoever wrote it; None where nothing is judged.
+        reliability: split -> points of the reliability diagram of `statistical`
+            (`cogr.metrics.reliability`), where its pair is there and says how sure it is.
     """
 
     run: str
@@ -110,6 +125,7 @@ class Facts:
     examples: Sequence[Changed]
     rivals: Rivals | None
     choice: Choice | None
+    reliability: Mapping[Split, Sequence[Sequence[float]]]
 
     @property
     def whole(self) -> list[Pair]:
@@ -162,7 +178,31 @@ def gather(workspace: Workspace, run: Run, say: Say = lambda _: None) -> Facts:
         examples=examples(overall["item"], overall["query"]) if overall else [],
         rivals=beside,
         choice=choose(contenders(state, beside.statistical if beside else None)),
+        reliability=_reliability(workspace, beside.statistical if same and beside else None),
     )
+
+
+def _reliability(
+    workspace: Workspace, pair: Contender | None
+) -> Mapping[Split, Sequence[Sequence[float]]]:
+    if pair is None:
+        return {}
+    snapshots = (open_snapshot(workspace.store, id_) for id_ in (pair.items, pair.queries))
+    items, queries = snapshots
+    mirror = Mirror.build(items)
+    found: dict[Split, Sequence[Sequence[float]]] = {}
+    for split in cast("list[Split]", list(pair.figures)):
+        asked = workspace.dataset.queries[split]
+        rows = rows_of_queries(asked, queries)
+        sure = [row.confidence for row in rows.values() if row.confidence is not None]
+        if len(sure) == len(rows):
+            sets = {
+                id_: set(map(mirror.id_of, mirror.retrieved(row.weighted)))
+                for id_, row in rows.items()
+            }
+            f1 = set_figures(workspace.dataset, asked, sets).values["f1"]
+            found[split] = reliability(np.array(sure), f1)
+    return found
 
 
 class _Opened:

@@ -85,6 +85,21 @@ def precision_recall_figure(facts: Facts) -> Figure:
     return canvas.done("precision-recall", "Precision and recall of each round", note)
 
 
+def reliability_figure(facts: Facts) -> Figure:
+    """How far the confidence of `statistical` is its F1."""
+    canvas = Canvas("confidence", "F1")
+    for split, points in facts.reliability.items():
+        labels = [f"{round(count)} queries, confidence {sure:.2f}" for sure, _, count in points]
+        canvas.marks(split, [(sure, f1) for sure, f1, _ in points], labels)
+    canvas.axes.plot([0, 1], [0, 1], color=COLOURS["line"], zorder=0)
+    canvas.axes.set(xlim=(0, 1), ylim=(0, 1))
+    note = (
+        "Each mark: a tenth of the queries, by how sure `statistical` is of its answer, and the F1 "
+        "of what it retrieves. On the thin line the two are equal."
+    )
+    return canvas.done("reliability", "Is the confidence right?", note)
+
+
 # Training
 
 
@@ -270,7 +285,8 @@ def draw(facts: Facts) -> Mapping[str, Sequence[Figure]]:
 
     with style():
         sections = {
-            "quality": [f1_figure(facts), precision_recall_figure(facts)],
+            "quality": [f1_figure(facts), precision_recall_figure(facts),
+                        reliability_figure(facts)],
             "training": [*sides(reward_figure), *sides(shares_figure),
                          list_figure(facts), loss_figure(facts)],
             "keywords": [vocabulary_figure(facts), size_figure(facts),

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.optimize import minimize
 
+from cogr.metrics import reliability
 from indexers.generators.statistical.distillation import Floats, Ints
 from indexers.generators.statistical.evidence import Evidence
 from indexers.generators.statistical.features import candidates
@@ -40,8 +41,6 @@ this.
 PRIOR = 4.0
 """Queries that the calibration must outweigh: it starts from the expected F1 as it is."""
 
-BINS = 10
-
 TEXT_BOOSTS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.8, 1.2, 2.0, 4.0)
 """Weights of the text's score that are tried. Keywords are weighed so that a certain item scores
 10.
@@ -57,8 +56,8 @@ TEXT_DEPTH = 100
 """Items of the text search that are looked at."""
 
 WORTH = 0.005
-"""nDCG@10 that keywords alone may lose, standard error included, for a set without the rest that
-words bring along.
+"""nDCG@10 and R@100 that keywords alone may lose, standard error included, for a set without the
+rest that words bring along.
 """
 
 
@@ -94,15 +93,6 @@ def calibrate(expected: Floats, f1: Floats) -> Calibration:
 
     found = minimize(loss, np.array([0.0, 1.0]), bounds=[(-5, 5), (0.1, 5)], method="L-BFGS-B").x
     return Calibration(round(float(found[0]), 4), round(float(found[1]), 4))
-
-
-def reliability(confidence: Floats, f1: Floats) -> list[list[float]]:
-    """[mean confidence, mean F1, queries] of bins of equally many queries, least sure first."""
-    order = np.argsort(confidence, kind="stable")
-    bins = [part for part in np.array_split(order, BINS) if part.size]
-    return [
-        [round(float(confidence[b].mean()), 4), round(float(f1[b].mean()), 4), b.size] for b in bins
-    ]
 
 
 def out_of_sample(expected: Floats, f1: Floats, seed: int) -> Floats:
@@ -194,7 +184,8 @@ def _facts(expected: Floats, f1: Floats, values: Floats, seed: int) -> dict[str,
 
 
 def modes(retrieved: Ints, scores: Floats | Floats32, text: Csr, relevant: Ints) -> list[float]:
-    """nDCG@10 of text alone, of keywords alone, and of both at each of `TEXT_BOOSTS`.
+    """R@100 of keywords alone less that of text alone; nDCG@10 of text alone, of keywords alone,
+    and of both at each of `TEXT_BOOSTS`.
 
     Args:
         retrieved: items that the keywords find, ascending.
@@ -210,7 +201,14 @@ def modes(retrieved: Ints, scores: Floats | Floats32, text: Csr, relevant: Ints)
     by_keywords[np.searchsorted(items, retrieved)] = scores
     gains = np.isin(items, relevant).astype(float)
     both = [by_keywords + boost * by_text for boost in TEXT_BOOSTS]
-    return [ndcg(scored, gains, relevant.size) for scored in (by_text, by_keywords, *both)]
+    more = (_hits(by_keywords, gains) - _hits(by_text, gains)) / max(relevant.size, 1)
+    return [more, *(ndcg(scored, gains, relevant.size) for scored in (by_text, by_keywords, *both))]
+
+
+def _hits(scores: Floats, gains: Floats) -> float:
+    """Relevant items among the `TEXT_DEPTH` best."""
+    best = np.argsort(-scores, kind="stable")[:TEXT_DEPTH]
+    return float((gains[best] * (scores[best] > 0)).sum())
 
 
 def ndcg(scores: Floats, gains: Floats, relevant: int, k: int = 10) -> float:
@@ -226,13 +224,13 @@ def choose_blend(values: Floats, confidence: Floats) -> dict[str, float]:
     """The blend for queries whose nDCG@10 in each mode is known.
 
     Both answer, unless text alone is better by more than two standard errors, or keywords alone are
-    about as good: their set is smaller, and most of it is right.
+    about as good and lose no recall against text: their set is smaller, and most of it is right.
 
     Args:
         values: as of `modes`, (2 x queries, modes): all queries as they are, then all as if unseen.
         confidence: of each of these.
     """
-    text, keywords, every = values[:, 0], values[:, 1], values[:, 2:]
+    recall, text, keywords, every = values[:, 0], values[:, 1], values[:, 2], values[:, 3:]
     usual = TEXT_BOOSTS.index(USUAL_BOOST)
     best = int(every.mean(axis=0).argmax())
     best = best if _least(every[:, best] - every[:, usual]) > 0 else usual
@@ -245,7 +243,9 @@ def choose_blend(values: Floats, confidence: Floats) -> dict[str, float]:
             below, gain = float(cut), least
     above = NEVER
     for cut in cuts[::-1]:
-        if cut < below or _least(np.where(confidence >= cut, keywords - both, 0)) < -WORTH:
+        sure = confidence >= cut
+        losses = [_least(np.where(sure, gains, 0)) for gains in (keywords - both, recall)]
+        if cut < below or min(losses) < -WORTH:
             break
         above = float(cut)
     return {"keywords_from": above, "text_below": below, "text_boost": TEXT_BOOSTS[best]}

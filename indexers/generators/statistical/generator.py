@@ -18,6 +18,7 @@ from pydantic import Field
 from cogr.errors import GeneratorError, MissingExtraError, SnapshotError
 from cogr.keywords import NORMALISER
 from cogr.records import Dataset, Item, Query, Side
+from cogr.snapshots import Blend
 from cogr.store import Store
 from indexers.generators.protocol import (
     Answer,
@@ -155,6 +156,19 @@ class Statistical(GeneratorBase):
         artefact.prepare()
         return artefact
 
+    @property
+    def is_fitted(self) -> bool:
+        """Whether the store has what was fitted for this data set."""
+        from indexers.generators.statistical.storage import MANIFEST
+
+        store = self._folder()
+        return store is not None and store.exists(MANIFEST)
+
+    @property
+    def blend(self) -> Blend:
+        """Chosen in the fit, on training queries that were answered out of fold."""
+        return Blend.model_validate(self.artefact.facts["blend"])
+
     def _folder(self) -> Store | None:
         if self._store is None:
             return None
@@ -164,13 +178,19 @@ class Statistical(GeneratorBase):
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
         for batch in batched(requests, _BATCH):
             queries = [request.entity for request in batch if isinstance(request.entity, Query)]
-            found = iter(self.artefact.query_keywords(queries))
+            found = iter(self.artefact.answers(queries))
             for request in batch:
-                entity = request.entity
-                keywords = (
-                    self.artefact.item_keywords(entity) if isinstance(entity, Item) else next(found)
-                )
-                yield Completion(request.id, ", ".join(keywords))
+                if isinstance(request.entity, Item):
+                    keywords = self.artefact.item_keywords(request.entity)
+                    yield Completion(request.id, ", ".join(keywords))
+                else:
+                    answer = next(found)
+                    yield Completion(
+                        request.id,
+                        ", ".join(answer.keywords),
+                        weights=answer.weights,
+                        confidence=answer.confidence,
+                    )
 
 
 def is_installed() -> bool:

@@ -15,13 +15,16 @@ from cogr.records import Dataset, Item
 from indexers.generators.statistical.evidence import SHRINKAGE, Evidence, Voters
 from indexers.generators.statistical.features import FEATURES, candidates
 from indexers.generators.statistical.item_keywords import ANCHORS, item_anchors, item_phrases
+from indexers.generators.statistical.latent import term_points, unit
 from indexers.generators.statistical.matrices import (
     kth_highest,
     row_max,
+    top_dense,
     top_rows,
     unit_rows,
     with_data,
 )
+from indexers.generators.statistical.ranker import PENALTY, _logistic
 from indexers.generators.statistical.text_index import TextIndex, char_grams
 from indexers.text import Analyser
 from tests.indexers.generators.statistical_worlds import shop
@@ -126,6 +129,63 @@ def test_bm25_is_the_published_formula() -> None:
     np.testing.assert_allclose(scores, [part(2, 2, 3), part(1, 2, 4) + part(3, 1, 4), 0], rtol=1e-5)
 
 
+def test_points_span_what_a_full_decomposition_spans() -> None:
+    """Six topics of words that only occur together: six directions say all."""
+    rng = np.random.default_rng(0)
+    topics = [[f"topic{t}word{w}" for w in range(12)] for t in range(6)]
+    texts = [" ".join(rng.choice(topics[n % 6], 8)) for n in range(90)]
+    analyser = Analyser()
+    items = [Item(str(n), "", text) for n, text in enumerate(texts)]
+    index = TextIndex.fit(analyser, [analyser.words(text) for text in texts], items, [])
+    cosines = index.points @ index.points.T
+    same = np.equal.outer(np.arange(90) % 6, np.arange(90) % 6)
+    assert np.abs(cosines[~same]).max() < 1e-3
+    left, values, _ = np.linalg.svd(index.tfidf.toarray(), full_matrices=False)
+    whole = left * values
+    assert np.array_equal(term_points(index.tfidf, index.df), index.term_points)
+    np.testing.assert_allclose(cosines, whole @ whole.T, atol=5e-3)
+
+
+def test_cosines_of_points_are_exact_in_any_order() -> None:
+    rows = unit(np.random.default_rng(0).standard_normal((200, 128)).astype(np.float32))
+    turned = np.random.default_rng(1).permutation(128)
+    together = rows @ rows.T
+    assert np.array_equal(together, rows[:, turned] @ rows[:, turned].T)
+    assert np.array_equal(together, np.stack([rows @ row for row in rows]))
+    np.testing.assert_allclose(np.diag(together), 1, atol=5e-3)
+
+
+def test_a_title_is_recognised_by_its_stop_words_and_their_order() -> None:
+    """Of "call me by your name" only "call" and "name" are terms."""
+    titles = ["Call Me by Your Name", "The Name Is Call", "By the Sea"]
+    items = [Item(str(n), title, "a film") for n, title in enumerate(titles)]
+    analyser = Analyser()
+    words = [analyser.words(f"{item.title} {item.text}") for item in items]
+    queries = ["call me by your", "sea film"]
+    index = TextIndex.fit(analyser, words, items, queries)
+    evidence = Evidence.of(index, queries, sp.csr_matrix((2, 3), dtype=np.float32))
+    found = candidates(evidence, index.batch(["call me by your"]))
+    shares = found.x[:, FEATURES.index("title_grams_share")]
+    covered = found.x[:, FEATURES.index("title_grams_covered")]
+    assert found.item[shares.argmax()] == 0
+    assert shares.max() > 0.9
+    assert 0.5 < covered[shares.argmax()] < 1
+
+
+def test_the_line_is_where_its_penalised_loss_is_least() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.random((400, 3)).astype(np.float32) * [1, 10, 100]
+    y = (rng.random(400) < 1 / (1 + np.exp(3 - 0.5 * x[:, 1]))).astype(np.float32)
+    weight = rng.random(400).astype(np.float32)
+    line = _logistic(x, y, weight)
+    spread = x.std(axis=0)
+    slope = weight * (1 / (1 + np.exp(-(x @ line[1:] + line[0]))) - y)
+    assert abs(slope.sum()) < 0.05
+    np.testing.assert_allclose(
+        ((x - x.mean(axis=0)) / spread).T @ slope, -PENALTY * line[1:] * spread, atol=0.05
+    )
+
+
 @given(st.lists(st.text(max_size=12), max_size=5))
 def test_character_grams_of_any_text(texts: list[str]) -> None:
     matrix = char_grams(texts)
@@ -147,6 +207,7 @@ def test_row_helpers_agree_with_numpy(rows: list[list[int]], k: int) -> None:
     best = top_rows(matrix, k).toarray()
     ordered = -np.sort(-dense, axis=1)
     assert np.array_equal(-np.sort(-best, axis=1)[:, : min(k, 6)], ordered[:, : min(k, 6)])
+    assert np.array_equal(-np.sort(-top_dense(dense, k).toarray(), axis=1), -np.sort(-best, axis=1))
     assert np.array_equal(row_max(matrix), dense.max(axis=1))
     stored = (dense > 0).sum(axis=1)
     expected = (

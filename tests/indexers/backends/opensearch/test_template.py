@@ -207,10 +207,16 @@ def test_texts_stay_texts(shop: World) -> None:
     for text in hostile(0, 60):
         for explain in (False, True):
             rendered = shop.render(
-                keywords=[text, "sofa"], explain=explain, filters=[{"term": {"item_id": text}}]
+                keywords=[text, "sofa"],
+                weighted=[{"keyword": text, "weight": 2.5}, {"keyword": "sofa", "weight": text}],
+                explain=explain,
+                filters=[{"term": {"item_id": text}}],
             )
-            first = rendered["query"]["bool"]["should"][0]["match"]["keywords"]
-            assert first == ({"query": text, "_name": text} if explain else {"query": text})
+            clauses = [one["match"]["keywords"] for one in rendered["query"]["bool"]["should"][:4]]
+            named = {"_name": text} if explain else {}
+            assert clauses[0] == {"query": text, **named}
+            assert clauses[2] == {"query": text, "boost": "2.5", **named}
+            assert clauses[3]["boost"] == (text or "1")
             assert rendered["query"]["bool"]["filter"] == [{"term": {"item_id": text}}]
             rest = {name: value for name, value in rendered.items() if name != "query"}
             assert rest == {name: value for name, value in empty.items() if name != "query"}

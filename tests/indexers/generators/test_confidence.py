@@ -1,0 +1,169 @@
+"""Confidence and blend: laws of the parts, and the sample shop's queries that nobody has labelled
+anything like.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cogr.metrics import reliability
+from cogr.records import Dataset
+from cogr.snapshots import Blend
+from indexers.generators.protocol import Completion
+from indexers.generators.statistical.artefact import Artefact
+from indexers.generators.statistical.confidence import (
+    TEXT_BOOSTS,
+    USUAL_BOOST,
+    Calibration,
+    calibrate,
+    choose_blend,
+    ndcg,
+    unseen,
+)
+from indexers.generators.statistical.fitting import fit
+from indexers.generators.statistical.generator import Statistical
+from tests.indexers.generators.statistical_worlds import f1, retrieved, shop
+from tests.indexers.generators.test_statistical import request
+
+
+@pytest.fixture(scope="module")
+def dataset() -> Dataset:
+    return shop()
+
+
+@pytest.fixture(scope="module")
+def artefact(dataset: Dataset) -> Artefact:
+    return fit(dataset)
+
+
+def test_a_skewed_estimate_is_straightened() -> None:
+    """Expected F1 of 0.2 to 0.8 that is twice too hopeful in its logit."""
+    rng = np.random.default_rng(0)
+    expected = rng.uniform(0.2, 0.8, 2000)
+    true = 1 / (1 + np.exp(-(0.5 * np.log(expected / (1 - expected)) - 1)))
+    found = calibrate(expected, rng.binomial(10, true) / 10)(expected)
+    assert np.abs(found - true).max() < 0.05
+
+
+def test_few_queries_move_the_estimate_little() -> None:
+    one = calibrate(np.array([0.9]), np.array([0.0]))
+    assert 0.5 < float(one(np.array(0.9))) < 0.9
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=30))
+def test_confidence_rises_with_expected_f1(pairs: list[tuple[float, float]]) -> None:
+    expected, true = np.array(pairs).T
+    line = calibrate(expected, true)
+    sure = line(np.linspace(0, 1, 50))
+    assert (np.diff(sure) >= 0).all()
+    assert ((sure > 0) & (sure < 1)).all()
+
+
+def test_reliability_counts_every_query_once() -> None:
+    confidence = np.random.default_rng(0).random(103)
+    bins = reliability(confidence, confidence)
+    assert sum(count for *_, count in bins) == 103
+    assert all(sure == true for sure, true, _ in bins)
+    assert [sure for sure, *_ in bins] == sorted(sure for sure, *_ in bins)
+
+
+def blend_of(text: Any, keywords: Any, both: Any, confidence: Any, recall: Any = None) -> Blend:
+    recall = 0 * confidence if recall is None else recall
+    columns = np.stack([recall, text, keywords, *[both] * len(TEXT_BOOSTS)], axis=1)
+    made = choose_blend(np.vstack([columns] * 2), np.concatenate([confidence] * 2))
+    return Blend.model_validate(made)
+
+
+SURE = np.linspace(0, 1, 200)
+
+
+def test_both_answer_where_they_are_best() -> None:
+    blend = blend_of(0.1 + 0 * SURE, 0.2 + 0 * SURE, 0.5 + 0 * SURE, SURE)
+    assert blend.keywords_from > 0.95
+    assert (blend.text_below, blend.text_boost) == (0, USUAL_BOOST)
+
+
+def test_words_alone_answer_where_they_are_better() -> None:
+    blend = blend_of(0.5 + 0 * SURE, SURE, 0.5 * SURE + 0.2, SURE)
+    assert 0.5 < blend.text_below < 0.7
+    assert blend.keywords_from >= blend.text_below
+
+
+def test_keywords_alone_answer_where_they_are_as_good() -> None:
+    blend = blend_of(0 * SURE, np.where(SURE < 0.5, 0, 0.8), 0.8 + 0 * SURE, SURE)
+    assert 0.45 < blend.keywords_from < 0.55
+    assert blend.text_below == 0
+
+
+def test_keywords_alone_must_not_lose_recall() -> None:
+    same = 0.8 + 0 * SURE
+    assert blend_of(same, same, same, SURE).keywords_from == 0
+    assert blend_of(same, same, same, SURE, np.where(SURE < 0.5, -0.5, 0)).keywords_from > 0.45
+
+
+def test_ndcg_is_that_of_the_metrics() -> None:
+    scores = np.array([3.0, 0.0, 2.0, 2.0, 1.0])
+    assert ndcg(scores, np.array([1.0, 0, 0, 0, 0]), 1) == 1
+    assert ndcg(scores, np.array([0.0, 1, 0, 0, 0]), 1) == 0
+    expected = (1 / np.log2(3) + 1 / np.log2(5)) / (1 + 1 / np.log2(3))
+    assert ndcg(scores, np.array([0.0, 0, 1, 0, 1]), 2) == pytest.approx(expected)
+
+
+def test_what_nobody_labelled_is_less_probable(artefact: Artefact) -> None:
+    rows = np.arange(len(artefact.queries))
+    texts = [query.text for query in artefact.queries]
+    blind = [
+        p.max() for _, p in unseen(artefact.index, texts, artefact.relevance, artefact.ranker, rows)
+    ]
+    seen = [p.max() for _, p in artefact.probabilities(artefact.queries)]
+    assert len(blind) == len(seen)
+    assert np.mean(blind) < np.mean(seen) - 0.1
+
+
+def test_the_shops_confidence_tells_good_sets_from_bad_ones(
+    dataset: Dataset, artefact: Artefact
+) -> None:
+    """Test queries, of which the fit knows nothing: mean within 0.1 of F1, and the surer half is
+    better.
+    """
+    queries = dataset.queries["test"]
+    sure = {
+        query.id: a.confidence for query, a in zip(queries, artefact.answers(queries), strict=True)
+    }
+    sets = retrieved(artefact, dataset.items, queries)
+    assert abs(np.mean([*sure.values()]) - f1(dataset, sets)) < 0.1
+    order = sorted(sure, key=lambda id_: sure[id_])
+    worse, better = (
+        f1(dataset, {id_: sets[id_] for id_ in half}) for half in (order[:25], order[25:])
+    )
+    assert better > worse + 0.1
+
+
+def test_the_fit_says_how_sure_it_may_be(artefact: Artefact) -> None:
+    facts = artefact.facts
+    assert facts["f1_unseen"] < facts["f1_out_of_fold"] - 0.1  # type: ignore[operator]
+    assert Blend.model_validate(facts["blend"])
+    assert sum(count for *_, count in facts["reliability"]) == 200  # type: ignore[misc,attr-defined]
+
+
+def test_completions_carry_weights_and_confidence(dataset: Dataset) -> None:
+    generator = Statistical(dataset)
+    queries = dataset.queries["test"]
+    answers = list(generator.generate(map(request, [*queries, dataset.items[0]])))
+    assert all(isinstance(answer, Completion) for answer in answers)
+    *of_queries, of_item = answers
+    assert all(answer.weights and 0 < answer.confidence < 1 for answer in of_queries)  # type: ignore[union-attr,operator]
+    assert (of_item.weights, of_item.confidence) == ({}, None)  # type: ignore[union-attr]
+    assert generator.blend == Blend.model_validate(generator.artefact.facts["blend"])
+
+
+def test_an_artefact_without_a_calibration_takes_the_estimate_as_it_is(artefact: Artefact) -> None:
+    facts = {name: fact for name, fact in artefact.facts.items() if name != "calibration"}
+    assert replace(artefact, facts=facts).calibration == Calibration()
