@@ -13,20 +13,31 @@ queries, and on test queries.
 With --curve: F1 by the number of training queries, drawn at random. Where queries are fewer than
 200 in all, each draw is tested on another fifth of them, so that all are tested once; elsewhere on
 the first 500 test queries. --picture draws what was measured, as SVG.
+
+With --scale ITEMS ...: made-up shops of so many items with 2,000 training queries, each in a
+process of its own: seconds and memory to fit, to save, to open, to answer every item and a new
+query. Memory is the process' peak, as in bench_scale.py: anonymous, and all that is resident.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
+import json
 import os
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from _timing import Row, report
+from _worlds import write_shop
+from bench_scale import Peak
 
 from cogr.datasets import load_dataset
 from cogr.keywords import self_keyword
@@ -62,8 +73,16 @@ MANY_QUERIES, SMALL = 2000, 200
 CURVE_QUERIES = 500
 PARTS = 5
 
+SCALE_QUERIES = 2200
+"""Of which every eleventh is a test query."""
+
+MOST_SECONDS, MOST_MB = 900, 4000
+"""To fit a million items."""
+
 QUERY_MS = 15
 TIMED_QUERIES = 200
+
+T = TypeVar("T")
 
 
 def load(name: str) -> Dataset:
@@ -177,6 +196,42 @@ def prices(name: str, seed: int) -> Iterator[Row]:
         yield Row(f"{name}: 1 - {chosen_on} F1 at {price:g}", shortfall, "", notes=notes)
 
 
+def grown(items: int) -> Iterator[Row]:
+    """A row for each stage of a made-up shop of so many items, in this process."""
+
+    def stage(name: str, work: Callable[[], T], most: float | None = None) -> tuple[Row, T]:
+        wall, cpu = time.perf_counter(), time.process_time()
+        with Peak() as peak:
+            done = work()
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        notes = {"cpu": round(cpu, 1), "MB": peak.anonymous, "resident MB": peak.resident}
+        return Row(f"{items} items: {name}", wall, "s", most, notes=notes), done
+
+    with tempfile.TemporaryDirectory() as temporary:
+        data, fitted = Path(temporary) / "data", Path(temporary) / "fitted"
+        write_shop(data, items, SCALE_QUERIES)
+        row, dataset = stage("load", lambda: load_dataset("jsonl", data))
+        yield row
+        row, _ = stage("fit and save", lambda: save(fit(dataset), fitted), MOST_SECONDS)
+        yield row
+        memory = row.notes["MB"]
+        yield Row(f"{items} items: memory to fit and save", memory, "MB", MOST_MB)
+        gc.collect()
+        row, artefact = stage("open", lambda: open_artefact(fitted))
+        row.notes["MB on disk"] = round(sum(p.stat().st_size for p in fitted.iterdir()) / 1e6)
+        yield row
+        yield stage("keywords of all", lambda: [*map(artefact.item_keywords, dataset.items)])[0]
+        yield new_query(f"{items} items", dataset, artefact)
+
+
+def in_process(items: int) -> Iterator[Row]:
+    """The rows of `grown` from a fresh process, whose peaks are this size's alone."""
+    command = [sys.executable, __file__, "--json", "--alone", "--scale", str(items)]
+    found = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    for row in json.loads(found)["rows"]:
+        yield Row(*(row[name] for name in ("name", "value", "unit", "target")), notes=row["notes"])
+
+
 def learning(name: str, seed: int) -> Iterator[Row]:
     """A row for each number of training queries."""
     dataset = load(name)
@@ -261,7 +316,14 @@ def main() -> None:
     parser.add_argument("--curve", action="store_true")
     parser.add_argument("--picture", metavar="FILE")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--scale", nargs="+", type=int, default=(), metavar="ITEMS")
+    parser.add_argument("--alone", action="store_true", help="--scale in this process")
     arguments = parser.parse_args()
+    if arguments.scale:
+        each = grown if arguments.alone else in_process
+        every = (row for items in arguments.scale for row in each(items))
+        report(every, as_json=arguments.json)
+        return
     root = Path(os.environ.get("COGR_DATA_DIR", ""))
     names = [
         name

@@ -31,7 +31,7 @@ from indexers.generators.statistical.features import Pairs, candidates
 from indexers.generators.statistical.item_keywords import assemble, item_anchors, item_phrases
 from indexers.generators.statistical.matrices import Csr, Floats, Ints
 from indexers.generators.statistical.ranker import fit_ranker
-from indexers.generators.statistical.text_index import TextIndex, item_text
+from indexers.generators.statistical.text_index import ItemWords, TextIndex, item_text
 from indexers.text import Analyser
 
 MAX_TRAINED = 3000
@@ -67,7 +67,7 @@ def fit(
     """
     relevance = _relevance(dataset)
     analyser = Analyser(language)
-    words = [analyser.words(item_text(item)) for item in dataset.items]
+    words = ItemWords(analyser, map(item_text, dataset.items))
     queries = [Query(query.id, self_keyword(query.text)) for query in dataset.queries["train"]]
     texts = [query.text for query in queries]
     index = TextIndex.fit(analyser, words, dataset.items, texts, signals)
