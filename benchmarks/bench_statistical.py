@@ -2,8 +2,8 @@
 query.
 
 Reads nfcorpus, msrd and chorus from COGR_DATA_DIR; what is absent is left out. Run: python
-benchmarks/bench_statistical.py [--json] [--readability] [--seed N] [NAME ...]. CPU seconds stand
-beside wall seconds, because other work on the machine stretches only the latter.
+benchmarks/bench_statistical.py [--json] [--readability | --new-items] [--seed N] [NAME ...]. CPU
+seconds stand beside wall seconds, because other work on the machine stretches only the latter.
 
 With --readability: F1 against the share of query keywords that people say, by price
 (`generator.statistical.readability`), on dev queries, or out of fold on at most 1,000 training
@@ -16,10 +16,11 @@ import argparse
 import os
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 from _timing import Row, report
 
 from cogr.datasets import load_dataset
@@ -105,10 +106,7 @@ def retrieval(
 
     A training query's own text finds nothing that has it as an anchor.
     """
-    owners: dict[str, set[str]] = {}
-    for item in dataset.items:
-        for keyword in {*artefact.item_keywords(item), self_keyword(item.title)} - {""}:
-            owners.setdefault(keyword, set()).add(item.id)
+    owners = owned(dataset, artefact)
     queries = dataset.queries[split][:MOST_QUERIES] if split == "train" else dataset.queries[split]
     found = artefact.query_keywords(queries)
     runs = {}
@@ -121,6 +119,15 @@ def retrieval(
     return full_set(runs, {id_: dataset.relevant[id_] for id_ in runs}).means, found
 
 
+def owned(dataset: Dataset, artefact: Artefact) -> dict[str, set[str]]:
+    """Ids of the items that own each keyword."""
+    owners: dict[str, set[str]] = {}
+    for item in dataset.items:
+        for keyword in {*artefact.item_keywords(item), self_keyword(item.title)} - {""}:
+            owners.setdefault(keyword, set()).add(item.id)
+    return owners
+
+
 def said(artefact: Artefact, found: Iterable[Iterable[str]]) -> float:
     """Share of query keywords that are anchors, titles, or phrases of titles or queries."""
     asked, known = [query.text for query in artefact.queries], artefact.keywords
@@ -129,9 +136,19 @@ def said(artefact: Artefact, found: Iterable[Iterable[str]]) -> float:
     return round(sum(map(float, chosen)) / max(len(chosen), 1), 3)
 
 
+def loaded(name: str, sample: int | None = None) -> Dataset:
+    """A data set, with a sample of its training queries where asked."""
+    dataset = load_dataset("jsonl", CATALOGUE) if name == "shop" else load_dataset(name)
+    train = dataset.queries["train"]
+    if sample is None or sample >= len(train):
+        return dataset
+    drawn = np.random.default_rng(0).permutation(len(train))[:sample]
+    return replace(dataset, queries={**dataset.queries, "train": [train[at] for at in drawn]})
+
+
 def curve(name: str, seed: int) -> Iterator[Row]:
     """A row for each price."""
-    dataset = load_dataset("jsonl", CATALOGUE) if name == "shop" else load_dataset(name)
+    dataset = loaded(name)
     artefact = fit(dataset, seed=seed)
     chosen_on: Split = "dev" if len(dataset.queries["dev"]) >= 100 else "train"
     for price in PRICES:
@@ -147,13 +164,64 @@ def curve(name: str, seed: int) -> Iterator[Row]:
         yield Row(f"{name}: 1 - {chosen_on} F1 at {price:g}", shortfall, "", notes=notes)
 
 
+NEW_SHARE = 0.2
+
+
+def new_items(dataset: Dataset, split: Split, seed: int) -> Iterator[Row]:
+    """A row for each way to treat items that came after the labels."""
+    shuffled = np.random.default_rng(seed).permutation(len(dataset.items))
+    new = {dataset.items[at].id for at in shuffled[: int(NEW_SHARE * len(shuffled))]}
+    queries = dataset.queries[split]
+    labels = {query.id: dataset.relevant[query.id] - new for query in dataset.queries["train"]}
+    train = [query for query in dataset.queries["train"] if labels[query.id]]
+    before = replace(dataset, queries={"train": train}, relevant=labels)
+    old = fit(replace(before, items=[item for item in dataset.items if item.id not in new]))
+    refitted, labelled = fit(before), fit(dataset)
+    for name, asked, items in (
+        ("nothing refitted", old, old),
+        ("items refitted", old, refitted),
+        ("queries rebuilt too", refitted, refitted),
+        ("with their labels", labelled, labelled),
+    ):
+        owners = owned(dataset, items)
+        kept: dict[str, list[float]] = {"new": [], "old": [], "f1": []}
+        for query, words in zip(queries, asked.query_keywords(queries), strict=True):
+            own = self_keyword(query.text)
+            found = set[str]().union(*(owners.get(word, ()) for word in {*words, own}))
+            relevant = dataset.relevant[query.id]
+            hits = found & relevant
+            kept["f1"].append(2 * len(hits) / (len(found) + len(relevant)))
+            for group, of in (("new", relevant & new), ("old", relevant - new)):
+                if of:
+                    kept[group].append(len(hits & of) / len(of))
+        notes = {f"{key}": _mean(values) for key, values in kept.items()}
+        yield Row(
+            f"{dataset.name}: 1 - recall of new items, {name}",
+            1 - np.mean(kept["new"]),
+            "",
+            notes=notes,
+        )
+
+
+def _mean(values: Sequence[float]) -> str:
+    return f"{np.mean(values):.4f} ± {np.std(values) / len(values) ** 0.5:.4f}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help=", ".join(TARGETS))
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--readability", action="store_true")
+    parser.add_argument("--new-items", action="store_true")
+    parser.add_argument("--split", choices=("dev", "test"), default="test")
+    parser.add_argument("--sample", type=int)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
+    if arguments.new_items:
+        sets = (loaded(name, arguments.sample) for name in arguments.names or ["shop", *TARGETS])
+        every = (row for one in sets for row in new_items(one, arguments.split, arguments.seed))
+        report(every, as_json=arguments.json)
+        return
     if arguments.readability:
         names = arguments.names or ["shop", *TARGETS]
         every = (row for name in names for row in curve(name, arguments.seed))

@@ -56,12 +56,15 @@ class StatisticalOptions(Options):
             text would find its labels.
         readability: expected F1 that a query's keyword must bring which is neither an anchor nor
             a phrase of a title or of a training query. 0: whatever is best for F1.
+        unlabelled: of queries without labels, how many of the most frequent become anchors too, by
+            the probabilities that the ranker gives them.
     """
 
     language: str = "english"
     seed: int = 0
     anchors: bool = True
     readability: float = Field(READABILITY, ge=0, le=1)
+    unlabelled: int = Field(0, ge=0)
 
 
 class Statistical(GeneratorBase):
@@ -100,9 +103,20 @@ class Statistical(GeneratorBase):
             "kind": "statistical",
             "version": VERSION,
             "normaliser": NORMALISER,
-            "dataset_hash": self._dataset.dataset_hash,
+            "dataset_hash": self._data,
             **self.options.model_dump(),
         }
+
+    @cached_property
+    def _data(self) -> str:
+        """Names what the fit reads. Queries without labels are no part of the data set's hash."""
+        if not self.options.unlabelled:
+            return self._dataset.dataset_hash
+        from indexers.generators.statistical.fitting import frequent
+
+        texts = frequent(self._dataset, self.options.unlabelled)
+        told = json.dumps([self._dataset.dataset_hash, texts])
+        return hashlib.sha256(told.encode()).hexdigest()
 
     @cached_property
     def artefact(self) -> Artefact:
