@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 
@@ -20,6 +20,7 @@ from pydantic_core import to_json
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
+from cogr.snapshots.manifest import Mode
 from indexers.backends.opensearch.search import clause, query_body
 from ops.expander.admission import AdmissionControl, ExpandRequest, RejectedError
 from ops.expander.expander import Expanded, Expansion, Parts
@@ -39,6 +40,16 @@ class ExpansionAnswer(BaseModel):
     """One query's keywords."""
 
     keywords: list[str] = Field(description="The normalised query first, then its keywords")
+    weights: list[float] = Field(
+        description="How much each keyword counts in the order of what is found, in their order"
+    )
+    confidence: float | None = Field(
+        description="Expected F1 of what the keywords find, 0 to 1; null where it is unknown"
+    )
+    mode: Mode = Field(
+        description="What to search by: the clause, the clause beside your own text query, or that"
+    )
+    text_boost: float = Field(description="Boost of your text query beside the clause")
     source: Literal["cache", "index", "model", "none"]
     reason: Literal["", "unknown", "deadline", "overloaded", "away", "empty"] = Field(
         description="Why, for the fallback none: the query alone"
@@ -83,23 +94,57 @@ def write(expanded: Expanded, *, many: bool) -> bytes:
 
 
 # Made once from `query_body`, since serialising its many small objects takes longer than all else:
-# what stands before the first clause and after the last one, and before and after each keyword.
-_MARK = "?"
+# what stands before the first clause and after the last one, before and after each keyword, and
+# before and after the boost of one that weighs something else than 1.
+_MARK, _BOOST = "?", 0.5
 _FIRST, _LAST = to_json(query_body([_MARK])).split(to_json(clause(_MARK)))
 _BEFORE, _AFTER = to_json(clause(_MARK)).split(to_json(_MARK))
+_TO_BOOST, _AFTER_BOOST = (
+    to_json(clause(_MARK, boost=_BOOST)).split(to_json(_MARK))[1].split(to_json(_BOOST))
+)
 _NOTHING = to_json(query_body([]))
 
 
 def _answer(expansion: Expansion) -> bytes:
     keywords = [to_json(word) for word in expansion.keywords]
-    clauses = b",".join(b"%b%b%b" % (_BEFORE, word, _AFTER) for word in keywords)
+    weights = (
+        to_json(expansion.weights)[1:-1].split(b",")
+        if expansion.weights
+        else [_ONE] * len(keywords)
+    )
     fields = (
         b",".join(keywords),
+        b",".join(weights),
+        to_json(expansion.confidence),
+        to_json(expansion.mode),
+        to_json(expansion.text_boost),
         to_json(expansion.source),
         to_json(expansion.reason),
-        b"%b%b%b" % (_FIRST, clauses, _LAST) if keywords else _NOTHING,
+        _clause(keywords, weights if expansion.weights else ()),
     )
-    return b'"keywords":[%b],"source":%b,"reason":%b,"clause":%b' % fields
+    return _FIELDS % fields
+
+
+_FIELDS = (
+    b'"keywords":[%b],"weights":[%b],"confidence":%b,"mode":%b,"text_boost":%b,"source":%b,'
+    b'"reason":%b,"clause":%b'
+)
+_ONE = to_json(1.0)
+_BETWEEN = b"%b,%b" % (_AFTER, _BEFORE)
+
+
+def _clause(keywords: Sequence[bytes], weights: Sequence[bytes]) -> bytes:
+    if not keywords:
+        return _NOTHING
+    if not weights:
+        return b"".join((_FIRST, _BEFORE, _BETWEEN.join(keywords), _AFTER, _LAST))
+    clauses = [
+        b"%b%b%b" % (_BEFORE, word, _AFTER)
+        if weight == _ONE
+        else b"%b%b%b%b%b" % (_BEFORE, word, _TO_BOOST, weight, _AFTER_BOOST)
+        for word, weight in zip(keywords, weights, strict=True)
+    ]
+    return b"%b%b%b" % (_FIRST, b",".join(clauses), _LAST)
 
 
 def _pair(pair: Pair) -> bytes:

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from itertools import islice
 
 from cogr.errors import ServiceError, SettingsError, SnapshotError
-from cogr.keywords import cut_to_budget, parse
 from cogr.progress import Say
 from cogr.records import Query
 from indexers.generators.protocol import Completion, Generator, Request
 from indexers.workspace import Workspace
 from ops.expander.circuit_breaker import BadAnswerError, UnavailableError
+from ops.expander.entries import from_completion
 from ops.expander.follower import Pair
 from ops.expander.precomputed import make_index
 from ops.expander.prometheus import Metrics
@@ -100,9 +100,8 @@ async def _answer(
         lambda: list(islice(generator.generate(requests), len(requests)))
     )
     found = {
-        text_of[answer.id]: cut_to_budget(
-            (word for word in parse(answer.text) if word != text_of[answer.id]),
-            workspace.settings.keywords.k_max,
+        text_of[answer.id]: from_completion(
+            answer, text_of[answer.id], workspace.settings.keywords.k_max
         )
         for answer in answers
         if isinstance(answer, Completion)

@@ -16,15 +16,19 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from typing import Any, Literal
 
 from cachetools import TTLCache
 
-from cogr.keywords import MAX_KEYWORD_CHARS, cut_to_budget, normalise, self_keyword, with_self
+from cogr.keywords import MAX_KEYWORD_CHARS, normalise, self_keyword
+from cogr.settings.prompts import KeywordSettings
 from cogr.settings.serving import ServingSettings
-from indexers.backends.opensearch.search import MAX_CLAUSES
+from cogr.snapshots import Row
+from cogr.snapshots.manifest import Mode
 from indexers.workspace import Workspace
 from ops.expander.circuit_breaker import MAX_IN_FLIGHT, MAX_REQUESTS, UnavailableError
+from ops.expander.entries import weigh
 from ops.expander.follower import Follower, Pair
 from ops.expander.live_models import Models
 from ops.expander.precomputed import QueryIndex, make_index
@@ -52,11 +56,19 @@ class Expansion:
         source: where S_q comes from.
         reason: for the source none, why: nobody knows the query, the deadline came first, too much
             is going on, an upstream is away, or nothing is left of the query when it is normalised.
+        weights: how much each keyword counts in the order of what is found; () where all are 1.
+        confidence: expected F1 of what the keywords retrieve; None where it is unknown.
+        mode: what to search by: the keywords, the keywords beside the query's words, or the words.
+        text_boost: how much the words count beside the keywords.
     """
 
     keywords: Sequence[str]
     source: Source
     reason: Reason = ""
+    weights: Sequence[float] = ()
+    confidence: float | None = None
+    mode: Mode = "both"
+    text_boost: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +83,8 @@ class Expander:
     """Expands queries; never raises and never waits beyond the deadline.
 
     Args:
-        k_max: most keywords of a model's answer; a snapshot has a budget of its own.
+        keywords: the most of a model's answer, where a snapshot has a budget of its own, and
+            whether weights count.
     """
 
     def __init__(
@@ -81,10 +94,10 @@ class Expander:
         models: Models,
         settings: ServingSettings,
         metrics: Metrics,
-        k_max: int,
+        keywords: KeywordSettings,
     ) -> None:
         self._cache, self._index, self._models = cache, index, models
-        self._settings, self._metrics, self._k_max = settings, metrics, k_max
+        self._settings, self._metrics, self._keywords = settings, metrics, keywords
         self._hot: TTLCache[tuple[str, str], Expansion] = TTLCache(
             settings.hot_queries, HOT_SECONDS
         )
@@ -99,6 +112,7 @@ class Expander:
         found = self._remembered(pair, texts) or await self._in_time(texts, pair)
         for expansion in found:
             self._metrics.queries.labels(expansion.source, expansion.reason).inc()
+            self._metrics.modes.labels(expansion.mode).inc()
         return Expanded(pair, found)
 
     async def close(self) -> None:
@@ -124,13 +138,13 @@ class Expander:
 
     async def _in_time(self, texts: Sequence[str], pair: Pair) -> list[Expansion]:
         if self._under_way >= MAX_REQUESTS:
-            return [_fallback(text, "overloaded") for text in texts]
+            return [_fallback(pair, text, "overloaded") for text in texts]
         self._under_way += 1
         try:
             return await self._expand(texts, pair)
         except Exception as error:  # noqa: BLE001 (the query alone is always an answer)
             self._bug(error)
-            return [_fallback(text, "away") for text in texts]
+            return [_fallback(pair, text, "away") for text in texts]
         finally:
             self._under_way -= 1
 
@@ -146,7 +160,7 @@ class Expander:
         waiting = {lookup for lookup in unknown.values() if lookup is not None}
         if waiting:
             await asyncio.wait(waiting, timeout=max(0.0, ends - loop.time()))
-        return [known.get(text) or _result_of(text, unknown.get(text)) for text in texts]
+        return [known.get(text) or _result_of(pair, text, unknown.get(text)) for text in texts]
 
     async def _cached(self, pair: Pair, texts: Sequence[str]) -> dict[str, Expansion]:
         if self._cache is None or not texts:
@@ -157,23 +171,35 @@ class Expander:
             return {}
         pairs = zip(texts, found, strict=True)
         known = {
-            text: _known(text, self._cut(pair, words), "cache")
-            for text, words in pairs
-            if words is not None
+            text: self._known(pair, text, self._cut(pair, row), "cache")
+            for text, row in pairs
+            if row is not None
         }
         for text, expansion in known.items():
             self._remember(pair, text, expansion)
         return known
 
-    def _cut(self, pair: Pair, words: Sequence[str]) -> Sequence[str]:
+    def _cut(self, pair: Pair, row: Row) -> Row:
         """Cached keywords as index and model give them, whoever wrote them: normalised, no more
         than the budget.
         """
-        most = max(self._k_max, pair.query.k_max if pair.query else 0)
+        words, most = row.keywords, max(self._keywords.k_max, pair.query.k_max if pair.query else 0)
         # One look at all of them, where they are plain words, as most are.
-        if 0 < len(words) <= most and _PLAIN.fullmatch(" ".join(words)):
-            return [word[:MAX_KEYWORD_CHARS] for word in words]
-        return cut_to_budget((word for word in map(normalise, words) if word), most)
+        plain = 0 < len(words) <= most and _PLAIN.fullmatch(" ".join(words))
+        if plain and max(map(len, words)) <= MAX_KEYWORD_CHARS:
+            return row
+        found: dict[str, float] = {}
+        for word, weight in zip(map(normalise, words), row.weights or repeat(1.0), strict=False):
+            if word:
+                found.setdefault(word, weight)
+        kept = tuple(found)[:most]
+        weights = (*(found[word] for word in kept), row.weights[-1]) if row.weights else ()
+        return replace(row, keywords=kept, weights=weights)
+
+    def _known(self, pair: Pair, text: str, row: Row, source: Source) -> Expansion:
+        words, weights = weigh(text, row if self._keywords.weights else replace(row, weights=()))
+        sure = row.confidence
+        return Expansion(words, source, "", weights, sure, pair.mode(sure), pair.text_boost)
 
     def _lookup(self, pair: Pair, text: str) -> asyncio.Future[Expansion] | None:
         """The lookup of this text, started unless it is in flight; None when too many are."""
@@ -183,25 +209,25 @@ class Expander:
             lookup = self._in_flight[key] = asyncio.get_running_loop().create_future()
             task = asyncio.create_task(self._look_up(pair, text, lookup))
             self._tasks.add(task)
-            task.add_done_callback(lambda done: self._end(done, key))
+            task.add_done_callback(lambda done: self._end(done, pair, text))
         return lookup
 
-    def _end(self, task: asyncio.Task[None], key: tuple[str, str]) -> None:
+    def _end(self, task: asyncio.Task[None], pair: Pair, text: str) -> None:
         self._tasks.discard(task)
-        lookup = self._in_flight.pop(key)
+        lookup = self._in_flight.pop((pair.name, text))
         if not task.cancelled() and (error := task.exception()) is not None:
             self._bug(error)
         if not lookup.done():
-            lookup.set_result(_fallback(key[1], "away"))
+            lookup.set_result(_fallback(pair, text, "away"))
 
     async def _look_up(self, pair: Pair, text: str, lookup: asyncio.Future[Expansion]) -> None:
         """Find keywords, answer who waits, then cache them, or put the query into the backlog."""
         found, source, away = await self._find(pair, text)
         if found is not None:
-            lookup.set_result(known := _known(text, found, source))
+            lookup.set_result(known := self._known(pair, text, found, source))
             self._remember(pair, text, known)
         else:
-            lookup.set_result(_fallback(text, "away" if away else "unknown"))
+            lookup.set_result(_fallback(pair, text, "away" if away else "unknown"))
         if self._cache is None:
             return
         try:
@@ -213,8 +239,8 @@ class Expander:
         except UnavailableError:
             log.info("An answer could not be kept.")
 
-    async def _find(self, pair: Pair, text: str) -> tuple[Sequence[str] | None, Source, bool]:
-        """Keywords of index or model, which of the two, and whether one of them was away."""
+    async def _find(self, pair: Pair, text: str) -> tuple[Row | None, Source, bool]:
+        """The row of index or model, which of the two, and whether one of them was away."""
         away = False
         try:
             stored = await self._index.lookup(pair, text) if pair.matches else None
@@ -232,20 +258,16 @@ class Expander:
         log.error("Something unexpected; the query alone was the answer.", exc_info=error)
 
 
-def _known(text: str, words: Sequence[str], source: Source) -> Expansion:
-    return Expansion(with_self(text, words)[:MAX_CLAUSES], source)
+def _fallback(pair: Pair, text: str, reason: Reason) -> Expansion:
+    return Expansion([text] if text else [], "none", reason, text_boost=pair.text_boost)
 
 
-def _fallback(text: str, reason: Reason) -> Expansion:
-    return Expansion([text] if text else [], "none", reason)
-
-
-def _result_of(text: str, lookup: asyncio.Future[Expansion] | None) -> Expansion:
+def _result_of(pair: Pair, text: str, lookup: asyncio.Future[Expansion] | None) -> Expansion:
     if not text:
-        return _fallback(text, "empty")
+        return _fallback(pair, text, "empty")
     if lookup is None:
-        return _fallback(text, "overloaded")
-    return lookup.result() if lookup.done() else _fallback(text, "deadline")
+        return _fallback(pair, text, "overloaded")
+    return lookup.result() if lookup.done() else _fallback(pair, text, "deadline")
 
 
 @dataclass(frozen=True)
@@ -300,5 +322,5 @@ def make_parts(workspace: Workspace, follow_seconds: float = FOLLOW_SECONDS) -> 
     # A new pair may be of new data: every model is made from the configuration, read anew.
     models = Models(lambda: Workspace(settings), serving, metrics, settings.keywords.k_max)
     follower = Follower(index.pair, models.follow, follow_seconds, metrics)
-    expander = Expander(cache, index, models, serving, metrics, settings.keywords.k_max)
+    expander = Expander(cache, index, models, serving, metrics, settings.keywords)
     return Parts(serving, metrics, cache, index, models, follower, expander)

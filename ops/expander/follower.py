@@ -15,6 +15,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from cogr.keywords import NORMALISER, READABLE
+from cogr.snapshots import Blend, Manifest
+from cogr.snapshots.manifest import Mode
 from ops.expander.circuit_breaker import BadAnswerError, UnavailableError
 from ops.expander.prometheus import Metrics
 
@@ -32,6 +34,14 @@ class ServedSide:
     round: int
     normaliser: str
     k_max: int
+    blend: Blend | None = None
+
+
+def served_side(manifest: Manifest) -> ServedSide:
+    """A snapshot of a store, which is in no index."""
+    return ServedSide(
+        manifest.id, "", manifest.round, manifest.normaliser, manifest.k_max, manifest.blend
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +72,17 @@ class Pair:
     def round(self) -> int:
         """The round of the item side; -1 without one."""
         return self.item.round if self.item else -1
+
+    def mode(self, confidence: float | None) -> Mode:
+        """What to search by, by the query side's blend; its keywords alone where it has none."""
+        blend = self.query.blend if self.query else None
+        return blend.mode(confidence) if blend else "keywords"
+
+    @property
+    def text_boost(self) -> float:
+        """How much a query's words count beside its keywords."""
+        blend = self.query.blend if self.query else None
+        return blend.text_boost if blend else 1.0
 
     @property
     def name(self) -> str:

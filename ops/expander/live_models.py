@@ -16,11 +16,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cogr.errors import CogrError, SettingsError
-from cogr.keywords import cut_to_budget, parse
 from cogr.prompts import Prompter
 from cogr.records import Query
 from cogr.settings.serving import ServingSettings
-from cogr.snapshots import Manifest, read_manifest
+from cogr.snapshots import Manifest, Row, read_manifest
 from indexers.generators.protocol import Answer, Completion, Failure, Generator, Request
 from indexers.workspace import Workspace, generator_options
 from ops.expander.circuit_breaker import (
@@ -29,6 +28,7 @@ from ops.expander.circuit_breaker import (
     UnavailableError,
     Upstream,
 )
+from ops.expander.entries import from_completion
 from ops.expander.follower import Pair
 from ops.expander.prometheus import Metrics
 
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Keywords = tuple[str, ...]
 IN_PROCESS = ("statistical", "extractive", "scripted")
 """Kinds that answer a query in milliseconds, in this process."""
 
@@ -48,7 +47,7 @@ class Model(Protocol):
     Raises UnavailableError; None means that it has nothing to say.
     """
 
-    async def ask(self, text: str) -> Keywords | None: ...
+    async def ask(self, text: str) -> Row | None: ...
 
     async def close(self) -> None: ...
 
@@ -61,9 +60,9 @@ class LocalModel:
     def __init__(self, generator: Generator, prompter: Prompter, k_max: int, most: int) -> None:
         self._generator, self._prompter, self._k_max, self._most = generator, prompter, k_max, most
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
-        self._under_way: set[Future[Keywords | None]] = set()
+        self._under_way: set[Future[Row | None]] = set()
 
-    async def ask(self, text: str) -> Keywords | None:
+    async def ask(self, text: str) -> Row | None:
         if len(self._under_way) >= self._most:
             raise UnavailableError("the model is busy")
         future = self._thread.submit(self.answer, text)
@@ -73,7 +72,7 @@ class LocalModel:
         future.add_done_callback(self._under_way.discard)
         return await asyncio.wrap_future(future)
 
-    def answer(self, text: str) -> Keywords | None:
+    def answer(self, text: str) -> Row | None:
         """Keywords for one text, in the calling thread."""
         request = ask_for(text, self._prompter)
         for answer in self._generator.generate([request]):
@@ -97,7 +96,7 @@ class EndpointModel:
         self._client = generator.client()
         self._turns = asyncio.Semaphore(most)
 
-    async def ask(self, text: str) -> Keywords | None:
+    async def ask(self, text: str) -> Row | None:
         from openai import OpenAIError
 
         try:
@@ -117,7 +116,7 @@ def ask_for(text: str, prompter: Prompter) -> Request:
     return Request(query.id, query, prompter(query))
 
 
-def read_answer(answer: Answer, text: str, k_max: int, *, may_be_empty: bool) -> Keywords | None:
+def read_answer(answer: Answer, text: str, k_max: int, *, may_be_empty: bool) -> Row | None:
     """Keywords of a generator's answer, without the text itself.
 
     Raises BadAnswerError for a failure that may pass.
@@ -127,8 +126,8 @@ def read_answer(answer: Answer, text: str, k_max: int, *, may_be_empty: bool) ->
             return None
         raise BadAnswerError("the model failed")
     assert isinstance(answer, Completion)
-    keywords = cut_to_budget((word for word in parse(answer.text) if word != text), k_max)
-    return keywords if keywords or may_be_empty else None
+    row = from_completion(answer, text, k_max)
+    return row if row.keywords or may_be_empty else None
 
 
 class Models:
@@ -159,7 +158,7 @@ class Models:
         self._loading: asyncio.Task[None] | None = None
         self.state = "none"
 
-    async def ask(self, pair: Pair, text: str) -> Keywords | None:
+    async def ask(self, pair: Pair, text: str) -> Row | None:
         """Keywords for a normalised text; None where no model belongs to the pair, or it has
         nothing to say. Raises UnavailableError.
         """

@@ -8,19 +8,20 @@ index, never by the alias.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cogr.records import SIDES, Side
 from cogr.settings import OpenSearchSettings
 from cogr.settings.serving import ServingSettings
-from cogr.snapshots import read_manifest
+from cogr.snapshots import Blend, Row, read_manifest
 from cogr.store import Store
 from indexers.backends.opensearch.mapping import alias_name
 from indexers.backends.opensearch.search import lookup_body
 from indexers.workspace import Workspace
 from ops.expander.circuit_breaker import BadAnswerError, Upstream
-from ops.expander.follower import Pair, ServedSide
+from ops.expander.entries import from_document
+from ops.expander.follower import Pair, ServedSide, served_side
 from ops.expander.prometheus import Metrics
 
 if TYPE_CHECKING:
@@ -37,8 +38,8 @@ class QueryIndex(Protocol):
         """
         ...
 
-    async def lookup(self, pair: Pair, text: str) -> tuple[str, ...] | None:
-        """Keywords of a normalised text by the pair's query side; None when it has none.
+    async def lookup(self, pair: Pair, text: str) -> Row | None:
+        """The row of a normalised text by the pair's query side; None when it has none.
 
         Raises UnavailableError.
         """
@@ -90,14 +91,14 @@ class ClusterIndex:
                     sides[side] = _read_side(name, found)
         return Pair(sides.get("item"), sides.get("query"))
 
-    async def lookup(self, pair: Pair, text: str) -> tuple[str, ...] | None:
+    async def lookup(self, pair: Pair, text: str) -> Row | None:
         if pair.query is None:
             return None
         path = f"/{pair.query.index}/_search"
-        params = {"filter_path": "timed_out,_shards.failed,hits.hits._source.generated"}
+        params = {"filter_path": "timed_out,_shards.failed,hits.hits._source"}
 
-        async def ask() -> tuple[str, ...] | None:
-            return _read_keywords(await self._request("POST", path, params, lookup_body(text)))
+        async def ask() -> Row | None:
+            return _read_row(await self._request("POST", path, params, lookup_body(text)))
 
         return await self._upstream.call(ask, self._seconds)
 
@@ -118,7 +119,8 @@ def _read_side(name: str, found: Mapping[str, Any]) -> ServedSide:
     told = meta.get("snapshot"), meta.get("round"), meta.get("normaliser"), meta.get("k_max")
     match told:
         case (str(snapshot), int(round_), str(normaliser), int(k_max)) if snapshot:
-            return ServedSide(snapshot, name, round_, normaliser, k_max)
+            blend = meta.get("blend") and Blend.model_validate(meta["blend"])
+            return ServedSide(snapshot, name, round_, normaliser, k_max, blend)
     raise BadAnswerError(
         f"the _meta of the index {name} is none of cogr-index's: publish a pair again"
     )
@@ -130,8 +132,8 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value
 
 
-def _read_keywords(answer: Any) -> tuple[str, ...] | None:
-    """Keywords in the answer of a lookup.
+def _read_row(answer: Any) -> Row | None:
+    """The row in the answer of a lookup.
 
     Raises BadAnswerError when it is none, or only a part of one.
     """
@@ -141,20 +143,7 @@ def _read_keywords(answer: Any) -> tuple[str, ...] | None:
     hits = _mapping(found.get("hits", {})).get("hits", [])
     if not hits:
         return None
-    return strings(_mapping(_mapping(hits[0]).get("_source")).get("generated"))
-
-
-def strings(value: Any) -> tuple[str, ...]:
-    """A list of texts. Raises BadAnswerError when it is something else."""
-    if (
-        not isinstance(value, Sequence)
-        or isinstance(value, str)
-        or not all(isinstance(one, str) for one in value)
-    ):
-        raise BadAnswerError("not a list of texts")
-    # Lone surrogates can't be sent on: a UnicodeEncodeError is a ValueError.
-    "".join(value).encode()
-    return tuple(value)
+    return from_document(_mapping(_mapping(hits[0]).get("_source")))
 
 
 _OPENING = 60.0
@@ -196,16 +185,15 @@ class StoreIndex:
             # The first lookup of a process opens the snapshot and loads what pyarrow needs, which
             # takes longer than a query may.
             self._backend.lookup("a query", snapshot=snapshot)
-        return ServedSide(snapshot, "", manifest.round, manifest.normaliser, manifest.k_max)
+        return served_side(manifest)
 
-    async def lookup(self, pair: Pair, text: str) -> tuple[str, ...] | None:
+    async def lookup(self, pair: Pair, text: str) -> Row | None:
         if pair.query is None:
             return None
         snapshot = pair.query.snapshot
 
-        def ask() -> tuple[str, ...] | None:
-            found = self._backend.lookup(text, snapshot=snapshot)
-            return None if found is None else found.keywords
+        def ask() -> Row | None:
+            return self._backend.lookup(text, snapshot=snapshot)
 
         return await self._upstream.call(lambda: asyncio.to_thread(ask), self._seconds)
 

@@ -18,6 +18,12 @@ class Metrics:
             ("source", "reason"),
             registry=self.registry,
         )
+        self.modes = Counter(
+            "cogr_expander_modes",
+            "Queries answered, by what is to be searched: keywords, both, or text",
+            ("mode",),
+            registry=self.registry,
+        )
         self.remembered = Counter(
             "cogr_expander_remembered",
             "Queries answered by what the process itself remembers; among those of the source "

@@ -9,24 +9,21 @@ query texts by how often they were asked; when it is full, the least asked ones 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from itertools import islice
 from typing import Any
 from urllib.parse import urlsplit
 
-from pydantic import TypeAdapter
-
 from cogr.keywords import NORMALISER
 from cogr.settings.fleet import RedisSettings
 from cogr.settings.serving import ServingSettings
+from cogr.snapshots import Row
 from indexers.fleet.broker import broker_url
 from ops.expander.circuit_breaker import MAX_IN_FLIGHT, MAX_REQUESTS, Upstream
+from ops.expander.entries import from_bytes, to_bytes
 from ops.expander.follower import Pair
 from ops.expander.prometheus import Metrics
-
-Keywords = tuple[str, ...]
 
 
 def cache_key(prefix: str, pair: Pair, text: str, hash_key: str | None) -> str:
@@ -52,27 +49,27 @@ class Cache:
         # Writing is not in anybody's way.
         self._write_seconds = max(1.0, settings.cache_timeout)
 
-    async def read(self, pair: Pair, texts: Sequence[str]) -> list[Keywords | None]:
-        """Cached keywords of normalised texts, None where there are none."""
+    async def read(self, pair: Pair, texts: Sequence[str]) -> list[Row | None]:
+        """Cached rows of normalised texts, None where there are none."""
         values = await self._reads.get([self._key(pair, text) for text in texts])
-        return [None if value is None else self._keywords(value) for value in values]
+        return [None if value is None else self._row(value) for value in values]
 
-    def _keywords(self, value: bytes) -> Keywords | None:
-        """The keywords in a cached value; what somebody else wrote is a failure, and no answer."""
+    def _row(self, value: bytes) -> Row | None:
+        """The row in a cached value; what somebody else wrote is a failure, and no answer."""
         try:
-            return read_keywords(value)
+            return from_bytes(value)
         except ValueError as error:
             self._upstream.failed(error)
             return None
 
-    async def write(self, pair: Pair, answers: Mapping[str, Sequence[str]]) -> None:
-        """Cache the keywords of normalised texts."""
+    async def write(self, pair: Pair, answers: Mapping[str, Row]) -> None:
+        """Cache the rows of normalised texts."""
 
         async def ask() -> None:
             async with self._redis.pipeline(transaction=False) as batch:
-                for text, keywords in answers.items():
-                    value = json.dumps(list(keywords), ensure_ascii=False)
-                    batch.set(self._key(pair, text), value, ex=self._settings.cache_seconds)
+                for text, row in answers.items():
+                    key, seconds = self._key(pair, text), self._settings.cache_seconds
+                    batch.set(key, to_bytes(row), ex=seconds)
                 await batch.execute()
 
         await self._upstream.call(ask, self._write_seconds)
@@ -180,16 +177,6 @@ class _Reads:
         # used.
         await self._connection.send_command("MGET", *keys)
         return list(await self._connection.read_response())
-
-
-_ANSWER = TypeAdapter(Keywords)
-
-
-def read_keywords(value: bytes) -> Keywords:
-    """The keywords in a cached value. Raises ValidationError, a ValueError, when it is no JSON list
-    of texts: somebody else wrote it.
-    """
-    return _ANSWER.validate_json(value, strict=True)
 
 
 def connect(redis: RedisSettings) -> Any:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import repeat
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -15,16 +16,19 @@ from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from cogr.errors import CogrError, SettingsError
-from cogr.keywords import query_keywords, self_keyword, with_self
+from cogr.keywords import self_keyword
+from cogr.snapshots import Row
+from cogr.snapshots.writing import HEAVIEST
 from indexers.backends.opensearch.mapping import alias_name, index_name
 from indexers.backends.opensearch.search import MAX_CLAUSES
 from indexers.workspace import Workspace
 from ops.expander.admission import AdmissionControl, RejectedError
+from ops.expander.entries import weigh
 from ops.expander.expander import Parts
 from ops.expander.follower import Pair
 from ops.playground import views
 from ops.playground.views import Listing, Search, Words, snippets
-from ops.playground.world import Catalogue, World, Writers, snapshots_of
+from ops.playground.world import Catalogue, Opened, World, Writers, snapshots_of
 
 Text = Annotated[str, StringConstraints(max_length=4096)]
 ItemSnapshot = Annotated[str, StringConstraints(pattern=r"^item-r\d{3,}-[0-9a-f]{12}$")]
@@ -35,12 +39,19 @@ class _PageRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
+class WeightedText(_PageRequest):
+    """A keyword as somebody writes it, and how much it counts."""
+
+    text: Text
+    weight: float = Field(1.0, gt=0, le=HEAVIEST, allow_inf_nan=False)
+
+
 class RequestedPair(_PageRequest):
     """A pair of snapshots, and the keywords to search for instead of the query's own."""
 
     item: ItemSnapshot
     query: QuerySnapshot | None = None
-    keywords: list[Text] | None = Field(None, max_length=MAX_CLAUSES)
+    keywords: list[WeightedText] | None = Field(None, max_length=MAX_CLAUSES)
 
 
 class WorldRequest(_PageRequest):
@@ -86,7 +97,7 @@ class LiveRequest(_PageRequest):
     """A search at the cluster, compared with the mirror."""
 
     pair: RequestedPair
-    keywords: list[Text] = Field(max_length=MAX_CLAUSES)
+    keywords: list[WeightedText] = Field(max_length=MAX_CLAUSES)
     size: int = Field(20, ge=1, le=200)
 
 
@@ -238,11 +249,13 @@ class Answers:
         """The same search at the cluster."""
         from indexers.backends.opensearch import OpenSearchBackend
 
+        keywords = {one.text: one.weight for one in ask.keywords}
+
         def search() -> dict[str, Any]:
             backend = self._workspace.backend
             if not isinstance(backend, OpenSearchBackend):
                 raise SettingsError("No cluster is configured: set opensearch.url.")
-            return views.compare(backend, self._world.opened(ask.pair.item), ask.keywords, ask.size)
+            return views.compare(backend, self._world.opened(ask.pair.item), keywords, ask.size)
 
         return await asyncio.to_thread(search)
 
@@ -252,34 +265,46 @@ class Answers:
         """
         if asked.keywords is not None:
             normaliser = await asyncio.to_thread(self._normaliser, asked.item)
-            return Words(
-                with_self("", [self_keyword(text, normaliser) for text in asked.keywords]), "given"
-            )
+            given: dict[str, float] = {}
+            for one in asked.keywords:
+                if word := self_keyword(one.text, normaliser):
+                    given.setdefault(word, one.weight)
+            return Words(given, "given")
         pair = self._parts.follower.pair
         if _serves(pair, asked):
             found = (await self._parts.expander.expand([query], pair)).expansions[0]
-            return Words(list(found.keywords), found.source, found.reason)
-        stored = await asyncio.to_thread(self._stored, query, asked.query)
-        normaliser = await asyncio.to_thread(self._normaliser, asked.item)
-        if stored is not None:
-            return Words(query_keywords(query, stored, normaliser)[:MAX_CLAUSES], "index")
-        written, reason = await self._written(self_keyword(query, normaliser), asked)
-        keywords = query_keywords(query, written or (), normaliser)[:MAX_CLAUSES]
-        return Words(keywords, "none" if written is None else "model", reason)
+            keywords = dict(zip(found.keywords, found.weights or repeat(1.0), strict=False))
+            return Words(keywords, found.source, found.reason, found.confidence, found.mode)
+        return await self._unserved(query, asked)
 
-    async def _written(self, text: str, asked: RequestedPair) -> tuple[tuple[str, ...] | None, str]:
+    async def _unserved(self, query: str, asked: RequestedPair) -> Words:
+        """Keywords of a pair that does not serve."""
+        item, queries = await asyncio.to_thread(self._sides, asked)
+        text = self_keyword(query, item.manifest.normaliser)
+        row, source, reason = None, "index", ""
+        if queries is not None:
+            row = await asyncio.to_thread(queries.row_of, query)
+        if row is None:
+            row, reason = await self._written(text, item, queries)
+            source = "none" if row is None else "model"
+        words, weights = weigh(text, row or Row("", "", ()))
+        keywords = dict(zip(words, weights or repeat(1.0), strict=False))
+        if row is None:
+            return Words(keywords, source, reason, mode="both")
+        blend = queries.manifest.blend if queries else None
+        mode = blend.mode(row.confidence) if blend else "keywords"
+        return Words(keywords, source, reason, row.confidence, mode)
+
+    async def _written(
+        self, text: str, item: Opened, queries: Opened | None
+    ) -> tuple[Row | None, str]:
         if not text:
             return None, "empty"
-        opened = [
-            await asyncio.to_thread(self._world.opened, id_)
-            for id_ in (asked.item, asked.query)
-            if id_
-        ]
-        item, query = opened[0].manifest, opened[1].manifest if asked.query else None
-        return await self._writers.ask(item, query, text)
+        return await self._writers.ask(item.manifest, queries.manifest if queries else None, text)
 
-    def _stored(self, query: str, snapshot: str | None) -> tuple[str, ...] | None:
-        return self._world.opened(snapshot).keywords_of(query) if snapshot else None
+    def _sides(self, asked: RequestedPair) -> tuple[Opened, Opened | None]:
+        query = self._world.opened(asked.query) if asked.query else None
+        return self._world.opened(asked.item), query
 
     def _normaliser(self, item: str) -> str:
         return self._world.opened(item).manifest.normaliser

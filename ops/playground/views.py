@@ -23,7 +23,9 @@ from cogr.errors import DataError
 from cogr.keywords import normalise, query_keywords
 from cogr.metrics import SetLike, full_set, ranked
 from cogr.records import Query
+from cogr.snapshots.manifest import Mode
 from indexers.backends.opensearch.search import MAX_CLAUSES, search_body
+from indexers.backends.protocol import Keywords
 from ops.playground.world import Catalogue, Opened, World
 
 if TYPE_CHECKING:
@@ -37,13 +39,16 @@ DEPTH = 1000
 
 @dataclass(frozen=True)
 class Words:
-    """Keywords to search for and where they come from: a source and a reason of the expander, or
-    the source `given`.
+    """Keywords to search for, each with its weight, and where they come from: a source and a reason
+    of the expander, or the source `given`. The confidence in them and what to search by are as the
+    expander says.
     """
 
-    keywords: Sequence[str]
+    keywords: Mapping[str, float]
     source: str
     reason: str = ""
+    confidence: float | None = None
+    mode: Mode | None = None
 
 
 @dataclass(frozen=True)
@@ -90,9 +95,14 @@ class Search:
             )
         ]
         return {
-            "keywords": [{"text": word, "df": mirror.df(word)} for word in self.words.keywords],
+            "keywords": [
+                {"text": word, "df": mirror.df(word), "weight": weight}
+                for word, weight in self.words.keywords.items()
+            ],
             "source": self.words.source,
             "reason": self.words.reason,
+            "confidence": self.words.confidence,
+            "mode": self.words.mode,
             "entities": len(mirror),
             "total": ranking.total,
             "hits": hits,
@@ -211,7 +221,7 @@ def _reaching(
 
 
 def compare(
-    backend: OpenSearchBackend, items: Opened, keywords: Sequence[str], size: int
+    backend: OpenSearchBackend, items: Opened, keywords: Mapping[str, float], size: int
 ) -> dict[str, Any]:
     """Search the snapshot's own index.
 
@@ -239,13 +249,13 @@ _JSON_TYPE = "Content-Type: application/json"
 
 
 def snippets(
-    query: str, keywords: Sequence[str], index: str, expander: str, size: int
+    query: str, keywords: Keywords, index: str, expander: str, size: int
 ) -> dict[str, str]:
     """The request in each language.
 
     Args:
         query: as it was typed; the shell's and Python's quoting is done here.
-        keywords: S_q ∪ {q}.
+        keywords: S_q ∪ {q}, with their weights.
         index: the index or alias to search.
         expander: address of the expander, as the page's reader has it.
         size: most hits.

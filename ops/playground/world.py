@@ -26,12 +26,12 @@ from cogr.mapped import Strings
 from cogr.matching.mirror import Mirror
 from cogr.records import Dataset, FieldValue, Item, Query, fields_of
 from cogr.settings.serving import ServingSettings
-from cogr.snapshots import Manifest, list_snapshots, open_snapshot
+from cogr.snapshots import Manifest, Row, Snapshot, list_snapshots, open_snapshot
 from indexers.backends.memory import mirror_of
 from indexers.text import Lexical
 from indexers.workspace import Workspace
 from ops.expander.circuit_breaker import UnavailableError
-from ops.expander.follower import Pair, ServedSide
+from ops.expander.follower import Pair, served_side
 from ops.expander.live_models import Models
 from ops.expander.prometheus import Metrics
 
@@ -45,10 +45,15 @@ _LISTED = 50
 class Opened:
     """One snapshot. Texts and extra fields are in id order, as the mirror's dense ids."""
 
-    manifest: Manifest
+    snapshot: Snapshot
     mirror: Mirror
     texts: Strings
     extra: Strings | None = None
+
+    @property
+    def manifest(self) -> Manifest:
+        """What the snapshot is."""
+        return self.snapshot.manifest
 
     def text(self, dense: int) -> str:
         """An entity's own text as it was given."""
@@ -74,18 +79,20 @@ class Opened:
         """The keyword set of the first entity by id with this text, without the text itself; None
         when there is none.
         """
+        dense, own = self._first_of(text)
+        if dense is None:
+            return None
+        return tuple(word for word in self.mirror.keywords_of(dense) if word != own)
+
+    def row_of(self, text: str) -> Row | None:
+        """The row of that entity, with its weights."""
+        dense, _ = self._first_of(text)
+        return None if dense is None else next(self.snapshot.rows([dense]))
+
+    def _first_of(self, text: str) -> tuple[int | None, str]:
         own, mirror = self_keyword(text, self.manifest.normaliser), self.mirror
-        same = (
-            (dense for dense in mirror.bitmap(own) if mirror.own_keyword(dense) == own)
-            if own
-            else iter(())
-        )
-        dense = next(same, None)
-        return (
-            None
-            if dense is None
-            else tuple(word for word in mirror.keywords_of(dense) if word != own)
-        )
+        same = (dense for dense in mirror.bitmap(own) if mirror.own_keyword(dense) == own)
+        return (next(same, None) if own else None), own
 
 
 @dataclass(frozen=True)
@@ -125,7 +132,7 @@ class World:
     def _open(self, id_: str) -> Opened:
         snapshot = open_snapshot(self.workspace.store, id_)
         return Opened(
-            snapshot.manifest,
+            snapshot,
             mirror_of(self.workspace.store, snapshot),
             snapshot.texts(),
             snapshot.fields(),
@@ -263,9 +270,9 @@ class Writers:
 
     async def ask(
         self, item: Manifest, query: Manifest | None, text: str
-    ) -> tuple[tuple[str, ...] | None, str]:
+    ) -> tuple[Row | None, str]:
         """Keywords of a normalised text, or None and the expander's word for why there are none."""
-        pair = Pair(_side(item), _side(query) if query else None)
+        pair = Pair(served_side(item), served_side(query) if query else None)
         models = await self._of(pair)
         try:
             async with asyncio.timeout(self._settings.model_timeout):
@@ -295,7 +302,3 @@ class Writers:
         """Close the models."""
         for models in self._models.values():
             await models.close()
-
-
-def _side(manifest: Manifest) -> ServedSide:
-    return ServedSide(manifest.id, "", manifest.round, manifest.normaliser, manifest.k_max)

@@ -6,11 +6,18 @@ written beside whatever serves; nothing is published here.
 
 from __future__ import annotations
 
+import hashlib
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+from pyroaring import BitMap
+
 from cogr.keywords import over_budget, parse, self_keyword
+from cogr.progress import Advance
 from cogr.prompts import Prompt
 from cogr.records import Entity, Query, Side, self_text
 from cogr.settings import GeneratorSettings
@@ -19,10 +26,11 @@ from indexers.cli.reports import progress_bar
 from indexers.generators.model_folders import encode
 from indexers.generators.protocol import Answer, Completion, Request
 from indexers.generators.registry import make_generator
-from indexers.rebuild.plan import make_plan
+from indexers.rebuild.plan import Job, generate_missing, make_plan
 from indexers.rebuild.proposals import proposals
 from indexers.rebuild.run import job_by, rebuild
 from indexers.workspace import Workspace, generator_options
+from trainers.training.devices import ranks
 from trainers.training.inputs import Inputs, Wrote, counts_of
 
 
@@ -68,55 +76,13 @@ def rollout_prompt(prompt: Prompt, tokenizer: Any) -> str | list[dict[str, str]]
     return prompt.messages if tokenizer.chat_template else prompt.text
 
 
-def index(inputs: Inputs, side: Side) -> Wrote:
-    """The keywords of a whole side by the model that was just trained; of the invented queries too,
-    for the item side.
-    """
-    if side == "item" and not inputs.round.number and inputs.settings.sft.first_items == "source":
-        first = inputs.snapshot(inputs.notes("targets")["snapshot"])
-        return Wrote(first.id, counts_of(first))
-    round_, base = inputs.round, inputs.base
-    vocabulary = None
-    if side == "query":
-        vocabulary = inputs.before.items if round_.number else round_.items
-    parent = None if base is None else (base.queries if side == "query" else base.items)
+@dataclass(frozen=True)
+class Build:
+    """The keyword sets of a whole side, to be written.
 
-    def build(entities: Sequence[Entity] | None = None) -> Snapshot:
-        return build_snapshot(
-            inputs.workspace,
-            side,
-            round_=round_.number,
-            model=round_.model(side),
-            generator=inputs.settings.index_by,
-            parent=parent,
-            entities=entities,
-            vocabulary=vocabulary,
-        )
-
-    notes = {}
-    if side == "query" and round_.number and inputs.invented.queries:
-        notes["practice"] = build(inputs.practice).id
-    built = build()
-    return Wrote(built.id, {**counts_of(built), **notes})
-
-
-def build_snapshot(
-    workspace: Workspace,
-    side: Side,
-    *,
-    round_: int,
-    model: str | None,
-    generator: str,
-    parent: str | None = None,
-    entities: Sequence[Entity] | None = None,
-    vocabulary: str | None = None,
-) -> Snapshot:
-    """The keyword sets of a whole side, frozen.
-
-    Args:
-        workspace: settings, data, store.
+    Attributes:
         side: whose keywords.
-        round_: number of the round that the snapshot belongs to.
+        round: number of the round that the snapshot belongs to.
         model: a model folder in the store, or a model's name; None for generators without one.
         generator: its kind; "self" is `training.index_by` on the untrained model.
         parent: the snapshot that it follows.
@@ -124,17 +90,106 @@ def build_snapshot(
         vocabulary: the item snapshot whose keywords alone may be written, where
             `generator.constrained` is set.
     """
-    settings = workspace.settings
-    chosen = list(workspace.dataset.entities(side) if entities is None else entities)
-    own = _settings(workspace, side, model, generator)
+
+    side: Side
+    round: int
+    model: str | None
+    generator: str
+    parent: str | None = None
+    entities: Sequence[Entity] | None = None
+    vocabulary: str | None = None
+
+
+def index(inputs: Inputs, side: Side) -> Wrote:
+    """The keywords of a whole side by the model that was just trained; of the invented queries too,
+    for the item side.
+    """
+    if _is_sources(inputs, side):
+        first = inputs.snapshot(inputs.notes("targets")["snapshot"])
+        return Wrote(first.id, counts_of(first))
+    meeting = inputs.run.folder("trainer")
+    *practice, built = [
+        build_snapshot(inputs.workspace, build, meeting) for build in _builds(inputs, side)
+    ]
+    notes = {"practice": practice[0].id} if practice else {}
+    return Wrote(built.id, {**counts_of(built), **notes})
+
+
+def index_share(inputs: Inputs, side: Side) -> None:
+    """What another process than the first does of `index`: its share of the answers."""
+    if not _is_sources(inputs, side):
+        for build in _builds(inputs, side):
+            write_share(inputs.workspace, build, inputs.run.folder("trainer"))
+
+
+def _is_sources(inputs: Inputs, side: Side) -> bool:
+    first = inputs.settings.sft.first_items == "source"
+    return side == "item" and not inputs.round.number and first
+
+
+def _builds(inputs: Inputs, side: Side) -> list[Build]:
+    """Of the invented queries where there are any, and of the whole side."""
+    round_, base = inputs.round, inputs.base
+    vocabulary = None
+    if side == "query":
+        vocabulary = inputs.before.items if round_.number else round_.items
+    whole = Build(
+        side,
+        round_.number,
+        round_.model(side),
+        inputs.settings.index_by,
+        parent=None if base is None else (base.queries if side == "query" else base.items),
+        vocabulary=vocabulary,
+    )
+    if side == "query" and round_.number and inputs.invented.queries:
+        return [replace(whole, entities=inputs.practice), whole]
+    return [whole]
+
+
+def build_snapshot(workspace: Workspace, build: Build, meeting: Path | None = None) -> Snapshot:
+    """Write the keyword sets of a whole side, and freeze them.
+
+    Args:
+        meeting: a folder where the processes of a stage meet that share the work; None where this
+            one does it alone.
+    """
+    with _job(workspace, build) as job:
+        if meeting is not None and ranks.count() > 1:
+            _write_share(job, build, meeting)
+        plan = make_plan(job)
+        with progress_bar(f"keywords, {build.side} side", len(plan.missing)) as advance:
+            return rebuild(job, plan, advance).snapshot
+
+
+def write_share(workspace: Workspace, build: Build, meeting: Path) -> None:
+    """Write this process's share of the answers into the cache; the first one builds from it."""
+    with _job(workspace, build) as job:
+        _write_share(job, build, meeting)
+
+
+def _write_share(job: Job, build: Build, meeting: Path) -> None:
+    plan = make_plan(job)
+    share = BitMap(ranks.share(plan.missing))
+    with ExitStack() as shown:
+        advance: Advance = lambda _: None  # noqa: E731 - Progress of the first one alone is shown.
+        if ranks.is_first():
+            what = f"keywords, {build.side} side, 1 of {ranks.count()} processes"
+            advance = shown.enter_context(progress_bar(what, len(share)))
+        generate_missing(job, replace(plan, missing=share), advance)
+    said = repr((build.side, build.round, build.model, len(job.entities)))
+    ranks.meet(meeting, hashlib.sha256(said.encode()).hexdigest()[:16])
+
+
+@contextmanager
+def _job(workspace: Workspace, build: Build) -> Iterator[Job]:
+    settings, side = workspace.settings, build.side
+    chosen = list(workspace.dataset.entities(side) if build.entities is None else build.entities)
+    own = _settings(workspace, side, build.model, build.generator)
     options = generator_options(
-        own, vocabulary if own.constrained else None, settings.keywords.k_max
+        own, build.vocabulary if own.constrained else None, settings.keywords.k_max
     )
     with make_generator(options, side, workspace.dataset, workspace.store) as writer:
-        job = job_by(writer, workspace, side, chosen, parent=parent, round_=round_)
-        plan = make_plan(job)
-        with progress_bar(f"keywords, {side} side", len(plan.missing)) as advance:
-            return rebuild(job, plan, advance).snapshot
+        yield job_by(writer, workspace, side, chosen, parent=build.parent, round_=build.round)
 
 
 def _settings(

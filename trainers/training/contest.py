@@ -24,7 +24,7 @@ from indexers.release.gate import StandIn
 from indexers.release.push import push_and_verify
 from indexers.workspace import Workspace
 from trainers.evaluation import bm25_row, evaluate
-from trainers.training.building import build_snapshot
+from trainers.training.building import Build, build_snapshot
 from trainers.training.rounds import Round, State, dev_f1, is_set_apart
 from trainers.training.run_folder import Run
 
@@ -212,7 +212,7 @@ def _statistical(workspace: Workspace) -> Contender:
 def statistical_pair(workspace: Workspace) -> Mapping[Side, str]:
     """Snapshot ids of the pair that `statistical` writes for a workspace's data, by side."""
     return {
-        side: build_snapshot(workspace, side, round_=0, model=None, generator=STATISTICAL).id
+        side: build_snapshot(workspace, Build(side, 0, None, STATISTICAL)).id
         for side in reversed(SIDES)
     }
 

@@ -48,6 +48,7 @@ from trainers.training.run_folder import Run
 from trainers.training.sft import read_targets
 from trainers.training.stage import (
     OUT_OF_MEMORY,
+    SHARES,
     Failure,
     Launcher,
     Process,
@@ -245,8 +246,7 @@ class Driver:
         settings = self.workspace.settings.training
         left = current.plan[len(current.stages) :]
         stages = left if one_start_a_round(settings) else left[:1]
-        trains = any(stage.startswith("train-") for stage in stages)
-        processes = settings.processes if trains else 1
+        processes = settings.processes if SHARES.keys() & set(stages) else 1
         Failure.forget(self.run)
         with self._launcher.started(self.run, len(stages), halvings, processes) as process:
             for stage in stages:

@@ -21,11 +21,13 @@ from cogr.records import Entity, Side
 from cogr.settings.training import ItemsFrom, TrainingSettings
 from indexers.generators.model_folders import resolve_model
 from trainers.training.building import (
+    Build,
     build_snapshot,
     prompts_of,
     proposal_targets,
     sft_example,
     statistical_targets,
+    write_share,
 )
 from trainers.training.checkpoints import (
     Midway,
@@ -136,14 +138,19 @@ def _first_sets(
         return {
             item.id: words.keywords(item.id, budget, inputs.settings.seed) for item in dataset.items
         }, ""
-    built = build_snapshot(
-        inputs.workspace,
-        "item",
-        round_=0,
-        model=base if source == "self" else None,
-        generator=source,
-    )
+    build = Build("item", 0, base if source == "self" else None, source)
+    meeting = inputs.run.folder("trainer") if source == "self" else None
+    built = build_snapshot(inputs.workspace, build, meeting)
     return {row.id: row.keywords for row in built.rows()}, built.id
+
+
+def share_targets(inputs: Inputs) -> None:
+    """What another process than the first does of `write_targets`: its share of the first item
+    keywords, where the model writes them.
+    """
+    if items_from(inputs.settings) == "self":
+        build = Build("item", 0, inputs.settings.model, "self")
+        write_share(inputs.workspace, build, inputs.run.folder("trainer"))
 
 
 def base_model(inputs: Inputs) -> str:

@@ -6,8 +6,8 @@ stages of a round, since importing torch, transformers and TRL takes longer than
 small model. With a GPU or vLLM each stage has a start of its own: nothing else frees the GPU's
 memory for sure.
 
-Of several processes (`devices.ranks`) all do the stages that train; the first alone does the rest,
-and writes.
+Of several processes (`devices.ranks`) all train, and all write keywords for an index; the first
+alone does the rest, and records.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -40,13 +40,13 @@ from indexers.telemetry import logs
 from indexers.workspace import Workspace
 from trainers.evaluation import evaluate
 from trainers.training.acceptance import accept_items
-from trainers.training.building import index
+from trainers.training.building import index, index_share
 from trainers.training.devices import ranks
 from trainers.training.grpo import train_grpo
 from trainers.training.inputs import Inputs, Wrote
 from trainers.training.rounds import StageName, StageRecord, State, verdict, with_dev
 from trainers.training.run_folder import Run, open_run
-from trainers.training.sft import train_sft, write_targets
+from trainers.training.sft import share_targets, train_sft, write_targets
 from trainers.training.trainer_config import is_out_of_memory
 
 OUT_OF_MEMORY = 75
@@ -104,7 +104,7 @@ class Launcher:
 
     config: Path | None
     overrides: Sequence[str]
-    accelerate: Path | None = None
+    accelerate: Path | None = field(default=None, kw_only=True)
 
     def command(self, run: str, stages: int, halvings: int, processes: int) -> list[str]:
         """The command line.
@@ -169,8 +169,12 @@ def _hearing_interrupts() -> Iterator[None]:
 def one_start_a_round(settings: TrainingSettings) -> bool:
     """Whether processes may do all stages of a round: no GPU, no vLLM."""
     engines = {settings.rollouts.by, settings.index_by}
-    gpu = any(device.exists() for device in GPU_DEVICES)
-    return engines == {"transformers"} and not gpu
+    return engines == {"transformers"} and not has_gpu()
+
+
+def has_gpu() -> bool:
+    """Whether a GPU's driver is here; torch need not be imported for it."""
+    return any(device.exists() for device in GPU_DEVICES)
 
 
 def die_with(parent: int) -> None:
@@ -206,6 +210,9 @@ def do_stages(workspace: Workspace, run: Run, stages: int, halvings: int) -> int
         stages: how many.
         halvings: how often the first one's micro batch is halved.
     """
+    unfinished = run.state().unfinished
+    if has_gpu() and unfinished and not str(unfinished.next_stage).startswith("train-"):
+        ranks.take_one_gpu()
     try:
         with storage_errors(workspace.store.url), _lock(workspace.store, f"stage-{run.name}"):
             for number in range(stages):
@@ -240,8 +247,8 @@ def do_next(workspace: Workspace, run: Run, halvings: int) -> None:
     name = inputs.round.next_stage
     assert name is not None
     if not ranks.is_first():
-        if name.startswith("train-"):
-            WORK[name](inputs)
+        if name in SHARES:
+            SHARES[name](inputs)
         _wait_while(run, state)
         return
     started = time.monotonic()
@@ -296,6 +303,16 @@ WORK: Mapping[StageName, Callable[[Inputs], Wrote]] = {
     "accept-items": accept_items,
     "evaluate": evaluate_round,
 }
+
+
+SHARES: Mapping[StageName, Callable[[Inputs], object]] = {
+    "targets": share_targets,
+    "train-item": WORK["train-item"],
+    "train-query": WORK["train-query"],
+    "index-item": lambda inputs: index_share(inputs, "item"),
+    "index-query": lambda inputs: index_share(inputs, "query"),
+}
+"""What the other processes of a stage do besides the first."""
 
 
 @contextmanager

@@ -25,6 +25,8 @@ PARAMETERS = (
     *(
         "keywords",
         "weighted",
+        "text",
+        "text_boost",
         "size",
         "from",
         "search_after",
@@ -58,6 +60,11 @@ for.
 _SIZE = 10
 _WEIGHT = "{{weight}}{{^weight}}1{{/weight}}"
 """Quoted, as all numbers here: OpenSearch reads it as a number or refuses it."""
+_TEXT = (
+    '{"bool": {"must": [{{#toJson}}.{{/toJson}}], '
+    '"boost": "{{text_boost}}{{^text_boost}}1{{/text_boost}}"}}'
+)
+"""A query of the caller's own text search, which weighs what the caller says."""
 _NO_MUSTACHE = ("script_lang not supported", "unsupported lang [mustache]")
 """How versions say it."""
 
@@ -72,7 +79,7 @@ def source(
     id_field: str | None = "item_id",
     shown: Sequence[str] = ("item_id", "text"),
 ) -> str:
-    """The mustache source; it takes PARAMETERS, of which keywords or weighted is required.
+    """The mustache source; it takes PARAMETERS, of which keywords, weighted or text is required.
 
     A parameter by a name of `MISNAMED` makes a body that OpenSearch refuses with that name:
     nothing is passed over in silence.
@@ -87,6 +94,7 @@ def source(
     # nothing.
     plain, named = (_clauses(field, named=named) for named in (False, True))
     clauses = f"{{{{^explain}}}}{plain}{{{{/explain}}}}{{{{#explain}}}}{named}{{{{/explain}}}}"
+    clauses += _each("text", _TEXT)
     query = (
         f'{{"minimum_should_match": 1, "should": [{clauses} {{"match_none": {{}}}}], "filter": '
         f"{_structure('filters', '[]')}}}"

@@ -18,7 +18,7 @@ import httpx
 from cogr.item_fields import types_of
 from cogr.records import Side
 from cogr.settings import load_settings
-from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
+from cogr.snapshots import Blend, Provenance, Row, Snapshot, write_snapshot
 from indexers.release.push import publish, push_and_verify
 from indexers.workspace import Workspace
 from ops.expander.app import create_app
@@ -68,10 +68,15 @@ def workspace(folder: Path, *overrides: str) -> Workspace:
 
 
 def freeze(
-    workspace: Workspace, side: Side, rows: list[Row], round_: int = 0, **generator: Any
+    workspace: Workspace,
+    side: Side,
+    rows: list[Row],
+    round_: int = 0,
+    blend: Blend | None = None,
+    **generator: Any,
 ) -> Snapshot:
     """A snapshot in the workspace's store, pushed and verified."""
-    provenance = Provenance(round=round_, generator=generator)
+    provenance = Provenance(round=round_, generator=generator, blend=blend)
     types = types_of(
         ((row.id, row.fields_json) for row in rows), {name for row in rows for name in row.fields}
     )
@@ -83,12 +88,16 @@ def freeze(
 
 
 def serve_pair(
-    workspace: Workspace, items: list[Row] = ITEMS, queries: list[Row] = QUERIES, round_: int = 0
+    workspace: Workspace,
+    items: list[Row] = ITEMS,
+    queries: list[Row] = QUERIES,
+    round_: int = 0,
+    blend: Blend | None = None,
 ) -> list[str]:
     """Let a pair serve; its ids, item first."""
     ids = [
         freeze(workspace, "item", items, round_).id,
-        freeze(workspace, "query", queries, round_).id,
+        freeze(workspace, "query", queries, round_, blend).id,
     ]
     publish(workspace.backend, workspace.store, ids)
     return ids

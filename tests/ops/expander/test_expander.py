@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from cogr.errors import SettingsError
 from cogr.keywords import NORMALISER
+from cogr.settings.prompts import KeywordSettings
 from cogr.settings.serving import ServingSettings
-from cogr.snapshots import Row
+from cogr.snapshots import Blend, Row, rounded
 from indexers.backends.opensearch.search import query_body
 from indexers.release.push import publish
 from ops.expander.admission import AdmissionControl
@@ -72,7 +73,16 @@ def test_a_known_query_has_its_stored_keywords(shop: Running) -> None:
 def test_the_request_in_the_docs_has_the_answer_in_the_docs(tmp_path: Path) -> None:
     (request,), (answer, *_) = (examples("serving.md", language) for language in ("sh", "json"))
     opened, shown = workspace(tmp_path, "serving.deadline=20"), json.loads(answer)
-    serve_pair(opened, ITEMS, [Row("q", "green velvet sofa", tuple(shown["keywords"][1:]))])
+    own, *weights = shown["weights"]
+    row = Row(
+        "q",
+        "green velvet sofa",
+        tuple(shown["keywords"][1:]),
+        weights=(*weights, own),
+        confidence=shown["confidence"],
+    )
+    blend = Blend(keywords_from=0.5, text_below=0.1, text_boost=shown["text_boost"])
+    serve_pair(opened, ITEMS, [row], blend=blend)
     program("curl")
     with running(opened) as expander:
         wait_for(lambda: expander.parts.follower.pair.matches)
@@ -86,6 +96,39 @@ def test_the_request_in_the_docs_has_the_answer_in_the_docs(tmp_path: Path) -> N
     assert shown["snapshots"].keys() == said["snapshots"].keys()
 
 
+def test_weights_confidence_and_mode_come_from_the_query_snapshot(tmp_path: Path) -> None:
+    """The blend is the manifest's; `keywords.weights = false` leaves the weights out."""
+    sure = Row("q1", "green couch", ("sofa", "couch"), weights=(2.5, 1.0, 0.4), confidence=0.9)
+    unsure = Row("q2", "reading light", ("lamp",), weights=(3.0, 1.0), confidence=0.3)
+    lost = Row("q3", "oak", ("table",), confidence=0.05)
+    silent = Row("q4", "floor", ("lamp",))
+    blend = Blend(keywords_from=0.6, text_below=0.1, text_boost=0.25)
+    for sets, boosts in ((), [0.4, 2.5, 1.0]), (("keywords.weights=false",), [1.0, 1.0, 1.0]):
+        opened = workspace(tmp_path, "serving.deadline=20", *sets)
+        serve_pair(opened, ITEMS, [sure, unsure, lost, silent], blend=blend)
+        with running(opened) as expander:
+            wait_for(lambda expander=expander: expander.parts.follower.pair.matches)
+            answer = expander.expand("green couch")
+            assert answer["keywords"] == ["green couch", "sofa", "couch"]
+            assert answer["weights"] == boosts
+            assert answer["clause"] == query_body(
+                dict(zip(answer["keywords"], boosts, strict=True))
+            )
+            modes = {
+                query: [said["confidence"], said["mode"], said["text_boost"]]
+                for query in ("green couch", "reading light", "oak", "floor", "nobody")
+                if (said := expander.expand(query))
+            }
+            assert modes == {
+                "green couch": [0.9, "keywords", 0.25],
+                "reading light": [0.3, "both", 0.25],
+                "oak": [0.05, "text", 0.25],
+                "floor": [None, "both", 0.25],
+                "nobody": [None, "both", 0.25],
+            }
+            assert expander.metric("cogr_expander_modes_total", mode="text") == 1
+
+
 def test_an_unknown_query_is_its_own_only_keyword(shop: Running) -> None:
     answer = shop.expand("Blue chair")
     assert (answer["keywords"], answer["source"], answer["reason"]) == (
@@ -95,12 +138,38 @@ def test_an_unknown_query_is_its_own_only_keyword(shop: Running) -> None:
     )
 
 
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), unique=True, max_size=5))
-def test_the_written_clause_is_the_query_of_every_other_search(words: list[str]) -> None:
-    expanded = Expanded(Pair(), [Expansion(words, "cache"), Expansion([], "none", "empty")])
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
+WEIGHTS = st.one_of(st.just(1.0), st.floats(1e-3, 1000).map(rounded))
+
+
+@given(st.dictionaries(TEXTS, WEIGHTS, max_size=5), st.booleans())
+def test_the_written_clause_is_the_query_of_every_other_search(
+    weighted: dict[str, float], weighs: bool
+) -> None:
+    words, weights = list(weighted), list(weighted.values())
+    found = Expansion(words, "cache", "", weights if weighs else (), 0.5, "keywords", 2.0)
+    expanded = Expanded(Pair(), [found, Expansion([], "none", "empty")])
     expected = [
-        {"keywords": words, "source": "cache", "reason": "", "clause": query_body(words)},
-        {"keywords": [], "source": "none", "reason": "empty", "clause": {"match_none": {}}},
+        {
+            "keywords": words,
+            "weights": weights if weighs else [1.0] * len(words),
+            "confidence": 0.5,
+            "mode": "keywords",
+            "text_boost": 2.0,
+            "source": "cache",
+            "reason": "",
+            "clause": query_body(weighted if weighs else words),
+        },
+        {
+            "keywords": [],
+            "weights": [],
+            "confidence": None,
+            "mode": "both",
+            "text_boost": 1.0,
+            "source": "none",
+            "reason": "empty",
+            "clause": {"match_none": {}},
+        },
     ]
     of_pair = {"snapshots": {"item": None, "query": None}, "index": None}
     assert json.loads(write(expanded, many=True)) == {"answers": expected, **of_pair}
@@ -393,12 +462,12 @@ class Slow:
     async def pair(self) -> Pair:
         return pair()
 
-    async def lookup(self, pair: Pair, text: str) -> tuple[str, ...] | None:
+    async def lookup(self, pair: Pair, text: str) -> Row | None:
         self.asked += 1
         await self.gate.wait()
         if text == "bug":
             raise RuntimeError("nobody expected this")
-        return ("sofa",)
+        return Row("", "", ("sofa",))
 
     async def close(self) -> None:
         """Nothing."""
@@ -406,7 +475,8 @@ class Slow:
 
 def made(index: Slow, **settings: float) -> Expander:
     serving, metrics = ServingSettings.model_validate(settings), Metrics()
-    return Expander(None, index, Models(None, serving, metrics, 30), serving, metrics, 30)
+    models = Models(None, serving, metrics, 30)
+    return Expander(None, index, models, serving, metrics, KeywordSettings())
 
 
 def test_one_unknown_query_is_looked_up_once_whoever_asks() -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+import httpx
 import pytest
 import redis
 from aiohttp import web
@@ -19,7 +20,7 @@ from cogr.errors import SettingsError
 from cogr.keywords import NORMALISER
 from cogr.settings import OpenSearchSettings
 from cogr.settings.fleet import RedisSettings
-from cogr.snapshots import Row, open_snapshot
+from cogr.snapshots import Blend, Row, open_snapshot
 from indexers.backends.opensearch.client import Cluster
 from indexers.release.push import publish
 from indexers.workspace import Workspace
@@ -91,7 +92,17 @@ def test_keys_hide_queries_when_told(tmp_path: Path, valkey: RedisSettings, pref
     assert not any("couch" in key for key in stored)
 
 
-@pytest.mark.parametrize("rubbish", [b"\xff\xfe", b"{}", b'["\\ud800"]', b"[1]", b'"text"', b""])
+RUBBISH = [
+    *(b"\xff\xfe", b"{}", b'["\\ud800"]', b"[1]", b'"text"', b""),
+    *(
+        b'{"keywords": ["sofa"], "weights": [%b]}' % weights
+        for weights in (b"1", b"1, 2, 3", b"0, 1", b"1001, 1", b"NaN, 1", b'"2", 1')
+    ),
+    b'{"keywords": ["sofa"], "confidence": 1.5}',
+]
+
+
+@pytest.mark.parametrize("rubbish", RUBBISH)
 def test_rubbish_in_the_cache_is_no_answer(
     tmp_path: Path, valkey: RedisSettings, prefix: str, rubbish: bytes
 ) -> None:
@@ -132,6 +143,55 @@ def test_what_others_cached_is_normalised_and_no_more_than_the_budget(
         "sofa",
         *(f"word {number}" for number in range(budget - 2)),
     ]
+
+
+def test_weights_and_confidence_are_cached_and_entries_without_them_are_read(
+    tmp_path: Path, valkey: RedisSettings, prefix: str
+) -> None:
+    opened = with_valkey(tmp_path, valkey, prefix)
+    row = Row("q", "green couch", ("sofa", "couch"), weights=(2.5, 0.8, 0.5), confidence=0.7)
+    ids = serve_pair(
+        opened, ITEMS, [row], blend=Blend(keywords_from=0.5, text_below=0, text_boost=2)
+    )
+    key = f"{prefix}:expand:{ids[0]}:{ids[1]}:{NORMALISER}:green couch"
+    client = redis.Redis.from_url(str(valkey.url))
+    with running(opened) as expander:
+        wait_for(lambda: expander.expand("green couch")["source"] == "cache")
+        said = expander.expand("green couch")
+        assert said["weights"] == [0.5, 2.5, 0.8]
+        assert (said["confidence"], said["mode"], said["text_boost"]) == (0.7, "keywords", 2.0)
+        client.set(key, b'{"keywords": [" SOFA. ", "sofa", "couch"], "weights": [3, 4, 5, 6]}')
+        said = expander.expand("green couch")
+        assert (said["keywords"][1:], said["weights"]) == (["sofa", "couch"], [6.0, 3.0, 5.0])
+        client.set(key, b'["sofa", "couch"]')
+        said = expander.expand("green couch")
+        assert (said["source"], said["weights"]) == ("cache", [1.0, 1.0, 1.0])
+        assert (said["confidence"], said["mode"]) == (None, "both")
+
+
+def test_reads_at_once_are_each_answered_with_their_own(
+    tmp_path: Path, valkey: RedisSettings, prefix: str
+) -> None:
+    opened = with_valkey(tmp_path, valkey, prefix)
+    rows = [Row(f"q{n:03}", f"query {n}", (f"word {n}",)) for n in range(40)]
+    serve_pair(opened, ITEMS, rows)
+
+    async def ask(url: str) -> list[str]:
+        async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+            asked = [
+                client.post("/expand", json={"queries": [f"query {n}", f"query {(n + 7) % 40}"]})
+                for n in range(40)
+            ]
+            said = [answer.json()["answers"] for answer in await asyncio.gather(*asked)]
+        for number, answers in enumerate(said):
+            words = [answer["keywords"][1] for answer in answers]
+            assert words == [f"word {number}", f"word {(number + 7) % 40}"]
+        return [answer["source"] for answers in said for answer in answers]
+
+    with running(opened) as expander:
+        wait_for(lambda: expander.parts.follower.pair.matches)
+        wait_for(lambda: set(asyncio.run(ask(expander.url))) == {"cache"})
+        assert expander.metric("cogr_expander_bugs_total") == 0
 
 
 def model(endpoint: FakeEndpoint) -> tuple[str, ...]:

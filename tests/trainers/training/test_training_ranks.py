@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ import pytest
 from cogr.errors import TrainingError
 from indexers.workspace import Workspace
 from tests.trainers.shop import Shop, whole, write_shop
+from trainers.training import building
+from trainers.training.building import Build, build_snapshot, write_share
 from trainers.training.devices import ranks
 from trainers.training.driver import Driver
 from trainers.training.rounds import Round
@@ -221,3 +224,41 @@ def test_the_launcher_ends_as_the_process_that_failed(
     began = time.monotonic()
     assert ranks.launch(2, [ending]) == int(ending)
     assert time.monotonic() - began < ranks.GRACE
+
+
+def test_processes_share_an_index_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second writes every other answer into the cache; the first the rest, and the snapshot."""
+    shop, build = Shop(write_shop(tmp_path / "shop")), Build("item", 0, None, "extractive")
+    alone = build_snapshot(shop.workspace(f'store="{tmp_path / "alone"}"'), build)
+    workspace, meeting = shop.workspace(), tmp_path / "meeting"
+    meeting.mkdir()
+    written: list[int] = []
+    real = building.generate_missing
+
+    def counted(job: Any, plan: Any, advance: Any) -> Any:
+        written.append(len(plan.missing))
+        return real(job, plan, advance)
+
+    monkeypatch.setattr(building, "generate_missing", counted)
+    for name, value in (("WORLD_SIZE", "2"), ("MASTER_PORT", "1"), ("RANK", "1")):
+        monkeypatch.setenv(name, value)
+    write_share(workspace, build, meeting)
+    monkeypatch.setenv("RANK", "0")
+    together = build_snapshot(workspace, build, meeting)
+    assert together.id == alone.id
+    assert written == [30, 30]
+    assert list(meeting.iterdir()) == []
+
+
+def test_each_process_of_an_index_build_sees_a_gpu_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    for seen, own in (("4,6", "6"), (None, "1")):
+        if seen is None:
+            monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+        else:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
+        ranks.take_one_gpu()
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == own

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 GRACE = 30.0
@@ -41,7 +43,41 @@ def gather(value: T) -> list[T]:
 
 
 def _several() -> bool:
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+    return count() > 1
+
+
+def count() -> int:
+    """How many processes do the stage."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def share(positions: Iterable[int]) -> list[int]:
+    """Those that are this process's, whatever the others have done of theirs meanwhile."""
+    rank = int(os.environ.get("RANK", "0"))
+    return [position for position in positions if position % count() == rank]
+
+
+def meet(folder: Path, what: str) -> None:
+    """A process says that its share of some work is done; the first returns when all have.
+
+    By files, without the collective operations of training: those have a time limit.
+    """
+    begun = f"{os.environ['MASTER_PORT']}-{os.getppid()}-{what}"
+    (folder / f"{begun}-{os.environ['RANK']}").touch()
+    if is_first():
+        marks = [folder / f"{begun}-{rank}" for rank in range(count())]
+        while not all(mark.exists() for mark in marks):
+            time.sleep(0.1)
+        for mark in marks:
+            mark.unlink()
+
+
+def take_one_gpu() -> None:
+    """Let this process see one GPU alone, its own, before torch is imported."""
+    if _several():
+        local = int(os.environ["LOCAL_RANK"])
+        seen = os.environ.get("CUDA_VISIBLE_DEVICES")
+        os.environ["CUDA_VISIBLE_DEVICES"] = seen.split(",")[local] if seen else str(local)
 
 
 def launch(count: int, arguments: Sequence[str], file: str = "") -> int:
