@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -20,7 +20,18 @@ from numpy.typing import NDArray
 
 from cogr.keywords import loops, normalise, parse, self_keyword
 from indexers.generators.statistical.distillation import Ownership
-from indexers.generators.statistical.matrices import Csr, Ints, Rows, scale_columns, with_data
+from indexers.generators.statistical.matrices import (
+    Csr,
+    Ints,
+    Rows,
+    counts_of,
+    row_sums,
+    scale_columns,
+    scale_rows,
+    top_rows,
+    with_data,
+)
+from indexers.generators.statistical.text_index import TextIndex
 from indexers.text import Analyser, SurfaceForms, join_words, phrases
 
 ANCHORS, PHRASES = 15, 15
@@ -36,6 +47,18 @@ LEAST_ANCHOR = 0.25
 
 COMMON_SHARE = 0.02
 """Phrases of more than this share of the items (and more than two) are too common."""
+
+MOST_UNKNOWN = 1 / 3
+"""Where more items than this share have no label, having none says that an item is irrelevant."""
+
+BATCH = 256
+"""Items that are compared with all others at once."""
+
+NEAREST = 20
+"""Items whose anchors an unknown item may get."""
+
+LEAST_VOTE = 0.2
+"""An unknown item gets an anchor where the mean of its nearest items reaches this."""
 
 TITLE_COST = 0.25
 """What a title costs as a query's keyword, as a share of the price of one that nobody says."""
@@ -120,13 +143,13 @@ class ItemKeywords:
             return np.zeros(0, dtype=np.int64)
         return (self.all if anchors else self._own_text).owners(number)
 
-    def of(self, item: int) -> list[str]:
+    def of(self, item: int, kinds: Collection[int] = (ANCHOR, PHRASE)) -> list[str]:
         """S_i: the item's keywords, without its title."""
         first, end = np.searchsorted(self.items, [item, item + 1])
         return [
             self.keywords[w]
             for w, kind in zip(self.owned[first:end], self.kinds[first:end], strict=True)
-            if kind != TITLE
+            if kind in kinds
         ]
 
 
@@ -197,11 +220,55 @@ def best_columns(scores: Csr, k: int) -> list[list[int]]:
 
 
 def item_anchors(queries: Sequence[str], strength: Csr) -> list[list[str]]:
-    """The strongest anchors of each item; `strength` is (training queries, items), in [0, 1]."""
+    """The strongest anchors of each item; `strength` is (queries, items), in [0, 1]."""
     texts = [self_keyword(query) for query in queries]
     by_item = strength.T.tocsr()
     by_item = with_data(by_item, np.where(by_item.data >= LEAST_ANCHOR, by_item.data, 0))
     return [[texts[query] for query in row] for row in best_columns(by_item, ANCHORS)]
+
+
+def unknown_items(relevance: Csr) -> NDArray[np.bool_] | None:
+    """Items that the labels know nothing of, such as those that came after them, (items,).
+
+    These are the items that no query finds relevant; None where they are too many to say so.
+
+    Args:
+        relevance: 0/1, (training queries, items).
+    """
+    never: NDArray[np.bool_] = np.bincount(relevance.indices, minlength=relevance.shape[1]) == 0
+    return never if never.mean() <= MOST_UNKNOWN else None
+
+
+class NearestAnchors:
+    """Anchors for items that the labels know nothing of, from items that are like them.
+
+    Args:
+        index: text of the items.
+        known: which items vote, (n,).
+        anchors: of all items; one without any votes against all.
+    """
+
+    def __init__(
+        self, index: TextIndex, known: NDArray[np.bool_], anchors: Sequence[Sequence[str]]
+    ) -> None:
+        ids: dict[str, int] = {}
+        rows = [[ids.setdefault(anchor, len(ids)) for anchor in some] for some in anchors]
+        self._index, self._known = index, known.astype(np.float32)
+        self._owned, self._anchors = counts_of(rows, max(len(ids), 1)), list(ids)
+
+    def of(self, tfidf: Csr) -> list[list[str]]:
+        """Anchors of items by their tf-idf vectors of length 1, (items, vocabulary): those that
+        have `LEAST_VOTE` of their nearest items, by squared cosine.
+        """
+        found = []
+        for first in range(0, tfidf.shape[0], BATCH):
+            cosines = (tfidf[first : first + BATCH] @ self._index.tfidf_by_term).tocsr()
+            near = top_rows(scale_columns(cosines, self._known), NEAREST)
+            near = with_data(near, near.data**2)
+            votes = (scale_rows(near, 1 / np.maximum(row_sums(near), 1e-9)) @ self._owned).tocsr()
+            votes = with_data(votes, np.where(votes.data >= LEAST_VOTE, votes.data, 0))
+            found += [[self._anchors[one] for one in row] for row in best_columns(votes, ANCHORS)]
+        return found
 
 
 def assemble(
