@@ -89,9 +89,15 @@ class ItemKeywords:
         return Ownership(self.items, self.owned, self.n_items, len(self.keywords))
 
     @cached_property
-    def _own_text(self) -> Ownership:
-        kept = self.kinds != ANCHOR
-        return Ownership(self.items[kept], self.owned[kept], self.n_items, len(self.keywords))
+    def _beside_anchors(self) -> tuple[NDArray[np.bool_], Ownership]:
+        """Which keywords are anchors of some item, and the items that have these from their own
+        text.
+        """
+        anchors = np.zeros(len(self.keywords), dtype=bool)
+        anchors[self.owned[self.kinds == ANCHOR]] = True
+        kept = anchors[self.owned] & (self.kinds != ANCHOR)
+        owned = Ownership(self.items[kept], self.owned[kept], self.n_items, len(self.keywords))
+        return anchors, owned
 
     def costs(self, analyser: Analyser, queries: Iterable[str], price: float) -> Costs:
         """What each keyword costs that is chosen for a query (`distillation.distil`), (keywords,).
@@ -118,7 +124,8 @@ class ItemKeywords:
         number = self.ids.get(keyword)
         if number is None:
             return np.zeros(0, dtype=np.int64)
-        return (self.all if anchors else self._own_text).owners(number)
+        known, own_text = self._beside_anchors
+        return (own_text if known[number] and not anchors else self.all).owners(number)
 
     def of(self, item: int) -> list[str]:
         """S_i: the item's keywords, without its title."""
