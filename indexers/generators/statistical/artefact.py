@@ -133,9 +133,13 @@ class Artefact:
     @cached_property
     def _costs(self) -> NDArray[np.float64] | None:
         """What keywords cost by the option `readability`; None where it is 0."""
-        price = float(str(self.facts.get("readability", 0)))
-        texts = (query.text for query in self.queries)
+        price, texts = self._price, (query.text for query in self.queries)
         return self.keywords.costs(self.index.analyser, texts, price) if price else None
+
+    @property
+    def _price(self) -> float:
+        """Of a keyword that nobody says."""
+        return float(str(self.facts.get("readability", 0)))
 
     @cached_property
     def _phrases(self) -> dict[tuple[str, ...], int]:
@@ -156,7 +160,9 @@ class Artefact:
     @cached_property
     def scored(self) -> ScoredIndex:
         """The items' keywords as a search scores them."""
-        return ScoredIndex(self.keywords.all, self.keywords.writable)
+        costs = self._costs
+        unsaid = None if costs is None else costs >= self._price
+        return ScoredIndex(self.keywords.all, self.keywords.writable, unsaid)
 
     def prepare(self) -> None:
         """Compute what is otherwise computed at the first answer."""
