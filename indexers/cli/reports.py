@@ -304,15 +304,26 @@ def answer(out: Console, found: Answered, *, explain: bool) -> None:
         "generator": "generated now",
         "none": "the query text alone",
     }
+    by = f"{len(found.keywords)} keywords ({where[found.source]})"
+    modes = {
+        "keywords": by,
+        "both": f"{by} and the words in titles",
+        "text": "the words in titles alone",
+    }
+    sure = "" if found.confidence is None else f", confidence {found.confidence:.2f}"
+    out.print(f"{found.total:,} items by {modes[found.mode]}, {found.backend}{sure}")
     out.print(
-        f"{found.total:,} items by {len(found.keywords)} keywords ({where[found.source]}), "
-        f"{found.backend}"
+        "keywords: "
+        + ", ".join(
+            word if weight == 1 else f"{word} ({weight:g})"
+            for word, weight in found.keywords.items()
+        )
     )
-    out.print("keywords: " + ", ".join(found.keywords))
     names = sorted({name for hit in found.hits for name in hit.fields})
     table = Table("score", "id", "title", *names, "matched")
     for hit in found.hits:
         parts = sorted(hit.matched.items(), key=lambda pair: -pair[1])
+        parts += [("words of the title", hit.words)] if hit.words else []
         matched = ", ".join(f"{word} {part:.3f}" if explain else word for word, part in parts)
         fields = (_short(_spell(hit.fields[name])) if name in hit.fields else "" for name in names)
         table.add_row(f"{hit.score:.4f}", hit.id, _short(hit.text), *fields, _short(matched))

@@ -358,7 +358,7 @@ class Artefact:
             limit=K_MAX,
             expected_relevant=share * self.ranker.multiplier * float(p.sum()),
             forced=self.keywords.owners(literal, anchors=self._row(query) < 0),
-            banned=() if number is None else (number,),
+            banned=() if number < 0 else (number,),
             costs=self._costs,
         )
 

@@ -27,6 +27,7 @@ from indexers.generators.statistical.edits import (
     Editor,
     fit_editor,
 )
+from indexers.generators.statistical.encoder import Encoder
 from indexers.generators.statistical.evidence import Evidence
 from indexers.generators.statistical.features import Pairs, candidates
 from indexers.generators.statistical.item_keywords import (
@@ -58,6 +59,7 @@ def fit(
     unlabelled: int = 0,
     edits: bool = True,
     signals: Sequence[str] = (),
+    encoder: Encoder | None = None,
 ) -> Artefact:
     """Fit ranker and item keywords on the training queries of a data set.
 
@@ -70,6 +72,7 @@ def fit(
         unlabelled: of queries without labels, how many of the most frequent become anchors too.
         edits: whether distilled sets are edited, where that pays out of fold.
         signals: numeric fields of the items that the ranker learns from.
+        encoder: whose points the ranker learns from.
 
     Raises:
         GeneratorError: too few training queries with relevant items, or no items; or no item has
@@ -80,7 +83,7 @@ def fit(
     words = ItemWords(analyser, map(item_text, dataset.items))
     queries = [Query(query.id, self_keyword(query.text)) for query in dataset.queries["train"]]
     texts = [query.text for query in queries]
-    index = TextIndex.fit(analyser, words, dataset.items, texts, signals)
+    index = TextIndex.fit(analyser, words, dataset.items, texts, signals, encoder)
     trained = np.sort(np.random.default_rng(seed).permutation(len(queries))[:MAX_TRAINED])
     evidence = Evidence.of(index, texts, relevance)
     pairs = candidates(evidence, evidence.voters.queries.rows(trained))

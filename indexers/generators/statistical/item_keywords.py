@@ -19,6 +19,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cogr.keywords import loops, normalise, parse, self_keyword
+from cogr.mapped import StringIndex, Strings, StringsSpool, arrow_strings
+from indexers.generators.protocol import batched
 from indexers.generators.statistical.distillation import Ownership
 from indexers.generators.statistical.matrices import (
     Csr,
@@ -65,9 +67,39 @@ TITLE_COST = 0.25
 
 ANCHOR, PHRASE, TITLE = 0, 1, 2
 
+_PACKED = 8192
+"""Texts that are packed at once."""
+
 Costs = NDArray[np.float64]
 
 _PLAIN = re.compile(r"[a-z0-9]+(?: [a-z0-9]+)*")
+
+
+class KeywordIds:
+    """Keywords' numbers by text, 12 bytes a keyword beside the text."""
+
+    def __init__(self, keywords: Sequence[str]) -> None:
+        strings = keywords if isinstance(keywords, Strings) else packed(keywords)
+        hashes = np.fromiter(map(hash, strings), np.int64, len(strings))
+        self._index = StringIndex(strings, hashes)
+
+    def get(self, keyword: str, default: int = -1) -> int:
+        number = self._index.find(keyword)
+        return default if number < 0 else number
+
+    def __getitem__(self, keyword: str) -> int:
+        number = self._index.find(keyword)
+        if number < 0:
+            raise KeyError(keyword)
+        return number
+
+
+def packed(texts: Iterable[str]) -> Strings:
+    """Texts in mapped temporary files, where they are many."""
+    spool = StringsSpool()
+    for batch in batched(texts, _PACKED):
+        spool.append(arrow_strings(batch))
+    return Strings(spool.arrow())
 
 
 @dataclass(frozen=True)
@@ -90,8 +122,9 @@ class ItemKeywords:
     n_items: int
 
     @cached_property
-    def ids(self) -> dict[str, int]:
-        return {keyword: number for number, keyword in enumerate(self.keywords)}
+    def ids(self) -> KeywordIds:
+        """Numbers of keywords."""
+        return KeywordIds(self.keywords)
 
     @cached_property
     def writable(self) -> Ownership:
@@ -112,9 +145,15 @@ class ItemKeywords:
         return Ownership(self.items, self.owned, self.n_items, len(self.keywords))
 
     @cached_property
-    def _own_text(self) -> Ownership:
-        kept = self.kinds != ANCHOR
-        return Ownership(self.items[kept], self.owned[kept], self.n_items, len(self.keywords))
+    def _beside_anchors(self) -> tuple[NDArray[np.bool_], Ownership]:
+        """Which keywords are anchors of some item, and the items that have these from their own
+        text.
+        """
+        anchors = np.zeros(len(self.keywords), dtype=bool)
+        anchors[self.owned[self.kinds == ANCHOR]] = True
+        kept = anchors[self.owned] & (self.kinds != ANCHOR)
+        owned = Ownership(self.items[kept], self.owned[kept], self.n_items, len(self.keywords))
+        return anchors, owned
 
     def costs(self, analyser: Analyser, queries: Iterable[str], price: float) -> Costs:
         """What each keyword costs that is chosen for a query (`distillation.distil`), (keywords,).
@@ -128,7 +167,7 @@ class ItemKeywords:
         for text in chain(queries, (self.keywords[title] for title in titles)):
             for words in phrases(analyser.words(text), PHRASE_WORDS):
                 number = self.ids.get(join_words(words))
-                if number is not None:
+                if number >= 0:
                     costs[number] = 0
         costs[titles] = price * TITLE_COST
         costs[self.owned[self.kinds == ANCHOR]] = 0
@@ -139,9 +178,10 @@ class ItemKeywords:
         text only.
         """
         number = self.ids.get(keyword)
-        if number is None:
+        if number < 0:
             return np.zeros(0, dtype=np.int64)
-        return (self.all if anchors else self._own_text).owners(number)
+        known, own_text = self._beside_anchors
+        return (own_text if known[number] and not anchors else self.all).owners(number)
 
     def of(self, item: int, kinds: Collection[int] = (ANCHOR, PHRASE)) -> list[str]:
         """S_i: the item's keywords, without its title."""
@@ -296,7 +336,7 @@ def assemble(
             owned.append(ids.setdefault(title, len(ids)))
             kinds.append(TITLE)
     return ItemKeywords(
-        list(ids),
+        packed(ids),
         np.asarray(items, np.int64),
         np.asarray(owned, np.int64),
         np.asarray(kinds, np.int64),
