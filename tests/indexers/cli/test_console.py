@@ -9,6 +9,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -135,3 +137,25 @@ def test_progress_is_told_by_lines_where_nobody_watches(
         == "training, item side: 1 of 2, 50.0 s each, 0:50 left"
     )
     assert [reports.minutes(seconds) for seconds in (0, 59.7, 3725)] == ["0:00", "1:00", "1:02:05"]
+
+
+@pytest.mark.parametrize(
+    ("side", "kind", "published", "serves", "said"),
+    [
+        ("item", "statistical", True, "query-1", "cogr-index rebuild --side query"),
+        ("item", "statistical", True, None, "cogr-index diff item-0 item-1"),
+        ("item", "statistical", False, "query-1", "cogr-index diff item-0 item-1"),
+        ("item", "vllm", True, "query-1", "cogr-index diff item-0 item-1"),
+        ("query", "statistical", True, "query-1", "cogr-index diff item-0 item-1"),
+    ],
+)
+def test_an_update_of_items_by_a_fit_asks_for_the_queries(
+    side: str, kind: str, published: bool, serves: str | None, said: str
+) -> None:
+    manifest = SimpleNamespace(generator={"kind": kind})
+    snapshot = SimpleNamespace(id="item-1", side=side, manifest=manifest)
+    outcome = SimpleNamespace(rebuilt=SimpleNamespace(snapshot=snapshot), published=published)
+    updated: Any = SimpleNamespace(outcome=outcome, parent="item-0")
+    assert (reports.after_update(updated, {"query": serves}) or "").startswith(said)
+    updated.parent = "item-1"
+    assert reports.after_update(updated, {"query": serves}) is None
