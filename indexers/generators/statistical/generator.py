@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-VERSION = 5
+VERSION = 6
 """Of the method: any change of what an equal data set is fitted to needs a new one."""
 
 FOLDER = "statistical"
@@ -61,6 +61,8 @@ class StatisticalOptions(Options):
             ranker learns from.
         readability: expected F1 that a query's keyword must bring which is neither an anchor nor
             a phrase of a title or of a training query. 0: whatever is best for F1.
+        unlabelled: of queries without labels, how many of the most frequent become anchors too, by
+            the probabilities that the ranker gives them.
     """
 
     language: str = "english"
@@ -70,6 +72,7 @@ class StatisticalOptions(Options):
     signals: tuple[str, ...] = ()
     encoder: str | None = None
     readability: float = Field(READABILITY, ge=0, le=1)
+    unlabelled: int = Field(0, ge=0)
 
 
 class Statistical(GeneratorBase):
@@ -108,7 +111,7 @@ class Statistical(GeneratorBase):
             "kind": "statistical",
             "version": VERSION,
             "normaliser": NORMALISER,
-            "dataset_hash": self._dataset.dataset_hash,
+            "dataset_hash": self._data,
             **self.options.model_dump(),
             **self._signals,
             **({"encoder": self._encoder.digest} if self._encoder else {}),
@@ -121,6 +124,17 @@ class Statistical(GeneratorBase):
         from indexers.generators.statistical.encoder import Encoder
 
         return Encoder(self.options.encoder, self._store)
+
+    @cached_property
+    def _data(self) -> str:
+        """Names what the fit reads. Queries without labels are no part of the data set's hash."""
+        if not self.options.unlabelled:
+            return self._dataset.dataset_hash
+        from indexers.generators.statistical.fitting import frequent
+
+        texts = frequent(self._dataset, self.options.unlabelled)
+        told = json.dumps([self._dataset.dataset_hash, texts])
+        return hashlib.sha256(told.encode()).hexdigest()
 
     @cached_property
     def _signals(self) -> Mapping[str, object]:

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from cogr.errors import SnapshotError, StorageError
 from cogr.keywords import NORMALISER
+from cogr.mapped import Strings
 from cogr.records import Query
 from cogr.store import Store, storage_errors
 from indexers.generators.statistical.artefact import Artefact
@@ -87,7 +88,7 @@ def open_artefact(folder: str | Path | Store, encoder: Encoder | None = None) ->
     items = _table(files["items.parquet"], "id", "digest")
     asked = _table(files["queries.parquet"], "id", "text")
     queries = [Query(id_, text) for id_, text in zip(asked["id"], asked["text"], strict=True)]
-    keywords = _table(files["keywords.parquet"], "keyword")["keyword"]
+    keywords = _strings(files["keywords.parquet"], "keyword")
     vocabulary = _table(files["vocabulary.parquet"], "term")["term"]
     n, width = len(items["id"]), max(len(vocabulary), 1)
     index = TextIndex(
@@ -216,6 +217,12 @@ def _table(data: Data, *names: str) -> dict[str, list[str]]:
         io.BytesIO(data), pa.schema({name: pa.string() for name in names})
     ).to_pydict()
     return columns
+
+
+def _strings(data: Data, name: str) -> Strings:
+    """One column without a Python object for each text."""
+    table = read_table(io.BytesIO(data), pa.schema({name: pa.large_string()}))
+    return Strings(pa.concat_arrays([pa.array([], pa.large_string()), *table.column(0).chunks]))
 
 
 def _array(data: Data) -> NDArray[Any]:

@@ -234,6 +234,16 @@ class TextIndex:
             scale_columns(with_data(self.counts, 1 + np.log(self.counts.data)), self.idf)
         )
 
+    def vectors(self, items: Sequence[Item]) -> Csr:
+        """Other items as rows of `tfidf`, (items, vocabulary)."""
+        known = self.vocabulary
+        rows = [
+            [known[term] for term in self.analyser.terms(item_text(item)) if term in known]
+            for item in items
+        ]
+        counts = counts_of(rows, self.counts.shape[1])
+        return unit_rows(scale_columns(with_data(counts, 1 + np.log(counts.data)), self.idf))
+
     @cached_property
     def tfidf_by_term(self) -> Csr:
         return self.tfidf.T.tocsr()
