@@ -39,7 +39,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     BertModel(config).save_pretrained(folder / "bert")
     BertTokenizerFast(vocab=str(folder / "vocab.txt")).save_pretrained(folder / "bert")
     reader = models.Transformer(str(folder / "bert"), max_seq_length=64)
-    pooled = models.Pooling(reader.get_embedding_dimension(), "mean")
+    pooled = models.Pooling(sizes["hidden_size"], "mean")
     SentenceTransformer(modules=[reader, pooled], device="cpu").save(str(folder / "whole"))
     return folder / "whole"
 
