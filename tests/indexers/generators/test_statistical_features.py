@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -14,7 +15,12 @@ from cogr.keywords import normalise
 from cogr.records import Dataset, Item
 from indexers.generators.statistical.evidence import SHRINKAGE, Evidence, Voters
 from indexers.generators.statistical.features import FEATURES, candidates
-from indexers.generators.statistical.item_keywords import ANCHORS, item_anchors, item_phrases
+from indexers.generators.statistical.item_keywords import (
+    ANCHORS,
+    KeywordIds,
+    item_anchors,
+    item_phrases,
+)
 from indexers.generators.statistical.latent import term_points, unit
 from indexers.generators.statistical.matrices import (
     kth_highest,
@@ -25,7 +31,7 @@ from indexers.generators.statistical.matrices import (
     with_data,
 )
 from indexers.generators.statistical.ranker import PENALTY, _logistic
-from indexers.generators.statistical.text_index import TextIndex, char_grams
+from indexers.generators.statistical.text_index import ItemWords, TextIndex, char_grams
 from indexers.text import Analyser
 from tests.indexers.generators.statistical_worlds import shop
 
@@ -229,6 +235,45 @@ def test_phrases_are_shared_and_not_too_common() -> None:
     assert found[3] == ["lamp steel"]
     assert found[6] == []
     assert found[7] == []
+
+
+@given(st.lists(st.lists(st.sampled_from(["oak", "lamp", "sofa", "red"]), max_size=7), max_size=8))
+def test_phrases_agree_with_loops(words: list[list[str]]) -> None:
+    """With few words stems are the words, and nothing is spelled otherwise."""
+    pairs = [[" ".join(pair) for pair in pairwise(item)] for item in words]
+    order = list(dict.fromkeys(pair for item in pairs for pair in item))
+    df = {pair: sum(pair in item for item in pairs) for pair in order}
+
+    def score(item: list[str], pair: str) -> float:
+        return (1 + math.log(item.count(pair))) * math.log(len(words) / df[pair])
+
+    expected = []
+    for item in pairs:
+        shared = [pair for pair in dict.fromkeys(item) if df[pair] == 2 < len(words)]
+        shared.sort(key=lambda pair: (-round(score(item, pair), 4), order.index(pair)))
+        expected.append(shared)
+    assert item_phrases(words, Analyser()) == expected
+
+
+def test_words_of_items_are_those_of_their_texts(dataset: Dataset) -> None:
+    analyser = Analyser()
+    texts = [item.text for item in dataset.items]
+    assert list(ItemWords(analyser, texts)) == [analyser.words(text) for text in texts]
+
+
+def test_candidates_are_told_what_whole_matrices_tell(dataset: Dataset, index: TextIndex) -> None:
+    """Bit for bit, whichever items are looked at."""
+    items = np.array([3, 5, 250])
+    for by_column in (index.grams_by_gram, index.titles_by_term, index.matched_idf):
+        whole = by_column(np.arange(index.n_items)).toarray()
+        assert np.array_equal(by_column(items).toarray(), whole[:, items])
+
+
+def test_keywords_are_found_by_their_text() -> None:
+    texts = [f"keyword {number}" for number in range(20_000)]
+    ids = KeywordIds(texts)
+    assert [ids[text] for text in texts] == list(range(20_000))
+    assert ids.get("unknown") == -1
 
 
 def test_anchors_are_the_strongest_queries_of_an_item() -> None:
