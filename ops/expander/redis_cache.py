@@ -111,8 +111,8 @@ class Cache:
 
     async def close(self) -> None:
         """Close the connections."""
+        await self._reads.close()
         await self._redis.aclose()
-        await self._redis.connection_pool.disconnect()
 
     @property
     def _backlog(self) -> str:
@@ -149,6 +149,11 @@ class _Reads:
         self._waiting.append((keys, values))
         return await values
 
+    async def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            await self._connection.disconnect()
+
     async def _send(self, batch: _Waiting) -> None:
         """Read a batch when its turn has come, and answer those who still wait for it."""
 
@@ -172,7 +177,7 @@ class _Reads:
 
     async def _read(self, keys: Sequence[str]) -> list[bytes | None]:
         if self._connection is None:
-            self._connection = await self._redis.connection_pool.get_connection()
+            self._connection = self._redis.connection_pool.make_connection()
         # It closes itself where this fails or is cancelled, and connects again when it is next
         # used.
         await self._connection.send_command("MGET", *keys)
