@@ -111,8 +111,8 @@ class Cache:
 
     async def close(self) -> None:
         """Close the connections."""
+        await self._reads.close()
         await self._redis.aclose()
-        await self._redis.connection_pool.disconnect()
 
     @property
     def _backlog(self) -> str:
@@ -132,9 +132,9 @@ class _Reads:
     """
 
     def __init__(self, redis: Any, upstream: Upstream, seconds: float) -> None:
-        self._redis, self._upstream, self._seconds = redis, upstream, seconds
+        # It closes its one connection where a read fails or is cancelled, and opens it again.
+        self._redis, self._upstream, self._seconds = redis.client(), upstream, seconds
         self._turn = asyncio.Lock()
-        self._connection: Any = None
         self._waiting: _Waiting = []
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -149,13 +149,17 @@ class _Reads:
         self._waiting.append((keys, values))
         return await values
 
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._redis.aclose()
+
     async def _send(self, batch: _Waiting) -> None:
         """Read a batch when its turn has come, and answer those who still wait for it."""
 
         async def ask() -> list[bytes | None]:
             async with self._turn:
                 self._waiting = []
-                return await self._read([key for keys, _ in batch for key in keys])
+                return list(await self._redis.mget([key for keys, _ in batch for key in keys]))
 
         try:
             found = iter(await self._upstream.call(ask, self._seconds))
@@ -169,14 +173,6 @@ class _Reads:
             part = list(islice(found, len(keys)))
             if not values.done():
                 values.set_result(part)
-
-    async def _read(self, keys: Sequence[str]) -> list[bytes | None]:
-        if self._connection is None:
-            self._connection = await self._redis.connection_pool.get_connection()
-        # It closes itself where this fails or is cancelled, and connects again when it is next
-        # used.
-        await self._connection.send_command("MGET", *keys)
-        return list(await self._connection.read_response())
 
 
 def connect(redis: RedisSettings) -> Any:
