@@ -1,26 +1,43 @@
 """`statistical` on real data: test F1 beside the exact cut and BM25, time to fit, time for a new
 query.
 
-Reads nfcorpus, msrd and chorus from COGR_DATA_DIR; what is absent is left out. Run: python
-benchmarks/bench_statistical.py [--json] [--readability] [--seed N] [NAME ...]. CPU seconds stand
-beside wall seconds, because other work on the machine stretches only the latter.
+Reads nfcorpus, msrd, chorus, med and cacm from COGR_DATA_DIR; what is absent is left out. `shop` is
+the bundled sample shop. Run: python benchmarks/bench_statistical.py [--json] [--readability |
+--curve [--picture FILE]] [--seed N] [NAME ...]. CPU seconds stand beside wall seconds, because
+other work on the machine stretches only the latter.
 
 With --readability: F1 against the share of query keywords that people say, by price
 (`generator.statistical.readability`), on dev queries, or out of fold on at most 1,000 training
-queries, and on test queries. `shop` is the bundled sample shop.
+queries, and on test queries.
+
+With --curve: F1 by the number of training queries, drawn at random. Where queries are fewer than
+200 in all, each draw is tested on another fifth of them, so that all are tested once; elsewhere on
+the first 500 test queries. --picture draws what was measured, as SVG.
+
+With --scale ITEMS ...: made-up shops of so many items with 2,000 training queries, each in a
+process of its own: seconds and memory to fit, to save, to open, to answer every item and a new
+query. Memory is the process' peak, as in bench_scale.py: anonymous, and all that is resident.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
+import json
 import os
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
+import numpy as np
 from _timing import Row, report
+from _worlds import write_shop
+from bench_scale import Peak
 
 from cogr.datasets import load_dataset
 from cogr.keywords import self_keyword
@@ -32,19 +49,51 @@ from indexers.generators.statistical.storage import open_artefact, save
 from trainers.demo import CATALOGUE
 from trainers.evaluation import bm25, exact_cut
 
-TARGETS = {"nfcorpus": (0.30, 30), "msrd": (0.74, 60), "chorus": (0.57, 40)}
+TARGETS: Mapping[str, tuple[float, float | None]] = {
+    "nfcorpus": (0.30, 30),
+    "msrd": (0.74, 60),
+    "chorus": (0.57, 40),
+    "shop": (0.69, None),
+    "med": (0.69, None),
+    "cacm": (0.32, None),
+}
 """Test F1 of the keywords at least, seconds to fit at most."""
 
 PRICES = (0, 0.0025, 0.005, 0.01, 0.02, 0.04)
 MOST_QUERIES = 1000
-"""Of a curve."""
+"""Of a curve of prices."""
+
+SIZES = (20, 40, 80, 160, 320)
+"""Training queries of a learning curve; the last point has all."""
+
+DRAWS, DRAWS_OF_MANY = 5, 2
+MANY_QUERIES, SMALL = 2000, 200
+"""With more training queries draws are fewer; with fewer queries in all, draws are folds."""
+
+CURVE_QUERIES = 500
+PARTS = 5
+
+SCALE_QUERIES = 2200
+"""Of which every eleventh is a test query."""
+
+MOST_SECONDS, MOST_MB = 900, 4000
+"""To fit a million items."""
 
 QUERY_MS = 15
 TIMED_QUERIES = 200
 
+T = TypeVar("T")
+
+
+def load(name: str) -> Dataset:
+    if name == "shop":
+        return load_dataset("jsonl", CATALOGUE)
+    folder = Path(os.environ.get("COGR_DATA_DIR", "")) / name
+    return load_dataset("beir", folder) if name in ("med", "cacm") else load_dataset(name)
+
 
 def rows(name: str) -> Iterator[Row]:
-    dataset = load_dataset(name)
+    dataset = load(name)
     least, seconds = TARGETS[name]
     wall, cpu = time.perf_counter(), time.process_time()
     artefact = fit(dataset)
@@ -129,9 +178,9 @@ def said(artefact: Artefact, found: Iterable[Iterable[str]]) -> float:
     return round(sum(map(float, chosen)) / max(len(chosen), 1), 3)
 
 
-def curve(name: str, seed: int) -> Iterator[Row]:
+def prices(name: str, seed: int) -> Iterator[Row]:
     """A row for each price."""
-    dataset = load_dataset("jsonl", CATALOGUE) if name == "shop" else load_dataset(name)
+    dataset = load(name)
     artefact = fit(dataset, seed=seed)
     chosen_on: Split = "dev" if len(dataset.queries["dev"]) >= 100 else "train"
     for price in PRICES:
@@ -147,28 +196,153 @@ def curve(name: str, seed: int) -> Iterator[Row]:
         yield Row(f"{name}: 1 - {chosen_on} F1 at {price:g}", shortfall, "", notes=notes)
 
 
+def grown(items: int) -> Iterator[Row]:
+    """A row for each stage of a made-up shop of so many items, in this process."""
+
+    def stage(name: str, work: Callable[[], T], most: float | None = None) -> tuple[Row, T]:
+        wall, cpu = time.perf_counter(), time.process_time()
+        with Peak() as peak:
+            done = work()
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        notes = {"cpu": round(cpu, 1), "MB": peak.anonymous, "resident MB": peak.resident}
+        return Row(f"{items} items: {name}", wall, "s", most, notes=notes), done
+
+    with tempfile.TemporaryDirectory() as temporary:
+        data, fitted = Path(temporary) / "data", Path(temporary) / "fitted"
+        write_shop(data, items, SCALE_QUERIES)
+        row, dataset = stage("load", lambda: load_dataset("jsonl", data))
+        yield row
+        row, _ = stage("fit and save", lambda: save(fit(dataset), fitted), MOST_SECONDS)
+        yield row
+        memory = row.notes["MB"]
+        yield Row(f"{items} items: memory to fit and save", memory, "MB", MOST_MB)
+        gc.collect()
+        row, artefact = stage("open", lambda: open_artefact(fitted))
+        row.notes["MB on disk"] = round(sum(p.stat().st_size for p in fitted.iterdir()) / 1e6)
+        yield row
+        yield stage("keywords of all", lambda: [*map(artefact.item_keywords, dataset.items)])[0]
+        yield new_query(f"{items} items", dataset, artefact)
+
+
+def in_process(items: int) -> Iterator[Row]:
+    """The rows of `grown` from a fresh process, whose peaks are this size's alone."""
+    command = [sys.executable, __file__, "--json", "--alone", "--scale", str(items)]
+    found = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    for row in json.loads(found)["rows"]:
+        yield Row(*(row[name] for name in ("name", "value", "unit", "target")), notes=row["notes"])
+
+
+def learning(name: str, seed: int) -> Iterator[Row]:
+    """A row for each number of training queries."""
+    dataset = load(name)
+    trained = len(dataset.queries["train"])
+    folded = sum(map(len, dataset.queries.values())) < SMALL
+    every = trained if not folded else sum(map(len, dataset.queries.values())) * 4 // PARTS
+    for size in (*(size for size in SIZES if size < every), every):
+        draws = DRAWS_OF_MANY if trained > MANY_QUERIES else DRAWS
+        if size == every and not folded:
+            draws = 1
+        found = [_drawn(dataset, size, draw, folded, seed) for draw in range(draws)]
+        f1, cut, text, queries = (np.array(column) for column in zip(*found, strict=True))
+        mean = float(np.average(f1, weights=queries))
+        notes = {
+            "queries": size,
+            "f1": round(mean, 4),
+            "exact cut": round(float(np.average(cut, weights=queries)), 4),
+            "bm25": round(float(np.average(text, weights=queries)), 4),
+            "draws": draws,
+            "deviation of draws": round(float(f1.std(ddof=1)), 4) if draws > 1 else None,
+        }
+        yield Row(f"{name}: 1 - F1 with {size} training queries", 1 - mean, "", notes=notes)
+
+
+def _drawn(
+    dataset: Dataset, size: int, draw: int, folded: bool, seed: int
+) -> tuple[float, float, float, int]:
+    """F1 of the keywords, of the exact cut and of BM25, and on how many queries."""
+    rng = np.random.default_rng([seed, draw])
+    train, test = list(dataset.queries["train"]), list(dataset.queries["test"][:CURVE_QUERIES])
+    if folded:
+        pool = [query for queries in dataset.queries.values() for query in queries]
+        order = np.random.default_rng(seed).permutation(len(pool))
+        held = np.arange(len(pool)) % PARTS == draw
+        train, test = ([pool[i] for i in order[part]] for part in (~held, held))
+    chosen = [train[i] for i in np.sort(rng.permutation(len(train))[:size])]
+    relevant = {query.id: dataset.relevant[query.id] for query in (*chosen, *test)}
+    drawn = replace(dataset, queries={"train": chosen, "dev": [], "test": test}, relevant=relevant)
+    artefact = fit(drawn, seed=seed + draw)
+    means, _ = retrieval(drawn, artefact, "test")
+    tested = {query.id: relevant[query.id] for query in test}
+    cut, text = (
+        full_set({id_: frozenset(ids) for id_, ids in found.runs.items()}, tested).means["f1"]
+        for found in (exact_cut(artefact, drawn, "test"), bm25(drawn, "test"))
+    )
+    return means["f1"], cut, text, len(test)
+
+
+def picture(found: Iterable[Row], path: str) -> None:
+    """Draw learning curves: F1 by training queries, a line a data set."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    lines: dict[str, list[Mapping[str, object]]] = {}
+    for row in found:
+        lines.setdefault(row.name.partition(":")[0], []).append(row.notes)
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "learning"}):
+        figure = Figure(figsize=(6.6, 4), layout="constrained")
+        axes = figure.subplots()
+        for mark, (name, points) in zip("os^Dvx", lines.items(), strict=False):
+            sizes, f1, spread = (
+                [point[key] or 0 for point in points]
+                for key in ("queries", "f1", "deviation of draws")
+            )
+            axes.errorbar(sizes, f1, spread, label=name, marker=mark, capsize=2, linewidth=1.5)
+        ticks = (*SIZES, 1000, 3000, 14000)
+        axes.set_xscale("log")
+        axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+        axes.set_xticks([], minor=True)
+        axes.set(xlabel="training queries", ylabel="F1 of the keywords")
+        axes.grid(axis="y", color="#ddd")
+        axes.spines[["top", "right"]].set_visible(False)
+        figure.legend(loc="outside right upper", frameon=False)
+        figure.savefig(path, format="svg", metadata={"Date": None})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help=", ".join(TARGETS))
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--readability", action="store_true")
+    parser.add_argument("--curve", action="store_true")
+    parser.add_argument("--picture", metavar="FILE")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--scale", nargs="+", type=int, default=(), metavar="ITEMS")
+    parser.add_argument("--alone", action="store_true", help="--scale in this process")
     arguments = parser.parse_args()
-    if arguments.readability:
-        names = arguments.names or ["shop", *TARGETS]
-        every = (row for name in names for row in curve(name, arguments.seed))
+    if arguments.scale:
+        each = grown if arguments.alone else in_process
+        every = (row for items in arguments.scale for row in each(items))
         report(every, as_json=arguments.json)
         return
     root = Path(os.environ.get("COGR_DATA_DIR", ""))
     names = [
         name
         for name in arguments.names or TARGETS
-        if os.environ.get("COGR_DATA_DIR") and (root / name).is_dir()
+        if name == "shop" or (os.environ.get("COGR_DATA_DIR") and (root / name).is_dir())
     ]
     if not names:
         print("COGR_DATA_DIR has none of the data sets; see docs/datasets.md.")
         return
-    report((row for name in names for row in rows(name)), as_json=arguments.json)
+    if arguments.readability:
+        every = (row for name in names for row in prices(name, arguments.seed))
+    elif arguments.curve:
+        every = (row for name in names for row in learning(name, arguments.seed))
+    else:
+        every = (row for name in names for row in rows(name))
+    shown: list[Row] = []
+    report((shown.append(row) or row for row in every), as_json=arguments.json)
+    if arguments.picture:
+        picture(shown, arguments.picture)
 
 
 if __name__ == "__main__":

@@ -96,6 +96,20 @@ class StatisticalSettings(Table):
             "training against them: a training query's own text would find its labels"
         ),
     )
+    edits: bool = Field(
+        True,
+        description=(
+            "A booster that predicts what an edit changes in F1 edits query keywords, where that "
+            "pays out of fold"
+        ),
+    )
+    signals: tuple[str, ...] = Field(
+        (),
+        description=(
+            "Numeric fields of items that the ranker learns from, such as popularity, price or "
+            "margin; each also in publish.fields"
+        ),
+    )
     readability: float = Field(
         0.01,
         ge=0,

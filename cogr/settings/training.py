@@ -216,7 +216,7 @@ class TrainingSettings(Table):
             "processes share weights and optimizer; by default each has all of them"
         ),
     )
-    report_to: tuple[Literal["tensorboard", "mlflow", "trackio"], ...] = Field(
+    report_to: tuple[Literal["mlflow", "trackio"], ...] = Field(
         (), description="Where the trainer's own figures go besides; each needs its package"
     )
     log_completions: bool = Field(

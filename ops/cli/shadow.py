@@ -101,8 +101,9 @@ def shadow(
     """
     from cogr.datasets.query_logs import LogOptions, read_log, sample
     from indexers.cli.reports import progress_bar
+    from ops.shadow.bodies import CLAUSE_ALONE, Body
     from ops.shadow.comparison import rows, summary
-    from ops.shadow.replay import CLAUSE_ALONE, Body, Candidate, Present, check, replay
+    from ops.shadow.replay import Candidate, Present, check, replay
 
     bodies = Body.read(present), CLAUSE_ALONE if candidate is None else Body.read(candidate)
     for body, keywords in zip(bodies, (False, True), strict=True):

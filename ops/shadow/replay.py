@@ -1,32 +1,23 @@
-"""Asks a log's queries of both searches and takes the time. What the answers say is in
-`comparison`.
-
-Request bodies have placeholders, which are filled after the JSON was read: a query is data, and
-can't become syntax. `{{query}}` inside of any string becomes the query's text. A string that is
-`{{keywords}}` becomes the list of keywords, one that is `{{clause}}` the OpenSearch query that
-matches them, and `{{clause FIELD}}` the same over another field.
+"""Asks a log's queries of both searches and takes the time. What is asked is in `bodies`, what the
+answers say in `comparison`.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
 import urllib3
 
 from cogr.datasets.query_logs import Searched
-from cogr.datasets.reading import Place, json_object, lines
-from cogr.errors import DataError, ServiceError, UserError
+from cogr.errors import ServiceError, UserError
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.errors import service_error
-from indexers.backends.opensearch.search import KEYWORDS as FIELD
-from indexers.backends.opensearch.search import query_body
+from ops.shadow.bodies import Body, Expansion
 
 IN_A_ROW = 10
 """Failed queries in a row after which a replay ends: that is an outage and no bad luck."""
@@ -226,7 +217,7 @@ class Candidate:
                 f"The expander at {self.expander.url} serves no index of a cluster; give it "
                 "opensearch.url, and publish a pair."
             )
-        body = self.body.fill(query, expansion["keywords"])
+        body = self.body.fill(query, Expansion.read(expansion))
         ids = self.reader.search(index, body, f"the query of {self.body.source}", _EXACT)
         return Answer(ids, time.perf_counter() - started, expansion["source"], expanding)
 
@@ -285,77 +276,3 @@ def _paced(queries: Sequence[Searched], rate: float) -> Iterator[tuple[int, Sear
     for number, searched in enumerate(queries):
         time.sleep(max(0.0, started + number / rate - time.monotonic()))
         yield number, searched
-
-
-QUERY = "{{query}}"
-KEYWORDS = "{{keywords}}"
-_CLAUSE = re.compile(r"\{\{clause(?: ([^\s{}]+))?\}\}")
-
-
-@dataclass(frozen=True)
-class Body:
-    """A request body with placeholders, and where it comes from."""
-
-    template: Mapping[str, Any]
-    source: str
-
-    @classmethod
-    def read(cls, path: Path) -> Body:
-        """From a JSON file. Raises DataError."""
-        if not path.is_file():
-            raise DataError(
-                f"The request body {path} is not there; write the JSON of a search with {QUERY} "
-                "in it."
-            )
-        text = "\n".join(line for _, line in lines(path))
-        try:
-            value = json.loads(text)
-        except json.JSONDecodeError as error:
-            place = Place(path, error.lineno)
-            raise DataError(
-                f"{place}: this is no JSON ({error.msg}); write the body of one search, "
-                "placeholders in quotes."
-            ) from error
-        return cls(json_object(value, Place(path, 1)), str(path))
-
-    def need(self, *, keywords: bool) -> None:
-        """Raises DataError for a body that would ask the same whatever the query is."""
-        found = list(_strings(self.template))
-        if keywords and not any(text == KEYWORDS or _CLAUSE.fullmatch(text) for text in found):
-            raise DataError(
-                f'{self.source} has no "{{{{clause}}}}"; put it where the clause of the keywords '
-                "belongs."
-            )
-        if not keywords and not any(QUERY in text for text in found):
-            raise DataError(f"{self.source} has no {QUERY}; put it where the query's text belongs.")
-
-    def fill(self, query: str, keywords: Sequence[str] = ()) -> dict[str, Any]:
-        """The body for one query."""
-        filled: dict[str, Any] = _fill(self.template, query, keywords)
-        return filled
-
-
-CLAUSE_ALONE = Body({"query": "{{clause}}"}, "the clause alone")
-"""Keywords alone, ranked by BM25: what CoGR is without anything else."""
-
-
-def _fill(value: Any, query: str, keywords: Sequence[str]) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _fill(inner, query, keywords) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_fill(inner, query, keywords) for inner in value]
-    if not isinstance(value, str):
-        return value
-    if value == KEYWORDS:
-        return list(keywords)
-    if clause := _CLAUSE.fullmatch(value):
-        return query_body(keywords, clause[1] or FIELD)
-    return value.replace(QUERY, query)
-
-
-def _strings(value: Any) -> list[str]:
-    if isinstance(value, Mapping):
-        return [text for inner in value.values() for text in _strings(inner)]
-    if isinstance(value, list):
-        return [text for inner in value for text in _strings(inner)]
-    return [value] if isinstance(value, str) else []

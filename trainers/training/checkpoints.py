@@ -114,7 +114,8 @@ def round_weights(folder: Path) -> None:
                 if whole.dtype == torch.float32:
                     rounded_off[name] = (whole - rounded[name].float()).to(torch.bfloat16)
         save_file(rounded, weights, {"format": "pt"})
-    save_file(rounded_off, folder / _ROUNDED_OFF, {"format": "pt"})
+    if rounded_off:
+        save_file(rounded_off, folder / _ROUNDED_OFF, {"format": "pt"})
     config = json.loads((folder / "config.json").read_bytes())
     (folder / "config.json").write_text(json.dumps(config | {"dtype": "bfloat16"}, indent=2))
 
@@ -358,9 +359,23 @@ def as_saver(midway: Midway) -> Any:
 
 
 def train(trainer: Any, midway: Midway) -> None:
-    """Train, from the last checkpoint of the stage where there is one."""
+    """Train, from the last checkpoint of the stage where there is one.
+
+    Raises StorageError when a checkpoint can't be written.
+    """
+    from safetensors import SafetensorError
+
     found = midway.last()
-    trainer.train(resume_from_checkpoint=str(found) if found else None)
+    try:
+        trainer.train(resume_from_checkpoint=str(found) if found else None)
+    except (SafetensorError, RuntimeError) as error:
+        # Torch says of a full disk that its writer failed.
+        if isinstance(error, RuntimeError) and "StreamWriter" not in str(error):
+            raise
+        raise StorageError(
+            f"Can't write a checkpoint to {midway.folder} ({first_line(error)}); free some space, "
+            "or set training.save_steps to 0, and run the same command again."
+        ) from error
 
 
 # What a stage ends with

@@ -251,7 +251,7 @@ def sft_config(
         max_length=None,
         completion_only_loss=True,
         seed=settings.seed,
-        **_formats(settings),
+        **_formats(settings, output),
     )
 
 
@@ -302,7 +302,7 @@ def grpo_config(
         chat_template_kwargs={"enable_thinking": False},
         seed=seed,
         **_vllm(rollouts, max_model_len),
-        **_formats(settings),
+        **_formats(settings, output),
     )
 
 
@@ -364,7 +364,7 @@ def checkpoints_gradients(settings: TrainingSettings) -> bool:
     return settings.model != "tiny" if chosen is None else chosen
 
 
-def _formats(settings: TrainingSettings) -> dict[str, Any]:
+def _formats(settings: TrainingSettings, output: Path) -> dict[str, Any]:
     """Arguments of a trainer's configuration that depend on the device and on what it may write."""
     import torch
 
@@ -380,6 +380,8 @@ def _formats(settings: TrainingSettings) -> dict[str, Any]:
         "save_steps": max(1, settings.save_steps),
         "save_total_limit": 2,  # The one before stays until the new one is whole.
         "report_to": list(settings.report_to),
+        "project": "cogr",
+        "run_name": f"{output.parent.parent.name} {output.name}",
         "logging_steps": 1,
         "logging_nan_inf_filter": False,
         "disable_tqdm": True,

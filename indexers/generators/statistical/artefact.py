@@ -6,7 +6,7 @@ Saved by `storage`, made by `fitting`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
 from itertools import chain, pairwise
@@ -19,7 +19,8 @@ from cogr.keywords import query_keywords, self_keyword
 from cogr.matching.mirror import Mirror
 from cogr.records import Item, Query
 from indexers.generators.statistical.confidence import Calibration
-from indexers.generators.statistical.distillation import Distilled, distil, exact_cut
+from indexers.generators.statistical.distillation import Distilled, distil, exact_cut, expected_f1
+from indexers.generators.statistical.edits import Asked, Board, Editor, boards
 from indexers.generators.statistical.evidence import Evidence
 from indexers.generators.statistical.features import candidates
 from indexers.generators.statistical.item_keywords import PHRASE_WORDS, PHRASES, ItemKeywords
@@ -32,8 +33,8 @@ from indexers.text import phrases
 K_MAX = 30
 
 EXPECTATIONS = (1.0, 3.0, 10.0, 0.3)
-"""Shares of the expected number of relevant items by which proposals are distilled: the first gives
-S_q itself.
+"""Shares of the expected number of relevant items by which proposals are distilled, after S_q
+itself.
 """
 
 
@@ -92,6 +93,7 @@ class Artefact:
         item_ids: ids, in the order of the rows of `index`.
         digests: `item_digest` of each item.
         facts: data hash, settings and figures, for the manifest.
+        editor: edits of distilled sets; None where they don't pay.
     """
 
     index: TextIndex
@@ -102,6 +104,7 @@ class Artefact:
     item_ids: Sequence[str]
     digests: Sequence[str]
     facts: Mapping[str, object]
+    editor: Editor | None = None
 
     @cached_property
     def evidence(self) -> Evidence:
@@ -130,9 +133,13 @@ class Artefact:
     @cached_property
     def _costs(self) -> NDArray[np.float64] | None:
         """What keywords cost by the option `readability`; None where it is 0."""
-        price = float(str(self.facts.get("readability", 0)))
-        texts = (query.text for query in self.queries)
+        price, texts = self._price, (query.text for query in self.queries)
         return self.keywords.costs(self.index.analyser, texts, price) if price else None
+
+    @property
+    def _price(self) -> float:
+        """Of a keyword that nobody says."""
+        return float(str(self.facts.get("readability", 0)))
 
     @cached_property
     def _phrases(self) -> dict[tuple[str, ...], int]:
@@ -153,7 +160,9 @@ class Artefact:
     @cached_property
     def scored(self) -> ScoredIndex:
         """The items' keywords as a search scores them."""
-        return ScoredIndex(self.keywords.all, self.keywords.writable)
+        costs = self._costs
+        unsaid = None if costs is None else costs >= self._price
+        return ScoredIndex(self.keywords.all, self.keywords.writable, unsaid)
 
     def prepare(self) -> None:
         """Compute what is otherwise computed at the first answer."""
@@ -215,7 +224,7 @@ class Artefact:
         own = self_keyword(query.text)
         number = self.keywords.ids.get(own, -1)
         owners = self.keywords.owners(own, anchors=self._row(query) < 0)
-        distilled = self._distil(query, items, p)
+        distilled = self._chosen(query, items, p)
         retrieved = self.keywords.writable.covered(distilled.keywords, owners)
         dense = np.zeros(self.index.n_items)
         dense[items] = p
@@ -274,7 +283,9 @@ class Artefact:
         """
         found = []
         for query, (items, p) in zip(queries, self.probabilities(queries), strict=True):
-            sets = (self._distil(query, items, p, share).keywords for share in EXPECTATIONS)
+            best = self._chosen(query, items, p)
+            others = (self._distil(query, items, p, share) for share in EXPECTATIONS)
+            sets = (found.keywords for found in chain([best], others))
             numbers = list(dict.fromkeys(chain.from_iterable(sets)))[:size]
             dense = np.zeros(self.index.n_items)
             dense[items] = p
@@ -286,6 +297,47 @@ class Artefact:
                 ]
             )
         return found
+
+    def _chosen(self, query: Query, items: Ints, p: Floats) -> Distilled:
+        """S_q, edited where that pays. A new query with the text of a training query is not: its p
+        is half labels, which edits have not learned from.
+        """
+        found = self._distil(query, items, p)
+        row = self._row(query)
+        if self.editor is None or (row < 0 and self_keyword(query.text) in self._texts):
+            return found
+        (board,) = self.boards([query], [(items, p)], [found])
+        keywords = self.editor.edited(board, row, K_MAX)
+        retrieved = self.keywords.writable.covered(keywords, board.forced)
+        hits = float(p[np.isin(items, retrieved)].sum())
+        value = expected_f1(hits, retrieved.size, board.expected)
+        return replace(found, keywords=keywords, value=value, retrieved=retrieved.size, hits=hits)
+
+    def boards(
+        self,
+        queries: Sequence[Query],
+        scored: Sequence[tuple[Ints, Floats]],
+        found: Sequence[Distilled] | None = None,
+    ) -> Iterator[Board]:
+        """What may be edited of each query's distilled set (`found`, else distilled here)."""
+        texts = [self_keyword(query.text) for query in queries]
+        rows = [self._row(query) for query in queries]
+        sets = found or [
+            self._distil(query, *one) for query, one in zip(queries, scored, strict=True)
+        ]
+        asked = [
+            Asked(
+                items,
+                p,
+                self.ranker.multiplier * float(p.sum()),
+                one.keywords,
+                self.keywords.owners(text, anchors=row < 0),
+                self.keywords.ids.get(text, -1),
+            )
+            for text, row, (items, p), one in zip(texts, rows, scored, sets, strict=True)
+        ]
+        batch = self.index.batch(texts, rows)
+        yield from boards(self.evidence, self.keywords.writable, batch, asked, self._costs)
 
     def _distil(self, query: Query, items: Ints, p: Floats, share: float = 1.0) -> Distilled:
         # A training query's own anchor is owned by what is relevant to it: it must neither be

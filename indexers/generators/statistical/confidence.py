@@ -11,7 +11,7 @@ Not here: the search. What a blend means stands at `cogr.snapshots.Blend`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -56,8 +56,8 @@ TEXT_DEPTH = 100
 """Items of the text search that are looked at."""
 
 WORTH = 0.005
-"""nDCG@10 that keywords alone may lose, standard error included, for a set without the rest that
-words bring along.
+"""nDCG@10 and R@100 that keywords alone may lose, standard error included, for a set without the
+rest that words bring along.
 """
 
 
@@ -150,13 +150,15 @@ def assess(artefact: Artefact, seed: int) -> dict[str, object]:
         *artefact.probabilities(queries),
         *unseen(index, texts, relevance, artefact.ranker, rows),
     ]
+    # Edits would hear the labels of queries alike.
+    plain = replace(artefact, editor=None)
     text = (index.batch([texts[row] for row in rows]).terms @ index.bm25 / (K1 + 1)).tocsr()
     expected: list[float] = []
     f1: list[float] = []
     values: list[list[float]] = []
     for number, (items, p) in enumerate(found):
         at = number % rows.size
-        spelled = artefact.spell(queries[at], items, p)
+        spelled = (artefact if number < rows.size else plain).spell(queries[at], items, p)
         start, end = relevance.indptr[rows[at]], relevance.indptr[rows[at] + 1]
         relevant = relevance.indices[start:end]
         hits = np.isin(spelled.retrieved, relevant).sum()
@@ -182,7 +184,8 @@ def _facts(expected: Floats, f1: Floats, values: Floats, seed: int) -> dict[str,
 
 
 def modes(retrieved: Ints, scores: Floats | Floats32, text: Csr, relevant: Ints) -> list[float]:
-    """nDCG@10 of text alone, of keywords alone, and of both at each of `TEXT_BOOSTS`.
+    """R@100 of keywords alone less that of text alone; nDCG@10 of text alone, of keywords alone,
+    and of both at each of `TEXT_BOOSTS`.
 
     Args:
         retrieved: items that the keywords find, ascending.
@@ -198,7 +201,14 @@ def modes(retrieved: Ints, scores: Floats | Floats32, text: Csr, relevant: Ints)
     by_keywords[np.searchsorted(items, retrieved)] = scores
     gains = np.isin(items, relevant).astype(float)
     both = [by_keywords + boost * by_text for boost in TEXT_BOOSTS]
-    return [ndcg(scored, gains, relevant.size) for scored in (by_text, by_keywords, *both)]
+    more = (_hits(by_keywords, gains) - _hits(by_text, gains)) / max(relevant.size, 1)
+    return [more, *(ndcg(scored, gains, relevant.size) for scored in (by_text, by_keywords, *both))]
+
+
+def _hits(scores: Floats, gains: Floats) -> float:
+    """Relevant items among the `TEXT_DEPTH` best."""
+    best = np.argsort(-scores, kind="stable")[:TEXT_DEPTH]
+    return float((gains[best] * (scores[best] > 0)).sum())
 
 
 def ndcg(scores: Floats, gains: Floats, relevant: int, k: int = 10) -> float:
@@ -214,13 +224,13 @@ def choose_blend(values: Floats, confidence: Floats) -> dict[str, float]:
     """The blend for queries whose nDCG@10 in each mode is known.
 
     Both answer, unless text alone is better by more than two standard errors, or keywords alone are
-    about as good: their set is smaller, and most of it is right.
+    about as good and lose no recall against text: their set is smaller, and most of it is right.
 
     Args:
         values: as of `modes`, (2 x queries, modes): all queries as they are, then all as if unseen.
         confidence: of each of these.
     """
-    text, keywords, every = values[:, 0], values[:, 1], values[:, 2:]
+    recall, text, keywords, every = values[:, 0], values[:, 1], values[:, 2], values[:, 3:]
     usual = TEXT_BOOSTS.index(USUAL_BOOST)
     best = int(every.mean(axis=0).argmax())
     best = best if _least(every[:, best] - every[:, usual]) > 0 else usual
@@ -233,7 +243,9 @@ def choose_blend(values: Floats, confidence: Floats) -> dict[str, float]:
             below, gain = float(cut), least
     above = NEVER
     for cut in cuts[::-1]:
-        if cut < below or _least(np.where(confidence >= cut, keywords - both, 0)) < -WORTH:
+        sure = confidence >= cut
+        losses = [_least(np.where(sure, gains, 0)) for gains in (keywords - both, recall)]
+        if cut < below or min(losses) < -WORTH:
             break
         above = float(cut)
     return {"keywords_from": above, "text_below": below, "text_boost": TEXT_BOOSTS[best]}

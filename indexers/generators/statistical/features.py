@@ -86,7 +86,7 @@ class Pairs:
     """Candidate pairs, grouped by query.
 
     Attributes:
-        x: features, (pairs, len(FEATURES)).
+        x: features, (pairs, features), named by `feature_names`.
         query: row of the query in the batch, ascending, (pairs,).
         item: item, ascending within a query, (pairs,).
     """
@@ -129,17 +129,40 @@ def _candidates(evidence: Evidence, batch: QueryBatch) -> Pairs:
 def _columns(
     evidence: Evidence, batch: QueryBatch, signals: _Signals, row: Ints, item: Ints
 ) -> Floats:
-    """Features of pairs, (pairs, len(FEATURES))."""
+    """Features of pairs, (pairs, features)."""
     index, voters = evidence.index, evidence.voters
     scratch = np.zeros(batch.size * index.n_items, dtype=np.float32)
     at = row * index.n_items + item
     own = values_at(voters.own_relevance(batch.own), at, scratch)
-    columns = [values_at(signals.pair[name], at, scratch) for name in PAIR_FEATURES]
+    near = _near_text(index, batch, row, item)
+    columns = [
+        near[name] if name in near else values_at(signals.pair[name], at, scratch)
+        for name in PAIR_FEATURES
+    ]
     items = index.points[item]
     columns += [np.einsum("ij,ij->i", signals.points[n][row], items) for n in POINT_FEATURES]
     columns += [signals.query[name][row] for name in QUERY_FEATURES]
     columns += [np.log1p(voters.popularity[item] - own), np.log1p(index.lengths[item])]
+    for values in index.signals.T:
+        columns += [values[item], rank_shares(row, values[item])]
     return np.stack(columns, axis=1).astype(np.float32)
+
+
+def rank_shares(row: Ints, values: Floats) -> Floats:
+    """Each value's place among the candidates of its query, in (0, 1], 1 the highest; of equals the
+    earlier lower. `row` ascends.
+    """
+    places = np.empty(row.size, dtype=np.int64)
+    places[np.lexsort((values, row))] = np.arange(row.size)
+    first = np.searchsorted(row, row)
+    shares: Floats = (places - first + 1) / (np.searchsorted(row, row, side="right") - first)
+    return shares
+
+
+def feature_names(width: int) -> list[str]:
+    """Names of so many features: `FEATURES`, then two a signal of the team's own."""
+    own = (width - len(FEATURES)) // 2
+    return [*FEATURES, *(f"signal_{n}{part}" for n in range(own) for part in ("", "_rank"))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +170,7 @@ class _Signals:
     """What a batch of queries is compared by.
 
     Attributes:
-        pair: features of all pairs, (b, items) each.
+        pair: features of all pairs, (b, items) each, but those of `_near_text`.
         points: what items' points are compared with, (b, dimensions) each.
         query: features of queries, (b,) each.
     """
@@ -160,8 +183,7 @@ class _Signals:
 def _signals(evidence: Evidence, batch: QueryBatch) -> _Signals:
     index = evidence.index
     share = 1 / np.maximum(batch.terms @ index.idf, 1e-9)
-    terms = unit_rows(scale_columns(batch.terms, index.idf))
-    grams = unit_rows(scale_columns(batch.grams, index.gram_idf))
+    terms, grams = unit_terms(index, batch), unit_grams(index, batch)
     scores = batch.terms @ index.bm25
     best = row_max(scores)
     bm25 = scale_rows(scores, 1 / np.maximum(best, 1e-9))
@@ -177,13 +199,9 @@ def _signals(evidence: Evidence, batch: QueryBatch) -> _Signals:
     pair = {
         "bm25": bm25,
         "bm25_share": scale_rows(scores, share),
-        "coverage": scale_rows(batch.terms @ index.matched_idf, share),
-        "title": terms @ index.titles_by_term,
-        "grams": grams @ index.grams_by_gram,
         "feedback": feedback,
         "profile": profile,
         "profile_least": profile_least,
-        **_titles(index, batch, share),
         **votes,
     }
     query = {
@@ -196,20 +214,45 @@ def _signals(evidence: Evidence, batch: QueryBatch) -> _Signals:
     return _Signals(pair, points, query)
 
 
-def _titles(index: TextIndex, batch: QueryBatch, share: Floats) -> dict[str, Csr]:
-    """How much of the query's idf a title has, and of the title's the query; of terms and of
+def _near_text(index: TextIndex, batch: QueryBatch, row: Ints, item: Ints) -> dict[str, Floats]:
+    """How the texts and titles of candidates match their queries, (pairs,) each.
+
+    How much of the query's idf a title has, and of the title's the query, is told of terms and of
     4-grams, which keep stop words and the order of words.
     """
-    terms, grams = batch.terms @ index.title_idf, batch.grams @ index.title_grams_by_gram
-    gram_share = 1 / np.maximum(batch.grams @ index.title_gram_idf, 1e-9)
-    gram_covered = 1 / index.title_gram_masses
+    items, local = np.unique(item, return_inverse=True)
+    at = row * items.size + local
+    scratch = np.zeros(batch.size * items.size, dtype=np.float32)
+
+    def of(queries: Csr, by_column: Csr) -> Floats:
+        return values_at((queries @ by_column).tocsr(), at, scratch)
+
+    share = (1 / np.maximum(batch.terms @ index.idf, 1e-9))[row]
+    gram_share = (1 / np.maximum(batch.grams @ index.title_gram_idf, 1e-9))[row]
+    titles = of(batch.terms, index.title_idf(items))
+    grams = of(batch.grams, index.title_grams_by_gram(items))
+    title_covered = (1 / index.title_masses)[item]
+    gram_covered = (1 / index.title_gram_masses)[item]
     return {
-        "title_share": scale_rows(terms, share),
-        "title_covered": scale_columns(terms, 1 / index.title_masses),
-        "title_grams": scale_columns(scale_rows(grams, np.sqrt(gram_share)), np.sqrt(gram_covered)),
-        "title_grams_share": scale_rows(grams, gram_share),
-        "title_grams_covered": scale_columns(grams, gram_covered),
+        "coverage": of(batch.terms, index.matched_idf(items)) * share,
+        "title": of(unit_terms(index, batch), index.titles_by_term(items)),
+        "grams": of(unit_grams(index, batch), index.grams_by_gram(items)),
+        "title_share": titles * share,
+        "title_covered": titles * title_covered,
+        "title_grams": grams * np.sqrt(gram_share) * np.sqrt(gram_covered),
+        "title_grams_share": grams * gram_share,
+        "title_grams_covered": grams * gram_covered,
     }
+
+
+def unit_terms(index: TextIndex, batch: QueryBatch) -> Csr:
+    """Terms of queries by idf, rows of length 1."""
+    return unit_rows(scale_columns(batch.terms, index.idf))
+
+
+def unit_grams(index: TextIndex, batch: QueryBatch) -> Csr:
+    """4-grams of queries by idf, rows of length 1."""
+    return unit_rows(scale_columns(batch.grams, index.gram_idf))
 
 
 def _votes(

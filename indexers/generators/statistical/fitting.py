@@ -5,6 +5,10 @@ Reads the training queries only; dev and test queries are never looked at.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -12,18 +16,28 @@ from cogr.errors import GeneratorError
 from cogr.keywords import NORMALISER, self_keyword
 from cogr.records import Dataset, Query
 from indexers.generators.statistical import LEAST_QUERIES, READABILITY
-from indexers.generators.statistical.artefact import Artefact, item_digest
+from indexers.generators.statistical.artefact import K_MAX, Artefact, item_digest
 from indexers.generators.statistical.confidence import assess
+from indexers.generators.statistical.edits import LEAST_QUERIES as LEAST_EDITED
+from indexers.generators.statistical.edits import (
+    MOST_KEYWORDS,
+    MOST_QUERIES,
+    Board,
+    Editor,
+    fit_editor,
+)
 from indexers.generators.statistical.evidence import Evidence
 from indexers.generators.statistical.features import Pairs, candidates
 from indexers.generators.statistical.item_keywords import assemble, item_anchors, item_phrases
 from indexers.generators.statistical.matrices import Csr, Floats, Ints
 from indexers.generators.statistical.ranker import fit_ranker
-from indexers.generators.statistical.text_index import TextIndex, item_text
+from indexers.generators.statistical.text_index import ItemWords, TextIndex, item_text
 from indexers.text import Analyser
 
 MAX_TRAINED = 3000
 """Training queries that models are trained on, drawn at random; all of them vote."""
+
+_BATCH = 64
 
 
 def fit(
@@ -33,6 +47,8 @@ def fit(
     seed: int = 0,
     anchors: bool = True,
     readability: float = READABILITY,
+    edits: bool = True,
+    signals: Sequence[str] = (),
 ) -> Artefact:
     """Fit ranker and item keywords on the training queries of a data set.
 
@@ -42,16 +58,19 @@ def fit(
         seed: of sampling, folds and boosting; the same data and seed give the same artefact.
         anchors: whether items get the texts of training queries as keywords.
         readability: expected F1 that a query's keyword must bring which nobody says.
+        edits: whether distilled sets are edited, where that pays out of fold.
+        signals: numeric fields of the items that the ranker learns from.
 
     Raises:
-        GeneratorError: too few training queries with relevant items, or no items.
+        GeneratorError: too few training queries with relevant items, or no items; or no item has
+            a number under a signal's name.
     """
     relevance = _relevance(dataset)
     analyser = Analyser(language)
-    words = [analyser.words(item_text(item)) for item in dataset.items]
+    words = ItemWords(analyser, map(item_text, dataset.items))
     queries = [Query(query.id, self_keyword(query.text)) for query in dataset.queries["train"]]
     texts = [query.text for query in queries]
-    index = TextIndex.fit(analyser, words, dataset.items, texts)
+    index = TextIndex.fit(analyser, words, dataset.items, texts, signals)
     trained = np.sort(np.random.default_rng(seed).permutation(len(queries))[:MAX_TRAINED])
     evidence = Evidence.of(index, texts, relevance)
     pairs = candidates(evidence, evidence.voters.queries.rows(trained))
@@ -86,8 +105,39 @@ def fit(
         [item_digest(item) for item in dataset.items],
         facts,
     )
+    if edits and trained.size >= LEAST_EDITED:
+        bounds = pairwise(np.searchsorted(pairs.query, np.arange(trained.size + 1)))
+        scored = [(pairs.item[a:b], p[a:b]) for a, b in bounds]
+        editor, facts["edits"] = _learned_edits(artefact, trained, scored, seed)
+        plain, artefact = artefact, replace(artefact, editor=editor)
+        vars(artefact)["evidence"] = plain.evidence
     facts.update(assess(artefact, seed))
     return artefact
+
+
+def _learned_edits(
+    fitted: Artefact, trained: Ints, scored: Sequence[tuple[Ints, Floats]], seed: int
+) -> tuple[Editor | None, dict[str, float]]:
+    """An editor, where it pays, and its figures; from the `trained` queries (their candidates and p
+    are `scored`) and others.
+    """
+    rng = np.random.default_rng(seed)
+    known = dict(zip(trained.tolist(), scored, strict=True))
+    others = np.setdiff1d(np.arange(len(fitted.queries)), trained)
+    order = np.concatenate([rng.permutation(trained), rng.permutation(others)])[:MOST_QUERIES]
+    laid: list[Board] = []
+    for at in range(0, order.size, _BATCH):
+        rows = order[at : at + _BATCH].tolist()
+        queries = [fitted.queries[row] for row in rows]
+        found = (
+            [known[row] for row in rows]
+            if all(row in known for row in rows)
+            else fitted.probabilities(queries)
+        )
+        laid += fitted.boards(queries, found)
+        if sum(int(board.chosen.sum()) for board in laid) > MOST_KEYWORDS:
+            break
+    return fit_editor(laid, order[: len(laid)], fitted.relevance, K_MAX, seed)
 
 
 def _relevance(dataset: Dataset) -> Csr:

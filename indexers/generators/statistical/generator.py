@@ -54,6 +54,8 @@ class StatisticalOptions(Options):
         anchors: items also get the texts of training queries that they are, or are predicted to be,
             relevant to. Off where the item keywords are trained against: a training query's own
             text would find its labels.
+        edits: the sets are edited by a booster (`edits`), where that pays out of fold.
+        signals: numeric fields of items that the ranker learns from, such as popularity.
         readability: expected F1 that a query's keyword must bring which is neither an anchor nor
             a phrase of a title or of a training query. 0: whatever is best for F1.
     """
@@ -61,6 +63,8 @@ class StatisticalOptions(Options):
     language: str = "english"
     seed: int = 0
     anchors: bool = True
+    edits: bool = True
+    signals: tuple[str, ...] = ()
     readability: float = Field(READABILITY, ge=0, le=1)
 
 
@@ -102,7 +106,18 @@ class Statistical(GeneratorBase):
             "normaliser": NORMALISER,
             "dataset_hash": self._dataset.dataset_hash,
             **self.options.model_dump(),
+            **self._signals,
         }
+
+    @cached_property
+    def _signals(self) -> Mapping[str, object]:
+        """The digest of the signals' values, which the data's hash does not count."""
+        if not self.options.signals:
+            return {}
+        from indexers.generators.statistical.text_index import item_signals
+
+        values = item_signals(self._dataset.items, self.options.signals)
+        return {"signals_digest": hashlib.sha256(values.tobytes()).hexdigest()[:16]}
 
     @cached_property
     def artefact(self) -> Artefact:

@@ -8,17 +8,19 @@ a keyword besides (S ∪ {title}).
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cogr.keywords import loops, normalise, parse, self_keyword
 from indexers.generators.statistical.distillation import Ownership
-from indexers.generators.statistical.matrices import Csr, Ints, counts_of, scale_columns, with_data
+from indexers.generators.statistical.matrices import Csr, Ints, Rows, scale_columns, with_data
 from indexers.text import Analyser, SurfaceForms, join_words, phrases
 
 ANCHORS, PHRASES = 15, 15
@@ -76,6 +78,8 @@ class ItemKeywords:
         can = np.fromiter(
             (writable(keyword) for keyword in self.keywords), dtype=bool, count=len(self.keywords)
         )
+        if can.all():
+            return self.all
         kept = can[self.owned]
         return Ownership(self.items[kept], self.owned[kept], self.n_items, len(self.keywords))
 
@@ -137,25 +141,48 @@ def item_phrases(words: Sequence[Sequence[str]], analyser: Analyser) -> list[lis
     items, by tf-idf.
     """
     forms = SurfaceForms(analyser)
-    ids: dict[tuple[str, ...], int] = {}
-    rows = []
+    ids: dict[str, int] = {}
+    stems = Rows()
     for item in words:
         forms.add(item)
-        stems = [analyser.stem(word) for word in item]
-        rows.append([ids.setdefault(phrase, len(ids)) for phrase in phrases(stems, PHRASE_WORDS)])
-    counts = counts_of(rows, max(len(ids), 1))
+        stems.add(ids.setdefault(analyser.stem(word), len(ids)) for word in item)
+    known, counts = _pairs(stems, max(2, int(COMMON_SHARE * len(words))))
     df = np.bincount(counts.indices, minlength=counts.shape[1])
-    usable = (df >= 2) & (df <= max(2, COMMON_SHARE * len(words)))
-    idf = np.where(usable, np.log(max(len(words), 1) / np.maximum(df, 1)), 0).astype(np.float32)
+    idf = np.log(max(len(words), 1) / np.maximum(df, 1)).astype(np.float32)
     scores = scale_columns(with_data(counts, 1 + np.log(counts.data)), idf)
-    known = list(ids)
-    return [
-        [_spelled(forms, known[column]) for column in row] for row in best_columns(scores, PHRASES)
-    ]
+    names = list(ids)
+    spelled = [normalise(forms.spell((names[a], names[b]))) for a, b in known.tolist()]
+    return [[spelled[column] for column in row] for row in best_columns(scores, PHRASES)]
 
 
-def _spelled(forms: SurfaceForms, phrase: tuple[str, ...]) -> str:
-    return normalise(forms.spell(phrase))
+def _pairs(stems: Rows, most: int) -> tuple[Ints, Csr]:
+    """Pairs of adjacent stems that two to `most` items have, in the order of their first places,
+    (pairs, 2), and how often each item has them, (items, pairs).
+    """
+    starts, columns = stems.starts, stems.columns
+    codes = columns[:-1].astype(np.int64) << 32 | columns[1:]
+    item = np.repeat(np.arange(starts.size - 1, dtype=np.int32), np.diff(starts))
+    places = np.flatnonzero(item[:-1] == item[1:])
+    item, codes = item[places], codes[places]
+    order = np.argsort(codes, kind="stable")
+    codes, item = codes[order], item[order]
+    new = np.concatenate([[True], codes[1:] != codes[:-1]])[: codes.size]
+    first = np.flatnonzero(new)
+    # Within a pair places ascend, and so do items.
+    other = new | np.concatenate([[True], item[1:] != item[:-1]])[: codes.size]
+    df = np.add.reduceat(other, first) if first.size else first
+    usable = np.flatnonzero((df >= 2) & (df <= most))
+    usable = usable[np.argsort(order[first[usable]])]
+    number = np.full(first.size, -1, dtype=np.int32)
+    number[usable] = np.arange(usable.size)
+    column = np.repeat(number, np.diff(first, append=codes.size))
+    kept = column >= 0
+    chosen = codes[first[usable]]
+    shape = (starts.size - 1, max(usable.size, 1))
+    ones = np.ones(int(kept.sum()), dtype=np.float32)
+    counts = sp.coo_matrix((ones, (item[kept], column[kept])), shape=shape).tocsr()
+    counts.sum_duplicates()
+    return np.stack([chosen >> 32, chosen & 0xFFFFFFFF], axis=1), counts
 
 
 def best_columns(scores: Csr, k: int) -> list[list[int]]:
@@ -185,7 +212,7 @@ def assemble(
     An item's title is not repeated among its keywords.
     """
     ids: dict[str, int] = {}
-    items, owned, kinds = [], [], []
+    items, owned, kinds = array("q"), array("q"), array("q")
     for item, (anchored, spelled, title) in enumerate(
         zip(anchors, own, map(self_keyword, titles), strict=True)
     ):
@@ -203,8 +230,8 @@ def assemble(
             kinds.append(TITLE)
     return ItemKeywords(
         list(ids),
-        np.array(items, np.int64),
-        np.array(owned, np.int64),
-        np.array(kinds, np.int64),
+        np.asarray(items, np.int64),
+        np.asarray(owned, np.int64),
+        np.asarray(kinds, np.int64),
         len(titles),
     )

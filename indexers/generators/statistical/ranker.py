@@ -19,7 +19,7 @@ from scipy.special import expit
 
 from indexers.generators.statistical import FEW_QUERIES, FOLDS
 from indexers.generators.statistical.distillation import exact_cut
-from indexers.generators.statistical.features import FEATURES, Pairs
+from indexers.generators.statistical.features import Pairs, feature_names
 from indexers.generators.statistical.matrices import Csr, Floats, Ints, row_sums
 
 MAX_ROWS = 200_000
@@ -142,7 +142,7 @@ def _weights(labels: Floats, relevant: Floats, query: Ints, rng: np.random.Gener
 def _train(x: Floats, y: Floats, weight: Floats, size: Mapping[str, int], seed: int) -> Any:
     settings = {**MODEL, **size, "seed": seed}
     rounds = settings.pop("rounds")
-    data = lightgbm.Dataset(x, y, weight=weight, feature_name=list(FEATURES))
+    data = lightgbm.Dataset(x, y, weight=weight, feature_name=feature_names(x.shape[1]))
     return lightgbm.train(settings, data, rounds)
 
 

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Expand a query and search with its keywords: cogr-search.sh QUERY [PARAMETERS]
 #
-# PARAMETERS is a JSON object with parameters of the search template: '{"size": 20}'. The answer is one JSON object on standard output.
+# PARAMETERS is a JSON object with parameters of the search template: '{"size": 20}'. Its "text", one query clause, is your own text
+# search for the query: with it the expansion's mode says what is searched by. The answer is one JSON object on standard output.
 # Environment: COGR_EXPANDER and COGR_OPENSEARCH, the addresses; COGR_PREFIX (cogr), COGR_TOKEN, COGR_PATIENCE (0.5, in seconds),
 # COGR_OPENSEARCH_AUTH (user:password). Needs curl and jq. Status 2: a parameter that there is not, or the expander refuses; 3: OpenSearch
 # is away or refuses.
@@ -19,9 +20,9 @@ fail() {
 }
 
 # The search template would pass over what it does not know: a filter that filters nothing.
-odd=$(printf '%s' "$parameters" | jq -r 'keys - ["size", "filters", "post_filter", "sort", "search_after", "aggs", "fields"] | join(", ")') ||
+odd=$(printf '%s' "$parameters" | jq -r 'keys - ["text", "size", "filters", "post_filter", "sort", "search_after", "aggs", "fields"] | join(", ")') ||
   fail 2 "The parameters are no JSON object."
-[ -z "$odd" ] || fail 2 "The search template has no parameter $odd; it takes size, filters, post_filter, sort, search_after, aggs and fields."
+[ -z "$odd" ] || fail 2 "The search template has no parameter $odd; it takes text, size, filters, post_filter, sort, search_after, aggs and fields."
 
 # A POST of standard input; prints the status (000: nobody there), keeps the answer in $scratch. Secrets come by the configuration
 # on descriptor 3: a command line can be seen by everybody on the machine.
@@ -47,7 +48,8 @@ fallback() {
   echo "No expander: searching with the query alone." >&2
   jq -n --arg query "$query" '
     ($query | ascii_downcase | [splits("[\\s,;、،؛]+") | select(. != "")] | join(" ")) as $text |
-    {keywords: [$text | select(. != "")], source: "none", reason: "no expander", index: null}'
+    {keywords: [$text | select(. != "")], source: "none", reason: "no expander", index: null,
+     weights: [], confidence: null, mode: "both", text_boost: 1}'
 }
 
 case $(expanded) in
@@ -60,7 +62,13 @@ esac
 index=$(printf '%s' "$expansion" | jq -r --arg alias "$prefix-items" '.index // $alias')
 status=$(
   printf '%s' "$expansion" |
-    jq --arg id "$prefix-search" --argjson given "$parameters" '{$id, params: ({keywords, explain: true} + $given)}' |
+    jq --arg id "$prefix-search" --argjson given "$parameters" '
+      (if $given.text then .mode // (if .source == "none" then "both" else "keywords" end) else "keywords" end) as $mode |
+      {$id, params: (
+        (if $mode == "text" then {} elif all(.weights[]?; . == 1) then {keywords}
+         else {weighted: [[.keywords, .weights] | transpose[] | {keyword: .[0], weight: .[1]}]} end) +
+        {explain: true} + ($given | del(.text)) +
+        (if $mode == "keywords" then {} else {text: [$given.text], text_boost: (.text_boost // 1)} end))}' |
     post 10 "$COGR_OPENSEARCH/$index/_search/template?search_type=dfs_query_then_fetch" 3<<END
 ${COGR_OPENSEARCH_AUTH:+user = $(quoted "${COGR_OPENSEARCH_AUTH:-}")}
 END

@@ -1,6 +1,6 @@
-// The query's keywords as switches: off takes one out of the search, on brings it back; more can be added.
+// The query's keywords as switches with weights: off takes one out of the search, on brings it back; more can be added.
 
-import { fill, find, foreign, frequency, make, many, show } from "./dom.js";
+import { decimals, fill, find, foreign, frequency, make, many, show } from "./dom.js";
 
 const SOURCES = {
   cache: "from the cache",
@@ -16,6 +16,12 @@ const REASONS = {
   away: "Something behind the expander is away; it answered with the query alone.",
   empty: "Nothing is left of this query when it is normalised.",
 };
+const MODES = {
+  keywords: "to be searched by the keywords alone",
+  both: "to be searched by the keywords beside a text search",
+  text: "to be searched by a text search alone",
+};
+const HEAVIEST = 1000;
 
 /** Reasons that may be gone the next time. */
 const PASSING = new Set(["deadline", "overloaded", "away"]);
@@ -29,16 +35,16 @@ export class Words {
 
   /** What to ask for: nothing unless something was changed. */
   get asked() {
-    return this.changed ? this.list.filter((word) => word.on).map((word) => word.text) : null;
+    return this.changed ? this.list.filter((word) => word.on).map(({ text, weight }) => ({ text, weight })) : null;
   }
 
   /** Take an answer in: new words at the end, those that are off stay where they are. */
   read(answer) {
     const known = new Map(this.list.map((word) => [word.text, word]));
     if (!this.changed) this.list = [];
-    for (const { text, df } of answer.keywords) {
+    for (const { text, df, weight } of answer.keywords) {
       const word = known.get(text) ?? { text, added: this.changed };
-      Object.assign(word, { df, on: true });
+      Object.assign(word, { df, weight, on: true });
       if (!this.list.includes(word)) this.list.push(word);
     }
     this.list = this.list.filter((word) => !word.on || answer.keywords.some(({ text }) => text === word.text));
@@ -53,7 +59,12 @@ export class Words {
 
   /** Words as somebody writes them; the answer says how they are normalised. */
   add(texts) {
-    this.list.push(...texts.map((text) => ({ text, added: true, on: true, df: null })));
+    this.list.push(...texts.map((text) => ({ text, added: true, on: true, df: null, weight: 1 })));
+    this.changed = true;
+  }
+
+  weigh(word, weight) {
+    word.weight = weight;
     this.changed = true;
   }
 
@@ -66,12 +77,16 @@ export class Words {
 export function showKeywords(words, answer, again) {
   find("source").textContent = SOURCES[answer.source] ?? answer.source;
   find("source").className = `badge ${answer.source === "none" ? "warn" : ""}`;
+  const sure = answer.confidence === null ? "confidence unknown" : `confidence ${decimals(answer.confidence, 2)}`;
+  find("sure").textContent = `${sure}: ${MODES[answer.mode]}`;
+  find("sure").className = `badge ${answer.mode === "text" ? "warn" : ""}`;
+  show(find("sure"), answer.mode !== null);
   const repeat = make("button", { type: "button", className: "link" }, "Search again");
   repeat.addEventListener("click", () => again());
   fill(find("why"), REASONS[answer.reason], PASSING.has(answer.reason) ? [" ", repeat] : null);
   show(find("why"), Boolean(answer.reason));
   show(find("reset"), words.changed);
-  fill(find("keywords"), words.list.map((word, at) => make("li", {}, chip(word, at, words, again))));
+  fill(find("keywords"), words.list.map((word, at) => make("li", {}, chip(word, at, words, again), weight(word, at, words, again))));
 }
 
 function chip(word, at, words, again) {
@@ -95,4 +110,21 @@ function chip(word, at, words, again) {
     });
   });
   return button;
+}
+
+/** How much a keyword counts in the order of what is found. */
+function weight(word, at, words, again) {
+  const box = make("input", { type: "number", className: "weight", min: 0, max: HEAVIEST, step: "any", value: String(word.weight), disabled: !word.on });
+  box.setAttribute("aria-label", `Weight of ${word.text}`);
+  box.title = "How much it counts in the order of the items";
+  box.addEventListener("change", () => {
+    const given = Number(box.value);
+    if (!(given > 0 && given <= HEAVIEST)) {
+      box.value = String(word.weight);
+      return;
+    }
+    words.weigh(word, given);
+    again(() => find("keywords").querySelectorAll(".weight")[at] ?? find("more"));
+  });
+  return box;
 }

@@ -83,7 +83,7 @@ async function compareText(signal) {
 async function compareLive(signal) {
   showLive(null);
   if (!world.cluster || !state.pairs[state.shown].serving) return;
-  const keywords = answers[state.shown].keywords.map(({ text }) => text);
+  const keywords = answers[state.shown].keywords.map(({ text, weight }) => ({ text, weight }));
   showLive(await ask("live", { pair: asked(state.shown), keywords, size: state.size }, signal));
 }
 

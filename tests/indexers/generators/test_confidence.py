@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cogr.metrics import reliability
@@ -56,6 +56,7 @@ def test_few_queries_move_the_estimate_little() -> None:
     assert 0.5 < float(one(np.array(0.9))) < 0.9
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=30))
 def test_confidence_rises_with_expected_f1(pairs: list[tuple[float, float]]) -> None:
     expected, true = np.array(pairs).T
@@ -73,8 +74,9 @@ def test_reliability_counts_every_query_once() -> None:
     assert [sure for sure, *_ in bins] == sorted(sure for sure, *_ in bins)
 
 
-def blend_of(text: Any, keywords: Any, both: Any, confidence: Any) -> Blend:
-    columns = np.stack([text, keywords, *[both] * len(TEXT_BOOSTS)], axis=1)
+def blend_of(text: Any, keywords: Any, both: Any, confidence: Any, recall: Any = None) -> Blend:
+    recall = 0 * confidence if recall is None else recall
+    columns = np.stack([recall, text, keywords, *[both] * len(TEXT_BOOSTS)], axis=1)
     made = choose_blend(np.vstack([columns] * 2), np.concatenate([confidence] * 2))
     return Blend.model_validate(made)
 
@@ -98,6 +100,12 @@ def test_keywords_alone_answer_where_they_are_as_good() -> None:
     blend = blend_of(0 * SURE, np.where(SURE < 0.5, 0, 0.8), 0.8 + 0 * SURE, SURE)
     assert 0.45 < blend.keywords_from < 0.55
     assert blend.text_below == 0
+
+
+def test_keywords_alone_must_not_lose_recall() -> None:
+    same = 0.8 + 0 * SURE
+    assert blend_of(same, same, same, SURE).keywords_from == 0
+    assert blend_of(same, same, same, SURE, np.where(SURE < 0.5, -0.5, 0)).keywords_from > 0.45
 
 
 def test_ndcg_is_that_of_the_metrics() -> None:

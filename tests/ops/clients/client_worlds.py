@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cogr.settings import OpenSearchSettings
-from cogr.snapshots import Row
+from cogr.snapshots import Blend, Row
 from tests.ops.broken_servers import broken
 from tests.ops.expander.counting_expander import counting
 from tests.ops.expander.expander_worlds import running, serve_pair, wait_for, workspace
@@ -45,7 +45,14 @@ def _rows(records: list[dict[str, Any]], text: str) -> list[Row]:
         json.dumps(one["fields"], sort_keys=True) if "fields" in one else "" for one in records
     )
     return [
-        Row(one["id"], one[text], tuple(one["keywords"]), fields)
+        Row(
+            one["id"],
+            one[text],
+            tuple(one["keywords"]),
+            fields,
+            tuple(one.get("weights", ())),
+            one.get("confidence"),
+        )
         for one, fields in zip(records, extra, strict=True)
     ]
 
@@ -62,7 +69,8 @@ def client_world(folder: Path, opensearch: OpenSearchSettings) -> Iterator[Clien
     opened = workspace(
         folder, f"opensearch.url={opensearch.url}", f"opensearch.prefix={prefix}", *patient
     )
-    serve_pair(opened, _rows(CONFORMANCE["items"], "title"), _rows(CONFORMANCE["queries"], "text"))
+    items, queries = _rows(CONFORMANCE["items"], "title"), _rows(CONFORMANCE["queries"], "text")
+    serve_pair(opened, items, queries, blend=Blend(**CONFORMANCE["blend"]))
     faults = {case["expander"] for case in CONFORMANCE["cases"] if "expander" in case}
     with ExitStack() as stack, running(opened) as expander:
         expander.client.headers["authorization"] = f"Bearer {TOKEN}"

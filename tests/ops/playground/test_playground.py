@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from cogr.settings import OpenSearchSettings
-from cogr.snapshots import Row
+from cogr.snapshots import Blend, Row
 from indexers.exchange.search import search
 from indexers.release.push import publish
 from ops.playground.views import ranks, snippets
@@ -38,9 +38,9 @@ class Page:
         return answer.json()
 
     def search(self, query: str, keywords: list[str] | None = None, **more: Any) -> Any:
-        return self.ask("search", query=query, pairs=[{**self.pair, "keywords": keywords}], **more)[
-            "pairs"
-        ][0]
+        given = None if keywords is None else [{"text": word} for word in keywords]
+        pairs = [{**self.pair, "keywords": given}]
+        return self.ask("search", query=query, pairs=pairs, **more)["pairs"][0]
 
     def earlier(self) -> dict[str, str]:
         """The pair of the round before."""
@@ -174,10 +174,48 @@ def test_an_unknown_query_gets_live_keywords_of_both_pairs(tmp_path: Path) -> No
         assert (foreign["source"], foreign["reason"]) == ("none", "unknown")
 
 
+def test_weights_are_shown_and_change_the_order_alone(tmp_path: Path) -> None:
+    """Of the pair that serves and of any other one; by hand too."""
+    shop = workspace(tmp_path)
+    items = [Row("a", "One", ("sofa",)), Row("b", "Two", ("couch",)), Row("c", "Three", ("lamp",))]
+    pairs = []
+    for round_, weights in ((1, (1.0, 2.5, 1.0)), (2, (2.5, 1.0, 1.0))):
+        row = Row("q", "green sofa", ("sofa", "couch"), weights=weights, confidence=0.5)
+        blend = Blend(keywords_from=0.5 * round_, text_below=0.1, text_boost=1)
+        frozen = {
+            "item": freeze(shop, "item", items, round_).id,
+            "query": freeze(shop, "query", [row], round_, blend).id,
+        }
+        pairs.append(frozen)
+    publish(shop.backend, shop.store, list(pairs[0].values()))
+    with running(shop, playground=True) as started:
+        wait_for(lambda: started.parts.follower.pair.matches)
+        page = Page(started, pairs[0])
+        answers = page.ask("search", query="green sofa", pairs=pairs)["pairs"]
+        assert [[hit["id"] for hit in one["hits"]] for one in answers] == [["b", "a"], ["a", "b"]]
+        assert [(one["confidence"], one["mode"]) for one in answers] == [
+            (0.5, "keywords"),
+            (0.5, "both"),
+        ]
+        shown = [[word["weight"] for word in one["keywords"]] for one in answers]
+        assert shown == [[1.0, 1.0, 2.5], [1.0, 2.5, 1.0]]
+        assert '"boost": 2.5' in answers[0]["requests"]["json"]
+        given = [{"text": "Sofa", "weight": 3}, {"text": "couch", "weight": 0.5}]
+        changed = {**pairs[0], "keywords": given}
+        (answer,) = page.ask("search", query="green sofa", pairs=[changed])["pairs"]
+        assert [hit["id"] for hit in answer["hits"]] == ["a", "b"]
+        assert answer["mode"] is None
+        wrong = {**pairs[0], "keywords": [{"text": "sofa", "weight": 0}]}
+        assert page.ask("search", 422, query="green sofa", pairs=[wrong])["detail"].endswith(".")
+
+
 def test_changed_keywords_change_the_set_and_its_figures(page: Page) -> None:
     answer = page.search("green sofa", ["  COUCH. ", "nothing has it"])
     assert answer["source"] == "given"
-    assert answer["keywords"] == [{"text": "couch", "df": 2}, {"text": "nothing has it", "df": 0}]
+    assert answer["keywords"] == [
+        {"text": "couch", "df": 2, "weight": 1.0},
+        {"text": "nothing has it", "df": 0, "weight": 1.0},
+    ]
     assert answer["figures"] == pytest.approx({"p": 1.0, "r": 2 / 3, "f1": 0.8})
     assert page.search("green sofa", [])["total"] == 0
 
@@ -249,7 +287,8 @@ def test_bad_requests_are_refused_in_one_sentence(page: Page) -> None:
         {"query": "x" * 5000},
     ):
         assert "reload" in page.ask("search", 422, **wrong)["detail"]
-    assert "opensearch.url" in page.ask("live", 409, pair=page.pair, keywords=["sofa"])["detail"]
+    live = page.ask("live", 409, pair=page.pair, keywords=[{"text": "sofa"}])
+    assert "opensearch.url" in live["detail"]
     large = page.running.client.post("/playground/api/search", content=b" " * 100_000)
     assert large.status_code == 413
 
@@ -303,7 +342,8 @@ def test_the_cluster_says_the_same(tmp_path: Path, opensearch: OpenSearchSetting
         wait_for(lambda: started.parts.follower.pair.item)
         page = Page(started, pair)
         assert page.ask("world")["cluster"] is True
-        keywords = [word["text"] for word in page.search("green sofa")["keywords"]]
+        words = [word["text"] for word in page.search("green sofa")["keywords"]]
+        keywords = [{"text": word, "weight": at + 0.3} for at, word in enumerate(words)]
         found = page.ask("live", pair=pair, keywords=keywords)
         other = page.ask("live", pair=page.earlier(), keywords=keywords)
     assert (found["same"], found["total"]) == (True, 3)

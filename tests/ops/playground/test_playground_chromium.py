@@ -98,6 +98,30 @@ def test_a_search_by_keyboard_with_changed_keywords(chromium: Any, shop: Running
         assert page.evaluate("document.activeElement.id") == "query"
 
 
+def test_a_weight_that_is_changed_by_keyboard_changes_the_order(
+    chromium: Any, shop: Running
+) -> None:
+    with opened(chromium, shop.url, "green sofa") as page:
+        before = titles(page)
+        assert page.inner_text("#sure").startswith("confidence unknown: to be searched by")
+        box = page.get_by_label("Weight of couch")
+        assert box.input_value() == "1"
+        box.fill("0")
+        box.press("Enter")
+        assert box.input_value() == "1"
+        box.fill("250")
+        box.press("Enter")
+        expect(page.locator("#sure")).to_be_hidden()
+        assert page.evaluate("document.activeElement.getAttribute('aria-label')") == (
+            "Weight of couch"
+        )
+        assert sorted(titles(page)) == sorted(before)
+        assert "couch" in page.locator("#hits .hit").first.inner_text()
+        page.get_by_role("button", name="Undo changes").press("Enter")
+        page.wait_for_selector("#reset", state="hidden")
+        assert (titles(page), box.input_value()) == (before, "1")
+
+
 def test_a_slash_goes_to_the_query_and_is_typed_only_into_a_text_under_way(
     chromium: Any, shop: Running
 ) -> None:

@@ -22,13 +22,13 @@ from cogr.datasets.query_logs import LogOptions, Searched, sample
 from cogr.datasets.query_logs import read_log as read_whole_log
 from cogr.errors import DataError, ServiceError
 from cogr.records import LogFormat
+from indexers.backends.opensearch.search import query_body
 from ops.cli import app, main
+from ops.shadow.bodies import CLAUSE_ALONE, Body, Expansion
 from ops.shadow.comparison import overlap, rank_biased_overlap, rows, summary
 from ops.shadow.replay import (
-    CLAUSE_ALONE,
     IN_A_ROW,
     Answer,
-    Body,
     Compared,
     FailedError,
     Replayed,
@@ -173,16 +173,34 @@ def test_a_filled_body_holds_the_query_as_data(tmp_path: Path) -> None:
     template["other"] = {"terms": {"keywords": "{{keywords}}"}, "size": 3}  # type: ignore[dict-item]
     (tmp_path / "body.json").write_text(json.dumps(template))
     hostile = '"}}{{clause}} {{keywords}}'
-    filled = Body.read(tmp_path / "body.json").fill(hostile, [hostile, "b"])
+    filled = Body.read(tmp_path / "body.json").fill(hostile, expanded({hostile: 1.0, "b": 2.5}))
     text, own, clause = filled["query"]["bool"]["should"]
     assert text == {"match": {"title": f"x {hostile}"}}
-    assert own["bool"]["should"] == [{"match": {"own": {"query": word}}} for word in (hostile, "b")]
+    assert own == query_body({hostile: 1.0, "b": 2.5}, "own")
     assert clause["bool"]["should"] == [
-        {"match": {"keywords": {"query": word}}} for word in (hostile, "b")
+        {"match": {"keywords": {"query": hostile}}},
+        {"match": {"keywords": {"query": "b", "boost": 2.5}}},
     ]
     assert filled["other"] == {"terms": {"keywords": [hostile, "b"]}, "size": 3}
-    assert CLAUSE_ALONE.fill("", []) == {"query": {"match_none": {}}}
-    assert Body({"query": "{{clause own}}"}, "").fill("", []) == {"query": {"match_none": {}}}
+    assert CLAUSE_ALONE.fill("") == {"query": {"match_none": {}}}
+    assert Body({"query": "{{clause own}}"}, "").fill("") == {"query": {"match_none": {}}}
+
+
+@pytest.mark.parametrize("mode", ["keywords", "both", "text"])
+def test_a_blend_is_what_the_expander_says(mode: str) -> None:
+    body = Body({"query": {"{{blend own}}": {"match": {"title": "{{query}}"}}}}, "body.json")
+    body.need(keywords=True)
+    clause, text = query_body({"a": 2.0}, "own"), {"match": {"title": "sofa"}}
+    beside = {"bool": {"must": [text], "boost": 0.5}}
+    both = {"bool": {"should": [clause, beside], "minimum_should_match": 1}}
+    filled = body.fill("sofa", expanded({"a": 2.0}, mode=mode, text_boost=0.5))
+    assert filled["query"] == {"keywords": clause, "both": both, "text": text}[mode]
+
+
+def expanded(keywords: dict[str, float], **more: Any) -> Expansion:
+    """As it is read from the expander's answer."""
+    answer = {"keywords": list(keywords), "weights": list(keywords.values()), **more}
+    return Expansion.read(answer)
 
 
 def test_rank_biased_overlap_is_that_of_the_paper() -> None:

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from cogr.errors import TrainingError
+from cogr.settings.training import RolloutSettings, TrainingSettings
 from indexers.workspace import Workspace
 from tests.commands import Command
 from tests.trainers.shop import write_shop
 from trainers.training.devices import memory
 from trainers.training.devices.check import Machine, look_over, sharing_of
 from trainers.training.devices.memory import GIB, QWEN3_1_7B, QWEN3_4B, Load, Shape
-from trainers.training.trainer_config import vllm_length
+from trainers.training.trainer_config import (
+    Batch,
+    _vllm,
+    grpo_config,
+    sft_config,
+    vllm_length,
+)
 
 ROOT = Path(__file__).parents[3]
 H100 = Machine((80 * GIB,) * 8, 2000 * GIB, 4000 * GIB)
@@ -163,3 +173,48 @@ def test_advantages_of_small_rewards_are_verls(spread: float) -> None:
     assert ours == pytest.approx(verl, rel=1e-9)
     lost = 1 - np.abs(plain).max() / np.abs(verl).max()
     assert 0.03 < lost < 0.61
+
+
+def test_what_vllm_makes_room_for_is_prompt_and_completion_and_can_be_set() -> None:
+    assert vllm_length(RolloutSettings(max_tokens=512), 400) == 912
+    assert vllm_length(RolloutSettings(max_tokens=512, vllm_max_model_len=2048), 400) == 2048
+    with pytest.raises(TrainingError, match="set it to 912 or more"):
+        vllm_length(RolloutSettings(max_tokens=512, vllm_max_model_len=900), 400)
+
+
+@pytest.mark.slow
+@pytest.mark.model
+def test_what_the_trainers_are_told(tmp_path: Path) -> None:
+    """Of a real model on a machine without GPUs; TRL's own classes check the names."""
+    settings = TrainingSettings.model_validate(
+        {"model": "some/model", "lora": {"rank": 8}, "save_steps": 7, "dtype": "float32"}
+    )
+    told = grpo_config(settings.item, settings, Batch(4, 4, 8), tmp_path, 0)
+    assert told.learning_rate == pytest.approx(1e-5)
+    assert told.reward_weights == [100.0]
+    assert (told.gradient_checkpointing, told.save_steps, told.save_total_limit) == (True, 7, 2)
+    assert not told.use_vllm
+    assert (told.report_to, told.project) == ([], "cogr")
+    tiny = TrainingSettings(save_steps=0)
+    told = sft_config(tiny, 1.0, Batch(4, 4, 1), 8, tmp_path)
+    assert (told.learning_rate, told.gradient_checkpointing) == (1e-5, False)
+    assert told.save_strategy == "no"
+    from trl import GRPOConfig
+
+    told = _vllm(RolloutSettings(by="vllm-colocate"), 912)
+    assert (told["vllm_max_model_length"], told["vllm_mode"]) == (912, "colocate")
+    assert set(told) <= {field.name for field in fields(GRPOConfig)}
+
+
+def test_a_place_for_figures_whose_package_is_missing_is_refused(
+    shop: Path, cogr_train: Command
+) -> None:
+    for package in ("mlflow", "trackio"):
+        if importlib.util.find_spec(package) is None:
+            asked = f'training.report_to=["{package}"]'
+            ended = cogr_train("init", "-c", shop, "--set", asked)
+            assert ended.status == 2
+            assert f"names {package}, which is not installed" in ended.sentence
+    asked = 'training.accelerate="nowhere.yaml"'
+    ended = cogr_train("init", "-c", shop, "--set", asked)
+    assert "There is no file nowhere.yaml" in ended.sentence

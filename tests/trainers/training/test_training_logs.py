@@ -16,14 +16,19 @@ from trainers.training.run_folder import branch, open_run
 pytestmark = [pytest.mark.slow, pytest.mark.model]
 
 
-def test_tensorboard_events_say_what_the_jsonl_says(copied: Shop) -> None:
+def test_tensorboard_events_and_completions_say_what_the_jsonl_says(copied: Shop) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    override = "training.tensorboard=true"
-    workspace = copied.workspace(override)
+    overrides = ("training.tensorboard=true", "training.log_completions=true")
+    workspace = copied.workspace(*overrides)
     run = open_run(workspace, "main")
-    Driver(workspace, run, InThisProcess(copied.config, (override,)), copied.said.append).round()
+    Driver(workspace, run, InThisProcess(copied.config, overrides), copied.said.append).round()
     logs = run.folder("logs")
+    completions = (logs / "r002-item.completions.jsonl").read_text("utf-8").splitlines()
+    found = [json.loads(line) for line in completions]
+    assert [one["step"] for one in found] == [1] * 16 + [2] * 16
+    items = {item.id for item in workspace.dataset.items}
+    assert all(one["entity"] in items and isinstance(one["text"], str) for one in found)
     assert not (logs / "tensorboard" / "r001-query").exists()
     for side in ("query", "item"):
         lines = [

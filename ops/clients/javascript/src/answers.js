@@ -23,6 +23,10 @@ export class SearchError extends Error {
  * @property {object} clause the OpenSearch query, for a body of your own; it searches the field `keywords`
  * @property {string | null} index the index to search, so that keywords and items are of one round; null to use the alias
  * @property {{item: string | null, query: string | null}} snapshots ids of the pair of snapshots
+ * @property {number[]} weights how much each keyword counts in the order of what is found; none where all are 1
+ * @property {number | null} confidence the expected F1 of what the keywords find, 0 to 1; null where it is unknown
+ * @property {"keywords" | "both" | "text"} mode what to search by, given a text query of your own
+ * @property {number} text_boost how much that text query counts beside the keywords
  */
 
 /**
@@ -55,8 +59,10 @@ export class SearchError extends Error {
  */
 export function readExpansion(answer, shared) {
   if (!Array.isArray(answer?.keywords)) return null;
-  const { keywords, source, reason, clause } = answer;
-  return { keywords, source, reason, clause, index: shared.index, snapshots: shared.snapshots };
+  // Expanders of former versions say nothing of weights and of what comes with them.
+  const unsaid = answer.source === "none" ? "both" : "keywords";
+  const { keywords, source, reason, clause, weights = [], confidence = null, mode = unsaid, text_boost = 1 } = answer;
+  return { keywords, source, reason, clause, index: shared.index, snapshots: shared.snapshots, weights, confidence, mode, text_boost };
 }
 
 /**
@@ -70,7 +76,8 @@ export function fallbackExpansion(query) {
   const keywords = text ? [text] : [];
   const should = keywords.map((word) => ({ match: { keywords: { query: word } } }));
   const clause = text ? { bool: { should, minimum_should_match: 1 } } : { match_none: {} };
-  return { keywords, source: "none", reason: "no expander", clause, index: null, snapshots: { item: null, query: null } };
+  const unknown = { weights: [], confidence: null, mode: /** @type {const} */ ("both"), text_boost: 1 };
+  return { keywords, source: "none", reason: "no expander", clause, index: null, snapshots: { item: null, query: null }, ...unknown };
 }
 
 /**

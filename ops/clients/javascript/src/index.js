@@ -28,6 +28,8 @@ export { RefusedError, SearchError };
  * How to search; parameters of the stored search template.
  *
  * @typedef {object} SearchOptions
+ * @property {object} [text] a query clause that is your own text search for the query. With it the expansion's `mode` says what is
+ *   searched by: its keywords, both, or the text alone; without it, its keywords alone
  * @property {number} [size] results in a page (10)
  * @property {object[]} [filters] query clauses that results must meet; they don't score
  * @property {object} [post_filter] a query clause for the hits but not for the aggregations
@@ -37,7 +39,7 @@ export { RefusedError, SearchError };
  * @property {string[]} [fields] more fields of the document to give back than `item_id` and `text`
  */
 
-const OPTIONS = ["size", "filters", "post_filter", "sort", "search_after", "aggs", "fields"];
+const OPTIONS = ["text", "size", "filters", "post_filter", "sort", "search_after", "aggs", "fields"];
 
 /** Expands and searches. One serves a whole program. */
 export class Client {
@@ -113,10 +115,10 @@ export class Client {
    * @param {Expansion} expansion
    * @param {SearchOptions} options
    */
-  async #search(opensearch, { index, keywords }, options) {
+  async #search(opensearch, expansion, options) {
     const { prefix, auth, timeout } = this.#to;
-    const path = `${index ?? `${prefix}-items`}/_search/template?search_type=dfs_query_then_fetch`;
-    const body = { id: `${prefix}-search`, params: { keywords, explain: true, ...options } };
+    const path = `${expansion.index ?? `${prefix}-items`}/_search/template?search_type=dfs_query_then_fetch`;
+    const body = { id: `${prefix}-search`, params: { explain: true, ...parameters(expansion, options) } };
     return post(opensearch, path, body, timeout, auth && basic(auth)).catch((error) => {
       throw new SearchError(`OpenSearch can't be reached: ${error.message}`, { cause: error });
     });
@@ -137,6 +139,21 @@ export class Client {
     }
     return answer.status === 200 ? json(answer.text) : null;
   }
+}
+
+/**
+ * Of the search template: the expansion's keywords, the caller's text query, or both.
+ *
+ * @param {Expansion} expansion
+ * @param {SearchOptions} options
+ * @returns {object}
+ */
+function parameters({ keywords, weights, mode, text_boost }, { text, ...given }) {
+  const weighted = weights.some((weight) => weight !== 1)
+    ? { weighted: keywords.map((keyword, at) => ({ keyword, weight: weights[at] })) }
+    : { keywords };
+  if (text === undefined || mode === "keywords") return { ...weighted, ...given };
+  return { ...(mode === "both" && weighted), text: [text], text_boost, ...given };
 }
 
 /**

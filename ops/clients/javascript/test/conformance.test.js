@@ -73,7 +73,7 @@ remembering.forEach((given, at) => {
 
 test("no more is remembered than a thousand queries, and nothing that a caller changes", () => {
   const memory = new Memory(60_000);
-  const expansion = { keywords: ["a"], source: "index", reason: "", clause: { bool: {} }, index: null, snapshots: { item: "i", query: "q" } };
+  const expansion = { keywords: ["a"], source: "index", reason: "", clause: { bool: {} }, index: null, snapshots: { item: "i", query: "q" }, weights: [2], confidence: 0.5, mode: "keywords", text_boost: 1 };
   for (let number = 0; number < 1500; number++) memory.put(`query ${number}`, expansion);
   assert.deepEqual([499, 500, 1499].map((number) => memory.get(`query ${number}`) !== null), [false, true, true]);
   memory.get("query 600").clause.bool.filter = [];

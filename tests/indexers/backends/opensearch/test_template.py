@@ -112,22 +112,22 @@ def test_results_are_those_of_the_backend_bit_for_bit(
         world.remove()
 
 
-def test_a_text_beside_keywords_scores_as_the_backends(shop: World) -> None:
+def test_words_beside_keywords_score_as_the_backends(shop: World) -> None:
     weights = {"couch": 2.5, "oak": 1.0}
     given = [{"keyword": word, "weight": weight} for word, weight in weights.items()]
     for boost in (0.05, 0.4, 3):
         expected = shop.backend.search(weights, words=Words("velvet sofa?", boost))
-        answer = shop.search(weighted=given, text="velvet sofa?", text_boost=boost)
+        answer = shop.search(weighted=given, words="velvet sofa?", text_boost=boost)
         hits = answer["hits"]["hits"]
         assert answer["hits"]["total"]["value"] == expected.total == 4
         assert [hit["sort"][1] for hit in hits] == [hit.id for hit in expected.hits]
         assert float32s([hit["sort"][0] for hit in hits]) == [hit.score for hit in expected.hits]
-    alone = shop.search(text="velvet sofa?", explain=True)
+    alone = shop.search(words="velvet sofa?", explain=True)
     expected = shop.backend.search([], words=Words("velvet sofa?"))
     assert ids(alone) == [hit.id for hit in expected.hits] == ["a-1", "f"]
-    assert shop.search(text="")["hits"]["total"]["value"] == 0
+    assert shop.search(words="")["hits"]["total"]["value"] == 0
     for text in hostile():
-        found = shop.search(text=text, text_boost=2)["hits"]["total"]["value"]
+        found = shop.search(words=text, text_boost=2)["hits"]["total"]["value"]
         assert found == shop.backend.search([], words=Words(text)).total
 
 

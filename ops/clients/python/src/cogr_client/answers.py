@@ -43,6 +43,10 @@ class Expansion:
         index: the index to search, so that keywords and items are of one round; None to use the
             alias.
         snapshots: ids of the pair of snapshots.
+        weights: how much each keyword counts in the order of what is found; () where all are 1.
+        confidence: the expected F1 of what the keywords find, 0 to 1; None where it is unknown.
+        mode: what to search by, given a text query of your own: keywords, both, or text alone.
+        text_boost: how much that text query counts beside the keywords.
     """
 
     keywords: Sequence[str]
@@ -51,13 +55,25 @@ class Expansion:
     clause: Mapping[str, Any]
     index: str | None = None
     snapshots: Mapping[str, str | None] = field(default_factory=dict)
+    weights: Sequence[float] = ()
+    confidence: float | None = None
+    mode: str = "both"
+    text_boost: float = 1.0
 
     @classmethod
     def read(cls, answer: Mapping[str, Any], shared: Mapping[str, Any]) -> Expansion:
         """From the expander's words; `shared` holds what is said once for several queries."""
         named = {name: answer[name] for name in ("source", "reason", "clause")}
+        # Expanders of former versions say nothing of these.
+        unsaid = {"mode": "both" if answer["source"] == "none" else "keywords"}
+        later = ("confidence", "mode", "text_boost")
+        named |= unsaid | {name: answer[name] for name in later if name in answer}
         return cls(
-            tuple(answer["keywords"]), **named, index=shared["index"], snapshots=shared["snapshots"]
+            tuple(answer["keywords"]),
+            **named,
+            index=shared["index"],
+            snapshots=shared["snapshots"],
+            weights=tuple(answer.get("weights", ())),
         )
 
     @classmethod

@@ -27,6 +27,9 @@ class SearchOptions(TypedDict, total=False):
     """How to search; parameters of the stored search template.
 
     Attributes:
+        text: a query clause that is your own text search for the query. With it the expansion's
+            `mode` says what is searched by: its keywords, both, or the text alone; without it, its
+            keywords alone.
         size: results in a page (10).
         filters: query clauses that results must meet; they don't score.
         post_filter: a query clause for the hits but not for the aggregations.
@@ -36,6 +39,7 @@ class SearchOptions(TypedDict, total=False):
         fields: more fields of the document to give back than `item_id` and `text`.
     """
 
+    text: Mapping[str, Any]
     size: int
     filters: Sequence[Mapping[str, Any]]
     post_filter: Mapping[str, Any]
@@ -133,12 +137,11 @@ class Talks:
     def _search(
         self, opensearch: str, expansion: Expansion, options: SearchOptions
     ) -> dict[str, Any]:
-        params = {"keywords": list(expansion.keywords), "explain": True, **options}
         index = expansion.index or f"{self.prefix}-items"
         return {
             "url": f"{opensearch.rstrip('/')}/{index}/_search/template",
             "params": {"search_type": "dfs_query_then_fetch"},
-            "json": {"id": f"{self.prefix}-search", "params": params},
+            "json": {"id": f"{self.prefix}-search", "params": _parameters(expansion, options)},
             "auth": self.auth,
             "timeout": self.timeout,
         }
@@ -147,6 +150,23 @@ class Talks:
         headers = {} if self.token is None else {"authorization": f"Bearer {self.token}"}
         url = f"{self.expander.rstrip('/')}/expand"
         return {"url": url, "json": body, "headers": headers, "timeout": self.patience}
+
+
+def _parameters(expansion: Expansion, options: SearchOptions) -> dict[str, Any]:
+    """Of the search template: the expansion's keywords, the caller's text query, or both."""
+    mode = expansion.mode if "text" in options else "keywords"
+    given: dict[str, Any] = {"explain": True, **options}
+    if mode == "keywords":
+        given.pop("text", None)
+    else:
+        given |= {"text": [options["text"]], "text_boost": expansion.text_boost}
+    if mode == "text":
+        return given
+    words, weights = expansion.keywords, expansion.weights
+    if all(weight == 1 for weight in weights):
+        return {"keywords": list(words), **given}
+    pairs = zip(words, weights, strict=True)
+    return {"weighted": [{"keyword": word, "weight": weight} for word, weight in pairs], **given}
 
 
 def _check_options(options: Mapping[str, Any]) -> None:

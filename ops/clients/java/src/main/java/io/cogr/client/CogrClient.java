@@ -4,7 +4,6 @@ import jakarta.json.Json;
 import jakarta.json.JsonException;
 import jakarta.json.JsonObject;
 import jakarta.json.JsonReader;
-import jakarta.json.JsonValue;
 import java.io.IOException;
 import java.io.StringReader;
 import java.net.URI;
@@ -20,7 +19,6 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.function.Function;
 import java.util.stream.Collectors;
-import java.util.stream.Stream;
 import org.opensearch.client.json.JsonData;
 import org.opensearch.client.opensearch.OpenSearchClient;
 import org.opensearch.client.opensearch._types.OpenSearchException;
@@ -118,11 +116,8 @@ public final class CogrClient {
     }
 
     private Found search(Expansion expansion, SearchOptions options) {
-        Map<String, JsonValue> own = Map.of(
-                "keywords", Json.createArrayBuilder(expansion.keywords()).build(), "explain", JsonValue.TRUE);
-        Map<String, JsonData> parameters = Stream.of(own, options.parameters())
-                .flatMap(map -> map.entrySet().stream())
-                .collect(Collectors.toMap(Map.Entry::getKey, e -> JsonData.of(e.getValue()), (mine, given) -> given));
+        Map<String, JsonData> parameters = options.of(expansion).entrySet().stream()
+                .collect(Collectors.toMap(Map.Entry::getKey, parameter -> JsonData.of(parameter.getValue())));
         try {
             return Found.read(
                     opensearch.searchTemplate(

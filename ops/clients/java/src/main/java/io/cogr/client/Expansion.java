@@ -1,6 +1,7 @@
 package io.cogr.client;
 
 import jakarta.json.Json;
+import jakarta.json.JsonNumber;
 import jakarta.json.JsonObject;
 import jakarta.json.JsonString;
 import jakarta.json.JsonValue;
@@ -9,7 +10,9 @@ import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
+import java.util.OptionalDouble;
 import java.util.stream.Collectors;
+import java.util.stream.Stream;
 
 /**
  * A query's keywords.
@@ -20,6 +23,10 @@ import java.util.stream.Collectors;
  * @param clause the OpenSearch query, for a body of your own; it searches the field {@code keywords}
  * @param index the index to search, so that keywords and items are of one round; empty to use the alias
  * @param snapshots ids of the pair of snapshots, by side; without those that there are not
+ * @param weights how much each keyword counts in the order of what is found; empty where all are 1
+ * @param confidence the expected F1 of what the keywords find, 0 to 1; empty where it is unknown
+ * @param mode what to search by, given a text query of your own: keywords, both, or text
+ * @param textBoost how much that text query counts beside the keywords
  */
 public record Expansion(
         List<String> keywords,
@@ -27,19 +34,45 @@ public record Expansion(
         String reason,
         JsonObject clause,
         Optional<String> index,
-        Map<String, String> snapshots) {
+        Map<String, String> snapshots,
+        List<Double> weights,
+        OptionalDouble confidence,
+        String mode,
+        double textBoost) {
 
     /** From the expander's words; {@code shared} holds what is said once for several queries. */
     static Expansion read(JsonObject answer, JsonObject shared) {
         List<String> keywords = answer.getJsonArray("keywords").getValuesAs(JsonString::getString);
         Optional<String> index = Optional.ofNullable(shared.getString("index", null));
+        String source = answer.getString("source");
+        // Expanders of former versions say nothing of weights and of what comes with them.
+        List<Double> weights = numbers(answer, "weights").map(JsonNumber::doubleValue).toList();
         return new Expansion(
                 List.copyOf(keywords),
-                answer.getString("source"),
+                source,
                 answer.getString("reason"),
                 answer.getJsonObject("clause"),
                 index,
-                snapshots(shared.getJsonObject("snapshots")));
+                snapshots(shared.getJsonObject("snapshots")),
+                weights,
+                numbers(answer, "confidence").mapToDouble(JsonNumber::doubleValue).findFirst(),
+                answer.getString("mode", source.equals("none") ? "both" : "keywords"),
+                numbers(answer, "text_boost").mapToDouble(JsonNumber::doubleValue).findFirst().orElse(1));
+    }
+
+    /** Whether a keyword weighs something else than 1. */
+    boolean weighs() {
+        return weights.stream().anyMatch(weight -> weight != 1);
+    }
+
+    /** The number of this name, or the numbers; none where it is null or absent. */
+    private static Stream<JsonNumber> numbers(JsonObject answer, String name) {
+        JsonValue value = answer.getOrDefault(name, JsonValue.NULL);
+        return switch (value.getValueType()) {
+            case NUMBER -> Stream.of((JsonNumber) value);
+            case ARRAY -> value.asJsonArray().getValuesAs(JsonNumber.class).stream();
+            default -> Stream.empty();
+        };
     }
 
     private static Map<String, String> snapshots(JsonObject pair) {
@@ -53,7 +86,8 @@ public record Expansion(
         String text = Normalizer.normalize(query, Normalizer.Form.NFKC).toLowerCase(Locale.ROOT);
         text = text.replaceAll("(?U)[\\s,;、،؛]+", " ").strip();
         List<String> keywords = text.isEmpty() ? List.of() : List.of(text);
-        return new Expansion(keywords, "none", "no expander", clause(text), Optional.empty(), Map.of());
+        return new Expansion(
+                keywords, "none", "no expander", clause(text), Optional.empty(), Map.of(), List.of(), OptionalDouble.empty(), "both", 1);
     }
 
     private static JsonObject clause(String text) {

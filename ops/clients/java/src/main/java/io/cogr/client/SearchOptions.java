@@ -22,7 +22,7 @@ import org.opensearch.client.opensearch._types.query_dsl.Query;
  */
 public record SearchOptions(Map<String, JsonValue> parameters) {
     private static final List<String> NAMES =
-            List.of("size", "filters", "post_filter", "sort", "search_after", "aggs", "fields");
+            List.of("text", "size", "filters", "post_filter", "sort", "search_after", "aggs", "fields");
 
     /**
      * @throws IllegalArgumentException a parameter that there is not: the search template would pass over it
@@ -38,6 +38,43 @@ public record SearchOptions(Map<String, JsonValue> parameters) {
     /** Ten results and nothing else. */
     public static SearchOptions defaults() {
         return new SearchOptions(Map.of());
+    }
+
+    /**
+     * Your own text search for the query. With it the expansion's mode says what is searched by: its keywords, both, or the text alone;
+     * without it, its keywords alone.
+     */
+    public SearchOptions text(Query text) {
+        return parameter("text", json(text));
+    }
+
+    /** Parameters of the search template for an expansion: its keywords, the text query, or both. */
+    Map<String, JsonValue> of(Expansion expansion) {
+        Map<String, JsonValue> given = new HashMap<>(parameters);
+        JsonValue text = given.remove("text");
+        String mode = text == null ? "keywords" : expansion.mode();
+        given.put("explain", JsonValue.TRUE);
+        if (!mode.equals("keywords")) {
+            given.put("text", Json.createArrayBuilder().add(text).build());
+            given.put("text_boost", Json.createValue(expansion.textBoost()));
+        }
+        if (!mode.equals("text")) {
+            given.put(expansion.weighs() ? "weighted" : "keywords", words(expansion));
+        }
+        return given;
+    }
+
+    private static JsonValue words(Expansion expansion) {
+        JsonArrayBuilder words = Json.createArrayBuilder();
+        for (int at = 0; at < expansion.keywords().size(); at++) {
+            String word = expansion.keywords().get(at);
+            if (expansion.weighs()) {
+                words.add(Json.createObjectBuilder().add("keyword", word).add("weight", expansion.weights().get(at)));
+            } else {
+                words.add(word);
+            }
+        }
+        return words.build();
     }
 
     /** Results in a page. */

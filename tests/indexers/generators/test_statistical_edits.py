@@ -1,0 +1,160 @@
+"""Edits of distilled sets: what an edit changes, and that they are made only where they pay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from cogr.records import Dataset
+from indexers.generators.statistical import edits as module
+from indexers.generators.statistical import fitting
+from indexers.generators.statistical.artefact import K_MAX, Artefact
+from indexers.generators.statistical.edits import Board, edits, fit_editor
+from indexers.generators.statistical.fitting import fit
+from indexers.generators.statistical.storage import open_artefact, save
+from tests.indexers.generators.statistical_worlds import shop
+
+ITEMS = 9
+FORCED, KEPT, FAMILY = (0,), (1, 2, 3), (4, 5, 6)
+"""Items found by the text, by the chosen keyword, and by a keyword that might be added."""
+
+
+def board(p_family: float) -> Board:
+    """Two keywords at hand, of which the first is chosen."""
+    items = np.array([*KEPT, *FAMILY])
+    p = np.array([0.9] * 3 + [p_family] * 3, dtype=np.float32)
+    expected = 0.9 + float(p.sum())
+    owns = np.zeros((2, 6), dtype=np.float32)
+    owns[0, :3] = owns[1, 3:] = 1
+    return Board(
+        keywords=np.array([10, 11]),
+        chosen=np.array([True, False]),
+        owns=owns,
+        items=items,
+        p=p,
+        forced=np.array(FORCED),
+        forced_hits=0.9,
+        expected=expected,
+        owners=np.array([[3, 3], [0.9, p_family]], dtype=np.float32),
+        costs=np.zeros(2, dtype=np.float32),
+        neighbours=(),
+        query=np.array([expected], dtype=np.float32),
+    )
+
+
+def world(queries: int, share: float, seed: int = 0) -> tuple[list[Board], sp.csr_matrix]:
+    """Queries to which a family of items is relevant in this share of cases, with p = 0.3."""
+    rng = np.random.default_rng(seed)
+    relevance = np.zeros((queries, ITEMS), dtype=np.float32)
+    relevance[:, [*FORCED, *KEPT]] = 1
+    relevance[rng.random(queries) < share, FAMILY[0] : FAMILY[-1] + 1] = 1
+    return [board(0.3) for _ in range(queries)], sp.csr_matrix(relevance)
+
+
+def test_the_first_feature_is_what_an_edit_changes_in_expected_f1() -> None:
+    laid = board(0.3)
+    found = edits(laid, laid.chosen, K_MAX)
+    assert list(zip(found.out.tolist(), found.into.tolist(), strict=True)) == [
+        (0, -1),
+        (-1, 1),
+        (0, 1),
+    ]
+    size, hits = laid.expected, 0.9
+    before = 2 * (hits + 2.7) / (4 + size)
+    after = [2 * hits / (1 + size), 2 * (hits + 3.6) / (7 + size), 2 * (hits + 0.9) / (4 + size)]
+    assert found.x[:, 0] == pytest.approx(np.array(after) - before, abs=1e-5)
+
+
+def test_a_full_set_gets_no_addition() -> None:
+    laid = board(0.3)
+    found = edits(laid, laid.chosen, limit=1)
+    assert list(zip(found.out.tolist(), found.into.tolist(), strict=True)) == [(0, -1), (0, 1)]
+
+
+def test_a_family_that_p_underrates_is_added() -> None:
+    laid, relevance = world(600, share=0.9)
+    editor, figures = fit_editor(laid, np.arange(600), relevance, K_MAX, seed=0)
+    assert editor is not None
+    assert figures["gain"] > 2 * figures["standard_error"]
+    assert editor.edited(laid[0], -1, K_MAX) == (10, 11)
+    assert editor.edited(laid[0], -1, 1) == (10,)
+
+
+def test_a_keyword_that_costs_more_than_it_gains_is_not_added() -> None:
+    laid, relevance = world(600, share=0.9)
+    editor, _ = fit_editor(laid, np.arange(600), relevance, K_MAX, seed=0)
+    assert editor is not None
+    laid[0].costs[1] = 0.5
+    assert editor.edited(laid[0], -1, K_MAX) == (10,)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nothing_is_edited_where_p_is_right(seed: int) -> None:
+    laid, relevance = world(400, share=0.3, seed=seed)
+    editor, _ = fit_editor(laid, np.arange(400), relevance, K_MAX, seed)
+    assert editor is None
+
+
+@pytest.fixture(scope="module")
+def dataset() -> Dataset:
+    return shop()
+
+
+@pytest.fixture(scope="module")
+def edited(dataset: Dataset) -> Artefact:
+    """The sample shop with edits, whether they pay or not."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fitting, "LEAST_EDITED", 0)
+        patch.setattr(module, "LEAST_ERRORS", -9.0)
+        artefact = fit(dataset)
+    assert artefact.editor is not None
+    return artefact
+
+
+def test_edited_sets_hold_the_budget_and_differ(dataset: Dataset, edited: Artefact) -> None:
+    plain = fit(dataset, edits=False)
+    assert plain.editor is None
+    queries = dataset.all_queries()
+    after, before = edited.query_keywords(queries), plain.query_keywords(queries)
+    assert after != before
+    assert all(len(set(keywords)) == len(keywords) <= K_MAX for keywords in after)
+
+
+def test_an_editor_is_kept_with_what_was_fitted(
+    dataset: Dataset, edited: Artefact, tmp_path: Path
+) -> None:
+    save(edited, tmp_path)
+    queries = dataset.all_queries()
+    assert open_artefact(tmp_path).query_keywords(queries) == edited.query_keywords(queries)
+
+
+def test_a_training_query_hears_the_model_that_has_not_seen_it(edited: Artefact) -> None:
+    editor = edited.editor
+    assert editor is not None
+    assert set(editor.folds.tolist()) == set(range(len(editor.models)))
+    heard: list[int] = []
+
+    class Ear:
+        def __init__(self, fold: int) -> None:
+            self.fold = fold
+
+        def predict(self, x: np.ndarray, **_: object) -> np.ndarray:
+            heard.append(self.fold)
+            return np.zeros(len(x))
+
+    listening = module.Editor([Ear(fold) for fold in range(5)], editor.folds, editor.margin)
+    laid = board(0.3)
+    listening.edited(laid, 7, K_MAX)
+    assert set(heard) == {int(editor.folds[7])}
+    heard.clear()
+    listening.edited(laid, -1, K_MAX)
+    assert set(heard) == set(range(5))
+
+
+def test_few_queries_learn_no_edits(dataset: Dataset) -> None:
+    fitted = fit(dataset)
+    assert fitted.editor is None
+    assert "edits" not in fitted.facts
