@@ -126,7 +126,7 @@ def test_words_beside_keywords_score_as_the_backends(shop: World) -> None:
     expected = shop.backend.search([], words=Words("velvet sofa?"))
     assert ids(alone) == [hit.id for hit in expected.hits] == ["a-1", "f"]
     assert shop.search(words="")["hits"]["total"]["value"] == 0
-    for text in hostile():
+    for text in hostile(2, 40):
         found = shop.search(words=text, text_boost=2)["hits"]["total"]["value"]
         assert found == shop.backend.search([], words=Words(text)).total
 
