@@ -3,8 +3,8 @@ query.
 
 Reads nfcorpus, msrd, chorus, med and cacm from COGR_DATA_DIR; what is absent is left out. `shop` is
 the bundled sample shop. Run: python benchmarks/bench_statistical.py [--json] [--readability |
---curve [--picture FILE]] [--seed N] [NAME ...]. CPU seconds stand beside wall seconds, because
-other work on the machine stretches only the latter.
+--new-items | --curve [--picture FILE]] [--seed N] [NAME ...]. CPU seconds stand beside wall
+seconds, because other work on the machine stretches only the latter.
 
 With --readability: F1 against the share of query keywords that people say, by price
 (`generator.statistical.readability`), on dev queries, or out of fold on at most 1,000 training
@@ -29,7 +29,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -154,10 +154,7 @@ def retrieval(
 
     A training query's own text finds nothing that has it as an anchor.
     """
-    owners: dict[str, set[str]] = {}
-    for item in dataset.items:
-        for keyword in {*artefact.item_keywords(item), self_keyword(item.title)} - {""}:
-            owners.setdefault(keyword, set()).add(item.id)
+    owners = owned(dataset, artefact)
     queries = dataset.queries[split][:MOST_QUERIES] if split == "train" else dataset.queries[split]
     found = artefact.query_keywords(queries)
     runs = {}
@@ -170,12 +167,30 @@ def retrieval(
     return full_set(runs, {id_: dataset.relevant[id_] for id_ in runs}).means, found
 
 
+def owned(dataset: Dataset, artefact: Artefact) -> dict[str, set[str]]:
+    """Ids of the items that own each keyword."""
+    owners: dict[str, set[str]] = {}
+    for item in dataset.items:
+        for keyword in {*artefact.item_keywords(item), self_keyword(item.title)} - {""}:
+            owners.setdefault(keyword, set()).add(item.id)
+    return owners
+
+
 def said(artefact: Artefact, found: Iterable[Iterable[str]]) -> float:
     """Share of query keywords that are anchors, titles, or phrases of titles or queries."""
     asked, known = [query.text for query in artefact.queries], artefact.keywords
     costs = known.costs(artefact.index.analyser, asked, 1.0)
     chosen = [costs[known.ids[word]] < 1 for keywords in found for word in keywords]
     return round(sum(map(float, chosen)) / max(len(chosen), 1), 3)
+
+
+def sampled(dataset: Dataset, most: int | None) -> Dataset:
+    """The data set with a sample of its training queries, where asked."""
+    if most is None:
+        return dataset
+    train = dataset.queries["train"]
+    drawn = np.random.default_rng(0).permutation(len(train))[:most]
+    return replace(dataset, queries={**dataset.queries, "train": [train[at] for at in drawn]})
 
 
 def prices(name: str, seed: int) -> Iterator[Row]:
@@ -194,6 +209,49 @@ def prices(name: str, seed: int) -> Iterator[Row]:
             if split == chosen_on:
                 shortfall = 1 - means["f1"]
         yield Row(f"{name}: 1 - {chosen_on} F1 at {price:g}", shortfall, "", notes=notes)
+
+
+NEW_SHARE = 0.2
+
+
+def new_items(dataset: Dataset, split: Split, seed: int) -> Iterator[Row]:
+    """A row for each way to treat items that came after the labels."""
+    shuffled = np.random.default_rng(seed).permutation(len(dataset.items))
+    new = {dataset.items[at].id for at in shuffled[: int(NEW_SHARE * len(shuffled))]}
+    queries = dataset.queries[split]
+    labels = {query.id: dataset.relevant[query.id] - new for query in dataset.queries["train"]}
+    train = [query for query in dataset.queries["train"] if labels[query.id]]
+    before = replace(dataset, queries={"train": train}, relevant=labels)
+    old = fit(replace(before, items=[item for item in dataset.items if item.id not in new]))
+    refitted, labelled = fit(before), fit(dataset)
+    for name, asked, items in (
+        ("nothing refitted", old, old),
+        ("items refitted", old, refitted),
+        ("queries rebuilt too", refitted, refitted),
+        ("with their labels", labelled, labelled),
+    ):
+        owners = owned(dataset, items)
+        kept: dict[str, list[float]] = {"new": [], "old": [], "f1": []}
+        for query, words in zip(queries, asked.query_keywords(queries), strict=True):
+            own = self_keyword(query.text)
+            found = set[str]().union(*(owners.get(word, ()) for word in {*words, own}))
+            relevant = dataset.relevant[query.id]
+            hits = found & relevant
+            kept["f1"].append(2 * len(hits) / (len(found) + len(relevant)))
+            for group, of in (("new", relevant & new), ("old", relevant - new)):
+                if of:
+                    kept[group].append(len(hits & of) / len(of))
+        notes = {f"{key}": _mean(values) for key, values in kept.items()}
+        yield Row(
+            f"{dataset.name}: 1 - recall of new items, {name}",
+            1 - np.mean(kept["new"]),
+            "",
+            notes=notes,
+        )
+
+
+def _mean(values: Sequence[float]) -> str:
+    return f"{np.mean(values):.4f} ± {np.std(values) / len(values) ** 0.5:.4f}"
 
 
 def grown(items: int) -> Iterator[Row]:
@@ -313,6 +371,9 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help=", ".join(TARGETS))
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--readability", action="store_true")
+    parser.add_argument("--new-items", action="store_true")
+    parser.add_argument("--split", choices=("dev", "test"), default="test")
+    parser.add_argument("--sample", type=int)
     parser.add_argument("--curve", action="store_true")
     parser.add_argument("--picture", metavar="FILE")
     parser.add_argument("--seed", type=int, default=0)
@@ -335,6 +396,9 @@ def main() -> None:
         return
     if arguments.readability:
         every = (row for name in names for row in prices(name, arguments.seed))
+    elif arguments.new_items:
+        sets = (sampled(load(name), arguments.sample) for name in names)
+        every = (row for one in sets for row in new_items(one, arguments.split, arguments.seed))
     elif arguments.curve:
         every = (row for name in names for row in learning(name, arguments.seed))
     else:

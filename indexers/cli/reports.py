@@ -33,6 +33,7 @@ from indexers.cli.console import stderr_console
 from indexers.exchange.diff import Diff
 from indexers.exchange.search import Answered
 from indexers.rebuild.run import Outcome
+from indexers.rebuild.update import Updated
 from indexers.release import Released
 from indexers.telemetry import logs
 from indexers.workspace import Workspace
@@ -263,6 +264,20 @@ def after_rebuild(workspace: Workspace, outcome: Outcome) -> str:
     serving = workspace.backend.serving()
     measurable = all(serving.get(side) for side in SIDES) and workspace.dataset.queries.get("test")
     return after_switch(serving) + (", or cogr-train evaluate --split test" if measurable else "")
+
+
+def after_update(updated: Updated, serving: Mapping[Side, str | None]) -> str | None:
+    """The next useful command after an update; None where nothing changed."""
+    snapshot = updated.outcome.rebuilt.snapshot
+    if snapshot.id == updated.parent:
+        return None
+    refits = snapshot.manifest.generator.get("kind") == "statistical"
+    if snapshot.side == "item" and refits and updated.outcome.published and serving.get("query"):
+        return (
+            "cogr-index rebuild --side query (its keywords are told by the items before the "
+            "update, and find the others less often and the new ones seldom)"
+        )
+    return f"cogr-index diff {updated.parent} {snapshot.id}"
 
 
 def verified(out: Console, found: Mapping[str, Mapping[str, Any]]) -> None:

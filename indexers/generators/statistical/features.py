@@ -6,6 +6,7 @@ pairs count as irrelevant. What a feature is worth is the ranker's business.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,6 +58,16 @@ POINT_FEATURES = ("latent", "latent_feedback")
 QUERY_FEATURES = ("most_similar", "most_overlap", "terms", "best_share", "tenth", "fiftieth")
 ITEM_FEATURES = ("popularity", "length")
 FEATURES = PAIR_FEATURES + POINT_FEATURES + QUERY_FEATURES + ITEM_FEATURES
+
+ENCODED_FEATURES = (
+    "encoded",
+    "encoded_best",
+    "vote_encoded",
+    "vote_encoded_found",
+    "most_encoded",
+    "most_encoded_found",
+)
+"""Features more with an encoder."""
 
 CANDIDATES = (
     "bm25",
@@ -122,6 +133,8 @@ def _candidates(evidence: Evidence, batch: QueryBatch) -> Pairs:
             else top_rows(signals.pair[name], depth)
         )
         chosen[row_of(best), best.indices] = True
+    for best in signals.encoded.candidates(evidence, depth) if signals.encoded else ():
+        chosen[row_of(best), best.indices] = True
     row, item = np.nonzero(chosen)
     return Pairs(_columns(evidence, batch, signals, row, item), row, item)
 
@@ -143,6 +156,12 @@ def _columns(
     columns += [np.einsum("ij,ij->i", signals.points[n][row], items) for n in POINT_FEATURES]
     columns += [signals.query[name][row] for name in QUERY_FEATURES]
     columns += [np.log1p(voters.popularity[item] - own), np.log1p(index.lengths[item])]
+    if signals.encoded:
+        encoded = index.encoded[item]
+        best = (batch.encoded, signals.encoded.best)
+        columns += [np.einsum("ij,ij->i", points[row], encoded) for points in best]
+        columns += [values_at(votes, at, scratch) for votes in signals.encoded.votes]
+        columns += [most[row] for most in signals.encoded.most]
     for values in index.signals.T:
         columns += [values[item], rank_shares(row, values[item])]
     return np.stack(columns, axis=1).astype(np.float32)
@@ -160,9 +179,11 @@ def rank_shares(row: Ints, values: Floats) -> Floats:
 
 
 def feature_names(width: int) -> list[str]:
-    """Names of so many features: `FEATURES`, then two a signal of the team's own."""
-    own = (width - len(FEATURES)) // 2
-    return [*FEATURES, *(f"signal_{n}{part}" for n in range(own) for part in ("", "_rank"))]
+    """Names of so many features: `FEATURES`, then `ENCODED_FEATURES` with an encoder, then two a
+    signal of the team's own.
+    """
+    more = width - len(FEATURES)
+    return [*FEATURES, *(f"more_{number}" for number in range(more))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,11 +194,48 @@ class _Signals:
         pair: features of all pairs, (b, items) each, but those of `_near_text`.
         points: what items' points are compared with, (b, dimensions) each.
         query: features of queries, (b,) each.
+        encoded: what the encoder says, where there is one.
     """
 
     pair: dict[str, Csr]
     points: dict[str, Floats]
     query: dict[str, Floats]
+    encoded: _Encoded | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Encoded:
+    """What the encoder says of a batch.
+
+    Attributes:
+        points: of the queries, (b, dimensions).
+        best: of the mean of the items that look best, (b, dimensions).
+        votes: of the nearest training queries, by their text and by their relevant items, (b,
+            items) each.
+        most: how near the nearest are, (b,) each.
+    """
+
+    points: Floats
+    best: Floats
+    votes: tuple[Csr, Csr]
+    most: tuple[Floats, Floats]
+
+    @classmethod
+    def of(cls, evidence: Evidence, batch: QueryBatch, pair: dict[str, Csr]) -> _Encoded:
+        index, voters, points = evidence.index, evidence.voters, batch.encoded
+        near = voters.near_encoded(points, batch.own, 20)
+        votes = voters.vote(near[0], 20, 6), voters.vote(near[1], 20, 6)
+        seed = pair["bm25"] + pair["feedback"] + 2 * pair["vote_bm25"] + 2 * votes[1]
+        best = top_rows((seed + top_dense(points @ index.encoded.T, 50)).tocsr(), 20)
+        most = row_max(near[0]), row_max(near[1])
+        return cls(points, unit(best @ index.encoded), votes, most)
+
+    def candidates(self, evidence: Evidence, depth: int) -> Iterator[Csr]:
+        """The best items by each feature of pairs."""
+        for points in (self.points, self.best):
+            yield top_dense(points @ evidence.index.encoded.T, depth)
+        for votes in self.votes:
+            yield top_rows(votes, depth)
 
 
 def _signals(evidence: Evidence, batch: QueryBatch) -> _Signals:
@@ -211,7 +269,8 @@ def _signals(evidence: Evidence, batch: QueryBatch) -> _Signals:
         "fiftieth": kth_highest(bm25, 50),
         **nearest,
     }
-    return _Signals(pair, points, query)
+    encoded = _Encoded.of(evidence, batch, pair) if index.encoder else None
+    return _Signals(pair, points, query, encoded)
 
 
 def _near_text(index: TextIndex, batch: QueryBatch, row: Ints, item: Ints) -> dict[str, Floats]:

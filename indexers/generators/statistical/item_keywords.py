@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -19,8 +19,21 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cogr.keywords import loops, normalise, parse, self_keyword
+from cogr.mapped import StringIndex, Strings, StringsSpool, arrow_strings
+from indexers.generators.protocol import batched
 from indexers.generators.statistical.distillation import Ownership
-from indexers.generators.statistical.matrices import Csr, Ints, Rows, scale_columns, with_data
+from indexers.generators.statistical.matrices import (
+    Csr,
+    Ints,
+    Rows,
+    counts_of,
+    row_sums,
+    scale_columns,
+    scale_rows,
+    top_rows,
+    with_data,
+)
+from indexers.generators.statistical.text_index import TextIndex
 from indexers.text import Analyser, SurfaceForms, join_words, phrases
 
 ANCHORS, PHRASES = 15, 15
@@ -37,14 +50,56 @@ LEAST_ANCHOR = 0.25
 COMMON_SHARE = 0.02
 """Phrases of more than this share of the items (and more than two) are too common."""
 
+MOST_UNKNOWN = 1 / 3
+"""Where more items than this share have no label, having none says that an item is irrelevant."""
+
+BATCH = 256
+"""Items that are compared with all others at once."""
+
+NEAREST = 20
+"""Items whose anchors an unknown item may get."""
+
+LEAST_VOTE = 0.2
+"""An unknown item gets an anchor where the mean of its nearest items reaches this."""
+
 TITLE_COST = 0.25
 """What a title costs as a query's keyword, as a share of the price of one that nobody says."""
 
 ANCHOR, PHRASE, TITLE = 0, 1, 2
 
+_PACKED = 8192
+"""Texts that are packed at once."""
+
 Costs = NDArray[np.float64]
 
 _PLAIN = re.compile(r"[a-z0-9]+(?: [a-z0-9]+)*")
+
+
+class KeywordIds:
+    """Keywords' numbers by text, 12 bytes a keyword beside the text."""
+
+    def __init__(self, keywords: Sequence[str]) -> None:
+        strings = keywords if isinstance(keywords, Strings) else packed(keywords)
+        hashes = np.fromiter(map(hash, strings), np.int64, len(strings))
+        self._index = StringIndex(strings, hashes)
+
+    def get(self, keyword: str, default: int = -1) -> int:
+        number = self._index.find(keyword)
+        return default if number < 0 else number
+
+    def __getitem__(self, keyword: str) -> int:
+        number = self._index.find(keyword)
+        if number < 0:
+            raise KeyError(keyword)
+        return number
+
+
+def packed(texts: Iterable[str]) -> Strings:
+    """Texts in mapped temporary files, where they are many."""
+    spool = StringsSpool()
+    for batch in batched(texts, _PACKED):
+        spool.append(arrow_strings(batch))
+    return Strings(spool.arrow())
 
 
 @dataclass(frozen=True)
@@ -67,8 +122,9 @@ class ItemKeywords:
     n_items: int
 
     @cached_property
-    def ids(self) -> dict[str, int]:
-        return {keyword: number for number, keyword in enumerate(self.keywords)}
+    def ids(self) -> KeywordIds:
+        """Numbers of keywords."""
+        return KeywordIds(self.keywords)
 
     @cached_property
     def writable(self) -> Ownership:
@@ -89,9 +145,15 @@ class ItemKeywords:
         return Ownership(self.items, self.owned, self.n_items, len(self.keywords))
 
     @cached_property
-    def _own_text(self) -> Ownership:
-        kept = self.kinds != ANCHOR
-        return Ownership(self.items[kept], self.owned[kept], self.n_items, len(self.keywords))
+    def _beside_anchors(self) -> tuple[NDArray[np.bool_], Ownership]:
+        """Which keywords are anchors of some item, and the items that have these from their own
+        text.
+        """
+        anchors = np.zeros(len(self.keywords), dtype=bool)
+        anchors[self.owned[self.kinds == ANCHOR]] = True
+        kept = anchors[self.owned] & (self.kinds != ANCHOR)
+        owned = Ownership(self.items[kept], self.owned[kept], self.n_items, len(self.keywords))
+        return anchors, owned
 
     def costs(self, analyser: Analyser, queries: Iterable[str], price: float) -> Costs:
         """What each keyword costs that is chosen for a query (`distillation.distil`), (keywords,).
@@ -105,7 +167,7 @@ class ItemKeywords:
         for text in chain(queries, (self.keywords[title] for title in titles)):
             for words in phrases(analyser.words(text), PHRASE_WORDS):
                 number = self.ids.get(join_words(words))
-                if number is not None:
+                if number >= 0:
                     costs[number] = 0
         costs[titles] = price * TITLE_COST
         costs[self.owned[self.kinds == ANCHOR]] = 0
@@ -116,17 +178,18 @@ class ItemKeywords:
         text only.
         """
         number = self.ids.get(keyword)
-        if number is None:
+        if number < 0:
             return np.zeros(0, dtype=np.int64)
-        return (self.all if anchors else self._own_text).owners(number)
+        known, own_text = self._beside_anchors
+        return (own_text if known[number] and not anchors else self.all).owners(number)
 
-    def of(self, item: int) -> list[str]:
+    def of(self, item: int, kinds: Collection[int] = (ANCHOR, PHRASE)) -> list[str]:
         """S_i: the item's keywords, without its title."""
         first, end = np.searchsorted(self.items, [item, item + 1])
         return [
             self.keywords[w]
             for w, kind in zip(self.owned[first:end], self.kinds[first:end], strict=True)
-            if kind != TITLE
+            if kind in kinds
         ]
 
 
@@ -197,11 +260,55 @@ def best_columns(scores: Csr, k: int) -> list[list[int]]:
 
 
 def item_anchors(queries: Sequence[str], strength: Csr) -> list[list[str]]:
-    """The strongest anchors of each item; `strength` is (training queries, items), in [0, 1]."""
+    """The strongest anchors of each item; `strength` is (queries, items), in [0, 1]."""
     texts = [self_keyword(query) for query in queries]
     by_item = strength.T.tocsr()
     by_item = with_data(by_item, np.where(by_item.data >= LEAST_ANCHOR, by_item.data, 0))
     return [[texts[query] for query in row] for row in best_columns(by_item, ANCHORS)]
+
+
+def unknown_items(relevance: Csr) -> NDArray[np.bool_] | None:
+    """Items that the labels know nothing of, such as those that came after them, (items,).
+
+    These are the items that no query finds relevant; None where they are too many to say so.
+
+    Args:
+        relevance: 0/1, (training queries, items).
+    """
+    never: NDArray[np.bool_] = np.bincount(relevance.indices, minlength=relevance.shape[1]) == 0
+    return never if never.mean() <= MOST_UNKNOWN else None
+
+
+class NearestAnchors:
+    """Anchors for items that the labels know nothing of, from items that are like them.
+
+    Args:
+        index: text of the items.
+        known: which items vote, (n,).
+        anchors: of all items; one without any votes against all.
+    """
+
+    def __init__(
+        self, index: TextIndex, known: NDArray[np.bool_], anchors: Sequence[Sequence[str]]
+    ) -> None:
+        ids: dict[str, int] = {}
+        rows = [[ids.setdefault(anchor, len(ids)) for anchor in some] for some in anchors]
+        self._index, self._known = index, known.astype(np.float32)
+        self._owned, self._anchors = counts_of(rows, max(len(ids), 1)), list(ids)
+
+    def of(self, tfidf: Csr) -> list[list[str]]:
+        """Anchors of items by their tf-idf vectors of length 1, (items, vocabulary): those that
+        have `LEAST_VOTE` of their nearest items, by squared cosine.
+        """
+        found = []
+        for first in range(0, tfidf.shape[0], BATCH):
+            cosines = (tfidf[first : first + BATCH] @ self._index.tfidf_by_term).tocsr()
+            near = top_rows(scale_columns(cosines, self._known), NEAREST)
+            near = with_data(near, near.data**2)
+            votes = (scale_rows(near, 1 / np.maximum(row_sums(near), 1e-9)) @ self._owned).tocsr()
+            votes = with_data(votes, np.where(votes.data >= LEAST_VOTE, votes.data, 0))
+            found += [[self._anchors[one] for one in row] for row in best_columns(votes, ANCHORS)]
+        return found
 
 
 def assemble(
@@ -229,7 +336,7 @@ def assemble(
             owned.append(ids.setdefault(title, len(ids)))
             kinds.append(TITLE)
     return ItemKeywords(
-        list(ids),
+        packed(ids),
         np.asarray(items, np.int64),
         np.asarray(owned, np.int64),
         np.asarray(kinds, np.int64),

@@ -26,10 +26,12 @@ from numpy.typing import NDArray
 
 from cogr.errors import SnapshotError, StorageError
 from cogr.keywords import NORMALISER
+from cogr.mapped import Strings
 from cogr.records import Query
 from cogr.store import Store, storage_errors
 from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.edits import Editor
+from indexers.generators.statistical.encoder import Encoder
 from indexers.generators.statistical.item_keywords import ItemKeywords
 from indexers.generators.statistical.matrices import Csr, filled
 from indexers.generators.statistical.ranker import Ranker
@@ -37,7 +39,7 @@ from indexers.generators.statistical.text_index import GRAM_BITS, TextIndex
 from indexers.rebuild.cache import read_table
 from indexers.text import Analyser
 
-FORMAT = 6
+FORMAT = 7
 """Version of the layout below, and of everything that reads it (analysis, features)."""
 
 MANIFEST = "manifest.json"
@@ -75,8 +77,8 @@ def save(artefact: Artefact, folder: str | Path | Store) -> str:
     return content
 
 
-def open_artefact(folder: str | Path | Store) -> Artefact:
-    """Open and verify a saved artefact, ready to answer.
+def open_artefact(folder: str | Path | Store, encoder: Encoder | None = None) -> Artefact:
+    """Open and verify a saved artefact, ready to answer; with the encoder that it was fitted with.
 
     Raises SnapshotError when nothing is there, or when it is unfinished, altered or of another
     version.
@@ -86,7 +88,7 @@ def open_artefact(folder: str | Path | Store) -> Artefact:
     items = _table(files["items.parquet"], "id", "digest")
     asked = _table(files["queries.parquet"], "id", "text")
     queries = [Query(id_, text) for id_, text in zip(asked["id"], asked["text"], strict=True)]
-    keywords = _table(files["keywords.parquet"], "keyword")["keyword"]
+    keywords = _strings(files["keywords.parquet"], "keyword")
     vocabulary = _table(files["vocabulary.parquet"], "term")["term"]
     n, width = len(items["id"]), max(len(vocabulary), 1)
     index = TextIndex(
@@ -98,6 +100,8 @@ def open_artefact(folder: str | Path | Store) -> Artefact:
         _matrix(files, "title_grams", (n, 1 << GRAM_BITS), np.int8),
         _array(files["term_points.npy"]).astype(np.float32),
         _array(files["signals.npy"]),
+        _array(files["encoded.npy"]).astype(np.float32),
+        encoder,
     )
     parts = [_array(files[f"owned.{part}.npy"]) for part in ("items", "keywords", "kinds")]
     owned = ItemKeywords(keywords, parts[0], parts[1], parts[2], n)
@@ -155,6 +159,7 @@ def _files(artefact: Artefact) -> dict[str, bytes | NDArray[Any]]:
         **_places("title_grams", index.title_grams),
         "term_points.npy": index.term_points.astype(np.float16),
         "signals.npy": index.signals,
+        "encoded.npy": index.encoded.astype(np.float16),
         **_places("relevance", artefact.relevance),
         "owned.items.npy": owned.items,
         "owned.keywords.npy": owned.owned,
@@ -212,6 +217,12 @@ def _table(data: Data, *names: str) -> dict[str, list[str]]:
         io.BytesIO(data), pa.schema({name: pa.string() for name in names})
     ).to_pydict()
     return columns
+
+
+def _strings(data: Data, name: str) -> Strings:
+    """One column without a Python object for each text."""
+    table = read_table(io.BytesIO(data), pa.schema({name: pa.large_string()}))
+    return Strings(pa.concat_arrays([pa.array([], pa.large_string()), *table.column(0).chunks]))
 
 
 def _array(data: Data) -> NDArray[Any]:

@@ -20,6 +20,7 @@ from cogr.keywords import normalise
 from cogr.mapped import Spool
 from cogr.records import Item
 from indexers.generators.protocol import batched
+from indexers.generators.statistical.encoder import Encoder
 from indexers.generators.statistical.latent import points, term_points
 from indexers.generators.statistical.matrices import (
     Csr,
@@ -88,18 +89,20 @@ class QueryBatch:
         grams: 0/1 by character 4-gram bucket, (b, 2 ** GRAM_BITS).
         own: row of the query among the training queries, -1 for others: what a query must not learn
             from itself, (b,).
+        encoded: points by the encoder, (b, its dimensions); no columns without one.
     """
 
     terms: Csr
     grams: Csr
     own: Ints
+    encoded: Floats
 
     @property
     def size(self) -> int:
         return int(self.own.size)
 
     def rows(self, rows: Ints) -> QueryBatch:
-        return QueryBatch(self.terms[rows], self.grams[rows], self.own[rows])
+        return QueryBatch(self.terms[rows], self.grams[rows], self.own[rows], self.encoded[rows])
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,8 @@ class TextIndex:
         title_grams: the same of their titles, stop words and all.
         term_points: `latent.term_points` of the items, (vocabulary, dimensions).
         signals: `item_signals`, (n, signals).
+        encoded: points by the encoder, (n, its dimensions); no columns without one.
+        encoder: encodes queries, where there is one.
     """
 
     analyser: Analyser
@@ -125,6 +130,8 @@ class TextIndex:
     title_grams: Csr
     term_points: Floats
     signals: Floats
+    encoded: Floats
+    encoder: Encoder | None = None
 
     @classmethod
     def fit(
@@ -134,6 +141,7 @@ class TextIndex:
         items: Sequence[Item],
         queries: Sequence[str],
         signals: Sequence[str] = (),
+        encoder: Encoder | None = None,
     ) -> TextIndex:
         """Index items, whose texts have these words (`analyser.words`), and their fields `signals`.
 
@@ -160,6 +168,8 @@ class TextIndex:
             item_grams(item.title for item in items),
             np.zeros((width, 0), dtype=np.float32),
             item_signals(items, signals),
+            _encoded(encoder, items),
+            encoder,
         )
         return replace(index, term_points=term_points(index.tfidf, index.df))
 
@@ -176,7 +186,13 @@ class TextIndex:
             if own is None
             else np.asarray(own, dtype=np.int64)
         )
-        return QueryBatch(binary(counts_of(rows, self.counts.shape[1])), char_grams(texts), ids)
+        encoded = (
+            self.encoder.points(texts, keep=bool((ids >= 0).all()))
+            if self.encoder and texts
+            else np.zeros((len(texts), self.encoded.shape[1]), dtype=np.float32)
+        )
+        terms = binary(counts_of(rows, self.counts.shape[1]))
+        return QueryBatch(terms, char_grams(texts), ids, encoded)
 
     @property
     def n_items(self) -> int:
@@ -217,6 +233,16 @@ class TextIndex:
         return unit_rows(
             scale_columns(with_data(self.counts, 1 + np.log(self.counts.data)), self.idf)
         )
+
+    def vectors(self, items: Sequence[Item]) -> Csr:
+        """Other items as rows of `tfidf`, (items, vocabulary)."""
+        known = self.vocabulary
+        rows = [
+            [known[term] for term in self.analyser.terms(item_text(item)) if term in known]
+            for item in items
+        ]
+        counts = counts_of(rows, self.counts.shape[1])
+        return unit_rows(scale_columns(with_data(counts, 1 + np.log(counts.data)), self.idf))
 
     @cached_property
     def tfidf_by_term(self) -> Csr:
@@ -282,6 +308,12 @@ def item_grams(texts: Iterable[str]) -> Csr:
     shape = (starts.size - 1, 1 << GRAM_BITS)
     data = filled(int(starts[-1]), np.int8)
     return sp.csr_matrix((data, columns.array(np.int32), starts), shape=shape)
+
+
+def _encoded(encoder: Encoder | None, items: Sequence[Item]) -> Floats:
+    if encoder is None:
+        return np.zeros((len(items), 0), dtype=np.float32)
+    return encoder.points([item_text(item) for item in items])
 
 
 def item_signals(items: Sequence[Item], names: Sequence[str]) -> Floats:

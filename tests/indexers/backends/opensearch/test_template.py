@@ -117,17 +117,17 @@ def test_words_beside_keywords_score_as_the_backends(shop: World) -> None:
     given = [{"keyword": word, "weight": weight} for word, weight in weights.items()]
     for boost in (0.05, 0.4, 3):
         expected = shop.backend.search(weights, words=Words("velvet sofa?", boost))
-        answer = shop.search(weighted=given, words="velvet sofa?", text_boost=boost)
+        answer = shop.search(weighted=given, text="velvet sofa?", text_boost=boost)
         hits = answer["hits"]["hits"]
         assert answer["hits"]["total"]["value"] == expected.total == 4
         assert [hit["sort"][1] for hit in hits] == [hit.id for hit in expected.hits]
         assert float32s([hit["sort"][0] for hit in hits]) == [hit.score for hit in expected.hits]
-    alone = shop.search(words="velvet sofa?", explain=True)
+    alone = shop.search(text="velvet sofa?", explain=True)
     expected = shop.backend.search([], words=Words("velvet sofa?"))
     assert ids(alone) == [hit.id for hit in expected.hits] == ["a-1", "f"]
-    assert shop.search(words="")["hits"]["total"]["value"] == 0
+    assert shop.search(text="")["hits"]["total"]["value"] == 0
     for text in hostile(2, 40):
-        found = shop.search(words=text[:MOST_TEXT], text_boost=2)["hits"]["total"]["value"]
+        found = shop.search(text=text[:MOST_TEXT], text_boost=2)["hits"]["total"]["value"]
         assert found == shop.backend.search([], words=Words(text)).total
 
 
