@@ -64,7 +64,7 @@ def timed_bare(cluster: Cluster, snapshot: Snapshot, url: str) -> float:
 
     settings = cluster.settings
     client = OpenSearch([url], timeout=settings.timeout, pool_maxsize=settings.bulk_threads + 1)
-    meta = meta_of(snapshot.manifest)
+    meta = meta_of(snapshot.manifest, settings.text_analyzer)
     body = {
         "settings": index_settings(settings.shards),
         "mappings": mapping(snapshot.side, cluster.version, meta),
@@ -105,9 +105,14 @@ def main() -> None:
     )
     parser.add_argument("--items", type=int, default=300_000)
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument(
+        "--text-analyzer",
+        default="standard",
+        help="opensearch.text_analyzer; '' leaves titles out of the text search",
+    )
     options = parser.parse_args()
     with node(options.url) as url:
-        measure(url, options.items, options.repeat)
+        measure(url, options.items, options.repeat, options.text_analyzer)
 
 
 @contextmanager
@@ -131,9 +136,9 @@ def node(url: str | None) -> Iterator[str]:
         stop(started.state, remove=True)
 
 
-def measure(url: str, items: int, repeat: int) -> None:
+def measure(url: str, items: int, repeat: int, text_analyzer: str) -> None:
     """Push and bare bulk in turns; prints medians and their ratio."""
-    cluster = Cluster(OpenSearchSettings(url=url, prefix=PREFIX))
+    cluster = Cluster(OpenSearchSettings(url=url, prefix=PREFIX, text_analyzer=text_analyzer))
     with tempfile.TemporaryDirectory() as folder:
         snapshot = write_snapshot(Store(folder), "item", rows(items), Provenance())
         times: dict[str, list[float]] = {"bare": [], "push": []}

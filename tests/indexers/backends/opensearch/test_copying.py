@@ -23,6 +23,7 @@ from indexers.backends.opensearch.backend import OpenSearchBackend
 from indexers.backends.opensearch.client import Version
 from indexers.backends.opensearch.indexes import read_index, stats
 from indexers.backends.opensearch.mapping import index_name, mapping
+from indexers.backends.protocol import Words
 from tests.indexers.backends.backend_worlds import random_queries, random_world
 from tests.indexers.backends.opensearch_worlds import backend_of
 
@@ -109,6 +110,30 @@ def test_weights_come_into_an_index_whose_parent_knows_none(
         state = read_index(backend.cluster, index_name(backend.prefix, second.id))
         assert state is not None
         assert state.meta["blend"] == {"keywords_from": 0.6, "text_below": 0.2, "text_boost": 1.5}
+
+
+def test_titles_are_searched_after_a_push_beside_an_index_that_knows_none(
+    opensearch: OpenSearchSettings, tmp_path: Path
+) -> None:
+    """The first one is in full, the next ones are by difference again."""
+    store = Store(tmp_path)
+    rows = [Row(f"i{n:02}", f"velvet sofa {n}", ("sofa",)) for n in range(30)]
+    first = write_snapshot(store, "item", rows, Provenance())
+    second = child(first, [*rows[1:], Row("i90", "oak table", ("table",))])
+    third = child(second, [*rows[2:], Row("i90", "oak table", ("table",))])
+    words = Words("velvet", alone=True)
+    with backend_of(opensearch, store) as backend:
+        backend.cluster.settings.text_analyzer = ""
+        backend.push(first)
+        backend.verify(first, [])
+        assert "no analysed texts" in backend.search([], snapshot=first.id, words=words).textless
+        backend.cluster.settings.text_analyzer = "standard"
+        assert backend.push(second).written == 30
+        backend.verify(second, [["sofa"]])
+        assert backend.push(third).written == 1
+        backend.verify(third, [["sofa"]])
+        found = backend.search([], snapshot=third.id, words=words)
+        assert (found.total, found.textless) == (28, "")
 
 
 def _mapping_of_before(side: Side, version: Version, meta: Mapping[str, Any]) -> dict[str, Any]:

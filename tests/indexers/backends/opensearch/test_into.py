@@ -115,7 +115,7 @@ def test_names_of_fields() -> None:
 
 
 @pytest.mark.server
-def test_a_text_is_searched_in_the_teams_own_fields(products: Products) -> None:
+def test_words_are_searched_in_the_teams_own_fields(products: Products) -> None:
     snapshot = frozen(products.workspace.store, "item", SHOP)
     products.add(ids_of(snapshot))
     merged = products.place().publish(snapshot.id, lambda _: None)
