@@ -10,9 +10,9 @@ With --readability: F1 against the share of query keywords that people say, by p
 (`generator.statistical.readability`), on dev queries, or out of fold on at most 1,000 training
 queries, and on test queries.
 
-With --curve: F1 by the number of training queries, drawn at random. Where queries are fewer than
-200 in all, each draw is tested on another fifth of them, so that all are tested once; elsewhere on
-the first 500 test queries. --picture draws what was measured, as SVG.
+With --curve: F1 by the number of training queries, drawn at random, without edits. Where queries
+are fewer than 200 in all, each draw is tested on another fifth of them, so that all are tested
+once; elsewhere on the first 500 test queries. --picture draws what was measured, as SVG.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ def _drawn(
     chosen = [train[i] for i in np.sort(rng.permutation(len(train))[:size])]
     relevant = {query.id: dataset.relevant[query.id] for query in (*chosen, *test)}
     drawn = replace(dataset, queries={"train": chosen, "dev": [], "test": test}, relevant=relevant)
-    artefact = fit(drawn, seed=seed + draw)
+    artefact = fit(drawn, seed=seed + draw, edits=False)
     means, _ = retrieval(drawn, artefact, "test")
     tested = {query.id: relevant[query.id] for query in test}
     cut, text = (
