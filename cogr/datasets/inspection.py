@@ -257,7 +257,7 @@ def _expect(queries: int) -> str:
         return ""
     sizes = [size for _, curve in LEARNED.values() for size in curve]
     nearest = min(max(queries, min(sizes)), max(sizes))
-    known = {name: (text, curve) for name, (text, curve) in LEARNED.items() if max(curve) >= nearest}
+    known = {name: found for name, found in LEARNED.items() if max(found[1]) >= nearest}
     ratios = [_between(curve, nearest) / text for text, curve in known.values()]
     gains = [
         _between(curve, nearest + MORE) - _between(curve, nearest)
@@ -267,7 +267,8 @@ def _expect(queries: int) -> str:
     more = f"; {MORE} more brought {_range(gains, 3)} of F1 there" if gains else ""
     return (
         f"With {nearest:,} training queries the generator statistical reached "
-        f"{_range(ratios, 1)} times the F1 of BM25 on {', '.join(known)}{more}. Your data may differ."
+        f"{_range(ratios, 1)} times the F1 of BM25 on {', '.join(known)}{more}. "
+        "Your data may differ."
     )
 
 
