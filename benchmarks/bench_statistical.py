@@ -116,7 +116,8 @@ def quality(name: str, dataset: Dataset, artefact: Artefact, least: float) -> Ro
 
     def f1(retrieved: Mapping[str, Iterable[str]]) -> float:
         runs = {query: frozenset(ids) for query, ids in retrieved.items()}
-        return round(full_set(runs, dataset.relevant).means["f1"], 4)
+        tested = {query: dataset.relevant[query] for query in runs}
+        return round(full_set(runs, tested).means["f1"], 4)
 
     notes = {
         **{measure: round(value, 4) for measure, value in means.items()},
