@@ -52,6 +52,11 @@ def beside_text(text: str, clause: Any, boost: float) -> Body:
     return any_of(words(text), weighted(clause, boost))
 
 
+def beside_keywords(text: str, clause: Any, boost: float) -> Body:
+    """The blend's "both": as (b), with the boost on the words."""
+    return any_of(clause, weighted(words(text), boost))
+
+
 def as_filter(text: str, clause: Any) -> Body:
     """(c) Keywords find, words rank; what no word is in comes last."""
     return {"query": {"bool": {"filter": [clause], "should": [words(text)]}}}

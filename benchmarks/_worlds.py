@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,3 +101,47 @@ def _manifest(entities: int, vocabulary: Vocabulary) -> Manifest:
         k_max=30,
         created="",
     )
+
+
+def write_shop(folder: Path, items: int, queries: int) -> None:
+    """A data set in the layout `jsonl`: families of ten items that share three words, in titles of
+    six words and texts of 24 words from a Zipf vocabulary of 60,000. A query is two words of a
+    family, and its items are relevant.
+    """
+    rng = np.random.default_rng(0)
+    common = Vocabulary(60_000)
+    families = -(-items // 10)
+    own = common.draw(rng, 3 * families).reshape(families, 3)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "items.jsonl").open("w") as file:
+        for start in range(0, items, _BATCH):
+            numbers = range(start, min(start + _BATCH, items))
+            drawn = common.draw(rng, len(numbers) * 21).reshape(-1, 21)
+            for number, rest in zip(numbers, drawn, strict=True):
+                words = [_spelled(word) for word in (*own[number // 10], *rest)]
+                title = " ".join([*words[:5], f"{number:x}"])
+                record = {"id": f"item{number:08}", "title": title, "text": " ".join(words[5:])}
+                file.write(json.dumps(record) + "\n")
+    asked = rng.permutation(families)[:queries]
+    with (folder / "queries.jsonl").open("w") as file, (folder / "labels.jsonl").open("w") as to:
+        for number, family in enumerate(asked.tolist()):
+            text = " ".join(_spelled(word) for word in own[family][rng.permutation(3)[:2]])
+            split = "test" if number % 11 == 10 else "train"
+            file.write(json.dumps({"id": f"q{number}", "text": text, "split": split}) + "\n")
+            for item in range(10 * family, min(10 * family + 10, items)):
+                to.write(
+                    json.dumps({"query": f"q{number}", "item": f"item{item:08}", "grade": 1}) + "\n"
+                )
+
+
+_SYLLABLES = [first + vowel for first in "bdfgklmnprstvz" for vowel in "aeiou"]
+
+
+def _spelled(word: int) -> str:
+    """A pronounceable word for each number, so that texts share 4-grams as real ones do."""
+    text = ""
+    while word >= 0:
+        word, syllable = divmod(word, len(_SYLLABLES))
+        text += _SYLLABLES[syllable]
+        word -= 1
+    return text + "n" if len(text) < 3 else text

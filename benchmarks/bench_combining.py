@@ -28,11 +28,10 @@ import _combining as combining
 from _vectors import MAPPING, Lsa, node
 
 from cogr.evaluation import grades_of
-from cogr.keywords import query_keywords
 from cogr.metrics import ranked
 from cogr.records import Query, Split
 from cogr.settings import OpenSearchSettings, load_settings
-from cogr.snapshots import open_snapshot
+from cogr.snapshots import Blend, Row, open_snapshot
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.search import query_body
 from indexers.rebuild.run import RebuildRequest, run_rebuild
@@ -64,12 +63,26 @@ class Shop:
     workspace: Workspace
     index: str
     field: str
-    keywords: Mapping[str, Sequence[str]]
+    rows: Mapping[str, Row]
+    blend: Blend | None
     lsa: Lsa | None
     _vectors: dict[str, list[float]] = field(default_factory=dict)
 
     def clause(self, query: Query) -> Any:
-        return query_body(query_keywords(query.text, self.keywords.get(query.id, ())), self.field)
+        """Its keywords, weighted."""
+        return query_body(self.rows[query.id].weighted, self.field)
+
+    def unweighted(self, query: Query) -> Any:
+        """Its keywords, each of weight 1."""
+        return query_body(list(self.rows[query.id].weighted), self.field)
+
+    def blended(self, query: Query) -> combining.Body:
+        """What the query snapshot's blend answers: keywords, words, or both."""
+        assert self.blend is not None
+        mode, clause = self.blend.mode(self.rows[query.id].confidence), self.clause(query)
+        if mode == "both":
+            return combining.beside_keywords(query.text, clause, self.blend.text_boost)
+        return combining.alone(clause) if mode == "keywords" else combining.today(query.text)
 
     def vector(self, query: Query) -> list[float]:
         assert self.lsa is not None
@@ -110,7 +123,7 @@ class Shop:
 
 
 @dataclass(frozen=True)
-class Row:
+class Way:
     """A way of searching, its weights, and its figures on test queries."""
 
     name: str
@@ -134,8 +147,8 @@ def prepare(settings: OpenSearchSettings, folder: Path, data: str, *, vectors: b
     ids = [rebuilt(workspace, side) for side in ("item", "query")]
     merged = Place(workspace, index, "cogr_keywords").publish(ids[0], lambda _: None)
     cluster.call("POST", f"/{index}/_refresh", doing="refreshing")
-    keywords = {row.id: row.keywords for row in open_snapshot(workspace.store, ids[1]).rows()}
-    return Shop(cluster, workspace, index, merged.field, keywords, lsa)
+    asked = open_snapshot(workspace.store, ids[1])
+    return Shop(cluster, workspace, index, merged.field, asked.by_id, asked.manifest.blend, lsa)
 
 
 def rebuilt(workspace: Workspace, side: Any) -> str:
@@ -185,12 +198,17 @@ def fill(cluster: Cluster, index: str, workspace: Workspace, lsa: Lsa | None) ->
     cluster.call("POST", f"/{index}/_refresh", doing="refreshing")
 
 
-def without_vectors(shop: Shop) -> Iterator[Row]:
+def without_vectors(shop: Shop) -> Iterator[Way]:
     """Today's search and (a), (b), (c)."""
     words = shop.run("test", lambda query: combining.today(query.text))
-    yield Row("text alone", {}, shop.figures(words, "test"))
+    yield Way("text alone", {}, shop.figures(words, "test"))
     keywords = shop.run("test", lambda query: combining.alone(shop.clause(query)))
-    yield Row("(a) keywords alone", {}, shop.figures(keywords, "test"))
+    yield Way("(a) keywords alone", {}, shop.figures(keywords, "test"))
+    plain = shop.run("test", lambda query: combining.alone(shop.unweighted(query)))
+    yield Way("(a) keywords alone, all of weight 1", {}, shop.figures(plain, "test"))
+    blended, chosen = shop.run("test", shop.blended), shop.blend
+    assert chosen is not None
+    yield Way("the blend", chosen.model_dump(), shop.figures(blended, "test"))
     ways: list[tuple[str, Callable[..., combining.Body], dict[str, Sequence[float]]]] = [
         (
             "(b) text should keywords",
@@ -218,10 +236,10 @@ def without_vectors(shop: Shop) -> Iterator[Row]:
     fused = {
         id_: combining.reciprocal_rank_fusion([words[id_], keywords[id_]])[:DEPTH] for id_ in words
     }
-    yield Row("fusion of text and keywords", {}, shop.figures(fused, "test"))
+    yield Way("fusion of text and keywords", {}, shop.figures(fused, "test"))
 
 
-def with_vectors(shop: Shop) -> Iterator[Row]:
+def with_vectors(shop: Shop) -> Iterator[Way]:
     """(d), beside the same without keywords."""
     yield measured(
         shop,
@@ -241,7 +259,7 @@ def with_vectors(shop: Shop) -> Iterator[Row]:
         lambda q: combining.alone(shop.clause(q)),
     ]
     runs = [shop.run("test", body) for body in bodies]
-    yield Row("vectors alone", {}, shop.figures(runs[1], "test"))
+    yield Way("vectors alone", {}, shop.figures(runs[1], "test"))
     for name, count in (
         ("fusion of text and vectors", 2),
         ("(d) fusion of text, vectors and keywords", 3),
@@ -250,14 +268,14 @@ def with_vectors(shop: Shop) -> Iterator[Row]:
             id_: combining.reciprocal_rank_fusion([run[id_] for run in runs[:count]])[:DEPTH]
             for id_ in runs[0]
         }
-        yield Row(name, {}, shop.figures(fused, "test"))
+        yield Way(name, {}, shop.figures(fused, "test"))
 
 
 def measured(
     shop: Shop, name: str, body: Callable[..., combining.Body], grids: Mapping[str, Sequence[float]]
-) -> Row:
+) -> Way:
     weights, run = shop.tuned(body, *grids.values())
-    return Row(name, dict(zip(grids, weights, strict=True)), shop.figures(run, "test"))
+    return Way(name, dict(zip(grids, weights, strict=True)), shop.figures(run, "test"))
 
 
 @contextmanager
@@ -277,7 +295,7 @@ def a_node(url: str | None, *, vectors: bool) -> Iterator[OpenSearchSettings]:
         stop(state, remove=True)
 
 
-def show(shop: Shop, rows: Iterable[Row]) -> None:
+def show(shop: Shop, rows: Iterable[Way]) -> None:
     """Print a table, each row as soon as it is there."""
     dataset = shop.workspace.dataset
     sizes = ", ".join(

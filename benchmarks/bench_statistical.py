@@ -3,8 +3,8 @@ query.
 
 Reads nfcorpus, msrd, chorus, med and cacm from COGR_DATA_DIR; what is absent is left out. `shop` is
 the bundled sample shop. Run: python benchmarks/bench_statistical.py [--json] [--readability |
---curve [--picture FILE]] [--seed N] [NAME ...]. CPU seconds stand beside wall seconds, because
-other work on the machine stretches only the latter.
+--new-items | --curve [--picture FILE]] [--seed N] [NAME ...]. CPU seconds stand beside wall
+seconds, because other work on the machine stretches only the latter.
 
 With --readability: F1 against the share of query keywords that people say, by price
 (`generator.statistical.readability`), on dev queries, or out of fold on at most 1,000 training
@@ -13,20 +13,31 @@ queries, and on test queries.
 With --curve: F1 by the number of training queries, drawn at random, without edits. Where queries
 are fewer than 200 in all, each draw is tested on another fifth of them, so that all are tested
 once; elsewhere on the first 500 test queries. --picture draws what was measured, as SVG.
+
+With --scale ITEMS ...: made-up shops of so many items with 2,000 training queries, each in a
+process of its own: seconds and memory to fit, to save, to open, to answer every item and a new
+query. Memory is the process' peak, as in bench_scale.py: anonymous, and all that is resident.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
+import json
 import os
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from _timing import Row, report
+from _worlds import write_shop
+from bench_scale import Peak
 
 from cogr.datasets import load_dataset
 from cogr.keywords import self_keyword
@@ -62,8 +73,16 @@ MANY_QUERIES, SMALL = 2000, 200
 CURVE_QUERIES = 500
 PARTS = 5
 
+SCALE_QUERIES = 2200
+"""Of which every eleventh is a test query."""
+
+MOST_SECONDS, MOST_MB = 900, 4000
+"""To fit a million items."""
+
 QUERY_MS = 15
 TIMED_QUERIES = 200
+
+T = TypeVar("T")
 
 
 def load(name: str) -> Dataset:
@@ -136,10 +155,7 @@ def retrieval(
 
     A training query's own text finds nothing that has it as an anchor.
     """
-    owners: dict[str, set[str]] = {}
-    for item in dataset.items:
-        for keyword in {*artefact.item_keywords(item), self_keyword(item.title)} - {""}:
-            owners.setdefault(keyword, set()).add(item.id)
+    owners = owned(dataset, artefact)
     queries = dataset.queries[split][:MOST_QUERIES] if split == "train" else dataset.queries[split]
     found = artefact.query_keywords(queries)
     runs = {}
@@ -152,12 +168,30 @@ def retrieval(
     return full_set(runs, {id_: dataset.relevant[id_] for id_ in runs}).means, found
 
 
+def owned(dataset: Dataset, artefact: Artefact) -> dict[str, set[str]]:
+    """Ids of the items that own each keyword."""
+    owners: dict[str, set[str]] = {}
+    for item in dataset.items:
+        for keyword in {*artefact.item_keywords(item), self_keyword(item.title)} - {""}:
+            owners.setdefault(keyword, set()).add(item.id)
+    return owners
+
+
 def said(artefact: Artefact, found: Iterable[Iterable[str]]) -> float:
     """Share of query keywords that are anchors, titles, or phrases of titles or queries."""
     asked, known = [query.text for query in artefact.queries], artefact.keywords
     costs = known.costs(artefact.index.analyser, asked, 1.0)
     chosen = [costs[known.ids[word]] < 1 for keywords in found for word in keywords]
     return round(sum(map(float, chosen)) / max(len(chosen), 1), 3)
+
+
+def sampled(dataset: Dataset, most: int | None) -> Dataset:
+    """The data set with a sample of its training queries, where asked."""
+    if most is None:
+        return dataset
+    train = dataset.queries["train"]
+    drawn = np.random.default_rng(0).permutation(len(train))[:most]
+    return replace(dataset, queries={**dataset.queries, "train": [train[at] for at in drawn]})
 
 
 def prices(name: str, seed: int) -> Iterator[Row]:
@@ -176,6 +210,85 @@ def prices(name: str, seed: int) -> Iterator[Row]:
             if split == chosen_on:
                 shortfall = 1 - means["f1"]
         yield Row(f"{name}: 1 - {chosen_on} F1 at {price:g}", shortfall, "", notes=notes)
+
+
+NEW_SHARE = 0.2
+
+
+def new_items(dataset: Dataset, split: Split, seed: int) -> Iterator[Row]:
+    """A row for each way to treat items that came after the labels."""
+    shuffled = np.random.default_rng(seed).permutation(len(dataset.items))
+    new = {dataset.items[at].id for at in shuffled[: int(NEW_SHARE * len(shuffled))]}
+    queries = dataset.queries[split]
+    labels = {query.id: dataset.relevant[query.id] - new for query in dataset.queries["train"]}
+    train = [query for query in dataset.queries["train"] if labels[query.id]]
+    before = replace(dataset, queries={"train": train}, relevant=labels)
+    old = fit(replace(before, items=[item for item in dataset.items if item.id not in new]))
+    refitted, labelled = fit(before), fit(dataset)
+    for name, asked, items in (
+        ("nothing refitted", old, old),
+        ("items refitted", old, refitted),
+        ("queries rebuilt too", refitted, refitted),
+        ("with their labels", labelled, labelled),
+    ):
+        owners = owned(dataset, items)
+        kept: dict[str, list[float]] = {"new": [], "old": [], "f1": []}
+        for query, words in zip(queries, asked.query_keywords(queries), strict=True):
+            own = self_keyword(query.text)
+            found = set[str]().union(*(owners.get(word, ()) for word in {*words, own}))
+            relevant = dataset.relevant[query.id]
+            hits = found & relevant
+            kept["f1"].append(2 * len(hits) / (len(found) + len(relevant)))
+            for group, of in (("new", relevant & new), ("old", relevant - new)):
+                if of:
+                    kept[group].append(len(hits & of) / len(of))
+        notes = {f"{key}": _mean(values) for key, values in kept.items()}
+        yield Row(
+            f"{dataset.name}: 1 - recall of new items, {name}",
+            1 - np.mean(kept["new"]),
+            "",
+            notes=notes,
+        )
+
+
+def _mean(values: Sequence[float]) -> str:
+    return f"{np.mean(values):.4f} ± {np.std(values) / len(values) ** 0.5:.4f}"
+
+
+def grown(items: int) -> Iterator[Row]:
+    """A row for each stage of a made-up shop of so many items, in this process."""
+
+    def stage(name: str, work: Callable[[], T], most: float | None = None) -> tuple[Row, T]:
+        wall, cpu = time.perf_counter(), time.process_time()
+        with Peak() as peak:
+            done = work()
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        notes = {"cpu": round(cpu, 1), "MB": peak.anonymous, "resident MB": peak.resident}
+        return Row(f"{items} items: {name}", wall, "s", most, notes=notes), done
+
+    with tempfile.TemporaryDirectory() as temporary:
+        data, fitted = Path(temporary) / "data", Path(temporary) / "fitted"
+        write_shop(data, items, SCALE_QUERIES)
+        row, dataset = stage("load", lambda: load_dataset("jsonl", data))
+        yield row
+        row, _ = stage("fit and save", lambda: save(fit(dataset), fitted), MOST_SECONDS)
+        yield row
+        memory = row.notes["MB"]
+        yield Row(f"{items} items: memory to fit and save", memory, "MB", MOST_MB)
+        gc.collect()
+        row, artefact = stage("open", lambda: open_artefact(fitted))
+        row.notes["MB on disk"] = round(sum(p.stat().st_size for p in fitted.iterdir()) / 1e6)
+        yield row
+        yield stage("keywords of all", lambda: [*map(artefact.item_keywords, dataset.items)])[0]
+        yield new_query(f"{items} items", dataset, artefact)
+
+
+def in_process(items: int) -> Iterator[Row]:
+    """The rows of `grown` from a fresh process, whose peaks are this size's alone."""
+    command = [sys.executable, __file__, "--json", "--alone", "--scale", str(items)]
+    found = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    for row in json.loads(found)["rows"]:
+        yield Row(*(row[name] for name in ("name", "value", "unit", "target")), notes=row["notes"])
 
 
 def learning(name: str, seed: int) -> Iterator[Row]:
@@ -259,10 +372,20 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help=", ".join(TARGETS))
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--readability", action="store_true")
+    parser.add_argument("--new-items", action="store_true")
+    parser.add_argument("--split", choices=("dev", "test"), default="test")
+    parser.add_argument("--sample", type=int)
     parser.add_argument("--curve", action="store_true")
     parser.add_argument("--picture", metavar="FILE")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--scale", nargs="+", type=int, default=(), metavar="ITEMS")
+    parser.add_argument("--alone", action="store_true", help="--scale in this process")
     arguments = parser.parse_args()
+    if arguments.scale:
+        each = grown if arguments.alone else in_process
+        every = (row for items in arguments.scale for row in each(items))
+        report(every, as_json=arguments.json)
+        return
     root = Path(os.environ.get("COGR_DATA_DIR", ""))
     names = [
         name
@@ -274,6 +397,9 @@ def main() -> None:
         return
     if arguments.readability:
         every = (row for name in names for row in prices(name, arguments.seed))
+    elif arguments.new_items:
+        sets = (sampled(load(name), arguments.sample) for name in names)
+        every = (row for one in sets for row in new_items(one, arguments.split, arguments.seed))
     elif arguments.curve:
         every = (row for name in names for row in learning(name, arguments.seed))
     else:

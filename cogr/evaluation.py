@@ -25,7 +25,11 @@ Found = TypeVar("Found")
 
 
 def rows_of_queries(
-    queries: Sequence[Query], snapshot: Snapshot, *, unknown: bool = False
+    queries: Sequence[Query],
+    snapshot: Snapshot,
+    *,
+    unknown: bool = False,
+    weights: bool = True,
 ) -> dict[str, Row]:
     """Query id -> its row of a query snapshot, in the order of the queries, with the text that the
     data has.
@@ -33,6 +37,7 @@ def rows_of_queries(
     Args:
         unknown: a query that the snapshot lacks has no keywords, and is searched by its own text,
             as it is served.
+        weights: False leaves the keywords' weights out, as the setting `keywords.weights` does.
 
     Raises:
         SnapshotError: the snapshot lacks a query, and `unknown` is False.
@@ -45,14 +50,13 @@ def rows_of_queries(
             f"Snapshot {snapshot.id} lacks the query {lacking!r}: rebuild the query side without "
             "--limit, on the same data."
         )
-    return {
-        query.id: replace(
-            rows.get(query.id, Row(query.id, query.text, ())),
-            text=query.text,
-            own=self_keyword(query.text, snapshot.manifest.normaliser),
-        )
-        for query in queries
-    }
+    found = {}
+    for query in queries:
+        row = rows.get(query.id, Row(query.id, query.text, ()))
+        own = self_keyword(query.text, snapshot.manifest.normaliser)
+        kept = row.weights if weights else ()
+        found[query.id] = replace(row, text=query.text, own=own, weights=kept)
+    return found
 
 
 def search_all(
@@ -99,6 +103,24 @@ def f1_of_pair(mirror: Mirror, dataset: Dataset, split: Split, query: Snapshot) 
     rows = rows_of_queries(queries, query, unknown=True)
     retrieved = search_all(mirror.retrieved, rows)
     return set_figures(dataset, queries, retrieved, lambda ids: _dense(mirror, ids)).means["f1"]
+
+
+def ndcg_of_pair(
+    mirror: Mirror, dataset: Dataset, split: Split, query: Snapshot, *, weights: bool = True
+) -> float:
+    """nDCG@10 of a pair on one split, as `evaluate` has it; arguments and errors as of
+    `f1_of_pair`.
+    """
+    queries = dataset.require(split)
+    rows = rows_of_queries(queries, query, unknown=True, weights=weights)
+    found = ranked(
+        search_all(lambda keywords: mirror.search(keywords, 10).ids, rows),
+        {one.id: dataset.relevant[one.id] for one in queries},
+        cutoffs=(10,),
+        grades=grades_of(dataset),
+        weights={one.id: one.weight for one in queries},
+    )
+    return found.means["nDCG@10"]
 
 
 def _dense(mirror: Mirror, ids: frozenset[str]) -> BitMap:

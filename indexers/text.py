@@ -24,6 +24,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cogr.errors import GeneratorError, MissingExtraError
 from cogr.records import Item
@@ -231,14 +232,18 @@ class Lexical:
             list(texts), stopwords="en", stemmer=self._stemmer, show_progress=False
         )
 
-    def rank(self, text: str, size: int) -> list[tuple[Item, float]]:
-        """The best items of one text with scores above 0, best first, ties in id order."""
+    def scores(self, text: str) -> NDArray[np.float32]:
+        """The score of every item for one text, in id order; 0 where no word is in it."""
         tokens = self._bm25s.tokenize(
             [text], stopwords="en", stemmer=self._stemmer, show_progress=False, return_ids=False
         )[0]
         if not tokens:
-            return []
-        scores = np.asarray(self._index.get_scores(tokens))
+            return np.zeros(len(self.items), np.float32)
+        return np.asarray(self._index.get_scores(tokens), np.float32)
+
+    def rank(self, text: str, size: int) -> list[tuple[Item, float]]:
+        """The best items of one text with scores above 0, best first, ties in id order."""
+        scores = self.scores(text)
         found = np.flatnonzero(scores > 0)
         best = found[np.argsort(-scores[found], kind="stable")][:size]
         return [(self.items[self._order[i]], float(scores[i])) for i in best]

@@ -190,9 +190,18 @@ def ensure_pushed(backend: Backend, item: Snapshot) -> bool:
 
 
 def evaluate(
-    backend: Backend, dataset: Dataset, item: Snapshot, query: Snapshot, split: Split
+    backend: Backend,
+    dataset: Dataset,
+    item: Snapshot,
+    query: Snapshot,
+    split: Split,
+    *,
+    weights: bool = True,
 ) -> Evaluation:
     """P, R and F1 of the full retrieved set, and rank metrics, on one split.
+
+    Args:
+        weights: False leaves the keywords' weights out, as the setting `keywords.weights` does.
 
     Raises:
         DataError: the split is empty.
@@ -205,7 +214,7 @@ def evaluate(
         return [hit.id for hit in backend.retrieved(keywords, snapshot=item.id).hits]
 
     started = time.monotonic()
-    rows = rows_of_queries(queries, query)
+    rows = rows_of_queries(queries, query, weights=weights)
     runs = search_all(search, rows)
     return Evaluation(
         split=split,

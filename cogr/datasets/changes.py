@@ -243,7 +243,8 @@ class LogChanges:
 
     Attributes:
         changes: queries that became frequent and have no keywords yet.
-        unsaved: frequent queries that the data set lacks, with keywords or without.
+        unsaved: frequent queries that the data set lacks, with keywords or without; the most
+            frequent first.
         lines: lines of the log.
         without: those that hold no query.
         queries: distinct queries, by their normalised texts.
@@ -289,9 +290,8 @@ def changes_of_log(
             searched.count
         )
     blank = spellings.pop("", Counter())  # ??? and the like: nothing to write keywords for
-    frequent = {
-        own: _logged(own, some) for own, some in spellings.items() if some.total() >= min_count
-    }
+    by_count = sorted(spellings.items(), key=lambda pair: (-pair[1].total(), pair[0]))
+    frequent = {own: _logged(own, some) for own, some in by_count if some.total() >= min_count}
     new = {own: query for own, query in frequent.items() if own not in known}
     had = sum(own in known for own in spellings)
     return LogChanges(

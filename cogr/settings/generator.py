@@ -110,6 +110,13 @@ class StatisticalSettings(Table):
             "margin; each also in publish.fields"
         ),
     )
+    encoder: str | None = Field(
+        None,
+        description=(
+            "Encoder for sentence-transformers (extra `encoder`) that the ranker learns from: a "
+            "folder, or a name on the Hugging Face hub"
+        ),
+    )
     readability: float = Field(
         0.01,
         ge=0,

@@ -18,6 +18,8 @@ from cogr.settings.table import LONGEST, Table, check_url, usable_path
 _OWN_FIELDS = ("item_id", "keywords", "text")
 _FIELD_NAME = re.compile(r"""[^_.,*"'\\\x00-\x1f][^.,*"'\\\x00-\x1f]*""")
 
+Metric = Literal["f1", "ndcg@10"]
+
 
 class PublishSettings(Table):
     """The gate: what a pair of snapshots must not lose against the pair that serves.
@@ -26,11 +28,21 @@ class PublishSettings(Table):
     """
 
     gate: bool = Field(True, description="Compare with what serves before anything is published")
+    metric: Metric = Field(
+        "f1",
+        description=(
+            "What is compared: F1 of the retrieved sets, or nDCG@10 of their order. F1 also where "
+            "an nDCG@10 is not known"
+        ),
+    )
     tolerance: float = Field(
         0.01,
         ge=0,
         le=1,
-        description="F1 that may be lost, on dev queries where there are any, else on test queries",
+        description=(
+            "How much of the metric may be lost, on dev queries where there are any, else on test "
+            "queries"
+        ),
     )
     growth: float = Field(
         0.05,
@@ -60,6 +72,14 @@ class PublishSettings(Table):
         description=(
             "Types of some of these: boolean, long, double, date or keyword; of the others by "
             "their values"
+        ),
+    )
+
+    text_fields: tuple[str, ...] = Field(
+        (),
+        description=(
+            "Fields of the index of --into that its search template searches a text in, such as "
+            "title^2"
         ),
     )
 
@@ -109,6 +129,14 @@ class OpenSearchSettings(Table):
         description=(
             "cogr-index publish also stores the search template <prefix>-search, for clients in "
             "any language"
+        ),
+    )
+    text_analyzer: str = Field(
+        "english",
+        pattern=r"^\S*$",
+        description=(
+            "Analyser of the items' titles, for the text search beside keywords: english, german, "
+            "standard, ...; empty leaves it out of new indexes"
         ),
     )
     bulk_documents: int = Field(2000, ge=1, description="Documents a bulk request")

@@ -16,14 +16,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from cogr.errors import CheckFailedError, SnapshotError, StorageError
+from cogr.errors import CheckFailedError, MissingExtraError, SnapshotError, StorageError
 from cogr.keywords import self_keyword
 from cogr.mapped import Strings
 from cogr.matching.mirror import Mirror
-from cogr.records import SIDES, Side, fields_of
+from cogr.records import SIDES, Item, Side, fields_of
 from cogr.snapshots import (
     CONFIDENCE,
     ID,
@@ -37,6 +39,7 @@ from cogr.snapshots import (
 )
 from cogr.store import Store
 from indexers.backends.protocol import (
+    MOST_TEXT,
     Hit,
     Keywords,
     Listed,
@@ -44,12 +47,14 @@ from indexers.backends.protocol import (
     Pushed,
     SearchResult,
     Verified,
+    Words,
     boosts_of,
     check_side,
     mismatches,
     sample,
     side_of,
 )
+from indexers.text import Lexical
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +94,7 @@ class MemoryBackend:
         self._store = store
         # Both sides of what serves, and both of what is looked at beside it.
         self._opened = lru_cache(maxsize=4)(self._open)
+        self._lexical = lru_cache(maxsize=1)(self._read_texts)
         self._warned: set[str] = set()
 
     def push(self, snapshot: Snapshot) -> Pushed:
@@ -203,24 +209,33 @@ class MemoryBackend:
         size: int = 10,
         snapshot: str | None = None,
         explain: bool = False,
+        words: Words | None = None,
     ) -> SearchResult:
-        """The best entities whose keywords ∪ {self} meet `keywords`."""
+        """The best entities whose keywords ∪ {self} meet `keywords`, or whose texts meet the
+        words: by BM25 of bm25s, read when it is first asked.
+        """
         id_ = self._chosen(side, snapshot)
         opened, boosts = self._opened(id_), boosts_of(keywords)
-        ranking = opened.mirror.search(boosts, size)
-        hits = [
-            Hit(
-                entity,
-                score,
-                opened.texts[dense],
-                opened.mirror.explain(boosts, entity) if explain else {},
-                fields_of(opened.fields[dense]) if opened.fields else {},
-            )
-            for entity, score, dense in zip(
-                ranking.ids, ranking.scores.tolist(), ranking.dense.tolist(), strict=True
-            )
-        ]
-        return SearchResult(ranking.total, hits, id_)
+        textless, by_text = "", None
+        try:
+            by_text = self._lexical(id_).scores(words.text[:MOST_TEXT]) if words else None
+        except MissingExtraError as error:
+            textless = str(error)
+        if words and by_text is not None:
+            boosts = {} if words.alone else boosts
+            by_text *= 1 if words.alone else words.boost
+            found = _blended(opened.mirror, boosts, by_text, size)
+        else:
+            ranking = opened.mirror.search(boosts, size)
+            found = _Blended(ranking.dense.tolist(), ranking.scores.tolist(), ranking.total)
+        hits = []
+        for dense, score in zip(found.dense, found.scores, strict=True):
+            entity = opened.mirror.id_of(dense)
+            parts = opened.mirror.explain(boosts, entity) if explain else {}
+            fields = fields_of(opened.fields[dense]) if opened.fields else {}
+            part = float(by_text[dense]) if explain and by_text is not None else 0.0
+            hits.append(Hit(entity, score, opened.texts[dense], parts, fields, part))
+        return SearchResult(found.total, hits, id_, textless)
 
     def retrieved(
         self, keywords: Keywords, *, side: Side = "item", snapshot: str | None = None
@@ -255,6 +270,7 @@ class MemoryBackend:
         self._store.remove(_note_path(snapshot))
         self._store.remove(mirror_folder(snapshot))
         self._opened.cache_clear()
+        self._lexical.cache_clear()
 
     def sweep(self, *, dry_run: bool) -> Sequence[str]:  # noqa: ARG002
         """A push leaves nothing behind: its note is written last, and files replace one another."""
@@ -263,6 +279,7 @@ class MemoryBackend:
     def close(self) -> None:
         """Let go of the opened mirrors."""
         self._opened.cache_clear()
+        self._lexical.cache_clear()
 
     def _open(self, snapshot_id: str) -> _Opened:
         snapshot = open_snapshot(self._store, snapshot_id)
@@ -276,6 +293,11 @@ class MemoryBackend:
             normaliser,
             snapshot.fields(),
         )
+
+    def _read_texts(self, snapshot_id: str) -> Lexical:
+        opened = self._opened(snapshot_id)
+        ids = (opened.mirror.id_of(dense) for dense in range(len(opened.mirror)))
+        return Lexical([Item(id_, text) for id_, text in zip(ids, opened.texts[:], strict=True)])
 
     def _chosen(self, side: Side, snapshot: str | None) -> str:
         """The snapshot to search: the named one, or the one that serves."""
@@ -342,6 +364,26 @@ class MemoryBackend:
             self._store.local(f"{folder}/{name}").stat().st_size
             for name in self._store.list(folder)
         )
+
+
+@dataclass(frozen=True)
+class _Blended:
+    """The best of what keywords and words find: dense ids, scores, and how many are found."""
+
+    dense: Sequence[int]
+    scores: Sequence[float]
+    total: int
+
+
+def _blended(
+    mirror: Mirror, boosts: Mapping[str, float], by_text: NDArray[np.float32], size: int
+) -> _Blended:
+    ranking = mirror.search(boosts, len(mirror))
+    scores = by_text.copy()
+    scores[ranking.dense] += ranking.scores
+    found = np.flatnonzero(scores > 0)
+    best = found[np.argsort(-scores[found], kind="stable")][:size]
+    return _Blended(best.tolist(), scores[best].tolist(), found.size)
 
 
 def _note_path(snapshot_id: str) -> str:

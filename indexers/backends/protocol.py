@@ -31,9 +31,24 @@ def boosts_of(keywords: Keywords) -> dict[str, float]:
 
 
 @dataclass(frozen=True, slots=True)
+class Words:
+    """A text search over the items' texts, beside the keywords or instead of them.
+
+    Attributes:
+        text: what the shopper typed.
+        boost: how much its score counts beside the keywords'.
+        alone: the keywords find nothing, unless the texts can't be searched.
+    """
+
+    text: str
+    boost: float = 1.0
+    alone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Hit:
     """One retrieved entity. `score` is a float32 value; `matched` maps each matching keyword to its
-    part of the score.
+    part of the score, and `words` is the text search's part.
 
     `fields` are an item's extra fields, as the snapshot has them.
     """
@@ -43,17 +58,19 @@ class Hit:
     text: str = ""
     matched: Mapping[str, float] = field(default_factory=dict)
     fields: Mapping[str, FieldValue] = field(default_factory=dict)
+    words: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
     """`total` is the size of the whole retrieved set; `hits` are its best, score descending, then
-    id.
+    id. `textless` says why the texts could not be searched, so that the keywords answered alone.
     """
 
     total: int
     hits: Sequence[Hit]
     snapshot: str
+    textless: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,12 +213,15 @@ class Backend(Protocol):
         size: int = 10,
         snapshot: str | None = None,
         explain: bool = False,
+        words: Words | None = None,
     ) -> SearchResult:
         """The best entities whose keywords ∪ {self} meet `keywords`, with their texts.
 
         Args:
             snapshot: the one to search; None means the one that serves.
-            explain: fill in `Hit.matched`.
+            explain: fill in `Hit.matched` and `Hit.words`.
+            words: searched in the items' texts too. Scores are BM25's, and those of two backends
+                differ: their analysers do.
         """
         ...
 
@@ -236,6 +256,8 @@ class Backend(Protocol):
         ...
 
 
+MOST_TEXT = 1024
+"""Characters of a text that are searched: more words would be more clauses than a cluster takes."""
 SAMPLE = 500
 """Entities that a verification compares field by field."""
 

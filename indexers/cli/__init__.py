@@ -174,8 +174,8 @@ def update(
     updated = run_update(call.workspace, request, reports.progress_bar, console.note)
     payload = updated.as_dict()
     call.emit(payload, lambda out: reports.updated(out, payload))
-    if (now := updated.outcome.rebuilt.snapshot.id) != updated.parent:
-        console.next_command(f"cogr-index diff {updated.parent} {now}")
+    if command := reports.after_update(updated, call.workspace.backend.serving()):
+        console.next_command(command)
 
 
 def _time(text: str) -> datetime:

@@ -33,6 +33,7 @@ from indexers.cli.console import stderr_console
 from indexers.exchange.diff import Diff
 from indexers.exchange.search import Answered
 from indexers.rebuild.run import Outcome
+from indexers.rebuild.update import Updated
 from indexers.release import Released
 from indexers.telemetry import logs
 from indexers.workspace import Workspace
@@ -265,6 +266,20 @@ def after_rebuild(workspace: Workspace, outcome: Outcome) -> str:
     return after_switch(serving) + (", or cogr-train evaluate --split test" if measurable else "")
 
 
+def after_update(updated: Updated, serving: Mapping[Side, str | None]) -> str | None:
+    """The next useful command after an update; None where nothing changed."""
+    snapshot = updated.outcome.rebuilt.snapshot
+    if snapshot.id == updated.parent:
+        return None
+    refits = snapshot.manifest.generator.get("kind") == "statistical"
+    if snapshot.side == "item" and refits and updated.outcome.published and serving.get("query"):
+        return (
+            "cogr-index rebuild --side query (its keywords are told by the items before the "
+            "update, and find the others less often and the new ones seldom)"
+        )
+    return f"cogr-index diff {updated.parent} {snapshot.id}"
+
+
 def verified(out: Console, found: Mapping[str, Mapping[str, Any]]) -> None:
     """What a verification compared, and the first differences."""
     for id_, values in found.items():
@@ -289,15 +304,26 @@ def answer(out: Console, found: Answered, *, explain: bool) -> None:
         "generator": "generated now",
         "none": "the query text alone",
     }
+    by = f"{len(found.keywords)} keywords ({where[found.source]})"
+    modes = {
+        "keywords": by,
+        "both": f"{by} and the words in titles",
+        "text": "the words in titles alone",
+    }
+    sure = "" if found.confidence is None else f", confidence {found.confidence:.2f}"
+    out.print(f"{found.total:,} items by {modes[found.mode]}, {found.backend}{sure}")
     out.print(
-        f"{found.total:,} items by {len(found.keywords)} keywords ({where[found.source]}), "
-        f"{found.backend}"
+        "keywords: "
+        + ", ".join(
+            word if weight == 1 else f"{word} ({weight:g})"
+            for word, weight in found.keywords.items()
+        )
     )
-    out.print("keywords: " + ", ".join(found.keywords))
     names = sorted({name for hit in found.hits for name in hit.fields})
     table = Table("score", "id", "title", *names, "matched")
     for hit in found.hits:
         parts = sorted(hit.matched.items(), key=lambda pair: -pair[1])
+        parts += [("words of the title", hit.words)] if hit.words else []
         matched = ", ".join(f"{word} {part:.3f}" if explain else word for word, part in parts)
         fields = (_short(_spell(hit.fields[name])) if name in hit.fields else "" for name in names)
         table.add_row(f"{hit.score:.4f}", hit.id, _short(hit.text), *fields, _short(matched))

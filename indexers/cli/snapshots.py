@@ -117,18 +117,28 @@ def search(
         str | None,
         typer.Option("--keywords", help="Use these, comma-separated, instead of generated ones."),
     ] = None,
+    keywords_only: Annotated[
+        bool,
+        typer.Option("--keywords-only", help="Leave titles out, however unsure the keywords are."),
+    ] = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Each keyword's part of each score.")
     ] = False,
 ) -> None:
-    """Search what serves: the query's keywords, the matched items, and which keyword matched."""
+    """Search what serves: the query's keywords, the matched items, and which keyword matched.
+
+    Where the confidence in the keywords is low, the words of the query are searched in the items'
+    titles, too, or instead: by the thresholds of the query snapshot.
+    """
     from indexers.cli import reports
     from indexers.exchange.search import search as run_search
 
     if not text.strip() and not keywords:
         raise UserError('The query is empty: give a text, such as cogr-index search "green sofa".')
     workspace = call.workspace
-    answer = run_search(workspace, text, size=size, keywords=keywords)
+    answer = run_search(workspace, text, size=size, keywords=keywords, keywords_only=keywords_only)
+    if answer.note:
+        console.note(answer.note)
     call.emit(answer.as_dict(), lambda out: reports.answer(out, answer, explain=explain))
 
 

@@ -1,18 +1,19 @@
-"""One search, as `cogr-index search` shows it: where the keywords come from, what they retrieve,
-which keyword matched.
+"""One search, as `cogr-index search` shows it: where the keywords come from, how sure they are,
+whether keywords, words or both answer, what they retrieve, and which keyword matched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from cogr.errors import MissingExtraError, SnapshotError
-from cogr.keywords import NORMALISER, cut_to_budget, parse, query_keywords
+from cogr.keywords import NORMALISER, cut_to_budget, parse, self_keyword
 from cogr.records import Query
-from cogr.snapshots import read_manifest
-from indexers.backends.protocol import Hit
+from cogr.snapshots import Manifest, Row, read_manifest, rounded
+from cogr.snapshots.manifest import Mode
+from indexers.backends.protocol import Hit, Words
 from indexers.generators.protocol import Completion, Request
 from indexers.workspace import Workspace
 
@@ -28,15 +29,21 @@ class Answered:
     """A search's answer.
 
     Attributes:
-        keywords: S_q ∪ {q}, the normalised query text first.
+        keywords: S_q ∪ {q}, the normalised query text first -> weight.
         source: where S_q comes from: given on the command line, precomputed in the query index,
             generated now, or none.
+        confidence: expected F1 of what the keywords retrieve; None where it is unknown.
+        mode: what answered: the keywords, the words in the items' titles, or both.
+        note: why the titles could not be searched where they were wanted; else "".
         total: size of the whole retrieved set.
     """
 
     query: str
-    keywords: Sequence[str]
+    keywords: Mapping[str, float]
     source: Source
+    confidence: float | None
+    mode: Mode
+    note: str
     snapshot: str
     backend: str
     total: int
@@ -47,7 +54,11 @@ class Answered:
         return {
             "query": self.query,
             "keywords": list(self.keywords),
+            "weights": list(self.keywords.values()),
             "source": self.source,
+            "confidence": self.confidence,
+            "mode": self.mode,
+            "note": self.note,
             "snapshot": self.snapshot,
             "backend": self.backend,
             "total": self.total,
@@ -57,6 +68,7 @@ class Answered:
                     "score": float(hit.score),
                     "title": hit.text,
                     "matched": dict(hit.matched),
+                    "words": hit.words,
                 }
                 | ({"fields": dict(hit.fields)} if hit.fields else {})
                 for hit in self.hits
@@ -65,48 +77,92 @@ class Answered:
 
 
 def search(
-    workspace: Workspace, text: str, *, size: int = 10, keywords: str | None = None
+    workspace: Workspace,
+    text: str,
+    *,
+    size: int = 10,
+    keywords: str | None = None,
+    keywords_only: bool = False,
 ) -> Answered:
     """Search what serves: the pair of one moment, also when it is switched meanwhile.
+
+    Args:
+        keywords: given ones, comma-separated; they answer alone.
+        keywords_only: no words beside the keywords, however unsure these are.
 
     Raises SnapshotError when nothing serves, ServiceError when the backend is away.
     """
     serving = workspace.backend.serving()
     if serving["item"] is None:
         raise SnapshotError("No item snapshot serves yet: run cogr-index rebuild --side item.")
-    words, source = _keywords(workspace, text, keywords, serving["query"])
-    asked = query_keywords(text, words, _normaliser(workspace, serving["item"]))
-    result = workspace.backend.search(asked, size=size, snapshot=serving["item"], explain=True)
+    item = _manifest(workspace, serving["item"])
+    own = self_keyword(text, item.normaliser if item else NORMALISER)
+    row, source = _row(workspace, text, own, keywords, serving["query"])
+    if not workspace.settings.keywords.weights:
+        row = replace(row, weights=())
+    queries = _manifest(workspace, serving["query"])
+    words = None if keywords_only or source == "given" else _words(queries, text, row, source)
+    result = workspace.backend.search(
+        row.weighted, size=size, snapshot=serving["item"], explain=True, words=words
+    )
+    mode: Mode = "keywords"
+    if words and not result.textless:
+        mode = "text" if words.alone else "both"
     return Answered(
-        text, asked, source, serving["item"], workspace.backend.name, result.total, result.hits
+        query=text,
+        keywords=row.weighted,
+        source=source,
+        confidence=row.confidence,
+        mode=mode,
+        note=result.textless,
+        snapshot=serving["item"],
+        backend=workspace.backend.name,
+        total=result.total,
+        hits=result.hits,
     )
 
 
-def _normaliser(workspace: Workspace, item: str) -> str:
-    """Of what serves; this version's own where another store published it."""
-    known = item in workspace.store.list("snapshots")
-    return read_manifest(workspace.store, item).normaliser if known else NORMALISER
+def _manifest(workspace: Workspace, snapshot: str | None) -> Manifest | None:
+    """None where nothing serves, or another store published it."""
+    known = snapshot in workspace.store.list("snapshots")
+    return read_manifest(workspace.store, snapshot) if snapshot and known else None
 
 
-def _keywords(
-    workspace: Workspace, text: str, given: str | None, queries: str | None
-) -> tuple[Sequence[str], Source]:
+def _words(queries: Manifest | None, text: str, row: Row, source: Source) -> Words | None:
+    """What is searched in the items' titles, by the blend of the query side; without one, nothing,
+    unless there are no keywords at all.
+    """
+    blend = queries.blend if queries else None
+    boost = blend.text_boost if blend else 1.0
+    if source == "none":
+        return Words(text, boost)
+    mode = blend.mode(row.confidence) if blend else "keywords"
+    return None if mode == "keywords" else Words(text, boost, alone=mode == "text")
+
+
+def _row(
+    workspace: Workspace, text: str, own: str, given: str | None, queries: str | None
+) -> tuple[Row, Source]:
+    """The query's row of a query snapshot, or one that is made now."""
+    row = Row("search", text, (), own=own)
     if given is not None:
-        return parse(given), "given"
+        return replace(row, keywords=tuple(parse(given))), "given"
     if queries and (stored := workspace.backend.lookup(text, snapshot=queries)) is not None:
-        return stored.keywords, "index"
+        return replace(stored, own=own), "index"
     name = _live_generator(workspace, queries)
     if name is None:
-        return (), "none"
-    query = Query("search", text)
+        return row, "none"
+    query = Query(row.id, text)
     request = Request(query.id, query, workspace.prompter("query", name)(query))
     with workspace.generator("query", name) as generator:
         for answer in generator.generate([request]):
             if isinstance(answer, Completion):
-                return cut_to_budget(
-                    parse(answer.text), workspace.settings.keywords.k_max
+                words = cut_to_budget(parse(answer.text), workspace.settings.keywords.k_max)
+                weights = tuple(rounded(answer.weights.get(word, 1.0)) for word in (*words, own))
+                return replace(
+                    row, keywords=words, weights=weights, confidence=answer.confidence
                 ), "generator"
-    return (), "none"
+    return row, "none"
 
 
 def _live_generator(workspace: Workspace, queries: str | None) -> str | None:

@@ -152,7 +152,9 @@ class Place:
         """Let searches use the field of the one snapshot."""
         before = self.serving()
         (snapshot_id,) = ids
-        switch(self._cluster, self.template, field_of(self.target.field, snapshot_id))
+        name = field_of(self.target.field, snapshot_id)
+        text_fields = self._workspace.settings.publish.text_fields
+        switch(self._cluster, self.template, name, text_fields)
         return before
 
     def prune(self, keep: int, to: str | None, say: Say, *, dry_run: bool) -> list[str]:

@@ -18,10 +18,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pyroaring import BitMap
 
 from cogr.errors import CheckFailedError, SnapshotError
-from cogr.evaluation import f1_of_pair
+from cogr.evaluation import f1_of_pair, ndcg_of_pair
 from cogr.matching.mirror import Mirror
 from cogr.records import SIDES, Dataset, Side, Split
 from cogr.settings import PublishSettings
+from cogr.settings.serving import Metric
 from cogr.snapshots import Snapshot, check_pair, open_snapshot, read_manifest
 from cogr.store import Store
 from indexers.backends.memory import mirror_of
@@ -40,6 +41,8 @@ class PairFigures(BaseModel):
     Attributes:
         split: the queries that `f1` is measured on; None where the data set has no labels.
         f1: macro F1 of whole retrieved sets (paper, eq. 1).
+        ndcg: nDCG@10 of the rankings; None where nobody asked for it.
+        weights: keywords counted by their weights in `ndcg`.
         unreached: share of items that no keyword and no text of any query of the query snapshot
             reaches.
         dataset_hash: the data that the labels are from.
@@ -52,14 +55,17 @@ class PairFigures(BaseModel):
     query: str
     split: Split | None
     f1: float | None
+    ndcg: float | None = None
+    weights: bool = True
     unreached: float
     dataset_hash: str
     checksum: str = ""
 
     @property
     def sum(self) -> str:
-        """What `checksum` must be."""
-        fields = json.dumps(self.model_dump(exclude={"checksum"}), sort_keys=True)
+        """What `checksum` must be. Without an nDCG, that of files of older versions."""
+        left_out = {"checksum"} if self.ndcg is not None else {"checksum", "ndcg", "weights"}
+        fields = json.dumps(self.model_dump(exclude=left_out), sort_keys=True)
         return hashlib.sha256(fields.encode()).hexdigest()
 
     @property
@@ -70,13 +76,31 @@ class PairFigures(BaseModel):
     @property
     def is_measured(self) -> bool:
         """False where a figure is no number, which older versions kept."""
-        return math.isfinite(self.unreached) and (self.f1 is None or math.isfinite(self.f1))
+        figures = (self.unreached, self.f1, self.ndcg)
+        return all(figure is None or math.isfinite(figure) for figure in figures)
+
+    def measures(self, metric: Metric, weights: bool) -> bool:
+        """Whether the metric is among the figures, with weights or without."""
+        if metric == "f1" or self.split is None:
+            return True
+        return self.ndcg is not None and self.weights == weights
 
 
 def measure(
-    store: Store, dataset: Dataset, split: Split | None, item: Snapshot, query: Snapshot
+    store: Store,
+    dataset: Dataset,
+    split: Split | None,
+    item: Snapshot,
+    query: Snapshot,
+    metric: Metric = "f1",
+    *,
+    weights: bool = True,
 ) -> PairFigures:
     """The figures of a pair; measured once for one data set and split.
+
+    Args:
+        metric: nDCG@10 is measured only where it is asked for.
+        weights: keywords count by their weights in nDCG@10.
 
     Raises:
         CheckFailedError: a figure is no number, which no comparison would refuse.
@@ -86,15 +110,21 @@ def measure(
         known
         and (known.split, known.dataset_hash) == (split, dataset.dataset_hash)
         and known.is_measured
+        and known.measures(metric, weights)
     ):
         return known
     mirror = mirror_of(store, item)
     f1 = f1_of_pair(mirror, dataset, split, query) if split else None
+    ndcg = None
+    if split and metric == "ndcg@10":
+        ndcg = ndcg_of_pair(mirror, dataset, split, query, weights=weights)
     found = PairFigures(
         item=item.id,
         query=query.id,
         split=split,
         f1=f1,
+        ndcg=ndcg,
+        weights=weights,
         unreached=_unreached(mirror, query),
         dataset_hash=dataset.dataset_hash,
     )
@@ -104,7 +134,9 @@ def measure(
             "items that no query reaches: "
             f"{found.unreached}); check the queries' weights; what serves stays."
         )
-    store.write_json(_path(item.id, query.id), {**found.model_dump(), "checksum": found.sum})
+    left_out = {"ndcg", "weights"} if ndcg is None else set()
+    kept = found.model_dump(exclude=left_out)
+    store.write_json(_path(item.id, query.id), {**kept, "checksum": found.sum})
     return found
 
 
@@ -168,6 +200,8 @@ class Verdict:
             "split": self.now.split if self.now else None,
             "f1": self.now.f1 if self.now else None,
             "f1_before": self.before.f1 if self.before else None,
+            "ndcg": self.now.ndcg if self.now else None,
+            "ndcg_before": self.before.ndcg if self.before else None,
             "unreached": self.now.unreached if self.now else None,
             "unreached_before": self.before.unreached if self.before else None,
         }
@@ -258,9 +292,11 @@ def _pair(
             "cogr-index publish --no-gate."
         ) from error
     check_pair(item.manifest, query.manifest)
-    found = measure(workspace.store, workspace.dataset, split, item, query)
+    settings = workspace.settings
+    metric, weights = settings.publish.metric, settings.keywords.weights
+    found = measure(workspace.store, workspace.dataset, split, item, query, metric, weights=weights)
     if stand_in and stand_in.knows(item, query):
-        return found.model_copy(update={"f1": stand_in.f1})
+        return found.model_copy(update={"f1": stand_in.f1, "ndcg": None})
     return found
 
 
@@ -269,14 +305,13 @@ def _pair_reasons(
 ) -> Iterator[str]:
     if before is None or now is None:
         return
-    if (
-        before.f1 is not None
-        and now.f1 is not None
-        and not now.f1 >= before.f1 - settings.tolerance
-    ):
+    name, was, is_ = "F1", before.f1, now.f1
+    if settings.metric == "ndcg@10" and None not in (before.ndcg, now.ndcg):
+        name, was, is_ = "nDCG@10", before.ndcg, now.ndcg
+    if was is not None and is_ is not None and not is_ >= was - settings.tolerance:
         yield (
-            f"F1 on {now.split} would go from {before.f1:.4f} to {now.f1:.4f} (publish.tolerance "
-            f"is {settings.tolerance:g})"
+            f"{name} on {now.split} would go from {was:.4f} to {is_:.4f} (publish.tolerance is "
+            f"{settings.tolerance:g})"
         )
     if not now.unreached <= before.unreached + settings.growth:
         yield _grown(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 
@@ -107,10 +107,10 @@ _NOTHING = to_json(query_body([]))
 
 def _answer(expansion: Expansion) -> bytes:
     keywords = [to_json(word) for word in expansion.keywords]
-    weights = [to_json(weight) for weight in expansion.weights or [1.0] * len(keywords)]
-    ends = [_end(weight) for weight in weights] if expansion.weights else [_AFTER] * len(keywords)
-    clauses = b",".join(
-        b"%b%b%b" % (_BEFORE, word, end) for word, end in zip(keywords, ends, strict=True)
+    weights = (
+        to_json(expansion.weights)[1:-1].split(b",")
+        if expansion.weights
+        else [_ONE] * len(keywords)
     )
     fields = (
         b",".join(keywords),
@@ -120,20 +120,31 @@ def _answer(expansion: Expansion) -> bytes:
         to_json(expansion.text_boost),
         to_json(expansion.source),
         to_json(expansion.reason),
-        b"%b%b%b" % (_FIRST, clauses, _LAST) if keywords else _NOTHING,
+        _clause(keywords, weights if expansion.weights else ()),
     )
     return _FIELDS % fields
 
 
-def _end(weight: bytes) -> bytes:
-    return _AFTER if weight == _ONE else b"%b%b%b" % (_TO_BOOST, weight, _AFTER_BOOST)
-
-
-_ONE = to_json(1.0)
 _FIELDS = (
     b'"keywords":[%b],"weights":[%b],"confidence":%b,"mode":%b,"text_boost":%b,"source":%b,'
     b'"reason":%b,"clause":%b'
 )
+_ONE = to_json(1.0)
+_BETWEEN = b"%b,%b" % (_AFTER, _BEFORE)
+
+
+def _clause(keywords: Sequence[bytes], weights: Sequence[bytes]) -> bytes:
+    if not keywords:
+        return _NOTHING
+    if not weights:
+        return b"".join((_FIRST, _BEFORE, _BETWEEN.join(keywords), _AFTER, _LAST))
+    clauses = [
+        b"%b%b%b" % (_BEFORE, word, _AFTER)
+        if weight == _ONE
+        else b"%b%b%b%b%b" % (_BEFORE, word, _TO_BOOST, weight, _AFTER_BOOST)
+        for word, weight in zip(keywords, weights, strict=True)
+    ]
+    return b"%b%b%b" % (_FIRST, b",".join(clauses), _LAST)
 
 
 def _pair(pair: Pair) -> bytes:

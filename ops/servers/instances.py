@@ -21,7 +21,7 @@ from typing import Any, ClassVar, TypeVar
 from urllib.parse import urlsplit
 
 from filelock import Timeout
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from cogr.errors import ServiceError, StorageError, UserError
 from cogr.progress import Say
@@ -63,18 +63,6 @@ class ServerState(BaseModel):
     java: str | None = None
     ca_file: Path | None = None
     credentials_file: Path | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_version_0_1(cls, values: Any) -> Any:
-        """Version 0.1 wrote `birth`, "boot id/clock ticks from boot to start", beside a pid."""
-        if isinstance(values, dict) and "birth" in values:
-            for role, prefix in (("process", ""), ("owner", "owner_")):
-                pid, birth = values.get(f"{prefix}pid"), values.get(f"{prefix}birth")
-                if pid is not None and birth is not None:
-                    seconds = int(birth.rpartition("/")[2]) / os.sysconf("SC_CLK_TCK")
-                    values[role] = ProcessId(pid, round(seconds, 2))
-        return values
 
     @property
     def pid(self) -> int:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cogr.datasets import load_dataset
 from cogr.errors import SnapshotError
-from cogr.evaluation import f1_of_pair, rows_of_queries
+from cogr.evaluation import f1_of_pair, ndcg_of_pair, rows_of_queries
 from cogr.records import Dataset, Item, Query, Side
 from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
 from cogr.store import Store
@@ -143,3 +143,29 @@ def test_ndcg_takes_the_grades_of_the_files(
     gained = gains["b"] + gains["c"] / log2(3) + gains["a"] / log2(4)
     assert found["ndcg@10"] == pytest.approx(gained / ideal, abs=1e-6)
     assert found["ndcg_gains"] == kind
+    mirror = mirror_of(store, item)
+    by_mirror = ndcg_of_pair(mirror, dataset, "test", query)
+    assert by_mirror == pytest.approx(found["ndcg@10"], abs=1e-6)
+
+
+def test_weights_can_be_left_out_of_an_evaluation() -> None:
+    store = Store("memory://weights-left-out")
+    item = frozen(store, "item", {"a": ("x", ["sofa"]), "b": ("y", ["couch"])})
+    row = Row("q", "divan", ("sofa", "couch"), weights=(0.5, 4.0, 1.0))
+    query = write_snapshot(store, "query", [row], Provenance())
+    only_a = {"q": frozenset({"a"})}
+    judged = {"q": {"a": 1.0}}
+    items = [Item("a", "x"), Item("b", "y")]
+    dataset = Dataset("two", items, {"test": [Query("q", "divan")]}, only_a, judged, "0")
+    backend = MemoryBackend(store)
+    backend.push(item)
+    figures = [
+        evaluate(backend, dataset, item, query, "test", weights=weights).figures
+        for weights in (True, False)
+    ]
+    assert [one["mrr@10"] for one in figures] == [0.5, 1.0]
+    assert figures[0]["f1"] == figures[1]["f1"]
+    for weights, expected in zip((True, False), figures, strict=True):
+        mirror = mirror_of(store, item)
+        found = ndcg_of_pair(mirror, dataset, "test", query, weights=weights)
+        assert found == pytest.approx(expected["ndcg@10"])

@@ -93,7 +93,10 @@ def evaluate(
             "This pair has learned from the labels of these dev queries: it does better by them "
             "than by new ones."
         )
-    found = run_evaluation(workspace.backend, workspace.dataset, items, queries, split)
+    weights = workspace.settings.keywords.weights
+    found = run_evaluation(
+        workspace.backend, workspace.dataset, items, queries, split, weights=weights
+    )
     payload = found.as_dict()
     if baselines:
         payload["baselines"] = baseline_rows(workspace, split, items, queries)
@@ -119,7 +122,7 @@ def _show(out: Console, payload: dict[str, Any]) -> None:
     sets = "".join(f"; {row['name']}: of {row['sets']}" for row in baselines)
     out.print(f"p, r, f1: of the whole retrieved set{sets}")
     out.print(
-        "mrr, ndcg, p@10, r@100: of the whole ranking; ndcg gains are "
+        "mrr, ndcg, p@10, r@100: of the whole ranking, also BM25's; ndcg gains are "
         f"{_GAINS[payload['ndcg_gains']]}"
     )
     out.print(

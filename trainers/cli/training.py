@@ -264,7 +264,7 @@ def _driver(call: Call, name: str, new: str | None = None, *, begin: bool = Fals
     if begin and not run.state().rounds:
         console.note(f"Run {run.name} in {run.folder()}. {judged_by(workspace)}")
     accelerate = workspace.settings.training.accelerate
-    launcher = Launcher(call.config, tuple(call.overrides), accelerate)
+    launcher = Launcher(call.config, tuple(call.overrides), accelerate=accelerate)
     return Driver(workspace, run, launcher, console.note)
 
 

@@ -7,19 +7,20 @@ What a row shows is in `show`; where the shop lies is in `run`.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from cogr.progress import ProgressBar, Say
 from cogr.records import Dataset, Side, Split
-from cogr.snapshots import open_snapshot
+from cogr.snapshots import Snapshot, open_snapshot
 from indexers.rebuild.assembly import Rebuilt
 from indexers.rebuild.run import RebuildRequest, run_rebuild
 from indexers.release import release
 from indexers.workspace import Workspace
 from trainers import evaluation as comparison
 from trainers.demo.sample import Step
-from trainers.evaluation import evaluate
+from trainers.evaluation import Evaluation, evaluate
 from trainers.training.contest import Contender, publish_pair, publish_round
 from trainers.training.rounds import Round
 
@@ -33,6 +34,7 @@ class Row:
     Attributes:
         p, r, f1: of the whole retrieved set (BM25: of the best k items), macro-averaged over the
             test queries.
+        ndcg, mrr: nDCG@10 (by the labels' grades) and MRR@10 of the whole ranking.
         seconds: everything from the item texts to the figures.
         keywords_per_item: mean size of S_i; None where there are no keywords.
         cached: share of the entities whose keywords an earlier demo had already generated; 1 for
@@ -45,6 +47,8 @@ class Row:
     p: float
     r: float
     f1: float
+    ndcg: float
+    mrr: float
     seconds: float
     keywords_per_item: float | None = None
     cached: float = 0.0
@@ -54,11 +58,21 @@ class Row:
 
     def as_dict(self) -> dict[str, Any]:
         """For summary.json."""
-        digits = {"p": 4, "r": 4, "f1": 4, "seconds": 3, "keywords_per_item": 2, "cached": 3}
+        digits = {"seconds": 3, "keywords_per_item": 2, "cached": 3}
         return {
-            name: round(value, digits[name]) if isinstance(value, float) else value
+            name: round(value, digits.get(name, 4)) if isinstance(value, float) else value
             for name, value in asdict(self).items()
         }
+
+
+def _measured(workspace: Workspace, items: Snapshot, queries: Snapshot) -> Evaluation:
+    weights = workspace.settings.keywords.weights
+    return evaluate(workspace.backend, workspace.dataset, items, queries, SPLIT, weights=weights)
+
+
+def _quality(figures: Mapping[str, Any]) -> tuple[float, float, float, float, float]:
+    p, r, f1, ndcg, mrr = (float(figures[key]) for key in ("p", "r", "f1", "ndcg@10", "mrr@10"))
+    return p, r, f1, ndcg, mrr
 
 
 def bm25_row(dataset: Dataset) -> Row:
@@ -66,7 +80,7 @@ def bm25_row(dataset: Dataset) -> Row:
     best.
     """
     found = comparison.bm25_row(dataset, SPLIT)
-    return Row("bm25", found["p"], found["r"], found["f1"], found["seconds"])
+    return Row("bm25", *_quality(found), found["seconds"])
 
 
 def generator_row(workspace: Workspace, name: str, bar: ProgressBar, say: Say) -> Row:
@@ -76,13 +90,11 @@ def generator_row(workspace: Workspace, name: str, bar: ProgressBar, say: Say) -
     items, queries = (_rebuild(workspace, name, side, bar, say) for side in sides)
     release(workspace, [items.snapshot.id, queries.snapshot.id], gate=False, say=say)
     say(f"{name}: measuring")
-    found = evaluate(workspace.backend, workspace.dataset, items.snapshot, queries.snapshot, SPLIT)
+    found = _measured(workspace, items.snapshot, queries.snapshot)
     entities = items.snapshot.manifest.entities + queries.snapshot.manifest.entities
     return Row(
         name,
-        found.figures["p"],
-        found.figures["r"],
-        found.figures["f1"],
+        *_quality(found.figures),
         time.monotonic() - started,
         found.keywords_per_item,
         1 - (items.generated + queries.generated) / entities,
@@ -105,12 +117,10 @@ def step_row(workspace: Workspace, step: Step, done: Round, *, reused: bool) -> 
     if accepted:
         publish_round(workspace, done, lambda _: None)
         items, queries = (open_snapshot(workspace.store, id_) for id_ in (step.items, step.queries))
-        figures = evaluate(workspace.backend, workspace.dataset, items, queries, SPLIT).as_dict()
+        figures = _measured(workspace, items, queries).as_dict()
     return Row(
         step.name,
-        figures["p"],
-        figures["r"],
-        figures["f1"],
+        *_quality(figures),
         step.seconds + time.monotonic() - started,
         figures["keywords_per_item"],
         cached=float(reused),
@@ -127,12 +137,11 @@ def serving_row(workspace: Workspace, chosen: Contender) -> Row:
     started = time.monotonic()
     publish_pair(workspace, chosen, lambda _: None)
     items, queries = (workspace.serving(side) for side in ("item", "query"))
-    figures = evaluate(workspace.backend, workspace.dataset, items, queries, SPLIT).figures
+    figures = _measured(workspace, items, queries).figures
     seconds = time.monotonic() - started
     keywords = items.manifest.keywords / max(1, items.manifest.entities)
     name = f"serves: {chosen.name}"
-    p, r, f1 = (figures[key] for key in ("p", "r", "f1"))
-    return Row(name, p, r, f1, seconds, keywords, items=items.id, queries=queries.id)
+    return Row(name, *_quality(figures), seconds, keywords, items=items.id, queries=queries.id)
 
 
 def _rebuild(workspace: Workspace, name: str, side: Side, bar: ProgressBar, say: Say) -> Rebuilt:

@@ -40,13 +40,13 @@ def table(rows: Sequence[Row]) -> Table:
     """The rows so far."""
     shown = Table(title="The sample shop, 50 test queries", title_justify="left")
     shown.add_column("")
-    for name in ("P", "R", "F1", "keywords an item", "seconds"):
+    for name in ("P", "R", "F1", "nDCG@10", "MRR@10", "keywords an item", "seconds"):
         shown.add_column(name, justify="right")
     for row in rows:
         style = "bold" if row.name.startswith("serves") else ""
         keywords = "" if row.keywords_per_item is None else f"{row.keywords_per_item:.1f}"
-        figures = (f"{row.p:.3f}", f"{row.r:.3f}", f"{row.f1:.3f}", keywords, f"{row.seconds:.1f}")
-        shown.add_row(Text(row.name), *figures, style=style)
+        figures = (f"{value:.3f}" for value in (row.p, row.r, row.f1, row.ndcg, row.mrr))
+        shown.add_row(Text(row.name), *figures, keywords, f"{row.seconds:.1f}", style=style)
     return shown
 
 
@@ -179,6 +179,7 @@ def _search(
             "the query's text" if word == text else "its title" if word in titles else safe(word)
             for word in words
         )
+        matched = ", ".join(filter(None, (matched, "words of its title" if hit.words else "")))
         hits.add_row(
             f"{hit.score:.3f}",
             Text(safe(hit.text)),

@@ -257,7 +257,14 @@ def _middles(
         found: dict[str, Figures] = {}
         for split in SPLITS:
             if split in _figures(round_):
-                found[split] = evaluate(backend, workspace.dataset, items, queries, split).as_dict()
+                found[split] = evaluate(
+                    backend,
+                    workspace.dataset,
+                    items,
+                    queries,
+                    split,
+                    weights=workspace.settings.keywords.weights,
+                ).as_dict()
         yield Pair(f"{round_.number} queries", round_.number, found)
 
 

@@ -203,7 +203,14 @@ def _statistical(workspace: Workspace) -> Contender:
     backend = MemoryBackend(workspace.store)
     backend.push(items)
     figures: dict[str, Mapping[str, Any]] = {
-        split: evaluate(backend, workspace.dataset, items, queries, split).as_dict()
+        split: evaluate(
+            backend,
+            workspace.dataset,
+            items,
+            queries,
+            split,
+            weights=workspace.settings.keywords.weights,
+        ).as_dict()
         for split in _splits(workspace)
     }
     return Contender(STATISTICAL, items.id, queries.id, figures)

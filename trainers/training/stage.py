@@ -23,7 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -104,7 +104,7 @@ class Launcher:
 
     config: Path | None
     overrides: Sequence[str]
-    accelerate: Path | None = None
+    accelerate: Path | None = field(default=None, kw_only=True)
 
     def command(self, run: str, stages: int, halvings: int, processes: int) -> list[str]:
         """The command line.

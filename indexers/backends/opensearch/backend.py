@@ -27,8 +27,14 @@ from indexers.backends.protocol import (
     Pushed,
     SearchResult,
     Verified,
+    Words,
     boosts_of,
     check_side,
+)
+
+_TEXTLESS = (
+    "The index {index} has no analysed texts: opensearch.text_analyzer was not set when it was "
+    "pushed, or it is of a former version; the next rebuild brings them."
 )
 
 
@@ -110,12 +116,17 @@ class OpenSearchBackend:
         size: int = 10,
         snapshot: str | None = None,
         explain: bool = False,
+        words: Words | None = None,
     ) -> SearchResult:
-        """The best entities whose keywords ∪ {self} meet `keywords`."""
+        """The best entities whose keywords ∪ {self} meet `keywords`, or whose texts meet the words
+        where the index has them analysed.
+        """
         state = self._index(side, snapshot)
-        boosts = boosts_of(keywords)
-        found = search.top(self.cluster, state.name, side, boosts, size, explain)
-        return SearchResult(found.total, found.hits, state.snapshot)
+        boosts, textless = boosts_of(keywords), ""
+        if words and not state.meta.get("text_analyzer"):
+            words, textless = None, _TEXTLESS.format(index=state.name)
+        found = search.top(self.cluster, state.name, side, boosts, size, explain, words)
+        return SearchResult(found.total, found.hits, state.snapshot, textless)
 
     def retrieved(
         self, keywords: Keywords, *, side: Side = "item", snapshot: str | None = None

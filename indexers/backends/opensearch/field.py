@@ -326,9 +326,10 @@ def template_name(prefix: str, target: Target) -> str:
     return f"{prefix}-{target.name}-{target.field}"
 
 
-def switch(cluster: Cluster, template: str, name: str) -> None:
-    """Let searches by the template use a field."""
-    body = {"script": {"lang": "mustache", "source": source(name, id_field=None, shown=())}}
+def switch(cluster: Cluster, template: str, name: str, text_fields: Sequence[str] = ()) -> None:
+    """Let searches by the template use a field, and search a text in the team's own fields."""
+    made = source(name, id_field=None, shown=(), text_fields=text_fields)
+    body = {"script": {"lang": "mustache", "source": made}}
     cluster.call(
         "PUT", f"/_scripts/{template}", body=body, doing=f"storing the search template {template}"
     )

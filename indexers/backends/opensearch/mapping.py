@@ -25,6 +25,8 @@ LAYOUT = 1
 """Version of the documents' layout. An index of another layout is written anew."""
 PLURAL: Mapping[Side, str] = {"item": "items", "query": "queries"}
 SIMILARITY = "kw_bm25"
+WORDS = "text.words"
+"""The field of items' texts that a text search reads, where the meta names its analyser."""
 DRAFT = ".draft"
 """Ending of an index that becomes a snapshot's by a push by difference."""
 
@@ -47,9 +49,13 @@ def id_field(side: Side) -> str:
 def mapping(side: Side, version: Version, meta: Mapping[str, Any]) -> dict[str, Any]:
     """The strict mapping of one side's index.
 
-    Fields of items are mapped by the types that the meta names.
+    Fields of items are mapped by the types that the meta names, and their texts are searched by the
+    analyser that it names.
     """
-    unread = {"type": "keyword", "index": False, "doc_values": False}
+    unread: dict[str, Any] = {"type": "keyword", "index": False, "doc_values": False}
+    text = dict(unread)
+    if analyser := meta.get("text_analyzer"):
+        text["fields"] = {"words": {"type": "text", "analyzer": analyser}}
     properties: dict[str, Any] = {
         id_field(side): {"type": "keyword"},
         "keywords": {
@@ -58,7 +64,7 @@ def mapping(side: Side, version: Version, meta: Mapping[str, Any]) -> dict[str, 
             "index_options": "freqs",
             "similarity": SIMILARITY,
         },
-        "text": unread,
+        "text": text,
         **{name: {"type": type_} for name, type_ in meta.get("fields", {}).items()},
     }
     if version.has_use_similarity:
@@ -82,11 +88,16 @@ def index_settings(shards: int) -> dict[str, Any]:
     }
 
 
-def meta_of(manifest: Manifest) -> dict[str, Any]:
+def meta_of(manifest: Manifest, analyser: str = "") -> dict[str, Any]:
     """What an index says of itself: the manifest's essentials, and two marks, which are set
     later: `complete` by the push, `verified` by the verification.
+
+    Args:
+        analyser: of the items' texts; "" where they are not searched.
     """
     more: dict[str, Any] = {"fields": dict(manifest.fields)} if manifest.fields else {}
+    if analyser and manifest.side == "item":
+        more["text_analyzer"] = analyser
     if manifest.blend is not None:
         more["blend"] = manifest.blend.model_dump(mode="json")
     return {

@@ -52,6 +52,8 @@ from indexers.backends.opensearch.mapping import (
 from indexers.backends.opensearch.writer import Document, change_documents, write_documents
 from indexers.backends.protocol import Pushed
 
+STANDARD = "standard"
+"""The analyser that every cluster has."""
 REPLICA_SECONDS = 1800.0
 """Longest wait for replicas to be copied."""
 LOOK_EVERY = 1.0
@@ -93,7 +95,8 @@ def push(cluster: Cluster, prefix: str, snapshot: Snapshot, base: Snapshot | Non
 
 def _open_index(cluster: Cluster, prefix: str, snapshot: Snapshot) -> IndexState:
     """The snapshot's index: as it is there, or newly created."""
-    name, meta = index_name(prefix, snapshot.id), meta_of(snapshot.manifest)
+    name = index_name(prefix, snapshot.id)
+    meta = meta_of(snapshot.manifest, cluster.settings.text_analyzer)
     state = read_index(cluster, name)
     if state is not None and _is_stale(cluster, state, meta):
         cluster.call(
@@ -101,13 +104,7 @@ def _open_index(cluster: Cluster, prefix: str, snapshot: Snapshot) -> IndexState
         )
         state = None
     if state is None:
-        body = {
-            "settings": index_settings(cluster.settings.shards),
-            "mappings": mapping(snapshot.side, cluster.version, meta),
-        }
-        cluster.call(
-            "PUT", f"/{name}", body=body, doing=f"creating the index {name}", exists_ok=True
-        )
+        _create(cluster, name, snapshot, meta)
         state = read_index(cluster, name)
     if state is None:
         raise ServiceError(
@@ -116,6 +113,26 @@ def _open_index(cluster: Cluster, prefix: str, snapshot: Snapshot) -> IndexState
         )
     check_scored(state, cluster.version)
     return state
+
+
+def _create(cluster: Cluster, name: str, snapshot: Snapshot, meta: dict[str, Any]) -> None:
+    """Make the index. A cluster that lacks the analyser of texts reads them by `STANDARD`."""
+    doing, analyser = f"creating the index {name}", meta.get("text_analyzer", "")
+    body = {
+        "settings": index_settings(cluster.settings.shards),
+        "mappings": mapping(snapshot.side, cluster.version, meta),
+    }
+    try:
+        cluster.call("PUT", f"/{name}", body=body, doing=doing, exists_ok=True)
+    except ServiceError as error:
+        if not analyser or f"analyzer [{analyser}] has not been configured" not in str(error):
+            raise
+        _log.warning(
+            "%s has no analyser %s; it reads %s by %s.", cluster.url, analyser, name, STANDARD
+        )
+        other = {**meta, "text_analyzer": STANDARD}
+        body["mappings"] = mapping(snapshot.side, cluster.version, other)
+        cluster.call("PUT", f"/{name}", body=body, doing=doing, exists_ok=True)
 
 
 def _is_stale(cluster: Cluster, state: IndexState, meta: dict[str, Any]) -> bool:
@@ -237,7 +254,7 @@ def copy_and_change(
     ):
         return None
     try:
-        written = _change_clone(cluster, source.name, draft, base, snapshot)
+        written = _change_clone(cluster, source, draft, base, snapshot)
         if written is None:
             return None
         # A clone of what was not refreshed takes three times as long.
@@ -260,6 +277,7 @@ def _fit(cluster: Cluster, state: IndexState | None, base: Snapshot, snapshot: S
     """True when the parent's index is whole, verified, frozen, and made as this one
     would be made.
     """
+    analyser = cluster.settings.text_analyzer if snapshot.side == "item" else ""
     return (
         state is not None
         and (state.snapshot, state.meta.get("content_hash"))
@@ -267,6 +285,7 @@ def _fit(cluster: Cluster, state: IndexState | None, base: Snapshot, snapshot: S
         and (state.complete and state.verified and state.write_blocked)
         and (state.meta.get("layout"), state.shards) == (LAYOUT, cluster.settings.shards)
         and state.meta.get("fields", {}) == snapshot.manifest.fields
+        and state.meta.get("text_analyzer", "") in {analyser, analyser and STANDARD}
     )
 
 
@@ -275,18 +294,19 @@ class _TooMuchError(Exception):
 
 
 def _change_clone(
-    cluster: Cluster, source: str, draft: str, base: Snapshot, snapshot: Snapshot
+    cluster: Cluster, source: IndexState, draft: str, base: Snapshot, snapshot: Snapshot
 ) -> int | None:
     """Clone an index, change the clone and name it; the number of changes, None when the cluster
     does not clone.
     """
     changes = _changes(base, snapshot)
     # Its fields are named again, since an index of a former version may lack some.
-    naming = mapping(snapshot.side, cluster.version, meta_of(snapshot.manifest))
+    meta = meta_of(snapshot.manifest, source.meta.get("text_analyzer", ""))
+    naming = mapping(snapshot.side, cluster.version, meta)
     with ThreadPoolExecutor(1, "changes") as reader:
         # The first ones are read while the cluster copies.
         first = reader.submit(list[tuple[str, Document | None]], islice(changes, _FIRST))
-        if not _clone(cluster, source, draft, {"blocks.write": None}):
+        if not _clone(cluster, source.name, draft, {"blocks.write": None}):
             return None
         cluster.call("PUT", f"/{draft}/_mapping", body=naming, doing=f"naming the index {draft}")
         return change_documents(cluster, draft, chain(first.result(), changes))

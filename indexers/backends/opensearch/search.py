@@ -6,6 +6,7 @@ asked is the caller's.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,8 +18,8 @@ from cogr.errors import ServiceError, UserError
 from cogr.records import Side
 from cogr.snapshots import Row
 from indexers.backends.opensearch.client import Cluster
-from indexers.backends.opensearch.mapping import id_field
-from indexers.backends.protocol import Hit, Keywords, boosts_of
+from indexers.backends.opensearch.mapping import WORDS, id_field
+from indexers.backends.protocol import MOST_TEXT, Hit, Keywords, Words, boosts_of
 
 KEYWORDS = "keywords"
 """The field of our own indexes that holds keywords."""
@@ -31,7 +32,7 @@ _UNSHOWN = ["item_id", "query_id", "keywords", "self", "generated", "weights", "
 _KEEP_ALIVE = "2m"
 # Statistics summed over all shards; a single shard is asked as by query_then_fetch.
 _EXACT = {"search_type": "dfs_query_then_fetch"}
-_WEIGHT = re.compile(r"weight\(keywords:(.*) in \d+\) \[.*", re.DOTALL)
+_WEIGHT = re.compile(r"weight\((keywords|text\.words):(.*) in \d+\) \[.*", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +82,30 @@ def clause(
     return {"match": {field: {"query": keyword, **boosted, **more}}}
 
 
-def search_body(side: Side, keywords: Keywords, size: int) -> dict[str, Any]:
+def text_clause(text: str, fields: Sequence[str], boost: float | str = 1.0) -> dict[str, Any]:
+    """The clause of a text search over some fields, each with its own boost, as `title^2`."""
+    boosted = {} if boost == 1 else {"boost": boost}
+    return {"multi_match": {"query": text, "fields": list(fields), **boosted}}
+
+
+def blended_body(keywords: Keywords, words: Words) -> dict[str, Any]:
+    """The query: entities that the keywords find, or the words in their texts; the sum of both
+    scores.
+    """
+    text = words.text[:MOST_TEXT]
+    if words.alone or not keywords:
+        return text_clause(text, [WORDS])
+    query = query_body(keywords)
+    query["bool"]["should"].append(text_clause(text, [WORDS], words.boost))
+    return query
+
+
+def search_body(
+    side: Side, keywords: Keywords, size: int, words: Words | None = None
+) -> dict[str, Any]:
     """The whole request body: exact total, score descending, then id ascending."""
     return {
-        "query": query_body(keywords),
+        "query": blended_body(keywords, words) if words else query_body(keywords),
         "size": size,
         "track_total_hits": True,
         "sort": [{"_score": "desc"}, {id_field(side): "asc"}],
@@ -92,9 +113,18 @@ def search_body(side: Side, keywords: Keywords, size: int) -> dict[str, Any]:
 
 
 def top(
-    cluster: Cluster, index: str, side: Side, keywords: Keywords, size: int, explain: bool
+    cluster: Cluster,
+    index: str,
+    side: Side,
+    keywords: Keywords,
+    size: int,
+    explain: bool,
+    words: Words | None = None,
 ) -> Found:
     """The best `size` hits with their texts, and with `explain` each keyword's part of the score.
+
+    Args:
+        words: searched in the texts too; the index must have them analysed.
 
     Raises:
         UserError: more hits than a cluster gives in one answer, or more keywords than it takes.
@@ -104,10 +134,10 @@ def top(
         raise UserError(
             f"A search gives at most {PAGE} hits, but {size} were asked for; give a smaller size."
         )
-    if not keywords:
+    if not keywords and not words:
         return Found(0, ())
     body = {
-        **search_body(side, keywords, size),
+        **search_body(side, keywords, size, words),
         "_source": {"excludes": _UNSHOWN},
         "explain": explain,
     }
@@ -230,7 +260,9 @@ def _pages(cluster: Cluster, index: str, body: Mapping[str, Any]) -> Iterator[Se
 
 
 def _hit(hit: Mapping[str, Any], keywords: Iterable[str]) -> Hit:
-    parts = dict(_parts(hit["_explanation"])) if "_explanation" in hit else {}
+    explained = list(_parts(hit["_explanation"])) if "_explanation" in hit else []
+    parts = {word: part for field, word, part in explained if field == KEYWORDS}
+    words = math.fsum(part for field, _, part in explained if field == WORDS)
     matched = [keyword for keyword in dict.fromkeys(keywords) if keyword in parts]
     score, *matched_parts = float32s([hit["sort"][0], *(parts[keyword] for keyword in matched)])
     fields = dict(hit["_source"])
@@ -240,6 +272,7 @@ def _hit(hit: Mapping[str, Any], keywords: Iterable[str]) -> Hit:
         fields.pop("text"),
         dict(zip(matched, matched_parts, strict=True)),
         fields,
+        words,
     )
 
 
@@ -251,12 +284,12 @@ def float32s(printed: Sequence[float]) -> list[float]:
     return values
 
 
-def _parts(explanation: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """(keyword, its part of the score) of Lucene's explanation: the nodes `weight(keywords:KEYWORD
-    in DOC) [...]`.
+def _parts(explanation: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
+    """(field, keyword or word, its part of the score) of Lucene's explanation: the nodes
+    `weight(FIELD:KEYWORD in DOC) [...]`.
     """
     if found := _WEIGHT.fullmatch(explanation["description"]):
-        yield found[1], explanation["value"]
+        yield found[1], found[2], explanation["value"]
     else:
         for detail in explanation["details"]:
             yield from _parts(detail)

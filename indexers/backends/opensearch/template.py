@@ -17,7 +17,8 @@ from typing import Any
 
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.errors import service_error
-from indexers.backends.opensearch.search import KEYWORDS, clause
+from indexers.backends.opensearch.mapping import WORDS
+from indexers.backends.opensearch.search import KEYWORDS, clause, text_clause
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +27,7 @@ PARAMETERS = (
         "keywords",
         "weighted",
         "text",
+        "text_query",
         "text_boost",
         "size",
         "from",
@@ -43,6 +45,7 @@ MISNAMED = {
     "filter": "filters",
     "query": "keywords",
     "keyword": "keywords",
+    "words": "text",
     "weights": "weighted",
     "boosts": "weighted",
     "aggregations": "aggs",
@@ -60,11 +63,13 @@ for.
 _SIZE = 10
 _WEIGHT = "{{weight}}{{^weight}}1{{/weight}}"
 """Quoted, as all numbers here: OpenSearch reads it as a number or refuses it."""
-_TEXT = (
-    '{"bool": {"must": [{{#toJson}}.{{/toJson}}], '
-    '"boost": "{{text_boost}}{{^text_boost}}1{{/text_boost}}"}}'
-)
+_TEXT_BOOST = "{{text_boost}}{{^text_boost}}1{{/text_boost}}"
+_TEXT_QUERY = f'{{"bool": {{"must": [{{{{#toJson}}}}.{{{{/toJson}}}}], "boost": "{_TEXT_BOOST}"}}}}'
 """A query of the caller's own text search, which weighs what the caller says."""
+_NO_TEXT = (
+    '{{#text}}, "the parameter text has no fields to search: set publish.text_fields and publish '
+    'again": true{{/text}}'
+)
 _NO_MUSTACHE = ("script_lang not supported", "unsupported lang [mustache]")
 """How versions say it."""
 
@@ -78,6 +83,7 @@ def source(
     field: str = KEYWORDS,
     id_field: str | None = "item_id",
     shown: Sequence[str] = ("item_id", "text"),
+    text_fields: Sequence[str] = (WORDS,),
 ) -> str:
     """The mustache source; it takes PARAMETERS, of which keywords, weighted or text is required.
 
@@ -89,12 +95,16 @@ def source(
         id_field: the last tie-break of the order; None where the index has none that could be one.
         shown: fields that are always given back; none gives whole documents unless `fields` names
             some.
+        text_fields: that a text is searched in; without any, a text is refused.
     """
     # A match_none ends the list, so that every clause before it may end with a comma; it scores
     # nothing.
     plain, named = (_clauses(field, named=named) for named in (False, True))
     clauses = f"{{{{^explain}}}}{plain}{{{{/explain}}}}{{{{#explain}}}}{named}{{{{/explain}}}}"
-    clauses += _each("text", _TEXT)
+    clauses += _each("text_query", _TEXT_QUERY)
+    if text_fields:
+        words = json.dumps(text_clause("{{text}}", text_fields, _TEXT_BOOST))
+        clauses += f"{{{{#text}}}}{words},{{{{/text}}}}"
     query = (
         f'{{"minimum_should_match": 1, "should": [{clauses} {{"match_none": {{}}}}], "filter": '
         f"{_structure('filters', '[]')}}}"
@@ -117,7 +127,8 @@ def source(
     )
     highlight = {"encoder": "html", "fields": {field: {"type": "plain", "number_of_fragments": 0}}}
     marked = "{{#highlight}}, " + f'"highlight": {json.dumps(highlight)}' + "{{/highlight}}"
-    return f"{{{body}, {_given_back(shown)}{after}{marked}{_refusals()}}}"
+    refused = _refusals() if text_fields else _refusals() + _NO_TEXT
+    return f"{{{body}, {_given_back(shown)}{after}{marked}{refused}}}"
 
 
 def _given_back(shown: Sequence[str]) -> str:

@@ -23,7 +23,13 @@ from indexers.generators.statistical.distillation import Distilled, distil, exac
 from indexers.generators.statistical.edits import Asked, Board, Editor, boards
 from indexers.generators.statistical.evidence import Evidence
 from indexers.generators.statistical.features import candidates
-from indexers.generators.statistical.item_keywords import PHRASE_WORDS, PHRASES, ItemKeywords
+from indexers.generators.statistical.item_keywords import (
+    ANCHOR,
+    PHRASE_WORDS,
+    PHRASES,
+    ItemKeywords,
+    NearestAnchors,
+)
 from indexers.generators.statistical.matrices import Csr, Floats, Ints
 from indexers.generators.statistical.ordering import ScoredIndex, weights_in
 from indexers.generators.statistical.ranker import Ranker
@@ -133,9 +139,13 @@ class Artefact:
     @cached_property
     def _costs(self) -> NDArray[np.float64] | None:
         """What keywords cost by the option `readability`; None where it is 0."""
-        price = float(str(self.facts.get("readability", 0)))
-        texts = (query.text for query in self.queries)
+        price, texts = self._price, (query.text for query in self.queries)
         return self.keywords.costs(self.index.analyser, texts, price) if price else None
+
+    @property
+    def _price(self) -> float:
+        """Of a keyword that nobody says."""
+        return float(str(self.facts.get("readability", 0)))
 
     @cached_property
     def _phrases(self) -> dict[tuple[str, ...], int]:
@@ -156,7 +166,9 @@ class Artefact:
     @cached_property
     def scored(self) -> ScoredIndex:
         """The items' keywords as a search scores them."""
-        return ScoredIndex(self.keywords.all, self.keywords.writable)
+        costs = self._costs
+        unsaid = None if costs is None else costs >= self._price
+        return ScoredIndex(self.keywords.all, self.keywords.writable, unsaid)
 
     def prepare(self) -> None:
         """Compute what is otherwise computed at the first answer."""
@@ -346,13 +358,13 @@ class Artefact:
             limit=K_MAX,
             expected_relevant=share * self.ranker.multiplier * float(p.sum()),
             forced=self.keywords.owners(literal, anchors=self._row(query) < 0),
-            banned=() if number is None else (number,),
+            banned=() if number < 0 else (number,),
             costs=self._costs,
         )
 
     def item_keywords(self, item: Item) -> list[str]:
-        """S_i. An item that the fit has not seen, or that changed, gets the known phrases of its
-        text, rarest first.
+        """S_i. An item that the fit has not seen, or that changed, gets the anchors of its nearest
+        items and the known phrases of its text, rarest first.
         """
         number = self._items.get(item.id)
         if number is not None and self.digests[number] == item_digest(item):
@@ -365,12 +377,23 @@ class Artefact:
             if phrase in self._phrases
         }
         ordered = sorted(known, key=lambda keyword: (owners[keyword], keyword))
+        spelled = [self.keywords.keywords[keyword] for keyword in ordered]
         title = self_keyword(item.title)
-        return [
-            word
-            for word in (self.keywords.keywords[keyword] for keyword in ordered)
-            if word != title
-        ][:PHRASES]
+        anchors, own = (
+            [word for word in words if word != title]
+            for words in (self._nearest_anchors(item), spelled)
+        )
+        return list(dict.fromkeys([*anchors, *own[:PHRASES]]))
+
+    def _nearest_anchors(self, item: Item) -> list[str]:
+        return self._nearest.of(self.index.vectors([item]))[0]
+
+    @cached_property
+    def _nearest(self) -> NearestAnchors:
+        """For items that the fit has not seen."""
+        size = len(self.item_ids)
+        anchors = [self.keywords.of(number, (ANCHOR,)) for number in range(size)]
+        return NearestAnchors(self.index, np.ones(size, dtype=np.bool_), anchors)
 
 
 def exact_cut_run(artefact: Artefact, queries: Sequence[Query]) -> dict[str, list[str]]:

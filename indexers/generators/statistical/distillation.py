@@ -48,11 +48,16 @@ class Ownership:
         keyword_ids = np.asarray(keywords, dtype=np.int64)
         _check_range("item", item_ids, n_items)
         _check_range("keyword", keyword_ids, n_keywords)
-        pairs = np.unique(keyword_ids * max(n_items, 1) + item_ids)
-        keyword_ids, self.by_keyword = np.divmod(pairs, max(n_items, 1))
-        self.keyword_starts = _starts(keyword_ids, n_keywords)
-        self.by_item = keyword_ids[np.argsort(self.by_keyword, kind="stable")]
+        pairs = keyword_ids * max(n_items, 1) + item_ids
+        pairs.sort()
+        pairs = pairs[np.diff(pairs, prepend=-1) > 0]
+        # Kept as int32, and one after the other: a million items have 16 million pairs.
+        found: NDArray[Any] = (pairs // max(n_items, 1)).astype(np.int32)
+        self.keyword_starts = _starts(found, n_keywords)
+        self.by_keyword: NDArray[Any] = (pairs % max(n_items, 1)).astype(np.int32)
+        del pairs
         self.item_starts = _starts(self.by_keyword, n_items)
+        self.by_item: NDArray[Any] = found[np.argsort(self.by_keyword, kind="stable")]
 
     @property
     def n_items(self) -> int:

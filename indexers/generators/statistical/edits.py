@@ -38,7 +38,7 @@ LEAST_QUERIES = 300
 MOST_QUERIES = 6000
 """Training queries that edits are learned from at most."""
 
-MOST_KEYWORDS = 15_000
+MOST_KEYWORDS = 8_000
 """Keywords of these queries at most: the longer the sets, the more edits, and the less each does.
 """
 

@@ -55,6 +55,8 @@ class Voters:
         self.term_queries = np.asarray(queries.terms.sum(axis=0), dtype=np.float32).ravel()
         self.points = index.points_of(queries)
         self.found_points = unit(relevance @ index.points)
+        self.encoded = queries.encoded
+        self.found_encoded = unit(relevance @ index.encoded)
 
     @cached_property
     def by_item(self) -> Csr:
@@ -86,6 +88,12 @@ class Voters:
     def near_found(self, points: Floats, own: Ints, k: int) -> Csr:
         """The same with the means of their relevant items."""
         return _nearest(points, self.found_points, own, k)
+
+    def near_encoded(self, points: Floats, own: Ints, k: int) -> tuple[Csr, Csr]:
+        """`near` and `near_found` by the encoder."""
+        others = (self.encoded, self.found_encoded)
+        by_query, by_found = (_nearest(points, other, own, k) for other in others)
+        return by_query, by_found
 
     def vote(self, similarity: Csr, k: int, power: int) -> Csr:
         """sum S^power R / (sum S^power + 0.5) over the k most similar training queries, (b, items),

@@ -6,6 +6,7 @@ pairs count as irrelevant. What a feature is worth is the ranker's business.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,6 +58,16 @@ POINT_FEATURES = ("latent", "latent_feedback")
 QUERY_FEATURES = ("most_similar", "most_overlap", "terms", "best_share", "tenth", "fiftieth")
 ITEM_FEATURES = ("popularity", "length")
 FEATURES = PAIR_FEATURES + POINT_FEATURES + QUERY_FEATURES + ITEM_FEATURES
+
+ENCODED_FEATURES = (
+    "encoded",
+    "encoded_best",
+    "vote_encoded",
+    "vote_encoded_found",
+    "most_encoded",
+    "most_encoded_found",
+)
+"""Features more with an encoder."""
 
 CANDIDATES = (
     "bm25",
@@ -122,6 +133,8 @@ def _candidates(evidence: Evidence, batch: QueryBatch) -> Pairs:
             else top_rows(signals.pair[name], depth)
         )
         chosen[row_of(best), best.indices] = True
+    for best in signals.encoded.candidates(evidence, depth) if signals.encoded else ():
+        chosen[row_of(best), best.indices] = True
     row, item = np.nonzero(chosen)
     return Pairs(_columns(evidence, batch, signals, row, item), row, item)
 
@@ -134,11 +147,21 @@ def _columns(
     scratch = np.zeros(batch.size * index.n_items, dtype=np.float32)
     at = row * index.n_items + item
     own = values_at(voters.own_relevance(batch.own), at, scratch)
-    columns = [values_at(signals.pair[name], at, scratch) for name in PAIR_FEATURES]
+    near = _near_text(index, batch, row, item)
+    columns = [
+        near[name] if name in near else values_at(signals.pair[name], at, scratch)
+        for name in PAIR_FEATURES
+    ]
     items = index.points[item]
     columns += [np.einsum("ij,ij->i", signals.points[n][row], items) for n in POINT_FEATURES]
     columns += [signals.query[name][row] for name in QUERY_FEATURES]
     columns += [np.log1p(voters.popularity[item] - own), np.log1p(index.lengths[item])]
+    if signals.encoded:
+        encoded = index.encoded[item]
+        best = (batch.encoded, signals.encoded.best)
+        columns += [np.einsum("ij,ij->i", points[row], encoded) for points in best]
+        columns += [values_at(votes, at, scratch) for votes in signals.encoded.votes]
+        columns += [most[row] for most in signals.encoded.most]
     for values in index.signals.T:
         columns += [values[item], rank_shares(row, values[item])]
     return np.stack(columns, axis=1).astype(np.float32)
@@ -156,9 +179,11 @@ def rank_shares(row: Ints, values: Floats) -> Floats:
 
 
 def feature_names(width: int) -> list[str]:
-    """Names of so many features: `FEATURES`, then two a signal of the team's own."""
-    own = (width - len(FEATURES)) // 2
-    return [*FEATURES, *(f"signal_{n}{part}" for n in range(own) for part in ("", "_rank"))]
+    """Names of so many features: `FEATURES`, then `ENCODED_FEATURES` with an encoder, then two a
+    signal of the team's own.
+    """
+    more = width - len(FEATURES)
+    return [*FEATURES, *(f"more_{number}" for number in range(more))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,21 +191,57 @@ class _Signals:
     """What a batch of queries is compared by.
 
     Attributes:
-        pair: features of all pairs, (b, items) each.
+        pair: features of all pairs, (b, items) each, but those of `_near_text`.
         points: what items' points are compared with, (b, dimensions) each.
         query: features of queries, (b,) each.
+        encoded: what the encoder says, where there is one.
     """
 
     pair: dict[str, Csr]
     points: dict[str, Floats]
     query: dict[str, Floats]
+    encoded: _Encoded | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Encoded:
+    """What the encoder says of a batch.
+
+    Attributes:
+        points: of the queries, (b, dimensions).
+        best: of the mean of the items that look best, (b, dimensions).
+        votes: of the nearest training queries, by their text and by their relevant items, (b,
+            items) each.
+        most: how near the nearest are, (b,) each.
+    """
+
+    points: Floats
+    best: Floats
+    votes: tuple[Csr, Csr]
+    most: tuple[Floats, Floats]
+
+    @classmethod
+    def of(cls, evidence: Evidence, batch: QueryBatch, pair: dict[str, Csr]) -> _Encoded:
+        index, voters, points = evidence.index, evidence.voters, batch.encoded
+        near = voters.near_encoded(points, batch.own, 20)
+        votes = voters.vote(near[0], 20, 6), voters.vote(near[1], 20, 6)
+        seed = pair["bm25"] + pair["feedback"] + 2 * pair["vote_bm25"] + 2 * votes[1]
+        best = top_rows((seed + top_dense(points @ index.encoded.T, 50)).tocsr(), 20)
+        most = row_max(near[0]), row_max(near[1])
+        return cls(points, unit(best @ index.encoded), votes, most)
+
+    def candidates(self, evidence: Evidence, depth: int) -> Iterator[Csr]:
+        """The best items by each feature of pairs."""
+        for points in (self.points, self.best):
+            yield top_dense(points @ evidence.index.encoded.T, depth)
+        for votes in self.votes:
+            yield top_rows(votes, depth)
 
 
 def _signals(evidence: Evidence, batch: QueryBatch) -> _Signals:
     index = evidence.index
     share = 1 / np.maximum(batch.terms @ index.idf, 1e-9)
-    terms = unit_rows(scale_columns(batch.terms, index.idf))
-    grams = unit_rows(scale_columns(batch.grams, index.gram_idf))
+    terms, grams = unit_terms(index, batch), unit_grams(index, batch)
     scores = batch.terms @ index.bm25
     best = row_max(scores)
     bm25 = scale_rows(scores, 1 / np.maximum(best, 1e-9))
@@ -196,13 +257,9 @@ def _signals(evidence: Evidence, batch: QueryBatch) -> _Signals:
     pair = {
         "bm25": bm25,
         "bm25_share": scale_rows(scores, share),
-        "coverage": scale_rows(batch.terms @ index.matched_idf, share),
-        "title": terms @ index.titles_by_term,
-        "grams": grams @ index.grams_by_gram,
         "feedback": feedback,
         "profile": profile,
         "profile_least": profile_least,
-        **_titles(index, batch, share),
         **votes,
     }
     query = {
@@ -212,23 +269,49 @@ def _signals(evidence: Evidence, batch: QueryBatch) -> _Signals:
         "fiftieth": kth_highest(bm25, 50),
         **nearest,
     }
-    return _Signals(pair, points, query)
+    encoded = _Encoded.of(evidence, batch, pair) if index.encoder else None
+    return _Signals(pair, points, query, encoded)
 
 
-def _titles(index: TextIndex, batch: QueryBatch, share: Floats) -> dict[str, Csr]:
-    """How much of the query's idf a title has, and of the title's the query; of terms and of
+def _near_text(index: TextIndex, batch: QueryBatch, row: Ints, item: Ints) -> dict[str, Floats]:
+    """How the texts and titles of candidates match their queries, (pairs,) each.
+
+    How much of the query's idf a title has, and of the title's the query, is told of terms and of
     4-grams, which keep stop words and the order of words.
     """
-    terms, grams = batch.terms @ index.title_idf, batch.grams @ index.title_grams_by_gram
-    gram_share = 1 / np.maximum(batch.grams @ index.title_gram_idf, 1e-9)
-    gram_covered = 1 / index.title_gram_masses
+    items, local = np.unique(item, return_inverse=True)
+    at = row * items.size + local
+    scratch = np.zeros(batch.size * items.size, dtype=np.float32)
+
+    def of(queries: Csr, by_column: Csr) -> Floats:
+        return values_at((queries @ by_column).tocsr(), at, scratch)
+
+    share = (1 / np.maximum(batch.terms @ index.idf, 1e-9))[row]
+    gram_share = (1 / np.maximum(batch.grams @ index.title_gram_idf, 1e-9))[row]
+    titles = of(batch.terms, index.title_idf(items))
+    grams = of(batch.grams, index.title_grams_by_gram(items))
+    title_covered = (1 / index.title_masses)[item]
+    gram_covered = (1 / index.title_gram_masses)[item]
     return {
-        "title_share": scale_rows(terms, share),
-        "title_covered": scale_columns(terms, 1 / index.title_masses),
-        "title_grams": scale_columns(scale_rows(grams, np.sqrt(gram_share)), np.sqrt(gram_covered)),
-        "title_grams_share": scale_rows(grams, gram_share),
-        "title_grams_covered": scale_columns(grams, gram_covered),
+        "coverage": of(batch.terms, index.matched_idf(items)) * share,
+        "title": of(unit_terms(index, batch), index.titles_by_term(items)),
+        "grams": of(unit_grams(index, batch), index.grams_by_gram(items)),
+        "title_share": titles * share,
+        "title_covered": titles * title_covered,
+        "title_grams": grams * np.sqrt(gram_share) * np.sqrt(gram_covered),
+        "title_grams_share": grams * gram_share,
+        "title_grams_covered": grams * gram_covered,
     }
+
+
+def unit_terms(index: TextIndex, batch: QueryBatch) -> Csr:
+    """Terms of queries by idf, rows of length 1."""
+    return unit_rows(scale_columns(batch.terms, index.idf))
+
+
+def unit_grams(index: TextIndex, batch: QueryBatch) -> Csr:
+    """4-grams of queries by idf, rows of length 1."""
+    return unit_rows(scale_columns(batch.grams, index.gram_idf))
 
 
 def _votes(

@@ -11,6 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from cogr.errors import GeneratorError
 from cogr.keywords import NORMALISER, self_keyword
@@ -26,12 +27,20 @@ from indexers.generators.statistical.edits import (
     Editor,
     fit_editor,
 )
+from indexers.generators.statistical.encoder import Encoder
 from indexers.generators.statistical.evidence import Evidence
 from indexers.generators.statistical.features import Pairs, candidates
-from indexers.generators.statistical.item_keywords import assemble, item_anchors, item_phrases
+from indexers.generators.statistical.item_keywords import (
+    ANCHORS,
+    NearestAnchors,
+    assemble,
+    item_anchors,
+    item_phrases,
+    unknown_items,
+)
 from indexers.generators.statistical.matrices import Csr, Floats, Ints
-from indexers.generators.statistical.ranker import fit_ranker
-from indexers.generators.statistical.text_index import TextIndex, item_text
+from indexers.generators.statistical.ranker import Ranker, fit_ranker
+from indexers.generators.statistical.text_index import ItemWords, TextIndex, item_text
 from indexers.text import Analyser
 
 MAX_TRAINED = 3000
@@ -47,8 +56,10 @@ def fit(
     seed: int = 0,
     anchors: bool = True,
     readability: float = READABILITY,
+    unlabelled: int = 0,
     edits: bool = True,
     signals: Sequence[str] = (),
+    encoder: Encoder | None = None,
 ) -> Artefact:
     """Fit ranker and item keywords on the training queries of a data set.
 
@@ -58,8 +69,10 @@ def fit(
         seed: of sampling, folds and boosting; the same data and seed give the same artefact.
         anchors: whether items get the texts of training queries as keywords.
         readability: expected F1 that a query's keyword must bring which nobody says.
+        unlabelled: of queries without labels, how many of the most frequent become anchors too.
         edits: whether distilled sets are edited, where that pays out of fold.
         signals: numeric fields of the items that the ranker learns from.
+        encoder: whose points the ranker learns from.
 
     Raises:
         GeneratorError: too few training queries with relevant items, or no items; or no item has
@@ -67,19 +80,21 @@ def fit(
     """
     relevance = _relevance(dataset)
     analyser = Analyser(language)
-    words = [analyser.words(item_text(item)) for item in dataset.items]
+    words = ItemWords(analyser, map(item_text, dataset.items))
     queries = [Query(query.id, self_keyword(query.text)) for query in dataset.queries["train"]]
     texts = [query.text for query in queries]
-    index = TextIndex.fit(analyser, words, dataset.items, texts, signals)
+    index = TextIndex.fit(analyser, words, dataset.items, texts, signals, encoder)
     trained = np.sort(np.random.default_rng(seed).permutation(len(queries))[:MAX_TRAINED])
     evidence = Evidence.of(index, texts, relevance)
     pairs = candidates(evidence, evidence.voters.queries.rows(trained))
+    unknown = unknown_items(relevance)
     ranker, p, f1 = fit_ranker(pairs, trained, relevance, seed)
-    anchored = (
-        item_anchors(texts, _anchor_strength(pairs, p, trained, relevance))
-        if anchors
-        else [[]] * len(words)
-    )
+    strength = _anchor_strength(pairs, p, trained, relevance)
+    more = frequent(dataset, unlabelled)
+    if more:
+        strength = sp.vstack([strength, _predicted(more, evidence, ranker)]).tocsr()
+    asked = [*texts, *more]
+    anchored = _anchored(asked, strength, index, unknown) if anchors else [[]] * len(words)
     keywords = assemble(
         anchored, item_phrases(words, analyser), [item.title for item in dataset.items]
     )
@@ -161,6 +176,37 @@ def _relevance(dataset: Dataset) -> Csr:
         (np.ones(columns.size, dtype=np.float32), columns, starts),
         shape=(len(rows), len(dataset.items)),
     )
+
+
+def frequent(dataset: Dataset, most: int) -> list[str]:
+    """Normalised texts of the queries without labels: distinct, no training query's, by weight and
+    then in the order of the source, `most` at most.
+    """
+    ordered = sorted(dataset.unlabelled, key=lambda query: -query.weight)
+    labelled = {self_keyword(query.text) for query in dataset.queries.get("train", ())}
+    texts = dict.fromkeys(self_keyword(query.text) for query in ordered)
+    return [text for text in texts if text and text not in labelled][:most]
+
+
+def _predicted(texts: Sequence[str], evidence: Evidence, ranker: Ranker) -> Csr:
+    """Probabilities of relevance to queries without labels, (queries, items)."""
+    pairs = candidates(evidence, evidence.index.batch(texts))
+    p = ranker.probabilities(pairs, np.full(len(texts), -1))
+    shape = (len(texts), evidence.index.n_items)
+    return sp.csr_matrix((p, (pairs.query, pairs.item)), shape=shape)
+
+
+def _anchored(
+    texts: Sequence[str], strength: Csr, index: TextIndex, unknown: NDArray[np.bool_] | None
+) -> list[list[str]]:
+    """Anchors of each item; items that the labels know nothing of get those of their nearest."""
+    anchored = item_anchors(texts, strength)
+    if unknown is not None and unknown.any():
+        rows = np.flatnonzero(unknown)
+        nearest = NearestAnchors(index, ~unknown, anchored).of(index.tfidf[rows])
+        for row, anchors in zip(rows, nearest, strict=True):
+            anchored[row] = list(dict.fromkeys([*anchored[row], *anchors]))[:ANCHORS]
+    return anchored
 
 
 def _anchor_strength(pairs: Pairs, p: Floats, trained: Ints, relevance: Csr) -> Csr:

@@ -33,10 +33,11 @@ from indexers.generators.statistical import READABILITY
 
 if TYPE_CHECKING:
     from indexers.generators.statistical.artefact import Artefact
+    from indexers.generators.statistical.encoder import Encoder
 
 log = logging.getLogger(__name__)
 
-VERSION = 5
+VERSION = 6
 """Of the method: any change of what an equal data set is fitted to needs a new one."""
 
 FOLDER = "statistical"
@@ -56,8 +57,12 @@ class StatisticalOptions(Options):
             text would find its labels.
         edits: the sets are edited by a booster (`edits`), where that pays out of fold.
         signals: numeric fields of items that the ranker learns from, such as popularity.
+        encoder: a folder or hub name of an encoder for sentence-transformers, whose points the
+            ranker learns from.
         readability: expected F1 that a query's keyword must bring which is neither an anchor nor
             a phrase of a title or of a training query. 0: whatever is best for F1.
+        unlabelled: of queries without labels, how many of the most frequent become anchors too, by
+            the probabilities that the ranker gives them.
     """
 
     language: str = "english"
@@ -65,7 +70,9 @@ class StatisticalOptions(Options):
     anchors: bool = True
     edits: bool = True
     signals: tuple[str, ...] = ()
+    encoder: str | None = None
     readability: float = Field(READABILITY, ge=0, le=1)
+    unlabelled: int = Field(0, ge=0)
 
 
 class Statistical(GeneratorBase):
@@ -104,10 +111,30 @@ class Statistical(GeneratorBase):
             "kind": "statistical",
             "version": VERSION,
             "normaliser": NORMALISER,
-            "dataset_hash": self._dataset.dataset_hash,
+            "dataset_hash": self._data,
             **self.options.model_dump(),
             **self._signals,
+            **({"encoder": self._encoder.digest} if self._encoder else {}),
         }
+
+    @cached_property
+    def _encoder(self) -> Encoder | None:
+        if self.options.encoder is None:
+            return None
+        from indexers.generators.statistical.encoder import Encoder
+
+        return Encoder(self.options.encoder, self._store)
+
+    @cached_property
+    def _data(self) -> str:
+        """Names what the fit reads. Queries without labels are no part of the data set's hash."""
+        if not self.options.unlabelled:
+            return self._dataset.dataset_hash
+        from indexers.generators.statistical.fitting import frequent
+
+        texts = frequent(self._dataset, self.options.unlabelled)
+        told = json.dumps([self._dataset.dataset_hash, texts])
+        return hashlib.sha256(told.encode()).hexdigest()
 
     @cached_property
     def _signals(self) -> Mapping[str, object]:
@@ -133,10 +160,11 @@ class Statistical(GeneratorBase):
         store = self._folder()
         if store is not None and store.exists(MANIFEST):
             try:
-                return open_artefact(store)
+                return open_artefact(store, self._encoder)
             except SnapshotError as error:
                 log.warning("It is fitted again: %s", error)
-        artefact = fit(self._dataset, **self.options.model_dump())
+        options = self.options.model_dump(exclude={"encoder"})
+        artefact = fit(self._dataset, **options, encoder=self._encoder)
         if store is not None:
             save(artefact, store)
         artefact.prepare()

@@ -8,17 +8,32 @@ a keyword besides (S ∪ {title}).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from array import array
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cogr.keywords import loops, normalise, parse, self_keyword
+from cogr.mapped import StringIndex, Strings, StringsSpool, arrow_strings
+from indexers.generators.protocol import batched
 from indexers.generators.statistical.distillation import Ownership
-from indexers.generators.statistical.matrices import Csr, Ints, counts_of, scale_columns, with_data
+from indexers.generators.statistical.matrices import (
+    Csr,
+    Ints,
+    Rows,
+    counts_of,
+    row_sums,
+    scale_columns,
+    scale_rows,
+    top_rows,
+    with_data,
+)
+from indexers.generators.statistical.text_index import TextIndex
 from indexers.text import Analyser, SurfaceForms, join_words, phrases
 
 ANCHORS, PHRASES = 15, 15
@@ -35,14 +50,56 @@ LEAST_ANCHOR = 0.25
 COMMON_SHARE = 0.02
 """Phrases of more than this share of the items (and more than two) are too common."""
 
+MOST_UNKNOWN = 1 / 3
+"""Where more items than this share have no label, having none says that an item is irrelevant."""
+
+BATCH = 256
+"""Items that are compared with all others at once."""
+
+NEAREST = 20
+"""Items whose anchors an unknown item may get."""
+
+LEAST_VOTE = 0.2
+"""An unknown item gets an anchor where the mean of its nearest items reaches this."""
+
 TITLE_COST = 0.25
 """What a title costs as a query's keyword, as a share of the price of one that nobody says."""
 
 ANCHOR, PHRASE, TITLE = 0, 1, 2
 
+_PACKED = 8192
+"""Texts that are packed at once."""
+
 Costs = NDArray[np.float64]
 
 _PLAIN = re.compile(r"[a-z0-9]+(?: [a-z0-9]+)*")
+
+
+class KeywordIds:
+    """Keywords' numbers by text, 12 bytes a keyword beside the text."""
+
+    def __init__(self, keywords: Sequence[str]) -> None:
+        strings = keywords if isinstance(keywords, Strings) else packed(keywords)
+        hashes = np.fromiter(map(hash, strings), np.int64, len(strings))
+        self._index = StringIndex(strings, hashes)
+
+    def get(self, keyword: str, default: int = -1) -> int:
+        number = self._index.find(keyword)
+        return default if number < 0 else number
+
+    def __getitem__(self, keyword: str) -> int:
+        number = self._index.find(keyword)
+        if number < 0:
+            raise KeyError(keyword)
+        return number
+
+
+def packed(texts: Iterable[str]) -> Strings:
+    """Texts in mapped temporary files, where they are many."""
+    spool = StringsSpool()
+    for batch in batched(texts, _PACKED):
+        spool.append(arrow_strings(batch))
+    return Strings(spool.arrow())
 
 
 @dataclass(frozen=True)
@@ -65,8 +122,9 @@ class ItemKeywords:
     n_items: int
 
     @cached_property
-    def ids(self) -> dict[str, int]:
-        return {keyword: number for number, keyword in enumerate(self.keywords)}
+    def ids(self) -> KeywordIds:
+        """Numbers of keywords."""
+        return KeywordIds(self.keywords)
 
     @cached_property
     def writable(self) -> Ownership:
@@ -76,6 +134,8 @@ class ItemKeywords:
         can = np.fromiter(
             (writable(keyword) for keyword in self.keywords), dtype=bool, count=len(self.keywords)
         )
+        if can.all():
+            return self.all
         kept = can[self.owned]
         return Ownership(self.items[kept], self.owned[kept], self.n_items, len(self.keywords))
 
@@ -85,9 +145,15 @@ class ItemKeywords:
         return Ownership(self.items, self.owned, self.n_items, len(self.keywords))
 
     @cached_property
-    def _own_text(self) -> Ownership:
-        kept = self.kinds != ANCHOR
-        return Ownership(self.items[kept], self.owned[kept], self.n_items, len(self.keywords))
+    def _beside_anchors(self) -> tuple[NDArray[np.bool_], Ownership]:
+        """Which keywords are anchors of some item, and the items that have these from their own
+        text.
+        """
+        anchors = np.zeros(len(self.keywords), dtype=bool)
+        anchors[self.owned[self.kinds == ANCHOR]] = True
+        kept = anchors[self.owned] & (self.kinds != ANCHOR)
+        owned = Ownership(self.items[kept], self.owned[kept], self.n_items, len(self.keywords))
+        return anchors, owned
 
     def costs(self, analyser: Analyser, queries: Iterable[str], price: float) -> Costs:
         """What each keyword costs that is chosen for a query (`distillation.distil`), (keywords,).
@@ -101,7 +167,7 @@ class ItemKeywords:
         for text in chain(queries, (self.keywords[title] for title in titles)):
             for words in phrases(analyser.words(text), PHRASE_WORDS):
                 number = self.ids.get(join_words(words))
-                if number is not None:
+                if number >= 0:
                     costs[number] = 0
         costs[titles] = price * TITLE_COST
         costs[self.owned[self.kinds == ANCHOR]] = 0
@@ -112,17 +178,18 @@ class ItemKeywords:
         text only.
         """
         number = self.ids.get(keyword)
-        if number is None:
+        if number < 0:
             return np.zeros(0, dtype=np.int64)
-        return (self.all if anchors else self._own_text).owners(number)
+        known, own_text = self._beside_anchors
+        return (own_text if known[number] and not anchors else self.all).owners(number)
 
-    def of(self, item: int) -> list[str]:
+    def of(self, item: int, kinds: Collection[int] = (ANCHOR, PHRASE)) -> list[str]:
         """S_i: the item's keywords, without its title."""
         first, end = np.searchsorted(self.items, [item, item + 1])
         return [
             self.keywords[w]
             for w, kind in zip(self.owned[first:end], self.kinds[first:end], strict=True)
-            if kind != TITLE
+            if kind in kinds
         ]
 
 
@@ -137,25 +204,48 @@ def item_phrases(words: Sequence[Sequence[str]], analyser: Analyser) -> list[lis
     items, by tf-idf.
     """
     forms = SurfaceForms(analyser)
-    ids: dict[tuple[str, ...], int] = {}
-    rows = []
+    ids: dict[str, int] = {}
+    stems = Rows()
     for item in words:
         forms.add(item)
-        stems = [analyser.stem(word) for word in item]
-        rows.append([ids.setdefault(phrase, len(ids)) for phrase in phrases(stems, PHRASE_WORDS)])
-    counts = counts_of(rows, max(len(ids), 1))
+        stems.add(ids.setdefault(analyser.stem(word), len(ids)) for word in item)
+    known, counts = _pairs(stems, max(2, int(COMMON_SHARE * len(words))))
     df = np.bincount(counts.indices, minlength=counts.shape[1])
-    usable = (df >= 2) & (df <= max(2, COMMON_SHARE * len(words)))
-    idf = np.where(usable, np.log(max(len(words), 1) / np.maximum(df, 1)), 0).astype(np.float32)
+    idf = np.log(max(len(words), 1) / np.maximum(df, 1)).astype(np.float32)
     scores = scale_columns(with_data(counts, 1 + np.log(counts.data)), idf)
-    known = list(ids)
-    return [
-        [_spelled(forms, known[column]) for column in row] for row in best_columns(scores, PHRASES)
-    ]
+    names = list(ids)
+    spelled = [normalise(forms.spell((names[a], names[b]))) for a, b in known.tolist()]
+    return [[spelled[column] for column in row] for row in best_columns(scores, PHRASES)]
 
 
-def _spelled(forms: SurfaceForms, phrase: tuple[str, ...]) -> str:
-    return normalise(forms.spell(phrase))
+def _pairs(stems: Rows, most: int) -> tuple[Ints, Csr]:
+    """Pairs of adjacent stems that two to `most` items have, in the order of their first places,
+    (pairs, 2), and how often each item has them, (items, pairs).
+    """
+    starts, columns = stems.starts, stems.columns
+    codes = columns[:-1].astype(np.int64) << 32 | columns[1:]
+    item = np.repeat(np.arange(starts.size - 1, dtype=np.int32), np.diff(starts))
+    places = np.flatnonzero(item[:-1] == item[1:])
+    item, codes = item[places], codes[places]
+    order = np.argsort(codes, kind="stable")
+    codes, item = codes[order], item[order]
+    new = np.concatenate([[True], codes[1:] != codes[:-1]])[: codes.size]
+    first = np.flatnonzero(new)
+    # Within a pair places ascend, and so do items.
+    other = new | np.concatenate([[True], item[1:] != item[:-1]])[: codes.size]
+    df = np.add.reduceat(other, first) if first.size else first
+    usable = np.flatnonzero((df >= 2) & (df <= most))
+    usable = usable[np.argsort(order[first[usable]])]
+    number = np.full(first.size, -1, dtype=np.int32)
+    number[usable] = np.arange(usable.size)
+    column = np.repeat(number, np.diff(first, append=codes.size))
+    kept = column >= 0
+    chosen = codes[first[usable]]
+    shape = (starts.size - 1, max(usable.size, 1))
+    ones = np.ones(int(kept.sum()), dtype=np.float32)
+    counts = sp.coo_matrix((ones, (item[kept], column[kept])), shape=shape).tocsr()
+    counts.sum_duplicates()
+    return np.stack([chosen >> 32, chosen & 0xFFFFFFFF], axis=1), counts
 
 
 def best_columns(scores: Csr, k: int) -> list[list[int]]:
@@ -170,11 +260,55 @@ def best_columns(scores: Csr, k: int) -> list[list[int]]:
 
 
 def item_anchors(queries: Sequence[str], strength: Csr) -> list[list[str]]:
-    """The strongest anchors of each item; `strength` is (training queries, items), in [0, 1]."""
+    """The strongest anchors of each item; `strength` is (queries, items), in [0, 1]."""
     texts = [self_keyword(query) for query in queries]
     by_item = strength.T.tocsr()
     by_item = with_data(by_item, np.where(by_item.data >= LEAST_ANCHOR, by_item.data, 0))
     return [[texts[query] for query in row] for row in best_columns(by_item, ANCHORS)]
+
+
+def unknown_items(relevance: Csr) -> NDArray[np.bool_] | None:
+    """Items that the labels know nothing of, such as those that came after them, (items,).
+
+    These are the items that no query finds relevant; None where they are too many to say so.
+
+    Args:
+        relevance: 0/1, (training queries, items).
+    """
+    never: NDArray[np.bool_] = np.bincount(relevance.indices, minlength=relevance.shape[1]) == 0
+    return never if never.mean() <= MOST_UNKNOWN else None
+
+
+class NearestAnchors:
+    """Anchors for items that the labels know nothing of, from items that are like them.
+
+    Args:
+        index: text of the items.
+        known: which items vote, (n,).
+        anchors: of all items; one without any votes against all.
+    """
+
+    def __init__(
+        self, index: TextIndex, known: NDArray[np.bool_], anchors: Sequence[Sequence[str]]
+    ) -> None:
+        ids: dict[str, int] = {}
+        rows = [[ids.setdefault(anchor, len(ids)) for anchor in some] for some in anchors]
+        self._index, self._known = index, known.astype(np.float32)
+        self._owned, self._anchors = counts_of(rows, max(len(ids), 1)), list(ids)
+
+    def of(self, tfidf: Csr) -> list[list[str]]:
+        """Anchors of items by their tf-idf vectors of length 1, (items, vocabulary): those that
+        have `LEAST_VOTE` of their nearest items, by squared cosine.
+        """
+        found = []
+        for first in range(0, tfidf.shape[0], BATCH):
+            cosines = (tfidf[first : first + BATCH] @ self._index.tfidf_by_term).tocsr()
+            near = top_rows(scale_columns(cosines, self._known), NEAREST)
+            near = with_data(near, near.data**2)
+            votes = (scale_rows(near, 1 / np.maximum(row_sums(near), 1e-9)) @ self._owned).tocsr()
+            votes = with_data(votes, np.where(votes.data >= LEAST_VOTE, votes.data, 0))
+            found += [[self._anchors[one] for one in row] for row in best_columns(votes, ANCHORS)]
+        return found
 
 
 def assemble(
@@ -185,7 +319,7 @@ def assemble(
     An item's title is not repeated among its keywords.
     """
     ids: dict[str, int] = {}
-    items, owned, kinds = [], [], []
+    items, owned, kinds = array("q"), array("q"), array("q")
     for item, (anchored, spelled, title) in enumerate(
         zip(anchors, own, map(self_keyword, titles), strict=True)
     ):
@@ -202,9 +336,9 @@ def assemble(
             owned.append(ids.setdefault(title, len(ids)))
             kinds.append(TITLE)
     return ItemKeywords(
-        list(ids),
-        np.array(items, np.int64),
-        np.array(owned, np.int64),
-        np.array(kinds, np.int64),
+        packed(ids),
+        np.asarray(items, np.int64),
+        np.asarray(owned, np.int64),
+        np.asarray(kinds, np.int64),
         len(titles),
     )

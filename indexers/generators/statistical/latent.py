@@ -9,11 +9,18 @@ from __future__ import annotations
 
 import numpy as np
 
+from cogr.mapped import scratch
 from indexers.generators.statistical.matrices import Csr, Floats, Ints
 
 DIMENSIONS = 128
 SPARE, REFINEMENTS = 16, 3
 """Random directions beyond `DIMENSIONS`, and rounds of refining them."""
+
+SAMPLE = 200_000
+"""Items, evenly spaced, that directions are found from where there are more."""
+
+BLOCK = 16_384
+"""Texts whose points are computed at once."""
 
 GRID = 2048
 """Coordinates are multiples of 1/GRID, so that cosines are exact in float32: in whatever order they
@@ -30,6 +37,8 @@ def term_points(tfidf: Csr, df: Ints) -> Floats:
     float16, in which they are saved.
     """
     kept = np.flatnonzero(df >= 2)
+    if tfidf.shape[0] > SAMPLE:
+        tfidf = tfidf[np.arange(SAMPLE) * tfidf.shape[0] // SAMPLE]
     directions = _right_vectors(tfidf[:, kept]) if kept.size else np.zeros((0, 0), np.float32)
     points = np.zeros((df.size, directions.shape[1]), dtype=np.float32)
     points[kept] = directions.astype(np.float16)
@@ -51,8 +60,14 @@ def _right_vectors(matrix: Csr) -> Floats:
 
 
 def points(weights: Csr, terms: Floats) -> Floats:
-    """Points of length 1 of texts with these term weights, (rows, dimensions)."""
-    return unit(weights @ terms)
+    """Points of length 1 of texts with these term weights, (rows, dimensions); many of them lie in
+    a mapped temporary file.
+    """
+    shape = (weights.shape[0], terms.shape[1])
+    found = scratch(shape[0] * shape[1], np.float32).reshape(shape)
+    for at in range(0, shape[0], BLOCK):
+        found[at : at + BLOCK] = unit(weights[at : at + BLOCK] @ terms)
+    return found
 
 
 def unit(rows: Floats) -> Floats:

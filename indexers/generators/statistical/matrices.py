@@ -5,13 +5,17 @@ Nothing here knows about items or queries.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterable, Iterator
 from copy import copy
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+
+from cogr.mapped import scratch
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -19,18 +23,70 @@ Csr = Any
 """scipy.sparse.csr_matrix (scipy ships no types)."""
 
 
-def counts_of(rows: Sequence[Sequence[int]], width: int) -> Csr:
+BLOCK = 1 << 20
+"""Stored values that are worked on at once where copies of all of them would take room."""
+
+
+class Rows:
+    """Rows of column ids that are added one by one, 4 bytes an id."""
+
+    def __init__(self, rows: Iterable[Iterable[int]] = ()) -> None:
+        self._columns, self._starts = array("i"), array("i", [0])
+        for row in rows:
+            self.add(row)
+
+    def add(self, row: Iterable[int]) -> None:
+        self._columns.extend(row)
+        self._starts.append(len(self._columns))
+
+    @property
+    def columns(self) -> NDArray[np.int32]:
+        """The ids of all rows. Nothing may be added any more."""
+        return np.asarray(self._columns, np.int32)
+
+    @property
+    def starts(self) -> NDArray[np.int32]:
+        """Where each row begins, and where the last one ends. Nothing may be added any more."""
+        return np.asarray(self._starts, np.int32)
+
+    def counts(self, width: int) -> Csr:
+        """How often each column id occurs in each row."""
+        columns, starts = self.columns, self.starts
+        matrix = sp.csr_matrix(
+            (np.ones(columns.size, dtype=np.float32), columns.copy(), starts.copy()),
+            shape=(starts.size - 1, width),
+        )
+        matrix.sum_duplicates()
+        return matrix
+
+
+def counts_of(rows: Iterable[Iterable[int]], width: int) -> Csr:
     """How often each column id occurs in each row."""
-    starts = np.zeros(len(rows) + 1, dtype=np.int32)
-    np.cumsum([len(row) for row in rows], out=starts[1:])
-    columns = np.fromiter(
-        (column for row in rows for column in row), dtype=np.int32, count=int(starts[-1])
-    )
-    matrix = sp.csr_matrix(
-        (np.ones(columns.size, dtype=np.float32), columns, starts), shape=(len(rows), width)
-    )
-    matrix.sum_duplicates()
-    return matrix
+    return Rows(rows).counts(width)
+
+
+def filled(count: int, dtype: Any) -> NDArray[Any]:
+    """Ones, in a mapped temporary file where they are many."""
+    ones = scratch(count, dtype)
+    ones[:] = 1
+    return ones
+
+
+def row_blocks(matrix: Csr) -> Iterator[slice]:
+    """Runs of rows with about `BLOCK` stored values each."""
+    rows, stored = matrix.shape[0], int(matrix.indptr[-1])
+    bounds = np.searchsorted(matrix.indptr, np.arange(BLOCK, stored + BLOCK, BLOCK), "left")
+    bounds = np.unique(np.minimum([0, *bounds, rows], rows))
+    for first, end in pairwise(bounds.tolist()):
+        yield slice(first, end)
+
+
+def column_counts(matrix: Csr) -> Ints:
+    """Stored values of each column."""
+    found = np.zeros(matrix.shape[1], dtype=np.int64)
+    for at in range(0, matrix.nnz, BLOCK):
+        found += np.bincount(matrix.indices[at : at + BLOCK], minlength=found.size)
+    return found
 
 
 def with_data(matrix: Csr, data: Any) -> Csr:
@@ -68,9 +124,12 @@ def row_sums(matrix: Csr) -> Floats:
 
 def unit_rows(matrix: Csr) -> Csr:
     """Rows scaled to length 1; empty rows stay."""
-    squares = np.bincount(
-        row_of(matrix), matrix.data.astype(np.float64) ** 2, minlength=matrix.shape[0]
-    )
+    squares = np.zeros(matrix.shape[0])
+    for rows in row_blocks(matrix):
+        starts = matrix.indptr[rows.start : rows.stop + 1]
+        row = np.repeat(np.arange(starts.size - 1), np.diff(starts))
+        data = matrix.data[starts[0] : starts[-1]].astype(np.float64)
+        squares[rows] = np.bincount(row, data**2, minlength=starts.size - 1)
     return scale_rows(matrix, 1 / np.maximum(np.sqrt(squares), 1e-12))
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from cogr.matching.bm25 import DEFAULT, length_codes, mean_length, norm_table
@@ -73,10 +74,13 @@ class ScoredIndex:
     Args:
         ownership: every item's keywords, its own text among them.
         usable: the keywords that a completion can write, with the same owners.
+        unsaid: of each keyword, whether it may not order because nobody says it; None: all may.
     """
 
-    def __init__(self, ownership: Ownership, usable: Ownership) -> None:
-        self.ownership, self.usable = ownership, usable
+    def __init__(
+        self, ownership: Ownership, usable: Ownership, unsaid: NDArray[np.bool_] | None = None
+    ) -> None:
+        self.ownership, self.usable, self.unsaid = ownership, usable, unsaid
 
     @cached_property
     def _gains(self) -> Floats:
@@ -143,6 +147,8 @@ class ScoredIndex:
         """
         words = np.unique(np.concatenate([self.usable.keywords(item) for item in items[best]]))
         words = words[~np.isin(words, np.fromiter(taken, np.int64, len(taken)))]
+        if self.unsaid is not None:
+            words = words[~self.unsaid[words]]
         starts = self.usable.keyword_starts
         words = words[starts[words + 1] - starts[words] <= items.size]
         sizes = starts[words + 1] - starts[words]

@@ -11,33 +11,43 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
+import mmap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import lightgbm
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from cogr.errors import SnapshotError, StorageError
 from cogr.keywords import NORMALISER
+from cogr.mapped import Strings
 from cogr.records import Query
 from cogr.store import Store, storage_errors
 from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.edits import Editor
+from indexers.generators.statistical.encoder import Encoder
 from indexers.generators.statistical.item_keywords import ItemKeywords
-from indexers.generators.statistical.matrices import Csr
+from indexers.generators.statistical.matrices import Csr, filled
 from indexers.generators.statistical.ranker import Ranker
 from indexers.generators.statistical.text_index import GRAM_BITS, TextIndex
 from indexers.rebuild.cache import read_table
 from indexers.text import Analyser
 
-FORMAT = 4
+FORMAT = 7
 """Version of the layout below, and of everything that reads it (analysis, features)."""
 
 MANIFEST = "manifest.json"
+
+Data = bytes | mmap.mmap
+
+_MOST_HEADER = 1024
+"""Bytes that a .npy file's header is below."""
 
 
 def save(artefact: Artefact, folder: str | Path | Store) -> str:
@@ -51,8 +61,14 @@ def save(artefact: Artefact, folder: str | Path | Store) -> str:
         store.remove(MANIFEST)
     digests = {}
     for path, data in _files(artefact).items():
-        store.write(path, data)
-        digests[path] = hashlib.sha256(data).hexdigest()
+        with store.replacing(path) as file:
+            hashed = _Hashed(file)
+            if isinstance(data, bytes):
+                hashed.write(data)
+            else:
+                # numpy writes in pieces, since this is no file of the system's own.
+                np.save(hashed, np.asarray(data, order="C"), allow_pickle=False)
+        digests[path] = hashed.digest()
     facts = dict(artefact.facts)
     content = _content_hash(facts, digests)
     store.write_json(
@@ -61,8 +77,8 @@ def save(artefact: Artefact, folder: str | Path | Store) -> str:
     return content
 
 
-def open_artefact(folder: str | Path | Store) -> Artefact:
-    """Open and verify a saved artefact, ready to answer.
+def open_artefact(folder: str | Path | Store, encoder: Encoder | None = None) -> Artefact:
+    """Open and verify a saved artefact, ready to answer; with the encoder that it was fitted with.
 
     Raises SnapshotError when nothing is there, or when it is unfinished, altered or of another
     version.
@@ -72,18 +88,20 @@ def open_artefact(folder: str | Path | Store) -> Artefact:
     items = _table(files["items.parquet"], "id", "digest")
     asked = _table(files["queries.parquet"], "id", "text")
     queries = [Query(id_, text) for id_, text in zip(asked["id"], asked["text"], strict=True)]
-    keywords = _table(files["keywords.parquet"], "keyword")["keyword"]
+    keywords = _strings(files["keywords.parquet"], "keyword")
     vocabulary = _table(files["vocabulary.parquet"], "term")["term"]
     n, width = len(items["id"]), max(len(vocabulary), 1)
     index = TextIndex(
         Analyser(facts["language"]),
         {term: column for column, term in enumerate(vocabulary)},
-        _matrix(files, "counts", (n, width)),
+        _matrix(files, "counts", (n, width), _array(files["counts.values.npy"]).astype("f4")),
         _matrix(files, "titles", (n, width)),
-        _matrix(files, "grams", (n, 1 << GRAM_BITS)),
-        _matrix(files, "title_grams", (n, 1 << GRAM_BITS)),
+        _matrix(files, "grams", (n, 1 << GRAM_BITS), np.int8),
+        _matrix(files, "title_grams", (n, 1 << GRAM_BITS), np.int8),
         _array(files["term_points.npy"]).astype(np.float32),
         _array(files["signals.npy"]),
+        _array(files["encoded.npy"]).astype(np.float32),
+        encoder,
     )
     parts = [_array(files[f"owned.{part}.npy"]) for part in ("items", "keywords", "kinds")]
     owned = ItemKeywords(keywords, parts[0], parts[1], parts[2], n)
@@ -109,7 +127,22 @@ def open_artefact(folder: str | Path | Store) -> Artefact:
     return artefact
 
 
-def _files(artefact: Artefact) -> dict[str, bytes]:
+class _Hashed:
+    """A file that is written, and the sha256 of what is written."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._sha256 = file, hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        self._sha256.update(data)
+        return self._file.write(data)
+
+    def digest(self) -> str:
+        return self._sha256.hexdigest()
+
+
+def _files(artefact: Artefact) -> dict[str, bytes | NDArray[Any]]:
+    """Bytes, and arrays for .npy files."""
     index, owned = artefact.index, artefact.keywords
     return {
         "items.parquet": _parquet(id=artefact.item_ids, digest=artefact.digests),
@@ -118,34 +151,37 @@ def _files(artefact: Artefact) -> dict[str, bytes]:
         ),
         "keywords.parquet": _parquet(keyword=owned.keywords),
         "vocabulary.parquet": _parquet(term=list(index.vocabulary)),
-        **_csr("counts", index.counts),
-        **_csr("titles", index.titles),
-        **_csr("grams", index.grams),
-        **_csr("title_grams", index.title_grams),
-        "term_points.npy": _npy(index.term_points.astype(np.float16)),
-        "signals.npy": _npy(index.signals),
-        **_csr("relevance", artefact.relevance),
-        "owned.items.npy": _npy(owned.items),
-        "owned.keywords.npy": _npy(owned.owned),
-        "owned.kinds.npy": _npy(owned.kinds),
-        "linear.npy": _npy(artefact.ranker.linear),
-        "folds.npy": _npy(artefact.ranker.folds),
+        # Counts up to 65,535 are exact; no text that fits has more.
+        "counts.values.npy": np.minimum(index.counts.data, 65535).astype("u2"),
+        **_places("counts", index.counts),
+        **_places("titles", index.titles),
+        **_places("grams", index.grams),
+        **_places("title_grams", index.title_grams),
+        "term_points.npy": index.term_points.astype(np.float16),
+        "signals.npy": index.signals,
+        "encoded.npy": index.encoded.astype(np.float16),
+        **_places("relevance", artefact.relevance),
+        "owned.items.npy": owned.items,
+        "owned.keywords.npy": owned.owned,
+        "owned.kinds.npy": owned.kinds,
+        "linear.npy": artefact.ranker.linear,
+        "folds.npy": artefact.ranker.folds,
         **_boosters("model", artefact.ranker.models),
         **_edits(artefact.editor),
     }
 
 
-def _edits(editor: Editor | None) -> dict[str, bytes]:
+def _edits(editor: Editor | None) -> dict[str, bytes | NDArray[Any]]:
     if editor is None:
         return {}
     return {
-        "edits.folds.npy": _npy(editor.folds),
-        "edits.margin.npy": _npy(np.array(editor.margin)),
+        "edits.folds.npy": editor.folds,
+        "edits.margin.npy": np.array(editor.margin),
         **_boosters("edits", editor.models),
     }
 
 
-def _editor(files: Mapping[str, bytes]) -> Editor | None:
+def _editor(files: Mapping[str, Data]) -> Editor | None:
     if "edits.folds.npy" not in files:
         return None
     margin = float(_array(files["edits.margin.npy"]))
@@ -159,9 +195,9 @@ def _boosters(name: str, models: Sequence[Any]) -> dict[str, bytes]:
     }
 
 
-def _models(files: Mapping[str, bytes], name: str) -> list[Any]:
+def _models(files: Mapping[str, Data], name: str) -> list[Any]:
     return [
-        lightgbm.Booster(model_str=files[path].decode())
+        lightgbm.Booster(model_str=bytes(files[path]).decode())
         for path in sorted(files)
         if path.startswith(f"{name}.") and path.endswith(".txt")
     ]
@@ -176,38 +212,49 @@ def _parquet(**columns: Sequence[str]) -> bytes:
     return buffer.getvalue()
 
 
-def _table(data: bytes, *names: str) -> dict[str, list[str]]:
+def _table(data: Data, *names: str) -> dict[str, list[str]]:
     columns: dict[str, list[str]] = read_table(
         io.BytesIO(data), pa.schema({name: pa.string() for name in names})
     ).to_pydict()
     return columns
 
 
-def _npy(array: Any) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, array, allow_pickle=False)
-    return buffer.getvalue()
+def _strings(data: Data, name: str) -> Strings:
+    """One column without a Python object for each text."""
+    table = read_table(io.BytesIO(data), pa.schema({name: pa.large_string()}))
+    return Strings(pa.concat_arrays([pa.array([], pa.large_string()), *table.column(0).chunks]))
 
 
-def _array(data: bytes) -> Any:
-    return np.load(io.BytesIO(data), allow_pickle=False)
+def _array(data: Data) -> NDArray[Any]:
+    """What a .npy file holds, read-only, without a copy."""
+    start = io.BytesIO(data[:_MOST_HEADER])
+    np.lib.format.read_magic(start)  # type: ignore[no-untyped-call]
+    shape, _, dtype = np.lib.format.read_array_header_1_0(start)  # type: ignore[no-untyped-call]
+    size = math.prod(shape)
+    if not size:
+        return np.zeros(shape, dtype)
+    return np.frombuffer(data, dtype, size, start.tell()).reshape(shape)
 
 
-def _csr(name: str, matrix: Csr) -> dict[str, bytes]:
-    """A matrix of small counts. Counts up to 65,535 are exact; no text that fits has more."""
-    parts = {
-        "starts": matrix.indptr,
-        "columns": matrix.indices,
-        "values": np.minimum(matrix.data, 65535).astype("u2"),
-    }
-    return {f"{name}.{part}.npy": _npy(array) for part, array in parts.items()}
+def _places(name: str, matrix: Csr) -> dict[str, NDArray[Any]]:
+    """Where a matrix has values."""
+    return {f"{name}.columns.npy": matrix.indices, f"{name}.starts.npy": matrix.indptr}
 
 
-def _matrix(files: Mapping[str, bytes], name: str, shape: tuple[int, int]) -> Csr:
-    values, columns, starts = (
-        _array(files[f"{name}.{part}.npy"]) for part in ("values", "columns", "starts")
-    )
-    return sp.csr_matrix((values.astype(np.float32), columns, starts), shape=shape)
+def _matrix(
+    files: Mapping[str, Data], name: str, shape: tuple[int, int], values: Any = np.float32
+) -> Csr:
+    """A matrix with these values, or of ones of this type."""
+    columns, starts = (_array(files[f"{name}.{part}.npy"]) for part in ("columns", "starts"))
+    ones = values if isinstance(values, np.ndarray) else filled(columns.size, values)
+    return sp.csr_matrix((ones, columns, starts), shape=shape)
+
+
+def _data(store: Store, path: str) -> Data:
+    if not store.is_local or not store.local(path).stat().st_size:
+        return store.read(path)
+    with store.open(path) as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _content_hash(facts: Mapping[str, Any], digests: Mapping[str, str]) -> str:
@@ -215,8 +262,8 @@ def _content_hash(facts: Mapping[str, Any], digests: Mapping[str, str]) -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def _read(store: Store) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Facts and verified files."""
+def _read(store: Store) -> tuple[dict[str, Any], dict[str, Data]]:
+    """Facts and verified files, mapped where they lie on a local disk."""
     where, remedy = (
         f"The statistical artefact in {store.url}",
         "delete it and run again, it is then fitted anew",
@@ -228,7 +275,7 @@ def _read(store: Store) -> tuple[dict[str, Any], dict[str, bytes]]:
         facts, digests = manifest["facts"], manifest["files"]
         if manifest["hash"] != _content_hash(facts, digests):
             raise SnapshotError(f"{where} is broken: {MANIFEST} was altered; {remedy}.")
-        files = {path: store.read(path) for path in digests}
+        files = {path: _data(store, path) for path in digests}
     except FileNotFoundError as error:
         raise SnapshotError(
             f"{where} is missing or unfinished ({Path(str(error)).name}); {remedy}."

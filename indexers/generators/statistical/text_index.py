@@ -7,23 +7,30 @@ the counts and the vocabulary are all that an artefact saves of this.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import overload
 
 import numpy as np
 import scipy.sparse as sp
 
 from cogr.errors import GeneratorError
 from cogr.keywords import normalise
+from cogr.mapped import Spool
 from cogr.records import Item
+from indexers.generators.protocol import batched
+from indexers.generators.statistical.encoder import Encoder
 from indexers.generators.statistical.latent import points, term_points
 from indexers.generators.statistical.matrices import (
     Csr,
     Floats,
     Ints,
+    Rows,
     binary,
+    column_counts,
     counts_of,
+    filled,
     row_sums,
     scale_columns,
     unit_rows,
@@ -36,12 +43,41 @@ GRAM = 4
 GRAM_BITS = 18
 GRAM_CHARS = 400
 
+TEXTS = 4096
+"""Texts whose 4-grams are found at once."""
+
 
 def item_text(item: Item) -> str:
     """What is read of an item: title and text, without saying a title twice that the text begins
     with.
     """
     return item.text if item.text.startswith(item.title) else f"{item.title} {item.text}"
+
+
+class ItemWords(Sequence[list[str]]):
+    """The words of items, 4 bytes a word; each item's are made when they are asked for."""
+
+    def __init__(self, analyser: Analyser, texts: Iterable[str]) -> None:
+        ids: dict[str, int] = {}
+        rows = Rows(
+            [ids.setdefault(word, len(ids)) for word in analyser.words(text)] for text in texts
+        )
+        self._known, self._columns, self._starts = list(ids), rows.columns, rows.starts
+
+    def __len__(self) -> int:
+        return self._starts.size - 1
+
+    @overload
+    def __getitem__(self, at: int) -> list[str]: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[list[str]]: ...
+    def __getitem__(self, at: int | slice) -> list[str] | list[list[str]]:
+        if isinstance(at, slice):
+            return [self[row] for row in range(*at.indices(len(self)))]
+        if not 0 <= at < len(self):
+            raise IndexError(f"item {at} of {len(self)}")
+        words = self._columns[self._starts[at] : self._starts[at + 1]].tolist()
+        return [self._known[word] for word in words]
 
 
 @dataclass(frozen=True)
@@ -53,18 +89,20 @@ class QueryBatch:
         grams: 0/1 by character 4-gram bucket, (b, 2 ** GRAM_BITS).
         own: row of the query among the training queries, -1 for others: what a query must not learn
             from itself, (b,).
+        encoded: points by the encoder, (b, its dimensions); no columns without one.
     """
 
     terms: Csr
     grams: Csr
     own: Ints
+    encoded: Floats
 
     @property
     def size(self) -> int:
         return int(self.own.size)
 
     def rows(self, rows: Ints) -> QueryBatch:
-        return QueryBatch(self.terms[rows], self.grams[rows], self.own[rows])
+        return QueryBatch(self.terms[rows], self.grams[rows], self.own[rows], self.encoded[rows])
 
 
 @dataclass(frozen=True)
@@ -80,6 +118,8 @@ class TextIndex:
         title_grams: the same of their titles, stop words and all.
         term_points: `latent.term_points` of the items, (vocabulary, dimensions).
         signals: `item_signals`, (n, signals).
+        encoded: points by the encoder, (n, its dimensions); no columns without one.
+        encoder: encodes queries, where there is one.
     """
 
     analyser: Analyser
@@ -90,6 +130,8 @@ class TextIndex:
     title_grams: Csr
     term_points: Floats
     signals: Floats
+    encoded: Floats
+    encoder: Encoder | None = None
 
     @classmethod
     def fit(
@@ -99,33 +141,35 @@ class TextIndex:
         items: Sequence[Item],
         queries: Sequence[str],
         signals: Sequence[str] = (),
+        encoder: Encoder | None = None,
     ) -> TextIndex:
         """Index items, whose texts have these words (`analyser.words`), and their fields `signals`.
 
         The vocabulary is theirs and the queries'. Raises GeneratorError as `item_signals`.
         """
         vocabulary: dict[str, int] = {}
-        rows = [
+        rows = Rows(
             [vocabulary.setdefault(term, len(vocabulary)) for term in analyser.terms_of(item)]
             for item in words
-        ]
+        )
         for query in queries:
             for term in analyser.terms(query):
                 vocabulary.setdefault(term, len(vocabulary))
         width = max(len(vocabulary), 1)
-        titles = [
+        titles = (
             [vocabulary[t] for t in analyser.terms(item.title) if t in vocabulary] for item in items
-        ]
-        texts = [item_text(item) for item in items]
+        )
         index = cls(
             analyser,
             vocabulary,
-            counts_of(rows, width),
+            rows.counts(width),
             binary(counts_of(titles, width)),
-            char_grams(texts),
-            char_grams([item.title for item in items]),
+            item_grams(map(item_text, items)),
+            item_grams(item.title for item in items),
             np.zeros((width, 0), dtype=np.float32),
             item_signals(items, signals),
+            _encoded(encoder, items),
+            encoder,
         )
         return replace(index, term_points=term_points(index.tfidf, index.df))
 
@@ -142,7 +186,13 @@ class TextIndex:
             if own is None
             else np.asarray(own, dtype=np.int64)
         )
-        return QueryBatch(binary(counts_of(rows, self.counts.shape[1])), char_grams(texts), ids)
+        encoded = (
+            self.encoder.points(texts, keep=bool((ids >= 0).all()))
+            if self.encoder and texts
+            else np.zeros((len(texts), self.encoded.shape[1]), dtype=np.float32)
+        )
+        terms = binary(counts_of(rows, self.counts.shape[1]))
+        return QueryBatch(terms, char_grams(texts), ids, encoded)
 
     @property
     def n_items(self) -> int:
@@ -156,7 +206,7 @@ class TextIndex:
     @cached_property
     def df(self) -> Ints:
         """Items with each term, (vocabulary,)."""
-        return np.bincount(self.counts.indices, minlength=self.counts.shape[1])
+        return column_counts(self.counts)
 
     @cached_property
     def idf(self) -> Floats:
@@ -165,8 +215,7 @@ class TextIndex:
 
     @cached_property
     def gram_idf(self) -> Floats:
-        df = np.bincount(self.grams.indices, minlength=self.grams.shape[1])
-        return np.log1p(self.n_items / (df + 0.5)).astype(np.float32)
+        return np.log1p(self.n_items / (column_counts(self.grams) + 0.5)).astype(np.float32)
 
     @cached_property
     def bm25(self) -> Csr:
@@ -179,29 +228,25 @@ class TextIndex:
         return scale_columns(with_data(self.counts, saturated), self.idf).T.tocsr()
 
     @cached_property
-    def matched_idf(self) -> Csr:
-        """idf wherever a term occurs, (vocabulary, n)."""
-        return scale_columns(binary(self.counts), self.idf).T.tocsr()
-
-    @cached_property
     def tfidf(self) -> Csr:
         """(1 + ln tf) idf, rows of length 1, (n, vocabulary)."""
         return unit_rows(
             scale_columns(with_data(self.counts, 1 + np.log(self.counts.data)), self.idf)
         )
 
+    def vectors(self, items: Sequence[Item]) -> Csr:
+        """Other items as rows of `tfidf`, (items, vocabulary)."""
+        known = self.vocabulary
+        rows = [
+            [known[term] for term in self.analyser.terms(item_text(item)) if term in known]
+            for item in items
+        ]
+        counts = counts_of(rows, self.counts.shape[1])
+        return unit_rows(scale_columns(with_data(counts, 1 + np.log(counts.data)), self.idf))
+
     @cached_property
     def tfidf_by_term(self) -> Csr:
         return self.tfidf.T.tocsr()
-
-    @cached_property
-    def titles_by_term(self) -> Csr:
-        return unit_rows(scale_columns(self.titles, self.idf)).T.tocsr()
-
-    @cached_property
-    def title_idf(self) -> Csr:
-        """idf wherever a title has a term, (vocabulary, n)."""
-        return scale_columns(self.titles, self.idf).T.tocsr()
 
     @cached_property
     def title_masses(self) -> Floats:
@@ -210,18 +255,9 @@ class TextIndex:
         return masses
 
     @cached_property
-    def grams_by_gram(self) -> Csr:
-        return unit_rows(scale_columns(self.grams, self.gram_idf)).T.tocsr()
-
-    @cached_property
     def title_gram_idf(self) -> Floats:
-        df = np.bincount(self.title_grams.indices, minlength=self.title_grams.shape[1])
+        df = column_counts(self.title_grams)
         return np.log1p(self.n_items / (df + 0.5)).astype(np.float32)
-
-    @cached_property
-    def title_grams_by_gram(self) -> Csr:
-        """idf among titles wherever a title has a 4-gram, (2 ** GRAM_BITS, n)."""
-        return scale_columns(self.title_grams, self.title_gram_idf).T.tocsr()
 
     @cached_property
     def title_gram_masses(self) -> Floats:
@@ -234,9 +270,50 @@ class TextIndex:
         """Items as points of length 1, (n, dimensions)."""
         return points(self.tfidf, self.term_points)
 
+    def matched_idf(self, items: Ints) -> Csr:
+        """idf wherever one of these items has a term, (vocabulary, items)."""
+        return scale_columns(binary(self.counts[items]), self.idf).T.tocsr()
+
+    def title_idf(self, items: Ints) -> Csr:
+        """idf wherever the title of one of these items has a term, (vocabulary, items)."""
+        return scale_columns(self.titles[items], self.idf).T.tocsr()
+
+    def titles_by_term(self, items: Ints) -> Csr:
+        """The same in columns of length 1."""
+        return unit_rows(scale_columns(self.titles[items], self.idf)).T.tocsr()
+
+    def grams_by_gram(self, items: Ints) -> Csr:
+        """idf wherever one of these items has a 4-gram, in columns of length 1, (2 ** GRAM_BITS,
+        items).
+        """
+        return unit_rows(scale_columns(self.grams[items], self.gram_idf)).T.tocsr()
+
+    def title_grams_by_gram(self, items: Ints) -> Csr:
+        """idf among titles wherever one of these has a 4-gram, (2 ** GRAM_BITS, items)."""
+        return scale_columns(self.title_grams[items], self.title_gram_idf).T.tocsr()
+
     def points_of(self, batch: QueryBatch) -> Floats:
         """Queries as points of length 1, (b, dimensions)."""
         return points(scale_columns(batch.terms, self.idf), self.term_points)
+
+
+def item_grams(texts: Iterable[str]) -> Csr:
+    """`char_grams` of many texts, as int8 in mapped temporary files."""
+    columns, sizes = Spool(), [np.zeros(1, dtype=np.int64)]
+    for batch in batched(texts, TEXTS):
+        part = char_grams(batch)
+        columns.append(part.indices)
+        sizes.append(np.diff(part.indptr))
+    starts = np.cumsum(np.concatenate(sizes)).astype(np.int32)
+    shape = (starts.size - 1, 1 << GRAM_BITS)
+    data = filled(int(starts[-1]), np.int8)
+    return sp.csr_matrix((data, columns.array(np.int32), starts), shape=shape)
+
+
+def _encoded(encoder: Encoder | None, items: Sequence[Item]) -> Floats:
+    if encoder is None:
+        return np.zeros((len(items), 0), dtype=np.float32)
+    return encoder.points([item_text(item) for item in items])
 
 
 def item_signals(items: Sequence[Item], names: Sequence[str]) -> Floats:

@@ -68,7 +68,9 @@ status=$(
         (if $mode == "text" then {} elif all(.weights[]?; . == 1) then {keywords}
          else {weighted: [[.keywords, .weights] | transpose[] | {keyword: .[0], weight: .[1]}]} end) +
         {explain: true} + ($given | del(.text)) +
-        (if $mode == "keywords" then {} else {text: [$given.text], text_boost: (.text_boost // 1)} end))}' |
+        (if $mode == "keywords" then {} else
+          ($given.text | if type == "string" then {text: .} else {text_query: [.]} end) +
+          {text_boost: (.text_boost // 1)} end))}' |
     post 10 "$COGR_OPENSEARCH/$index/_search/template?search_type=dfs_query_then_fetch" 3<<END
 ${COGR_OPENSEARCH_AUTH:+user = $(quoted "${COGR_OPENSEARCH_AUTH:-}")}
 END

@@ -5,6 +5,7 @@ What it asks is what the protocol promises.
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
 from indexers.backends.memory import MemoryBackend
 from indexers.backends.opensearch import OpenSearchBackend
-from indexers.backends.protocol import Backend
+from indexers.backends.protocol import Backend, Words
 from tests.indexers.backends.backend_worlds import (
     SHOP,
     SHOPPERS,
@@ -117,6 +118,45 @@ def test_scores_orders_and_parts_are_the_mirrors(place: Place) -> None:
         )
         for hit in place.backend.search(keywords, size=5, explain=True).hits:
             assert hit.matched == mirror.explain(distinct, hit.id)
+
+
+def test_words_are_searched_beside_keywords_or_instead_of_them(place: Place) -> None:
+    items = frozen(place.store, "item", SHOP)
+    place.served(items)
+    keywords = {"couch": 2.0, "oak": 1.0}
+    by_words = place.backend.search(keywords, words=Words("velvet sofa?", alone=True), explain=True)
+    assert {hit.id for hit in by_words.hits} == {"a-1", "f"}
+    assert by_words.hits[0].id == "a-1"
+    assert all(hit.matched == {} and hit.words > 0 for hit in by_words.hits)
+    parts = {hit.id: hit.score for hit in by_words.hits}
+    by_keywords = {hit.id: hit.score for hit in place.backend.search(keywords).hits}
+    assert set(by_keywords) == {"a-1", "a-2", "e", "f"}
+    found = place.backend.search(keywords, words=Words("velvet sofa?", 3.0), explain=True)
+    assert (found.total, found.textless) == (4, "")
+    for hit in found.hits:
+        expected = by_keywords[hit.id] + 3 * parts.get(hit.id, 0.0)
+        assert hit.score == pytest.approx(expected, rel=1e-5)
+        assert hit.words == pytest.approx(3 * parts.get(hit.id, 0.0), rel=1e-5)
+        assert sum(hit.matched.values()) == pytest.approx(by_keywords[hit.id], rel=1e-5)
+    assert [hit.score for hit in found.hits] == sorted((h.score for h in found.hits), reverse=True)
+    assert place.backend.search([], words=Words("velvet")).total == 1
+    assert place.backend.search(keywords, words=Words("??")).total == 4
+    assert place.backend.search([], words=Words("word " * 3000)).total == 0
+    assert len(place.backend.search(keywords, size=1, words=Words("sofa")).hits) == 1
+
+
+def test_without_analysed_texts_the_keywords_answer_alone_and_the_answer_says_so(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if isinstance(place.backend, OpenSearchBackend):
+        place.backend.cluster.settings.text_analyzer = ""
+    else:
+        monkeypatch.setitem(sys.modules, "bm25s", None)
+    place.served(frozen(place.store, "item", SHOP))
+    found = place.backend.search(["oak"], words=Words("velvet sofa", alone=True))
+    assert [hit.id for hit in found.hits] == ["a-2"]
+    assert ("no analysed texts" in found.textless) or ("needs the extra" in found.textless)
+    assert place.backend.search(["oak"]).textless == ""
 
 
 def test_the_query_side_is_searched_and_looked_up(place: Place) -> None:

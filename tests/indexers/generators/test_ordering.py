@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -97,6 +98,19 @@ def test_the_shops_sets_are_those_of_distillation(dataset: Dataset, artefact: Ar
         assert (owners.covered(numbers, own) == owners.covered(distilled, own)).all()
         assert set(answer.weights) <= {*answer.keywords, self_keyword(query.text)}
         assert all(map(is_weight, answer.weights.values()))
+
+
+def test_ordering_keywords_are_said_by_people_or_titles(
+    dataset: Dataset, artefact: Artefact
+) -> None:
+    readable = replace(artefact, facts={**artefact.facts, "readability": 0.01})
+    costs = readable._costs
+    assert costs is not None
+    for query in dataset.queries["test"]:
+        ((items, p),) = readable.probabilities([query])
+        spelled = readable.spell(query, items, p)
+        first = spelled.own + len(readable._distil(query, items, p).keywords)
+        assert (costs[list(spelled.words[first:])] < 0.01).all()
 
 
 def test_the_shop_is_ordered_nearly_as_the_ranker_would(

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from cogr.errors import CogrError, GeneratorError
 from cogr.keywords import parse, self_keyword
@@ -22,9 +24,9 @@ from cogr.store import Store
 from indexers.generators.protocol import Completion, Request
 from indexers.generators.registry import make_generator
 from indexers.generators.statistical.artefact import Artefact, exact_cut_run
-from indexers.generators.statistical.fitting import fit
+from indexers.generators.statistical.fitting import fit, frequent
 from indexers.generators.statistical.generator import Statistical
-from indexers.generators.statistical.item_keywords import assemble, writable
+from indexers.generators.statistical.item_keywords import assemble, unknown_items, writable
 from indexers.text import Analyser
 from tests.damages import damage, files_below
 from tests.indexers.generators.statistical_worlds import f1, retrieved, shop, small
@@ -207,6 +209,71 @@ def test_a_new_or_changed_item_gets_known_phrases(dataset: Dataset, artefact: Ar
         assert set(keywords) <= vocabulary
         assert parse(", ".join(keywords)) == tuple(keywords)
     assert artefact.item_keywords(Item("blank", "", "")) == []
+
+
+def lamps_and_chairs(labelled: int) -> Dataset:
+    """60 items of two kinds, the first ones with labels of 12 queries, which share no word with
+    them.
+    """
+    kinds = (("red glass lamp", "light"), ("blue oak chair", "seat"))
+    items = [Item(f"i{n}", f"{kinds[n % 2][0]} {n}", kinds[n % 2][0]) for n in range(60)]
+    asked = {
+        f"q{n}": (
+            f"{kinds[n % 2][1]} please {n}",
+            [item.id for at, item in enumerate(items[:labelled]) if at % 2 == n % 2],
+        )
+        for n in range(12)
+    }
+    return small(items, asked)
+
+
+def test_an_item_without_labels_gets_the_anchors_of_items_like_it() -> None:
+    world = lamps_and_chairs(50)
+    fitted = fit(world)
+    unseen = [Item("new", "red glass lamp 99", "red glass lamp"), Item("far", "garden hose", "")]
+    for item in (world.items[58], unseen[0]):
+        anchors = {word for word in fitted.item_keywords(item) if "please" in word}
+        assert anchors
+        assert all(word.startswith("light") for word in anchors)
+    assert not any("please" in word for word in fitted.item_keywords(unseen[1]))
+
+
+@pytest.mark.parametrize(("labelled", "unknown"), [(7, 3), (6, None), (10, 0)])
+def test_few_items_without_labels_are_unknown_and_many_irrelevant(
+    labelled: int, unknown: int | None
+) -> None:
+    relevance = sp.csr_matrix(np.eye(10, dtype=np.float32)[:labelled])
+    found = unknown_items(relevance)
+    assert (None if found is None else int(found.sum())) == unknown
+
+
+def test_frequent_queries_without_labels_become_anchors(dataset: Dataset) -> None:
+    hidden = {query.id for query in dataset.queries["train"][::2]}
+    asked = [replace(query, weight=n) for n, query in enumerate(dataset.queries["train"][::2])]
+    kept = [query for query in dataset.queries["train"] if query.id not in hidden]
+    partly = replace(
+        dataset, queries={**dataset.queries, "train": kept}, unlabelled=(*asked, kept[0])
+    )
+    texts = [self_keyword(query.text) for query in reversed(asked)]
+    assert frequent(partly, 7) == texts[:7]
+    assert frequent(partly, 1000) == list(dict.fromkeys(texts))
+    known = {word for item in dataset.items for word in fit(partly).item_keywords(item)}
+    fitted = fit(partly, unlabelled=20)
+    owned = {word for item in dataset.items for word in fitted.item_keywords(item)}
+    assert not known & set(texts)
+    assert owned & set(texts)
+    assert owned & set(texts) <= set(texts[:20])
+
+
+def test_queries_without_labels_are_another_fit_only_where_they_are_read(dataset: Dataset) -> None:
+    more = replace(dataset, unlabelled=(Query("log-1", "a sofa for the moon"),))
+
+    def fingerprint(world: Dataset, most: int) -> object:
+        options = {"kind": "statistical", "unlabelled": most}
+        return make_generator(options, "query", world).fingerprint
+
+    assert fingerprint(dataset, 0) == fingerprint(more, 0)
+    assert fingerprint(dataset, 5) != fingerprint(more, 5)
 
 
 @pytest.mark.parametrize(

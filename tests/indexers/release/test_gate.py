@@ -146,6 +146,24 @@ def test_the_listing_says_what_serves_what_stands_by_and_its_f1(served: Shop) ->
     assert age("", 0) == ""
 
 
+def test_the_order_of_what_is_found_can_be_what_is_compared(served: Shop) -> None:
+    by_order = ["--set", "publish.metric=ndcg@10", "--set", "publish.growth=1"]
+    worse = served.pushed("item", FOREIGN_ITEMS)
+    ended = served.run("publish", worse, *by_order, "--set", "publish.min_vocabulary=0")
+    assert ended.status == 1
+    assert "nDCG@10 on test would go from" in ended.err
+    assert "F1 on test" not in ended.err
+    store = Store(served.folder / ".cogr")
+    (query,) = (id_ for id_ in served.serving() if id_.startswith("query"))
+    figures = known_figures(store, worse, query)
+    assert figures is not None
+    assert figures.ndcg is not None
+    assert figures.is_whole
+    # With the same figures in the store, F1 is compared by default.
+    ended = served.run("publish", worse)
+    assert "F1 on test would go from 0.8333 to 0.5000" in ended.err
+
+
 def test_a_rebuild_is_kept_too(served: Shop) -> None:
     before = served.serving()
     ended = served.run("rebuild", "--side", "item", "--generator", "scripted")

@@ -5,7 +5,6 @@ Real processes and files, no OpenSearch.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -136,19 +135,6 @@ def test_a_state_is_read_back_and_tells_whether_it_is_orphaned(
     assert first == mine
     assert (first.running, first.orphaned) == (True, False)
     assert (second.running, second.orphaned) == (True, True)
-
-
-def test_a_state_of_version_0_1_is_read(tmp_path: Path) -> None:
-    me = current_process()
-    state = server_state(tmp_path / "a", me)
-    ticks = round(me.created * os.sysconf("SC_CLK_TCK"))
-    own = {"pid": me.pid, "birth": f"boot/{ticks}"}
-    owner = {"owner_pid": me.pid, "owner_birth": f"boot/{ticks - 1}"}
-    old = state.model_dump(mode="json", exclude={"process", "owner"}) | own | owner
-    (tmp_path / "a" / "state.json").write_text(json.dumps(old))
-    found = read_state(tmp_path / "a")
-    assert found is not None
-    assert (found.process, found.running, found.orphaned) == (me, True, True)
 
 
 def test_a_broken_state_names_its_file(tmp_path: Path) -> None:

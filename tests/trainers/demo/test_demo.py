@@ -151,9 +151,14 @@ def test_searches_are_test_queries() -> None:
     assert len(SEARCHES) == 5
 
 
+def answered(text: str, keywords: list[str], hit: Hit) -> Answered:
+    boosts = dict.fromkeys(keywords, 1.0)
+    return Answered(text, boosts, "index", None, "keywords", "", "item-r000-0", "memory", 1, [hit])
+
+
 def test_item_text_is_never_markup_nor_control() -> None:
     hit = Hit("a", 1.0, "[red]Sofa[/red] \x1b[31m :smile: [link=http://x]", {"[b]sofa": 1.0})
-    found = Answered("[u]sofa", ["[u]sofa", "[b]sofa"], "index", "item-r000-0", "memory", 1, [hit])
+    found = answered("[u]sofa", ["[u]sofa", "[b]sofa"], hit)
     out = Console(file=io.StringIO(), width=200, markup=False, emoji=False, highlight=False)
     changed = Changed("item", "i", "[i]Title \x1b", ["[red]new"], ["old\x1b"], [])
     results(out, Ended([], CHOICE, [changed], [(found, {"a"})]))
@@ -169,16 +174,9 @@ def test_item_text_is_never_markup_nor_control() -> None:
 
 
 def test_titles_among_keywords_are_counted_and_not_spelled() -> None:
-    hit = Hit("a", 1.0, "Steel Bookcase, Nordic", {"steel bookcase nordic": 1.0, "oak shelf": 0.5})
-    found = Answered(
-        "shelf",
-        ["shelf", "oak shelf", "steel bookcase nordic", "ivo lamp"],
-        "index",
-        "i",
-        "memory",
-        1,
-        [hit],
-    )
+    parts = {"steel bookcase nordic": 1.0, "oak shelf": 0.5}
+    hit = Hit("a", 1.7, "Steel Bookcase, Nordic", parts, words=0.2)
+    found = answered("shelf", ["shelf", "oak shelf", "steel bookcase nordic", "ivo lamp"], hit)
     out = Console(file=io.StringIO(), width=200, markup=False, emoji=False, highlight=False)
     results(
         out,
@@ -186,25 +184,29 @@ def test_titles_among_keywords_are_counted_and_not_spelled() -> None:
     )
     text = out.file.getvalue()  # type: ignore[attr-defined]
     assert "keywords: oak shelf and the titles of 2 items\n" in text
-    assert "its title, oak shelf" in text
+    assert "its title, oak shelf, words of its title" in text
 
 
 def test_the_table_grows() -> None:
     rows = [
-        Row("bm25", 0.1, 0.2, 0.15, 1.0),
-        Row("extractive", 0.3, 0.4, 0.35, 2.0, keywords_per_item=8.0),
+        Row("bm25", 0.1, 0.2, 0.15, 0.3, 0.4, 1.0),
+        Row("extractive", 0.3, 0.4, 0.35, 0.45, 0.5, 2.0, keywords_per_item=8.0),
     ]
     lines = printed(under_way(rows[:1], "extractive: items")).splitlines()
     assert lines[-1] == "extractive: items"
     assert not any("extractive" in line for line in lines[:-1])
     assert "0.350" in printed(table(rows))
+    assert "0.450" in printed(table(rows))
     assert "8.0" in printed(table(rows))
 
 
 def test_a_round_that_is_not_built_upon_is_said() -> None:
     out = Console(file=io.StringIO(), width=200)
     results(
-        out, Ended([Row("round 2", 0.1, 0.1, 0.1, 1.0, rejected="dev F1 fell")], CHOICE, [], [])
+        out,
+        Ended(
+            [Row("round 2", 0.1, 0.1, 0.1, 0.1, 0.1, 1.0, rejected="dev F1 fell")], CHOICE, [], []
+        ),
     )
     assert "round 2 is not built upon: dev F1 fell." in out.file.getvalue()  # type: ignore[attr-defined]
 
@@ -443,9 +445,9 @@ def test_opensearch_serves_each_round_with_the_same_figures(
         assert [one[name] for name in ("name", "p", "r", "f1")] == [
             other[name] for name in ("name", "p", "r", "f1")
         ]
-    assert [found["hits"] for found in memory["searches"]] == [
-        found["hits"] for found in live["searches"]
-    ]
+    for one, other in zip(memory["searches"], live["searches"], strict=True):
+        same = ("keywords", "weights", "confidence", "mode")
+        assert {name: one[name] for name in same} == {name: other[name] for name in same}
     listed = command(tmp_path, "indexers.cli", "list", "-c", "cluster/cogr.toml", "--json")[
         "snapshots"
     ]
@@ -455,10 +457,24 @@ def test_opensearch_serves_each_round_with_the_same_figures(
     }
     for text in SEARCHES:
         by_alias = command(
-            tmp_path, "indexers.cli", "search", "-c", "cluster/cogr.toml", "--json", text
+            tmp_path,
+            "indexers.cli",
+            "search",
+            "-c",
+            "cluster/cogr.toml",
+            "--json",
+            "--keywords-only",
+            text,
         )
         by_memory = command(
-            shown[0], "indexers.cli", "search", "-c", ".demo/cogr.toml", "--json", text
+            shown[0],
+            "indexers.cli",
+            "search",
+            "-c",
+            ".demo/cogr.toml",
+            "--json",
+            "--keywords-only",
+            text,
         )
         assert by_alias["backend"] == "opensearch"
         same = ("keywords", "total", "hits", "snapshot")

@@ -180,9 +180,13 @@ def test_a_broken_checkpoint_goes_back_to_the_last_good_stage(copied: Shop) -> N
 
 def test_a_lost_snapshot_goes_back_too(copied: Shop) -> None:
     driver = copied.driver()
-    driver.run.store.remove(f"snapshots/{driver.run.state().rounds[1].items}")
+    lost = driver.run.state().rounds[1]
+    # Where acceptance changes nothing, both stages have written the same snapshot.
+    stage = next(one.name for one in lost.stages if one.output == lost.items)
+    driver.run.store.remove(f"snapshots/{lost.items}")
     assert driver.round().number == 1
-    assert any("Going back to round 1, accept-items." in sentence for sentence in copied.said)
+    assert any(f"Going back to round 1, {stage}." in sentence for sentence in copied.said)
+    assert stage in ("index-item", "accept-items")
     assert len(whole(copied)) == 2
 
 

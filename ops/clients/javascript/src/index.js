@@ -28,8 +28,8 @@ export { RefusedError, SearchError };
  * How to search; parameters of the stored search template.
  *
  * @typedef {object} SearchOptions
- * @property {object} [text] a query clause that is your own text search for the query. With it the expansion's `mode` says what is
- *   searched by: its keywords, both, or the text alone; without it, its keywords alone
+ * @property {string | object} [text] the shopper's words, to be searched in titles, or a query clause that is your own text search for
+ *   them. With it the expansion's `mode` says what is searched by: its keywords, both, or the text alone; without it, its keywords alone
  * @property {number} [size] results in a page (10)
  * @property {object[]} [filters] query clauses that results must meet; they don't score
  * @property {object} [post_filter] a query clause for the hits but not for the aggregations
@@ -153,7 +153,8 @@ function parameters({ keywords, weights, mode, text_boost }, { text, ...given })
     ? { weighted: keywords.map((keyword, at) => ({ keyword, weight: weights[at] })) }
     : { keywords };
   if (text === undefined || mode === "keywords") return { ...weighted, ...given };
-  return { ...(mode === "both" && weighted), text: [text], text_boost, ...given };
+  const words = typeof text === "string" ? { text } : { text_query: [text] };
+  return { ...(mode === "both" && weighted), ...words, text_boost, ...given };
 }
 
 /**

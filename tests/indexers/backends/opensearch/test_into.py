@@ -115,6 +115,24 @@ def test_names_of_fields() -> None:
 
 
 @pytest.mark.server
+def test_a_text_is_searched_in_the_teams_own_fields(products: Products) -> None:
+    snapshot = frozen(products.workspace.store, "item", SHOP)
+    products.add(ids_of(snapshot))
+    merged = products.place().publish(snapshot.id, lambda _: None)
+    found = products.search(merged.template, keywords=["oak"])
+    assert [id_ for id_, _ in found] == ["a-2"]
+    with pytest.raises(ServiceError, match="set publish.text_fields and publish again"):
+        products.search(merged.template, keywords=["oak"], text="about")
+    settings = products.workspace.settings
+    fields = settings.publish.model_copy(update={"text_fields": ("title^2",)})
+    products.workspace = Workspace(settings.model_copy(update={"publish": fields}))
+    merged = products.place().publish(snapshot.id, lambda _: None)
+    both = products.search(merged.template, keywords=["oak"], text="about", text_boost=0.001)
+    assert both[0][0] == "a-2"
+    assert {id_ for id_, _ in both} == set(ids_of(snapshot))
+
+
+@pytest.mark.server
 def test_nothing_that_the_team_writes_is_lost(
     products: Products, monkeypatch: pytest.MonkeyPatch
 ) -> None:

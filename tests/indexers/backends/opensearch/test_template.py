@@ -19,6 +19,7 @@ from cogr.store import Store
 from indexers.backends.opensearch import OpenSearchBackend, template
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.search import float32s
+from indexers.backends.protocol import Words
 from indexers.release.push import publish, push_and_verify
 from tests.documents import DOCS
 from tests.indexers.backends.backend_worlds import (
@@ -109,6 +110,25 @@ def test_results_are_those_of_the_backend_bit_for_bit(
             assert scores == [hit.score for hit in expected.hits]
     finally:
         world.remove()
+
+
+def test_a_text_beside_keywords_scores_as_the_backends(shop: World) -> None:
+    weights = {"couch": 2.5, "oak": 1.0}
+    given = [{"keyword": word, "weight": weight} for word, weight in weights.items()]
+    for boost in (0.05, 0.4, 3):
+        expected = shop.backend.search(weights, words=Words("velvet sofa?", boost))
+        answer = shop.search(weighted=given, text="velvet sofa?", text_boost=boost)
+        hits = answer["hits"]["hits"]
+        assert answer["hits"]["total"]["value"] == expected.total == 4
+        assert [hit["sort"][1] for hit in hits] == [hit.id for hit in expected.hits]
+        assert float32s([hit["sort"][0] for hit in hits]) == [hit.score for hit in expected.hits]
+    alone = shop.search(text="velvet sofa?", explain=True)
+    expected = shop.backend.search([], words=Words("velvet sofa?"))
+    assert ids(alone) == [hit.id for hit in expected.hits] == ["a-1", "f"]
+    assert shop.search(text="")["hits"]["total"]["value"] == 0
+    for text in hostile():
+        found = shop.search(text=text, text_boost=2)["hits"]["total"]["value"]
+        assert found == shop.backend.search([], words=Words(text)).total
 
 
 def test_pages_filters_facets_and_fields(shop: World) -> None:

@@ -27,9 +27,9 @@ class SearchOptions(TypedDict, total=False):
     """How to search; parameters of the stored search template.
 
     Attributes:
-        text: a query clause that is your own text search for the query. With it the expansion's
-            `mode` says what is searched by: its keywords, both, or the text alone; without it, its
-            keywords alone.
+        text: the shopper's words, to be searched in titles, or a query clause that is your own text
+            search for them. With it the expansion's `mode` says what is searched by: its keywords,
+            both, or the text alone; without it, its keywords alone.
         size: results in a page (10).
         filters: query clauses that results must meet; they don't score.
         post_filter: a query clause for the hits but not for the aggregations.
@@ -39,7 +39,7 @@ class SearchOptions(TypedDict, total=False):
         fields: more fields of the document to give back than `item_id` and `text`.
     """
 
-    text: Mapping[str, Any]
+    text: str | Mapping[str, Any]
     size: int
     filters: Sequence[Mapping[str, Any]]
     post_filter: Mapping[str, Any]
@@ -156,10 +156,10 @@ def _parameters(expansion: Expansion, options: SearchOptions) -> dict[str, Any]:
     """Of the search template: the expansion's keywords, the caller's text query, or both."""
     mode = expansion.mode if "text" in options else "keywords"
     given: dict[str, Any] = {"explain": True, **options}
-    if mode == "keywords":
-        given.pop("text", None)
-    else:
-        given |= {"text": [options["text"]], "text_boost": expansion.text_boost}
+    text = given.pop("text", None)
+    if mode != "keywords":
+        asked = {"text": text} if isinstance(text, str) else {"text_query": [text]}
+        given |= {**asked, "text_boost": expansion.text_boost}
     if mode == "text":
         return given
     words, weights = expansion.keywords, expansion.weights

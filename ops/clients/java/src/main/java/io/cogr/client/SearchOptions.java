@@ -55,7 +55,8 @@ public record SearchOptions(Map<String, JsonValue> parameters) {
         String mode = text == null ? "keywords" : expansion.mode();
         given.put("explain", JsonValue.TRUE);
         if (!mode.equals("keywords")) {
-            given.put("text", Json.createArrayBuilder().add(text).build());
+            if (text.getValueType() == JsonValue.ValueType.STRING) given.put("text", text);
+            else given.put("text_query", Json.createArrayBuilder().add(text).build());
             given.put("text_boost", Json.createValue(expansion.textBoost()));
         }
         if (!mode.equals("text")) {

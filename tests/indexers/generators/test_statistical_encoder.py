@@ -1,0 +1,95 @@
+"""An encoder's points as evidence, with an encoder of random weights: texts that share words are
+near one another.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cogr.errors import GeneratorError, MissingExtraError
+from cogr.records import Dataset, Query
+from cogr.store import Store
+from indexers.generators.statistical import encoder as module
+from indexers.generators.statistical.encoder import Encoder
+from indexers.generators.statistical.features import ENCODED_FEATURES, FEATURES
+from indexers.generators.statistical.fitting import fit
+from indexers.generators.statistical.generator import Statistical, StatisticalOptions
+from indexers.generators.statistical.storage import open_artefact, save
+from tests.indexers.generators.statistical_worlds import shop
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in sentence-transformers' layout: one layer, a vocabulary of letters."""
+    pytest.importorskip("sentence_transformers")
+    import torch
+    from sentence_transformers import SentenceTransformer, models
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    folder = tmp_path_factory.mktemp("encoder")
+    letters = [*"abcdefghijklmnopqrstuvwxyz0123456789"]
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{x}" for x in letters)]
+    (folder / "vocab.txt").write_text("\n".join(words))
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = BertConfig(vocab_size=len(words), intermediate_size=32, **sizes)
+    BertModel(config).save_pretrained(folder / "bert")
+    BertTokenizerFast(vocab=str(folder / "vocab.txt")).save_pretrained(folder / "bert")
+    reader = models.Transformer(str(folder / "bert"), max_seq_length=64)
+    pooled = models.Pooling(reader.get_embedding_dimension(), "mean")
+    SentenceTransformer(modules=[reader, pooled], device="cpu").save(str(folder / "whole"))
+    return folder / "whole"
+
+
+@pytest.fixture(scope="module")
+def dataset() -> Dataset:
+    return shop()
+
+
+def test_points_have_length_one_and_are_kept(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = ["a red sofa", "", "lone \ud800 surrogate", "a red sofa", "lamp"]
+    found = Encoder(str(model), Store(tmp_path)).points(texts)
+    assert np.linalg.norm(found, axis=1) == pytest.approx(np.ones(5), abs=0.02)
+    assert (found[0] == found[3]).all()
+
+    def encode(*_: object) -> None:
+        raise AssertionError("encoded again")
+
+    monkeypatch.setattr(Encoder, "_encode", encode)
+    assert (Encoder(str(model), Store(tmp_path)).points(texts) == found).all()
+    with pytest.raises(AssertionError, match="encoded again"):
+        Encoder(str(model)).points(texts)
+
+
+def test_the_ranker_reads_an_encoder_and_is_kept_with_its_points(
+    model: Path, dataset: Dataset, tmp_path: Path
+) -> None:
+    encoder = Encoder(str(model), Store(tmp_path / "store"))
+    artefact = fit(dataset, encoder=encoder)
+    assert artefact.ranker.models[0].num_feature() == len(FEATURES) + len(ENCODED_FEATURES)
+    used = sum(model.feature_importance("gain") for model in artefact.ranker.models)
+    assert used[len(FEATURES) :].any()
+    save(artefact, tmp_path / "artefact")
+    opened = open_artefact(tmp_path / "artefact", Encoder(str(model), Store(tmp_path / "store")))
+    asked = [*dataset.queries["train"], *dataset.queries["test"], Query("live", "never heard of")]
+    assert opened.query_keywords(asked) == artefact.query_keywords(asked)
+
+
+def test_another_encoder_is_another_generator(model: Path, dataset: Dataset) -> None:
+    plain = Statistical(dataset).fingerprint
+    encoded = Statistical(dataset, StatisticalOptions(encoder=str(model))).fingerprint
+    assert plain["encoder"] is None
+    assert encoded["encoder"] == Encoder(str(model)).digest
+
+
+def test_a_missing_encoder_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(GeneratorError, match="There is no model folder ./nowhere"):
+        Encoder("./nowhere")
+    monkeypatch.setattr(module, "find_spec", lambda _: None)
+    with pytest.raises(MissingExtraError, match="extra 'encoder'"):
+        Encoder("./nowhere")
