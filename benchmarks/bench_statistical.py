@@ -10,9 +10,9 @@ With --readability: F1 against the share of query keywords that people say, by p
 (`generator.statistical.readability`), on dev queries, or out of fold on at most 1,000 training
 queries, and on test queries.
 
-With --curve: F1 by the number of training queries, drawn at random. Where queries are fewer than
-200 in all, each draw is tested on another fifth of them, so that all are tested once; elsewhere on
-the first 500 test queries. --picture draws what was measured, as SVG.
+With --curve: F1 by the number of training queries, drawn at random, without edits. Where queries
+are fewer than 200 in all, each draw is tested on another fifth of them, so that all are tested
+once; elsewhere on the first 500 test queries. --picture draws what was measured, as SVG.
 
 With --scale ITEMS ...: made-up shops of so many items with 2,000 training queries, each in a
 process of its own: seconds and memory to fit, to save, to open, to answer every item and a new
@@ -135,7 +135,8 @@ def quality(name: str, dataset: Dataset, artefact: Artefact, least: float) -> Ro
 
     def f1(retrieved: Mapping[str, Iterable[str]]) -> float:
         runs = {query: frozenset(ids) for query, ids in retrieved.items()}
-        return round(full_set(runs, dataset.relevant).means["f1"], 4)
+        tested = {query: dataset.relevant[query] for query in runs}
+        return round(full_set(runs, tested).means["f1"], 4)
 
     notes = {
         **{measure: round(value, 4) for measure, value in means.items()},
@@ -328,7 +329,7 @@ def _drawn(
     chosen = [train[i] for i in np.sort(rng.permutation(len(train))[:size])]
     relevant = {query.id: dataset.relevant[query.id] for query in (*chosen, *test)}
     drawn = replace(dataset, queries={"train": chosen, "dev": [], "test": test}, relevant=relevant)
-    artefact = fit(drawn, seed=seed + draw)
+    artefact = fit(drawn, seed=seed + draw, edits=False)
     means, _ = retrieval(drawn, artefact, "test")
     tested = {query.id: relevant[query.id] for query in test}
     cut, text = (

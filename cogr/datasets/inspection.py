@@ -21,6 +21,28 @@ ENOUGH_TRAINING_QUERIES = 100
 """Below this, training has too little to learn from."""
 _NAMED = 10
 
+LEAST_FOR_STATISTICAL = 10
+"""Training queries that the generator `statistical` asks for."""
+
+MORE = 50
+"""Labelled queries of which `_expect` says what they would bring."""
+
+LEARNED: Mapping[str, tuple[float, Mapping[int, float]]] = {
+    "nfcorpus": (
+        0.1530,
+        {20: 0.1713, 40: 0.1880, 80: 0.1930, 160: 0.2085, 320: 0.2255, 2563: 0.3051},
+    ),
+    "msrd": (0.4069, {20: 0.6879, 40: 0.6900, 80: 0.6929, 160: 0.7118, 320: 0.7115}),
+    "chorus": (0.4853, {20: 0.6051, 40: 0.6224, 80: 0.6365, 90: 0.6469}),
+    "sample shop": (0.1387, {20: 0.2333, 40: 0.3797, 80: 0.5653, 145: 0.7549}),
+    "med": (0.5077, {20: 0.6349, 24: 0.6518}),
+    "cacm": (0.2558, {20: 0.2854, 40: 0.3115, 41: 0.3130}),
+}
+"""Data set -> F1 of BM25, and of `statistical` by its number of training queries.
+
+Measured on 2026-11-23 by `python benchmarks/bench_statistical.py --curve`.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Spread:
@@ -79,6 +101,8 @@ class Report:
         unread: fields of the items that nothing reads, and how many items have each.
         suits: True when the data suits CoGR.
         advice: one sentence on that, with what to do instead.
+        expectation: one sentence on what `statistical` reached with as many training queries
+            elsewhere; empty where they are too few for it.
     """
 
     name: str
@@ -98,6 +122,7 @@ class Report:
     unread: Mapping[str, int]
     suits: bool
     advice: str
+    expectation: str
 
     def as_dict(self) -> dict[str, Any]:
         """The report in types that JSON knows."""
@@ -140,6 +165,7 @@ def inspect_dataset(dataset: Dataset) -> Report:
         unread=dict(dataset.unread),
         suits=suits,
         advice=advice,
+        expectation=_expect(len(queries["train"])),
     )
 
 
@@ -229,3 +255,37 @@ def _advise(dataset: Dataset) -> tuple[bool, str]:
         f"The data suits CoGR: {len(train):,} training queries have "
         f"{statistics.mean(counts):.1f} relevant items each on average (median {median:g})."
     )
+
+
+def _expect(queries: int) -> str:
+    """What `statistical` reached on public data with so many training queries, and what `MORE` of
+    them brought there. Between measured numbers F1 is taken to grow with their logarithm.
+    """
+    if queries < LEAST_FOR_STATISTICAL:
+        return ""
+    sizes = [size for _, curve in LEARNED.values() for size in curve]
+    nearest = min(max(queries, min(sizes)), max(sizes))
+    known = {name: found for name, found in LEARNED.items() if max(found[1]) >= nearest}
+    ratios = [_between(curve, nearest) / text for text, curve in known.values()]
+    gains = [
+        _between(curve, nearest + MORE) - _between(curve, nearest)
+        for _, curve in known.values()
+        if max(curve) >= nearest + MORE
+    ]
+    more = f"; {MORE} more brought {_range(gains, 3)} of F1 there" if gains else ""
+    return (
+        f"With {nearest:,} training queries the generator statistical reached "
+        f"{_range(ratios, 1)} times the F1 of BM25 on {', '.join(known)}{more}. "
+        "Your data may differ."
+    )
+
+
+def _between(curve: Mapping[int, float], queries: int) -> float:
+    sizes = sorted(curve)
+    return float(np.interp(np.log(queries), np.log(sizes), [curve[size] for size in sizes]))
+
+
+def _range(numbers: Sequence[float], digits: int) -> str:
+    """The lowest and the highest of them, or the one that both are when rounded."""
+    low, high = (f"{number:.{digits}f}" for number in (min(numbers), max(numbers)))
+    return low if low == high else f"{low} to {high}"

@@ -375,6 +375,8 @@ def _short(text: str) -> str:
 def inspected(out: Console, report: Report) -> None:
     """The inspection of a data set."""
     values = report.as_dict()
-    advice = values.pop("advice")
+    advice, expectation = values.pop("advice"), values.pop("expectation")
     facts(out, "Data set", values)
     out.print(f"\n{advice}")
+    if expectation:
+        out.print(expectation)
