@@ -1,9 +1,10 @@
 """The generator `statistical`: keywords without a language model, learned from relevance labels.
 
-A ranker gives every item a probability of being relevant to a query (`text_index`, `latent`,
-`evidence`, `features`, `ranker`). Items get keywords (`item_keywords`). A query gets the keywords
-that retrieve its probable items (`distillation`). `fitting` makes the `artefact`, `storage` keeps
-it, and `generator` answers from it.
+A ranker gives every item a probability of being relevant to a query (`ranking`). Items get keywords
+(`item_keywords`). A query gets the keywords that retrieve its probable items (`distillation`), a
+booster edits them (`edits`), weights and ordering keywords order what they find (`ordering`), and
+`confidence` says how sure that is. `fitting` makes the `artefact`, `storage` keeps it, and
+`generator` answers from it.
 
 Importing this package imports neither LightGBM nor scipy; its submodules do.
 """

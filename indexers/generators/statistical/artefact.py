@@ -21,8 +21,6 @@ from cogr.records import Item, Query
 from indexers.generators.statistical.confidence import Calibration
 from indexers.generators.statistical.distillation import Distilled, distil, exact_cut, expected_f1
 from indexers.generators.statistical.edits import Asked, Board, Editor, boards
-from indexers.generators.statistical.evidence import Evidence
-from indexers.generators.statistical.features import candidates
 from indexers.generators.statistical.item_keywords import (
     ANCHOR,
     PHRASE_WORDS,
@@ -30,10 +28,12 @@ from indexers.generators.statistical.item_keywords import (
     ItemKeywords,
     NearestAnchors,
 )
-from indexers.generators.statistical.matrices import Csr, Floats, Ints
 from indexers.generators.statistical.ordering import ScoredIndex, weights_in
-from indexers.generators.statistical.ranker import Ranker
-from indexers.generators.statistical.text_index import TextIndex, item_text
+from indexers.generators.statistical.ranking.evidence import Evidence
+from indexers.generators.statistical.ranking.features import candidates
+from indexers.generators.statistical.ranking.matrices import Csr, Floats, Ints
+from indexers.generators.statistical.ranking.ranker import Ranker
+from indexers.generators.statistical.ranking.text_index import TextIndex, item_text
 from indexers.text import phrases
 
 K_MAX = 30

@@ -20,12 +20,12 @@ from scipy.optimize import minimize
 
 from cogr.metrics import reliability
 from indexers.generators.statistical.distillation import Floats, Ints
-from indexers.generators.statistical.evidence import Evidence
-from indexers.generators.statistical.features import candidates
-from indexers.generators.statistical.matrices import Csr, unit_rows
-from indexers.generators.statistical.matrices import Floats as Floats32
-from indexers.generators.statistical.ranker import Ranker
-from indexers.generators.statistical.text_index import K1, TextIndex
+from indexers.generators.statistical.ranking.evidence import Evidence
+from indexers.generators.statistical.ranking.features import candidates
+from indexers.generators.statistical.ranking.matrices import Csr, unit_rows
+from indexers.generators.statistical.ranking.matrices import Floats as Floats32
+from indexers.generators.statistical.ranking.ranker import Ranker
+from indexers.generators.statistical.ranking.text_index import K1, TextIndex
 
 if TYPE_CHECKING:
     from indexers.generators.statistical.artefact import Artefact

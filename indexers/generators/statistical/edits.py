@@ -21,8 +21,8 @@ import scipy.sparse as sp
 
 from indexers.generators.statistical import FOLDS
 from indexers.generators.statistical.distillation import Ownership, exact_cut, expected_f1, slices
-from indexers.generators.statistical.evidence import Evidence
-from indexers.generators.statistical.matrices import (
+from indexers.generators.statistical.ranking.evidence import Evidence
+from indexers.generators.statistical.ranking.matrices import (
     Csr,
     Floats,
     Ints,
@@ -30,7 +30,7 @@ from indexers.generators.statistical.matrices import (
     top_rows,
     unit_rows,
 )
-from indexers.generators.statistical.text_index import QueryBatch
+from indexers.generators.statistical.ranking.text_index import QueryBatch
 
 LEAST_QUERIES = 300
 """Training queries that edits are learned from at least."""

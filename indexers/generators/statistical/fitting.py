@@ -27,9 +27,6 @@ from indexers.generators.statistical.edits import (
     Editor,
     fit_editor,
 )
-from indexers.generators.statistical.encoder import Encoder
-from indexers.generators.statistical.evidence import Evidence
-from indexers.generators.statistical.features import Pairs, candidates
 from indexers.generators.statistical.item_keywords import (
     ANCHORS,
     NearestAnchors,
@@ -38,9 +35,12 @@ from indexers.generators.statistical.item_keywords import (
     item_phrases,
     unknown_items,
 )
-from indexers.generators.statistical.matrices import Csr, Floats, Ints
-from indexers.generators.statistical.ranker import Ranker, fit_ranker
-from indexers.generators.statistical.text_index import ItemWords, TextIndex, item_text
+from indexers.generators.statistical.ranking.encoder import Encoder
+from indexers.generators.statistical.ranking.evidence import Evidence
+from indexers.generators.statistical.ranking.features import Pairs, candidates
+from indexers.generators.statistical.ranking.matrices import Csr, Floats, Ints
+from indexers.generators.statistical.ranking.ranker import Ranker, fit_ranker
+from indexers.generators.statistical.ranking.text_index import ItemWords, TextIndex, item_text
 from indexers.text import Analyser
 
 MAX_TRAINED = 3000

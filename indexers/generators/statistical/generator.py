@@ -33,7 +33,7 @@ from indexers.generators.statistical import READABILITY
 
 if TYPE_CHECKING:
     from indexers.generators.statistical.artefact import Artefact
-    from indexers.generators.statistical.encoder import Encoder
+    from indexers.generators.statistical.ranking.encoder import Encoder
 
 log = logging.getLogger(__name__)
 
@@ -121,7 +121,7 @@ class Statistical(GeneratorBase):
     def _encoder(self) -> Encoder | None:
         if self.options.encoder is None:
             return None
-        from indexers.generators.statistical.encoder import Encoder
+        from indexers.generators.statistical.ranking.encoder import Encoder
 
         return Encoder(self.options.encoder, self._store)
 
@@ -141,7 +141,7 @@ class Statistical(GeneratorBase):
         """The digest of the signals' values, which the data's hash does not count."""
         if not self.options.signals:
             return {}
-        from indexers.generators.statistical.text_index import item_signals
+        from indexers.generators.statistical.ranking.text_index import item_signals
 
         values = item_signals(self._dataset.items, self.options.signals)
         return {"signals_digest": hashlib.sha256(values.tobytes()).hexdigest()[:16]}

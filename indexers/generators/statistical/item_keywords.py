@@ -22,7 +22,7 @@ from cogr.keywords import loops, normalise, parse, self_keyword
 from cogr.mapped import StringIndex, Strings, StringsSpool, arrow_strings
 from indexers.generators.protocol import batched
 from indexers.generators.statistical.distillation import Ownership
-from indexers.generators.statistical.matrices import (
+from indexers.generators.statistical.ranking.matrices import (
     Csr,
     Ints,
     Rows,
@@ -33,7 +33,7 @@ from indexers.generators.statistical.matrices import (
     top_rows,
     with_data,
 )
-from indexers.generators.statistical.text_index import TextIndex
+from indexers.generators.statistical.ranking.text_index import TextIndex
 from indexers.text import Analyser, SurfaceForms, join_words, phrases
 
 ANCHORS, PHRASES = 15, 15

@@ -31,11 +31,11 @@ from cogr.records import Query
 from cogr.store import Store, storage_errors
 from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.edits import Editor
-from indexers.generators.statistical.encoder import Encoder
 from indexers.generators.statistical.item_keywords import ItemKeywords
-from indexers.generators.statistical.matrices import Csr, filled
-from indexers.generators.statistical.ranker import Ranker
-from indexers.generators.statistical.text_index import GRAM_BITS, TextIndex
+from indexers.generators.statistical.ranking.encoder import Encoder
+from indexers.generators.statistical.ranking.matrices import Csr, filled
+from indexers.generators.statistical.ranking.ranker import Ranker
+from indexers.generators.statistical.ranking.text_index import GRAM_BITS, TextIndex
 from indexers.rebuild.cache import read_table
 from indexers.text import Analyser
 

@@ -12,11 +12,11 @@ import pytest
 from cogr.errors import GeneratorError, MissingExtraError
 from cogr.records import Dataset, Query
 from cogr.store import Store
-from indexers.generators.statistical import encoder as module
-from indexers.generators.statistical.encoder import Encoder
-from indexers.generators.statistical.features import ENCODED_FEATURES, FEATURES
 from indexers.generators.statistical.fitting import fit
 from indexers.generators.statistical.generator import Statistical, StatisticalOptions
+from indexers.generators.statistical.ranking import encoder as module
+from indexers.generators.statistical.ranking.encoder import Encoder
+from indexers.generators.statistical.ranking.features import ENCODED_FEATURES, FEATURES
 from indexers.generators.statistical.storage import open_artefact, save
 from tests.indexers.generators.statistical_worlds import shop
 

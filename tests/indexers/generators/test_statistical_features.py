@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 
 from cogr.keywords import normalise
 from cogr.records import Dataset, Item
-from indexers.generators.statistical.evidence import SHRINKAGE, Evidence, Voters
-from indexers.generators.statistical.features import FEATURES, candidates
 from indexers.generators.statistical.item_keywords import (
     ANCHORS,
     KeywordIds,
     item_anchors,
     item_phrases,
 )
-from indexers.generators.statistical.latent import term_points, unit
-from indexers.generators.statistical.matrices import (
+from indexers.generators.statistical.ranking.evidence import SHRINKAGE, Evidence, Voters
+from indexers.generators.statistical.ranking.features import FEATURES, candidates
+from indexers.generators.statistical.ranking.latent import term_points, unit
+from indexers.generators.statistical.ranking.matrices import (
     kth_highest,
     row_max,
     top_dense,
@@ -30,8 +30,8 @@ from indexers.generators.statistical.matrices import (
     unit_rows,
     with_data,
 )
-from indexers.generators.statistical.ranker import PENALTY, _logistic
-from indexers.generators.statistical.text_index import ItemWords, TextIndex, char_grams
+from indexers.generators.statistical.ranking.ranker import PENALTY, _logistic
+from indexers.generators.statistical.ranking.text_index import ItemWords, TextIndex, char_grams
 from indexers.text import Analyser
 from tests.indexers.generators.statistical_worlds import shop
 
@@ -97,7 +97,9 @@ def test_batches_do_not_change_features(
     evidence = Evidence.of(index, texts_of(dataset), sp.csr_matrix(labels_of(dataset)))
     batch = index.batch([query.text for query in dataset.queries["test"]])
     whole = candidates(evidence, batch)
-    monkeypatch.setattr("indexers.generators.statistical.features.BATCH_CELLS", 7 * index.n_items)
+    monkeypatch.setattr(
+        "indexers.generators.statistical.ranking.features.BATCH_CELLS", 7 * index.n_items
+    )
     parts = candidates(evidence, batch)
     assert whole.x.shape[1] == len(FEATURES)
     assert np.array_equal(whole.query, parts.query)

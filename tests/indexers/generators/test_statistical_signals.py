@@ -13,11 +13,11 @@ import pytest
 from cogr.errors import GeneratorError
 from cogr.records import Dataset, Item
 from indexers.generators.statistical.artefact import exact_cut_run
-from indexers.generators.statistical.features import rank_shares
 from indexers.generators.statistical.fitting import fit
 from indexers.generators.statistical.generator import Statistical, StatisticalOptions
+from indexers.generators.statistical.ranking.features import rank_shares
+from indexers.generators.statistical.ranking.text_index import item_signals
 from indexers.generators.statistical.storage import open_artefact, save
-from indexers.generators.statistical.text_index import item_signals
 from tests.indexers.generators.statistical_worlds import f1, small
 
 COLOURS = [f"colour{n}" for n in range(40)]

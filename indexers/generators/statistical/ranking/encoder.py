@@ -19,8 +19,8 @@ import numpy as np
 from cogr.errors import GeneratorError, MissingExtraError
 from cogr.store import Store
 from indexers.generators.model_folders import digest, first_line, resolve_model
-from indexers.generators.statistical.latent import unit
-from indexers.generators.statistical.matrices import Floats
+from indexers.generators.statistical.ranking.latent import unit
+from indexers.generators.statistical.ranking.matrices import Floats
 
 FOLDER = "encoded"
 """Where a store keeps points, one folder an encoder."""

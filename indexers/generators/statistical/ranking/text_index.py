@@ -20,9 +20,9 @@ from cogr.keywords import normalise
 from cogr.mapped import Spool
 from cogr.records import Item
 from indexers.generators.protocol import batched
-from indexers.generators.statistical.encoder import Encoder
-from indexers.generators.statistical.latent import points, term_points
-from indexers.generators.statistical.matrices import (
+from indexers.generators.statistical.ranking.encoder import Encoder
+from indexers.generators.statistical.ranking.latent import points, term_points
+from indexers.generators.statistical.ranking.matrices import (
     Csr,
     Floats,
     Ints,

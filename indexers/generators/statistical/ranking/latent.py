@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from cogr.mapped import scratch
-from indexers.generators.statistical.matrices import Csr, Floats, Ints
+from indexers.generators.statistical.ranking.matrices import Csr, Floats, Ints
 
 DIMENSIONS = 128
 SPARE, REFINEMENTS = 16, 3

@@ -19,8 +19,8 @@ from scipy.special import expit
 
 from indexers.generators.statistical import FEW_QUERIES, FOLDS
 from indexers.generators.statistical.distillation import exact_cut
-from indexers.generators.statistical.features import Pairs, feature_names
-from indexers.generators.statistical.matrices import Csr, Floats, Ints, row_sums
+from indexers.generators.statistical.ranking.features import Pairs, feature_names
+from indexers.generators.statistical.ranking.matrices import Csr, Floats, Ints, row_sums
 
 MAX_ROWS = 200_000
 """Rows that a model is trained on; beyond it irrelevant pairs are thinned out and the rest weigh

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from indexers.generators.statistical import FEW_QUERIES
-from indexers.generators.statistical.evidence import Evidence, Voters
-from indexers.generators.statistical.latent import unit
-from indexers.generators.statistical.matrices import (
+from indexers.generators.statistical.ranking.evidence import Evidence, Voters
+from indexers.generators.statistical.ranking.latent import unit
+from indexers.generators.statistical.ranking.matrices import (
     Csr,
     Floats,
     Ints,
@@ -29,7 +29,7 @@ from indexers.generators.statistical.matrices import (
     unit_rows,
     values_at,
 )
-from indexers.generators.statistical.text_index import QueryBatch, TextIndex
+from indexers.generators.statistical.ranking.text_index import QueryBatch, TextIndex
 
 PAIR_FEATURES = (
     "bm25",

@@ -16,8 +16,8 @@ from functools import cached_property
 import numpy as np
 import scipy.sparse as sp
 
-from indexers.generators.statistical.latent import unit
-from indexers.generators.statistical.matrices import (
+from indexers.generators.statistical.ranking.latent import unit
+from indexers.generators.statistical.ranking.matrices import (
     Csr,
     Floats,
     Ints,
@@ -31,7 +31,7 @@ from indexers.generators.statistical.matrices import (
     unit_rows,
     with_data,
 )
-from indexers.generators.statistical.text_index import QueryBatch, TextIndex
+from indexers.generators.statistical.ranking.text_index import QueryBatch, TextIndex
 
 SHRINKAGE = 0.5
 """Added to the sum of a vote's weights, so that one lukewarm neighbour does not decide alone."""
