@@ -24,8 +24,9 @@ from cogr.settings import GeneratorSettings
 from cogr.snapshots import Snapshot
 from indexers.cli.reports import progress_bar
 from indexers.generators.model_folders import encode
-from indexers.generators.protocol import Answer, Completion, Request
+from indexers.generators.protocol import Answer, Completion, Request, batched
 from indexers.generators.registry import make_generator
+from indexers.generators.statistical.generator import Statistical
 from indexers.rebuild.plan import Job, generate_missing, make_plan
 from indexers.rebuild.proposals import proposals
 from indexers.rebuild.run import job_by, rebuild
@@ -248,15 +249,14 @@ def statistical_targets(
 
     Queries for which it writes none are left out.
     """
-    prompt = Prompt("", "")
     with workspace.generator("query", "statistical") as writer:
-        answers = [
-            a
-            for a in writer.generate(Request(q.id, q, prompt) for q in queries)
-            if isinstance(a, Completion)
+        assert isinstance(writer, Statistical)
+        found = [
+            (query.id, tuple(words[:budget]))
+            for batch in batched(queries, 256)
+            for query, words in zip(batch, writer.artefact.targets(batch), strict=True)
         ]
-    found = {answer.id: parse(answer.text)[:budget] for answer in answers}
-    return {id_: tuple(words) for id_, words in found.items() if words}
+    return {id_: words for id_, words in found if words}
 
 
 def proposal_targets(

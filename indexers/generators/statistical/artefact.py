@@ -211,6 +211,14 @@ class Artefact:
         """S_q for each query: at most 30 keywords, none of them the query's own text."""
         return [answer.keywords for answer in self.answers(queries)]
 
+    def targets(self, queries: Sequence[Query]) -> list[list[str]]:
+        """S_q for each query without its ordering keywords: what a model learns to write. Those
+        retrieve nothing, and are chosen by what is known of the retrieved items alone.
+        """
+        scored = self.probabilities(queries)
+        found = [self._chosen(query, *pair) for query, pair in zip(queries, scored, strict=True)]
+        return [[self.keywords.keywords[n] for n in one.keywords] for one in found]
+
     def answers(self, queries: Sequence[Query]) -> list[QueryAnswer]:
         """S_q for each query, and what its keywords weigh."""
         scored = self.probabilities(queries)

@@ -95,6 +95,13 @@ def test_queries_do_not_depend_on_their_company(dataset: Dataset, artefact: Arte
     ]
 
 
+def test_targets_are_the_keywords_that_retrieve(dataset: Dataset, artefact: Artefact) -> None:
+    queries = dataset.queries["test"]
+    written, targets = artefact.query_keywords(queries), artefact.targets(queries)
+    assert all(words[: len(own)] == own for words, own in zip(written, targets, strict=True))
+    assert sum(map(len, targets)) < sum(map(len, written))
+
+
 def test_a_new_query_with_the_text_of_a_training_query_is_answered_by_its_labels_too(
     dataset: Dataset, artefact: Artefact
 ) -> None:
