@@ -7,12 +7,11 @@ against a data set, a tokenizer or the number of processes is `trainers.training
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, field_validator
 
-from cogr.settings.table import Table, http_url
+from cogr.settings.table import Table, http_url, usable_path
 
 ItemsFrom = Literal["auto", "self", "labels", "extractive", "statistical"]
 QueriesFrom = Literal["items", "statistical", "proposals"]
@@ -209,7 +208,7 @@ class TrainingSettings(Table):
         None,
         description="Less memory for a third more time; by default for every model but tiny",
     )
-    accelerate: Path | None = Field(
+    accelerate: str | None = Field(
         None,
         description=(
             "Configuration file of accelerate, such as examples/accelerate-fsdp2.yaml: how "
@@ -278,3 +277,5 @@ class TrainingSettings(Table):
     lora: LoraSettings = Field(default_factory=LoraSettings)
     tiny: TinySettings = Field(default_factory=TinySettings)
     gate: GateSettings = Field(default_factory=GateSettings)
+
+    _is_path = field_validator("accelerate")(usable_path)

@@ -47,6 +47,7 @@ CORE = (
 
 EXTRAS = {
     "statistical": ("bm25s", "lightgbm", "Stemmer", "scipy"),
+    "encoder": ("sentence_transformers",),
     "openai": ("openai",),
     "train": ("accelerate", "datasets", "peft", "tensorboard", "torch", "transformers", "trl"),
     "vllm": ("vllm",),

@@ -104,7 +104,7 @@ class Launcher:
 
     config: Path | None
     overrides: Sequence[str]
-    accelerate: Path | None = field(default=None, kw_only=True)
+    accelerate: str | None = field(default=None, kw_only=True)
 
     def command(self, run: str, stages: int, halvings: int, processes: int) -> list[str]:
         """The command line.
@@ -120,7 +120,7 @@ class Launcher:
         config = ["--config", str(self.config)] if self.config else []
         overrides = [part for override in self.overrides for part in ("--set", override)]
         own = ["--run", run, "--stages", str(stages), "--halvings", str(halvings)]
-        several = [ranks.__name__, str(processes), str(self.accelerate or "")]
+        several = [ranks.__name__, str(processes), self.accelerate or ""]
         module = several if processes > 1 or self.accelerate else [ranks.STAGE]
         return [sys.executable, "-m", *module, *config, *overrides, *own]
 

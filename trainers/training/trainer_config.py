@@ -53,7 +53,7 @@ def check_settings(workspace: Workspace) -> None:
                 f"training.report_to names {package}, which is not installed; run pip install "
                 f"{package}, or take it out."
             )
-    if training.accelerate is not None and not training.accelerate.is_file():
+    if training.accelerate is not None and not Path(training.accelerate).is_file():
         raise SettingsError(
             f"There is no file {training.accelerate}, which training.accelerate names."
         )

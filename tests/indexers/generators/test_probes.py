@@ -27,7 +27,7 @@ def test_probes_come_from_the_serving_queries_that_this_store_has(tmp_path: Path
     queries = write_snapshot(store, "query", [Row("q", "green couch", ("couch",))], Provenance())
     here = cast(Backend, Serving(queries.id))
     elsewhere = cast(Backend, Serving("query-r000-0123456789ab"))
-    assert probes(here, store, items, 5) == [["green couch", "couch"]]
+    assert probes(here, store, items, 5) == [{"green couch": 1.0, "couch": 1.0}]
     drawn = probes(elsewhere, store, items, 5)
     assert len(drawn) == 5
     assert {word for words in drawn for word in words} <= {"sofa", "couch", "seat"}

@@ -78,7 +78,7 @@ def test_keywords_are_those_the_ranker_would_write_and_runners_up(store: Path) -
     with opened.generator("query", "statistical") as generator:
         artefact: Artefact = generator.artefact  # type: ignore[attr-defined]
         found = by_statistical(generator, queries, 8, opened.store)  # type: ignore[arg-type]
-        written = artefact.query_keywords(queries)
+        written = artefact.targets(queries)
     known = {keyword for item in opened.dataset.items for keyword in artefact.item_keywords(item)}
     titles = {self_keyword(item.title) for item in opened.dataset.items}
     for query, own in zip(queries, written, strict=True):

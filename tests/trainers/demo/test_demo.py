@@ -417,7 +417,7 @@ if __name__ == "__main__":
 """
     (tmp_path / "first_row.py").write_text(code)
     ended = subprocess.run(
-        [sys.executable, "first_row.py", *FEW_STEPS],
+        [sys.executable, "first_row.py", *FEW_STEPS, "publish.gate=false"],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -547,5 +547,5 @@ def test_several_processes_are_started_by_a_launcher_and_one_without() -> None:
     assert launcher.command("main", 6, 1, 1) == one
     several = [sys.executable, "-m", "trainers.training.devices.ranks", "4", "", *own]
     assert launcher.command("main", 6, 1, 4) == several
-    sharded = Launcher(Path("cogr.toml"), ["store=here"], accelerate=Path("fsdp.yaml"))
+    sharded = Launcher(Path("cogr.toml"), ["store=here"], accelerate="fsdp.yaml")
     assert sharded.command("main", 6, 1, 4) == [*several[:4], "fsdp.yaml", *own]

@@ -159,7 +159,7 @@ def _refusals(settings: TrainingSettings, machine: Machine) -> Iterator[str]:
             f"training.processes is {settings.processes}, but this machine has "
             f"{len(machine.gpus)} GPUs; set it to {len(machine.gpus)}."
         )
-    if settings.accelerate is not None and settings.accelerate.is_file():
+    if settings.accelerate is not None and Path(settings.accelerate).is_file():
         kind = _accelerate(settings).get("distributed_type")
         if kind == "DEEPSPEED" and importlib.util.find_spec("deepspeed") is None:
             yield "training.accelerate is a file for DeepSpeed, which is not installed."
@@ -194,7 +194,8 @@ def _memory_refusals(
 def _accelerate(settings: TrainingSettings) -> dict[str, Any]:
     import yaml
 
-    found = yaml.safe_load(settings.accelerate.read_text("utf-8")) if settings.accelerate else {}
+    file = settings.accelerate
+    found = yaml.safe_load(Path(file).read_text("utf-8")) if file else {}
     return found if isinstance(found, dict) else {}
 
 

@@ -95,7 +95,9 @@ def test_each_role_does_its_job_and_is_refused_the_others(
 
     assert reader.search(["sofa"], explain=True).total == 4
     assert reader.retrieved(["sofa"]).total == 4
-    assert reader.lookup("Lamp") == ("lamp", "light")
+    found = reader.lookup("Lamp")
+    assert found is not None
+    assert found.keywords == ("lamp", "light")
     # By the stored template too, where the node has mustache.
     body = {"id": "shop-search", "params": {"keywords": ["sofa"]}}
     _, refusal = reader.cluster.try_once("POST", "/shop-items/_search/template", body)

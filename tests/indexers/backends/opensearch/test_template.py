@@ -211,12 +211,13 @@ def test_a_text_search_finds_beside_the_keywords_or_alone(shop: World) -> None:
     """Its score counts as often as `text_boost` says."""
     text = [{"constant_score": {"filter": {"term": {"item_id": "a-2"}}}}]
     keywords = [{"keyword": "sofa", "weight": 2.5}]
-    alone, weighed = shop.search(text=text), shop.search(text=text, text_boost=2.5)
+    alone = shop.search(text_query=text)
+    weighed = shop.search(text_query=text, text_boost=2.5)
     assert (ids(alone), ids(weighed)) == (["a-2"], ["a-2"])
     assert [answer["hits"]["hits"][0]["sort"][0] for answer in (alone, weighed)] == [1.0, 2.5]
     found = set(ids(shop.search(weighted=keywords)))
     assert "a-2" not in found
-    both = shop.search(weighted=keywords, text=text, text_boost=2.5, explain=True)
+    both = shop.search(weighted=keywords, text_query=text, text_boost=2.5, explain=True)
     assert set(ids(both)) == {*found, "a-2"}
     named = {hit["_id"]: hit.get("matched_queries") for hit in both["hits"]["hits"]}
     assert (named.pop("a-2"), set(map(str, named.values()))) == (None, {"['sofa']"})
