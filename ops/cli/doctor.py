@@ -47,7 +47,7 @@ CORE = (
 
 EXTRAS = {
     "statistical": ("bm25s", "lightgbm", "Stemmer", "scipy"),
-    "encoder": ("sentence_transformers",),
+    "encoder": ("bm25s", "lightgbm", "Stemmer", "scipy", "sentence_transformers"),
     "openai": ("openai",),
     "train": ("accelerate", "datasets", "peft", "tensorboard", "torch", "transformers", "trl"),
     "vllm": ("vllm",),

@@ -264,8 +264,8 @@ def test_frequent_queries_without_labels_become_anchors(dataset: Dataset) -> Non
     texts = [self_keyword(query.text) for query in reversed(asked)]
     assert frequent(partly, 7) == texts[:7]
     assert frequent(partly, 1000) == list(dict.fromkeys(texts))
-    known = {word for item in dataset.items for word in fit(partly).item_keywords(item)}
-    fitted = fit(partly, unlabelled=20)
+    without, fitted = fit(partly), fit(partly, unlabelled=20)
+    known = {word for item in dataset.items for word in without.item_keywords(item)}
     owned = {word for item in dataset.items for word in fitted.item_keywords(item)}
     assert not known & set(texts)
     assert owned & set(texts)
