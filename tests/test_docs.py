@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -11,7 +12,9 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 
 from cogr.settings import load_settings
 
@@ -184,3 +187,20 @@ def run(folder: Path, line: str) -> str:
     )
     assert ended.returncode == 0, f"{line}: {ended.stderr}"
     return ended.stdout
+
+
+@pytest.mark.slow
+def test_the_notebook_runs_from_its_first_cell_to_its_last() -> None:
+    notebook = nbformat.read(ROOT / "examples" / "sample-shop.ipynb", 4)
+    kept = {"PYTHONPATH": str(ROOT), "JUPYTER_PLATFORM_DIRS": "1"}
+    ran = NotebookClient(notebook, timeout=300, kernel_name="python3").execute(
+        env=os.environ | kept
+    )
+    texts = [
+        "".join(output.get("text") or output["data"]["text/plain"])
+        for cell in ran.cells
+        for output in cell.get("outputs", ())
+        if output.get("name") != "stderr"
+    ]
+    assert "which serves" in "".join(texts)
+    assert texts[-1].startswith("The gate keeps item-")

@@ -71,35 +71,10 @@ def evaluate(
     training queries is dev (training.gate.dev_share). An item snapshot that the backend does not
     have yet is pushed beside what serves; it serves nothing.
     """
-    from cogr.snapshots import open_snapshot
-    from trainers.evaluation import baseline_rows, ensure_pushed
-    from trainers.evaluation import evaluate as run_evaluation
-    from trainers.training.contest import knows_dev
-    from trainers.training.rounds import with_dev
+    from trainers.project import Project
 
-    workspace = with_dev(call.workspace)
-    items = (
-        open_snapshot(workspace.store, workspace.known(item)) if item else workspace.serving("item")
-    )
-    queries = (
-        open_snapshot(workspace.store, workspace.known(query))
-        if query
-        else workspace.serving("query")
-    )
-    if ensure_pushed(workspace.backend, items):
-        console.note(f"pushed {items.id} to {workspace.backend.name} beside what serves")
-    if split == "dev" and knows_dev(workspace, items, queries):
-        console.note(
-            "This pair has learned from the labels of these dev queries: it does better by them "
-            "than by new ones."
-        )
-    weights = workspace.settings.keywords.weights
-    found = run_evaluation(
-        workspace.backend, workspace.dataset, items, queries, split, weights=weights
-    )
-    payload = found.as_dict()
-    if baselines:
-        payload["baselines"] = baseline_rows(workspace, split, items, queries)
+    project = Project(call.workspace, call.config, call.overrides, console.note)
+    payload = project.evaluate(split, item=item, query=query, baselines=baselines).as_dict()
     call.emit(payload, lambda out: _show(out, payload))
 
 

@@ -14,6 +14,7 @@ from indexers.cli import console
 from indexers.cli.options import Call, common_options
 
 if TYPE_CHECKING:
+    from trainers.project import Project
     from trainers.training.driver import Driver
 
 RunOption = Annotated[str, typer.Option("--run", help="Name of the run.")]
@@ -139,23 +140,16 @@ def run_rounds(
 
     A run that was not begun yet is begun.
     """
-    from trainers.cli.status import rows, show, status_of
+    from trainers.cli.status import show
 
-    driver = _driver(call, run, branch, begin=True)
-    done = driver.sft()
-    while (state := driver.run.state()).rounds_done < rounds or state.unpublished:
-        done = driver.round(publish)
-    found = status_of(driver)
-    if publish and found.other is not None:
-        driver.publish(None, gate=True)
-        found = status_of(driver)
-    payload = {"run": driver.run.name, "rounds": rows(driver.run)} | found.as_dict()
-    call.emit(payload, lambda out: show(out, driver.run, found.choice, found))
-    best = done if found.choice is None else found.choice.chosen
+    trained = _project(call).train(rounds, run=run, branch=branch, publish=publish)
+    opened, found = trained.driver.run, trained.status
+    call.emit(trained.as_dict(), lambda out: show(out, opened, found.choice, found))
     if found.other is not None:
-        console.next_command(_command("publish", call, driver.run.name))
+        console.next_command(_command("publish", call, opened.name))
+    best = trained.snapshots
     console.next_command(
-        f"cogr-train evaluate{_config(call)} --item {best.items} --query {best.queries}"
+        f"cogr-train evaluate{_config(call)} --item {best['item']} --query {best['query']}"
     )
 
 
@@ -250,22 +244,14 @@ def report(
     call.emit(payload, lambda print_to: print_to.print(line))
 
 
-def _driver(call: Call, name: str, new: str | None = None, *, begin: bool = False) -> Driver:
-    from trainers.training.driver import Driver
-    from trainers.training.rounds import judged_by, with_dev
-    from trainers.training.run_folder import branch, create, open_run
-    from trainers.training.stage import Launcher
-    from trainers.training.trainer_config import check_settings
+def _driver(call: Call, name: str, new: str | None = None) -> Driver:
+    return _project(call).driver(name, new)
 
-    workspace = with_dev(call.workspace)
-    check_settings(workspace)
-    found = create if begin else open_run
-    run = branch(workspace, name, new) if new else found(workspace, name)
-    if begin and not run.state().rounds:
-        console.note(f"Run {run.name} in {run.folder()}. {judged_by(workspace)}")
-    accelerate = workspace.settings.training.accelerate
-    launcher = Launcher(call.config, tuple(call.overrides), accelerate=accelerate)
-    return Driver(workspace, run, launcher, console.note)
+
+def _project(call: Call) -> Project:
+    from trainers.project import Project
+
+    return Project(call.workspace, call.config, call.overrides, console.note)
 
 
 def _command(name: str, call: Call, run: str) -> str:

@@ -94,6 +94,10 @@ class Figure:
         """SVG for the page: colours as CSS variables."""
         return re.sub(r"#[0-9a-f]{6}", _variable, self._svg())
 
+    def _repr_svg_(self) -> str:
+        """For notebooks."""
+        return self._svg()
+
     def write(self, folder: Path) -> list[Path]:
         """Write <name>.svg and <name>.png in light colours; returns them. Raises StorageError."""
         store = Store(folder.resolve())

@@ -112,6 +112,17 @@ class Driver:
             self._prune(self.choice())
             return self._publish()
 
+    def reach(self, rounds: int, publish: bool | None = None) -> Round:
+        """SFT where it is not done, then rounds until the run has so many; the last one.
+
+        Args:
+            publish: as of `round`, whose errors these are.
+        """
+        done = self.sft()
+        while (state := self.run.state()).rounds_done < rounds or state.unpublished:
+            done = self.round(publish)
+        return done
+
     def _prune(self, choice: Choice | None) -> None:
         """Remove models of old rounds, by `training.keep_models`."""
         state, keep = self.run.state(), self.workspace.settings.training.keep_models

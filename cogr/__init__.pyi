@@ -1,0 +1,3 @@
+from trainers.project import Project as Project
+
+__version__: str

@@ -1,0 +1,138 @@
+"""`cogr.Project`: what the commands do, from Python."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pytest
+
+import cogr
+from cogr import Project
+from cogr.errors import DataError, SettingsError, SnapshotError, UserError
+from tests.commands import Command
+from tests.trainers.shop import Shop
+
+ITEMS = [
+    {"id": f"i{n}", "title": f"thing {n} < {n + 1}", "text": f"word{n % 11} more{n % 5}"}
+    for n in range(40)
+]
+QUERIES = [
+    {"id": f"q{n}", "text": f"word{n}", "split": "train" if n < 8 else "test"} for n in range(11)
+]
+LABELS = [{"query": f"q{n % 11}", "item": f"i{n}"} for n in range(40)]
+EXTRACTIVE = {"generator": {"name": "extractive"}}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """Of frames; both sides serve."""
+    frames = [pandas.DataFrame(records) for records in (ITEMS, QUERIES, LABELS)]
+    made = Project.create(tmp_path_factory.mktemp("shop"), *frames, EXTRACTIVE, say=lambda _: None)
+    for side in ("item", "query"):
+        assert made.rebuild(side).outcome.published
+    return made
+
+
+def config_of(project: Project) -> Path:
+    return Path(project.workspace.settings.store).parent / "cogr.toml"
+
+
+def test_import_is_light_and_the_class_comes_when_it_is_asked_for() -> None:
+    program = (
+        "import sys, cogr; assert 'trainers' not in sys.modules; "
+        "assert cogr.Project.__module__ == 'trainers.project'; print(sorted(cogr.__all__))"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (ended.stdout, ended.stderr) == ("['Project', '__version__']\n", "")
+    with pytest.raises(AttributeError, match="no attribute 'Projekt'"):
+        _ = cogr.Projekt  # type: ignore[attr-defined]
+
+
+def test_figures_are_those_of_the_command(project: Project, cogr_train: Command) -> None:
+    found = project.evaluate("test", baselines=True)
+    ended = cogr_train("evaluate", "-c", config_of(project), "--baselines", "--json")
+    assert timeless(found.as_dict()) == timeless(json.loads(ended.out))
+    assert found.f1 == pytest.approx(found.rows[0]["f1"], abs=1e-6)
+    assert list(found.to_pandas().name) == ["keywords", "bm25"]
+    assert "F1, bm25" in found.picture()._repr_svg_()
+
+
+def timeless(payload: dict[str, Any]) -> dict[str, Any]:
+    rows = [timeless(row) for row in payload.get("baselines", [])]
+    return {name: value for name, value in payload.items() if name != "seconds"} | (
+        {"baselines": rows} if rows else {}
+    )
+
+
+def test_data_keywords_and_searches_are_shown(project: Project) -> None:
+    inspected = project.inspect()
+    assert {"what": "items", "value": 40} in inspected.rows
+    assert inspected.as_dict()["items"] == 40
+    again = project.rebuild("item")
+    assert again.as_dict()["generated"] == 0
+    assert len(again.rows) == 20
+    assert again.rows[0]["keywords"]
+    found = project.search("word3", size=3)
+    assert found.ids == [row["id"] for row in found.as_dict()["hits"]]
+    shown = found._repr_html_()
+    assert "<td>thing 3 &lt; 4</td>" in shown
+    assert "thing 3 < 4" in repr(found)
+
+
+def test_a_pair_is_released(project: Project) -> None:
+    beside = project.rebuild("item", limit=39, publish=False)
+    assert not beside.outcome.published
+    serving = project.workspace.backend.serving()
+    found = project.release(*serving.values(), gate=False)
+    assert [row["serves"] for row in found.rows] == list(serving.values())
+    with pytest.raises(SnapshotError):
+        project.release("item-r001-0")
+
+
+@pytest.mark.slow
+def test_a_run_is_trained_shown_and_drawn(copied: Shop, cogr_train: Command) -> None:
+    trained = Project.open(copied.config, say=lambda _: None).train(1)
+    ended = cogr_train("run", "-c", copied.config, "--rounds", 1, "--json")
+    assert trained.as_dict() == json.loads(ended.out)
+    assert {row["round"] for row in trained.rows} == {0, 1}
+    assert trained.snapshots["item"].startswith("item-")
+    assert "<svg" in trained.pictures()["f1"]._repr_svg_()
+
+
+def test_what_pandas_has_for_nothing_is_nothing_and_other_data_may_follow(tmp_path: Path) -> None:
+    items = pandas.DataFrame(
+        {
+            "id": [1, 2],
+            "title": ["lamp", "couch"],
+            "text": [None, float("nan")],
+            "updated": [pandas.Timestamp("2026-01-31"), pandas.NaT],
+        }
+    )
+    Project.create(tmp_path, items)
+    first, second = (tmp_path / "data/items.jsonl").read_text().splitlines()
+    assert json.loads(first) == {"id": 1, "title": "lamp", "updated": "2026-01-31T00:00:00"}
+    assert json.loads(second) == {"id": 2, "title": "couch"}
+    assert [item.title for item in Project.create(tmp_path, items[:1]).dataset.items] == ["lamp"]
+
+
+def test_what_is_wrong_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"Record 1 of items can't be written as JSON"):
+        Project.create(tmp_path, [{"id": "a", "title": object()}])
+    with pytest.raises(DataError, match=r"Record 1 of items can't be written as JSON"):
+        Project.create(tmp_path, ["lamp"])
+    with pytest.raises(SettingsError, match="generatr"):
+        Project.create(tmp_path, ITEMS, settings={"generatr": {"name": "extractive"}})
+    made = Project.create(tmp_path, ITEMS, settings=EXTRACTIVE)
+    with pytest.raises(DataError, match=r"is there and says something else"):
+        Project.create(tmp_path, ITEMS)
+    with pytest.raises(UserError, match="The query is empty"):
+        made.search(" ")
+    with pytest.raises(SnapshotError, match="No item snapshot serves"):
+        made.search("lamp")
+    with pytest.raises(SnapshotError, match="No item snapshot serves"):
+        made.evaluate()

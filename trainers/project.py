@@ -1,0 +1,344 @@
+"""`cogr.Project`: the commands' work from Python, for notebooks and pipelines.
+
+Each method calls what the command of the same name calls, and answers an object of
+`trainers.notebook`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from cogr.errors import DataError, SettingsError, UserError
+from cogr.progress import Say
+from cogr.records import Dataset, Side, Split
+from cogr.store import Store
+from indexers.workspace import Workspace
+from trainers.notebook import Evaluated, Inspected, Rebuilt, Released, Searched, Trained
+
+if TYPE_CHECKING:
+    from trainers.training.driver import Driver
+
+Records = Any
+"""A DataFrame (of pandas, polars and others with `to_dict`), or mappings, one an item, a query or a
+judgement; with the fields that docs/datasets.md names for `jsonl`."""
+
+
+class Project:
+    """One configuration: its data, its store, and what serves.
+
+    Make one with `Project.open` or `Project.create`.
+
+    Args:
+        workspace: settings and what they name.
+        config: the configuration file, for the processes that training starts.
+        overrides: `key=value` settings on top of it, for them too.
+        say: takes each line that says what is being done.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        config: Path | None = None,
+        overrides: Sequence[str] = (),
+        say: Say = print,
+    ) -> None:
+        self.workspace = workspace
+        self._config = config
+        self._overrides = tuple(overrides)
+        self._say = say
+
+    @classmethod
+    def open(
+        cls,
+        config: str | Path | None = None,
+        overrides: Sequence[str] = (),
+        *,
+        backend: Literal["memory", "opensearch"] | None = None,
+        say: Say = print,
+    ) -> Project:
+        """A project by its configuration file.
+
+        Args:
+            config: a TOML file; ./cogr.toml when None.
+            overrides: settings such as "keywords.k_max=20", as `--set` takes them.
+            backend: instead of the configuration's.
+
+        Raises:
+            SettingsError: a missing or broken file, an unknown key, a wrong value.
+        """
+        path = None if config is None else Path(config)
+        return cls(Workspace.open(path, overrides, backend), path, overrides, say)
+
+    @classmethod
+    def create(
+        cls,
+        folder: str | Path,
+        items: Records,
+        queries: Records = (),
+        labels: Records = (),
+        settings: Mapping[str, Any] | None = None,
+        *,
+        say: Say = print,
+    ) -> Project:
+        """A project of records in memory: a folder with `cogr.toml` and the data as jsonl, which
+        the commands take as well.
+
+        Call it again with other records and the data are replaced; keywords that were generated
+        stay cached.
+
+        Args:
+            items: id, title, text, and what `publish.fields` names.
+            queries: id, text, and perhaps split and weight.
+            labels: query, item, and perhaps grade.
+            settings: the rest of the configuration, as tables in tables.
+
+        Raises:
+            DataError: the folder has another configuration; a record that JSON can't say.
+            SettingsError: an unknown key, a wrong value.
+        """
+        home = Path(folder)
+        tables = {"dataset": {"loader": "jsonl", "path": "data"}, **(settings or {})}
+        text = "".join(_toml({"store": ".cogr", **tables}))
+        config = home / "cogr.toml"
+        if config.exists() and config.read_text("utf-8") != text:
+            raise DataError(
+                f"{config} is there and says something else: Project.open opens it; name another "
+                "folder to begin anew."
+            )
+        data = Store(home / "data")
+        for name, records in (("items", items), ("queries", queries), ("labels", labels)):
+            data.write(f"{name}.jsonl", "".join(_lines(name, records)).encode())
+        Store(home).write("cogr.toml", text.encode())
+        try:
+            return cls.open(config, say=say)
+        except SettingsError:
+            config.unlink()
+            raise
+
+    @property
+    def dataset(self) -> Dataset:
+        """Items, queries and labels; loaded when they are first asked for. Raises DataError."""
+        return self.workspace.dataset
+
+    def inspect(self) -> Inspected:
+        """What is in the data, what is wrong with it, and whether it suits CoGR."""
+        from cogr.datasets.inspection import inspect_dataset
+
+        return Inspected(inspect_dataset(self.dataset))
+
+    def rebuild(
+        self,
+        side: Side,
+        generator: str | None = None,
+        *,
+        limit: int | None = None,
+        publish: bool = True,
+        workers: Literal["local", "celery"] | None = None,
+    ) -> Rebuilt:
+        """Keywords for a whole side: generated, frozen, pushed, verified, serving. Call it again
+        after an interruption: it goes on.
+
+        Args:
+            generator: instead of the configuration's.
+            limit: only the first entities; then nothing is pushed.
+            publish: let it serve once it is verified.
+            workers: instead of `rebuild.workers`.
+
+        Raises:
+            LockedError: another rebuild of this side is under way.
+            CheckFailedError: too many entities were set aside, or a check failed; nothing was
+                switched.
+            ServiceError: a service is away; the same call goes on.
+        """
+        from indexers.cli.reports import progress_bar
+        from indexers.rebuild.run import RebuildRequest, run_rebuild
+
+        request = RebuildRequest(side, generator, limit, True, publish, workers)
+        return Rebuilt(run_rebuild(self.workspace, request, progress_bar, self._say))
+
+    def evaluate(
+        self,
+        split: Split = "test",
+        *,
+        item: str | None = None,
+        query: str | None = None,
+        baselines: bool = False,
+    ) -> Evaluated:
+        """Precision, recall, F1 and rank metrics of a pair on one split.
+
+        An item snapshot that the backend does not have yet is pushed beside what serves; it serves
+        nothing.
+
+        Args:
+            item, query: ids of snapshots, or their beginnings; what serves by default.
+            baselines: BM25 beside it, and the exact cut of `statistical`.
+
+        Raises:
+            SnapshotError: nothing serves, an unknown id, a pair that does not fit.
+            DataError: the split is empty.
+        """
+        from trainers.evaluation import baseline_rows, ensure_pushed, evaluate
+        from trainers.training.contest import knows_dev
+        from trainers.training.rounds import with_dev
+
+        workspace = with_dev(self.workspace)
+        items = workspace.snapshot(item, "item") if item else workspace.serving("item")
+        queries = workspace.snapshot(query, "query") if query else workspace.serving("query")
+        if ensure_pushed(workspace.backend, items):
+            self._say(f"pushed {items.id} to {workspace.backend.name} beside what serves")
+        if split == "dev" and knows_dev(workspace, items, queries):
+            self._say(
+                "This pair has learned from the labels of these dev queries: it does better by "
+                "them than by new ones."
+            )
+        weights = workspace.settings.keywords.weights
+        found = evaluate(
+            workspace.backend, workspace.dataset, items, queries, split, weights=weights
+        )
+        beside = baseline_rows(workspace, split, items, queries) if baselines else ()
+        return Evaluated(found, beside)
+
+    def search(
+        self,
+        text: str,
+        *,
+        size: int = 10,
+        keywords: str | None = None,
+        keywords_only: bool = False,
+    ) -> Searched:
+        """Search what serves, as `cogr-index search` does.
+
+        Args:
+            size: most items to answer.
+            keywords: these, comma-separated, instead of the query's own.
+            keywords_only: no words beside the keywords, however unsure these are.
+
+        Raises:
+            SnapshotError: no item snapshot serves.
+            UserError: neither text nor keywords.
+            ServiceError: the backend is away.
+        """
+        from indexers.exchange.search import search
+
+        if not text.strip() and not keywords:
+            raise UserError('The query is empty: give a text, such as search("green sofa").')
+        answer = search(
+            self.workspace, text, size=size, keywords=keywords, keywords_only=keywords_only
+        )
+        return Searched(answer)
+
+    def train(
+        self,
+        rounds: int = 5,
+        *,
+        run: str = "main",
+        branch: str | None = None,
+        publish: bool | None = None,
+    ) -> Trained:
+        """SFT where it is not done, then rounds until the run has so many. Call it again after an
+        interruption: it goes on.
+
+        Args:
+            rounds: rounds after SFT that the run shall have.
+            run: its name; a run that was not begun yet is begun.
+            branch: go on under this new name, with the settings as they are now.
+            publish: let the best pair on dev serve; None leaves an interrupted round as it was
+                asked for.
+
+        Raises:
+            MissingExtraError: without the extra `train`.
+            TrainingError: whatever a stage can't do; nothing before it is lost.
+            CheckFailedError: a policy collapsed, or the gate said no; what serves stays.
+        """
+        from trainers.cli.status import status_of
+
+        driver = self.driver(run, branch, begin=True)
+        last = driver.reach(rounds, publish)
+        found = status_of(driver)
+        if publish and found.other is not None:
+            driver.publish(None, gate=True)
+            found = status_of(driver)
+        return Trained(driver, last, found)
+
+    def driver(self, name: str, branch: str | None = None, *, begin: bool = False) -> Driver:
+        """The driver of a run.
+
+        Args:
+            branch: of this new run, which goes on from that one.
+            begin: begin the run where it is not begun yet.
+
+        Raises:
+            TrainingError: no such run, or one that can't be trained on.
+        """
+        from trainers.training import run_folder
+        from trainers.training.driver import Driver
+        from trainers.training.rounds import judged_by, with_dev
+        from trainers.training.stage import Launcher
+        from trainers.training.trainer_config import check_settings
+
+        workspace = with_dev(self.workspace)
+        check_settings(workspace)
+        find = run_folder.create if begin else run_folder.open_run
+        run = run_folder.branch(workspace, name, branch) if branch else find(workspace, name)
+        if begin and not run.state().rounds:
+            self._say(f"Run {run.name} in {run.folder()}. {judged_by(workspace)}")
+        accelerate = workspace.settings.training.accelerate
+        launcher = Launcher(self._config, self._overrides, accelerate=accelerate)
+        return Driver(workspace, run, launcher, self._say)
+
+    def release(self, *snapshots: str, gate: bool = True) -> Released:
+        """Let pushed snapshots serve, all of them by one atomic switch.
+
+        Args:
+            snapshots: one, or an item and a query snapshot; beginnings of ids are enough.
+            gate: compare with what serves first, as the settings `publish.*` say.
+
+        Raises:
+            SnapshotError: unknown, not pushed, or two of one side.
+            CheckFailedError: the gate says no; what serves stays.
+        """
+        from indexers.release import release
+
+        ids = [self.workspace.known(one) for one in snapshots]
+        gate = gate and self.workspace.settings.publish.gate
+        return Released(release(self.workspace, ids, gate=gate, say=self._say))
+
+
+def _lines(name: str, records: Records) -> Iterator[str]:
+    """Each record as one line of JSON, without what has no value."""
+    rows: Iterable[Any] = records.to_dict("records") if hasattr(records, "to_dict") else records
+    for number, row in enumerate(rows, 1):
+        try:
+            known = {key: _plain(value) for key, value in dict(row).items()}
+            filled = {key: value for key, value in known.items() if not _is_missing(value)}
+            yield json.dumps(filled, ensure_ascii=False) + "\n"
+        except (TypeError, ValueError) as error:
+            raise DataError(
+                f"Record {number} of {name} can't be written as JSON: {error}."
+            ) from error
+
+
+def _plain(value: Any) -> Any:
+    """Numbers of NumPy as Python's, times of pandas as text."""
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    return value.item() if hasattr(value, "item") else value
+
+
+def _is_missing(value: Any) -> bool:
+    """None, and the NaN and NaT that pandas has instead."""
+    return value is None or value != value or str(value) in ("<NA>", "NaT")
+
+
+def _toml(tables: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    """A configuration as TOML: values first, then tables."""
+    for key, value in tables.items():
+        if not isinstance(value, Mapping):
+            yield f"{key} = {json.dumps(value, ensure_ascii=False)}\n"
+    for key, value in tables.items():
+        if isinstance(value, Mapping):
+            yield f"\n[{path}{key}]\n"
+            yield from _toml(value, f"{path}{key}.")
