@@ -72,11 +72,6 @@ def sft_example(
     return {"input_ids": asked + answer, "completion_mask": [0] * len(asked) + [1] * len(answer)}
 
 
-def rollout_prompt(prompt: Prompt, tokenizer: Any) -> str | list[dict[str, str]]:
-    """The prompt as TRL takes it: chat messages where there is a template, else plain text."""
-    return prompt.messages if tokenizer.chat_template else prompt.text
-
-
 @dataclass(frozen=True)
 class Build:
     """The keyword sets of a whole side, to be written.

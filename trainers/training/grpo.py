@@ -19,12 +19,12 @@ from typing import Any
 from cogr.errors import CogrError, TrainingError
 from cogr.keywords import over_budget
 from cogr.progress import Say
-from cogr.prompts import Prompt
+from cogr.prompts import Prompt, chat
 from cogr.records import Side
 from cogr.rewards import Reward, World, load_reward
 from cogr.settings.training import GrpoSettings, TrainingSettings
 from indexers.generators.model_folders import encode
-from trainers.training.building import keywords_of, own_keyword, prompts_of, rollout_prompt
+from trainers.training.building import keywords_of, own_keyword, prompts_of
 from trainers.training.checkpoints import (
     Midway,
     Trained,
@@ -149,7 +149,7 @@ def prepare_grpo(job: GrpoJob, say: Say) -> Prepared:
         goes_on_after=step_of(job.midway.last()),
     )
     rows = [
-        {"prompt": rollout_prompt(prompt, tokenizer), "entity": id_}
+        {"prompt": chat(prompt, tokenizer), "entity": id_}
         for prompt, id_ in zip(job.prompts, job.ids, strict=True)
     ]
     trainer = GRPOTrainer(
