@@ -90,9 +90,9 @@ def grpo_job(inputs: Inputs, side: Side) -> GrpoJob:
     items = inputs.mirror(inputs.before.items)
     queries = inputs.mirror(inputs.round.practice) if side == "item" else None
     known = inputs.snapshot(inputs.before.queries if side == "query" else inputs.before.items)
-    prompts, before = prompts_of(inputs.workspace, side, entities), inputs.before
+    prompts, base = prompts_of(inputs.workspace, side, entities), inputs.model_before(side)
     return GrpoJob(
-        base=base_folder(inputs.run, inputs.before.model(side)),
+        base=base_folder(inputs.run, base),
         prompts=prompts,
         ids=[entity.id for entity in entities],
         own={entity.id: own_keyword(entity) for entity in entities},
@@ -103,7 +103,7 @@ def grpo_job(inputs: Inputs, side: Side) -> GrpoJob:
         halvings=inputs.halvings,
         log=inputs.log(side),
         seed=inputs.settings.seed + inputs.round.number,
-        midway=Midway.of(inputs, side, prompts, base=before.model(side), items=before.items),
+        midway=Midway.of(inputs, side, prompts, base=base, items=inputs.before.items),
     )
 
 
