@@ -11,9 +11,11 @@ import pytest
 from cogr.errors import SettingsError
 from cogr.settings import Settings
 from cogr.snapshots import open_snapshot
+from indexers.workspace import Workspace
 from tests.commands import Command
 from tests.trainers.shop import InThisProcess, write_shop
 from trainers.ablation import VARIANTS, Ablation, Row, chosen, run_name, table
+from trainers.training import stage
 from trainers.training.checkpoints import prune_models
 from trainers.training.rounds import Round
 from trainers.training.run_folder import Run, open_run
@@ -51,8 +53,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Shop, dict[str, R
 
 
 def rounds_of(shop: Shop, row: Row) -> tuple[Run, Sequence[Round]]:
-    from indexers.workspace import Workspace
-
     run = open_run(Workspace.open(shop.config, TINY), row.run)
     return run, run.state().finished
 
@@ -118,15 +118,19 @@ def test_variants_change_prompts_and_rewards(trained: tuple[Shop, dict[str, Row]
     assert "{search_results}" in frozen["search"]["prompts.query_user"]
     assert changed("no-description") == {"prompts.item_user"}
     assert frozen["no-description"]["prompts.item_user"] == "{item}"
-    assert VARIANTS["no-description"].changes(Settings()) == {"prompts.item_variant": "title"}
-    assert VARIANTS["search"].changes(Settings()) == {"prompts.query_variant": "search"}
+    paper = Settings(dataset={"loader": "jsonl", "path": "data"})
+    assert VARIANTS["no-description"].changes(paper) == {"prompts.item_variant": "title"}
+    assert VARIANTS["search"].changes(paper) == {"prompts.query_variant": "search"}
 
 
 def test_what_is_trained_is_not_trained_again_and_what_fails_keeps_the_others(
-    trained: tuple[Shop, dict[str, Row]], cogr_train: Command
+    trained: tuple[Shop, dict[str, Row]],
+    cogr_train: Command,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     shop, rows = trained
     shop.said.clear()
+    monkeypatch.setattr(stage, "Launcher", InThisProcess)
     failing = "training.item.reward=tests.trainers.shop:failing_reward"
     again = list(shop.ablation().rows(["full", "shared"], 1))
     assert again == [rows["full"], rows["shared"]]
@@ -161,9 +165,7 @@ def test_an_unknown_variant_is_one_sentence(cogr_train: Command, tmp_path: Path)
     config = write_shop(tmp_path / "shop", items=24)
     ended = cogr_train("ablate", "-c", config, "--variants", "full,nonsense")
     assert ended.status == 2
-    assert (
-        "There is no variant 'nonsense'; --variants takes all, or some of full," in ended.sentence
-    )
+    assert "There is no variant 'nonsense'; --variants takes all, or some of" in ended.sentence
     with pytest.raises(SettingsError, match="no variant ''"):
         chosen(" , ")
     assert chosen("all") == list(VARIANTS)
@@ -185,8 +187,6 @@ def test_what_a_configuration_can_not_vary_is_left_out_of_the_table(tmp_path: Pa
 
 
 def test_settings_that_exclude_each_other(tmp_path: Path) -> None:
-    from indexers.workspace import Workspace
-
     config = write_shop(tmp_path / "shop", items=24)
     both = ("training.frozen_items=true", "training.sft.items_from=extractive")
     with pytest.raises(SettingsError, match="exclude each other"):
@@ -213,8 +213,6 @@ def test_the_table_has_means_and_spreads_over_seeds() -> None:
 
 
 def test_another_seed_and_other_settings_are_other_runs(tmp_path: Path) -> None:
-    from indexers.workspace import Workspace
-
     config = write_shop(tmp_path / "shop", items=24)
     names = {
         run_name(Workspace.open(config, own), "full", 0)
