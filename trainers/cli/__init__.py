@@ -41,6 +41,7 @@ app.command("run")(commands.run_rounds)
 app.command()(commands.publish)
 app.command()(commands.status)
 app.command()(commands.report)
+app.command()(commands.ablate)
 
 
 @app.command()

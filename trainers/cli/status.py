@@ -190,3 +190,28 @@ def _rival_figures(run: Run) -> dict[str, Mapping[str, Any]]:
         "bm25": found.bm25,
         **({} if found.statistical is None else {STATISTICAL: found.statistical.figures}),
     }
+
+
+def show_ablation(
+    out: Console, lines: Sequence[Mapping[str, Any]], split: str, rounds: int
+) -> None:
+    """The paper's ablation table, for people: mean ± standard deviation over seeds."""
+    after = f"{rounds} round{'s' * (rounds > 1)} after SFT"
+    title = f"{split} queries, {after}; mean ± standard deviation over seeds"
+    table = Table(
+        "variant", "P", "R", "F1", "F1 over full", "seeds", "", title=title, title_justify="left"
+    )
+    for line in lines:
+        cells = [_spread(line[key]) for key in ("p", "r", "f1", "f1_over_full")]
+        said = line["left_out"] or "; ".join(
+            f"seed {seed} failed: {why}" for seed, why in line["failed"].items()
+        )
+        table.add_row(line["title"], *cells, str(line["seeds"]), said)
+    out.print(table)
+
+
+def _spread(found: Mapping[str, float | None] | None) -> str:
+    if found is None:
+        return ""
+    spread = "" if found["sd"] is None else f" ± {found['sd']:.4f}"
+    return f"{found['mean']:.4f}{spread}"

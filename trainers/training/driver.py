@@ -69,12 +69,22 @@ class Driver:
         run: a run that exists.
         launcher: how a stage's process is started.
         say: where it says what it does.
+        alone: its rounds are compared with one another only, not with BM25 and `statistical`.
     """
 
-    def __init__(self, workspace: Workspace, run: Run, launcher: Launcher, say: Say) -> None:
+    def __init__(
+        self,
+        workspace: Workspace,
+        run: Run,
+        launcher: Launcher,
+        say: Say,
+        *,
+        alone: bool = False,
+    ) -> None:
         self.workspace = with_dev(workspace)
         self.run = run
         self._launcher = launcher
+        self._alone = alone
         self._say = say
 
     def sft(self) -> Round:
@@ -130,8 +140,8 @@ class Driver:
             "dev"
         ):
             return None
-        beside = rivals(self.workspace, self.run, self._say)
-        return choose(contenders(self.run.state(), beside.statistical))
+        rival = None if self._alone else rivals(self.workspace, self.run, self._say).statistical
+        return choose(contenders(self.run.state(), rival))
 
     def publish(self, name: str | None, *, gate: bool) -> Contender:
         """Let a pair of the run serve: the named one, or the one of `choice`.
@@ -307,7 +317,7 @@ class Driver:
         try:
             if output.startswith("runs/"):
                 check_model(self.run, output)
-            elif output and record.name != "targets":
+            elif output and not record.name.startswith(("targets", "train-")):
                 open_snapshot(store, output)
             if not finished:
                 for id_ in filter(None, map(record.notes.get, ("practice", "snapshot"))):

@@ -61,7 +61,13 @@ _FREE = frozenset(
 )
 
 # What settings were before they were settings, for runs that were begun then.
-_ONCE = {"training.gate.dev_share": 0.0, "training.lora.learning_rate_times": 1.0}
+_ONCE = {
+    "training.gate.dev_share": 0.0,
+    "training.lora.learning_rate_times": 1.0,
+    "training.frozen_items": False,
+    "training.shared": False,
+    "training.sft.on": True,
+}
 
 
 def _once(now: Mapping[str, Any]) -> dict[str, Any]:

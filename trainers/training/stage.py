@@ -30,7 +30,7 @@ from typing import Protocol
 from pydantic import BaseModel, ValidationError
 
 from cogr.errors import CogrError, LockedError
-from cogr.records import SPLITS
+from cogr.records import SPLITS, Side
 from cogr.settings.training import TrainingSettings
 from cogr.store import Store, storage_errors
 from indexers.backends.memory import MemoryBackend
@@ -278,6 +278,13 @@ def _silent(_: str) -> None:
     """What the first process says is said once."""
 
 
+def train_side(inputs: Inputs, side: Side) -> Wrote:
+    """SFT in round 0, then GRPO; where the side is not trained, the model that it keeps."""
+    if (kept := inputs.kept_model(side)) is not None:
+        return Wrote(kept, {})
+    return train_grpo(inputs, side) if inputs.round.number else train_sft(inputs, side)
+
+
 def evaluate_round(inputs: Inputs) -> Wrote:
     """P, R and F1 of the round's pair on every split that has queries."""
     store, dataset = inputs.workspace.store, inputs.workspace.dataset
@@ -292,12 +299,8 @@ def evaluate_round(inputs: Inputs) -> Wrote:
 
 WORK: Mapping[StageName, Callable[[Inputs], Wrote]] = {
     "targets": write_targets,
-    "train-item": lambda inputs: (
-        train_grpo(inputs, "item") if inputs.round.number else train_sft(inputs, "item")
-    ),
-    "train-query": lambda inputs: (
-        train_grpo(inputs, "query") if inputs.round.number else train_sft(inputs, "query")
-    ),
+    "train-item": lambda inputs: train_side(inputs, "item"),
+    "train-query": lambda inputs: train_side(inputs, "query"),
     "index-item": lambda inputs: index(inputs, "item"),
     "index-query": lambda inputs: index(inputs, "query"),
     "accept-items": accept_items,
