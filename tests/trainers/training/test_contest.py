@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from cogr.errors import CheckFailedError, TrainingError
+from indexers.generators.statistical.generator import by_hash
 from indexers.workspace import Workspace
 from tests.trainers.conftest import Command
 from tests.trainers.report_worlds import Told
@@ -20,7 +21,7 @@ from tests.trainers.shop import write_shop
 from trainers.training import driver as driving
 from trainers.training.contest import Contender, Rivals, choose, known_rivals
 from trainers.training.driver import Driver
-from trainers.training.rounds import LEAST, by_hash, judged_by, with_dev
+from trainers.training.rounds import LEAST, judged_by, with_dev
 from trainers.training.run_folder import create
 from trainers.training.stage import Launcher
 
