@@ -128,7 +128,6 @@ class Rivals:
         left_out: name -> why there are no figures.
         extra_missing: that is because the extra `statistical` was not installed.
         distilled: the pair of that generator that hears rounds; None before the first one.
-        evidence: the pairs that it hears, (items, queries) each.
         distilled_seconds: what it took to make and to measure it.
     """
 
@@ -137,7 +136,6 @@ class Rivals:
     left_out: Mapping[str, str] = field(default_factory=dict)
     extra_missing: bool = False
     distilled: Contender | None = None
-    evidence: Sequence[Sequence[str]] = ()
     distilled_seconds: float = 0.0
 
     def rows(self) -> dict[str, Mapping[str, Mapping[str, Any]]]:
@@ -191,9 +189,9 @@ def _heard(workspace: Workspace, state: State, found: Rivals, say: Say) -> Rival
     rounds = [done for done in state.finished if done.number][-ROUNDS_HEARD:]
     evidence = [(done.items, done.queries) for done in rounds]
     if not evidence or found.statistical is None or not workspace.dataset.queries.get("dev"):
-        return replace(found, distilled=None, evidence=(), distilled_seconds=0.0)
-    known = [(items, queries) for items, queries in found.evidence]
-    if known == evidence and found.distilled and _is_there(workspace, found.distilled):
+        return replace(found, distilled=None, distilled_seconds=0.0)
+    known = found.distilled
+    if known and _is_there(workspace, known) and evidence_of(workspace, known) == evidence:
         return found
     names = " and ".join(round_name(done.number) for done in rounds)
     say(f"measuring distilled: statistical with {names} as evidence")
@@ -201,7 +199,13 @@ def _heard(workspace: Workspace, state: State, found: Rivals, say: Say) -> Rival
     queries = _hearing(workspace, evidence, rounds[-1].number)
     pair = _measured_pair(workspace, DISTILLED, found.statistical.items, queries)
     seconds = round(time.monotonic() - started, 3)
-    return replace(found, distilled=pair, evidence=evidence, distilled_seconds=seconds)
+    return replace(found, distilled=pair, distilled_seconds=seconds)
+
+
+def evidence_of(workspace: Workspace, pair: Contender) -> list[tuple[str, str]]:
+    """The pairs that a pair of `statistical` was written with as evidence."""
+    generator = read_manifest(workspace.store, pair.queries).generator
+    return [(items, queries) for items, queries in generator.get(EVIDENCE, ())]
 
 
 def _hearing(workspace: Workspace, evidence: Sequence[tuple[str, str]], number: int) -> str:
@@ -297,9 +301,8 @@ def to_serve(workspace: Workspace, chosen: Contender) -> Contender:
     whole = Workspace(workspace.settings)
     built = dict(statistical_pair(whole))
     if chosen.name == DISTILLED:
-        manifest = read_manifest(workspace.store, chosen.queries)
-        evidence = [(items, queries) for items, queries in manifest.generator[EVIDENCE]]
-        built["query"] = _hearing(whole, evidence, manifest.round)
+        number = read_manifest(workspace.store, chosen.queries).round
+        built["query"] = _hearing(whole, evidence_of(workspace, chosen), number)
     return Contender(chosen.name, built["item"], built["query"], chosen.figures)
 
 
