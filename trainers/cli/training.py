@@ -165,7 +165,10 @@ def publish(
     pair: Annotated[
         str | None,
         typer.Argument(
-            help="statistical, sft or the number of a round; the best pair on dev by default.",
+            help=(
+                "statistical, distilled, sft or the number of a round; the best pair on dev by "
+                "default."
+            ),
             show_default=False,
         ),
     ] = None,

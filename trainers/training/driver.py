@@ -31,6 +31,7 @@ from indexers.telemetry.traces import stage as recorded
 from indexers.workspace import Workspace
 from trainers.training.checkpoints import check_model, prune_models
 from trainers.training.contest import (
+    DISTILLED,
     STATISTICAL,
     Choice,
     Contender,
@@ -131,7 +132,7 @@ class Driver:
             self._say(f"Removed {', '.join(removed)} (training.keep_models {keep}).")
 
     def choice(self) -> Choice | None:
-        """The pair that is to serve: the best of the rounds and of `statistical` on dev. None where
+        """The pair that is to serve: the best of the rounds and of their rivals on dev. None where
         nothing is judged.
 
         Rivals are measured when they are asked for first.
@@ -140,14 +141,14 @@ class Driver:
             "dev"
         ):
             return None
-        rival = None if self._alone else rivals(self.workspace, self.run, self._say).statistical
-        return choose(contenders(self.run.state(), rival))
+        beside = None if self._alone else rivals(self.workspace, self.run, self._say)
+        return choose(contenders(self.run.state(), beside))
 
     def publish(self, name: str | None, *, gate: bool) -> Contender:
         """Let a pair of the run serve: the named one, or the one of `choice`.
 
         Args:
-            name: statistical, sft or the number of a round.
+            name: statistical, distilled, sft or the number of a round.
             gate: refuse a pair that is worse on dev than what serves.
 
         Raises:
@@ -164,7 +165,7 @@ class Driver:
             pair,
             self._say,
             gate=gate,
-            stand_in=known.statistical if known else None,
+            stand_in=known.of(pair.name) if known else None,
         )
         return pair
 
@@ -179,8 +180,8 @@ class Driver:
                 )
             return found.chosen
         known = {one.name.removeprefix("round "): one for one in map(of_round, state.finished)}
-        if name == STATISTICAL and (
-            pair := rivals(self.workspace, self.run, self._say).statistical
+        if name in (STATISTICAL, DISTILLED) and (
+            pair := rivals(self.workspace, self.run, self._say).of(name)
         ):
             return pair
         if name.removeprefix("round ") not in known:

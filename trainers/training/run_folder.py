@@ -50,6 +50,8 @@ _FREE = frozenset(
         "training.log_completions",
         "training.keep_models",
         "training.rollouts.vllm_max_model_len",
+        "generator.statistical.evidence",
+        "generator.statistical.evidence_share",
         "training.index_by",
         "training.sft.micro_batch",
         "training.query.micro_batch",
