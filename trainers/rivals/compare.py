@@ -9,6 +9,9 @@ queries. Methods learn from the training queries alone.
 from __future__ import annotations
 
 import math
+import shlex
+import subprocess
+import sys
 import time
 import traceback
 from collections.abc import Mapping, Sequence
@@ -16,11 +19,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from cogr import __version__
 from cogr.errors import CogrError, DataError, MissingExtraError, UserError
-from cogr.evaluation import set_figures
+from cogr.evaluation import grades_of, set_figures
 from cogr.metrics import sweep_cutoff
 from cogr.progress import Say
-from cogr.records import Dataset, Query
+from cogr.records import SPLITS, Dataset, Query
 from cogr.settings import Settings
 from cogr.store import Store
 from indexers.workspace import Workspace
@@ -35,7 +39,9 @@ from trainers.rivals.measuring import (
     sweep_threshold,
     weights_of,
 )
+from trainers.rivals.page import check_extra, render
 from trainers.rivals.protocol import Fitted, Method, NotRunError, Task
+from trainers.rivals.results import Results, latex, markdown, put_together
 from trainers.rivals.rows import Kept, Row, Trial, key_of
 from trainers.training.rounds import SET_APART, by_hash, set_apart
 
@@ -126,7 +132,7 @@ class Runner:
                 folder.remove(name)
         train = self.dataset.require("train")
         swept = by_hash((query.id for query in train), min(1.0, SWEPT / len(train)))
-        self._swept = [query for query in train if query.id in swept]
+        self.swept = [query for query in train if query.id in swept]
         self._budget = self.settings.compare
 
     def rows(self, name: str) -> list[Row]:
@@ -232,9 +238,9 @@ class Runner:
 
     def _cuts(self, method: Method, fitted: Fitted) -> tuple[int, float]:
         """The number of items, and the score, that serve the training queries best."""
-        run = self._ranked(method, fitted, self._swept)
-        relevant = {query.id: self.dataset.relevant[query.id] for query in self._swept}
-        weights = weights_of(self._swept)
+        run = self._ranked(method, fitted, self.swept)
+        relevant = {query.id: self.dataset.relevant[query.id] for query in self.swept}
+        weights = weights_of(self.swept)
         return sweep_cutoff(ids_of(run), relevant, weights).k, sweep_threshold(
             run, relevant, weights
         )
@@ -290,6 +296,87 @@ class Runner:
             "model_at_serving": float(cost.model_at_serving),
             "million_items_price": hours * self._budget.hour_price,
         }
+
+
+def run(workspace: Workspace, asked: Comparison, metric: str, say: Say) -> Results:
+    """Run what was asked for and write compare.json, compare.md, compare.tex and compare.html.
+
+    Interrupted by Ctrl-C it writes them of what is finished, and raises KeyboardInterrupt again.
+
+    Raises:
+        MissingExtraError: without the extra `compare`.
+        DataError: no test queries, or no training queries.
+        StorageError: the folder can't be written.
+    """
+    check_extra()
+    runner = Runner(workspace, asked, say)
+    rows: list[Row] = []
+    try:
+        for name in asked.methods:
+            rows += runner.rows(name)
+    except KeyboardInterrupt:
+        if rows:
+            write(runner, put_together(rows, metric, facts_of(runner)))
+        say(f"{len(rows)} finished rows are kept in {asked.out}; --resume goes on from them.")
+        raise
+    results = put_together(rows, metric, facts_of(runner))
+    write(runner, results)
+    return results
+
+
+def facts_of(runner: Runner) -> dict[str, Any]:
+    """What was compared, how, by which command and when."""
+    dataset, budget = runner.dataset, runner.settings.compare
+    apart = dataset.notes.get(SET_APART)
+    notes = [f"No dev queries in the data: {apart} training queries serve as dev."] if apart else []
+    if len(runner.swept) < len(dataset.require("train")):
+        notes.append(f"Cutoffs are swept on {len(runner.swept)} training queries.")
+    return {
+        "dataset": dataset.name,
+        "dataset_hash": dataset.dataset_hash,
+        **{f"{split}_queries": len(dataset.require(split)) for split in SPLITS},
+        "items": len(dataset.items),
+        "seeds": runner.asked.seeds,
+        "trials": budget.trials,
+        "seconds": budget.seconds,
+        "depth": budget.depth,
+        "hour_price": budget.hour_price,
+        "graded": grades_of(dataset) is not None,
+        "notes": notes,
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "commit": _commit(),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "version": __version__,
+    }
+
+
+def _commit() -> str:
+    """Of the checkout that this code is in; "" where it is none."""
+    here = Path(__file__).parent
+    try:
+        found = subprocess.run(
+            ["git", "rev-parse", "--short=12", "HEAD"],
+            cwd=here,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return found.stdout.strip()
+
+
+def write(runner: Runner, results: Results) -> None:
+    """The four files. Raises StorageError."""
+    folder, kept = runner.kept.folder, runner.kept
+    folder.write_json("compare.json", results.as_dict())
+    folder.write("compare.md", markdown(results).encode())
+    folder.write("compare.tex", latex(results).encode())
+    sets = {one.name: kept.sets(one.name) for one in results.methods if one.done}
+    if sets:
+        page = render(results, runner.dataset, sets)
+        folder.write("compare.html", page.encode("utf-8", "replace"))
 
 
 _OUT_OF_MEMORY = (

@@ -1,5 +1,5 @@
-"""Our own methods, by the same protocol: keyword sets on both sides, matched exactly, ranked by BM25
-over the keywords.
+"""Our own methods, by the same protocol: keyword sets on both sides, matched exactly, ranked by
+BM25 over the keywords.
 
 Their retrieved sets are what the keywords match; no cutoff is swept for them.
 """

@@ -38,7 +38,9 @@ _EVERY = 0.05
 # Runs
 
 
-def checked_run(name: str, found: Scored, queries: Sequence[Query], depth: int) -> dict[str, list]:
+def checked_run(
+    name: str, found: Scored, queries: Sequence[Query], depth: int
+) -> dict[str, list[tuple[str, float]]]:
     """A method's rankings in the one total order: score descending, then item id.
 
     Args:

@@ -106,6 +106,19 @@ class Kept:
         ]
         self.folder.write(f"{kind}/{name}.trec", "".join(lines).encode("utf-8", "replace"))
 
+    def sets(self, method: str) -> dict[str, list[str]]:
+        """Query id -> ids of the retrieved set, as the first seed's file has them; {} without
+        one.
+        """
+        path = f"sets/{method}.0.trec"
+        if not self.folder.exists(path):
+            return {}
+        found: dict[str, list[str]] = {}
+        for line in self.folder.read(path).decode().splitlines():
+            query, _, id_, *_ = line.split()
+            found.setdefault(query, []).append(id_)
+        return found
+
     def _read(self, path: str) -> dict[str, Any] | None:
         if not self.folder.exists(path):
             return None

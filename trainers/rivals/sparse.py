@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cogr.errors import MissingExtraError
-from cogr.matching.bm25 import BM25 as Lucene
-from cogr.matching.bm25 import idf, length_codes, mean_length, norm_table
+from cogr.matching import bm25 as lucene
 from cogr.records import Item, Query
 from cogr.settings import OpenSearchSettings
 from indexers.backends.opensearch.client import Cluster
@@ -190,7 +189,9 @@ class Index:
         self.name = f"{settings.prefix}-compare-{uuid.uuid4().hex[:12]}"
         self._call("PUT", "", "creating an index to compare with", body)
         self._gone = weakref.finalize(self, _remove, self.cluster, self.name)
-        lines = [line for id_, text in texts for line in ({"index": {}}, {"id": id_, "text": text})]
+        lines: list[Any] = []
+        for id_, text in texts:
+            lines += [{"index": {}}, {"id": id_, "text": text}]
         for at in range(0, len(lines), 2000):
             self._call("POST", "/_bulk", "indexing items to compare with", lines[at : at + 2000])
         self._call("POST", "/_refresh", "refreshing")
@@ -227,7 +228,7 @@ class Index:
 
 def _remove(cluster: Cluster, name: str) -> None:
     """What was made for a comparison goes with it; a server that is away keeps it."""
-    cluster.try_once("DELETE", f"/{name}")
+    cluster.try_once("DELETE", f"/{name}", None)
 
 
 def _search(text: str, depth: int) -> dict[str, Any]:
@@ -412,7 +413,7 @@ class SynonymIndex:
         ids: Sequence[str],
         stems: Sequence[Sequence[str]],
         synonyms: Mapping[str, Sequence[str]],
-        bm25: Lucene,
+        bm25: lucene.BM25,
     ) -> None:
         order = sorted(range(len(ids)), key=ids.__getitem__)
         self._ids, self._synonyms = [ids[at] for at in order], synonyms
@@ -422,8 +423,11 @@ class SynonymIndex:
                 self._postings.setdefault(stem, {})[number] = times
         lengths = np.array([len(stems[at]) for at in order], np.int64)
         holding = int((lengths > 0).sum())
-        norms = norm_table(bm25, mean_length(int(lengths.sum()), holding))
-        self._inverse, self._holding = norms[length_codes(lengths)].astype(np.float64), holding
+        norms = lucene.norm_table(bm25, lucene.mean_length(int(lengths.sum()), holding))
+        self._inverse, self._holding = (
+            norms[lucene.length_codes(lengths)].astype(np.float64),
+            holding,
+        )
 
     def rank(self, stems: Sequence[str], depth: int) -> list[tuple[str, float]]:
         """The best items of a query."""
@@ -446,7 +450,7 @@ class SynonymIndex:
         times = np.zeros(len(self._ids))
         for postings in having:
             times[list(postings)] += list(postings.values())
-        weight = float(idf(self._holding, max(map(len, having))))
+        weight = float(lucene.idf(self._holding, max(map(len, having))))
         return weight - weight / (1 + times * self._inverse)
 
     @property
@@ -538,7 +542,7 @@ def solr_lines(synonyms: Mapping[str, Sequence[str]]) -> list[str]:
     return [f"{word} => {', '.join((word, *others))}" for word, others in sorted(synonyms.items())]
 
 
-_LUCENE = Lucene()
+_LUCENE = lucene.DEFAULT
 _FIELD = {"analyzer": "whitespace", "search_analyzer": "expanding"}
 
 
