@@ -22,6 +22,7 @@ from indexers.cli.options import (
     set_verbosity,
 )
 from trainers.cli import training as commands
+from trainers.cli.compare import compare
 
 app = typer.Typer(
     name="cogr-train",
@@ -42,6 +43,7 @@ app.command()(commands.publish)
 app.command()(commands.status)
 app.command()(commands.report)
 app.command()(commands.ablate)
+app.command()(compare)
 
 
 @app.command()
