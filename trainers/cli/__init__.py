@@ -22,6 +22,7 @@ from indexers.cli.options import (
     set_verbosity,
 )
 from trainers.cli import training as commands
+from trainers.cli.compare import compare
 
 app = typer.Typer(
     name="cogr-train",
@@ -41,6 +42,7 @@ app.command("run")(commands.run_rounds)
 app.command()(commands.publish)
 app.command()(commands.status)
 app.command()(commands.report)
+app.command()(compare)
 
 
 @app.command()

@@ -32,6 +32,7 @@ _PLACES: dict[str, str] = {
     "cogr-frozen": "keyword:CogrFrozen",
     "cogr": "keyword:Cogr",
     "statistical": "keyword:StatisticalKeywords",
+    "edited": "keyword:EditedKeywords",
     "extractive": "keyword:ExtractiveKeywords",
     "nearest": "bounds:NearestQueries",
     "nearest+bm25": "bounds:Fused",

@@ -251,7 +251,7 @@ def with_dev(workspace: Workspace) -> Workspace:
     if not gate.on or dataset.queries.get("dev"):
         return workspace
     ids = by_hash((query.id for query in dataset.queries.get("train", ())), gate.dev_share)
-    return workspace if len(ids) < LEAST else workspace.with_dataset(_set_apart(dataset, ids))
+    return workspace if len(ids) < LEAST else workspace.with_dataset(set_apart(dataset, ids))
 
 
 def by_hash(ids: Iterable[str], share: float) -> frozenset[str]:
@@ -262,7 +262,8 @@ def by_hash(ids: Iterable[str], share: float) -> frozenset[str]:
     return frozenset(ordered[: math.floor(len(ordered) * share + 1e-9)])
 
 
-def _set_apart(dataset: Dataset, ids: frozenset[str]) -> Dataset:
+def set_apart(dataset: Dataset, ids: frozenset[str]) -> Dataset:
+    """A data set with these training queries as its dev split; a note and another hash say so."""
     train = dataset.queries["train"]
     split: dict[Split, Sequence[Query]] = {
         "train": tuple(query for query in train if query.id not in ids),
