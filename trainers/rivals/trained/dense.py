@@ -20,7 +20,9 @@ from numpy.typing import NDArray
 from cogr.errors import GeneratorError
 from cogr.records import Query
 from indexers.generators.model_folders import first_line
-from trainers.rivals.contrastive import (
+from trainers.rivals.measuring import Scored
+from trainers.rivals.protocol import Cost, Family, Task
+from trainers.rivals.trained.contrastive import (
     TRAIN_TOKENS,
     Labels,
     bm25_negatives,
@@ -28,12 +30,11 @@ from trainers.rivals.contrastive import (
     ranking_loss,
     train_pairs,
 )
-from trainers.rivals.learned import (
+from trainers.rivals.trained.fits import (
     READ_TOKENS,
     TINY,
     Clock,
     FitFolder,
-    Run,
     clean,
     in_bfloat16,
     in_order,
@@ -44,7 +45,6 @@ from trainers.rivals.learned import (
     ranked,
     start_of,
 )
-from trainers.rivals.protocol import Cost, Family, Task
 
 Points = NDArray[np.float32]
 _USUAL = "Qwen/Qwen3-Embedding-4B"
@@ -99,7 +99,7 @@ class Dense:
     said: str
     _model: Any = None
 
-    def rank(self, queries: Sequence[Query], depth: int) -> Run:
+    def rank(self, queries: Sequence[Query], depth: int) -> Scored:
         """By cosine, all items compared."""
         self._model = self._model or open_encoder(self.folder)
         points = encode(self._model, [query.text for query in queries], "query")

@@ -13,7 +13,6 @@ import importlib.util
 import json
 import logging
 import shutil
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from numpy.typing import NDArray
 from cogr.errors import CogrError, GeneratorError
 from cogr.records import Item, Query
 from indexers.generators.model_folders import digest, first_line, read_json, resolve_model
+from trainers.rivals.measuring import Meter, Scored
 from trainers.rivals.protocol import Cost, NotRunError, Task
 
 TINY = "tiny"
@@ -38,14 +38,12 @@ PACKAGED = {
 
 READ_TOKENS = 256
 """Tokens of an item that a model reads, at most; most encoders were trained on fewer."""
-_SEEN_EVERY = 0.05
 _SAVE_SECONDS = 60.0
 _PROBE = 32
 _SAFE = 1.3
 """How much longer all items may take than a sample of them says."""
 
 Architecture = Literal["bert", "mt5", "qwen3"]
-Run = Mapping[str, Sequence[tuple[str, float]]]
 
 
 # The model that a method starts from
@@ -216,33 +214,6 @@ class Clock:
         return max(0.0, self.seconds - self.elapsed)
 
 
-class Memory:
-    """The most memory that the process holds above what it had before, while a block runs."""
-
-    def __init__(self) -> None:
-        import psutil
-
-        self._process = psutil.Process()
-        self._before = self._process.memory_info().rss
-        self.peak = 0
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> Memory:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while True:
-            self.peak = max(self.peak, self._process.memory_info().rss - self._before)
-            if self._over.wait(_SEEN_EVERY):
-                return
-
-
 @dataclass(frozen=True)
 class FitFolder:
     """The folder of one fit: what an interrupted comparison finds again.
@@ -308,9 +279,9 @@ class FitFolder:
 @contextmanager
 def measured(kept: FitFolder, clock: Clock, index_bytes: Callable[[], float]) -> Any:
     """Around a whole fit: afterwards its cost is written, which marks the fit as finished."""
-    with Memory() as memory:
+    with Meter() as meter:
         yield
-    kept.finish(Cost(clock.elapsed, memory.peak, index_bytes(), model_at_serving=True))
+    kept.finish(Cost(clock.elapsed, meter.spent.peak_bytes, index_bytes(), model_at_serving=True))
 
 
 def as_callback(kept: FitFolder, clock: Clock, until: float) -> Any:
@@ -427,6 +398,6 @@ def best(
 
 def ranked(
     queries: Sequence[Query], ids: Sequence[str], scores: NDArray[np.float32], depth: int
-) -> Run:
+) -> Scored:
     """Query id -> its best items, from one row of scores a query over items in order of id."""
     return {query.id: best(ids, row, depth) for query, row in zip(queries, scores, strict=True)}

@@ -8,16 +8,19 @@ logits a word, trained with in-batch and BM25 negatives under a penalty on the w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cogr.errors import GeneratorError
+from cogr.errors import GeneratorError, ServiceError
 from cogr.records import Query
 from indexers.generators.model_folders import first_line, read_json
-from trainers.rivals.contrastive import (
+from trainers.rivals.measuring import Scored
+from trainers.rivals.protocol import Cost, Family, NotRunError, Task
+from trainers.rivals.sparse import SERVER, Index
+from trainers.rivals.trained.contrastive import (
     TRAIN_TOKENS,
     Labels,
     bm25_negatives,
@@ -25,12 +28,11 @@ from trainers.rivals.contrastive import (
     splade_loss,
     train_pairs,
 )
-from trainers.rivals.learned import (
+from trainers.rivals.trained.fits import (
     READ_TOKENS,
     TINY,
     Clock,
     FitFolder,
-    Run,
     Start,
     clean,
     in_bfloat16,
@@ -42,7 +44,6 @@ from trainers.rivals.learned import (
     ranked,
     start_of,
 )
-from trainers.rivals.protocol import Cost, Family, Task
 
 _USUAL = "naver/splade_v2_max"
 _AT_ONCE = 8
@@ -111,7 +112,7 @@ class Sparse:
         self._model = self._model or open_splade(self.folder)
         return weigh(self._model, [query.text for query in queries], "query")
 
-    def rank(self, queries: Sequence[Query], depth: int) -> Run:
+    def rank(self, queries: Sequence[Query], depth: int) -> Scored:
         """By the sum of products of weights; items without a common word are not found."""
         scores = np.asarray((self.of(queries) @ self.weights.T).todense(), np.float32)
         found = ranked(queries, self.ids, scores, depth)
@@ -180,3 +181,110 @@ class Splade:
         task.say(f"{self.name}: {steps} steps on {len(rows):,} pairs, {clock.elapsed:.0f} s")
         kept.save(model.save_pretrained)
         return model
+
+
+# On the real server
+
+_MOST_CLAUSES = 1000
+_BODY = {
+    "settings": {"number_of_shards": 1, "number_of_replicas": 0},
+    "mappings": {"properties": {"id": {"type": "keyword"}, "text": {"type": "rank_features"}}},
+}
+
+
+class Features(Index):
+    """Weights in a field `rank_features`; the server adds up the products."""
+
+    @property
+    def count(self) -> int:
+        """Items that the server has taken."""
+        return int(self._call("GET", "/_count", "counting")["count"])
+
+    def of(self, weights: Any, queries: Sequence[Query], depth: int) -> dict[str, Any]:
+        """Rankings by the weights of queries, (queries, vocabulary)."""
+        found: dict[str, Any] = {}
+        for query, row in zip(queries, weights, strict=True):
+            features = named(row)
+            answer = self._call("POST", "/_search", "searching", _search(features, depth))
+            found[query.id] = [
+                (hit["fields"]["id"][0], float(hit["_score"])) for hit in answer["hits"]["hits"]
+            ]
+        return found
+
+
+def named(row: Any) -> dict[str, float]:
+    """One row of weights by the names that the field has them under: no word has a dot there."""
+    return {f"w{at}": float(weight) for at, weight in zip(row.indices, row.data, strict=True)}
+
+
+def _search(features: Mapping[str, float], depth: int) -> dict[str, Any]:
+    # The heaviest words, within what a server takes in one query.
+    chosen = sorted(features, key=lambda name: -features[name])[:_MOST_CLAUSES]
+    clauses = [
+        {"rank_feature": {"field": f"text.{name}", "boost": features[name], "linear": {}}}
+        for name in chosen
+    ]
+    return {
+        "size": depth,
+        "_source": False,
+        "track_scores": True,
+        "docvalue_fields": ["id"],
+        "sort": [{"_score": "desc"}, {"id": "asc"}],
+        "query": {"bool": {"should": clauses}} if clauses else {"match_none": {}},
+    }
+
+
+@dataclass(frozen=True)
+class OnServer:
+    """The weights of `splade` on the server; queries are still weighed by the model."""
+
+    index: Features
+    sparse: Sparse
+
+    @property
+    def said(self) -> str:
+        """What the weights started from."""
+        return self.sparse.said
+
+    def rank(self, queries: Sequence[Query], depth: int) -> Scored:
+        """As the server ranks."""
+        return self.index.of(self.sparse.of(queries), queries, depth)
+
+    def sets(self, queries: Sequence[Query]) -> None:
+        """None: a cutoff makes the sets."""
+
+    def cost(self) -> Cost:
+        """What the server keeps on its disk."""
+        return replace(
+            self.sparse.cost(), index_bytes_per_item=self.index.bytes / len(self.sparse.ids)
+        )
+
+
+class NeuralSparse:
+    """OpenSearch's neural sparse search: the weights that `splade` has learned, served."""
+
+    name = "neural-sparse"
+    family: Family = "sparse"
+
+    def trials(self, task: Task) -> Sequence[Mapping[str, Any]]:
+        """Those of `splade`, whose fits are taken."""
+        return Splade().trials(task)
+
+    def fit(self, task: Task, params: Mapping[str, Any]) -> OnServer:
+        """Take the fit of `splade`, or make it, and index it.
+
+        Raises NotRunError also without a server, ServiceError where it takes some items only.
+        """
+        if task.settings.opensearch.url is None:
+            raise NotRunError("an OpenSearch", SERVER)
+        work = task.work.parents[1] / Splade.name / task.work.name
+        work.mkdir(parents=True, exist_ok=True)
+        sparse = Splade().fit(replace(task, work=work), params)
+        texts = ((id_, named(row)) for id_, row in zip(sparse.ids, sparse.weights, strict=True))
+        index = Features(task.settings.opensearch, _BODY, texts)
+        if index.count != len(sparse.ids):
+            raise ServiceError(
+                f"OpenSearch has taken {index.count:,} of {len(sparse.ids):,} items of "
+                f"{self.name}; look at its log."
+            )
+        return OnServer(index, sparse)

@@ -14,7 +14,8 @@ from functools import cache
 from typing import Any
 
 from cogr.records import Query
-from trainers.rivals.learned import (
+from trainers.rivals.protocol import Task
+from trainers.rivals.trained.fits import (
     Clock,
     FitFolder,
     as_callback,
@@ -22,7 +23,6 @@ from trainers.rivals.learned import (
     in_bfloat16,
     progress,
 )
-from trainers.rivals.protocol import Task
 from trainers.training.trainer_config import silence
 
 TRAIN_TOKENS = 128
