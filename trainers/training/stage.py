@@ -39,14 +39,14 @@ from indexers.cli.options import set_verbosity
 from indexers.telemetry import logs
 from indexers.workspace import Workspace
 from trainers.evaluation import evaluate
-from trainers.training.acceptance import accept_items
+from trainers.training.acceptance import accept_items, index_queries
 from trainers.training.building import index, index_share
 from trainers.training.devices import ranks
 from trainers.training.grpo import train_grpo
 from trainers.training.inputs import Inputs, Wrote
 from trainers.training.rounds import StageName, StageRecord, State, verdict, with_dev
 from trainers.training.run_folder import Run, open_run
-from trainers.training.sft import share_targets, train_sft, write_targets
+from trainers.training.sft import share_targets, train_expert, train_sft, write_targets
 from trainers.training.trainer_config import is_out_of_memory
 
 OUT_OF_MEMORY = 75
@@ -296,10 +296,14 @@ WORK: Mapping[StageName, Callable[[Inputs], Wrote]] = {
         train_grpo(inputs, "item") if inputs.round.number else train_sft(inputs, "item")
     ),
     "train-query": lambda inputs: (
-        train_grpo(inputs, "query") if inputs.round.number else train_sft(inputs, "query")
+        train_sft(inputs, "query")
+        if not inputs.round.number
+        else train_expert(inputs)
+        if inputs.settings.query.by == "expert"
+        else train_grpo(inputs, "query")
     ),
     "index-item": lambda inputs: index(inputs, "item"),
-    "index-query": lambda inputs: index(inputs, "query"),
+    "index-query": index_queries,
     "accept-items": accept_items,
     "evaluate": evaluate_round,
 }
