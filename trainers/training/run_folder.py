@@ -61,7 +61,12 @@ _FREE = frozenset(
 )
 
 # What settings were before they were settings, for runs that were begun then.
-_ONCE = {"training.gate.dev_share": 0.0, "training.lora.learning_rate_times": 1.0}
+_ONCE = {
+    "training.gate.dev_share": 0.0,
+    "training.lora.learning_rate_times": 1.0,
+    "training.query.by": "grpo",
+    "training.start": "model",
+}
 
 
 def _once(now: Mapping[str, Any]) -> dict[str, Any]:
