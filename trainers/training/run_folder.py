@@ -67,8 +67,10 @@ _ONCE = {
     "training.gate.dev_share": 0.0,
     "training.lora.learning_rate_times": 1.0,
     "training.frozen_items": False,
+    "training.query.by": "grpo",
     "training.shared": False,
     "training.sft.on": True,
+    "training.start": "model",
 }
 
 
