@@ -279,7 +279,9 @@ def _silent(_: str) -> None:
 
 
 def train_side(inputs: Inputs, side: Side) -> Wrote:
-    """SFT in round 0, then GRPO or expert iteration; where the side is not trained, the model that it keeps."""
+    """SFT in round 0, then GRPO or expert iteration; the kept model of a side that is not
+    trained.
+    """
     if (kept := inputs.kept_model(side)) is not None:
         return Wrote(kept, {})
     if not inputs.round.number:
