@@ -187,7 +187,11 @@ def _accepted_provenance(old: Snapshot, new: Snapshot, notes: Mapping[str, Any])
         parent=old.id,
         cut_to_budget=manifest.cut_to_budget,
         set_aside=manifest.set_aside,
-        notes={"generated": new.id, **notes},
+        notes={
+            "generated": new.id,
+            **{key: value for key, value in manifest.notes.items() if key == "lineage"},
+            **notes,
+        },
     )
 
 
