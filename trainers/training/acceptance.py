@@ -348,7 +348,11 @@ def _provenance(old: Snapshot, new: Snapshot, notes: Mapping[str, Any]) -> Prove
         parent=old.id,
         cut_to_budget=manifest.cut_to_budget,
         set_aside=manifest.set_aside,
-        notes={"generated": new.id, **notes},
+        notes={
+            "generated": new.id,
+            **{key: value for key, value in manifest.notes.items() if key == "lineage"},
+            **notes,
+        },
     )
 
 
