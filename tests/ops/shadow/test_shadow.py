@@ -105,6 +105,32 @@ def test_ubi_joins_events_to_queries(tmp_path: Path) -> None:
     assert hovered == [Searched("green couch", 2), Searched("lamp", 1, frozenset("c"))]
 
 
+def test_a_ubi_event_may_say_its_query_itself(tmp_path: Path) -> None:
+    def event(action: str, item: str, ordinal: object = None, **rest: object) -> dict[str, object]:
+        attributes = {"object": {"object_id": item}, "position": {"ordinal": ordinal}}
+        time = {"timestamp": "2026-11-21T10:00:00Z"}
+        return {"action_name": action, "event_attributes": attributes, **time, **rest}
+
+    records: list[object] = [
+        event("click", "a", 3, user_query="sofa ", session_id="s"),
+        event("click", "a", "4", user_query="sofa", session_id="t"),
+        event("impression", "b", 1, user_query="sofa", session_id="t"),
+        event("impression", "c", query_id="1"),
+        event("click", "d", 0, query_id="1", user_query=""),
+        event("click", "x", query_id="gone"),
+        event("click", "y", session_id="s"),
+        {"action_name": "login", "timestamp": "2026-11-21T10:00:00Z"},
+        {"query_id": "1", "user_query": "lamp", "query_response_hit_ids": ["d", "e"]},
+        {"query_id": "2", "user_query": "rug", "query_response_hit_ids": []},
+        event("click", "f", query_id="2", user_query="rug"),
+    ]
+    assert read_log([lines_of(tmp_path / "events", records)], LogFormat.ubi) == [
+        Searched("sofa", 2, frozenset("a"), frozenset("b"), {"a": 3.5}),
+        Searched("lamp", 1, frozenset("d"), frozenset("cde"), {"d": 0.0}),
+        Searched("rug", 1, frozenset("f")),
+    ]
+
+
 def test_an_access_log_gives_its_parameter(tmp_path: Path) -> None:
     (tmp_path / "log").write_text(ACCESS)
     found = read_log([tmp_path / "log"], LogFormat.access)
