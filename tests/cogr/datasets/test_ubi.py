@@ -1,4 +1,4 @@
-"""Records of User Behavior Insights: what the schema 1.3.0 allows is read, what it forbids named."""
+"""Records of User Behavior Insights: what its schema allows is read, what it forbids is named."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def test_a_query_has_what_was_found(tmp_path: Path) -> None:
         ({"action_name": "click", "event_attributes": []}, "'event_attributes' is no object"),
         (
             {"action_name": "click", "event_attributes": {"position": {"ordinal": 1.5}}},
-            "'ordinal' is 1.5",
+            "the position's 'ordinal' is 1.5",
         ),
         (
             {"action_name": "click", "event_attributes": {"position": {"ordinal": True}}},
-            "'ordinal' is True",
+            "the position's 'ordinal' is True",
         ),
         ({"user_query": "a", "query_response_hit_ids": "b"}, "'query_response_hit_ids' is no list"),
         ({"user_query": "a", "query_id": 1.5}, "'query_id' is"),

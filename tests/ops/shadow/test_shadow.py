@@ -252,9 +252,12 @@ def test_rank_biased_overlap_keeps_its_bounds(one: list[str], other: list[str], 
 
 
 def compared(
-    text: str, count: int, present: str, candidate: str, clicked: str = "", seconds: float = 0.01
+    text: str, count: int, present: str, candidate: str, clicked: str = "", shown: str = ""
 ) -> Compared:
-    searched = Searched(text, count, frozenset(clicked))
+    searched = Searched(
+        text, count, frozenset(clicked), frozenset(shown), dict.fromkeys(clicked, 2)
+    )
+    seconds = 0.01
     return Compared(
         searched,
         Answer(tuple(present), seconds),
@@ -265,7 +268,7 @@ def compared(
 def test_the_summary_weighs_by_searches() -> None:
     done = Replayed(
         [
-            compared("a", 3, "xy", "xz", "xz"),
+            compared("a", 3, "xy", "xz", "xz", "xy"),
             compared("b", 1, "", "q"),
             compared("c", 1, "q", ""),
             compared("d", 5, "", ""),
@@ -282,6 +285,11 @@ def test_the_summary_weighs_by_searches() -> None:
         1.0,
         0.5,
     ]
+    assert [found["shown"][of]["mean"] for of in ("present", "candidate", "difference")] == [
+        1.0,
+        0.5,
+        -0.5,
+    ]
     zero = found["zero_results"]
     assert (zero["present"]["mean"], zero["candidate"]["mean"]) == (0.6, 0.6)
     assert (zero["gained"], zero["gained_searches"], zero["lost"], zero["lost_searches"]) == (
@@ -297,7 +305,9 @@ def test_the_summary_weighs_by_searches() -> None:
         "expanding": {"p50": 5, "p95": 5},
     }
     assert [row["query"] for row in rows(done)] == ["b", "c", "a", "d"]
-    assert summary(Replayed([compared("a", 1, "x", "x")]))["clicked"] is None
+    assert {tuple(row["positions"]) for row in rows(done)} == {("x", "z"), ()}
+    without = summary(Replayed([compared("a", 1, "x", "x")]))
+    assert without["clicked"] is without["shown"] is None
     assert overlap("abc", "a") == pytest.approx(1 / 3)
     with pytest.raises(ServiceError, match="None of 2 queries"):
         summary(Replayed([], Counter({"timeout": 2})))
