@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from trainers.cli.status import RunStatus
     from trainers.evaluation import Evaluation
     from trainers.report.drawing import Canvas, Figure
+    from trainers.rivals.results import Results
     from trainers.training.driver import Driver
     from trainers.training.rounds import Round
 
@@ -303,6 +304,54 @@ class Trained(Result):
         check_extra()
         drawn = draw(gather(self.driver.workspace, self.driver.run)).values()
         return {one.name: one for section in drawn for one in section}
+
+
+@dataclass(frozen=True, repr=False)
+class Compared(Result):
+    """Methods side by side, and which one to use."""
+
+    results: Results
+
+    @property
+    def title(self) -> str:
+        facts = self.results.facts
+        return f"{facts['dataset']}: {facts['test_queries']:,} test queries"
+
+    @property
+    def rows(self) -> Sequence[Mapping[str, Any]]:
+        """A method a row; what did not run has a reason instead of figures."""
+        return [
+            {
+                "method": one.name,
+                "family": one.family,
+                **one.figures,
+                "dev F1": one.dev_f1 if one.done else None,
+                "p": one.p,
+                "reason": one.row.reason,
+            }
+            for one in self.results.methods
+        ]
+
+    @property
+    def notes(self) -> Sequence[str]:
+        return [self.as_dict()["advice"]]
+
+    def check(self) -> None:
+        """Raise UserError where a method failed."""
+        self.results.check()
+
+    def as_dict(self) -> dict[str, Any]:
+        """As `cogr-train compare --json`."""
+        return self.results.as_dict()
+
+    def picture(self) -> Figure:
+        """F1 of every method that ran. Raises MissingExtraError without matplotlib."""
+        canvas, styled = _canvas("", "F1 on test queries")
+        ran = [one for one in self.results.methods if one.done]
+        with styled:
+            canvas.bars([one.name for one in ran], [("F1", "blue", [o.figures["f1"] for o in ran])])
+            drawn: Figure = canvas.done("compared", self.title)
+            return drawn
 
 
 @dataclass(frozen=True, repr=False)

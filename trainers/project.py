@@ -16,7 +16,7 @@ from cogr.progress import Say
 from cogr.records import Dataset, Side, Split
 from cogr.store import Store
 from indexers.workspace import Workspace
-from trainers.notebook import Evaluated, Inspected, Rebuilt, Released, Searched, Trained
+from trainers.notebook import Compared, Evaluated, Inspected, Rebuilt, Released, Searched, Trained
 
 if TYPE_CHECKING:
     from trainers.training.driver import Driver
@@ -262,6 +262,41 @@ class Project:
             driver.publish(None, gate=True)
             found = status_of(driver)
         return Trained(driver, last, found)
+
+    def compare(
+        self,
+        methods: str | Sequence[str] = "all",
+        *,
+        seeds: int = 3,
+        metric: str = "f1",
+        resume: bool = False,
+        out: str | Path = "compare",
+    ) -> Compared:
+        """Ways to retrieve side by side: trained, tuned on dev, measured on test, with significance
+        and cost.
+
+        A method that failed, or can't run here, is a row that says why; `Compared.check` raises for
+        one that failed.
+
+        Args:
+            methods: all, or some of `trainers.rivals.METHODS`.
+            seeds: fits of each method.
+            metric: what significance and the advice go by.
+            resume: keep the rows that `out` has of these data and settings.
+            out: folder of tables, page, rows and TREC runs.
+
+        Raises:
+            UserError: no such method or metric.
+            DataError: no test queries, or too few training queries.
+            MissingExtraError: without the extra `compare`.
+        """
+        from trainers.rivals.compare import Comparison, named, run
+        from trainers.rivals.results import check_metric
+
+        check_metric(metric)
+        names = named(methods if isinstance(methods, str) else ",".join(methods))
+        asked = Comparison(names, seeds, resume, Path(out))
+        return Compared(run(self.workspace, asked, metric, self._say))
 
     def driver(self, name: str, branch: str | None = None, *, begin: bool = False) -> Driver:
         """The driver of a run.

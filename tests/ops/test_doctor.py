@@ -54,7 +54,12 @@ def test_each_extra_is_looked_for_by_all_that_it_declares() -> None:
 
     def needs(extra: str) -> set[str]:
         names = {re.split(r"[\[<>=]", requirement)[0].lower() for requirement in declared[extra]}
-        more = {inner for line in declared[extra] for inner in re.findall(r"^cogr\[(.+)\]", line)}
+        more = {
+            inner
+            for line in declared[extra]
+            for found in re.findall(r"^cogr\[(.+)\]", line)
+            for inner in found.split(",")
+        }
         return names - {"cogr"} | {name for inner in more for name in needs(inner)}
 
     absent = {
