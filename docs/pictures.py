@@ -1,4 +1,5 @@
-"""Takes the pictures of docs/playground.md: the page in Chromium over the bundled sample shop.
+"""Takes the pictures of the README and of docs/playground.md: the playground in Chromium over the
+bundled sample shop, and the head of the demo's report, where `make demo` left one.
 
 Run by `make pictures`.
 """
@@ -25,6 +26,7 @@ from tests.ops.expander.expander_worlds import running, wait_for
 from trainers.demo import CATALOGUE
 
 PICTURES = Path(__file__).parent / "pictures"
+REPORT = Path(".demo/report.html")
 QUERY = "metal bookshelf"
 
 
@@ -39,6 +41,10 @@ def main() -> None:
             take("item", 1120, 900, "dark", "#hits .title", "#item[open] h3")
             take("queries", 1120, 900, "light", "#all", "#queries-found tbody tr")
             take("phone", 390, 900, "light")
+            if REPORT.exists():
+                page = browser.new_page(viewport={"width": 1120, "height": 900})
+                page.goto(REPORT.resolve().as_uri())
+                _save(page.screenshot(), "report")
 
 
 def _indexed(folder: Path) -> Workspace:
@@ -76,12 +82,14 @@ class _Camera:
         if click:
             page.locator(click).first.click()
         page.wait_for_selector(awaited)
-        picture = Image.open(io.BytesIO(page.screenshot()))
+        _save(page.screenshot(), f"playground-{name}")
         context.close()
-        # A page has few colours: a palette makes the file a third.
-        picture.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE).save(
-            PICTURES / f"playground-{name}.png", optimize=True
-        )
+
+
+def _save(screenshot: bytes, name: str) -> None:
+    """A page has few colours: a palette makes the file a third."""
+    picture = Image.open(io.BytesIO(screenshot)).convert("RGB")
+    picture.quantize(256, Image.Quantize.MAXCOVERAGE).save(PICTURES / f"{name}.png", optimize=True)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ import pytest
 from nbclient import NotebookClient
 
 from cogr.settings import load_settings
+from tests.shops import write_jsonl
+from tests.trainers.labels.users import write_log
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
@@ -143,6 +145,7 @@ MINUTES = (
     "cogr-ops shadow",
     "cogr-ops worker",
     "cogr-train demo",
+    "cogr-train labels from-clicks",
     "cogr-train sft",
     "cogr-train round",
     "cogr-train run ",
@@ -187,6 +190,26 @@ def run(folder: Path, line: str) -> str:
     )
     assert ended.returncode == 0, f"{line}: {ended.stderr}"
     return ended.stdout
+
+
+@pytest.mark.slow
+def test_the_walkthrough_runs_from_clicks_to_a_search(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "walkthrough.md").read_text("utf-8")
+    shop = tmp_path / "shop"
+    (shop / "data").mkdir(parents=True)
+    write_log(shop, "position", 0, searches=200)
+    items = [{"id": f"i{n}", "title": f"thing {n}", "text": f"made of {n}"} for n in range(15)]
+    write_jsonl(shop / "data" / "items.jsonl", items)
+    (configuration,) = re.findall(r'```toml title="cogr.toml"\n(.*?)```', text, re.DOTALL)
+    (shop / "cogr.toml").write_text(configuration)
+    lines = [line for _, block in FENCE.findall(text) for line in block.splitlines()]
+    commands = [line for line in lines if line.startswith("cogr-") and "cogr-ops" not in line]
+    told = [run(shop, line) for line in commands]
+    assert [line.split()[1] for line in commands] == [
+        *("labels", "inspect", "rebuild", "rebuild", "evaluate", "search")
+    ]
+    assert "bm25" in told[-2]
+    assert "items by" in told[-1]
 
 
 @pytest.mark.slow
