@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from trainers.training.driver import Driver
 
 Records = Any
-"""A DataFrame (of pandas, polars and others with `to_dict`), or mappings, one an item, a query or a
-judgement; with the fields that docs/datasets.md names for `jsonl`."""
+"""A DataFrame of pandas or polars, or mappings, one an item, a query or a judgement; with the fields that docs/datasets.md names for `jsonl`."""
 
 
 class Project:
@@ -344,7 +343,11 @@ class Project:
 
 def _lines(name: str, records: Records) -> Iterator[str]:
     """Each record as one line of JSON, without what has no value."""
-    rows: Iterable[Any] = records.to_dict("records") if hasattr(records, "to_dict") else records
+    rows: Iterable[Any] = records
+    if hasattr(records, "to_dicts"):
+        rows = records.to_dicts()  # polars
+    elif hasattr(records, "to_dict"):
+        rows = records.to_dict("records")  # pandas
     for number, row in enumerate(rows, 1):
         try:
             known = {key: _plain(value) for key, value in dict(row).items()}
