@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from trainers.training.driver import Driver
 
 Records = Any
-"""A DataFrame of pandas or polars, or mappings, one an item, a query or a judgement; with the fields
-that docs/datasets.md names for `jsonl`.
+"""A DataFrame of pandas or polars, or mappings: items, queries or judgements with the fields that
+docs/datasets.md names for `jsonl`.
 """
 
 
