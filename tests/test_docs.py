@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import pydoc
 import re
 import shlex
 import subprocess
@@ -97,6 +98,14 @@ def test_every_link_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text("utf-8"))
     missing = [link for link in links if "://" not in link and not (page.parent / link).exists()]
     assert missing == []
+
+
+def test_what_the_reference_of_python_names_is_there() -> None:
+    page = (ROOT / "docs" / "python.md").read_text("utf-8")
+    named = re.findall(r"^::: (.+)$", page, re.MULTILINE)
+    assert len(named) == 3
+    for name in named:
+        assert pydoc.locate(name) is not None, name
 
 
 def test_every_page_is_in_the_navigation() -> None:
