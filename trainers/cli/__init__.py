@@ -23,6 +23,7 @@ from indexers.cli.options import (
 )
 from trainers.cli import labels
 from trainers.cli import training as commands
+from trainers.cli.compare import compare
 
 app = typer.Typer(
     name="cogr-train",
@@ -42,6 +43,8 @@ app.command("run")(commands.run_rounds)
 app.command()(commands.publish)
 app.command()(commands.status)
 app.command()(commands.report)
+app.command()(commands.ablate)
+app.command()(compare)
 app.add_typer(labels.app)
 
 
