@@ -36,7 +36,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from cogr.datasets.reading import json_records
-from cogr.errors import DataError, MissingExtraError
+from cogr.errors import DataError, MissingExtraError, StorageError
 
 MEMORY = "380MB"
 """What DuckDB may hold; it goes on in a temporary folder beyond."""
@@ -212,6 +212,12 @@ def _database(folder: Path | None) -> Iterator[Any]:
             ):
                 con.execute(f"set {name}={value}")
             yield con
+        except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
+            reason = " ".join(str(error).split())[:200].rstrip(".")
+            raise StorageError(
+                f"The log is too large for {at} ({reason}); name a folder with more room in the "
+                "environment variable TMPDIR."
+            ) from error
         finally:
             con.close()
 
