@@ -70,11 +70,13 @@ def main() -> None:
         )
         seconds = time.monotonic() - started
         made = json.loads(ended.stdout)
-        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        peak = used.ru_maxrss / 1024
         figures = {
             "records": made["counts"]["records"],
             "megabytes": round(log.stat().st_size / 1e6),
             "seconds": round(seconds, 1),
+            "processor_seconds": round(used.ru_utime + used.ru_stime, 1),
             "peak_megabytes": round(peak),
             "queries": made["queries"],
             "labels": made["labels"],

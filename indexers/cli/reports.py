@@ -10,6 +10,7 @@ import dataclasses
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -32,6 +33,7 @@ from cogr.redaction import visible
 from indexers.cli.console import stderr_console
 from indexers.exchange.diff import Diff
 from indexers.exchange.search import Answered
+from indexers.inspection import Findings
 from indexers.rebuild.run import Outcome
 from indexers.rebuild.update import Updated
 from indexers.release import Released
@@ -370,6 +372,54 @@ def differing(out: Console, found: Diff) -> None:
 def _short(text: str) -> str:
     line = visible(" ".join(text.split()))
     return line if len(line) <= SHOWN else line[: SHOWN - 1] + "…"
+
+
+def examined(out: Console, found: Findings, page: Path | None) -> None:
+    """The inspection of a data set, and what to do."""
+    values = found.counts.as_dict()
+    expectation = values.pop("expectation")
+    del values["advice"]
+    facts(out, "Data set", values)
+    table = Table("retriever", "judged", "relevant of them", "not judged, a query", box=None)
+    for name, one in found.holes.items():
+        shares = (f"{share:.1%}" for share in (one.judged_share, one.relevant_share))
+        table.add_row(f"{name}, first {one.depth}", *shares, f"{one.holes_per_query:.1f}")
+    if found.holes:
+        out.print()
+        out.print(table)
+    out.print()
+    facts(out, "Trust", _trust(found))
+    out.print(f"\nWhat to do: {found.verdict}.")
+    for sentence in filter(None, (*found.advice, expectation)):
+        out.print(sentence)
+    if page:
+        out.print(f"Written: {page}")
+
+
+def _trust(found: Findings) -> dict[str, Any]:
+    leaks, duplicates, gain = found.leakage, found.near_duplicates, found.gain
+    noise, gap = found.disagreement, found.gap
+    values: dict[str, Any] = {
+        "relevant pairs without a common word": f"{gap.without:,} of {gap.pairs:,}",
+        "judgements that disagree": f"{noise.differ:,} of {noise.compared:,} compared",
+    }
+    if leaks is not None:
+        known = leaks.equal + leaks.same_words + leaks.near
+        values["test and dev queries near a training query"] = f"{known:,} of {leaks.queries:,}"
+    if duplicates is not None:
+        values["items with a near-duplicate"] = f"{duplicates.items:,} of {duplicates.looked_at:,}"
+    if found.ceiling is not None:
+        values["F1 of BM25, and with the best cut for each query"] = (
+            f"{found.ceiling.bm25:.3f}, {found.ceiling.best_cut:.3f}"
+        )
+        values["relevant items among BM25's first 1,000"] = f"{found.ceiling.reach:.1%}"
+    if gain is not None:
+        values["held-out F1: BM25, statistical, its oracle"] = (
+            f"{gain.bm25:.3f}, {gain.statistical:.3f}, {gain.oracle:.3f}"
+        )
+    if found.lineage:
+        values["labels from"] = found.lineage.get("source", "a file")
+    return {**values, **{f"not measured: {name}": why for name, why in found.not_measured.items()}}
 
 
 def inspected(out: Console, report: Report) -> None:

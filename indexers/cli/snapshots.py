@@ -6,8 +6,10 @@ Options and output only; the work is in the packages beside.
 from __future__ import annotations
 
 import calendar
+import logging
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -17,6 +19,7 @@ from cogr.errors import UserError
 from indexers.cli import console
 from indexers.cli.options import Call, common_options
 
+log = logging.getLogger(__name__)
 _COLUMNS = ("snapshot", "state", "entities", "keywords", "F1", "age", "MB", "generator", "parent")
 _BY_NEED = ("snapshot", "state", "F1", "age", "entities", "generator", "MB", "keywords", "parent")
 """Columns by what a reader needs most."""
@@ -182,12 +185,45 @@ def diff(
     console.next_command(reports.after_look(workspace, new.id))
 
 
-@common_options(backend=False)
-def inspect(call: Call) -> None:
-    """What is in the data set, what is wrong with it, and whether it suits CoGR."""
+@common_options()
+def inspect(
+    page: Annotated[
+        Path | None, typer.Option("--page", help="Write what was found as one HTML file, too.")
+    ] = None,
+    cross_validate: Annotated[
+        bool,
+        typer.Option(
+            "--cross-validate",
+            help="Measure what `statistical` gives on held-out training queries; about a minute.",
+        ),
+    ] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Count only: search nothing, compare nothing.")
+    ] = False,
+    *,
+    call: Call,
+) -> None:
+    """What is in the data set, what is wrong with it, and what to do: train, label more, or keep
+    BM25.
+
+    Looks at how much of what is found was judged, at label noise, near-duplicates, leaks between
+    splits, and relevant pairs that share no word. See docs/datasets.md.
+    """
     from cogr.datasets.inspection import inspect_dataset
     from indexers.cli import reports
+    from indexers.inspection import examine
+    from indexers.inspection.page import check_extra, write_page
 
-    report = inspect_dataset(call.workspace.dataset)
-    call.emit(report.as_dict(), lambda out: reports.inspected(out, report))
+    if quick and (page or cross_validate):
+        raise UserError("--quick only counts: leave it out to have --page or --cross-validate.")
+    if quick:
+        report = inspect_dataset(call.workspace.dataset)
+        call.emit(report.as_dict(), lambda out: reports.inspected(out, report))
+    else:
+        if page:
+            check_extra()
+        found = examine(call.workspace, cross_validation=cross_validate, say=log.info)
+        if page:
+            write_page(found, page)
+        call.emit(found.as_dict(), lambda out: reports.examined(out, found, page))
     console.next_command("cogr-index rebuild --side item")

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
 from cogr.errors import SettingsError
 from indexers.cli import console
-from indexers.cli.options import JsonOption, VerboseOption, set_verbosity
+from indexers.cli.options import (
+    Call,
+    GeneratorOption,
+    JsonOption,
+    VerboseOption,
+    common_options,
+    set_verbosity,
+)
 
 if TYPE_CHECKING:
+    from indexers.inspection.retrieval import Retriever
+    from trainers.labels.agreement import Agreement
     from trainers.labels.from_clicks import Made
+    from trainers.labels.judge import Judged
 
 app = typer.Typer(
     name="labels",
@@ -104,6 +117,149 @@ def from_clicks(
     made = labels_from_clicks(logs, out, rules, wanted, replace=replace)
     console.emit(json_, made.as_dict(), lambda shown: _show(shown, made))
     console.next_command("cogr-index inspect")
+
+
+@app.command()
+@common_options()
+def judge(
+    call: Call,
+    out: OutOption = Path("judged"),
+    generator: GeneratorOption = None,
+    queries: Annotated[
+        int, typer.Option("--queries", min=1, help="So many of the queries asked most.")
+    ] = 100,
+    depth: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--depth",
+            metavar="RETRIEVER=NUMBER",
+            help="Items of each query from bm25, keywords, neighbours or random; 10, 10, 5 and 2 "
+            "unless set. Repeatable.",
+        ),
+    ] = None,
+    known: Annotated[
+        int,
+        typer.Option(
+            "--known", min=0, help="Pairs that people judged, judged too to measure agreement."
+        ),
+    ] = 200,
+    prompt: Annotated[
+        Path | None,
+        typer.Option("--prompt", help="File with your own prompt: {query}, {title}, {text}."),
+    ] = None,
+    budget: Annotated[
+        int | None,
+        typer.Option("--budget", min=1, help="Most tokens to spend in this call, by estimate."),
+    ] = None,
+    price: Annotated[
+        str | None,
+        typer.Option(
+            "--price", metavar="IN,OUT", help="Prices of a million tokens, to show what it costs."
+        ),
+    ] = None,
+    retries: Annotated[
+        int, typer.Option("--retries", min=0, max=5, help="For answers that name no level.")
+    ] = 2,
+    keep_known: Annotated[
+        bool,
+        typer.Option(
+            "--keep-known/--no-keep-known", help="Write the labels of people beside the judge's."
+        ),
+    ] = True,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what it would cost; ask nothing.")
+    ] = False,
+    replace: ReplaceOption = False,
+) -> None:
+    """Grade pairs of query and item by a language model, in the paper's five levels.
+
+    Pairs are pooled from BM25, what serves, neighbours and chance. Says first what it would cost.
+    Answers are cached: a call that ended early, or was killed, goes on where it was. Agreement with
+    labels of people is measured where there are any.
+    """
+    from trainers.labels.judge import Judge, Wanted, read_prompt, write
+    from trainers.labels.output import check_free
+
+    prices = _prices(price)
+    depths = {**Wanted().depths, **_depths(depth or [])}
+    wanted = Wanted(queries, depths, known, retries, budget, read_prompt(prompt), generator)
+    if not dry_run:
+        check_free(out, replace=replace)
+    asked = Judge(call.workspace, wanted)
+    with asked.generator:
+        estimate = asked.estimate()
+        cost = {**asdict(estimate), **({"money": estimate.money(prices)} if prices else {})}
+        console.note(_cost(cost))
+        if dry_run:
+            call.emit(cost, lambda shown: shown.print(_cost(cost)))
+            return
+        asked.run(console.note)
+    made = write(asked, out, keep_known=keep_known, replace=replace)
+    call.emit({**made.as_dict(), "estimate": cost}, lambda shown: _show_judged(shown, made))
+    console.next_command("cogr-index inspect")
+
+
+def _cost(cost: Mapping[str, Any]) -> str:
+    money = f", {cost['money']:.2f} by --price" if "money" in cost else ""
+    return (
+        f"{cost['pairs']:,} pairs ({cost['known']:,} of them judged by people), {cost['cached']:,} "
+        f"answered already; the others take about {cost['prompt_tokens']:,} prompt and "
+        f"{cost['answer_tokens']:,} answer tokens{money}."
+    )
+
+
+def _prices(given: str | None) -> tuple[float, float] | None:
+    if given is None:
+        return None
+    try:
+        into, out = (float(part) for part in given.split(","))
+    except ValueError as error:
+        raise SettingsError(
+            f"--price is {given!r}; write two numbers with a comma, such as 0.15,0.60."
+        ) from error
+    return into, out
+
+
+def _depths(given: list[str]) -> dict[Retriever, int]:
+    from indexers.inspection.retrieval import RETRIEVERS
+
+    found: dict[Retriever, int] = {}
+    for one in given:
+        name, _, number = one.partition("=")
+        known = next((known for known in RETRIEVERS if known == name), None)
+        if known is None or not number.isdecimal() or int(number) > 1000:
+            raise SettingsError(
+                f"--depth is {one!r}; write RETRIEVER=NUMBER with one of {', '.join(RETRIEVERS)} "
+                "and a number up to 1000, such as bm25=20."
+            )
+        found[known] = int(number)
+    return found
+
+
+def _show_judged(out: Console, made: Judged) -> None:
+    from trainers.labels.output import configuration
+
+    levels = ", ".join(f"{count:,} {level}" for level, count in reversed([*made.grades.items()]))
+    out.print(f"{made.labels:,} labels of the judge in {made.folder}: {levels}.")
+    for name, count in made.counts.items():
+        out.print(f"  {name}: {count:,}")
+    if made.agreement is None:
+        out.print("Agreement with people is not measured: too few pairs that people judged.")
+    else:
+        out.print(made.agreement.sentence())
+        _show_confusion(out, made.agreement)
+    out.print("cogr.toml reads them so:\n")
+    out.print(configuration(made.folder))
+
+
+def _show_confusion(out: Console, found: Agreement) -> None:
+    table = Table("people's grade", *next(iter(found.confusion.values())), box=None)
+    for grade, row in found.confusion.items():
+        table.add_row(grade, *map(str, row.values()))
+    out.print(table)
+    for what, leans in (("length", found.lean_by_length), ("BM25's rank", found.lean_by_rank)):
+        told = ", ".join(f"{name} {lean:+.0%}" for name, lean in leans.items() if lean is not None)
+        out.print(f"Calls more (+) or fewer (-) relevant than people, by {what}: {told}.")
 
 
 def _weights(given: list[str]) -> dict[str, float]:

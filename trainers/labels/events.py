@@ -36,7 +36,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from cogr.datasets.reading import json_records
-from cogr.errors import DataError, MissingExtraError
+from cogr.errors import DataError, MissingExtraError, StorageError
 
 MEMORY = "380MB"
 """What DuckDB may hold; it goes on in a temporary folder beyond."""
@@ -119,7 +119,7 @@ class Shown:
         query: int32, number of the query.
         item: int32, number of the item.
         position: int16, from 1; 0 where the log has none. Positions from 200 on are one.
-        raw: int64, visits that showed it there.
+        raw: int32, visits that showed it there.
         shown, clicked, value: float32, the same with decay: all of them, those with a click, and
             the weights of what was done, of which the highest counts.
         examined, last: float32, of `shown`, those at or above the visit's last click (all where
@@ -130,7 +130,7 @@ class Shown:
     query: NDArray[np.int32]
     item: NDArray[np.int32]
     position: NDArray[np.int16]
-    raw: NDArray[np.int64]
+    raw: NDArray[np.int32]
     shown: NDArray[np.float32]
     clicked: NDArray[np.float32]
     value: NDArray[np.float32]
@@ -212,6 +212,12 @@ def _database(folder: Path | None) -> Iterator[Any]:
             ):
                 con.execute(f"set {name}={value}")
             yield con
+        except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
+            reason = " ".join(str(error).split())[:200].rstrip(".")
+            raise StorageError(
+                f"The log is too large for {at} ({reason}); name a folder with more room in the "
+                "environment variable TMPDIR."
+            ) from error
         finally:
             con.close()
 
@@ -248,6 +254,13 @@ create or replace table {table} as select
     action_name is null and query_id is null and user_query is null and timestamp is null as bad
 from ({source})
 """
+
+
+_NOTHING_SHOWN = (
+    "The log shows no items: log what each search showed, as events named impression with "
+    "event_attributes.object.object_id and position.ordinal, or as query_response_hit_ids in "
+    "ubi_queries; clicks alone don't say what was passed over."
+)
 
 
 class _Reading:
@@ -461,9 +474,9 @@ class _Reading:
             "kind = 1)) where hit is not null"
         )
         con.execute(
-            "create table names as select number, any_value(item) as item from (select number, "
-            "item from did where item is not null union all select number, item from listed) "
-            "group by number"
+            "create table names as select number, any_value(item) as item, row_number() over "
+            "(order by number) - 1 as id from (select number, item from did where item is not "
+            "null union all select number, item from listed) group by number"
         )
         lowest = self._one("select min(ordinal) from did where ordinal is not null")[0]
         shift = 1 - lowest if lowest is not None and lowest < 1 else 0
@@ -511,19 +524,24 @@ class _Reading:
             if self._rules.half_life
             else "1"
         )
-        shown = con.execute(
-            "select query, number, coalesce(position, 0) as position, count(*) as raw, sum(d) as "
-            "shown, sum(d * click::int) as clicked, sum(d * value) as value, sum(d * "
-            "coalesce(final is null or position <= final, false)::int) as examined, sum(d * "
-            "coalesce(click and position = final, false)::int) as last from seen join "
+        con.execute(
+            "create table counted as select query, id::integer as item, coalesce(position, "
+            "0)::smallint as position, count(*)::integer as raw, sum(d)::float as shown, sum(d * "
+            "click::int)::float as clicked, sum(d * value)::float as value, sum(d * "
+            "coalesce(final is null or position <= final, false)::int)::float as examined, sum(d * "
+            "coalesce(click and position = final, false)::int)::float as last from seen join "
             f"(select visit, query, {decay} as d from visits) using (visit) left join (select "
             "visit, max(position) as final from seen where click group by visit) using (visit) "
-            "group by query, number, coalesce(position, 0) order by query, number, 3"
-        ).fetchnumpy()
-        names = con.execute("select number, item from names order by number").fetchnumpy()
-        return Evidence(
-            _shown(shown, names), self._asked(decay), +self._counts, first, last, float(best)
+            "join names using (number) group by query, id, coalesce(position, 0)"
         )
+        asked = self._asked(decay)
+        for table in ("seen", "visits", "asked"):
+            con.execute(f"drop table {table}")
+        shown = con.execute("select * from counted order by query, item, position").fetchnumpy()
+        names = con.execute("select item from names order by id").fetchnumpy()["item"].tolist()
+        if not names or not len(shown["query"]):
+            raise DataError(_NOTHING_SHOWN)
+        return Evidence(Shown(**shown, items=names), asked, +self._counts, first, last, float(best))
 
     def _told(self) -> str:
         return ", ".join(f"{name}: {count:,}" for name, count in self._counts.items() if count)
@@ -562,25 +580,6 @@ def _readable(path: Path) -> Iterator[None]:
     except duckdb.Error as error:
         reason = " ".join(str(error).split())[:200].rstrip(".")
         raise DataError(f"{path} can't be read ({reason}); export it again.") from error
-
-
-def _shown(columns: Mapping[str, Any], names: Mapping[str, Any]) -> Shown:
-    if not len(columns["query"]):
-        raise DataError(
-            "The log shows no items: log what each search showed, as events named impression with "
-            "event_attributes.object.object_id and position.ordinal, or as query_response_hit_ids "
-            "in ubi_queries; clicks alone don't say what was passed over."
-        )
-    item = np.searchsorted(names["number"], columns["number"])
-    counts = ("shown", "clicked", "value", "examined", "last")
-    return Shown(
-        query=columns["query"].astype(np.int32),
-        item=item.astype(np.int32),
-        position=columns["position"].astype(np.int16),
-        raw=columns["raw"].astype(np.int64),
-        items=names["item"].tolist(),
-        **{name: np.asarray(columns[name], np.float32) for name in counts},
-    )
 
 
 def _first_bad(path: Path) -> str:

@@ -250,6 +250,7 @@ def test_accepted_and_counted(tmp_path: Path) -> None:
         "items without title and text": 1,
         "texts with NUL characters removed": 2,
         "repeated judgements": 1,
+        "repeated judgements with another grade, of which the highest counts": 1,
     }
 
 

@@ -1,0 +1,234 @@
+"""Whether a data set's labels can be trusted, and what to do next: train, label more, or keep BM25.
+
+`examine` measures and advises, `page` writes it as one HTML file. `retrieval` has the ways to
+search that it looks through, `quality` looks at labels and texts, `gain` asks what could be won.
+`cogr.datasets.inspection` counts what is in the data; it needs none of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cogr.datasets.inspection import Report, inspect_dataset
+from cogr.datasets.splits import place
+from cogr.errors import MissingExtraError
+from cogr.progress import Say
+from cogr.records import Dataset, Query
+from indexers.inspection.gain import Ceiling, Gain, ceiling, cross_validate
+from indexers.inspection.quality import (
+    Disagreement,
+    Gap,
+    Leakage,
+    NearDuplicates,
+    disagreement,
+    leakage,
+    near_duplicates,
+    vocabulary_gap,
+)
+from indexers.inspection.retrieval import Holes, Searches, holes
+from indexers.workspace import Workspace
+
+MOST_QUERIES = 500
+"""Queries that retrievers are looked at by, chosen by a hash."""
+MOST_ITEMS = 300_000
+"""With more items nothing is searched here: it would take gigabytes."""
+_DEPTH = 10
+_SAFE = 2.0
+"""Standard errors beyond which a difference counts."""
+_FEW_JUDGED = 0.5
+_NAMED = 10
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What `examine` found. What could not be measured is None, and `not_measured` says why.
+
+    Attributes:
+        counts: what is in the data.
+        near_duplicates, leakage, disagreement, gap: see `quality`.
+        holes: retriever -> how much of what it finds was judged.
+        ceiling: what BM25's rankings could give at best.
+        gain: what `statistical` gives by cross-validation, where that was asked for.
+        label_next: texts of queries to label next, those that would tell most first.
+        not_measured: what -> why.
+        verdict: "train", "label more" or "keep BM25".
+        advice: sentences on that, the most important first.
+    """
+
+    counts: Report
+    near_duplicates: NearDuplicates | None
+    leakage: Leakage | None
+    disagreement: Disagreement
+    gap: Gap
+    holes: Mapping[str, Holes]
+    ceiling: Ceiling | None
+    gain: Gain | None
+    label_next: Sequence[str]
+    lineage: Mapping[str, Any]
+    not_measured: Mapping[str, str]
+    verdict: str
+    advice: Sequence[str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """In types that JSON knows: the counts as ever, and the rest under `trust`."""
+        found = asdict(self)
+        found.pop("counts")
+        if self.near_duplicates is not None:
+            found["near_duplicates"] = self.near_duplicates.as_dict()
+        return {**self.counts.as_dict(), "trust": found}
+
+
+def examine(
+    workspace: Workspace, *, cross_validation: bool = False, say: Say = lambda _: None
+) -> Findings:
+    """Measure what can be measured with what is installed, and advise.
+
+    Args:
+        cross_validation: fit `statistical` on parts of the training queries; a minute or more.
+
+    Raises:
+        MissingExtraError: cross-validation without the extra `statistical`.
+        GeneratorError: cross-validation with too few labels for it.
+    """
+    dataset = workspace.dataset
+    missing: dict[str, str] = {}
+    say("counting")
+    counts = inspect_dataset(dataset)
+    say("looking for near-duplicates and leaks")
+    duplicates = _unless_missing(missing, "near-duplicates", lambda: near_duplicates(dataset))
+    leaks = _unless_missing(missing, "leakage", lambda: leakage(dataset))
+    say("searching")
+    searches = _searches(workspace, missing)
+    looked_at = sample(dataset.all_queries(), MOST_QUERIES)
+    found = holes(searches, looked_at, dataset, _DEPTH) if searches else {}
+    missing.update(searches.without if searches else {})
+    best = ceiling(searches, dataset, looked_at) if searches and looked_at else None
+    gain = cross_validate(dataset, say) if cross_validation else None
+    if not cross_validation:
+        missing["gain"] = "asked for by --cross-validate"
+    next_ = _label_next(dataset, searches) if searches else []
+    noise = disagreement(dataset, duplicates)
+    gap = vocabulary_gap(dataset)
+    negative = any(len(dataset.judged[id_]) > len(ids) for id_, ids in dataset.relevant.items())
+    verdict, advice = _advise(counts, found if negative else {}, gain, leaks, noise, gap, next_)
+    if found and not negative:
+        advice.append(
+            "The labels name relevant items only, so that an item that nobody judged counts as "
+            "irrelevant: judge what is found (cogr-train labels judge) to see how many are not."
+        )
+    return Findings(
+        counts,
+        duplicates,
+        leaks,
+        noise,
+        gap,
+        found,
+        best,
+        gain,
+        next_,
+        dataset.lineage,
+        missing,
+        verdict,
+        advice,
+    )
+
+
+def _unless_missing(missing: dict[str, str], what: str, measure: Any) -> Any:
+    try:
+        return measure()
+    except MissingExtraError as error:
+        missing[what] = str(error)
+        return None
+
+
+def _searches(workspace: Workspace, missing: dict[str, str]) -> Searches | None:
+    dataset = workspace.dataset
+    if len(dataset.items) > MOST_ITEMS:
+        missing["retrievers"] = f"more than {MOST_ITEMS:,} items"
+        return None
+    return _unless_missing(missing, "retrievers", lambda: Searches(workspace))  # type: ignore[no-any-return]
+
+
+def sample(queries: Sequence[Query], most: int) -> list[Query]:
+    """At most so many queries, the same ones for ever: by a hash of the text."""
+    return sorted(queries, key=lambda query: (place(query.text), query.id))[:most]
+
+
+def _label_next(dataset: Dataset, searches: Searches) -> list[str]:
+    """The queries whose labels would tell most: asked often, little of what is found judged."""
+    asked = sorted(dataset.unlabelled, key=lambda query: (-query.weight, query.id))[:MOST_QUERIES]
+    queries = [*asked, *sample(dataset.all_queries(), MOST_QUERIES)]
+    if not queries:
+        return []
+    shares = {}
+    for query in queries:
+        hits = searches.bm25(query, _DEPTH)
+        judged = dataset.judged.get(query.id, {})
+        holes_ = sum(id_ not in judged for id_ in hits) / _DEPTH
+        shares[query.text] = query.weight * holes_
+    ordered = sorted(shares, key=lambda text: (-shares[text], text))
+    return [text for text in ordered if shares[text] > 0][:_NAMED]
+
+
+def _advise(
+    counts: Report,
+    found: Mapping[str, Holes],
+    gain: Gain | None,
+    leaks: Leakage | None,
+    noise: Disagreement,
+    gap: Gap,
+    next_: Sequence[str],
+) -> tuple[str, list[str]]:
+    """The verdict, and why."""
+    judged = found["bm25"].judged_share if "bm25" in found else None
+    few = judged is not None and judged < _FEW_JUDGED and found["bm25"].queries > 0
+    which = f": first {', '.join(map(repr, next_[:5]))}" if next_ else ""
+    verdict, why = _verdict(counts, gain, few, which)
+    advice = [why]
+    if few and judged is not None:
+        advice.append(
+            f"Only {judged:.0%} of BM25's first {_DEPTH} items are judged: figures on these labels "
+            "are too low for any search that finds other items; compare by judged items alone "
+            "(judged_f1), or judge what is found (cogr-train labels judge)."
+        )
+    if leaks is not None and leaks.share > 0.02:
+        advice.append(
+            f"{leaks.share:.0%} of the test and dev queries have a near-equal training query, so "
+            'that figures are too high: set dataset.split_by = "cluster", or group the splits.'
+        )
+    if noise.compared >= 20 and noise.share > 0.1:
+        advice.append(
+            f"Labels disagree in {noise.share:.0%} of {noise.compared:,} comparisons of near-equal "
+            "queries or items: write down when an item is relevant, and judge these again."
+        )
+    if gap.pairs and gap.share > 0.3:
+        advice.append(
+            f"{gap.share:.0%} of the relevant pairs share no word: no search for words finds them, "
+            "which is what learned keywords are for."
+        )
+    return verdict, advice
+
+
+def _verdict(counts: Report, gain: Gain | None, few: bool, which: str) -> tuple[str, str]:
+    if gain is None:
+        if not counts.suits:
+            train = counts.relevant_per_query.get("train")
+            known_item = train is not None and train.median <= 1
+            return "keep BM25" if known_item else "label more", counts.advice
+        if few:
+            return "label more", f"Label more before training{which}."
+        return "train", (
+            f"{counts.advice} cogr-index inspect --cross-validate measures what that would bring."
+        )
+    told = (
+        f"By cross-validation on {gain.queries} training queries statistical has F1 "
+        f"{gain.statistical:.3f}, BM25 {gain.bm25:.3f}: {gain.difference:+.3f}, standard error "
+        f"{gain.standard_error:.3f}."
+    )
+    if gain.difference > _SAFE * gain.standard_error:
+        return "train", f"Train: {told}"
+    if gain.difference < -_SAFE * gain.standard_error:
+        return "keep BM25", f"Keep BM25: {told}"
+    return "label more", f"Label more{which}. {told} The difference is within chance."

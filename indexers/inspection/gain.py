@@ -1,0 +1,151 @@
+"""What could be won: the ceiling of BM25's rankings, and `statistical` by cross-validation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cogr.datasets.splits import cluster_key, place
+from cogr.evaluation import set_figures
+from cogr.metrics import sweep_cutoff
+from cogr.progress import Say
+from cogr.records import Dataset, Query
+from indexers.inspection.retrieval import Searches
+from indexers.text import Lexical
+
+if TYPE_CHECKING:
+    from indexers.generators.statistical.artefact import Artefact
+    from indexers.generators.statistical.ranking.matrices import Floats, Ints
+
+FOLDS = 3
+MOST_QUERIES = 450
+"""Training queries that cross-validation looks at, chosen by a hash."""
+_LONGEST = 1000
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """What BM25's rankings hold.
+
+    Attributes:
+        bm25: F1 with one number of items for all queries, the best one on these queries.
+        best_cut: F1 where each query has its own best number of items: no cut does better.
+        reach: share of the relevant items among the first 1,000, by query: no ranker of these
+            finds more.
+    """
+
+    bm25: float
+    best_cut: float
+    reach: float
+
+
+@dataclass(frozen=True)
+class Gain:
+    """F1 on training queries that were held out, a third at a time; near-equal queries together.
+
+    Attributes:
+        queries: how many were held out, once each.
+        bm25: cut at the number of items that serves the other training queries best.
+        statistical: the sets that its keywords retrieve, without edits of them.
+        oracle: the same where it knows which items are relevant: the ceiling of its keywords.
+        difference: statistical - bm25.
+        standard_error: of the difference.
+    """
+
+    queries: int
+    bm25: float
+    statistical: float
+    oracle: float
+    difference: float
+    standard_error: float
+
+
+def ceiling(searches: Searches, dataset: Dataset, queries: Sequence[Query]) -> Ceiling:
+    """Of some labelled queries."""
+    run = {query.id: searches.bm25(query, _LONGEST) for query in queries}
+    relevant = {query.id: dataset.relevant[query.id] for query in queries}
+    if not any(run.values()):
+        return Ceiling(0.0, 0.0, 0.0)
+    best, reach = [], []
+    for id_, wanted in relevant.items():
+        hits = np.cumsum([int(item in wanted) for item in run[id_]] or [0])
+        f1 = 2 * hits / (np.arange(1, len(hits) + 1) + len(wanted))
+        best.append(float(f1.max()))
+        reach.append(float(hits[-1]) / len(wanted))
+    return Ceiling(
+        round(sweep_cutoff(run, relevant).f1, 4),
+        round(float(np.mean(best)), 4),
+        round(float(np.mean(reach)), 4),
+    )
+
+
+def cross_validate(dataset: Dataset, say: Say = lambda _: None) -> Gain:
+    """Fit `statistical` on two thirds of the training queries and measure it on the others.
+
+    Raises:
+        MissingExtraError: without the extra `statistical`.
+        GeneratorError: too few training queries.
+    """
+    train = dataset.require("train")
+    queries = sorted(train, key=lambda query: (place(query.text), query.id))[:MOST_QUERIES]
+    fold = {query.id: int(place(cluster_key(query.text), 1) * FOLDS) for query in queries}
+    figures = []
+    for number in range(FOLDS):
+        held = [query for query in queries if fold[query.id] == number]
+        rest = [query for query in queries if fold[query.id] != number]
+        if held:
+            say(f"cross-validation, part {number + 1} of {FOLDS}")
+            figures.append(_fold(dataset, rest, held))
+    bm25, statistical, oracle = np.concatenate(figures, axis=1)
+    differences = statistical - bm25
+    error = float(differences.std(ddof=1) / np.sqrt(len(differences)))
+    return Gain(
+        len(differences),
+        round(float(bm25.mean()), 4),
+        round(float(statistical.mean()), 4),
+        round(float(oracle.mean()), 4),
+        round(float(differences.mean()), 4),
+        round(error, 4),
+    )
+
+
+def _fold(dataset: Dataset, rest: Sequence[Query], held: Sequence[Query]) -> NDArray[np.float64]:
+    """F1 of BM25, of `statistical` and of its oracle, (3, held queries)."""
+    from indexers.generators.statistical.fitting import fit
+
+    part = replace(dataset, queries={**dataset.queries, "train": tuple(rest)})
+    artefact = fit(part, edits=False)
+    rows = {id_: row for row, id_ in enumerate(artefact.item_ids)}
+    predicted: dict[str, frozenset[str]] = {}
+    known: dict[str, frozenset[str]] = {}
+    for query, (items, p) in zip(held, artefact.probabilities(held), strict=True):
+        predicted[query.id] = _retrieved(artefact, query, items, p)
+        true = np.array(sorted(rows[id_] for id_ in dataset.relevant[query.id]), items.dtype)
+        known[query.id] = _retrieved(artefact, query, true, np.ones(len(true), p.dtype))
+    runs = (_bm25(dataset, rest, held), predicted, known)
+    return np.stack([set_figures(dataset, held, run).values["f1"] for run in runs])
+
+
+def _retrieved(artefact: Artefact, query: Query, items: Ints, p: Floats) -> frozenset[str]:
+    """Ids of the items that its keywords for these candidates retrieve."""
+    return frozenset(artefact.item_ids[row] for row in artefact.spell(query, items, p).retrieved)
+
+
+def _bm25(
+    dataset: Dataset, rest: Sequence[Query], held: Sequence[Query]
+) -> dict[str, frozenset[str]]:
+    lexical = Lexical(dataset.items)
+
+    def rank(queries: Sequence[Query]) -> dict[str, list[str]]:
+        return {
+            query.id: [item.id for item, _ in lexical.rank(query.text, _LONGEST)]
+            for query in queries
+        }
+
+    relevant = {query.id: dataset.relevant[query.id] for query in rest}
+    cut = sweep_cutoff(rank(rest), relevant).k
+    return {id_: frozenset(ids[:cut]) for id_, ids in rank(held).items()}

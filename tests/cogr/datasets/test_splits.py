@@ -1,0 +1,68 @@
+"""Splits by a hash: new queries move no old one, and near-equal queries stay together."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from cogr.datasets.builder import Builder, Options
+from cogr.datasets.reading import Place
+from cogr.datasets.splits import SplitBy, cluster_key
+from cogr.errors import DataError, SettingsError
+from cogr.records import SPLITS, Dataset
+
+HERE = Place("here", 1)
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def shop(texts: list[str], by: SplitBy, **more: object) -> Dataset:
+    builder = Builder("shop", Options(split_by=by, dev_share=0.1, **more))  # type: ignore[arg-type]
+    builder.item(HERE, "a", "Chair", "")
+    for number, text in enumerate(texts):
+        builder.query(HERE, f"q{number}", text, updated=BEGIN + timedelta(days=number))
+        builder.judgement(HERE, f"q{number}", "a", 1)
+    return builder.build()
+
+
+def split_of(dataset: Dataset) -> dict[str, str]:
+    return {query.text: split for split in SPLITS for query in dataset.queries[split]}
+
+
+@pytest.mark.parametrize("by", ["query", "cluster"])
+def test_new_queries_move_no_old_one(by: SplitBy) -> None:
+    few = split_of(shop([f"chair {n}" for n in range(200)], by))
+    many = split_of(shop([f"chair {n}" for n in reversed(range(1000))], by))
+    assert few.items() <= many.items()
+    sizes = {split: [*many.values()].count(split) for split in SPLITS}
+    assert 70 <= sizes["test"] <= 130
+    assert 60 <= sizes["dev"] <= 120
+
+
+def test_near_equal_queries_are_in_one_split() -> None:
+    pairs = [(f"red chairs {n}", f"{n} Chair, RED!") for n in range(100)]
+    found = split_of(shop([text for pair in pairs for text in pair], "cluster"))
+    assert all(found[one] == found[other] for one, other in pairs)
+    assert cluster_key("Running shoes for men") == cluster_key("men shoe for running")
+    assert cluster_key("stühle 2") != cluster_key("stühle 3")
+
+
+def test_the_newest_queries_are_the_test_split() -> None:
+    found = shop([f"chair {n}" for n in range(20)], "time")
+    assert [query.id for query in found.queries["test"]] == ["q18", "q19"]
+    assert [query.id for query in found.queries["dev"]] == ["q17"]
+
+
+def test_splits_by_time_need_times_and_own_splits_stay() -> None:
+    builder = Builder("shop", Options(split_by="time"))
+    builder.item(HERE, "a", "Chair", "")
+    builder.query(HERE, "q", "chair")
+    builder.judgement(HERE, "q", "a", 1)
+    with pytest.raises(DataError, match=r"The query 'q' has no time to split by"):
+        builder.build()
+    builder = Builder("shop", Options(split_by="cluster"))
+    builder.item(HERE, "a", "Chair", "")
+    builder.query(HERE, "q", "chair", split="train")
+    builder.judgement(HERE, "q", "a", 1)
+    with pytest.raises(SettingsError, match=r"has its own splits; remove dataset.split_by"):
+        builder.build()

@@ -1,0 +1,154 @@
+"""What inspect says of labels: figures counted by hand on small shops, the advice, the page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cogr.records import Dataset
+from cogr.settings import load_settings
+from indexers.inspection import examine, gain
+from indexers.inspection.page import render
+from indexers.inspection.quality import disagreement, leakage, near_duplicates, vocabulary_gap
+from indexers.inspection.retrieval import Searches, holes
+from indexers.workspace import Workspace
+from tests.commands import Command
+from tests.indexers.generators.statistical_worlds import SHOP
+from tests.shops import write_shop
+
+LONG = "a green velvet sofa with wooden legs and two cushions for the living room"
+ITEMS = [
+    {"id": "a", "title": "Velvet sofa", "text": LONG},
+    {"id": "b", "title": "Velvet sofa", "text": f"{LONG} today"},
+    {"id": "c", "title": "Oak table", "text": "a dining table"},
+    {"id": "d", "title": "Floor lamp", "text": "brass, for reading"},
+    {"id": "e", "title": "Desk lamp", "text": "with a switch"},
+]
+QUERIES = [
+    {"id": "q1", "text": "velvet sofas", "split": "train"},
+    {"id": "q2", "text": "reading lamp", "split": "train"},
+    {"id": "q3", "text": "Velvet sofas!", "split": "test"},
+    {"id": "q4", "text": "sofa velvet", "split": "test"},
+    {"id": "q5", "text": "readinng lamp", "split": "dev"},
+    {"id": "q6", "text": "couch", "split": "test"},
+]
+LABELS = [
+    {"query": "q1", "item": "a", "grade": 1},
+    {"query": "q1", "item": "b", "grade": 0},
+    {"query": "q2", "item": "d", "grade": 1},
+    {"query": "q2", "item": "e", "grade": 0},
+    {"query": "q3", "item": "a", "grade": 1},
+    {"query": "q4", "item": "b", "grade": 1},
+    {"query": "q5", "item": "d", "grade": 1},
+    {"query": "q6", "item": "a", "grade": 1},
+]
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    folder = tmp_path_factory.mktemp("shop")
+    config = write_shop(folder, ITEMS, QUERIES, LABELS)
+    data, store = folder / "data", folder / "store"
+    return Workspace(load_settings(config, [f"dataset.path={data}", f"store={store}"]), "memory")
+
+
+@pytest.fixture(scope="module")
+def dataset(workspace: Workspace) -> Dataset:
+    return workspace.dataset
+
+
+def test_near_duplicates_are_found_and_grouped(dataset: Dataset) -> None:
+    found = near_duplicates(dataset)
+    assert (found.looked_at, found.items) == (5, 2)
+    assert [sorted(ids) for ids in found.groups] == [["a", "b"]]
+
+
+def test_test_queries_that_are_known_from_training_are_found(dataset: Dataset) -> None:
+    found = leakage(dataset)
+    assert (found.queries, found.equal, found.same_words, found.near) == (4, 1, 1, 1)
+    assert found.share == 0.75
+    assert ("readinng lamp", "reading lamp") in found.examples
+
+
+def test_labels_that_disagree_are_counted(dataset: Dataset) -> None:
+    """q1, q3, q4 are one cluster: a is relevant for q1 and q3 (agree), b not for q1 and for q4
+    (disagree); a and b are near-duplicates, judged differently for q1 (disagree).
+    """
+    found = disagreement(dataset, near_duplicates(dataset))
+    assert (found.compared, found.differ) == (3, 2)
+    assert found.examples == [("velvet sofas", "sofa velvet", "b")]
+
+
+def test_relevant_pairs_without_a_common_word_are_counted(dataset: Dataset) -> None:
+    found = vocabulary_gap(dataset)
+    assert (found.pairs, found.without, found.queries) == (6, 1, 1)
+
+
+def test_holes_are_what_is_found_and_was_not_judged(workspace: Workspace) -> None:
+    queries = [query for query in workspace.dataset.all_queries() if query.id in ("q2", "q6")]
+    found = holes(Searches(workspace), queries, workspace.dataset, 2)
+    assert {*found} == {"bm25", "neighbours", "random"}
+    bm25 = found["bm25"]  # q2: d and e, both judged; q6: nothing is found
+    assert (bm25.queries, bm25.judged_share, bm25.relevant_share) == (2, 1.0, 0.5)
+    assert (bm25.holes_per_query, bm25.blind) == (0, 0)
+    neighbours = found["neighbours"]  # of d: e, judged; of a: b and one more, not judged
+    assert neighbours.blind == 1
+    assert 0 < neighbours.judged_share < 1
+
+
+def test_what_serves_is_a_retriever_too(shop: Path, cogr_index: Command) -> None:
+    for side in ("item", "query"):
+        assert cogr_index("rebuild", "--side", side).status == 0
+    found = cogr_index("inspect", "--json").json
+    assert found["trust"]["holes"]["keywords"]["queries"] == 3
+    assert found["trust"]["ceiling"]["best_cut"] >= found["trust"]["ceiling"]["bm25"]
+    assert found["trust"]["verdict"] in ("keep BM25", "label more")
+    quick = cogr_index("inspect", "--quick", "--json").json
+    assert "trust" not in quick
+    assert cogr_index("inspect", "--quick", "--page", "page.html").status == 2
+
+
+def test_cross_validation_says_whether_to_train(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gain, "MOST_QUERIES", 75)
+    config = tmp_path / "cogr.toml"
+    config.write_text(f'store = "{tmp_path}"\n[dataset]\nloader = "jsonl"\npath = "{SHOP}"\n')
+    found = examine(Workspace(load_settings(config, []), "memory"), cross_validation=True)
+    assert found.gain is not None
+    assert found.gain.queries == 75
+    assert found.gain.bm25 < found.gain.statistical < found.gain.oracle
+    assert found.verdict == "train"
+    assert found.advice[0].startswith("Train: By cross-validation on ")
+
+
+def test_the_page_says_it_all_and_escapes_texts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cogr_index: Command
+) -> None:
+    evil = "<script>alert(1)</script> sofa"
+    queries = [{"id": "bad", "text": evil}]
+    labels = [{"query": "bad", "item": "a", "grade": 1}]
+    write_shop(tmp_path, ITEMS, queries, labels)
+    monkeypatch.chdir(tmp_path)
+    assert cogr_index("inspect", "--page", "page.html").status == 0
+    page = (tmp_path / "page.html").read_text("utf-8")
+    assert "<script" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt; sofa" in page
+    for heading in ("What to do", "What is judged of what is found", "What could be won"):
+        assert heading in page
+    assert "http" not in page.replace("http-equiv", "")
+
+
+def test_lineage_of_labels_goes_into_snapshots_and_onto_the_page(
+    shop: Path, cogr_index: Command
+) -> None:
+    (shop / "data" / "lineage.json").write_text('{"source": "clicks", "filters": {"k": 5}}')
+    id_ = cogr_index("rebuild", "--side", "item", "--json").json["snapshot"]
+    workspace = Workspace.open(shop / "cogr.toml", [], None)
+    lineage = workspace.snapshot(id_, "item").manifest.notes["lineage"]
+    assert lineage == {"source": "clicks", "filters": {"k": 5}}
+    assert "clicks" in render(examine(workspace))
+    (shop / "data" / "lineage.json").write_text("no JSON")
+    ended = cogr_index("inspect")
+    assert (ended.status, "lineage.json, line 1" in ended.sentence) == (2, True)

