@@ -341,6 +341,40 @@ def _since(since: str | None, path: Path, target: Columns) -> datetime | None:
     return time
 
 
+@import_app.command("ubi")
+@common_options(backend=False)
+def import_ubi(
+    call: Call,
+    to: Annotated[Path, typer.Argument(help="File to write, one JSON object a line.")],
+    index: Annotated[
+        list[str] | None,
+        typer.Option("--index", help="ubi_queries and ubi_events by default. Repeatable."),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="TIME", help="Only records that are not older."),
+    ] = None,
+) -> None:
+    """Copy the indexes of User Behavior Insights to a file, for cogr-train labels from-clicks,
+    cogr-ops shadow and cogr-index update --from-log.
+    """
+    from cogr.datasets.ubi import ubi_record
+    from indexers.backends.opensearch.client import Cluster
+    from indexers.cli import reports
+    from indexers.exchange.scan import IndexSource, copy_records
+
+    cluster = Cluster(call.workspace.settings.opensearch)
+    time = None if since is None else ("timestamp", time_of(since))
+    sources = [
+        IndexSource(cluster, name, since=time) for name in index or ("ubi_queries", "ubi_events")
+    ]
+    records, bad, first = copy_records(sources, to, ubi_record)
+    if first:
+        console.note(first)
+    payload = {"file": str(to), "records": records, "bad": bad}
+    call.emit(payload, lambda out: reports.facts(out, "Copied", payload))
+
+
 JudgementFormat = Literal["trec", "quepid", "rre", "workbench", "rank_eval", "letor"]
 """Those of `cogr.datasets.judgements`."""
 SplitOption = Annotated[

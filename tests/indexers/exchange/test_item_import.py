@@ -399,3 +399,40 @@ def test_an_interrupted_reading_goes_on_or_begins_anew(
 def test_documents_come_with_their_places(index: tuple[Cluster, str]) -> None:
     found = {str(place): record for place, record in documents(IndexSource(*index, slices=2))}
     assert found[f"{index[1]}, document p3"] == {"_id": "p3", **product(3)}
+
+
+@pytest.mark.server
+def test_ubi_indexes_become_a_file(
+    importer: Importer,
+    opensearch: OpenSearchSettings,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cluster, name = Cluster(opensearch), f"ubi{os.getpid()}"
+    day = "2026-11-21T10:00:00.000Z"
+    records: list[dict[str, Any]] = [
+        {"user_query": "sofa", "query_id": "1", "timestamp": day},
+        {"action_name": "click", "user_query": "sofa", "timestamp": day},
+        {"action_name": "click", "timestamp": "2026-11-20T10:00:00.000Z"},
+        {"action_name": 5, "timestamp": day},
+    ]
+    for number, record in enumerate(records):
+        cluster.call(
+            "PUT",
+            f"/{name}/_doc/{number}",
+            body=record,
+            params={"refresh": "true"},
+            doing="writing",
+        )
+    fixed = ("--index", name, "--set", f"opensearch.url={opensearch.url}", "--json")
+    arguments = ("import", "ubi", "ubi.ndjson", *fixed)
+    ended = run_here(main, monkeypatch, capsys, "cogr-index", *arguments)
+    assert ended.status == 0, ended.err
+    assert (ended.json["records"], ended.json["bad"]) == (3, 1)
+    assert f"{name}, document 3: 'action_name' is a number" in ended.err
+    lines = Path("ubi.ndjson").read_text().splitlines()
+    assert sorted(lines) == sorted(json.dumps(record) for record in records[:3])
+    since = ("--since", "2026-11-21")
+    ended = run_here(main, monkeypatch, capsys, "cogr-index", *arguments, *since)
+    assert ended.json["records"] == 2
+    cluster.call("DELETE", f"/{name}", doing="cleaning up")
