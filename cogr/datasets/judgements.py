@@ -29,7 +29,7 @@ from typing import Any
 
 from cogr.datasets.fields import check_id, id_field, number_field, parse_number, text_field
 from cogr.datasets.reading import Place, json_object, lines, parse_json
-from cogr.datasets.sheets import Sheet
+from cogr.datasets.sheets import Sheet, safe_cell
 from cogr.errors import DataError
 
 
@@ -240,8 +240,9 @@ def _write_quepid(judged: Iterable[Judged]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["query", "docid", "rating"])
     for one in judged:
-        safe = f" {one.query}" if one.query[:1] in tuple("-=+@") else one.query
-        writer.writerow([safe, one.item, "" if one.grade is None else _number(one.grade)])
+        writer.writerow(
+            [safe_cell(one.query), one.item, "" if one.grade is None else _number(one.grade)]
+        )
     return text.getvalue()
 
 

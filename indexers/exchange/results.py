@@ -13,6 +13,7 @@ from pathlib import Path
 
 from cogr.datasets.judgements import FORMATS, Judged, rank_eval_body
 from cogr.datasets.reading import Place
+from cogr.datasets.sheets import safe_cell
 from cogr.errors import SettingsError, SnapshotError
 from cogr.evaluation import rows_of_queries, search_all
 from cogr.metrics import CUTOFFS
@@ -100,7 +101,8 @@ def csv_run(run: Mapping[str, Sequence[Hit]], rows: Mapping[str, Row]) -> Iterat
     yield _row("query_id", "query", "item", "rank", "score", "title")
     for query, hits in run.items():
         for rank, hit in enumerate(hits, start=1):
-            yield _row(query, rows[query].text, hit.id, rank, float(hit.score), hit.text)
+            asked, title = safe_cell(rows[query].text), safe_cell(hit.text)
+            yield _row(query, asked, hit.id, rank, float(hit.score), title)
 
 
 def _row(*cells: object) -> str:
