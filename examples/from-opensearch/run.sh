@@ -47,10 +47,10 @@ do sleep 1; kill -0 $expander; done
 cogr-ops shadow logs.ndjson --present today.json --index products \
   --expander http://127.0.0.1:8612 --rate 200 --limit 200 --report shadow.csv
 
-echo "== Against the hidden truth: BM25, labels from clicks"
+echo "== Against the hidden truth"
 PYTHONPATH=${PYTHONPATH:-}:$OLDPWD $team truth .
-cogr-train evaluate -c truth.toml --split test --baselines
-echo "== The same with the true labels"
+cogr-train evaluate -c truth.toml --split test --baselines --json >clicks.json
 cogr-index rebuild --side item -c best.toml
 cogr-index rebuild --side query -c best.toml
-cogr-train evaluate -c best.toml --split test
+cogr-train evaluate -c best.toml --split test --json >best.json
+PYTHONPATH=${PYTHONPATH:-}:$OLDPWD $team show .

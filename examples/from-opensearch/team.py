@@ -3,6 +3,7 @@
 Made up here from the demo's shop, so that the truth is known: `team.py make URL FOLDER` fills the
 indexes `products`, `ubi_queries` and `ubi_events`. `team.py truth FOLDER` writes the hidden truth
 beside what the commands made of the clicks: the same queries, labelled by hand and split.
+`team.py show FOLDER` prints the figures that were measured by it.
 
 Shoppers of a training query look at place k of 20 with chance 1 / k^0.7 and click what they look
 at with chance 0.5 where it is relevant and 0.05 where not. The search of the team is OpenSearch's
@@ -117,8 +118,22 @@ def truth(folder: Path) -> None:
     write(folder / "truth/labels.jsonl", labels)
 
 
+def show(folder: Path) -> None:
+    """F1 of the retrieved sets of the test queries, against the hidden truth."""
+    clicks, best = (
+        json.loads((folder / f"{name}.json").read_text("utf-8")) for name in ("clicks", "best")
+    )
+    rows = {
+        "BM25": next(row for row in clicks["baselines"] if row["name"] == "bm25"),
+        "CoGR, labels from clicks": clicks,
+        "CoGR, the true labels": best,
+    }
+    for name, row in rows.items():
+        print(f"{name:26} F1 {row['f1']:.3f}  P {row['p']:.3f}  R {row['r']:.3f}")
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "make":
         make(sys.argv[2], Path(sys.argv[3]))
     else:
-        truth(Path(sys.argv[2]))
+        {"truth": truth, "show": show}[sys.argv[1]](Path(sys.argv[2]))
