@@ -161,6 +161,38 @@ def _number(grade: float | None) -> str:
     return f"{grade or 0:g}"
 
 
+def read_run(path: Path) -> dict[str, list[str]]:
+    """A TREC run: query id -> ids of items, score descending, then id, as everywhere here.
+
+    Its ranks are not read: evaluation tools go by scores.
+
+    Raises:
+        DataError: it is not there, a line is bad, or an item is twice in one query's list.
+    """
+    if not path.is_file():
+        raise DataError(f"The run {path} is not there; name one.")
+    scores: dict[str, dict[str, float]] = {}
+    for number, line in lines(path):
+        fields = line.split()
+        if not fields:
+            continue
+        place = Place(path, number)
+        if len(fields) != 6:
+            raise DataError(
+                f"{place}: the line has {len(fields)} fields where a run has 6; write query, Q0, "
+                "item, rank, score and tag."
+            )
+        query, _, item, _, score, _ = fields
+        found = scores.setdefault(query, {})
+        if item in found:
+            raise DataError(f"{place}: {item!r} is twice in the list of {query!r}; keep one.")
+        found[item] = parse_number(score, "score", place)
+    return {
+        query: sorted(found, key=lambda item: (-found[item], item))
+        for query, found in scores.items()
+    }
+
+
 # quepid
 
 _LETOR = re.compile(r"\s*-?[\d.]+\s+qid:\S+")

@@ -482,6 +482,21 @@ def export_run(
     call.emit(payload, lambda out: reports.facts(out, "Exported", payload))
 
 
+@common_options(backend=False)
+def score(
+    call: Call,
+    run: Annotated[Path, typer.Argument(help="A TREC run.")],
+    split: SplitOption = None,
+) -> None:
+    """Precision, recall, F1 and rank metrics of any system's results, by the data set's labels."""
+    from cogr.datasets.judgements import read_run
+    from indexers.cli import reports
+    from indexers.exchange.results import score as figures_of
+
+    found = {"run": str(run), **figures_of(call.workspace.dataset, read_run(run), split)}
+    call.emit(found, lambda out: reports.facts(out, "Figures", found))
+
+
 @export_app.command("workbench")
 @common_options()
 def export_workbench(

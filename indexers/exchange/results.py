@@ -10,12 +10,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cogr.datasets.judgements import FORMATS, Judged, rank_eval_body
 from cogr.datasets.reading import Place
 from cogr.datasets.sheets import safe_cell
-from cogr.errors import SettingsError, SnapshotError
-from cogr.evaluation import rows_of_queries, search_all
+from cogr.errors import DataError, SettingsError, SnapshotError
+from cogr.evaluation import measure, rows_of_queries, search_all
 from cogr.metrics import CUTOFFS
 from cogr.records import SPLITS, Dataset, Query
 from cogr.snapshots import Row, open_snapshot
@@ -109,6 +110,31 @@ def _row(*cells: object) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerow(cells)
     return text.getvalue()
+
+
+def score(dataset: Dataset, run: Mapping[str, Sequence[str]], split: str | None) -> dict[str, Any]:
+    """A run of any system, by the data set's labels and the metrics of `cogr-train evaluate`; a
+    query that the run lacks counts as 0.
+
+    Raises:
+        DataError: no query of the run is in the data set.
+    """
+    queries = queries_of(dataset, split)
+    asked = {query.id for query in queries}
+    if not asked & run.keys():
+        raise DataError(
+            f"No query of the run is one of the {len(queries)} labelled ones of the data set "
+            f"{dataset.name}; give the run the ids of its queries."
+        )
+    counts = {
+        "queries": len(queries),
+        "lacking": len(asked - run.keys()),
+        "unknown": len(run.keys() - asked),
+    }
+    return {
+        **counts,
+        **{name: round(one, 6) for name, one in measure(dataset, queries, run).items()},
+    }
 
 
 def judged_of(dataset: Dataset, queries: Sequence[Query]) -> Iterator[Judged]:
