@@ -166,23 +166,30 @@ def copy_records(
     """
     written, bad, first = 0, 0, ""
     draft = to.with_name(f".{to.name}.part")
-    with storage_errors(str(to)), draft.open("w", encoding="utf-8") as file:
-        for source in sources:
-            try:
-                for place, record in documents(source):
-                    try:
-                        check(place, record)
-                    except DataError as error:
-                        bad, first = bad + 1, first or str(error)
-                        continue
-                    line = {name: value for name, value in record.items() if name != "_id"}
-                    file.write(json.dumps(line, ensure_ascii=False) + "\n")
-                    written += 1
-            except GoneError as error:
-                raise ServiceError(
-                    f"{source.name} can't be read at one point in time any longer; run the same "
-                    "command again."
-                ) from error
-        file.flush()
-        draft.replace(to)
+    try:
+        with storage_errors(str(to)), draft.open("w", encoding="utf-8") as file:
+            for place, record in _all(sources):
+                try:
+                    check(place, record)
+                except DataError as error:
+                    bad, first = bad + 1, first or str(error)
+                    continue
+                line = {name: value for name, value in record.items() if name != "_id"}
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+                written += 1
+            file.flush()
+            draft.replace(to)
+    finally:
+        draft.unlink(missing_ok=True)
     return written, bad, first
+
+
+def _all(sources: Sequence[IndexSource]) -> Iterator[tuple[Place, Mapping[str, Any]]]:
+    for source in sources:
+        try:
+            yield from documents(source)
+        except GoneError as error:
+            raise ServiceError(
+                f"{source.name} can't be read at one point in time any longer; run the same "
+                "command again."
+            ) from error
