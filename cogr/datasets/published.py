@@ -19,8 +19,8 @@ from typing import Any
 
 from cogr.datasets.builder import Builder, seeded_part
 from cogr.datasets.fields import id_field, parse_number, text_field
+from cogr.datasets.judgements import read_judgements
 from cogr.datasets.reading import (
-    CSV,
     QUOTED_TSV,
     Place,
     check_columns,
@@ -61,10 +61,10 @@ _WANDS_TEST_SHARE = 50 / 480
 def read_chorus(folder: Path, builder: Builder) -> None:
     """An electronics shop: 19,406 products of Icecat, 135 queries, rated 0 to 3 by people.
 
-    Files: the products as JSON arrays in *.json or *.json.gz, and Broad_Query_Set_rated.csv (query,
-    docid, rating). A rating of 2 or more is relevant. The test split is a fifth of the queries,
-    drawn with seed 0. Only the top of a baseline search was rated: report judged-only metrics
-    beside the full ones.
+    Files: the products as JSON arrays in *.json or *.json.gz, and Broad_Query_Set_rated.csv, or
+    another of Quepid's exports as the only *.csv there is. A rating of 2 or more is relevant. The
+    test split is a fifth of the queries, drawn with seed 0. Only the top of a baseline search was
+    rated: report judged-only metrics beside the full ones.
     """
     products = sorted([*folder.glob("*.json"), *folder.glob("*.json.gz")])
     if not products:
@@ -73,11 +73,13 @@ def read_chorus(folder: Path, builder: Builder) -> None:
         for place, record in json_array(path):
             id_, title = id_field(record, "id", place), text_field(record, "title", place)
             builder.item(place, id_, title, _product_text(record, place), record=record)
-    ratings = need(folder, "Broad_Query_Set_rated.csv", CHORUS)
-    for place, (query, item, rating) in table(ratings, ("query", "docid", "rating"), CSV):
-        if not builder.has_query(query):
-            builder.query(place, query, query)
-        builder.judgement(place, query, item, parse_number(rating, "rating", place))
+    tables = sorted(folder.glob("*.csv"))
+    rated = tables[0] if len(tables) == 1 else need(folder, "Broad_Query_Set_rated.csv", CHORUS)
+    for one in read_judgements(rated, "quepid"):
+        if not builder.has_query(one.query):
+            builder.query(one.place, one.query, one.query)
+        if one.grade is not None:
+            builder.judgement(one.place, one.query, one.item, one.grade)
 
 
 def _product_text(record: Mapping[str, Any], place: Place) -> str:

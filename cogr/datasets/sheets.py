@@ -126,6 +126,13 @@ def find_sheet(folder: Path, name: str) -> Path | None:
     return find(folder, f"{name}.csv") or find(folder, f"{name}.tsv")
 
 
+def safe_cell(text: str) -> str:
+    """A text that no spreadsheet takes for a formula: with a blank before it where one would, as
+    Quepid writes it.
+    """
+    return f" {text}" if text.startswith(("=", "+", "-", "@")) else text
+
+
 def _first_row(text: str, delimiter: str) -> tuple[str, ...]:
     rows = csv.reader(io.StringIO(text), delimiter=delimiter)
     try:

@@ -6,11 +6,12 @@ Options and output only; the work is in `indexers.exchange`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
@@ -338,3 +339,235 @@ def _since(since: str | None, path: Path, target: Columns) -> datetime | None:
             "--updated."
         )
     return time
+
+
+@import_app.command("ubi")
+@common_options(backend=False)
+def import_ubi(
+    call: Call,
+    to: Annotated[Path, typer.Argument(help="File to write, one JSON object a line.")],
+    index: Annotated[
+        list[str] | None,
+        typer.Option("--index", help="ubi_queries and ubi_events by default. Repeatable."),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="TIME", help="Only records that are not older."),
+    ] = None,
+) -> None:
+    """Copy the indexes of User Behavior Insights to a file, for cogr-train labels from-clicks,
+    cogr-ops shadow and cogr-index update --from-log.
+    """
+    from cogr.datasets.ubi import ubi_record
+    from indexers.backends.opensearch.client import Cluster
+    from indexers.cli import reports
+    from indexers.exchange.scan import IndexSource, copy_records
+
+    cluster = Cluster(call.workspace.settings.opensearch)
+    time = None if since is None else ("timestamp", time_of(since))
+    sources = [
+        IndexSource(cluster, name, since=time) for name in index or ("ubi_queries", "ubi_events")
+    ]
+    records, bad, first = copy_records(sources, to, ubi_record)
+    if first:
+        console.note(first)
+    payload = {"file": str(to), "records": records, "bad": bad}
+    call.emit(payload, lambda out: reports.facts(out, "Copied", payload))
+
+
+JudgementFormat = Literal["trec", "quepid", "rre", "workbench", "rank_eval", "letor"]
+"""Those of `cogr.datasets.judgements`."""
+SplitOption = Annotated[
+    str | None, typer.Option("--split", help="Only its queries: train, dev or test.")
+]
+
+
+@import_app.command("labels")
+@common_options(backend=False)
+def import_labels(
+    call: Call,
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Judgements.")],
+    format_: Annotated[
+        JudgementFormat | None,
+        typer.Option("--format", help="Of the files; what each looks like by default."),
+    ] = None,
+    queries: Annotated[
+        Path | None,
+        typer.Option(
+            "--queries",
+            help="Texts of queries, where the files have ids alone: id, tab and text a line.",
+        ),
+    ] = None,
+) -> None:
+    """Add judgements of other tools to the data set's queries.jsonl and labels.jsonl.
+
+    Of several grades of one pair the highest stays; a pair that is there gets the new grade.
+    """
+    from indexers.cli import reports
+    from indexers.exchange.label_import import import_labels as run
+
+    workspace = call.workspace
+    folder = _file_of(workspace, "labels").parent
+    columns = workspace.reading.columns
+    found = run(files, folder, columns, format=format_, texts=queries).as_dict()
+    payload = {"folder": str(folder), **found}
+    call.emit(payload, lambda out: reports.facts(out, "Imported", payload))
+    console.next_command("cogr-index inspect")
+
+
+@export_app.command("labels")
+@common_options()
+def export_labels(
+    call: Call,
+    to: Annotated[Path, typer.Argument(help="File to write.")],
+    format_: Annotated[
+        JudgementFormat, typer.Option("--format", help="Of which tool; see docs/exchange.md.")
+    ],
+    split: SplitOption = None,
+    index: Annotated[
+        str | None,
+        typer.Option("--index", help="Of rank_eval; the serving index by default."),
+    ] = None,
+) -> None:
+    """Write the data set's judgements for another tool."""
+    from indexers.cli import reports
+    from indexers.exchange.results import queries_of, serving_pair, write_labels
+
+    workspace = call.workspace
+    dataset = workspace.dataset
+    queries = queries_of(dataset, split)
+    pair = serving_pair(workspace, queries) if format_ == "rank_eval" else None
+    name = index or (_index_of(workspace, pair.item) if pair else "")
+    count = write_labels(dataset, queries, to, format_, pair, name)
+    payload = {"file": str(to), "format": format_, "queries": len(queries), "judgements": count}
+    call.emit(payload, lambda out: reports.facts(out, "Exported", payload))
+
+
+@export_app.command("run")
+@common_options()
+def export_run(
+    call: Call,
+    to: Annotated[
+        Path, typer.Argument(help="File to write: a table if it ends in .csv, else a TREC run.")
+    ],
+    split: SplitOption = None,
+    size: Annotated[
+        int, typer.Option("--size", min=1, max=10_000, help="Most hits of a query.")
+    ] = 1000,
+) -> None:
+    """Write what the serving pair finds for the data set's labelled queries."""
+    from indexers.cli import reports
+    from indexers.exchange.results import (
+        csv_run,
+        queries_of,
+        run_of,
+        serving_pair,
+        trec_run,
+        written,
+    )
+
+    workspace = call.workspace
+    queries = queries_of(workspace.dataset, split)
+    pair = serving_pair(workspace, queries)
+    run = run_of(workspace, pair, size)
+    table = to.suffix == ".csv"
+    lines = written(to, csv_run(run, pair.rows) if table else trec_run(run, pair.tag))
+    payload = {
+        "file": str(to),
+        "queries": len(run),
+        "hits": lines - table,
+        "item": pair.item,
+        "query": pair.query,
+    }
+    call.emit(payload, lambda out: reports.facts(out, "Exported", payload))
+
+
+@common_options(backend=False)
+def score(
+    call: Call,
+    run: Annotated[Path, typer.Argument(help="A TREC run.")],
+    split: SplitOption = None,
+) -> None:
+    """Precision, recall, F1 and rank metrics of any system's results, by the data set's labels."""
+    from cogr.datasets.judgements import read_run
+    from indexers.cli import reports
+    from indexers.exchange.results import score as figures_of
+
+    found = {"run": str(run), **figures_of(call.workspace.dataset, read_run(run), split)}
+    call.emit(found, lambda out: reports.facts(out, "Figures", found))
+
+
+@export_app.command("workbench")
+@common_options()
+def export_workbench(
+    call: Call,
+    name: Annotated[str, typer.Option("--name", help="Of what is created.")] = "cogr",
+    split: SplitOption = None,
+    index: Annotated[
+        str | None,
+        typer.Option("--index", help="That is searched; the serving index by default."),
+    ] = None,
+    field: Annotated[
+        str, typer.Option("--field", help="Its field of keywords, such as of publish --into.")
+    ] = "keywords",
+    present: Annotated[
+        Path | None,
+        typer.Option("--present", help="JSON body of today's search, with %SearchText% in it."),
+    ] = None,
+    size: Annotated[int, typer.Option("--size", min=1, max=1000, help="Hits of a query.")] = 10,
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", help="Write the bodies to this file instead of sending them."),
+    ] = None,
+) -> None:
+    """Create a query set with keywords, judgements, searches and experiments in the Search
+    Relevance Workbench (OpenSearch 3.8 or newer).
+    """
+    from indexers.backends.opensearch.client import Cluster
+    from indexers.cli import reports
+    from indexers.exchange.results import judged_of, queries_of, serving_pair, written
+    from indexers.exchange.workbench import Bench
+
+    workspace = call.workspace
+    queries = queries_of(workspace.dataset, split)
+    pair = serving_pair(workspace, queries)
+    bench = Bench(
+        name,
+        index or _index_of(workspace, pair.item),
+        pair.rows,
+        list(judged_of(workspace.dataset, queries)),
+        present=None if present is None else _body(present),
+        size=size,
+        field=field,
+    )
+    if to is not None:
+        bodies = {
+            "query_sets": [bench.query_set()],
+            "judgments": [bench.judgments()],
+            "search_configurations": bench.configurations(),
+        }
+        written(to, iter([json.dumps(bodies, ensure_ascii=False, indent=1) + "\n"]))
+        payload: dict[str, Any] = {"file": str(to), "queries": len(queries)}
+    else:
+        payload = {"queries": len(queries), **bench.send(Cluster(workspace.settings.opensearch))}
+    call.emit(payload, lambda out: reports.facts(out, "Workbench", payload))
+
+
+def _body(path: Path) -> str:
+    """Today's search for the workbench. Raises SettingsError."""
+    text = path.read_text("utf-8") if path.is_file() else ""
+    if "%SearchText%" not in text:
+        raise SettingsError(
+            f"--present {path} is no JSON body with %SearchText% in it; write one search, with "
+            "that where the shopper's text goes."
+        )
+    return json.dumps(json.loads(text))
+
+
+def _index_of(workspace: Workspace, item: str) -> str:
+    """The name of the index that a snapshot was pushed to."""
+    from indexers.backends.opensearch.aliases import pushed_index
+    from indexers.backends.opensearch.client import Cluster
+
+    settings = workspace.settings.opensearch
+    return pushed_index(Cluster(settings), settings.prefix, item).name

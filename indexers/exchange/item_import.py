@@ -94,7 +94,8 @@ class Mapped:
     def _written(self, item: Item, updated: datetime | None) -> str:
         target = self.target
         values: dict[str, Any] = {target.id: item.id, target.title: item.title}
-        values[target.text[0]] = item.text
+        # All of the text is in the first of the fields that are joined; the loader wants them all.
+        values |= {**dict.fromkeys(target.text, ""), target.text[0]: item.text}
         if updated is not None and target.updated:
             values[target.updated] = updated.astimezone(UTC).isoformat().replace("+00:00", "Z")
         values |= {target.fields.get(name, name): value for name, value in item.fields.items()}

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from cogr.datasets.reading import Place
 from cogr.errors import DataError, ServiceError
+from cogr.store import storage_errors
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.errors import service_error
 from indexers.exchange.sources import PAGE, GoneError, Page
@@ -143,3 +145,51 @@ def documents(source: IndexSource) -> Iterator[tuple[Place, Mapping[str, Any]]]:
             yield from (record for record in page.records if not isinstance(record, DataError))
             cursor = page.cursor
     source.close()
+
+
+def copy_records(
+    sources: Sequence[IndexSource],
+    to: Path,
+    check: Callable[[Place, Mapping[str, Any]], object],
+) -> tuple[int, int, str]:
+    """Documents of indexes as lines of JSON, in a file that is replaced as a whole.
+
+    Args:
+        check: raises DataError for a document that is no record of its kind; it is left out.
+
+    Returns:
+        documents written, documents left out, and why the first of these was.
+
+    Raises:
+        ServiceError: the cluster can't be reached, or has forgotten the point in time.
+        StorageError: the disk is full or read-only.
+    """
+    written, bad, first = 0, 0, ""
+    draft = to.with_name(f".{to.name}.part")
+    try:
+        with storage_errors(str(to)), draft.open("w", encoding="utf-8") as file:
+            for place, record in _all(sources):
+                try:
+                    check(place, record)
+                except DataError as error:
+                    bad, first = bad + 1, first or str(error)
+                    continue
+                line = {name: value for name, value in record.items() if name != "_id"}
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+                written += 1
+            file.flush()
+            draft.replace(to)
+    finally:
+        draft.unlink(missing_ok=True)
+    return written, bad, first
+
+
+def _all(sources: Sequence[IndexSource]) -> Iterator[tuple[Place, Mapping[str, Any]]]:
+    for source in sources:
+        try:
+            yield from documents(source)
+        except GoneError as error:
+            raise ServiceError(
+                f"{source.name} can't be read at one point in time any longer; run the same "
+                "command again."
+            ) from error

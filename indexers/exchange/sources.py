@@ -286,7 +286,7 @@ def _parquet(path: Path) -> Iterator[Record]:
     number = 0
     try:
         with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=PAGE):
+            for batch in file.iter_batches(batch_size=PAGE, use_threads=False):
                 for record in batch.to_pylist():
                     number += 1
                     yield Place(path, number, "row"), record

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from cogr.datasets.sheets import safe_cell
 from cogr.errors import StorageError
 from cogr.records import CLICKS, LogFormat
 from indexers.cli.options import (
@@ -52,7 +55,11 @@ IdFieldOption = Annotated[
 ReportOption = Annotated[
     Path | None,
     typer.Option(
-        "--report", help="Write the figures and every query's results to this file, as JSON."
+        "--report",
+        help=(
+            "Write the figures and every query's results to this file, as JSON; as a table of the "
+            "queries alone if it ends in .csv."
+        ),
     ),
 ]
 
@@ -148,12 +155,27 @@ def _expander(workspace: Workspace, url: str | None) -> Expander:
 
 
 def _write(path: Path, report: Mapping[str, Any]) -> None:
+    text = json.dumps(report, ensure_ascii=False, indent=1)
     try:
-        path.write_text(json.dumps(report, ensure_ascii=False, indent=1), "utf-8")
+        path.write_text(_table(report["rows"]) if path.suffix == ".csv" else text, "utf-8")
     except OSError as error:
         raise StorageError(
             f"The report can't be written to {path} ({error.strerror}); name another file."
         ) from error
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A row a query; ids as JSON."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(rows[0])
+    for row in rows:
+        cells = (
+            json.dumps(cell, ensure_ascii=False) if isinstance(cell, list | dict) else cell
+            for cell in row.values()
+        )
+        writer.writerow([safe_cell(cell) if isinstance(cell, str) else cell for cell in cells])
+    return text.getvalue()
 
 
 def show(out: Console, found: Mapping[str, Any]) -> None:

@@ -21,6 +21,7 @@ from indexers.backends.opensearch.client import Cluster, Version
 from indexers.cli import main
 from indexers.exchange import item_import, scan
 from indexers.exchange.scan import IndexSource, documents
+from indexers.workspace import Workspace
 from tests.commands import Ended, run_here
 
 JACKET = {"id": "1", "title": "Rain jacket", "text": "Waterproof & warm"}
@@ -77,6 +78,24 @@ def test_a_spreadsheet_becomes_items(importer: Importer) -> None:
     assert "no column 'Nam'; set --title to the one that is meant, such as 'Name'" in ended.err
 
 
+def test_the_file_has_the_names_that_the_data_set_has(importer: Importer) -> None:
+    config = importer.folder / "cogr.toml"
+    config.write_text(
+        config.read_text() + '[dataset.columns]\nid = "sku"\ntitle = "name"\n'
+        'text = ["long", "brand"]\nupdated = ""\nfields = {price = "Preis"}\n'
+        '[publish]\nfields = ["price"]\n'
+    )
+    Path("a.jsonl").write_text('{"id": 1, "title": "Lamp", "text": "Oak", "p": {"eur": 3}}\n')
+    importer("a.jsonl", "--field", "price=p.eur")
+    assert importer.items == [{"sku": "1", "name": "Lamp", "long": "Oak", "brand": "", "Preis": 3}]
+    importer("a.jsonl", "--field", "price=p.eur", "--to", "other.jsonl")
+    assert Path("other.jsonl").read_text() == importer.file.read_text()
+    read = Workspace.open(config, []).dataset
+    assert [(item.id, item.text, dict(item.fields)) for item in read.items] == [
+        ("1", "Oak", {"price": 3})
+    ]
+
+
 def feed(*products: str) -> str:
     return (
         '<?xml version="1.0"?><rss xmlns:g="http://base.google.com/ns/1.0" version="2.0">'
@@ -89,6 +108,12 @@ MERCHANT = feed(
     "<g:description>&lt;b&gt;Waterproof&lt;/b&gt; &amp;amp; warm</g:description>"
     "<g:shipping><g:price>3 EUR</g:price></g:shipping></item>",
     "<item><g:id>2</g:id><title>Lamp</title><description>Oak</description></item>",
+)
+ATOM = (
+    '<feed xmlns="http://www.w3.org/2005/Atom" xmlns:g="http://base.google.com/ns/1.0">'
+    "<title>Shop</title><entry><g:id>1</g:id><g:title>Rain jacket</g:title>"
+    "<g:description>Waterproof &amp; warm</g:description></entry>"
+    "<entry><id>2</id><title>Lamp</title><g:description>Oak</g:description></entry></feed>"
 )
 SHOPIFY = (
     "Handle,Title,Body (HTML),Vendor,Variant SKU\n"
@@ -106,6 +131,7 @@ PRODUCTS = {
     ("name", "content"),
     [
         ("feed.xml", MERCHANT),
+        ("atom.xml", ATOM),
         ("feed.tsv", "id\ttitle\ttext\n1\tRain jacket\tWaterproof & warm\n2\tLamp\tOak\n"),
         ("products.csv", SHOPIFY),
         (
@@ -117,7 +143,7 @@ PRODUCTS = {
         ("items.jsonl", "\ufeff" + json.dumps(JACKET) + "\r\n\n" + json.dumps(LAMP) + "\n"),
         ("dump.ndjson", "".join(json.dumps({"_source": one}) + "\n" for one in (JACKET, LAMP))),
     ],
-    ids=["merchant", "tsv", "shopify", "shopify new", "products", "json", "jsonl", "dump"],
+    ids=["merchant", "atom", "tsv", "shopify", "shopify new", "products", "json", "jsonl", "dump"],
 )
 def test_a_feed_is_told_by_its_look(importer: Importer, name: str, content: str) -> None:
     Path(name).write_text(content, newline="")
@@ -399,3 +425,40 @@ def test_an_interrupted_reading_goes_on_or_begins_anew(
 def test_documents_come_with_their_places(index: tuple[Cluster, str]) -> None:
     found = {str(place): record for place, record in documents(IndexSource(*index, slices=2))}
     assert found[f"{index[1]}, document p3"] == {"_id": "p3", **product(3)}
+
+
+@pytest.mark.server
+def test_ubi_indexes_become_a_file(
+    importer: Importer,
+    opensearch: OpenSearchSettings,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cluster, name = Cluster(opensearch), f"ubi{os.getpid()}"
+    day = "2026-11-21T10:00:00.000Z"
+    records: list[dict[str, Any]] = [
+        {"user_query": "sofa", "query_id": "1", "timestamp": day},
+        {"action_name": "click", "user_query": "sofa", "timestamp": day},
+        {"action_name": "click", "timestamp": "2026-11-20T10:00:00.000Z"},
+        {"action_name": 5, "timestamp": day},
+    ]
+    for number, record in enumerate(records):
+        cluster.call(
+            "PUT",
+            f"/{name}/_doc/{number}",
+            body=record,
+            params={"refresh": "true"},
+            doing="writing",
+        )
+    fixed = ("--index", name, "--set", f"opensearch.url={opensearch.url}", "--json")
+    arguments = ("import", "ubi", "ubi.ndjson", *fixed)
+    ended = run_here(main, monkeypatch, capsys, "cogr-index", *arguments)
+    assert ended.status == 0, ended.err
+    assert (ended.json["records"], ended.json["bad"]) == (3, 1)
+    assert f"{name}, document 3: 'action_name' is a number" in ended.err
+    lines = Path("ubi.ndjson").read_text().splitlines()
+    assert sorted(lines) == sorted(json.dumps(record) for record in records[:3])
+    since = ("--since", "2026-11-21")
+    ended = run_here(main, monkeypatch, capsys, "cogr-index", *arguments, *since)
+    assert ended.json["records"] == 2
+    cluster.call("DELETE", f"/{name}", doing="cleaning up")

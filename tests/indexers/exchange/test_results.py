@@ -1,0 +1,384 @@
+"""Judgements in, results back: the commands over a pair that serves from a real OpenSearch, and the
+workbench's requests against a recorded server.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import ir_measures
+import pytest
+
+from cogr.evaluation import measure
+from cogr.metrics import ranked
+from cogr.settings import OpenSearchSettings
+from cogr.snapshots import Provenance, Row, write_snapshot
+from indexers.backends.opensearch.client import Cluster
+from indexers.backends.opensearch.search import query_body
+from indexers.exchange.results import queries_of, run_of, serving_pair
+from indexers.exchange.workbench import as_query_string, keywords_query
+from indexers.workspace import Workspace
+from tests.indexers.conftest import Command
+from tests.shops import write_shop
+
+ITEMS = [
+    Row("a", "Velvet sofa", ("sofas", "green couch", 'a "quoted" \\ word')),
+    Row("b", "Oak table", ("tables", "green couch")),
+    Row("c", "Velvet chair", ("seat", "sofas")),
+    Row("d", "Lamp", ("light",)),
+]
+QUERIES = [
+    Row("q1", "couch", ("green couch", "sofas"), "", (2.0, 0.5, 1.0), 0.7),
+    Row("q2", '=odd "one"', ('a "quoted" \\ word', "seat"), "", (1.0, 3.0, 1.0), 0.7),
+    Row("q3", "nothing", ("unknown",), "", (), 0.7),
+]
+GRADES = {"q1": {"a": 3, "b": 1, "d": 0}, "q2": {"c": 2, "b": 2}, "q3": {"d": 1}}
+
+
+def write(folder: Path, url: str, prefix: str) -> Path:
+    return write_shop(
+        folder,
+        [{"id": row.id, "title": row.text} for row in ITEMS],
+        [{"id": row.id, "text": row.text, "split": "test"} for row in QUERIES],
+        [
+            {"query": query, "item": item, "grade": grade}
+            for query, grades in GRADES.items()
+            for item, grade in grades.items()
+        ],
+        f'[opensearch]\nurl = "{url}"\nprefix = "{prefix}"\n',
+    )
+
+
+@dataclass(frozen=True)
+class World:
+    """A pair that serves: its workspace, its items' index, and how commands name it."""
+
+    workspace: Workspace
+    cluster: Cluster
+    index: str
+    arguments: tuple[object, ...]
+
+
+@pytest.fixture(scope="module")
+def world(
+    tmp_path_factory: pytest.TempPathFactory, opensearch: OpenSearchSettings
+) -> Iterator[World]:
+    folder, prefix = tmp_path_factory.mktemp("results"), f"results{os.getpid()}"
+    config = write(folder, str(opensearch.url), prefix)
+    sets = ("backend=opensearch", f"store={folder}/store", f"dataset.path={folder}/data")
+    workspace = Workspace.open(config, sets)
+    made = [
+        write_snapshot(workspace.store, "item", ITEMS, Provenance()),
+        write_snapshot(workspace.store, "query", QUERIES, Provenance()),
+    ]
+    for snapshot in made:
+        workspace.backend.push(snapshot)
+        workspace.backend.verify(snapshot, [])
+    workspace.backend.publish({snapshot.side: snapshot.id for snapshot in made})
+    cluster = Cluster(opensearch)
+    arguments = ("-c", config, *(part for one in sets for part in ("--set", one)))
+    yield World(workspace, cluster, f"{prefix}-items", arguments)
+    cluster.call("DELETE", f"/{prefix}-*", doing="cleaning up")
+
+
+@pytest.mark.server
+def test_a_run_is_what_ir_measures_reads(world: World, cogr_index: Command, tmp_path: Path) -> None:
+    ended = cogr_index("export", "run", tmp_path / "a.run", *world.arguments, "--json")
+    assert ended.status == 0, ended.err
+    assert (ended.json["queries"], ended.json["hits"]) == (3, 5)
+    run = list(ir_measures.read_trec_run(str(tmp_path / "a.run")))
+    qrels = tmp_path / "qrels"
+    cogr_index("export", "labels", qrels, "--format", "trec", *world.arguments)
+    found = ir_measures.calc_aggregate(
+        [ir_measures.nDCG @ 10, ir_measures.RR @ 10], ir_measures.read_trec_qrels(str(qrels)), run
+    )
+    dataset = world.workspace.dataset
+    queries = queries_of(dataset, "test")
+    hits = run_of(world.workspace, serving_pair(world.workspace, queries), 10)
+    ours = measure(dataset, queries, {id_: [hit.id for hit in some] for id_, some in hits.items()})
+    assert found[ir_measures.nDCG @ 10] == pytest.approx(ours["ndcg@10"], abs=1e-9)
+    assert found[ir_measures.RR @ 10] == pytest.approx(ours["mrr@10"], abs=1e-9)
+    scored = cogr_index("score", tmp_path / "a.run", *world.arguments, "--json").json
+    # A query that found nothing has no line.
+    assert (scored["lacking"], scored["unknown"]) == (1, 0)
+    assert {name: scored[name] for name in ours} == {
+        name: round(value, 6) for name, value in ours.items()
+    }
+    cogr_index("export", "run", tmp_path / "run.csv", *world.arguments)
+    rows = (tmp_path / "run.csv").read_text().splitlines()
+    assert rows[0] == "query_id,query,item,rank,score,title"
+    assert rows[1].startswith("q1,couch,a,1,")
+    assert rows[1].endswith(",Velvet sofa")
+
+
+@pytest.mark.server
+def test_rank_eval_says_what_our_metrics_say(
+    world: World, cogr_index: Command, tmp_path: Path
+) -> None:
+    to = tmp_path / "eval.json"
+    ended = cogr_index("export", "labels", to, "--format", "rank_eval", *world.arguments)
+    assert ended.status == 0, ended.err
+    body = json.loads(to.read_text())
+    pair = serving_pair(world.workspace, queries_of(world.workspace.dataset, None))
+    run = {id_: [hit.id for hit in hits] for id_, hits in run_of(world.workspace, pair, 10).items()}
+    relevant = {id_: {i for i, g in grades.items() if g} for id_, grades in GRADES.items()}
+    gains = {id_: {i: 2.0**g - 1 for i, g in one.items()} for id_, one in GRADES.items()}
+    for name, parameters, ours in (
+        ("precision", {"k": 10}, "P@10"),
+        ("recall", {"k": 10}, "R@10"),
+        ("mean_reciprocal_rank", {"k": 10}, "MRR@10"),
+        # OpenSearch's gain of a grade is 2^grade - 1.
+        ("dcg", {"k": 2, "normalize": True}, "nDCG@2"),
+    ):
+        figures = ranked(run, relevant, cutoffs=(2, 10), grades=gains)
+        asked = {**body, "metric": {name: parameters}}
+        answer = world.cluster.call(
+            "POST",
+            f"/{world.index}/_rank_eval",
+            body=asked,
+            params={"search_type": "dfs_query_then_fetch"},
+            doing="evaluating",
+        )
+        assert not answer["failures"]
+        details = [answer["details"][id_]["metric_score"] for id_ in figures.queries]
+        assert details == pytest.approx(list(figures.values[ours]), abs=1e-6), name
+
+
+@pytest.mark.server
+def test_a_keywords_field_of_a_query_set_searches_like_the_clause(world: World) -> None:
+    """What the workbench does with an entry since 3.8: a Mustache template, rendered by the same
+    engine as a search template is.
+    """
+    source = json.dumps(keywords_query())
+    for row in QUERIES:
+        answers = [
+            world.cluster.call("POST", f"/{world.index}/{path}", body=body, doing="searching")
+            for path, body in (
+                ("_search", {"query": query_body(row.weighted)}),
+                (
+                    "_search/template",
+                    {"source": source, "params": {"keywords": as_query_string(row.weighted)}},
+                ),
+            )
+        ]
+        one, other = (
+            [(hit["_id"], hit["_score"]) for hit in answer["hits"]["hits"]] for answer in answers
+        )
+        assert one == other
+    assert len(one) == 0
+
+
+@dataclass
+class Recorder:
+    """A server that writes down requests, and answers as the plugin's documentation says."""
+
+    requests: list[tuple[str, str, Any]] = field(default_factory=list)
+    url: str = ""
+
+
+IDS = {
+    "query_sets": "query_set_id",
+    "judgments": "judgment_id",
+    "search_configurations": "search_configuration_id",
+    "experiments": "experiment_id",
+}
+
+
+@pytest.fixture
+def recorder() -> Iterator[Recorder]:
+    found = Recorder()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_PUT(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            what = self.path.split("?")[0]
+            found.requests.append((self.command, what, body))
+            key = IDS[what.rpartition("/")[2]]
+            answer = json.dumps({key: f"id-{len(found.requests)}"}).encode()
+            self.send_response(200)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    found.url = f"http://127.0.0.1:{server.server_port}"
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield found
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.server
+def test_the_workbench_gets_everything_for_two_experiments(
+    world: World, cogr_index: Command, recorder: Recorder, tmp_path: Path, monkeypatch: Any
+) -> None:
+    (tmp_path / "today.json").write_text('{"query": {"match": {"text": "%SearchText%"}}}')
+    monkeypatch.setattr("indexers.exchange.workbench.Bench.send", _to(recorder))
+    fixed = ("--index", "products", "--field", "cogr_keywords", "--name", "shop")
+    ended = cogr_index(
+        "export",
+        "workbench",
+        *fixed,
+        "--present",
+        tmp_path / "today.json",
+        *world.arguments,
+        "--json",
+    )
+    assert ended.status == 0, ended.err
+    base = "/_plugins/_search_relevance"
+    assert [(method, path) for method, path, _ in recorder.requests] == [
+        ("PUT", f"{base}/{what}")
+        for what in (
+            "query_sets",
+            "judgments",
+            "search_configurations",
+            "search_configurations",
+            "experiments",
+            "experiments",
+        )
+    ]
+    queries, judged, ours, today, first, second = (body for _, _, body in recorder.requests)
+    assert queries["sampling"] == "manual"
+    assert queries["querySetQueries"][0] == {
+        "queryText": "couch",
+        "keywords": '"couch" "green couch"^2.0 "sofas"^0.5',
+    }
+    assert judged["type"] == "IMPORT_JUDGMENT"
+    assert judged["judgmentRatings"][0] == {
+        "query": "couch",
+        "ratings": [
+            {"docId": "a", "rating": "3.000"},
+            {"docId": "b", "rating": "1.000"},
+            {"docId": "d", "rating": "0.000"},
+        ],
+    }
+    assert json.loads(ours["query"])["query"]["query_string"]["fields"] == ["cogr_keywords"]
+    assert (ours["index"], today["index"]) == ("products", "products")
+    assert json.loads(today["query"]) == {"query": {"match": {"text": "%SearchText%"}}}
+    assert (first["searchConfigurationList"], second["searchConfigurationList"]) == (
+        ["id-3"],
+        ["id-4"],
+    )
+    assert (first["querySetId"], first["judgmentList"], first["size"]) == ("id-1", ["id-2"], 10)
+    assert first["type"] == "POINTWISE_EVALUATION"
+    assert ended.json["experiments"] == ["id-5", "id-6"]
+
+
+def _to(recorder: Recorder) -> Any:
+    """The real `send`, to the recorder instead of the cluster that serves."""
+    from indexers.exchange.workbench import Bench
+
+    send = Bench.send
+    return lambda bench, _: send(bench, Cluster(OpenSearchSettings(url=recorder.url)))
+
+
+@pytest.mark.server
+def test_without_the_plugin_the_cluster_says_so(
+    world: World, cogr_index: Command, tmp_path: Path
+) -> None:
+    ended = cogr_index("export", "workbench", *world.arguments)
+    assert ended.status == 3
+    assert "query_sets of the workbench" in ended.err
+    ended = cogr_index("export", "workbench", "--to", tmp_path / "b.json", *world.arguments)
+    assert ended.status == 0, ended.err
+    assert set(json.loads((tmp_path / "b.json").read_text())) == {*IDS} - {"experiments"}
+    for arguments, said in (
+        (("--name", 'a"b'), "is no name that the workbench takes"),
+        (("--present", tmp_path / "b.json"), "with %SearchText% in it"),
+        (("--split", "tset"), "--split 'tset' is unknown"),
+    ):
+        ended = cogr_index("export", "workbench", *arguments, *world.arguments)
+        assert ended.status == 2
+        assert said in ended.err
+
+
+@pytest.mark.parametrize("format", ["trec", "quepid", "rre", "workbench", "letor"])
+def test_judgements_go_out_and_come_back(cogr_index: Command, tmp_path: Path, format: str) -> None:
+    shop = write(tmp_path / "one", "http://localhost:1", "x")
+    there = ("-c", shop, "--set", f"dataset.path={tmp_path}/one/data", "--set", "backend=memory")
+    to = tmp_path / "judged"
+    ended = cogr_index("export", "labels", to, "--format", format, *there)
+    assert ended.status == 0, ended.err
+    other = ("-c", shop, "--set", f"dataset.path={tmp_path}/two")
+    texts = ("--queries", tmp_path / "judged.queries.tsv") if format == "trec" else ()
+    ended = cogr_index("import", "labels", to, *texts, *other, "--json")
+    assert ended.status == 0, ended.err
+    assert [ended.json[name] for name in ("read", "queries", "labels")] == [6, 3, 6]
+    assert judged(tmp_path / "two") == judged(tmp_path / "one/data")
+    before = (tmp_path / "two/labels.jsonl").read_bytes()
+    again = cogr_index("import", "labels", to, *texts, *other, "--json").json
+    assert [again[name] for name in ("new_queries", "new_labels", "changed")] == [0, 0, 0]
+    assert (tmp_path / "two/labels.jsonl").read_bytes() == before
+
+
+def judged(folder: Path) -> set[tuple[str, str, float]]:
+    """Judgements by the queries' texts."""
+    queries, labels = (
+        [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
+        for name in ("queries", "labels")
+    )
+    texts = {query["id"]: query["text"] for query in queries}
+    return {(texts[one["query"]], one["item"], one["grade"]) for one in labels}
+
+
+def test_conflicts_are_counted_and_a_newer_import_counts_more(
+    cogr_index: Command, tmp_path: Path
+) -> None:
+    shop = write(tmp_path, "http://localhost:1", "x")
+    there = ("-c", shop, "--set", f"dataset.path={tmp_path}/data")
+    path = tmp_path / "ratings.csv"
+    path.write_text("query,docid,rating\nCOUCH,a,1\ncouch,a,2\nnew one,b,1\nunrated,,\n")
+    found = cogr_index("import", "labels", path, *there, "--json").json
+    assert found["conflicts"] == 1
+    assert [found[name] for name in ("read", "unrated", "new_queries", "new_labels")] == [
+        3,
+        1,
+        2,
+        1,
+    ]
+    assert found["changed"] == 1
+    assert ("couch", "a", 2) in judged(tmp_path / "data")
+    (tmp_path / "qrels").write_text("q1 0 a 1\nq9 0 a 1\n")
+    ended = cogr_index("import", "labels", tmp_path / "qrels", *there)
+    assert ended.status == 2
+    assert "qrels, line 2: the query 'q9' has no text here; name a file of ids" in ended.err
+    (tmp_path / "texts").write_text("q9 no tab\n")
+    ended = cogr_index(
+        "import", "labels", tmp_path / "qrels", "--queries", tmp_path / "texts", *there
+    )
+    assert "texts, line 1: the line is no id, tab and text" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("q1 Q0 a 1 2.5", "run, line 2: the line has 5 fields where a run has 6"),
+        ("q3 Q0 d 1 2.5 x", "run, line 2: 'd' is twice in the list of 'q3'"),
+        ("q3 Q0 a 1 high x", "run, line 2: 'score' is 'high'"),
+    ],
+)
+def test_a_bad_run_is_one_sentence(
+    cogr_index: Command, tmp_path: Path, line: str, said: str
+) -> None:
+    shop = write(tmp_path, "http://localhost:1", "x")
+    there = ("-c", shop, "--set", f"dataset.path={tmp_path}/data")
+    run = tmp_path / "run"
+    run.write_text(f"q3 Q0 d 1 2 x\n{line}\n")
+    ended = cogr_index("score", run, *there)
+    assert (ended.status, said in ended.err) == (2, True), ended.err
+    run.write_text("other Q0 d 1 2 x\n")
+    assert "No query of the run is one of the 3 labelled" in cogr_index("score", run, *there).err
+    run.write_text("q3 Q0 d 9 2 x\nq3 Q0 a 1 1 x\n")
+    found = cogr_index("score", run, *there, "--json").json
+    assert (found["queries"], found["lacking"], found["mrr@10"]) == (3, 2, round(1 / 3, 6))
