@@ -183,7 +183,7 @@ class Index:
         self,
         settings: OpenSearchSettings,
         body: Mapping[str, Any],
-        texts: Iterable[tuple[str, str]],
+        texts: Iterable[tuple[str, Any]],
     ) -> None:
         self.cluster = Cluster(settings)
         self.name = f"{settings.prefix}-compare-{uuid.uuid4().hex[:12]}"
@@ -289,7 +289,7 @@ class OpenSearchText:
 
     def fit(self, task: Task, params: Mapping[str, Any]) -> ServerRanks:
         if task.settings.opensearch.url is None:
-            raise NotRunError("an OpenSearch", _SERVER)
+            raise NotRunError("an OpenSearch", SERVER)
         items = task.dataset.items
         with Meter() as meter:
             body = _body({"analyzer": "english"}, params["k1"], params["b"], {})
@@ -298,7 +298,7 @@ class OpenSearchText:
         return ServerRanks(index, meter.spent, len(items))
 
 
-_SERVER = "start one with cogr-ops opensearch start, and set opensearch.url or COGR_OPENSEARCH_URL"
+SERVER = "start one with cogr-ops opensearch start, and set opensearch.url or COGR_OPENSEARCH_URL"
 
 
 # Synonyms
