@@ -5,11 +5,13 @@ it writes.
 from __future__ import annotations
 
 import html
+import importlib.util
 import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -352,6 +354,15 @@ def test_unknown_names_are_refused_with_those_there_are(
     assert ended.err.count("\n") == 1
 
 
+def test_a_folder_of_somebody_else_is_left_alone(compare: Compare, tmp_path: Path) -> None:
+    (tmp_path / "out" / "work").mkdir(parents=True)
+    (tmp_path / "out" / "work" / "thesis.txt").write_text("years")
+    ended = compare("--methods", "good")
+    assert ended.status == 2
+    assert "has other files than a comparison's; name another one with --out" in ended.sentence
+    assert (tmp_path / "out" / "work" / "thesis.txt").exists()
+
+
 def test_all_names_every_method_in_the_order_of_the_tables() -> None:
     assert named("all") == list(METHODS)
     assert named("cogr, bm25") == ["bm25", "cogr"]
@@ -403,3 +414,50 @@ def check_latex(text: str) -> None:
     assert r"\textbf" in next(line for line in rows if " good " in line)
     ceiling = next(line for line in rows if "perfect-cutoff" in line)
     assert r"\textbf" not in ceiling
+
+
+# Figures that are published
+
+
+@pytest.fixture(scope="module")
+def reproduce() -> ModuleType:
+    file = Path(__file__).parents[3] / "benchmarks" / "reproduce.py"
+    spec = importlib.util.spec_from_file_location("reproduce", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_of_benchmarks_is_what_the_kept_results_say(reproduce: ModuleType) -> None:
+    assert reproduce.PAGE.read_text("utf-8") == reproduce.page(), (
+        "run python benchmarks/reproduce.py --page"
+    )
+    assert set(reproduce.METHODS) <= set(METHODS)
+    for file in reproduce.RESULTS.glob("*.json"):
+        told = json.loads(file.read_text("utf-8"))
+        assert told["commit"], file
+        assert "/" not in told["command"], file
+
+
+def test_a_figure_beyond_its_spread_is_a_miss(reproduce: ModuleType) -> None:
+    expected = {"bm25": {"f1": 0.15, "p": 0.2, "spread": 0.002}, "dpr": {"f1": 0.3, "spread": 0.1}}
+    found = {"bm25": {"f1": 0.1515, "p": 0.21, "r": 0.4}}
+    assert list(reproduce.misses("x", expected, found)) == [
+        "x: p of bm25 is 0.2100, not 0.2000 ± 0.002",
+        "x: dpr was not run",
+    ]
+
+
+def test_reproducing_needs_the_data(
+    reproduce: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("COGR_DATA_DIR", raising=False)
+    monkeypatch.setattr("sys.argv", ["reproduce.py", "nfcorpus"])
+    with pytest.raises(SystemExit, match="2"):
+        reproduce.main()
+    assert capsys.readouterr().err == (
+        "There is no data set nfcorpus: set COGR_DATA_DIR to the folder that has it, see "
+        "docs/datasets.md.\n"
+    )
