@@ -36,6 +36,8 @@ from trainers.rivals.measuring import (
     sweep_threshold,
 )
 from trainers.rivals.protocol import Cost, Family, NotRunError, Task
+from trainers.rivals.results import Results, Summary, advice
+from trainers.rivals.rows import Row
 
 # Metrics, cutoffs, significance
 
@@ -390,8 +392,7 @@ def test_tables_page_and_advice_say_the_same(compare: Compare, tmp_path: Path) -
     assert rows["bad"]["p"] < 0.01
     assert rows["perfect-cutoff"]["p"] is None, "it knows the labels"
     assert facts["advice"].startswith("Use good: f1 ")
-    assert "the best other is bad" in facts["advice"]
-    assert "CoGR's best here is extractive" in facts["advice"]
+    assert "; CoGR's best here is extractive with 0." in facts["advice"]
     for name in ("compare.md", "compare.html", "compare.tex"):
         assert f1 in (out / name).read_text(), name
     assert f1 in ended.out
@@ -402,6 +403,43 @@ def test_tables_page_and_advice_say_the_same(compare: Compare, tmp_path: Path) -
         assert part in page, part
     assert "<script" not in page
     check_latex((out / "compare.tex").read_text())
+
+
+def summary(name: str, family: Family, f1: float, p: float | None, model: bool = False) -> Summary:
+    row = Row(name, family, 0, "done")
+    return Summary([row], {"f1": f1}, {}, {"model_at_serving": float(model)}, np.empty(0), p)
+
+
+@pytest.mark.parametrize(
+    ("methods", "said"),
+    [
+        (
+            [summary("a", "keyword", 0.3, None, True), summary("b", "sparse", 0.2, 0.02)],
+            "Use a: f1 0.300 on 9 test queries, 1.50 times the best rival, b with 0.200 (p = 0.020 "
+            "after Holm, told apart).",
+        ),
+        (
+            [summary("a", "keyword", 0.3, 0.4, True), summary("b", "dense", 0.31, None, True)],
+            "Use b: f1 0.310 on 9 test queries; CoGR's best here is a with 0.300 (p = 0.400 after "
+            "Holm, not told apart).",
+        ),
+        (
+            [
+                summary("a", "keyword", 0.3, None, True),
+                summary("b", "sparse", 0.29, 0.7),
+                summary("c", "ceiling", 0.9, None),
+            ],
+            "Use a: f1 0.300 on 9 test queries, 1.03 times the best rival, b with 0.290 (p = 0.700 "
+            "after Holm, not told apart). b is not told apart from it, and needs no model at "
+            "serving.",
+        ),
+        ([summary("c", "ceiling", 0.9, None)], "Nothing was run that could be used."),
+    ],
+)
+def test_the_advice_names_who_wins_and_what_is_as_good_and_lighter(
+    methods: Sequence[Summary], said: str
+) -> None:
+    assert advice(Results({"test_queries": 9}, "f1", methods)) == said
 
 
 def check_latex(text: str) -> None:
