@@ -247,6 +247,7 @@ def advice(results: Results) -> str:
     elif best is ours:
         share = best.figures[metric] / max(rival.figures[metric], 1e-9)
         text += f", {share:.2f} times the best rival, {rival.name} with {_against(rival, metric)}."
+        text += _by_score(results, rival)
     else:
         text += f"; CoGR's best here is {ours.name} with {_against(ours, metric)}."
     light = [one for one in results.usable[1:] if not one.cost["model_at_serving"]]
@@ -254,6 +255,16 @@ def advice(results: Results) -> str:
     if best.cost["model_at_serving"] and near:
         text += f" {near[0].name} is not told apart from it, and needs no model at serving."
     return text
+
+
+def _by_score(results: Results, rival: Summary) -> str:
+    """That a rival does better by a score threshold than the best one does by its cutoff."""
+    name = "threshold_f1"
+    found = [one for one in results.usable if name in one.figures and results.metric == "f1"]
+    best = max(found, key=lambda one: one.figures[name], default=None)
+    if best is None or best.figures[name] <= rival.figures["f1"]:
+        return ""
+    return f" By a score threshold {best.name} reaches {best.figures[name]:.3f}."
 
 
 def _against(other: Summary, metric: str) -> str:

@@ -405,9 +405,17 @@ def test_tables_page_and_advice_say_the_same(compare: Compare, tmp_path: Path) -
     check_latex((out / "compare.tex").read_text())
 
 
-def summary(name: str, family: Family, f1: float, p: float | None, model: bool = False) -> Summary:
-    row = Row(name, family, 0, "done")
-    return Summary([row], {"f1": f1}, {}, {"model_at_serving": float(model)}, np.empty(0), p)
+def summary(
+    name: str,
+    family: Family,
+    f1: float,
+    p: float | None,
+    model: bool = False,
+    by_score: float = 0.0,
+) -> Summary:
+    figures = {"f1": f1, "threshold_f1": by_score}
+    cost = {"model_at_serving": float(model)}
+    return Summary([Row(name, family, 0, "done")], figures, {}, cost, np.empty(0), p)
 
 
 @pytest.mark.parametrize(
@@ -432,6 +440,15 @@ def summary(name: str, family: Family, f1: float, p: float | None, model: bool =
             "Use a: f1 0.300 on 9 test queries, 1.03 times the best rival, b with 0.290 (p = 0.700 "
             "after Holm, not told apart). b is not told apart from it, and needs no model at "
             "serving.",
+        ),
+        (
+            [
+                summary("a", "keyword", 0.3, None),
+                summary("b", "sparse", 0.2, 0.02),
+                summary("c", "sparse", 0.1, 0.02, by_score=0.25),
+            ],
+            "Use a: f1 0.300 on 9 test queries, 1.50 times the best rival, b with 0.200 (p = 0.020 "
+            "after Holm, told apart). By a score threshold c reaches 0.250.",
         ),
         ([summary("c", "ceiling", 0.9, None)], "Nothing was run that could be used."),
     ],
