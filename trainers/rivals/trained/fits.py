@@ -14,7 +14,7 @@ import json
 import logging
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -49,11 +49,13 @@ Architecture = Literal["bert", "mt5", "qwen3"]
 # The model that a method starts from
 
 
-def need(packages: Iterable[str], extra: str = "compare") -> None:
-    """Raise NotRunError where a package of the extra is missing; nothing is imported."""
-    for package in packages:
+def need_training(*packages: str) -> None:
+    """Raise NotRunError where one of these or a package of training is missing; nothing is
+    imported.
+    """
+    for package in ("torch", "transformers", "accelerate", "datasets", *packages):
         if importlib.util.find_spec(package) is None:
-            raise NotRunError(f"the extra {extra}", f"run pip install 'cogr[{extra}]'")
+            raise NotRunError(f"the package {package}", "run pip install 'cogr[compare,train]'")
 
 
 @dataclass(frozen=True)
