@@ -260,14 +260,17 @@ class Lexical:
 
     def rank(self, text: str, size: int) -> list[tuple[Item, float]]:
         """The best items of one text with scores above 0, best first, ties in id order."""
-        return [(self._item(at), score) for at, score in _best(self.scores(text), size)]
+        found = _best(self.scores(text), size)
+        return [(self.items[self._order[at]], score) for at, score in found]
 
     def best(self, scores: NDArray[Any], size: int) -> list[tuple[str, float]]:
         """The same of any scores, in id order, as ids."""
-        return [(self._item(at).id, score) for at, score in _best(scores, size)]
+        return [(self._ids[at], score) for at, score in _best(scores, size)]
 
-    def _item(self, at: int) -> Item:
-        return self.items[self._order[at]]
+    @cached_property
+    def _ids(self) -> list[str]:
+        """Items may lie in files, and be slow to open one by one."""
+        return [self.items[at].id for at in self._order]
 
     # Words by their numbers, for searches by weighted words
 

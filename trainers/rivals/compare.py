@@ -45,7 +45,7 @@ from trainers.rivals.results import Results, latex, markdown, put_together
 from trainers.rivals.rows import Kept, Row, Trial, key_of
 from trainers.training.rounds import SET_APART, by_hash, set_apart
 
-SWEPT = 2000
+SWEPT = 1000
 """Training queries that cutoffs and thresholds are swept on, at most: the first by hash."""
 
 _DEV_SHARE = 0.2
@@ -206,7 +206,7 @@ class Runner:
                 break
             at = time.monotonic()
             fitted = self._fit(method, params, 0)
-            dev = self._dev_f1(method, fitted)[2]
+            dev = self._dev_f1(method, fitted)[0]
             tried.append(Trial(params, dev, round(time.monotonic() - at, 3)))
             self.kept.keep_trials(method.name, tried)
             if tried[-1] is _best(tried):
@@ -225,25 +225,23 @@ class Runner:
 
     # Measuring
 
-    def _dev_f1(self, method: Method, fitted: Fitted) -> tuple[int | None, float, float]:
-        """Cutoff, threshold, and F1 on the dev queries."""
+    def _dev_f1(self, method: Method, fitted: Fitted) -> tuple[float, Scored, int | None]:
+        """F1 on the dev queries, the training queries' run that the cutoff was chosen on, and the
+        cutoff: none for sets of the method's own.
+        """
         dev = self.dataset.require("dev")
         own = fitted.sets(dev)
         if own is not None:
-            return None, math.inf, set_figures(self.dataset, dev, _sets(own)).means["f1"]
-        cutoff, threshold = self._cuts(method, fitted)
+            return set_figures(self.dataset, dev, _sets(own)).means["f1"], {}, None
+        train = self._ranked(method, fitted, self.swept)
+        cutoff = sweep_cutoff(ids_of(train), self._wanted, weights_of(self.swept)).k
         run = ids_of(self._ranked(method, fitted, dev))
         cut = {query: ids[:cutoff] for query, ids in run.items()}
-        return cutoff, threshold, set_figures(self.dataset, dev, _sets(cut)).means["f1"]
+        return set_figures(self.dataset, dev, _sets(cut)).means["f1"], train, cutoff
 
-    def _cuts(self, method: Method, fitted: Fitted) -> tuple[int, float]:
-        """The number of items, and the score, that serve the training queries best."""
-        run = self._ranked(method, fitted, self.swept)
-        relevant = {query.id: self.dataset.relevant[query.id] for query in self.swept}
-        weights = weights_of(self.swept)
-        return sweep_cutoff(ids_of(run), relevant, weights).k, sweep_threshold(
-            run, relevant, weights
-        )
+    @property
+    def _wanted(self) -> dict[str, frozenset[str]]:
+        return {query.id: self.dataset.relevant[query.id] for query in self.swept}
 
     def _ranked(self, method: Method, fitted: Fitted, queries: Sequence[Query]) -> Scored:
         depth = self._budget.depth
@@ -251,7 +249,8 @@ class Runner:
 
     def _measured(self, method: Method, fitted: Fitted, seed: int) -> Row:
         test = self.dataset.require("test")
-        cutoff, threshold, dev_f1 = self._dev_f1(method, fitted)
+        dev_f1, train, cutoff = self._dev_f1(method, fitted)
+        threshold = sweep_threshold(train, self._wanted, weights_of(self.swept))
         run, own = self._ranked(method, fitted, test), fitted.sets(test)
         head = {query: [id_ for id_, _ in pairs[:cutoff]] for query, pairs in run.items()}
         sets = head if own is None else {query: list(ids) for query, ids in own.items()}

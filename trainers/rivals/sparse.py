@@ -41,8 +41,7 @@ class LexicalRanks:
     def rank(self, queries: Sequence[Query], depth: int) -> Ranked:
         """By BM25, items without a word of the query left out."""
         return {
-            query.id: [(item.id, score) for item, score in self.lexical.rank(query.text, depth)]
-            for query in queries
+            query.id: self.lexical.best(self.lexical.scores(query.text), depth) for query in queries
         }
 
     def sets(self, queries: Sequence[Query]) -> None:
