@@ -18,7 +18,7 @@ from cogr.errors import SettingsError
 from cogr.records import Entity, Side, self_text
 
 ItemVariant = Literal["full", "title", "search"]
-QueryVariant = Literal["plain", "search"]
+QueryVariant = Literal["plain", "search", "edit"]
 
 _PLACEHOLDER = re.compile(r"\{(query|item|description|search_results)\}")
 _UNREADABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -76,9 +76,21 @@ ITEM_USER = (
 )
 _SEARCH = "\nSearch results: {search_results}"
 
+EDIT_SYSTEM = "You edit the matching keywords of user search queries."
+EDIT_USER = (
+    "Edit the keywords of the query: drop those that find wrong items, add candidates that find "
+    "what is missing, or keep them all. Behind each keyword stand the items that it finds, those "
+    "that no other keyword finds, and by how many points F1 is expected to change if it is "
+    "dropped (a keyword) or added (a candidate). "
+    "Output only the edited comma-separated list of keywords, no explanation.\n"
+    "User query: {query}\n"
+    "Keywords: {search_results}"
+)
+
 QUERY_TEMPLATES: dict[QueryVariant, Template] = {
     "plain": Template("query", QUERY_SYSTEM, QUERY_USER),
     "search": Template("query", QUERY_SYSTEM, QUERY_USER + _SEARCH),
+    "edit": Template("query", EDIT_SYSTEM, EDIT_USER),
 }
 ITEM_TEMPLATES: dict[ItemVariant, Template] = {
     "full": Template("item", ITEM_SYSTEM, ITEM_USER),
@@ -125,16 +137,29 @@ def render(prompt: Prompt, tokenizer: ChatTokenizer) -> str:
     """The prompt as the model reads it: its chat template when it has one (thinking off), else the
     plain text.
     """
+    return _spelled(prompt, tokenizer)[1]
+
+
+def chat(prompt: Prompt, tokenizer: ChatTokenizer) -> str | list[dict[str, str]]:
+    """The prompt as a trainer takes it, which applies the chat template itself: the messages that
+    `render` spells, or the plain text where there is no template.
+    """
+    return _spelled(prompt, tokenizer)[0]
+
+
+def _spelled(prompt: Prompt, tokenizer: ChatTokenizer) -> tuple[str | list[dict[str, str]], str]:
+    """What a chat template is applied to, and what it makes of it."""
     if not tokenizer.chat_template:
-        return prompt.text
+        return prompt.text, prompt.text
     from jinja2 import TemplateError  # the tokenizer needs it to apply any template
 
     try:
-        return _spell(prompt.messages, tokenizer)
+        return prompt.messages, _spell(prompt.messages, tokenizer)
     except TemplateError:
         # Some templates (Gemma 2, early Mistral) refuse a system message: it goes before the
         # user's.
-        return _spell([{"role": "user", "content": f"{prompt.system}\n\n{prompt.user}"}], tokenizer)
+        messages = [{"role": "user", "content": f"{prompt.system}\n\n{prompt.user}"}]
+        return messages, _spell(messages, tokenizer)
 
 
 def _spell(messages: list[dict[str, str]], tokenizer: ChatTokenizer) -> str:

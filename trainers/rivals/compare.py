@@ -27,6 +27,7 @@ from cogr.progress import Say
 from cogr.records import SPLITS, Dataset, Query
 from cogr.settings import Settings
 from cogr.store import Store
+from indexers.generators.statistical.generator import by_hash
 from indexers.workspace import Workspace
 from trainers.rivals import METHODS
 from trainers.rivals.measuring import (
@@ -43,7 +44,7 @@ from trainers.rivals.page import check_extra, render
 from trainers.rivals.protocol import Fitted, Method, NotRunError, Task
 from trainers.rivals.results import Results, latex, markdown, put_together
 from trainers.rivals.rows import Kept, Row, Trial, key_of
-from trainers.training.rounds import SET_APART, by_hash, set_apart
+from trainers.training.rounds import SET_APART, set_apart
 
 SWEPT = 1000
 """Training queries that cutoffs and thresholds are swept on, at most: the first by hash."""

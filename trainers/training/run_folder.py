@@ -50,6 +50,8 @@ _FREE = frozenset(
         "training.log_completions",
         "training.keep_models",
         "training.rollouts.vllm_max_model_len",
+        "generator.statistical.evidence",
+        "generator.statistical.evidence_share",
         "training.index_by",
         "training.sft.micro_batch",
         "training.query.micro_batch",
@@ -61,7 +63,15 @@ _FREE = frozenset(
 )
 
 # What settings were before they were settings, for runs that were begun then.
-_ONCE = {"training.gate.dev_share": 0.0, "training.lora.learning_rate_times": 1.0}
+_ONCE = {
+    "training.gate.dev_share": 0.0,
+    "training.lora.learning_rate_times": 1.0,
+    "training.frozen_items": False,
+    "training.query.by": "grpo",
+    "training.shared": False,
+    "training.sft.on": True,
+    "training.start": "model",
+}
 
 
 def _once(now: Mapping[str, Any]) -> dict[str, Any]:

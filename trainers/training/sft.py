@@ -1,4 +1,5 @@
-"""Round 0: supervised fine-tuning of both sides on targets from labels (paper, section 2.2).
+"""Supervised fine-tuning: round 0 of both sides on targets from labels (paper, section 2.2), and
+expert iteration on exactly rewarded edits.
 
 The stages `targets`, `train-item` and `train-query` of that round. The targets are the paper's
 algorithm 1. Training is by TRL's SFTTrainer, with loss on the answer only.
@@ -17,12 +18,14 @@ from pydantic import BaseModel, ValidationError
 
 from cogr.errors import DataError, TrainingError
 from cogr.prompts import Prompt
-from cogr.records import Entity, Side
+from cogr.records import SIDES, Entity, Side
 from cogr.settings.training import ItemsFrom, TrainingSettings
 from indexers.generators.model_folders import resolve_model
 from trainers.training.building import (
     Build,
+    best_targets,
     build_snapshot,
+    perturbed_targets,
     prompts_of,
     proposal_targets,
     sft_example,
@@ -97,11 +100,16 @@ def write_targets(inputs: Inputs) -> Wrote:
     1 as two jsonl files.
     """
     sft, base, source = inputs.settings.sft, base_model(inputs), items_from(inputs.settings)
+    if not _needs_first_sets(inputs):
+        _write_targets(inputs, {}, {})
+        return Wrote(base, {"items": 0, "queries": 0, "snapshot": ""})
     sets, snapshot = _first_sets(inputs, source, base)
     items = item_targets(sets, sft.item_keywords)
     queries: Mapping[str, Sequence[str]]
     if sft.queries_from == "statistical":
         queries = statistical_targets(inputs.workspace, inputs.practice, sft.query_keywords)
+    elif sft.queries_from == "edits":
+        queries = perturbed_targets(inputs.workspace, inputs.practice)
     elif sft.queries_from == "proposals":
         queries = proposal_targets(inputs.workspace, inputs.practice, sft.query_keywords)
     else:
@@ -113,10 +121,7 @@ def write_targets(inputs: Inputs) -> Wrote:
             f"The first item keywords ({source}) give no training query a target; look at its "
             "relevant items' texts, or set training.sft.items_from or training.sft.queries_from."
         )
-    for side, targets in (("item", items), ("query", queries)):
-        rows = ({"id": id_, "keywords": found} for id_, found in targets.items())
-        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        inputs.workspace.store.write(f"{inputs.run.path}/sft/{side}.jsonl", lines.encode())
+    _write_targets(inputs, items, queries)
     notes = {
         "items_from": source,
         "queries_from": sft.queries_from,
@@ -124,6 +129,21 @@ def write_targets(inputs: Inputs) -> Wrote:
         "queries": len(queries),
     }
     return Wrote(base, {**notes, "snapshot": snapshot})
+
+
+def _needs_first_sets(inputs: Inputs) -> bool:
+    """Whether anything is made of the first item keywords: targets, or an item snapshot."""
+    settings = inputs.settings
+    return settings.sft.on or settings.frozen_items or settings.sft.first_items == "source"
+
+
+def _write_targets(
+    inputs: Inputs, items: Mapping[str, Sequence[str]], queries: Mapping[str, Sequence[str]]
+) -> None:
+    for side, targets in (("item", items), ("query", queries)):
+        rows = ({"id": id_, "keywords": found} for id_, found in targets.items())
+        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        inputs.workspace.store.write(f"{inputs.run.path}/sft/{side}.jsonl", lines.encode())
 
 
 def _first_sets(
@@ -148,7 +168,7 @@ def share_targets(inputs: Inputs) -> None:
     """What another process than the first does of `write_targets`: its share of the first item
     keywords, where the model writes them.
     """
-    if items_from(inputs.settings) == "self":
+    if items_from(inputs.settings) == "self" and _needs_first_sets(inputs):
         build = Build("item", 0, inputs.settings.model, "self")
         write_share(inputs.workspace, build, inputs.run.folder("trainer"))
 
@@ -187,22 +207,49 @@ def read_targets(run: Run, side: Side) -> dict[str, list[str]]:
 
 
 def train_sft(inputs: Inputs, side: Side) -> Wrote:
-    """One side fine-tuned on its targets."""
-
-    sft, targets = inputs.settings.sft, read_targets(inputs.run, side)
-    entities = [entity for entity in _trained_entities(inputs, side) if entity.id in targets]
-    prompts = prompts_of(inputs.workspace, side, entities)
+    """One side fine-tuned on its targets; both in one, where they share a model."""
+    sft = inputs.settings.sft
+    prompts: list[Prompt] = []
+    targets: list[Sequence[str]] = []
+    for one in SIDES if inputs.settings.shared else (side,):
+        wanted = read_targets(inputs.run, one)
+        entities = [entity for entity in _trained_entities(inputs, one) if entity.id in wanted]
+        prompts += prompts_of(inputs.workspace, one, entities)
+        targets += [wanted[entity.id] for entity in entities]
     job = SftJob(
         base=base_folder(inputs.run, inputs.round.output("targets")),
         prompts=prompts,
-        targets=[targets[entity.id] for entity in entities],
+        targets=targets,
         epochs=sft.item_epochs if side == "item" else sft.query_epochs,
         log=inputs.log(side),
         halvings=inputs.halvings,
         settings=inputs.settings,
-        midway=Midway.of(inputs, side, prompts, targets=list(targets.values())),
+        midway=Midway.of(inputs, side, prompts, targets=targets),
     )
     return save_side(inputs, side, run_sft(job))
+
+
+def train_expert(inputs: Inputs) -> Wrote:
+    """The query side fine-tuned on the best edits (`training.query.by`), where a round would train
+    it by GRPO.
+    """
+    targets, own = best_targets(inputs), inputs.settings.query
+    entities = [query for query in inputs.practice if query.id in targets]
+    prompts, before = prompts_of(inputs.workspace, "query", entities), inputs.before
+    told = [targets[query.id] for query in entities]
+    job = SftJob(
+        base=base_folder(inputs.run, before.model("query")),
+        prompts=prompts,
+        targets=told,
+        epochs=own.epochs,
+        log=inputs.log("query"),
+        halvings=inputs.halvings,
+        settings=inputs.settings,
+        midway=Midway.of(
+            inputs, "query", prompts, targets=told, base=before.model("query"), items=before.items
+        ),
+    )
+    return save_side(inputs, "query", run_sft(job))
 
 
 def _trained_entities(inputs: Inputs, side: Side) -> Sequence[Entity]:

@@ -30,7 +30,7 @@ from typing import Protocol
 from pydantic import BaseModel, ValidationError
 
 from cogr.errors import CogrError, LockedError
-from cogr.records import SPLITS
+from cogr.records import SPLITS, Side
 from cogr.settings.training import TrainingSettings
 from cogr.store import Store, storage_errors
 from indexers.backends.memory import MemoryBackend
@@ -39,14 +39,14 @@ from indexers.cli.options import set_verbosity
 from indexers.telemetry import logs
 from indexers.workspace import Workspace
 from trainers.evaluation import evaluate
-from trainers.training.acceptance import accept_items
+from trainers.training.acceptance import accept_items, index_queries
 from trainers.training.building import index, index_share
 from trainers.training.devices import ranks
 from trainers.training.grpo import train_grpo
 from trainers.training.inputs import Inputs, Wrote
 from trainers.training.rounds import StageName, StageRecord, State, verdict, with_dev
 from trainers.training.run_folder import Run, open_run
-from trainers.training.sft import share_targets, train_sft, write_targets
+from trainers.training.sft import share_targets, train_expert, train_sft, write_targets
 from trainers.training.trainer_config import is_out_of_memory
 
 OUT_OF_MEMORY = 75
@@ -278,6 +278,19 @@ def _silent(_: str) -> None:
     """What the first process says is said once."""
 
 
+def train_side(inputs: Inputs, side: Side) -> Wrote:
+    """SFT in round 0, then GRPO or expert iteration; the kept model of a side that is not
+    trained.
+    """
+    if (kept := inputs.kept_model(side)) is not None:
+        return Wrote(kept, {})
+    if not inputs.round.number:
+        return train_sft(inputs, side)
+    if side == "query" and inputs.settings.query.by == "expert":
+        return train_expert(inputs)
+    return train_grpo(inputs, side)
+
+
 def evaluate_round(inputs: Inputs) -> Wrote:
     """P, R and F1 of the round's pair on every split that has queries."""
     store, dataset = inputs.workspace.store, inputs.workspace.dataset
@@ -292,14 +305,10 @@ def evaluate_round(inputs: Inputs) -> Wrote:
 
 WORK: Mapping[StageName, Callable[[Inputs], Wrote]] = {
     "targets": write_targets,
-    "train-item": lambda inputs: (
-        train_grpo(inputs, "item") if inputs.round.number else train_sft(inputs, "item")
-    ),
-    "train-query": lambda inputs: (
-        train_grpo(inputs, "query") if inputs.round.number else train_sft(inputs, "query")
-    ),
+    "train-item": lambda inputs: train_side(inputs, "item"),
+    "train-query": lambda inputs: train_side(inputs, "query"),
     "index-item": lambda inputs: index(inputs, "item"),
-    "index-query": lambda inputs: index(inputs, "query"),
+    "index-query": index_queries,
     "accept-items": accept_items,
     "evaluate": evaluate_round,
 }
