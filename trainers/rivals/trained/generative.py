@@ -31,7 +31,7 @@ from trainers.rivals.trained.fits import (
     as_callback,
     clean,
     decaying,
-    in_bfloat16,
+    has_bfloat16,
     in_order,
     measured,
     need_training,
@@ -341,6 +341,7 @@ def train_writer(
     clock: Clock,
 ) -> int:
     """Cross entropy of identifiers, from the newest checkpoint; returns the steps done."""
+    import torch
     from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments
 
     args = Seq2SeqTrainingArguments(
@@ -349,7 +350,8 @@ def train_writer(
         num_train_epochs=params.get("epochs", 1000),
         max_steps=params.get("steps", -1),
         learning_rate=params["learning_rate"],
-        use_cpu=model.device.type == "cpu",
+        use_cpu=not torch.cuda.is_available(),
+        bf16=has_bfloat16("cuda" if torch.cuda.is_available() else "cpu"),
         seed=task.seed,
         report_to=[],
         disable_tqdm=True,
@@ -368,8 +370,7 @@ def train_writer(
     )
     silence(trainer)
     found = kept.checkpoint()
-    with in_bfloat16(model.device.type):
-        trainer.train(resume_from_checkpoint=str(found) if found else None)
+    trainer.train(resume_from_checkpoint=str(found) if found else None)
     return int(trainer.state.global_step)
 
 
