@@ -4,7 +4,7 @@ BACKEND ?= memory
 
 # make drill: long fault drills, a table at the end (DRILL_KILLS=1000, DRILL_CUT=60 seconds). make bench-learning: the sample's
 # training on three seeds. make bench-scale: 10,000 to 1,000,000 items.
-.PHONY: setup demo test test-fast test-lowest clients-test drill audit sbom check bench bench-learning bench-scale docs pictures pins images chart-test chart-lint chart-readme
+.PHONY: setup demo test test-fast test-lowest clients-test drill audit sbom check bench bench-learning bench-scale reproduce docs pictures pins images chart-test chart-lint chart-readme
 
 setup:
 	@requirements/install.sh
@@ -65,6 +65,10 @@ docs: setup
 	@$(BIN)/python docs/reference.py
 	@PYTHONPATH=. $(BIN)/python charts/schema.py
 	@$(BIN)/mkdocs build --strict --quiet
+
+# The comparison of docs/benchmarks.md again, without a GPU: most of an hour on two cores; needs COGR_DATA_DIR.
+reproduce: setup
+	@OMP_NUM_THREADS=1 $(BIN)/python benchmarks/reproduce.py
 
 # The pictures in docs/pictures: needs chromium.
 pictures: setup

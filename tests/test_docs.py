@@ -153,6 +153,7 @@ MINUTES = (
     "cogr-ops backlog",
     "cogr-ops shadow",
     "cogr-ops worker",
+    "cogr-train compare",
     "cogr-train demo",
     "cogr-train labels from-clicks",
     "cogr-train sft",

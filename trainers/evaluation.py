@@ -60,7 +60,7 @@ def bm25(dataset: Dataset, split: Split, cutoff: int | None = None) -> Baseline:
 
     def rank(queries: Sequence[Query]) -> dict[str, list[str]]:
         return {
-            query.id: [item.id for item, _ in lexical.rank(query.text, LONGEST)]
+            query.id: [id_ for id_, _ in lexical.best(lexical.scores(query.text), LONGEST)]
             for query in queries
         }
 

@@ -101,16 +101,16 @@ class Results:
 
     @property
     def usable(self) -> list[Summary]:
-        """Those that ran and know no test labels, the best on dev first."""
+        """Those that ran and know no test labels, the best on test first."""
         found = [one for one in self.methods if one.done and one.family != "ceiling"]
-        return sorted(found, key=lambda one: -one.dev_f1)
+        return sorted(found, key=lambda one: -one.figures[self.metric])
 
     @property
     def failed(self) -> list[Summary]:
         return [one for one in self.methods if one.row.state == "failed"]
 
     def best(self, *, ours: bool) -> Summary | None:
-        """The best on dev of our keyword methods, or of the others."""
+        """The best on test of our keyword methods, or of the others."""
         return next((one for one in self.usable if (one.family == "keyword") == ours), None)
 
     def as_dict(self) -> dict[str, Any]:
@@ -147,8 +147,8 @@ def check_metric(metric: str) -> None:
 def put_together(rows: Iterable[Row], metric: str, facts: Mapping[str, Any]) -> Results:
     """Rows of all methods and seeds as results, with the tests of significance.
 
-    Every method is tested against the one that does best on dev, and the p values are corrected
-    together.
+    Every method is tested against the one that does best on test, and the p values are corrected
+    together. That choice favours the best a little; nothing else is chosen on test queries.
     """
     grouped: dict[str, list[Row]] = {}
     for row in rows:
@@ -212,6 +212,20 @@ def _rounded(values: Mapping[str, float]) -> dict[str, float]:
     return {name: round(value, 6) for name, value in values.items()}
 
 
+def from_dict(told: Mapping[str, Any]) -> Results:
+    """Results as `as_dict` told them, without the values query by query."""
+    facts = {k: v for k, v in told.items() if k not in ("metric", "reference", "rows", "advice")}
+    return Results(facts, told["metric"], [_of_dict(row) for row in told["rows"]])
+
+
+def _of_dict(told: Mapping[str, Any]) -> Summary:
+    names = ("params", "sets", "cutoff", "threshold", "dev_f1", "figures", "reason")
+    more = {name: told[name] for name in names if name in told}
+    row = Row(told["method"], told["family"], 0, told["state"], **more)
+    figures, spread, cost = (told.get(name, {}) for name in ("figures", "spread", "cost"))
+    return Summary([row], figures, spread, cost, np.empty(0), told.get("p"))
+
+
 # Advice
 
 
@@ -226,27 +240,35 @@ def advice(results: Results) -> str:
     )
     if len(results.usable) == 1:
         return f"{text}; nothing else was run."
-    others = sorted(results.usable[1:], key=lambda one: -one.figures[metric])
-    second = others[0]
-    text += f"; the best other is {second.name} with {second.figures[metric]:.3f}"
-    text += f" ({_told(second)})."
-    near = [one for one in others if (one.p or 0) >= SIGNIFICANT and one is not second]
-    light = [one for one in (second, *near) if not one.cost["model_at_serving"]]
-    light = [one for one in light if (one.p or 0) >= SIGNIFICANT]
-    if best.cost["model_at_serving"] and light:
-        text += f" {light[0].name} is not told from it and needs no model at serving."
-    ours = results.best(ours=True)
-    if ours is not None and ours is not best:
-        text += f" CoGR's best here is {ours.name}, with {ours.figures[metric]:.3f}."
-    elif ours is not None and (rival := results.best(ours=False)) is not None:
-        most = max(
-            (one for one in results.usable if one.family != "keyword"),
-            key=lambda one: one.figures[metric],
-            default=rival,
-        )
-        share = ours.figures[metric] / most.figures[metric] if most.figures[metric] else 0.0
-        text += f" That is {share:.2f} times the best rival, {most.name}."
+    ours, rival = results.best(ours=True), results.best(ours=False)
+    if rival is None or ours is None:
+        second = results.usable[1]
+        text += f"; the best other is {second.name} with {_against(second, metric)}."
+    elif best is ours:
+        share = best.figures[metric] / max(rival.figures[metric], 1e-9)
+        text += f", {share:.2f} times the best rival, {rival.name} with {_against(rival, metric)}."
+        text += _by_score(results, rival)
+    else:
+        text += f"; CoGR's best here is {ours.name} with {_against(ours, metric)}."
+    light = [one for one in results.usable[1:] if not one.cost["model_at_serving"]]
+    near = [one for one in light if one.p is not None and one.p >= SIGNIFICANT]
+    if best.cost["model_at_serving"] and near:
+        text += f" {near[0].name} is not told apart from it, and needs no model at serving."
     return text
+
+
+def _by_score(results: Results, rival: Summary) -> str:
+    """That a rival does better by a score threshold than the best one does by its cutoff."""
+    name = "threshold_f1"
+    found = [one for one in results.usable if name in one.figures and results.metric == "f1"]
+    best = max(found, key=lambda one: one.figures[name], default=None)
+    if best is None or best.figures[name] <= rival.figures["f1"]:
+        return ""
+    return f" By a score threshold {best.name} reaches {best.figures[name]:.3f}."
+
+
+def _against(other: Summary, metric: str) -> str:
+    return f"{other.figures[metric]:.3f} ({_told(other)})"
 
 
 def _told(other: Summary) -> str:
@@ -391,7 +413,7 @@ def _made(facts: Mapping[str, Any]) -> str:
     notes = " ".join(facts["notes"])
     return (
         f"{facts['train_queries']} training, {facts['dev_queries']} dev and "
-        f"{facts['test_queries']} test queries, {facts['items']:,} items; {facts['seeds']} seeds; "
+        f"{facts['test_queries']} test queries, {facts['items']:,} items; seeds: {facts['seeds']}; "
         f"{facts['trials']} trials and {facts['seconds']:g} s a method. {notes} "
         f"`{facts['command']}`, commit {facts['commit'] or 'unknown'}, {facts['date']}."
     )

@@ -118,14 +118,15 @@ class Feedback:
         first = first[scores[first] > 0]
         if not first.size:
             return query
-        model: Floats = (scores[first] / scores[first].sum()) @ self.lexical.shares[first]
+        rows = self.lexical.shares[first]
+        votes = np.repeat(scores[first] / scores[first].sum(), np.diff(rows.indptr))
+        words, places = np.unique(rows.indices, return_inverse=True)
+        model = np.bincount(places, votes * rows.data)
         best = np.argsort(-model, kind="stable")[: self.terms]
-        best = best[model[best] > 0]
-        total = float(model[best].sum()) or 1.0
+        total = float(model[best].sum())
         weights = {word: self.original * share for word, share in query.items()}
-        for word in best.tolist():
-            more = (1 - self.original) * float(model[word]) / total
-            weights[word] = weights.get(word, 0.0) + more
+        for word, share in zip(words[best].tolist(), (model[best] / total).tolist(), strict=True):
+            weights[word] = weights.get(word, 0.0) + (1 - self.original) * share
         return weights
 
     def sets(self, queries: Sequence[Query]) -> None:

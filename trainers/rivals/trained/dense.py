@@ -40,7 +40,7 @@ from trainers.rivals.trained.fits import (
     in_order,
     items_take,
     measured,
-    need,
+    need_training,
     quiet,
     ranked,
     start_of,
@@ -140,7 +140,7 @@ class Encoders:
 
         Raises NotRunError without the extra or the weights, GeneratorError for a wrong folder.
         """
-        need(("sentence_transformers", "datasets", "accelerate"))
+        need_training("sentence_transformers")
         start = start_of(task, self.name, self.usual, "bert")
         kept = FitFolder.of(task, self.name, params, start)
         items, saved = in_order(task.dataset.items), kept.folder / "points.npy"
@@ -290,7 +290,7 @@ def add_adapter(model: Any) -> bool:
     inner = model.transformers_model
     if inner is None or inner.config.model_type not in _LLMS:
         return False
-    need(("peft",))
+    need_training("peft")
     from peft import LoraConfig
 
     model.add_adapter(

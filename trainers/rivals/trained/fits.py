@@ -14,8 +14,8 @@ import json
 import logging
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -49,11 +49,13 @@ Architecture = Literal["bert", "mt5", "qwen3"]
 # The model that a method starts from
 
 
-def need(packages: Iterable[str], extra: str = "compare") -> None:
-    """Raise NotRunError where a package of the extra is missing; nothing is imported."""
-    for package in packages:
+def need_training(*packages: str) -> None:
+    """Raise NotRunError where one of these or a package of training is missing; nothing is
+    imported.
+    """
+    for package in ("torch", "transformers", "accelerate", "datasets", *packages):
         if importlib.util.find_spec(package) is None:
-            raise NotRunError(f"the extra {extra}", f"run pip install 'cogr[{extra}]'")
+            raise NotRunError(f"the package {package}", "run pip install 'cogr[compare,train]'")
 
 
 @dataclass(frozen=True)
@@ -241,12 +243,13 @@ class FitFolder:
         """Where the trained model lies."""
         return self.folder / "model"
 
-    def save(self, write: Callable[[str], Any]) -> None:
-        """Have the trained model written, whole or not at all."""
-        writing = self.folder / ".model"
+    def save(self, write: Callable[[str], Any], name: str = "model") -> None:
+        """Have a trained model written, whole or not at all."""
+        writing = self.folder / f".{name}"
         shutil.rmtree(writing, ignore_errors=True)
+        writing.mkdir()
         write(str(writing))
-        writing.rename(self.model)
+        writing.rename(self.folder / name)
 
     def done(self) -> Cost | None:
         """What the finished fit took; None where there is none."""
@@ -345,19 +348,23 @@ def quiet() -> None:
     transformers.utils.logging.set_verbosity_error()
 
 
-def in_bfloat16(device: str) -> Any:
-    """A context that computes in bfloat16 where the device does so at speed, else changes nothing.
-    It halves the time of an encoder or better.
-    """
-    import contextlib
-
+def has_bfloat16(device: str) -> bool:
+    """Whether the device computes in bfloat16 at speed."""
     import torch
 
-    if device.startswith("cuda") and torch.cuda.is_bf16_supported():
-        return torch.autocast("cuda", torch.bfloat16)
-    if device == "cpu" and getattr(torch.cpu, "_is_avx512_bf16_supported", bool)():
-        return torch.autocast("cpu", torch.bfloat16)
-    return contextlib.nullcontext()
+    if device.startswith("cuda"):
+        return bool(torch.cuda.is_bf16_supported())
+    return device == "cpu" and bool(torch.cpu.get_capabilities().get("avx512_bf16"))
+
+
+def in_bfloat16(device: str) -> Any:
+    """A context that computes in bfloat16 where that is fast, else changes nothing; it halves the
+    time of an encoder or better. Weights must not change inside: they are converted once.
+    """
+    import torch
+
+    kind = device.partition(":")[0]
+    return torch.autocast(kind, torch.bfloat16) if has_bfloat16(device) else nullcontext()
 
 
 # Texts and rankings

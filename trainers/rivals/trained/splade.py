@@ -39,7 +39,7 @@ from trainers.rivals.trained.fits import (
     in_order,
     items_take,
     measured,
-    need,
+    need_training,
     quiet,
     ranked,
     start_of,
@@ -149,7 +149,7 @@ class Splade:
         """
         from scipy import sparse
 
-        need(("sentence_transformers", "datasets", "accelerate"))
+        need_training("sentence_transformers")
         start = start_of(task, self.name, _USUAL, "bert")
         kept = FitFolder.of(task, self.name, params, start)
         items, saved = in_order(task.dataset.items), kept.folder / "weights.npz"

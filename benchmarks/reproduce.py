@@ -1,0 +1,129 @@
+"""The comparison of docs/benchmarks.md again, on one machine without a GPU, checked against
+benchmarks/expected.toml.
+
+Run: make reproduce, or python benchmarks/reproduce.py [--seeds N] [--out DIR] [--write] [NAME ...].
+COGR_DATA_DIR names the folder of the data sets; what is absent is an error. `--write` keeps the
+results in benchmarks/results and writes docs/benchmarks.md and expected.toml's figures anew;
+`--page` writes the page alone, from the results that are kept. Exit status 1: a figure is further
+from what is expected than its spread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from cogr.errors import CheckFailedError, CogrError, UserError
+from indexers.workspace import Workspace
+from trainers.evaluation import bm25_row
+from trainers.rivals.compare import Comparison, run
+from trainers.rivals.results import from_dict, markdown
+
+HERE = Path(__file__).parent
+EXPECTED, RESULTS = HERE / "expected.toml", HERE / "results"
+PAGE = HERE.parent / "docs" / "benchmarks.md"
+NAMES = ("nfcorpus", "msrd", "chorus")
+METHODS = (
+    "bm25",
+    "bm25+rm3",
+    "synonyms",
+    "doc2query",
+    "statistical",
+    "edited",
+    "extractive",
+    "nearest",
+    "nearest+bm25",
+    "oracle-keywords",
+    "perfect-cutoff",
+)
+"""What runs on a CPU in minutes, without weights and without a server."""
+
+BEGIN = "<!-- Results: written by `python benchmarks/reproduce.py --page`. -->"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", default=[], help="; ".join(NAMES))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=Path("reproduced"))
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--page", action="store_true")
+    asked = parser.parse_args()
+    try:
+        if asked.page:
+            PAGE.write_text(page(), "utf-8")
+            return
+        misses = [miss for name in asked.names or NAMES for miss in reproduced(name, asked)]
+        if asked.write:
+            PAGE.write_text(page(), "utf-8")
+        if misses and not asked.write:
+            raise CheckFailedError(
+                f"{len(misses)} figures are not as expected: {'; '.join(misses)}; see "
+                "benchmarks/expected.toml."
+            )
+    except CogrError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_status)
+
+
+def reproduced(name: str, asked: argparse.Namespace) -> list[str]:
+    """Run the methods on one data set; what is not as expected, a phrase each."""
+    folder = Path(os.environ.get("COGR_DATA_DIR", ""))
+    if not os.environ.get("COGR_DATA_DIR") or not (folder / name).is_dir():
+        raise UserError(
+            f"There is no data set {name}: set COGR_DATA_DIR to the folder that has it, see "
+            "docs/datasets.md."
+        )
+    out: Path = asked.out / name
+    out.mkdir(parents=True, exist_ok=True)
+    config = out / "cogr.toml"
+    config.write_text(f'store = "store"\n[dataset]\nloader = "{name}"\n', "utf-8")
+    workspace = Workspace.open(config, [])
+    comparison = Comparison(METHODS, asked.seeds, True, out / "compare")
+    results = run(workspace, comparison, "f1", lambda line: print(line, flush=True))
+    found = {
+        **{one.name: dict(one.figures) for one in results.methods if one.done},
+        "reference": bm25_row(workspace.dataset, "test"),
+    }
+    if asked.write:
+        RESULTS.mkdir(exist_ok=True)
+        text = json.dumps(results.as_dict(), indent=1, sort_keys=True, ensure_ascii=False)
+        (RESULTS / f"{name}.json").write_text(text + "\n", "utf-8")
+    expected = tomllib.loads(EXPECTED.read_text("utf-8")).get(name, {})
+    return list(misses(name, expected, found))
+
+
+def misses(
+    name: str, expected: Mapping[str, Any], found: Mapping[str, Mapping[str, float]]
+) -> Iterator[str]:
+    """A phrase for each figure that is further from the expected one than its spread."""
+    for method, figures in expected.items():
+        spread = figures["spread"]
+        for measure, value in figures.items():
+            if measure == "spread":
+                continue
+            now = found.get(method, {}).get(measure)
+            if now is None:
+                yield f"{name}: {method} was not run"
+            elif abs(now - value) > spread:
+                yield f"{name}: {measure} of {method} is {now:.4f}, not {value:.4f} ± {spread:g}"
+
+
+def page() -> str:
+    """docs/benchmarks.md: its words as they are, its results from benchmarks/results."""
+    words = PAGE.read_text("utf-8").partition(BEGIN)[0]
+    parts = []
+    for file in sorted(RESULTS.glob("*.json")):
+        told = {**json.loads(file.read_text("utf-8")), "dataset": file.stem}
+        parts.append(markdown(from_dict(told), 2))
+    return f"{words}{BEGIN}\n\n" + "\n".join(parts)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,518 @@
+"""`cogr-train compare`: its metrics and cutoffs, what it keeps, what it says of bad input, and what
+it writes.
+"""
+
+from __future__ import annotations
+
+import html
+import importlib.util
+import itertools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cogr.datasets import load_dataset
+from cogr.errors import DataError, MissingExtraError, UserError
+from cogr.metrics import full_set, ranked, sweep_cutoff
+from cogr.records import Query
+from tests.commands import Command
+from trainers.demo import CATALOGUE
+from trainers.rivals import METHODS
+from trainers.rivals.compare import compared, named
+from trainers.rivals.measuring import (
+    Meter,
+    above,
+    best_head,
+    checked_run,
+    holm,
+    ids_of,
+    paired_p,
+    sweep_threshold,
+)
+from trainers.rivals.protocol import Cost, Family, NotRunError, Task
+from trainers.rivals.results import Results, Summary, advice
+from trainers.rivals.rows import Row
+
+# Metrics, cutoffs, significance
+
+
+def test_metrics_are_pytrec_evals_on_random_runs_with_ties() -> None:
+    """Ties are broken by item id before anybody measures: 1,000 queries, scores of five values."""
+    import pytrec_eval
+
+    rng = np.random.default_rng(0)
+    queries = [Query(f"q{n}", "") for n in range(1000)]
+    items = [f"d{n:03}" for n in range(60)]
+    grades = {q.id: {id_: int(rng.integers(0, 3)) for id_ in items[:40]} for q in queries}
+    found = {
+        q.id: [(id_, float(rng.integers(0, 5))) for id_ in rng.permutation(items)[:50]]
+        for q in queries
+    }
+    run = checked_run("random", found, queries, 50)
+    for query in queries[:50]:
+        assert run[query.id] == sorted(found[query.id], key=lambda pair: (-pair[1], pair[0]))
+    relevant = {query: frozenset(i for i, g in of.items() if g) for query, of in grades.items()}
+    binary = {query: dict.fromkeys(ids, 1) for query, ids in relevant.items()}
+    placed = {
+        query: {id_: float(-at) for at, id_ in enumerate(ids)} for query, ids in ids_of(run).items()
+    }
+    ours = ranked(ids_of(run), relevant, cutoffs=(10,), grades=grades).values
+    theirs = pytrec_eval.RelevanceEvaluator(binary, {"P_10", "recall_10", "ndcg_cut_10"}).evaluate(
+        placed
+    )
+    graded = pytrec_eval.RelevanceEvaluator(grades, {"ndcg_cut_10"}).evaluate(placed)
+    plain = ranked(ids_of(run), relevant, cutoffs=(10,)).values
+    for at, query in enumerate(relevant):
+        assert ours["P@10"][at] == pytest.approx(theirs[query]["P_10"])
+        assert ours["R@10"][at] == pytest.approx(theirs[query]["recall_10"])
+        assert plain["nDCG@10"][at] == pytest.approx(theirs[query]["ndcg_cut_10"])
+        assert ours["nDCG@10"][at] == pytest.approx(graded[query]["ndcg_cut_10"])
+
+
+def random_run(
+    rng: np.random.Generator,
+) -> tuple[dict[str, list[tuple[str, float]]], dict[str, frozenset[str]]]:
+    items = [f"d{n}" for n in range(12)]
+    queries = [Query(f"q{n}", "") for n in range(6)]
+    found = {
+        q.id: [(id_, float(rng.integers(0, 6))) for id_ in rng.permutation(items)[:10]]
+        for q in queries
+    }
+    relevant = {q.id: frozenset(rng.choice(items, 3).tolist()) for q in queries}
+    return checked_run("", found, queries, 10), relevant
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_threshold_is_the_best_of_all_scores(seed: int) -> None:
+    run, relevant = random_run(np.random.default_rng(seed))
+
+    def f1(threshold: float) -> float:
+        sets = {query: frozenset(ids) for query, ids in above(run, threshold).items()}
+        return full_set(sets, relevant).means["f1"]
+
+    found = sweep_threshold(run, relevant, dict.fromkeys(relevant, 1.0))
+    scores = {score for pairs in run.values() for _, score in pairs}
+    assert f1(found) == pytest.approx(max(map(f1, scores)))
+    heavy = sweep_threshold(run, relevant, {**dict.fromkeys(relevant, 0.0), "q0": 1.0})
+    one = {"q0": relevant["q0"]}
+    best = max(
+        full_set({"q0": frozenset(above(run, score)["q0"])}, one).means["f1"] for score in scores
+    )
+    assert full_set({"q0": frozenset(above(run, heavy)["q0"])}, one).means["f1"] == best
+
+
+def test_the_best_head_of_a_ranking_is_the_best_cutoff_of_one_query() -> None:
+    run, relevant = random_run(np.random.default_rng(1))
+    for query, wanted in relevant.items():
+        ids = ids_of(run)[query]
+        if wanted.intersection(ids):
+            swept = sweep_cutoff({query: ids}, {query: wanted})
+            assert best_head(ids, wanted) == (swept.k, pytest.approx(swept.f1))
+    assert best_head([], frozenset("a")) == (0, 0.0)
+    assert best_head(["b"], frozenset("a")) == (0, 0.0)
+
+
+def test_the_randomisation_test_is_the_count_over_all_flips_of_sign() -> None:
+    rng = np.random.default_rng(3)
+    one, other = rng.random(9), rng.random(9) + 0.2
+    differences = one - other
+    flips = [np.dot(signs, differences) for signs in itertools.product((1, -1), repeat=9)]
+    exact = np.mean(np.abs(flips) >= abs(differences.sum()) - 1e-12)
+    assert paired_p(one, other) == pytest.approx(exact, abs=0.01)
+    assert paired_p(one, one) == 1.0
+
+
+def test_holm_multiplies_the_smallest_by_all_and_never_falls() -> None:
+    found = holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.005})
+    assert found == pytest.approx({"d": 0.02, "a": 0.03, "c": 0.06, "b": 0.06})
+    assert holm({"a": 0.9, "b": 0.8}) == {"b": 1.0, "a": 1.0}
+
+
+def test_the_meter_sees_memory_and_time() -> None:
+    with Meter() as meter:
+        held = np.ones(25_000_000)
+    assert meter.spent.peak_bytes > 0.9 * held.nbytes
+    assert 0 < meter.spent.seconds < 60
+
+
+# The data
+
+
+def test_dev_queries_are_taken_from_train_where_there_are_none() -> None:
+    dataset = load_dataset("jsonl", CATALOGUE)
+    assert compared(dataset, 0.2) is dataset
+    none = replace(dataset, queries={**dataset.queries, "dev": ()})
+    found = compared(none, 0.2)
+    train, dev = ({query.id for query in found.queries[split]} for split in ("train", "dev"))
+    assert not train & dev
+    assert train | dev == {query.id for query in dataset.queries["train"]}
+    assert len(dev) == len(dataset.queries["train"]) // 5
+    assert len(compared(none, 0.0).queries["dev"]) == len(dev), "the gate's share may be 0"
+    one = replace(none, queries={**none.queries, "train": dataset.queries["train"][:1]})
+    with pytest.raises(DataError, match="at least two labelled training queries"):
+        compared(one, 0.2)
+    with pytest.raises(DataError, match="The test split"):
+        compared(replace(dataset, queries={**dataset.queries, "test": ()}), 0.2)
+
+
+# The command, with methods of the test's own
+
+
+class Fake:
+    """Ranks the relevant items of a query first, and so many others; counts its fits."""
+
+    family: Family = "sparse"
+
+    def __init__(self, name: str, fits: list[tuple[int, Any]], rank: Callable[..., Any]) -> None:
+        self.name, self.fits, self._rank = name, fits, rank
+
+    def trials(self, task: Task) -> Sequence[Mapping[str, Any]]:
+        return [{"others": 3}, {"others": 0}, {"others": 1}]
+
+    def fit(self, task: Task, params: Mapping[str, Any]) -> Any:
+        self.fits.append((task.seed, params["others"]))
+        return Found(task, params["others"], self._rank)
+
+
+class Found:
+    def __init__(self, task: Task, others: int, rank: Callable[..., Any]) -> None:
+        self.task, self.others, self._rank = task, others, rank
+
+    def rank(self, queries: Sequence[Query], depth: int) -> Any:
+        return {query.id: self._rank(self, query)[:depth] for query in queries}
+
+    def sets(self, queries: Sequence[Query]) -> None:
+        return None
+
+    def cost(self) -> Cost:
+        return Cost(1.5, 2_000_000, 12.0, False)
+
+
+def good(found: Found, query: Query) -> list[tuple[str, float]]:
+    wanted = sorted(found.task.dataset.relevant[query.id])
+    some = (found.task.dataset.items[at].id for at in range(found.others + len(wanted)))
+    wrong = [id_ for id_ in some if id_ not in wanted][: found.others]
+    return [(id_, 100.0 - at) for at, id_ in enumerate([*wrong, *wanted])]
+
+
+def interrupted(found: Found, query: Query) -> list[tuple[str, float]]:
+    raise KeyboardInterrupt
+
+
+def nan(found: Found, query: Query) -> list[tuple[str, float]]:
+    return [(found.task.dataset.items[0].id, float("nan"))]
+
+
+def too_much(found: Found, query: Query) -> list[tuple[str, float]]:
+    raise MemoryError
+
+
+def broken(found: Found, query: Query) -> list[tuple[str, float]]:
+    raise ValueError("tensor of\na wrong shape")
+
+
+def twice(found: Found, query: Query) -> list[tuple[str, float]]:
+    return [(found.task.dataset.items[0].id, 1.0)] * 2
+
+
+def without_weights(found: Found, query: Query) -> list[tuple[str, float]]:
+    raise NotRunError("the weights of x/y", 'set compare.models.bad = "FOLDER"')
+
+
+def without_extra(found: Found, query: Query) -> list[tuple[str, float]]:
+    raise MissingExtraError("A model", "train")
+
+
+Compare = Callable[..., Any]
+
+
+@pytest.fixture
+def compare(cogr_train: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Compare:
+    """Run the command on the sample shop with two methods: `good`, and `bad` as it is told."""
+    config = tmp_path / "cogr.toml"
+    config.write_text(f'[dataset]\nloader = "jsonl"\npath = "{CATALOGUE}"\n')
+
+    def run(*arguments: object, bad: Callable[..., Any] = good) -> Any:
+        run.fits = []  # type: ignore[attr-defined]
+        for name, rank in (("good", good), ("bad", bad)):
+            method = Fake(name, run.fits, rank)  # type: ignore[attr-defined]
+            monkeypatch.setitem(METHODS, name, lambda method=method: method)
+        return cogr_train("compare", "-c", config, "--out", tmp_path / "out", *arguments)
+
+    return run
+
+
+def test_the_best_trial_on_dev_is_fitted_for_every_seed(compare: Compare, tmp_path: Path) -> None:
+    ended = compare("--methods", "good", "--seeds", "3", "--json")
+    assert ended.status == 0, ended.err
+    assert compare.fits == [(0, 3), (0, 0), (0, 1), (1, 0), (2, 0)]  # type: ignore[attr-defined]
+    (row,) = ended.json["rows"]
+    assert row["params"] == {"others": 0}
+    assert row["figures"]["ndcg@10"] == pytest.approx(1.0)
+    assert row["seeds"] == 3
+    assert row["spread"]["f1"] == 0.0
+    assert row["cost"]["million_items_price"] == pytest.approx(
+        1.5 / 400 * 1e6 / 3600 * 0.1, abs=1e-6
+    )
+    assert "nothing else was run" in ended.json["advice"]
+    one = (tmp_path / "out/runs/good.2.trec").read_text().splitlines()[0].split()
+    assert one[1:4:2] == ["Q0", "1"]
+    assert one[5] == "good.2"
+
+
+def test_the_budget_of_trials_and_time_holds_for_every_method(compare: Compare) -> None:
+    compare("--methods", "good", "--seeds", "1", "--set", "compare.trials=1")
+    assert compare.fits == [(0, 3)]  # type: ignore[attr-defined]
+    ended = compare("--methods", "good", "--seeds", "1", "--set", "compare.seconds=1e-6")
+    assert compare.fits == [(0, 3)]  # type: ignore[attr-defined]
+    assert "1 of 3 trials fit the budget" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        (nan, r"the score nan; its rows are not kept"),
+        (lambda found, query: [], r"The run of the method bad is empty"),
+        (twice, r"ranks an item of the query '.*' twice"),
+        (too_much, r"out of memory: free some"),
+        (broken, r"ValueError: tensor of a wrong shape \(the traceback is in work/bad/error.txt\)"),
+    ],
+)
+def test_a_method_that_fails_leaves_the_others_rows(
+    compare: Compare, tmp_path: Path, bad: Callable[..., Any], said: str
+) -> None:
+    import re
+
+    ended = compare("--methods", "bad,good", "--seeds", "1", bad=bad)
+    assert ended.status == 2
+    assert re.search(rf"1 of 2 methods failed, .*: bad: .*{said}", ended.sentence)
+    rows = {
+        row["method"]: row
+        for row in json.loads((tmp_path / "out/compare.json").read_text())["rows"]
+    }
+    assert rows["good"]["state"] == "done"
+    assert rows["bad"]["state"] == "failed"
+    assert "figures" not in rows["bad"]
+    assert "Traceback" not in ended.err
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        (without_weights, "not run: needs the weights of x/y; set compare.models.bad"),
+        (without_extra, "A model needs the extra 'train'"),
+    ],
+)
+def test_what_can_not_run_is_a_row_that_says_what_it_needs(
+    compare: Compare, tmp_path: Path, bad: Callable[..., Any], said: str
+) -> None:
+    ended = compare("--methods", "bad,good", "--seeds", "1", bad=bad)
+    assert ended.status == 0
+    assert said in " ".join(ended.out.split())
+    for name in ("compare.json", "compare.md", "compare.html"):
+        text = html.unescape((tmp_path / "out" / name).read_text())
+        assert said in text, name
+
+
+def test_ctrl_c_keeps_finished_rows_and_resume_goes_on(compare: Compare, tmp_path: Path) -> None:
+    ended = compare("--methods", "bad,good", "--seeds", "2", bad=interrupted)
+    assert ended.status == 130
+    assert "2 finished rows are kept" in ended.err
+    assert "--resume goes on" in ended.err
+    kept = json.loads((tmp_path / "out/compare.json").read_text())
+    assert [row["method"] for row in kept["rows"]] == ["good"]
+    again = compare("--methods", "bad,good", "--seeds", "2", "--resume")
+    assert again.status == 0
+    assert compare.fits == [(0, 3), (0, 0), (0, 1), (1, 0)], "of bad"  # type: ignore[attr-defined]
+    compare("--methods", "bad,good", "--seeds", "3", "--resume")
+    assert compare.fits == [(2, 0), (2, 0)], "the third seed alone"  # type: ignore[attr-defined]
+    compare("--methods", "good", "--seeds", "1", "--resume", "--set", "compare.depth=50")
+    assert compare.fits[0] == (0, 3), "other settings, other rows"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--methods", "splad"), "There is no method 'splad'|There is no method splad"),
+        (("--methods", ","), "There is no method"),
+        (("--metric", "map"), "There is no metric 'map'"),
+    ],
+)
+def test_unknown_names_are_refused_with_those_there_are(
+    compare: Compare, arguments: Sequence[str], sentence: str
+) -> None:
+    import re
+
+    ended = compare(*arguments)
+    assert ended.status == 2
+    assert re.search(sentence, ended.sentence)
+    assert "bm25" in ended.sentence or "f1" in ended.sentence
+    assert ended.err.count("\n") == 1
+
+
+def test_a_folder_of_somebody_else_is_left_alone(compare: Compare, tmp_path: Path) -> None:
+    (tmp_path / "out" / "work").mkdir(parents=True)
+    (tmp_path / "out" / "work" / "thesis.txt").write_text("years")
+    ended = compare("--methods", "good")
+    assert ended.status == 2
+    assert "has other files than a comparison's; name another one with --out" in ended.sentence
+    assert (tmp_path / "out" / "work" / "thesis.txt").exists()
+
+
+def test_all_names_every_method_in_the_order_of_the_tables() -> None:
+    assert named("all") == list(METHODS)
+    assert named("cogr, bm25") == ["bm25", "cogr"]
+    with pytest.raises(UserError):
+        named("all,bm25")
+
+
+# Tables and page
+
+
+def weaker(found: Found, query: Query) -> list[tuple[str, float]]:
+    return good(Found(found.task, 5, good), query)
+
+
+def test_tables_page_and_advice_say_the_same(compare: Compare, tmp_path: Path) -> None:
+    methods, out = "bad,good,extractive,perfect-cutoff", tmp_path / "out"
+    few = ("--set", "compare.trials=2")
+    ended = compare("--methods", methods, "--seeds", "1", *few, bad=weaker)
+    assert ended.status == 0, ended.err
+    facts = json.loads((out / "compare.json").read_text())
+    rows = {row["method"]: row for row in facts["rows"]}
+    f1 = f"{rows['good']['figures']['f1']:.4f}"
+    assert facts["reference"] == "good"
+    assert rows["good"]["p"] is None
+    assert rows["bad"]["p"] < 0.01
+    assert rows["perfect-cutoff"]["p"] is None, "it knows the labels"
+    assert facts["advice"].startswith("Use good: f1 ")
+    assert "; CoGR's best here is extractive with 0." in facts["advice"]
+    for name in ("compare.md", "compare.html", "compare.tex"):
+        assert f1 in (out / name).read_text(), name
+    assert f1 in ended.out
+    assert " ".join(ended.out.split()).endswith(facts["advice"])
+    page = html.unescape((out / "compare.html").read_text())
+    assert facts["advice"] in page
+    for part in ("Where extractive loses, and why", "Missing:", "Wrong:", "<svg"):
+        assert part in page, part
+    assert "<script" not in page
+    check_latex((out / "compare.tex").read_text())
+
+
+def summary(
+    name: str,
+    family: Family,
+    f1: float,
+    p: float | None,
+    model: bool = False,
+    by_score: float = 0.0,
+) -> Summary:
+    figures = {"f1": f1, "threshold_f1": by_score}
+    cost = {"model_at_serving": float(model)}
+    return Summary([Row(name, family, 0, "done")], figures, {}, cost, np.empty(0), p)
+
+
+@pytest.mark.parametrize(
+    ("methods", "said"),
+    [
+        (
+            [summary("a", "keyword", 0.3, None, True), summary("b", "sparse", 0.2, 0.02)],
+            "Use a: f1 0.300 on 9 test queries, 1.50 times the best rival, b with 0.200 (p = 0.020 "
+            "after Holm, told apart).",
+        ),
+        (
+            [summary("a", "keyword", 0.3, 0.4, True), summary("b", "dense", 0.31, None, True)],
+            "Use b: f1 0.310 on 9 test queries; CoGR's best here is a with 0.300 (p = 0.400 after "
+            "Holm, not told apart).",
+        ),
+        (
+            [
+                summary("a", "keyword", 0.3, None, True),
+                summary("b", "sparse", 0.29, 0.7),
+                summary("c", "ceiling", 0.9, None),
+            ],
+            "Use a: f1 0.300 on 9 test queries, 1.03 times the best rival, b with 0.290 (p = 0.700 "
+            "after Holm, not told apart). b is not told apart from it, and needs no model at "
+            "serving.",
+        ),
+        (
+            [
+                summary("a", "keyword", 0.3, None),
+                summary("b", "sparse", 0.2, 0.02),
+                summary("c", "sparse", 0.1, 0.02, by_score=0.25),
+            ],
+            "Use a: f1 0.300 on 9 test queries, 1.50 times the best rival, b with 0.200 (p = 0.020 "
+            "after Holm, told apart). By a score threshold c reaches 0.250.",
+        ),
+        ([summary("c", "ceiling", 0.9, None)], "Nothing was run that could be used."),
+    ],
+)
+def test_the_advice_names_who_wins_and_what_is_as_good_and_lighter(
+    methods: Sequence[Summary], said: str
+) -> None:
+    assert advice(Results({"test_queries": 9}, "f1", methods)) == said
+
+
+def check_latex(text: str) -> None:
+    """The layout of the paper's table 1."""
+    heads = "MRR@100 & NDCG@100 & P@100 & R@100 & $F_1$@100 & P & R & $F_1$ \\\\"
+    assert f"Dataset & Type & Method & {heads}" in text
+    assert r"\multirow{4}{*}{jsonl} & \multirow{2}{*}{Sparse} & " in text
+    rows = [line for line in text.splitlines() if " & " in line]
+    assert {line.count(" & ") for line in rows} == {10}
+    assert r"\textbf" in next(line for line in rows if " good " in line)
+    ceiling = next(line for line in rows if "perfect-cutoff" in line)
+    assert r"\textbf" not in ceiling
+
+
+# Figures that are published
+
+
+@pytest.fixture(scope="module")
+def reproduce() -> ModuleType:
+    file = Path(__file__).parents[3] / "benchmarks" / "reproduce.py"
+    spec = importlib.util.spec_from_file_location("reproduce", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_of_benchmarks_is_what_the_kept_results_say(reproduce: ModuleType) -> None:
+    assert reproduce.PAGE.read_text("utf-8") == reproduce.page(), (
+        "run python benchmarks/reproduce.py --page"
+    )
+    assert set(reproduce.METHODS) <= set(METHODS)
+    for file in reproduce.RESULTS.glob("*.json"):
+        told = json.loads(file.read_text("utf-8"))
+        assert told["commit"], file
+        assert "/" not in told["command"], file
+
+
+def test_a_figure_beyond_its_spread_is_a_miss(reproduce: ModuleType) -> None:
+    expected = {"bm25": {"f1": 0.15, "p": 0.2, "spread": 0.002}, "dpr": {"f1": 0.3, "spread": 0.1}}
+    found = {"bm25": {"f1": 0.1515, "p": 0.21, "r": 0.4}}
+    assert list(reproduce.misses("x", expected, found)) == [
+        "x: p of bm25 is 0.2100, not 0.2000 ± 0.002",
+        "x: dpr was not run",
+    ]
+
+
+def test_reproducing_needs_the_data(
+    reproduce: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("COGR_DATA_DIR", raising=False)
+    monkeypatch.setattr("sys.argv", ["reproduce.py", "nfcorpus"])
+    with pytest.raises(SystemExit, match="2"):
+        reproduce.main()
+    assert capsys.readouterr().err == (
+        "There is no data set nfcorpus: set COGR_DATA_DIR to the folder that has it, see "
+        "docs/datasets.md.\n"
+    )

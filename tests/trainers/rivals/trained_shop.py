@@ -1,0 +1,65 @@
+"""A small part of the sample shop, and tasks over it, for the rivals that train a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cogr.datasets import load_dataset
+from cogr.records import Dataset, Item
+from cogr.settings import Settings
+from trainers.demo import CATALOGUE
+from trainers.rivals.protocol import Fitted, Task
+
+STEPS = 40
+PARAMS: dict[str, Any] = {
+    "learning_rate": 3e-3, "batch": 16, "negatives": 1, "epochs": 100, "steps": STEPS,
+    "document": 1e-4, "query": 1e-4,
+}  # fmt: skip
+
+
+def small_shop(items: int = 60, relevant: int = 2) -> Dataset:
+    """The first items by their titles, and the queries with so many relevant ones among them."""
+    whole = load_dataset("jsonl", CATALOGUE)
+    kept = [Item(item.id, item.title) for item in whole.items[:items]]
+    ids = {item.id for item in kept}
+    labels = {query: found & ids for query, found in whole.relevant.items()}
+    labels = {query: found for query, found in labels.items() if len(found) >= relevant}
+    queries = {
+        split: [query for query in found if query.id in labels]
+        for split, found in whole.queries.items()
+    }
+    return replace(whole, items=kept, queries=queries, relevant=labels, judged={})
+
+
+def task_of(
+    work: Path, models: Mapping[str, str], dataset: Dataset | None = None, seconds: float = 300.0
+) -> Task:
+    """A task as the runner makes it; what is said is thrown away."""
+    folder = work / "method" / "seed-0"
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = Settings.model_validate(
+        {"dataset": {"loader": "jsonl", "path": "data"}, "compare": {"models": dict(models)}}
+    )
+    found = small_shop() if dataset is None else dataset
+    return Task(found, folder, 0, lambda _line: None, settings, seconds)
+
+
+def recall(task: Task, fitted: Fitted, k: int = 5) -> float:
+    """Mean recall of the first k items over the training queries."""
+    asked = task.dataset.require("train")
+    run = fitted.rank(asked, k)
+    for query in asked:
+        scores = [score for _, score in run[query.id]]
+        assert scores == sorted(scores, reverse=True)
+        assert np.isfinite(scores).all()
+    found = [
+        len({id_ for id_, _ in run[query.id]} & task.dataset.relevant[query.id])
+        / min(k, len(task.dataset.relevant[query.id]))
+        for query in asked
+    ]
+    return float(np.mean(found))
