@@ -5,6 +5,7 @@ architecture, and each loss is held to its formula.
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -295,7 +296,7 @@ def test_no_identifier_begins_another_one() -> None:
     paths = generative.identifiers(items, [item.title for item in items], 0)
     assert paths.keys() == {item.id for item in items}
     found = sorted(paths.values())
-    assert all(one != other[: len(one)] for one, other in zip(found, found[1:], strict=False))
+    assert all(one != other[: len(one)] for one, other in itertools.pairwise(found))
     assert all(0 <= digit < generative.BRANCHES for path in found for digit in path)
     trie = generative.Trie(paths, range(100, 110), 1)
     assert trie.item[trie.tokens["copy 3"]] == "copy 3"
