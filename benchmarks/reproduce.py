@@ -120,7 +120,8 @@ def page() -> str:
     words = PAGE.read_text("utf-8").partition(BEGIN)[0]
     parts = []
     for file in sorted(RESULTS.glob("*.json")):
-        parts.append(markdown(from_dict(json.loads(file.read_text("utf-8"))), 2))
+        told = {**json.loads(file.read_text("utf-8")), "dataset": file.stem}
+        parts.append(markdown(from_dict(told), 2))
     return f"{words}{BEGIN}\n\n" + "\n".join(parts)
 
 

@@ -139,6 +139,7 @@ MINUTES = (
     "cogr-ops backlog",
     "cogr-ops shadow",
     "cogr-ops worker",
+    "cogr-train compare",
     "cogr-train demo",
     "cogr-train sft",
     "cogr-train round",

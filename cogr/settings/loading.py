@@ -131,7 +131,7 @@ def _relative_to(folder: Path, values: dict[str, Any]) -> None:
         "training.accelerate",
     )
     values.setdefault("store", ".cogr")
-    for key in keys:
+    for key in (*keys, *_models_compared(values)):
         table: Any = values
         *parents, last = key.split(".")
         for parent in parents:
@@ -141,9 +141,17 @@ def _relative_to(folder: Path, values: dict[str, Any]) -> None:
             continue
         # A model may also be a name on a hub: only a folder that is there is a path.
         if (candidate := _path(folder, text)) and (
-            not key.startswith(("generator.", "training.")) or _there(candidate)
+            not key.startswith(("generator.", "training.", "compare.")) or _there(candidate)
         ):
             table[last] = str(candidate)
+
+
+def _models_compared(values: Mapping[str, Any]) -> list[str]:
+    """The keys of what methods start from, but for a training run's name."""
+    compare = values.get("compare")
+    models = compare.get("models") if isinstance(compare, dict) else None
+    names = models if isinstance(models, dict) else {}
+    return [f"compare.models.{name}" for name in names if name != "cogr" and "." not in name]
 
 
 def _path(folder: Path, text: str) -> Path | None:

@@ -120,13 +120,15 @@ def test_a_cutoff_that_is_known_is_taken(dataset: Dataset) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "cutoff", "expected"), [("nfcorpus", 17, 0.1532), ("chorus", 15, 0.4219)]
+    ("name", "cutoff", "expected", "by"),
+    [("nfcorpus", 17, 0.1532, 0.002), ("chorus", 15, 0.4219, 0.01)],
 )
-def test_reference_figures(name: str, cutoff: int, expected: float) -> None:
+def test_reference_figures(name: str, cutoff: int, expected: float, by: float) -> None:
+    """On chorus the loader reads the makers' names too, which the published figure is without."""
     root = os.environ.get("COGR_DATA_DIR")
     if root is None or not (Path(root) / name).is_dir():
         pytest.skip(f"COGR_DATA_DIR has no {name}")
     dataset = load_dataset(name)
     found = bm25(dataset, "test")
     assert abs(found.cutoff - cutoff) <= 2
-    assert f1(dataset, found) == pytest.approx(expected, abs=0.01)
+    assert f1(dataset, found) == pytest.approx(expected, abs=by)

@@ -22,7 +22,7 @@ from trainers.rivals.keyword import (
     mirror_of,
     weighted,
 )
-from trainers.rivals.measuring import Meter, Spent, best_head, checked_run, ids_of
+from trainers.rivals.measuring import Meter, Spent, best_head, ids_of
 from trainers.rivals.protocol import Cost, Family, Fitted, NotRunError, Task
 from trainers.rivals.sparse import BM25, LexicalRanks
 
@@ -107,8 +107,7 @@ class Fusion:
         """By the sum of 1 / (constant + rank), the first ranking's times `weight`."""
         found: dict[str, dict[str, float]] = {query.id: {} for query in queries}
         for fitted, weight in ((self.one, self.weight), (self.other, 1.0)):
-            run = ids_of(checked_run("nearest+bm25", fitted.rank(queries, depth), queries, depth))
-            for query, ids in run.items():
+            for query, ids in ids_of(fitted.rank(queries, depth)).items():
                 for rank, id_ in enumerate(ids, 1):
                     votes = found[query]
                     votes[id_] = votes.get(id_, 0.0) + weight / (self.constant + rank)

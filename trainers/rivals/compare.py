@@ -128,9 +128,7 @@ class Runner:
             say(f"no dev queries: {apart} training queries are set apart to choose by")
         folder = Store(asked.out.resolve())
         self.kept = Kept(folder, key_of(self.dataset, self.settings))
-        if not asked.resume:
-            for name in ("rows", "runs", "sets", "work"):
-                folder.remove(name)
+        self.kept.begin(anew=not asked.resume)
         train = self.dataset.require("train")
         swept = by_hash((query.id for query in train), min(1.0, SWEPT / len(train)))
         self.swept = [query for query in train if query.id in swept]
@@ -344,11 +342,16 @@ def facts_of(runner: Runner) -> dict[str, Any]:
         "hour_price": budget.hour_price,
         "graded": grades_of(dataset) is not None,
         "notes": notes,
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": _command(sys.argv),
         "commit": _commit(),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "version": __version__,
     }
+
+
+def _command(arguments: Sequence[str]) -> str:
+    """A command line without the folders of this machine, since tables are published."""
+    return shlex.join([Path(one).name if one.startswith("/") else one for one in arguments])
 
 
 def _commit() -> str:

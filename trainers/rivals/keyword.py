@@ -269,8 +269,11 @@ def _run(task: Task, name: str) -> tuple[Workspace, Run]:
         frozen = run.frozen()["dataset_hash"]
     except CogrError as error:
         raise _no_rounds(name) from error
-    same = {with_dev(workspace).dataset.dataset_hash, task.dataset.dataset_hash}
-    if frozen not in same:
+    if frozen == task.dataset.dataset_hash:
+        return workspace, run
+    if frozen == with_dev(workspace).dataset.dataset_hash:
+        task.say(f"the run {name} has learned from the queries that are set apart as dev, too")
+    else:
         raise NotRunError(
             f"a training run on these data ({name} was begun on others)", _training(name)
         )

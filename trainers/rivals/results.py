@@ -241,20 +241,35 @@ def advice(results: Results) -> str:
     )
     if len(results.usable) == 1:
         return f"{text}; nothing else was run."
-    second = results.usable[1]
-    text += f"; the best other is {second.name} with {second.figures[metric]:.3f}"
-    text += f" ({_told(second)})."
+    ours, rival = results.best(ours=True), results.best(ours=False)
+    if rival is None or ours is None:
+        second = results.usable[1]
+        text += f"; the best other is {second.name} with {_against(second, metric)}."
+    elif best is ours:
+        share = best.figures[metric] / max(rival.figures[metric], 1e-9)
+        text += f", {share:.2f} times the best rival, {rival.name} with {_against(rival, metric)}."
+        text += _by_score(results, rival)
+    else:
+        text += f"; CoGR's best here is {ours.name} with {_against(ours, metric)}."
     light = [one for one in results.usable[1:] if not one.cost["model_at_serving"]]
     near = [one for one in light if one.p is not None and one.p >= SIGNIFICANT]
     if best.cost["model_at_serving"] and near:
         text += f" {near[0].name} is not told apart from it, and needs no model at serving."
-    ours, rival = results.best(ours=True), results.best(ours=False)
-    if ours is not None and ours is not best:
-        text += f" CoGR's best here is {ours.name}, with {ours.figures[metric]:.3f}."
-    elif ours is not None and rival is not None and rival.figures[metric] > 0:
-        share = ours.figures[metric] / rival.figures[metric]
-        text += f" That is {share:.2f} times the best rival, {rival.name}."
     return text
+
+
+def _by_score(results: Results, rival: Summary) -> str:
+    """That a rival does better by a score threshold than the best one does by its cutoff."""
+    name = "threshold_f1"
+    found = [one for one in results.usable if name in one.figures and results.metric == "f1"]
+    best = max(found, key=lambda one: one.figures[name], default=None)
+    if best is None or best.figures[name] <= rival.figures["f1"]:
+        return ""
+    return f" By a score threshold {best.name} reaches {best.figures[name]:.3f}."
+
+
+def _against(other: Summary, metric: str) -> str:
+    return f"{other.figures[metric]:.3f} ({_told(other)})"
 
 
 def _told(other: Summary) -> str:
@@ -399,7 +414,7 @@ def _made(facts: Mapping[str, Any]) -> str:
     notes = " ".join(facts["notes"])
     return (
         f"{facts['train_queries']} training, {facts['dev_queries']} dev and "
-        f"{facts['test_queries']} test queries, {facts['items']:,} items; {facts['seeds']} seeds; "
+        f"{facts['test_queries']} test queries, {facts['items']:,} items; seeds: {facts['seeds']}; "
         f"{facts['trials']} trials and {facts['seconds']:g} s a method. {notes} "
         f"`{facts['command']}`, commit {facts['commit'] or 'unknown'}, {facts['date']}."
     )

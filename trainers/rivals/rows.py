@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from cogr.errors import UserError
 from cogr.records import Dataset
 from cogr.settings import Settings
 from cogr.store import Store
@@ -19,6 +20,7 @@ from trainers.rivals.measuring import Scored
 from trainers.rivals.protocol import Family
 
 FORMAT = 1
+_MARK = "comparison.json"
 State = Literal["done", "not run", "failed"]
 
 
@@ -75,6 +77,25 @@ class Kept:
 
     def __init__(self, folder: Store, key: str) -> None:
         self.folder, self.key = folder, key
+
+    def begin(self, *, anew: bool) -> None:
+        """Make the folder a comparison's.
+
+        Args:
+            anew: what a comparison left there goes.
+
+        Raises:
+            UserError: the folder has other things in it.
+        """
+        there = self.folder.list("")
+        if there and _MARK not in there:
+            raise UserError(
+                f"The folder {self.folder.url} has other files than a comparison's; name another "
+                "one with --out."
+            )
+        for name in ("rows", "runs", "sets", "work") if anew else ():
+            self.folder.remove(name)
+        self.folder.write_json(_MARK, {"format": FORMAT, "key": self.key})
 
     def row(self, method: str, seed: int) -> Row | None:
         """A finished row; None where there is none of this key."""

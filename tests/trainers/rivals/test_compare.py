@@ -5,11 +5,13 @@ it writes.
 from __future__ import annotations
 
 import html
+import importlib.util
 import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -34,6 +36,8 @@ from trainers.rivals.measuring import (
     sweep_threshold,
 )
 from trainers.rivals.protocol import Cost, Family, NotRunError, Task
+from trainers.rivals.results import Results, Summary, advice
+from trainers.rivals.rows import Row
 
 # Metrics, cutoffs, significance
 
@@ -352,6 +356,15 @@ def test_unknown_names_are_refused_with_those_there_are(
     assert ended.err.count("\n") == 1
 
 
+def test_a_folder_of_somebody_else_is_left_alone(compare: Compare, tmp_path: Path) -> None:
+    (tmp_path / "out" / "work").mkdir(parents=True)
+    (tmp_path / "out" / "work" / "thesis.txt").write_text("years")
+    ended = compare("--methods", "good")
+    assert ended.status == 2
+    assert "has other files than a comparison's; name another one with --out" in ended.sentence
+    assert (tmp_path / "out" / "work" / "thesis.txt").exists()
+
+
 def test_all_names_every_method_in_the_order_of_the_tables() -> None:
     assert named("all") == list(METHODS)
     assert named("cogr, bm25") == ["bm25", "cogr"]
@@ -379,8 +392,7 @@ def test_tables_page_and_advice_say_the_same(compare: Compare, tmp_path: Path) -
     assert rows["bad"]["p"] < 0.01
     assert rows["perfect-cutoff"]["p"] is None, "it knows the labels"
     assert facts["advice"].startswith("Use good: f1 ")
-    assert "the best other is bad" in facts["advice"]
-    assert "CoGR's best here is extractive" in facts["advice"]
+    assert "; CoGR's best here is extractive with 0." in facts["advice"]
     for name in ("compare.md", "compare.html", "compare.tex"):
         assert f1 in (out / name).read_text(), name
     assert f1 in ended.out
@@ -393,6 +405,60 @@ def test_tables_page_and_advice_say_the_same(compare: Compare, tmp_path: Path) -
     check_latex((out / "compare.tex").read_text())
 
 
+def summary(
+    name: str,
+    family: Family,
+    f1: float,
+    p: float | None,
+    model: bool = False,
+    by_score: float = 0.0,
+) -> Summary:
+    figures = {"f1": f1, "threshold_f1": by_score}
+    cost = {"model_at_serving": float(model)}
+    return Summary([Row(name, family, 0, "done")], figures, {}, cost, np.empty(0), p)
+
+
+@pytest.mark.parametrize(
+    ("methods", "said"),
+    [
+        (
+            [summary("a", "keyword", 0.3, None, True), summary("b", "sparse", 0.2, 0.02)],
+            "Use a: f1 0.300 on 9 test queries, 1.50 times the best rival, b with 0.200 (p = 0.020 "
+            "after Holm, told apart).",
+        ),
+        (
+            [summary("a", "keyword", 0.3, 0.4, True), summary("b", "dense", 0.31, None, True)],
+            "Use b: f1 0.310 on 9 test queries; CoGR's best here is a with 0.300 (p = 0.400 after "
+            "Holm, not told apart).",
+        ),
+        (
+            [
+                summary("a", "keyword", 0.3, None, True),
+                summary("b", "sparse", 0.29, 0.7),
+                summary("c", "ceiling", 0.9, None),
+            ],
+            "Use a: f1 0.300 on 9 test queries, 1.03 times the best rival, b with 0.290 (p = 0.700 "
+            "after Holm, not told apart). b is not told apart from it, and needs no model at "
+            "serving.",
+        ),
+        (
+            [
+                summary("a", "keyword", 0.3, None),
+                summary("b", "sparse", 0.2, 0.02),
+                summary("c", "sparse", 0.1, 0.02, by_score=0.25),
+            ],
+            "Use a: f1 0.300 on 9 test queries, 1.50 times the best rival, b with 0.200 (p = 0.020 "
+            "after Holm, told apart). By a score threshold c reaches 0.250.",
+        ),
+        ([summary("c", "ceiling", 0.9, None)], "Nothing was run that could be used."),
+    ],
+)
+def test_the_advice_names_who_wins_and_what_is_as_good_and_lighter(
+    methods: Sequence[Summary], said: str
+) -> None:
+    assert advice(Results({"test_queries": 9}, "f1", methods)) == said
+
+
 def check_latex(text: str) -> None:
     """The layout of the paper's table 1."""
     heads = "MRR@100 & NDCG@100 & P@100 & R@100 & $F_1$@100 & P & R & $F_1$ \\\\"
@@ -403,3 +469,50 @@ def check_latex(text: str) -> None:
     assert r"\textbf" in next(line for line in rows if " good " in line)
     ceiling = next(line for line in rows if "perfect-cutoff" in line)
     assert r"\textbf" not in ceiling
+
+
+# Figures that are published
+
+
+@pytest.fixture(scope="module")
+def reproduce() -> ModuleType:
+    file = Path(__file__).parents[3] / "benchmarks" / "reproduce.py"
+    spec = importlib.util.spec_from_file_location("reproduce", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_of_benchmarks_is_what_the_kept_results_say(reproduce: ModuleType) -> None:
+    assert reproduce.PAGE.read_text("utf-8") == reproduce.page(), (
+        "run python benchmarks/reproduce.py --page"
+    )
+    assert set(reproduce.METHODS) <= set(METHODS)
+    for file in reproduce.RESULTS.glob("*.json"):
+        told = json.loads(file.read_text("utf-8"))
+        assert told["commit"], file
+        assert "/" not in told["command"], file
+
+
+def test_a_figure_beyond_its_spread_is_a_miss(reproduce: ModuleType) -> None:
+    expected = {"bm25": {"f1": 0.15, "p": 0.2, "spread": 0.002}, "dpr": {"f1": 0.3, "spread": 0.1}}
+    found = {"bm25": {"f1": 0.1515, "p": 0.21, "r": 0.4}}
+    assert list(reproduce.misses("x", expected, found)) == [
+        "x: p of bm25 is 0.2100, not 0.2000 ± 0.002",
+        "x: dpr was not run",
+    ]
+
+
+def test_reproducing_needs_the_data(
+    reproduce: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("COGR_DATA_DIR", raising=False)
+    monkeypatch.setattr("sys.argv", ["reproduce.py", "nfcorpus"])
+    with pytest.raises(SystemExit, match="2"):
+        reproduce.main()
+    assert capsys.readouterr().err == (
+        "There is no data set nfcorpus: set COGR_DATA_DIR to the folder that has it, see "
+        "docs/datasets.md.\n"
+    )

@@ -18,8 +18,12 @@ from cogr.matching.bm25 import DEFAULT
 from cogr.metrics import full_set
 from cogr.records import Dataset, Item, Query
 from cogr.settings import OpenSearchSettings, Settings
+from cogr.snapshots import open_snapshot
+from indexers.backends.memory import MemoryBackend
 from indexers.text import Lexical
+from tests.trainers.report_worlds import whole_run
 from trainers.demo import CATALOGUE
+from trainers.evaluation import evaluate
 from trainers.rivals.bounds import Fused, NearestQueries, OracleKeywords, PerfectCutoff
 from trainers.rivals.keyword import (
     Cogr,
@@ -217,6 +221,35 @@ def test_rounds_are_not_run_without_a_training_run(task: Task, tmp_path: Path) -
             fitted(replace(task, settings=settings), method)
 
 
+def test_rounds_are_measured_as_evaluate_measures_their_pair(tmp_path: Path) -> None:
+    """CoGR is the round that does best on dev; frozen has the items of SFT, the queries of round
+    1.
+    """
+    workspace, run = whole_run(tmp_path)
+    work = tmp_path / "out" / "work" / "cogr" / "seed-0"
+    work.mkdir(parents=True)
+    own = Task(workspace.dataset, work, 0, lambda _: None, workspace.settings, 60.0)
+    rounds = run.state().finished
+    notes = [done.stage("evaluate").notes for done in rounds]  # type: ignore[union-attr]
+    accepted = [at for at, done in enumerate(rounds) if done.verdict == "accepted"]
+    best = max(accepted, key=lambda at: notes[at]["dev"]["f1"])
+    found = figures(own, fitted(own, Cogr()))
+    for name in ("p", "r", "f1", "ndcg@10", "mrr@10"):
+        assert found[name] == pytest.approx(notes[best]["test"][name], abs=1e-6)
+    backend = MemoryBackend(workspace.store)
+    items, queries = (
+        open_snapshot(workspace.store, id_) for id_ in (rounds[0].items, rounds[1].queries)
+    )
+    backend.push(items)
+    mixed = evaluate(backend, workspace.dataset, items, queries, "test").figures
+    assert figures(own, fitted(own, CogrFrozen()))["f1"] == pytest.approx(mixed["f1"])
+    share = workspace.settings.dataset.model_copy(update={"dev_share": 0.4})
+    settings = workspace.settings.model_copy(update={"dataset": share})
+    other = replace(own.dataset, dataset_hash="0" * 64)
+    with pytest.raises(NotRunError, match="a training run on these data"):
+        fitted(replace(own, settings=settings, dataset=other), Cogr())
+
+
 def test_the_nearest_queries_give_their_items_and_none_is_its_own(task: Task) -> None:
     train = (Query("t1", "red sofa"), Query("t2", "red chair"), Query("t3", "lamp"))
     relevant = {
@@ -247,6 +280,7 @@ def test_fusion_adds_reciprocal_ranks(task: Task) -> None:
         for id_ in {*one, *other}
     }
     assert dict(fused.rank([query], 1000)[query.id]) == pytest.approx(expected)
+    assert fused.rank([Query("none", "xyzzy")], 10) == {"none": []}
     assert figures(task, fused)["r@100"] > figures(task, fitted(task, BM25()))["r@100"]
 
 
@@ -267,7 +301,6 @@ def test_ceilings_are_above_what_they_bound(task: Task) -> None:
 def test_every_method_is_as_the_tables_name_it(task: Task) -> None:
     from trainers.rivals import METHODS
 
-    here = ("bm25", "opensearch", "statistical", "nearest", "perfect-cutoff", "cogr-frozen")
-    assert [METHODS[name]().name for name in here] == [*here]
+    assert [METHODS[name]().name for name in METHODS] == list(METHODS)
     dataset: Dataset = task.dataset
     assert task.text(dataset.items[0]).startswith(dataset.items[0].title)
