@@ -263,6 +263,7 @@ class Runner:
             method.family,
             seed,
             "done",
+            getattr(fitted, "said", ""),
             sets="its own" if own is not None else f"the best {cutoff} items",
             cutoff=cutoff,
             threshold=threshold if math.isfinite(threshold) else None,

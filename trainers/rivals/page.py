@@ -106,7 +106,7 @@ def render(results: Results, dataset: Dataset, sets: Mapping[str, Sets]) -> str:
         columns=[column(name) for name in _SHOWN],
         rows=[(one, [cell(one, name) for name in _SHOWN], p_cell(one)) for one in done],
         costs=[(one, cost_cells(one)) for one in done],
-        gone=[one for one in results.methods if not one.done],
+        gone=[one for one in results.methods if one.row.reason],
         best=results.usable[0].name if results.usable else "",
         duel=duel,
         version=__version__,

@@ -201,6 +201,7 @@ def _as_dict(one: Summary, paper: Mapping[str, float]) -> dict[str, Any]:
             {"params": dict(trial.params), "dev_f1": round(trial.dev_f1, 6)} for trial in row.trials
         ],
         "sets": row.sets,
+        **({"reason": row.reason} if row.reason else {}),
         "cutoff": row.cutoff,
         "threshold": row.threshold,
         "cost": _rounded(one.cost),
@@ -360,7 +361,7 @@ def show(out: Console, results: Results) -> None:
         table.add_row(one.name, *(cell(one, name) for name in _SHOWN), p_cell(one), p50, model)
     out.print(table)
     for one in results.methods:
-        if not one.done:
+        if one.row.reason:
             out.print(f"{one.name}: {_reason(one)}")
     for note in facts["notes"]:
         out.print(note)
@@ -369,7 +370,7 @@ def show(out: Console, results: Results) -> None:
 
 def _reason(one: Summary) -> str:
     reason = one.row.reason
-    return reason if one.row.state == "not run" else f"failed: {reason}"
+    return f"failed: {reason}" if one.row.state == "failed" else reason
 
 
 def _ordered(results: Results) -> list[Summary]:
@@ -404,7 +405,7 @@ def markdown(results: Results, level: int = 1) -> str:
         params = ", ".join(f"{name} {value}" for name, value in one.row.params.items())
         lines.append(_md_row([one.name, *cost_cells(one), one.row.sets, params]))
     lines += [""]
-    if gone := [one for one in results.methods if not one.done]:
+    if gone := [one for one in results.methods if one.row.reason]:
         lines += [f"- {one.name}: {_reason(one)}" for one in gone] + [""]
     return "\n".join(lines)
 

@@ -38,7 +38,8 @@ class Row:
     """What a method reached with one seed.
 
     Attributes:
-        state: failed and not run have a reason, and no figures.
+        state: failed and not run have no figures.
+        reason: of that; of a finished row what its reader must know, such as random weights.
         params: the hyperparameters that were chosen.
         trials: those that were tried.
         sets: how its retrieved sets came about, for people.

@@ -259,7 +259,7 @@ class FitFolder:
     def finish(self, cost: Cost) -> Cost:
         """Mark the fit as finished; its checkpoints go."""
         (self.folder / "done.json").write_text(json.dumps(asdict(cost)), "utf-8")
-        for left in self.folder.glob("checkpoint*"):
+        for left in self.folder.glob("*/checkpoint-*"):
             shutil.rmtree(left, ignore_errors=True)
         return cost
 
@@ -296,9 +296,10 @@ def as_callback(kept: FitFolder, clock: Clock, until: float) -> Any:
     class Callback(TrainerCallback):  # type: ignore[misc]
         last = time.monotonic()
 
-        def on_step_end(self, _a: Any, _s: Any, control: Any, **_: Any) -> None:
-            if clock.elapsed >= until:
-                control.should_training_stop = True
+        def on_step_end(self, _a: Any, state: Any, control: Any, **_: Any) -> None:
+            if clock.elapsed >= until or state.global_step >= state.max_steps:
+                # The fit saves the model itself; from the last step a trainer would do one more.
+                control.should_training_stop, control.should_save = True, False
             elif time.monotonic() - self.last >= _SAVE_SECONDS:
                 control.should_save, self.last = True, time.monotonic()
 

@@ -41,8 +41,8 @@ _SEEN = 100
 """Results that a reward looks at."""
 _SOFT = 1.0
 """Points of BM25 over which two items are as good as tied, in the smooth reward."""
-_TINY_TOKENS = 24
-_SFT_QUERIES = 2000
+_TINY_TOKENS, _TINY_RATE = 24, 3e-3
+_SFT_QUERIES, _SFT_EXAMPLES = 2000, 3200
 
 
 # Rewards
@@ -189,10 +189,8 @@ class DeepRetrieval:
         """Learning rates, each with half of the time."""
         fresh = task.settings.compare.models.get(self.name) == TINY
         rates = (1e-3, 3e-4) if fresh else (1e-6, 5e-6)
-        return [
-            {"learning_rate": rate, "prompts": 32, "generations": 8, "epochs": 10.0, "share": 0.5}
-            for rate in rates
-        ]
+        step = {"prompts": 16, "generations": 4} if fresh else {"prompts": 32, "generations": 8}
+        return [{"learning_rate": rate, **step, "epochs": 10.0, "share": 0.5} for rate in rates]
 
     def fit(self, task: Task, params: Mapping[str, Any]) -> Rewriter:
         """Train the model's rewrites; a model of random weights is fine-tuned first.
@@ -219,9 +217,11 @@ class DeepRetrieval:
 
     def _settings(self, task: Task, start: Start, params: Mapping[str, Any]) -> TrainingSettings:
         own = task.settings.training
-        rollouts = {"generations": int(params["generations"])}
+        rollouts, sft = {"generations": int(params["generations"])}, own.sft
         if start.name == TINY:
             rollouts["max_tokens"] = _TINY_TOKENS
+            quick = {"learning_rate": _TINY_RATE, "batch_size": 8, "micro_batch": 8}
+            sft = sft.model_copy(update=quick)
         query = QueryGrpoSettings(
             learning_rate=params["learning_rate"],
             epochs=params["epochs"],
@@ -232,6 +232,7 @@ class DeepRetrieval:
         )
         told = {
             "model": start.name, "seed": task.seed, "save_steps": 0, "processes": 1, "query": query,
+            "sft": sft,
             "rollouts": own.rollouts.model_copy(update=rollouts), "log_completions": False,
         }  # fmt: skip
         return own.model_copy(update=told)
@@ -321,7 +322,7 @@ def _fine_tuned(
         base=start.folder,
         prompts=prompts_of(workspace, "query", learned),
         targets=[targets[query.id] for query in learned],
-        epochs=params.get("sft_epochs", 8),
+        epochs=min(params.get("sft_epochs", 20), _SFT_EXAMPLES / len(learned)),
         log=kept.folder / "sft-query.jsonl",
         halvings=0,
         settings=settings,
