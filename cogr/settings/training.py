@@ -261,6 +261,15 @@ class TrainingSettings(Table):
             "generator); SFT takes the examples of both, for item_epochs"
         ),
     )
+    new_items: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description=(
+            "Share of the items, by the hash of their ids, that training does not see, nor their "
+            "labels: cogr-train evaluate --new-items adds them afterwards"
+        ),
+    )
     accept: Literal["pays", "all"] = Field(
         "pays",
         description=(

@@ -67,6 +67,7 @@ _ONCE = {
     "training.gate.dev_share": 0.0,
     "training.lora.learning_rate_times": 1.0,
     "training.frozen_items": False,
+    "training.new_items": 0.0,
     "training.shared": False,
     "training.sft.on": True,
 }
