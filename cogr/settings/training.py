@@ -239,6 +239,15 @@ class TrainingSettings(Table):
             "there. 0: it begins again"
         ),
     )
+    evaluate_steps: int = Field(
+        0,
+        ge=0,
+        description=(
+            "Steps of a GRPO stage after which the whole side is written and its F1 measured, for "
+            "the figure of the report; each time costs an index build of that side, and the memory "
+            "of one more model. 0: only after each stage"
+        ),
+    )
     keep_models: int = Field(
         0,
         ge=0,

@@ -49,6 +49,7 @@ _FREE = frozenset(
         "training.report_to",
         "training.log_completions",
         "training.keep_models",
+        "training.evaluate_steps",
         "training.rollouts.vllm_max_model_len",
         "generator.statistical.evidence",
         "generator.statistical.evidence_share",
