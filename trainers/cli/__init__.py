@@ -136,7 +136,7 @@ def evaluate(
 
 def _evaluate_new(call: Call, share: float, run: str | None, split: Split) -> None:
     """How well new items are found, by whom."""
-    from trainers.new_items import MEASURES, fit_in, of_run, of_statistical
+    from trainers.new_items import fit_in, of_run, of_statistical
     from trainers.training.run_folder import open_run
 
     workspace = call.workspace
@@ -149,8 +149,8 @@ def _evaluate_new(call: Call, share: float, run: str | None, split: Split) -> No
         asked = f"{found[0].queries} queries, {found[0].with_new} of them want a new item"
         table = Table("", *_NEW.values(), title=f"{split}: {asked}; {held}", title_justify="left")
         for one in found:
-            pairs = (one.means[key] for key in MEASURES)
-            cells = (f"{pair[0]:.4f} ± {pair[1]:.4f}" if pair else "" for pair in pairs)
+            pairs = (one.means[key] for key in _NEW)
+            cells = (f"{pair[0]:.3f} ± {pair[1]:.3f}" if pair else "" for pair in pairs)
             table.add_row(one.name, *cells)
         out.print(table)
         out.print("± is one standard error over the queries that have the measure.")
@@ -158,14 +158,7 @@ def _evaluate_new(call: Call, share: float, run: str | None, split: Split) -> No
     call.emit(payload, show)
 
 
-_NEW = {
-    "r_new": "recall, new",
-    "p_new": "precision, new",
-    "r_old": "recall, old",
-    "p": "p",
-    "r": "r",
-    "f1": "f1",
-}
+_NEW = {"r_new": "recall, new", "p_new": "precision, new", "r_old": "recall, old", "f1": "f1"}
 
 
 def _show(out: Console, payload: dict[str, Any]) -> None:
