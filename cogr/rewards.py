@@ -18,7 +18,7 @@ import importlib
 import math
 from array import array
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar, cast
 
@@ -60,6 +60,20 @@ def _f(tp: _Sum, sizes: _Sum, factor: float) -> _Sum:
 
 
 @dataclass(frozen=True)
+class Belief:
+    """How likely items are relevant to a query, where labels alone would teach what no unseen query
+    can know.
+
+    Attributes:
+        p: dense id of an item -> probability; 0 for all others.
+        expected: expected number of relevant items.
+    """
+
+    p: Mapping[int, float]
+    expected: float
+
+
+@dataclass(frozen=True)
 class World:
     """What a reward is computed against. Make one with `World.of`.
 
@@ -73,6 +87,7 @@ class World:
         beta: beta of the F measure.
         query_weights: query id -> its weight in sums over queries.
         item_weights: float64 by dense id (revenue, margin); None: every item counts 1.
+        beliefs: query id -> what query rewards go by instead of its labels.
     """
 
     items: Mirror
@@ -83,6 +98,7 @@ class World:
     beta: float
     query_weights: Mapping[str, float]
     item_weights: NDArray[np.float64] | None
+    beliefs: Mapping[str, Belief] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -95,6 +111,8 @@ class World:
         k_max: int = 30,
         beta: float = 1.0,
         item_weights: Mapping[str, float] | None = None,
+        silent: Collection[str] = (),
+        beliefs: Mapping[str, Belief] | None = None,
     ) -> World:
         """A world of a data set's records.
 
@@ -106,6 +124,9 @@ class World:
             k_max: the budget of distinct keywords.
             beta: beta of the F measure, above 0.
             item_weights: item id -> weight, for every item of the mirror.
+            silent: ids of queries whose own text finds nothing here, since items have it because
+                of their labels.
+            beliefs: see the attribute.
 
         Raises:
             DataError: an id that a mirror does not hold, a weight that is missing, negative or not
@@ -125,12 +146,16 @@ class World:
             relevant={
                 query.id: items.bitmap_of_ids(relevant.get(query.id, ())) for query in queries
             },
-            own={query.id: self_keyword(query.text) for query in queries},
+            own={
+                query.id: "" if query.id in silent else self_keyword(query.text)
+                for query in queries
+            },
             queries=query_mirror,
             k_max=k_max,
             beta=beta,
             query_weights=weights,
             item_weights=None if item_weights is None else _by_dense_id(item_weights, items),
+            beliefs=beliefs or {},
         )
 
     def relevant_to(self, query_id: str) -> BitMap:
@@ -166,6 +191,7 @@ def query_reward(world: World, query_id: str, keywords: Sequence[str]) -> float:
     """F of the full retrieved set of S_q ∪ {q}; 0 above the budget (paper, eq. 2).
 
     F1 for the paper's beta of 1. Sums of item weights replace counts where the world has weights.
+    Where the world has a belief about the query, F of expected counts.
 
     Raises:
         DataError: the query is not one that counts.
@@ -174,12 +200,80 @@ def query_reward(world: World, query_id: str, keywords: Sequence[str]) -> float:
     if over_budget(keywords, world.k_max):
         return 0.0
     retrieved = world.items.retrieved((*keywords, world.own[query_id]))
+    if (belief := world.beliefs.get(query_id)) is not None:
+        likely = sum(belief.p.get(item, 0.0) for item in retrieved)
+        return f_measure(likely, len(retrieved), belief.expected, world.beta)
     if world.item_weights is None:
         hits: float = retrieved.intersection_cardinality(relevant)
         return f_measure(hits, len(retrieved), len(relevant), world.beta)
     return f_measure(
         world.mass(retrieved & relevant), world.mass(retrieved), world.mass(relevant), world.beta
     )
+
+
+MOST_CHOICES = 16
+"""Keywords of which `best_subset` looks at every subset."""
+
+
+def best_subset(
+    world: World,
+    query_id: str,
+    words: Sequence[str],
+    held: Collection[str] = (),
+    price: float = 0.0,
+) -> tuple[str, ...]:
+    """Of these keywords those that together have the highest `query_reward`, in their order; of
+    equal subsets one of the fewest edits.
+
+    All subsets are looked at: their rewards are sums over the subsets of the complement (the zeta
+    transform), n 2^n additions for n words.
+
+    Args:
+        words: `MOST_CHOICES` at most.
+        held: those that are in the set now.
+        price: reward that each edit must bring: each keyword that goes or comes.
+
+    Raises:
+        DataError: the query is not one that counts, or there are too many words.
+    """
+    if len(words) > MOST_CHOICES:
+        raise DataError(f"{len(words)} keywords have too many subsets; at most {MOST_CHOICES}.")
+    relevant, belief = world.relevant_to(query_id), world.beliefs.get(query_id)
+    own = world.items.bitmap(world.own[query_id])
+    finds: dict[int, int] = {}
+    for number, word in enumerate(words):
+        for item in world.items.bitmap(word) - own:
+            finds[item] = finds.get(item, 0) | 1 << number
+
+    def summed(weight: Callable[[int], float]) -> NDArray[np.float64]:
+        by_mask = np.zeros(1 << len(words))
+        for item, mask in finds.items():
+            by_mask[mask] += weight(item)
+        return sum(map(weight, own)) + _of_subsets(by_mask)
+
+    mass = (lambda _: 1.0) if world.item_weights is None else world.item_weights.__getitem__
+    if belief is None:
+        tp, wanted = summed(lambda item: mass(item) * (item in relevant)), world.mass(relevant)
+    else:
+        mass, wanted = (lambda _: 1.0), belief.expected
+        tp = summed(lambda item: belief.p.get(item, 0.0))
+    subsets = np.arange(tp.size)
+    edits = np.bitwise_count(subsets ^ sum(1 << n for n, word in enumerate(words) if word in held))
+    squared = world.beta**2
+    reward = _f(tp, np.maximum(summed(mass) + squared * wanted, 1e-12), 1 + squared)
+    reward[np.bitwise_count(subsets) > world.k_max] = 0.0
+    best = int(np.lexsort((edits, -np.round(reward - price * edits, 9)))[0])
+    return tuple(word for number, word in enumerate(words) if best >> number & 1)
+
+
+def _of_subsets(by_mask: NDArray[np.float64]) -> NDArray[np.float64]:
+    """For each subset the sum of what lies at masks that meet it."""
+    within = by_mask.copy()
+    for bit in range(by_mask.size.bit_length() - 1):
+        halves = within.reshape(-1, 2, 1 << bit)
+        halves[:, 1] += halves[:, 0]
+    found: NDArray[np.float64] = within[-1] - within[::-1]
+    return found
 
 
 def item_reward(world: World, item_id: str, keywords: Sequence[str]) -> float:

@@ -29,7 +29,7 @@ class KeywordSettings(Table):
     )
 
 
-SearchFrom = Literal["bm25", "statistical"]
+SearchFrom = Literal["bm25", "statistical", "edits"]
 
 
 class PromptSettings(Table):
@@ -43,7 +43,11 @@ class PromptSettings(Table):
         ),
     )
     query_variant: QueryVariant = Field(
-        "plain", description="plain: the query alone; search: with search results"
+        "plain",
+        description=(
+            "plain: the query alone; search: with search results; edit: with the keywords that "
+            "statistical writes, to be edited (needs prompts.search_from edits)"
+        ),
     )
     description_tokens: int = Field(
         512,
@@ -59,7 +63,9 @@ class PromptSettings(Table):
         "bm25",
         description=(
             "bm25: titles of the best items; statistical: keywords that the generator of that name "
-            "proposes (out of fold for training queries), each with how sure it is, (0) to (9)"
+            "proposes (out of fold for training queries), each with how sure it is, (0) to (9); "
+            "edits: the keywords that it writes for a query and candidates, each with the items "
+            "that it finds, those that it alone finds, and the expected change of F1"
         ),
     )
     item_system: str | None = Field(None, description="System message of your own for items")

@@ -14,7 +14,7 @@ from pydantic import Field, field_validator
 from cogr.settings.table import Table, http_url, usable_path
 
 ItemsFrom = Literal["auto", "self", "labels", "extractive", "statistical"]
-QueriesFrom = Literal["items", "statistical", "proposals"]
+QueriesFrom = Literal["items", "statistical", "proposals", "edits"]
 FirstItems = Literal["model", "source"]
 Rollouts = Literal["transformers", "vllm-colocate", "vllm-server"]
 
@@ -47,8 +47,10 @@ class SftSettings(Table):
         description=(
             "What a query learns to write: items (the most frequent keywords of its relevant "
             "items, algorithm 1), statistical (what that generator, which has not seen its labels, "
-            "writes for it) or proposals (a random half of the candidates that its prompt shows: "
-            "SFT teaches to copy, the rounds teach what to choose)"
+            "writes for it), proposals (a random half of the candidates that its prompt shows: "
+            "SFT teaches to copy, the rounds teach what to choose) or edits (the set that its "
+            "prompt shows, each keyword kept with 0.85 and each candidate added with 0.15: the "
+            "likeliest answer copies, samples explore)"
         ),
     )
     first_items: FirstItems = Field(
@@ -92,6 +94,14 @@ class GrpoSettings(Table):
 
 class QueryGrpoSettings(GrpoSettings):
     """GRPO of the query side."""
+
+    by: Literal["grpo", "expert"] = Field(
+        "grpo",
+        description=(
+            "How a round trains it: grpo, or expert: fine-tuning on the best edit of the set that "
+            "a prompt shows, which is found exactly (needs prompts.search_from edits)"
+        ),
+    )
 
     epochs: float = Field(
         10.0, gt=0, description="Passes over the training queries a round (section 4.3)"
@@ -193,6 +203,13 @@ class GateSettings(Table):
 class TrainingSettings(Table):
     """The training loop: SFT, then rounds of GRPO on both sides in turn."""
 
+    start: str = Field(
+        "model",
+        description=(
+            "Pair of round 0: model (the fine-tuned models write it, as in the paper), statistical "
+            "(that generator's), or the ids of an item and a query snapshot with a comma between"
+        ),
+    )
     model: str = Field(
         "tiny",
         description="What both sides start from: a folder, a Hugging Face name, smollm2, or tiny",

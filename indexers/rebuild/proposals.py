@@ -1,16 +1,21 @@
-"""What the prompt variant `search` shows beside an entity: what one of our own retrievers
-proposes (paper, section 5.5).
+"""What the prompt variants `search` and `edit` show beside an entity: what one of our own
+retrievers proposes (paper, section 5.5).
 
-Two sources: titles of the best items by BM25, and keywords by the ranker of `statistical`. How they
-are put into a prompt is `cogr.prompts`; which source is the settings' choice.
+Three sources: titles of the best items by BM25, keywords by the ranker of `statistical`, and the
+set that `statistical` writes with what may be edited of it. How they are put into a prompt is
+`cogr.prompts`; which source is the settings' choice.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, cast
+from dataclasses import astuple, dataclass
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
+import numpy as np
+
+from cogr.errors import SettingsError
 from cogr.keywords import self_keyword
 from cogr.prompts import Prompt
 from cogr.records import Dataset, Entity, Item, Query, Side, self_text
@@ -19,17 +24,55 @@ from cogr.store import Store
 from indexers.generators.protocol import Completion, Generator, batched
 
 if TYPE_CHECKING:
+    from indexers.generators.statistical.edits import Board
     from indexers.generators.statistical.generator import Statistical
 
 Proposal = tuple[str, float]
 """A title or keyword, and how sure its source is of it, 0 to 1."""
 
-SEPARATORS = {"bm25": "; ", "statistical": ", "}
-"""Titles are long, and stand apart; keywords look in the prompt as they do in an answer."""
+SEPARATORS = {"bm25": "; ", "statistical": ", ", "edits": "\nCandidates: "}
+"""Titles are long, and stand apart; keywords look in the prompt as they do in an answer. An editor
+sees two lists, the set as it is and candidates.
+"""
 
 _VERSION = 1
 _BATCH = 64
 _SEGMENT = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A keyword that may go or come.
+
+    Attributes:
+        word: the keyword.
+        finds: items that have it.
+        alone: items that no other keyword of the set finds.
+        points: change of expected F1, times 100, where it goes (one of the set) or comes.
+    """
+
+    word: str
+    finds: int
+    alone: int
+    points: int
+
+    def __str__(self) -> str:
+        return f"{self.word} ({self.finds}/{self.alone} {self.points:+d})"
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """A query's keywords by `statistical`, without those that only order, and candidates besides,
+    the most promising first.
+    """
+
+    keywords: Sequence[Move]
+    candidates: Sequence[Move]
+
+    @property
+    def words(self) -> list[str]:
+        """All of them, as a prompt shows them."""
+        return [move.word for move in (*self.keywords, *self.candidates)]
 
 
 class Sources(Protocol):
@@ -54,6 +97,9 @@ def search_results(
     Raises MissingExtraError without the extra `statistical`, GeneratorError where nothing can be
     learned from the labels.
     """
+    if sources.settings.prompts.search_from == "edits":
+        shown = {id_: _two_lists(found) for id_, found in choices(sources, entities).items()}
+        return lambda entity: shown[entity.id]
     # BM25's scores say how good a title is beside the best one, not how likely it is to be right.
     scored = sources.settings.prompts.search_from == "statistical"
     spelled = {
@@ -75,6 +121,23 @@ def proposals(sources: Sources, entities: Sequence[Entity]) -> Mapping[str, list
         return by_statistical(
             cast("Statistical", generator), entities, settings.search_results, sources.store
         )
+
+
+def choices(sources: Sources, queries: Sequence[Entity]) -> Mapping[str, Choices]:
+    """Query id -> what a prompt to edit its keywords shows, `prompts.search_results` keywords in
+    all. Raises as `search_results` does.
+    """
+    with sources.generator("query", "statistical") as generator:
+        return by_edits(
+            cast("Statistical", generator),
+            queries,
+            sources.settings.prompts.search_results,
+            sources.store,
+        )
+
+
+def _two_lists(found: Choices) -> list[str]:
+    return [", ".join(map(str, moves)) or "none" for moves in (found.keywords, found.candidates)]
 
 
 def _spell(text: str, sure: float, *, scored: bool) -> str:
@@ -112,15 +175,52 @@ def by_statistical(
     A training query's are out of fold. An item's are its keywords. What was found is kept in the
     store, as generated keywords are, because a query takes some milliseconds.
     """
+    found = _kept(
+        generator, entities, store, "proposals", size, lambda some: _propose(generator, some, size)
+    )
+    return {id_: [(text, sure) for text, sure in own] for id_, own in found.items()}
+
+
+def by_edits(
+    generator: Statistical, queries: Sequence[Entity], size: int, store: Store
+) -> Mapping[str, Choices]:
+    """The set of each query and candidates, `size` keywords in all. A training query's are out of
+    fold. What was found is kept in the store.
+
+    Raises SettingsError for items, whose keywords are not edited.
+    """
+    if any(isinstance(entity, Item) for entity in queries):
+        raise SettingsError(
+            'prompts.search_from is "edits", which is for queries alone; take {search_results} '
+            "out of the item prompt."
+        )
+    found = _kept(
+        generator, queries, store, "choices", size, lambda some: _choose(generator, some, size)
+    )
+    return {
+        id_: Choices(*([Move(*move) for move in moves] for moves in own))
+        for id_, own in found.items()
+    }
+
+
+def _kept(
+    generator: Statistical,
+    entities: Sequence[Entity],
+    store: Store,
+    what: str,
+    size: int,
+    make: Callable[[Sequence[Entity]], Sequence[Any]],
+) -> dict[str, Any]:
+    """What is made of each entity, from the store where it was made before: id -> JSON value."""
     from indexers.rebuild.cache import GenerationCache, Keys, request_key
 
     cache = GenerationCache(
-        store, {**generator.fingerprint, "proposals": size, "version of proposals": _VERSION}
+        store, {**generator.fingerprint, what: size, f"version of {what}": _VERSION}
     )
     # The id and the text decide; there is no prompt yet.
     keys = Keys.of(request_key(e.id, Prompt("", _text(e)), "entity") for e in entities)
     for missing in batched(cache.missing(keys), _SEGMENT):
-        made = _propose(generator, [entities[i] for i in missing], size)
+        made = make([entities[i] for i in missing])
         cache.add(
             [
                 (keys[i], Completion(entities[i].id, json.dumps(own)))
@@ -128,11 +228,7 @@ def by_statistical(
             ]
         )
     answers = cache.load(keys).answers([entity.id for entity in entities], 0)
-    return {
-        a.id: [(text, sure) for text, sure in json.loads(a.text)]
-        for a in answers
-        if isinstance(a, Completion)
-    }
+    return {a.id: json.loads(a.text) for a in answers if isinstance(a, Completion)}
 
 
 def _text(entity: Entity) -> str:
@@ -153,3 +249,33 @@ def _propose(generator: Statistical, entities: Sequence[Entity], size: int) -> l
             else:
                 found.append(next(queries))
     return found
+
+
+def _choose(generator: Statistical, queries: Sequence[Entity], size: int) -> list[Any]:
+    known = generator.artefact.keywords.keywords
+    return [
+        [[astuple(move) for move in moves] for moves in _moves(board, known, size)]
+        for batch in batched(queries, _BATCH)
+        for board in generator.artefact.choices([e for e in batch if isinstance(e, Query)])
+    ]
+
+
+def _moves(board: Board, known: Sequence[str], size: int) -> tuple[list[Move], list[Move]]:
+    """What may go, and what may come, of a board."""
+    covered = board.chosen @ board.owns
+    found, wanted = covered > 0, board.chosen[:, None]
+    moved = board.owns * np.where(wanted, covered == 1, covered == 0)
+    sign = np.where(board.chosen, -1, 1)
+    hits = board.forced_hits + float(board.p[found].sum())
+    retrieved = board.forced.size + int(found.sum())
+    expected = max(board.expected, 1e-9)
+    after = (
+        2 * (hits + sign * (moved @ board.p)) / (retrieved + sign * moved.sum(axis=1) + expected)
+    )
+    points = np.rint(100 * (after - 2 * hits / (retrieved + expected)))
+    rows = [
+        Move(known[word], int(board.owners[0, row]), int(moved[row].sum()), int(points[row]))
+        for row, word in enumerate(board.keywords)
+    ]
+    chosen = int(board.chosen.sum())
+    return rows[:chosen][:size], rows[chosen : max(chosen, size)]

@@ -21,6 +21,7 @@ from indexers.cli.options import (
     common_options,
     set_verbosity,
 )
+from trainers.cli import labels
 from trainers.cli import training as commands
 from trainers.cli.compare import compare
 
@@ -44,6 +45,7 @@ app.command()(commands.status)
 app.command()(commands.report)
 app.command()(commands.ablate)
 app.command()(compare)
+app.add_typer(labels.app)
 
 
 @app.command()

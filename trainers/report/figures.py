@@ -181,7 +181,11 @@ def loss_figure(facts: Facts) -> Figure:
 
 
 def _grpo(facts: Facts, side: Side) -> list[StageLog]:
-    return [log for log in facts.logs if log.side == side and log.round and log.steps]
+    return [
+        log
+        for log in facts.logs
+        if log.side == side and log.round and log.steps and "reward" in log.steps[0]
+    ]
 
 
 def _rounds(logs: Iterable[StageLog]) -> list[tuple[float, str]]:

@@ -1,20 +1,29 @@
-"""The stage accept-items: of a round's new item sets those are taken that still pay in their turn.
+"""What of a round's new keyword sets is taken: of items those that still pay in their turn, of
+edited queries those whose predicted gain exceeds a margin that is chosen on dev queries.
 
 Every item's marginal reward (paper, section 2.3) is measured against the same reference. When all
 items move at once, the gains overlap and are not realised in full. Here sets are taken one after
 another, the most promising first, with the counts updated as it goes. The paper takes all of them:
 `training.accept = "all"`.
+
+Queries don't depend on one another. Where a run edits a pair that is good already
+(`training.start`), an edit has to pay: what a round publishes is never worse on the dev queries
+than what it began with.
 """
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cogr.rewards import Reference, World
-from cogr.snapshots import Provenance, Snapshot, write_snapshot
-from trainers.training.building import draw_sets
+from cogr.keywords import self_keyword
+from cogr.records import Query
+from cogr.rewards import Reference, World, query_reward
+from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
+from trainers.training.building import draw_sets, index, practice_snapshot
 from trainers.training.inputs import Inputs, Wrote, counts_of
 
 _PASSES = 3
@@ -114,7 +123,155 @@ def _objective(world: World, new: Mapping[str, Sequence[str]]) -> float:
     return everything.objective
 
 
-# The stage
+# Queries
+
+MARGINS = (-1.0, -0.1, -0.05, -0.02, -0.01, 0.0, 0.01, 0.02)
+"""Predicted changes of F1 that an edit must exceed. The ranker wrote the sets that are edited, and
+mostly predicts a loss. How large a loss still pays, since the model knows something else, is for
+the dev queries to say.
+"""
+LEAST_ERRORS = 1.0
+"""Standard errors that the gain on the dev queries must be above 0."""
+
+
+@dataclass(frozen=True)
+class Margin:
+    """The predicted gain that an edit must exceed.
+
+    Attributes:
+        least: change of F1; infinite where no edit is taken.
+        gain: mean change of F1 of the queries that it was chosen by.
+        error: its standard error.
+    """
+
+    least: float
+    gain: float = 0.0
+    error: float = 0.0
+
+
+def choose_margin(predicted: Sequence[float], true: Sequence[float]) -> Margin:
+    """The margin by which queries gain most in F1; an infinite one where no gain is sure. So these
+    queries never lose.
+
+    Args:
+        predicted: change of F1 that is expected of each query's edit.
+        true: what it is.
+    """
+    best = Margin(math.inf)
+    for least in MARGINS:
+        gains = [t if p > least else 0.0 for p, t in zip(predicted, true, strict=True)]
+        mean = statistics.fmean(gains or [0.0])
+        error = statistics.pstdev(gains or [0.0]) / math.sqrt(len(gains) or 1)
+        if mean > max(best.gain, LEAST_ERRORS * error):
+            best = Margin(least, mean, error)
+    return best
+
+
+def index_queries(inputs: Inputs) -> Wrote:
+    """The query snapshot of the round. Where the run edits a pair, it has the edits that pay, and
+    else the sets of the round that is built upon.
+    """
+    wrote = index(inputs, "query")
+    if not inputs.edits or not inputs.round.number:
+        return wrote
+    dataset, new = inputs.workspace.dataset, inputs.snapshot(wrote.output)
+    everything = [query for query in dataset.entities("query") if isinstance(query, Query)]
+    edits = _Edits.of(inputs, everything, inputs.snapshot(inputs.before.queries), new)
+    judges = dataset.queries.get("dev", ()) if inputs.settings.gate.on else ()
+    margin = edits.margin(inputs, judges) if judges else Margin(0.0)
+    rows = edits.rows(inputs, margin)
+    built = write_snapshot(
+        inputs.workspace.store, "query", rows, _provenance(edits.old, new, {}), new.manifest.fields
+    )
+    trained = inputs.snapshot(str(wrote.notes["practice"]))
+    practised = _Edits.of(inputs, inputs.practice, inputs.snapshot(inputs.before.practice), trained)
+    notes = {
+        "edited": len(edits.gains),
+        "accepted": sum(gain > margin.least for gain in edits.gains.values()),
+        "margin": margin.least if math.isfinite(margin.least) else None,
+        "dev_gain": round(margin.gain, 4),
+        "dev_error": round(margin.error, 4),
+        "generated": new.id,
+        "practice": practice_snapshot(inputs, trained, practised.rows(inputs, margin)).id,
+    }
+    return Wrote(built.id, {**notes, **counts_of(built)})
+
+
+@dataclass(frozen=True)
+class _Edits:
+    """A round's own sets beside those before it.
+
+    Attributes:
+        world: of the edited queries, with the ranker's probabilities for beliefs.
+        gains: id of each edited query -> the change of F1 that these predict. Edited is what
+            retrieves other items.
+    """
+
+    old: Snapshot
+    new: Snapshot
+    world: World
+    gains: Mapping[str, float]
+
+    @classmethod
+    def of(cls, inputs: Inputs, queries: Sequence[Query], old: Snapshot, new: Snapshot) -> _Edits:
+        items, before, after = inputs.mirror(inputs.before.items), old.by_id, new.by_id
+        edited = [
+            query
+            for query in queries
+            if items.retrieved((*after[query.id].keywords, self_keyword(query.text)))
+            != items.retrieved((*before[query.id].keywords, self_keyword(query.text)))
+        ]
+        world = World.of(
+            items,
+            edited,
+            {},
+            k_max=max(inputs.workspace.settings.keywords.k_max, old.manifest.k_max),
+            silent=inputs.silent,
+            beliefs=inputs.beliefs(items, edited, 0.0),
+        )
+        gains = {query.id: _gain(world, query.id, before, after) for query in edited}
+        return cls(old, new, world, gains)
+
+    def margin(self, inputs: Inputs, judges: Sequence[Query]) -> Margin:
+        """The margin by the judges' labels."""
+        world = World.of(
+            self.world.items, judges, inputs.workspace.dataset.relevant, k_max=self.world.k_max
+        )
+        rows = self.old.by_id, self.new.by_id
+        true = [_gain(world, one.id, *rows) if one.id in self.gains else 0.0 for one in judges]
+        return choose_margin([self.gains.get(one.id, 0.0) for one in judges], true)
+
+    def rows(self, inputs: Inputs, margin: Margin) -> list[Row]:
+        """Every query's row: edited where that pays."""
+        new = self.new.by_id
+        return [
+            self._edited(inputs, row, new[row.id].keywords)
+            if self.gains.get(row.id, -math.inf) > margin.least
+            else row
+            for row in self.old.rows()
+        ]
+
+    def _edited(self, inputs: Inputs, row: Row, keywords: Sequence[str]) -> Row:
+        """A row with other keywords, and with those of before that find nothing besides: they
+        order what is found.
+        """
+        items, own = self.world.items, row.self_keyword
+        found = items.retrieved((*keywords, own))
+        ordering = [word for word in row.keywords if items.bitmap(word) <= found]
+        words = tuple(dict.fromkeys((*keywords, *ordering)))[: self.world.k_max]
+        weights: tuple[float, ...] = ()
+        if inputs.workspace.settings.keywords.weights and row.weights:
+            (of,) = inputs.ranker.weigh([Query(row.id, row.text)], [words], items)
+            weights = tuple(of.get(word, 1.0) for word in (*words, own)) if of else ()
+        return replace(row, keywords=words, weights=weights)
+
+
+def _gain(world: World, id_: str, old: Mapping[str, Row], new: Mapping[str, Row]) -> float:
+    before, after = (query_reward(world, id_, rows[id_].keywords) for rows in (old, new))
+    return after - before
+
+
+# Items
 
 
 def accept_items(inputs: Inputs) -> Wrote:
@@ -124,7 +281,8 @@ def accept_items(inputs: Inputs) -> Wrote:
         inputs.snapshot(inputs.round.output("index-item")),
     )
     items = inputs.mirror(old.id)
-    train = inputs.world(items, inputs.mirror(inputs.round.queries), practice=False)
+    queries = inputs.round.practice if inputs.edits else inputs.round.queries
+    train = inputs.world(items, inputs.mirror(queries), practice=False)
     practice = (
         inputs.world(items, inputs.mirror(inputs.round.practice), practice=True)
         if inputs.invented.queries
@@ -149,7 +307,7 @@ def accept_items(inputs: Inputs) -> Wrote:
     rows = (
         replace(row, keywords=tuple(taken.get(row.id, kept[row.id].keywords))) for row in new.rows()
     )
-    provenance = _accepted_provenance(old, new, notes)
+    provenance = _provenance(old, new, notes)
     written = write_snapshot(inputs.workspace.store, "item", rows, provenance, new.manifest.fields)
     return Wrote(written.id, {**notes, **counts_of(written)})
 
@@ -179,7 +337,7 @@ def _candidates(inputs: Inputs, old: Snapshot, new: Snapshot) -> dict[str, list[
     return {id_: found for id_, found in different.items() if found}
 
 
-def _accepted_provenance(old: Snapshot, new: Snapshot, notes: Mapping[str, Any]) -> Provenance:
+def _provenance(old: Snapshot, new: Snapshot, notes: Mapping[str, Any]) -> Provenance:
     manifest = new.manifest
     return Provenance(
         round=manifest.round,
@@ -190,7 +348,11 @@ def _accepted_provenance(old: Snapshot, new: Snapshot, notes: Mapping[str, Any])
         parent=old.id,
         cut_to_budget=manifest.cut_to_budget,
         set_aside=manifest.set_aside,
-        notes={"generated": new.id, **notes},
+        notes={
+            "generated": new.id,
+            **{key: value for key, value in manifest.notes.items() if key == "lineage"},
+            **notes,
+        },
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,20 +21,27 @@ from cogr.keywords import over_budget, parse, self_keyword
 from cogr.progress import Advance
 from cogr.prompts import Prompt
 from cogr.records import Entity, Query, Side, self_text
+from cogr.rewards import MOST_CHOICES, best_subset
 from cogr.settings import GeneratorSettings
-from cogr.snapshots import Snapshot, open_snapshot
+from cogr.snapshots import Provenance, Row, Snapshot, open_snapshot, write_snapshot
 from indexers.cli.reports import progress_bar
 from indexers.generators.model_folders import encode
 from indexers.generators.protocol import Answer, Completion, Request, batched
 from indexers.generators.registry import make_generator
 from indexers.generators.statistical.generator import Statistical
 from indexers.rebuild.plan import Job, generate_missing, make_plan
-from indexers.rebuild.proposals import proposals
+from indexers.rebuild.proposals import choices, proposals
 from indexers.rebuild.run import job_by, rebuild
 from indexers.rebuild.update import narrowed
 from indexers.workspace import Workspace, generator_options
 from trainers.training.devices import ranks
 from trainers.training.inputs import Inputs, Wrote, counts_of
+
+STATISTICAL = "statistical"
+KEPT, ADDED = 0.85, 0.15
+"""How likely a perturbed set keeps a keyword, and takes a candidate."""
+EDIT_PRICE = 0.005
+"""Expected F1 that each edit of a best set must bring: else it stays as it is."""
 
 
 def prompts_of(workspace: Workspace, side: Side, entities: Sequence[Entity]) -> list[Prompt]:
@@ -102,6 +109,8 @@ def index(inputs: Inputs, side: Side) -> Wrote:
     """The keywords of a whole side by the model that was just trained; of the invented queries too,
     for the item side.
     """
+    if not inputs.round.number and inputs.edits:
+        return _start(inputs, side)
     if (kept := _kept_items(inputs, side)) is not None:
         return Wrote(kept, counts_of(inputs.snapshot(kept)))
     meeting = inputs.run.folder("trainer")
@@ -112,9 +121,42 @@ def index(inputs: Inputs, side: Side) -> Wrote:
     return Wrote(built.id, {**counts_of(built), **notes})
 
 
+def _start(inputs: Inputs, side: Side) -> Wrote:
+    """The snapshot that the run starts from (`training.start`)."""
+    workspace, start = inputs.workspace, inputs.settings.start
+    own = Build(side, 0, None, STATISTICAL)
+    if start == STATISTICAL:
+        first = build_snapshot(workspace, own)
+    else:
+        first = inputs.snapshot(workspace.known(start.split(",")[side == "query"].strip()))
+    notes = counts_of(first)
+    if side == "query":
+        invented = build_snapshot(workspace, replace(own, entities=inputs.practice))
+        rows = {**invented.by_id, **{query.id: first.by_id[query.id] for query in inputs.train}}
+        notes["practice"] = practice_snapshot(inputs, invented, rows.values()).id
+    return Wrote(first.id, notes)
+
+
+def practice_snapshot(inputs: Inputs, like: Snapshot, rows: Iterable[Row]) -> Snapshot:
+    """Training and invented queries, these with their own text, those without (`Inputs.silent`)."""
+    kept = (
+        replace(row, text="", weights=(), own=None) if row.id in inputs.silent else row
+        for row in sorted(rows, key=lambda row: row.id)
+    )
+    provenance = Provenance(
+        round=inputs.round.number,
+        k_max=like.manifest.k_max,
+        generator=like.manifest.generator,
+        dataset_hash=like.manifest.dataset_hash,
+        notes={"practice": "training queries without their own text"},
+    )
+    return write_snapshot(inputs.workspace.store, "query", kept, provenance)
+
+
 def index_share(inputs: Inputs, side: Side) -> None:
     """What another process than the first does of `index`: its share of the answers."""
-    if _kept_items(inputs, side) is None:
+    begins = not inputs.round.number and inputs.edits
+    if not begins and _kept_items(inputs, side) is None:
         for build in _builds(inputs, side):
             write_share(inputs.workspace, build, inputs.run.folder("trainer"))
 
@@ -145,7 +187,8 @@ def _builds(inputs: Inputs, side: Side) -> list[Build]:
         parent=None if base is None else (base.queries if side == "query" else base.items),
         vocabulary=vocabulary,
     )
-    if side == "query" and round_.number and inputs.invented.queries:
+    practises = bool(inputs.invented.queries) or inputs.edits
+    if side == "query" and round_.number and practises:
         return [replace(whole, entities=inputs.practice), whole]
     return [whole]
 
@@ -295,4 +338,40 @@ def proposal_targets(
             found[query.id] = tuple(
                 [word for word in words if draw.random() < 0.5][:budget] or [draw.choice(words)]
             )
+    return found
+
+
+def perturbed_targets(workspace: Workspace, queries: Sequence[Query]) -> dict[str, tuple[str, ...]]:
+    """The set that each query's prompt shows, each keyword kept with `KEPT` and each candidate
+    added with `ADDED`, in the prompt's order.
+
+    The likeliest answer of a model that has learned this is the set itself; its samples are what
+    is about it. The draw depends on `training.seed` and on the query's id. Queries without any
+    keyword or candidate are left out.
+    """
+    found = {}
+    for id_, shown in choices(workspace, queries).items():
+        draw = random.Random(f"{workspace.settings.training.seed} {id_}")
+        kept = [move.word for move in shown.keywords if draw.random() < KEPT]
+        added = [move.word for move in shown.candidates if draw.random() < ADDED]
+        if words := [*kept, *added] or shown.words[:1]:
+            found[id_] = tuple(words)
+    return found
+
+
+def best_targets(inputs: Inputs) -> dict[str, tuple[str, ...]]:
+    """The best edit of the set that each query's prompt shows, by the reward of practice, in the
+    prompt's order; the set itself where no edit pays.
+
+    Of long lists the first `MOST_CHOICES` are looked at. A query whose best set is empty keeps it.
+    """
+    practice = inputs.practice
+    world = inputs.world(inputs.mirror(inputs.before.items), None, practice=True)
+    found = {}
+    for id_, shown in choices(inputs.workspace, practice).items():
+        held = [move.word for move in shown.keywords]
+        words = shown.words[:MOST_CHOICES]
+        best = best_subset(world, id_, words, held, EDIT_PRICE) or held
+        if best:
+            found[id_] = tuple(best)
     return found

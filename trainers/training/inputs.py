@@ -11,19 +11,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from cogr.matching.mirror import Mirror
 from cogr.progress import Say
 from cogr.records import Query, Side
-from cogr.rewards import World
+from cogr.rewards import Belief, World
 from cogr.settings.training import TrainingSettings
 from cogr.snapshots import Snapshot, open_snapshot
 from indexers.backends.memory import mirror_of
+from indexers.generators.protocol import batched
 from indexers.workspace import Workspace
 from trainers.training.rounds import Round, StageName, State
 from trainers.training.run_folder import Run
 from trainers.training.tiny import Invented, WordModel
+
+if TYPE_CHECKING:
+    from indexers.generators.statistical.artefact import Artefact
+    from indexers.generators.statistical.generator import Statistical
+
+_BATCH = 64
+LABELS = 0.5
+"""How much labels count in a belief, where the ranker of `statistical`, which has not seen them,
+has the rest.
+"""
 
 INVENTED_WEIGHT = 0.3
 """Of an invented query in the item rewards, where a training query has 1: three of them tell as
@@ -132,8 +143,53 @@ class Inputs:
         assert record is not None
         return record.notes
 
+    @property
+    def edits(self) -> bool:
+        """Whether the run began with a pair that it did not write itself, and edits it."""
+        return self.settings.start != "model"
+
+    @cached_property
+    def ranker(self) -> Artefact:
+        """The ranker of `statistical`, for this data set."""
+        with self.workspace.generator("query", "statistical") as generator:
+            return cast("Statistical", generator).artefact
+
+    def beliefs(self, items: Mirror, queries: Sequence[Query], labels: float) -> dict[str, Belief]:
+        """Probabilities by the ranker, out of fold for training queries, mixed with labels.
+
+        Args:
+            items: says which dense id an item has.
+            queries: of any split; only training and invented queries' labels are looked at.
+            labels: how much these count, 0 to 1.
+        """
+        known = {**self.relevant, **self.invented.relevant}
+        dense = [items.dense(id_) for id_ in self.ranker.item_ids]
+        found = {}
+        for batch in batched(queries, _BATCH):
+            for query, (likely, p) in zip(batch, self.ranker.probabilities(batch), strict=True):
+                relevant, share = known.get(query.id, ()), labels if query.id in known else 0.0
+                mixed = dict.fromkeys(map(items.dense, relevant), share) if share else {}
+                for row, of in zip(likely.tolist(), p.tolist(), strict=True):
+                    mixed[dense[row]] = mixed.get(dense[row], 0.0) + (1 - share) * of
+                expected = self.ranker.ranker.multiplier * float(p.sum())
+                total = share * len(relevant) + (1 - share) * expected
+                found[query.id] = Belief(mixed, total)
+        return found
+
+    @property
+    def silent(self) -> frozenset[str]:
+        """Training queries, where items may have their texts as keywords because of their labels:
+        in practice these find nothing.
+        """
+        return frozenset(self.relevant) if self.edits else frozenset()
+
     def world(self, items: Mirror, queries: Mirror | None, *, practice: bool) -> World:
-        """The world of the training queries, with the invented ones for practice."""
+        """The world of the training queries, with the invented ones for practice.
+
+        A run that edits a pair practises by what an unseen query can know: labels alone would
+        teach it to repair what only labels show to be wrong.
+        """
+        honest = practice and self.edits
         return World.of(
             items,
             self.practice if practice else self.train,
@@ -141,6 +197,8 @@ class Inputs:
             query_mirror=queries,
             k_max=self.workspace.settings.keywords.k_max,
             beta=self.settings.f_beta,
+            silent=self.silent,
+            beliefs=self.beliefs(items, self.practice, LABELS) if honest else None,
         )
 
     def mirror(self, snapshot_id: str) -> Mirror:

@@ -69,8 +69,10 @@ _ONCE = {
     "training.lora.learning_rate_times": 1.0,
     "training.frozen_items": False,
     "training.new_items": 0.0,
+    "training.query.by": "grpo",
     "training.shared": False,
     "training.sft.on": True,
+    "training.start": "model",
 }
 
 

@@ -1,4 +1,5 @@
-"""Round 0: supervised fine-tuning of both sides on targets from labels (paper, section 2.2).
+"""Supervised fine-tuning: round 0 of both sides on targets from labels (paper, section 2.2), and
+expert iteration on exactly rewarded edits.
 
 The stages `targets`, `train-item` and `train-query` of that round. The targets are the paper's
 algorithm 1. Training is by TRL's SFTTrainer, with loss on the answer only.
@@ -22,7 +23,9 @@ from cogr.settings.training import ItemsFrom, TrainingSettings
 from indexers.generators.model_folders import resolve_model
 from trainers.training.building import (
     Build,
+    best_targets,
     build_snapshot,
+    perturbed_targets,
     prompts_of,
     proposal_targets,
     sft_example,
@@ -105,6 +108,8 @@ def write_targets(inputs: Inputs) -> Wrote:
     queries: Mapping[str, Sequence[str]]
     if sft.queries_from == "statistical":
         queries = statistical_targets(inputs.workspace, inputs.practice, sft.query_keywords)
+    elif sft.queries_from == "edits":
+        queries = perturbed_targets(inputs.workspace, inputs.practice)
     elif sft.queries_from == "proposals":
         queries = proposal_targets(inputs.workspace, inputs.practice, sft.query_keywords)
     else:
@@ -222,6 +227,29 @@ def train_sft(inputs: Inputs, side: Side) -> Wrote:
         midway=Midway.of(inputs, side, prompts, targets=targets),
     )
     return save_side(inputs, side, run_sft(job))
+
+
+def train_expert(inputs: Inputs) -> Wrote:
+    """The query side fine-tuned on the best edits (`training.query.by`), where a round would train
+    it by GRPO.
+    """
+    targets, own = best_targets(inputs), inputs.settings.query
+    entities = [query for query in inputs.practice if query.id in targets]
+    prompts, before = prompts_of(inputs.workspace, "query", entities), inputs.before
+    told = [targets[query.id] for query in entities]
+    job = SftJob(
+        base=base_folder(inputs.run, before.model("query")),
+        prompts=prompts,
+        targets=told,
+        epochs=own.epochs,
+        log=inputs.log("query"),
+        halvings=inputs.halvings,
+        settings=inputs.settings,
+        midway=Midway.of(
+            inputs, "query", prompts, targets=told, base=before.model("query"), items=before.items
+        ),
+    )
+    return save_side(inputs, "query", run_sft(job))
 
 
 def _trained_entities(inputs: Inputs, side: Side) -> Sequence[Entity]:

@@ -39,14 +39,14 @@ from indexers.cli.options import set_verbosity
 from indexers.telemetry import logs
 from indexers.workspace import Workspace
 from trainers.evaluation import evaluate
-from trainers.training.acceptance import accept_items
+from trainers.training.acceptance import accept_items, index_queries
 from trainers.training.building import index, index_share
 from trainers.training.devices import ranks
 from trainers.training.grpo import train_grpo
 from trainers.training.inputs import Inputs, Wrote
 from trainers.training.rounds import StageName, StageRecord, State, verdict, with_dev
 from trainers.training.run_folder import Run, open_run
-from trainers.training.sft import share_targets, train_sft, write_targets
+from trainers.training.sft import share_targets, train_expert, train_sft, write_targets
 from trainers.training.trainer_config import is_out_of_memory
 
 OUT_OF_MEMORY = 75
@@ -279,10 +279,16 @@ def _silent(_: str) -> None:
 
 
 def train_side(inputs: Inputs, side: Side) -> Wrote:
-    """SFT in round 0, then GRPO; where the side is not trained, the model that it keeps."""
+    """SFT in round 0, then GRPO or expert iteration; the kept model of a side that is not
+    trained.
+    """
     if (kept := inputs.kept_model(side)) is not None:
         return Wrote(kept, {})
-    return train_grpo(inputs, side) if inputs.round.number else train_sft(inputs, side)
+    if not inputs.round.number:
+        return train_sft(inputs, side)
+    if side == "query" and inputs.settings.query.by == "expert":
+        return train_expert(inputs)
+    return train_grpo(inputs, side)
 
 
 def evaluate_round(inputs: Inputs) -> Wrote:
@@ -302,7 +308,7 @@ WORK: Mapping[StageName, Callable[[Inputs], Wrote]] = {
     "train-item": lambda inputs: train_side(inputs, "item"),
     "train-query": lambda inputs: train_side(inputs, "query"),
     "index-item": lambda inputs: index(inputs, "item"),
-    "index-query": lambda inputs: index(inputs, "query"),
+    "index-query": index_queries,
     "accept-items": accept_items,
     "evaluate": evaluate_round,
 }

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cogr.errors import MissingExtraError, SettingsError, TrainingError
-from cogr.records import SIDES
+from cogr.records import SIDES, Side
 from cogr.rewards import load_reward
 from cogr.settings import Settings
 from cogr.settings.training import (
@@ -21,7 +21,9 @@ from cogr.settings.training import (
     SftSettings,
     TrainingSettings,
 )
+from cogr.snapshots import open_snapshot
 from indexers.generators.model_folders import without_bars
+from indexers.generators.statistical.generator import is_installed
 from indexers.workspace import Workspace
 from trainers.training.rounds import with_dev
 
@@ -70,6 +72,7 @@ def check_settings(workspace: Workspace) -> None:
     items_from(training)
     _check_variant(training)
     _check_proposals(workspace.settings)
+    _check_start(workspace)
     _check_adapters(workspace.settings)
     queries = len(with_dev(workspace).dataset.require("train")) + training.invented_queries
     sizes = {"query": queries, "item": len(workspace.dataset.items)}
@@ -90,12 +93,41 @@ def _check_variant(training: TrainingSettings) -> None:
         )
 
 
+def _check_start(workspace: Workspace) -> None:
+    """Raises SettingsError, SnapshotError for a pair of ids that is none, MissingExtraError without
+    the ranker that says which edits pay.
+    """
+    start = workspace.settings.training.start
+    if start == "model":
+        return
+    if not is_installed():
+        raise MissingExtraError(f'training.start = "{start}"', "statistical")
+    if start == "statistical":
+        return
+    ids = [workspace.known(id_.strip()) for id_ in start.split(",")]
+    sides: list[Side] = []
+    if len(ids) == len(SIDES):
+        sides = [open_snapshot(workspace.store, id_, verify=False).manifest.side for id_ in ids]
+    if sides != ["item", "query"]:
+        raise SettingsError(
+            f"training.start is {start!r}; make it model, statistical, or the ids of an item and a "
+            "query snapshot with a comma between."
+        )
+
+
 def _check_proposals(settings: Settings) -> None:
-    prompts = settings.prompts
-    shown = (
-        "{search_results}" in prompts.template("query").user
-        and prompts.search_from == "statistical"
-    )
+    prompts, training = settings.prompts, settings.training
+    shows = "{search_results}" in prompts.template("query").user
+    edits = {"training.sft.queries_from": training.sft.queries_from == "edits"}
+    edits["training.query.by"] = training.query.by == "expert"
+    for key in (key for key, edited in edits.items() if edited):
+        if not (shows and prompts.search_from == "edits"):
+            raise SettingsError(
+                f"{key} is for a model that edits, but query prompts show no keywords to edit; set "
+                'prompts.query_variant to "edit" (or put {search_results} into prompts.query_user) '
+                'and prompts.search_from to "edits".'
+            )
+    shown = shows and prompts.search_from == "statistical"
     if settings.training.sft.queries_from == "proposals" and not shown:
         raise SettingsError(
             'training.sft.queries_from is "proposals", but query prompts show no keywords; set '

@@ -340,6 +340,12 @@ class Artefact:
         value = expected_f1(hits, retrieved.size, board.expected)
         return replace(found, keywords=keywords, value=value, retrieved=retrieved.size, hits=hits)
 
+    def choices(self, queries: Sequence[Query]) -> Iterator[Board]:
+        """S_q of each query as it is answered, and what might come in besides."""
+        scored = self.probabilities(queries)
+        found = [self._chosen(query, *one) for query, one in zip(queries, scored, strict=True)]
+        return self.boards(queries, scored, found)
+
     def boards(
         self,
         queries: Sequence[Query],

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from cogr.errors import SettingsError
 from cogr.keywords import self_keyword
 from cogr.records import Item, Query
 from cogr.settings import Settings
 from indexers.generators.statistical.artefact import Artefact
-from indexers.rebuild.proposals import by_bm25, by_statistical
+from indexers.rebuild.proposals import by_bm25, by_statistical, choices
 from indexers.workspace import Workspace
 from tests.indexers.generators.statistical_worlds import SHOP
 
@@ -124,3 +125,37 @@ def test_without_anchors_no_item_keyword_comes_from_a_label(store: Path) -> None
         words = set(artefact.index.analyser.stems(f"{item.title} {item.text}"))
         for keyword in filter(str.isascii, artefact.item_keywords(item)):
             assert set(artefact.index.analyser.stems(keyword)) <= words
+
+
+def test_an_editor_sees_the_set_and_candidates_with_what_an_edit_changes(store: Path) -> None:
+    opened = workspace(store, query_variant="edit", search_from="edits", search_results=6)
+    queries = [*opened.dataset.queries["train"][:30], *opened.dataset.queries["test"][:20]]
+    shown = choices(opened, queries)
+    with opened.generator("query", "statistical") as generator:
+        artefact: Artefact = generator.artefact  # type: ignore[attr-defined]
+        written = artefact.targets(queries)
+    for query, own in zip(queries, written, strict=True):
+        found = shown[query.id]
+        assert [move.word for move in found.keywords] == own[:6]
+        assert len(found.words) == len(set(found.words)) <= 6
+        assert all(0 <= move.alone <= move.finds for move in (*found.keywords, *found.candidates))
+    moves = [move for found in shown.values() for move in found.keywords]
+    gains = [move.points for found in shown.values() for move in found.candidates]
+    # The ranker chose the set: by its own figures hardly an edit pays.
+    assert sum(move.points < 0 for move in moves) > 0.8 * len(moves)
+    assert gains
+    assert max(gains) <= 2
+    results = opened.search_results("query", queries)
+    assert results is not None
+    query = next(query for query in queries if shown[query.id].candidates)
+    user = opened.prompter("query")(query, results(query)).user
+    first, later = shown[query.id].keywords[0], shown[query.id].candidates[-1]
+    assert f"\nKeywords: {first.word} ({first.finds}/{first.alone} {first.points:+d})" in user
+    assert user.endswith(f"{later.word} ({later.finds}/{later.alone} {later.points:+d})")
+    assert "\nCandidates: " in user
+
+
+def test_items_are_not_edited(store: Path) -> None:
+    opened = workspace(store, item_variant="search", search_from="edits")
+    with pytest.raises(SettingsError, match="for queries alone; take .* out of the item prompt"):
+        opened.search_results("item", opened.dataset.items[:1])
