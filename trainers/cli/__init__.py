@@ -97,11 +97,6 @@ def evaluate(
     have yet is pushed beside what serves; it serves nothing.
     """
     from cogr.errors import SettingsError
-    from cogr.snapshots import open_snapshot
-    from trainers.evaluation import baseline_rows, ensure_pushed
-    from trainers.evaluation import evaluate as run_evaluation
-    from trainers.training.contest import knows_dev
-    from trainers.training.rounds import with_dev
 
     if (run and new_items is None) or (new_items is not None and (item or query or baselines)):
         raise SettingsError(
@@ -109,7 +104,20 @@ def evaluate(
         )
     if new_items is not None:
         _evaluate_new(call, new_items, run, split)
-        return
+    else:
+        _evaluate_pair(call, split, item, query, baselines=baselines)
+
+
+def _evaluate_pair(
+    call: Call, split: Split, item: str | None, query: str | None, *, baselines: bool
+) -> None:
+    """The figures of a pair, with baselines beside it where asked."""
+    from cogr.snapshots import open_snapshot
+    from trainers.evaluation import baseline_rows, ensure_pushed
+    from trainers.evaluation import evaluate as run_evaluation
+    from trainers.training.contest import knows_dev
+    from trainers.training.rounds import with_dev
+
     workspace = with_dev(call.workspace)
     items = (
         open_snapshot(workspace.store, workspace.known(item)) if item else workspace.serving("item")
