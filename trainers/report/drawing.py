@@ -299,6 +299,9 @@ class Canvas:
         named.
         """
         most = max((size for *_, size, _ in found), default=1.0)
+        for axis, at in (("x", 1), ("y", 2)):
+            end = fifth_above(max((float(one[at]) for one in found), default=1.0))
+            self.axes.set(**{f"{axis}lim": (-0.05 * end, 1.05 * end)})
         for kind, tone in (("added", "blue"), ("dropped", "red")):
             own = [one for one in found if one[0] == kind]
             for at, (_, x, y, size, name) in enumerate(own):
@@ -307,7 +310,6 @@ class Canvas:
                 drawn = self.axes.scatter(x, y, 12 + 588 * size / most, label=shown, **look)
                 self.tip(drawn, name, kind, spell(size), f"precision {spell(y)}, recall {spell(x)}")
             named = [one for one in own if is_drawable(one[4])][:_NAMED_BUBBLES]
-            self.axes.set(xlim=(-0.05, 1.05), ylim=(-0.05, 1.05))
             self._marks += [(x, y) for _, x, y, *_ in named]
             self.label(
                 [(x, y) for _, x, y, *_ in named],
@@ -383,6 +385,11 @@ def spell(value: float, digits: int = 4) -> str:
 def is_drawable(text: str) -> bool:
     """Whether the font that matplotlib brings has all of a text's characters: Latin ones."""
     return all(ord(character) < _LATIN_ENDS for character in text)
+
+
+def fifth_above(most: float) -> float:
+    """Where an axis of shares ends: low ones fill the plane, too."""
+    return min(1.0, math.ceil(5 * most + 0.2) / 5)
 
 
 def thin(values: Sequence[float], most: int = _MOST_POINTS) -> list[float]:

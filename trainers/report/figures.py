@@ -5,7 +5,6 @@ Keywords and, in the table of two runs, texts of entities are in them as `clean`
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from cogr.records import SIDES, Side
-from trainers.report.drawing import COLOURS, LINES, Canvas, Figure, Row, clean, style
+from trainers.report.drawing import COLOURS, LINES, Canvas, Figure, Row, clean, fifth_above, style
 from trainers.report.facts import Facts, StageLog, round_name
 from trainers.report.keywords import Vocabulary
 
@@ -103,8 +102,7 @@ def precision_recall_figure(facts: Facts) -> Figure:
     }
     for split, points in paths.items():
         canvas.marks(split, points, names, rejected)
-    # The next fifth above the best: a path of low figures fills the plane, too.
-    right, top = (min(1.0, math.ceil(5 * most + 0.2) / 5) for most in canvas.axes.dataLim.max)
+    right, top = map(fifth_above, canvas.axes.dataLim.max)
     r, p = np.meshgrid(np.linspace(1e-3, right, 100), np.linspace(1e-3, top, 100))
     levels = np.arange(1, 10) / 10 if max(right, top) <= 0.5 else np.arange(1, 5) / 5
     look: dict[str, Any] = {"colors": COLOURS["line"], "linewidths": 1.2}
@@ -238,8 +236,8 @@ def moved_figure(facts: Facts) -> Figure:
     )
     note = (
         f"From SFT to {round_name(facts.base.number)} {facts.moved.added:,} keywords were added "
-        f"and {facts.moved.dropped:,} dropped. Shown are the {len(shown):,} that most queries and "
-        "items have (the area), of those that both sides have: only these match. Precision and "
+        f"(blue) and {facts.moved.dropped:,} dropped (red). Shown are the {len(shown):,} "
+        "that most queries and items have (the area), of those that both sides have: only these match. Precision and "
         "recall are of the pairs of a query and an item that the keyword alone brings together."
     )
     return canvas.done("moved", "Keywords added and dropped", note)
