@@ -236,9 +236,10 @@ def moved_figure(facts: Facts) -> Figure:
     )
     note = (
         f"From SFT to {round_name(facts.base.number)} {facts.moved.added:,} keywords were added "
-        f"(blue) and {facts.moved.dropped:,} dropped (red). Shown are the {len(shown):,} "
-        "that most queries and items have (the area), of those that both sides have: only these "
-        "match. Precision and recall are of the pairs of a query and an item that the keyword alone brings together."
+        f"(blue) and {facts.moved.dropped:,} dropped (red). Shown are the {len(shown):,} that most "
+        "queries and items have (the area), of those that both sides have: only these match. "
+        "Precision and recall are of the pairs of a query and an item that the keyword alone "
+        "brings together."
     )
     return canvas.done("moved", "Keywords added and dropped", note)
 
