@@ -104,6 +104,16 @@ def test_a_run_gets_new_items_by_update_and_its_queries_stay(config: Path) -> No
 
 @pytest.mark.slow
 @pytest.mark.model
+def test_a_pair_that_lacks_items_is_not_published(config: Path, cogr_train: Command) -> None:
+    own = ("-c", config, "--run", "without", "--set", SHARE)
+    for command in (("publish", "sft"), ("round", "--publish")):
+        ended = cogr_train(*command, *own)
+        assert ended.status == 2, ended.err
+        assert "lack 0.2 of the items (training.new_items)" in ended.sentence
+
+
+@pytest.mark.slow
+@pytest.mark.model
 def test_the_command_has_a_row_for_each_pair(config: Path, cogr_train: Command) -> None:
     pytest.importorskip("lightgbm")
     asked = ("evaluate", "-c", config, "--new-items", 0.2)
