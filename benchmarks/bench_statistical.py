@@ -29,7 +29,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -48,6 +48,7 @@ from indexers.generators.statistical.fitting import fit
 from indexers.generators.statistical.storage import open_artefact, save
 from trainers.demo import CATALOGUE
 from trainers.evaluation import bm25, exact_cut
+from trainers.new_items import checked_new, figures, of_statistical, retrieved_by
 
 TARGETS: Mapping[str, tuple[float, float | None]] = {
     "nfcorpus": (0.30, 30),
@@ -215,44 +216,20 @@ def prices(name: str, seed: int) -> Iterator[Row]:
 NEW_SHARE = 0.2
 
 
-def new_items(dataset: Dataset, split: Split, seed: int) -> Iterator[Row]:
-    """A row for each way to treat items that came after the labels."""
-    shuffled = np.random.default_rng(seed).permutation(len(dataset.items))
-    new = {dataset.items[at].id for at in shuffled[: int(NEW_SHARE * len(shuffled))]}
-    queries = dataset.queries[split]
-    labels = {query.id: dataset.relevant[query.id] - new for query in dataset.queries["train"]}
-    train = [query for query in dataset.queries["train"] if labels[query.id]]
-    before = replace(dataset, queries={"train": train}, relevant=labels)
-    old = fit(replace(before, items=[item for item in dataset.items if item.id not in new]))
-    refitted, labelled = fit(before), fit(dataset)
-    for name, asked, items in (
-        ("nothing refitted", old, old),
-        ("items refitted", old, refitted),
-        ("queries rebuilt too", refitted, refitted),
-        ("with their labels", labelled, labelled),
-    ):
-        owners = owned(dataset, items)
-        kept: dict[str, list[float]] = {"new": [], "old": [], "f1": []}
-        for query, words in zip(queries, asked.query_keywords(queries), strict=True):
-            own = self_keyword(query.text)
-            found = set[str]().union(*(owners.get(word, ()) for word in {*words, own}))
-            relevant = dataset.relevant[query.id]
-            hits = found & relevant
-            kept["f1"].append(2 * len(hits) / (len(found) + len(relevant)))
-            for group, of in (("new", relevant & new), ("old", relevant - new)):
-                if of:
-                    kept[group].append(len(hits & of) / len(of))
-        notes = {f"{key}": _mean(values) for key, values in kept.items()}
-        yield Row(
-            f"{dataset.name}: 1 - recall of new items, {name}",
-            1 - np.mean(kept["new"]),
-            "",
-            notes=notes,
-        )
-
-
-def _mean(values: Sequence[float]) -> str:
-    return f"{np.mean(values):.4f} ± {np.std(values) / len(values) ** 0.5:.4f}"
+def new_items(dataset: Dataset, split: Split) -> Iterator[Row]:
+    """A row for each way to treat items that came after the labels; the last one has their labels
+    too.
+    """
+    queries, new = dataset.require(split), checked_new(dataset, NEW_SHARE)
+    labelled = fit(dataset)
+    found = retrieved_by(labelled, labelled, dataset, queries)
+    whole = figures("with their labels", queries, dataset.relevant, new, found)
+    for one in (*of_statistical(dataset, NEW_SHARE, split, fit), whole):
+        notes = {name: f"{mean[0]:.4f} ± {mean[1]:.4f}" for name, mean in one.means.items() if mean}
+        recall = one.means["r_new"]
+        assert recall is not None, "some query wants a new item"
+        what = f"{dataset.name}: 1 - recall of new items, {one.name}"
+        yield Row(what, 1 - recall[0], "", notes=notes)
 
 
 def grown(items: int) -> Iterator[Row]:
@@ -399,7 +376,7 @@ def main() -> None:
         every = (row for name in names for row in prices(name, arguments.seed))
     elif arguments.new_items:
         sets = (sampled(load(name), arguments.sample) for name in names)
-        every = (row for one in sets for row in new_items(one, arguments.split, arguments.seed))
+        every = (row for one in sets for row in new_items(one, arguments.split))
     elif arguments.curve:
         every = (row for name in names for row in learning(name, arguments.seed))
     else:

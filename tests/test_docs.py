@@ -161,6 +161,8 @@ MINUTES = (
     "cogr-train run ",
     "cogr-train publish",
     "cogr-train report",
+    "cogr-train ablate",
+    "cogr-train evaluate --new-items",
 )
 
 

@@ -256,6 +256,15 @@ class TrainingSettings(Table):
             "there. 0: it begins again"
         ),
     )
+    evaluate_steps: int = Field(
+        0,
+        ge=0,
+        description=(
+            "Steps of a GRPO stage after which the whole side is written and its F1 measured, for "
+            "the figure of the report; each time costs an index build of that side, and the memory "
+            "of one more model. 0: only after each stage"
+        ),
+    )
     keep_models: int = Field(
         0,
         ge=0,
@@ -276,6 +285,15 @@ class TrainingSettings(Table):
         description=(
             "One model for both sides, trained with both prompts in turn (the paper's shared "
             "generator); SFT takes the examples of both, for item_epochs"
+        ),
+    )
+    new_items: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description=(
+            "Share of the items, by the hash of their ids, that training does not see, nor their "
+            "labels: cogr-train evaluate --new-items adds them afterwards"
         ),
     )
     accept: Literal["pays", "all"] = Field(

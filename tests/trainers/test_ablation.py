@@ -15,10 +15,11 @@ from indexers.workspace import Workspace
 from tests.commands import Command
 from tests.trainers.shop import InThisProcess, write_shop
 from trainers.ablation import VARIANTS, Ablation, Row, chosen, run_name, table
-from trainers.training import stage
+from trainers.training import driver, stage
 from trainers.training.checkpoints import prune_models
+from trainers.training.driver import Driver
 from trainers.training.rounds import Round
-from trainers.training.run_folder import Run, open_run
+from trainers.training.run_folder import Run, create, open_run
 from trainers.training.trainer_config import check_settings
 
 TINY = (
@@ -210,6 +211,23 @@ def test_the_table_has_means_and_spreads_over_seeds() -> None:
     assert shared["seeds"] == 2
     assert shared["failed"] == {2: "It broke."}
     assert table([row("full", 0, 0.4)])[0]["f1"] == {"mean": 0.4, "sd": None}
+
+
+def test_variants_are_compared_with_one_another_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = write_shop(tmp_path / "shop", items=24)
+    workspace = Workspace.open(config, ["training.gate.on=true"])
+    run = create(workspace)
+
+    def measured(*_: object) -> None:
+        raise AssertionError("bm25 and statistical are measured")
+
+    monkeypatch.setattr(driver, "rivals", measured)
+    launcher = InThisProcess(config, ())
+    assert Driver(workspace, run, launcher, print, alone=True).choice() is None
+    with pytest.raises(AssertionError, match="are measured"):
+        Driver(workspace, run, launcher, print).choice()
 
 
 def test_another_seed_and_other_settings_are_other_runs(tmp_path: Path) -> None:

@@ -66,6 +66,26 @@ def evaluate(
             help="Beside it: BM25, and the exact cut of `statistical`.",
         ),
     ] = False,
+    new_items: Annotated[
+        float | None,
+        typer.Option(
+            "--new-items",
+            metavar="SHARE",
+            min=0.0,
+            max=0.9,
+            help=(
+                "Instead: how well a share of the items is found that comes after training, by "
+                "`statistical` and --run."
+            ),
+            show_default=False,
+        ),
+    ] = None,
+    run: Annotated[
+        str | None,
+        typer.Option(
+            "--run", help="With --new-items: a run that was trained without them (training.md)."
+        ),
+    ] = None,
 ) -> None:
     """Precision, recall, F1 and rank metrics of any snapshot pair on one split, the same on every
     backend. Needs no torch.
@@ -76,11 +96,46 @@ def evaluate(
     training queries is dev (training.gate.dev_share). An item snapshot that the backend does not
     have yet is pushed beside what serves; it serves nothing.
     """
+    from cogr.errors import SettingsError
     from trainers.project import Project
 
+    if (run and new_items is None) or (new_items is not None and (item or query or baselines)):
+        raise SettingsError(
+            "--run goes with --new-items, and --item, --query and --baselines go without it."
+        )
+    if new_items is not None:
+        _evaluate_new(call, new_items, run, split)
+        return
     project = Project(call.workspace, call.config, call.overrides, console.note)
     payload = project.evaluate(split, item=item, query=query, baselines=baselines).as_dict()
     call.emit(payload, lambda out: _show(out, payload))
+
+
+def _evaluate_new(call: Call, share: float, run: str | None, split: Split) -> None:
+    """How well new items are found, by whom."""
+    from trainers.new_items import fit_in, of_run, of_statistical
+    from trainers.training.run_folder import open_run
+
+    workspace = call.workspace
+    found = [] if run is None else [of_run(workspace, open_run(workspace, run), share, split)]
+    found += of_statistical(workspace.dataset, share, split, fit_in(workspace))
+    payload = {"split": split, "share": share, "rows": [one.as_dict() for one in found]}
+
+    def show(out: Console) -> None:
+        held = f"{share:g} of the items came after training"
+        asked = f"{found[0].queries} queries, {found[0].with_new} of them want a new item"
+        table = Table("", *_NEW.values(), title=f"{split}: {asked}; {held}", title_justify="left")
+        for one in found:
+            pairs = (one.means[key] for key in _NEW)
+            cells = (f"{pair[0]:.3f} ± {pair[1]:.3f}" if pair else "" for pair in pairs)
+            table.add_row(one.name, *cells)
+        out.print(table)
+        out.print("± is one standard error over the queries that have the measure.")
+
+    call.emit(payload, show)
+
+
+_NEW = {"r_new": "recall, new", "p_new": "precision, new", "r_old": "recall, old", "f1": "f1"}
 
 
 def _show(out: Console, payload: dict[str, Any]) -> None:

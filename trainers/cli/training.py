@@ -274,6 +274,13 @@ def report(
             "--figures", help="Write every figure into this folder, too: SVG and PNG for a paper."
         ),
     ] = None,
+    beside: Annotated[
+        str | None,
+        typer.Option(
+            "--beside",
+            help="Another run, whose keywords are shown beside this one's: of another prompt, say.",
+        ),
+    ] = None,
 ) -> None:
     """Write an HTML report of a run: one file, no network. Needs no torch."""
     from trainers.report.page import check_extra, write_report
@@ -282,7 +289,8 @@ def report(
     check_extra()
     opened = open_run(call.workspace, run)
     file = out or opened.folder() / "report.html"
-    written = write_report(call.workspace, opened, file, console.note, figures)
+    other = None if beside is None else open_run(call.workspace, beside)
+    written = write_report(call.workspace, opened, file, console.note, figures, other)
     size = file.stat().st_size
     payload = {
         "run": opened.name,

@@ -10,12 +10,13 @@ from __future__ import annotations
 import io
 import math
 import re
+import textwrap
 import xml.etree.ElementTree as ET
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.resources import files
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,12 @@ if TYPE_CHECKING:
 _WIDTH, _HEIGHT = 440, 280
 """In points: 6.1 inches, near the width of a paper's text."""
 _MOST_POINTS = 240
+_LONGEST_TEXT = 300
+_LONGEST_LABEL = 24
+_LATIN_ENDS = 0x250
+_NAMED_BUBBLES = 5
+_WIDTHS = (16, 38, 38)
+"""Of a table's columns, in letters."""
 _SVG = "{http://www.w3.org/2000/svg}"
 
 # What a line shows -> (colour, mark, dashes): lines are told apart by more than their colour.
@@ -216,7 +223,9 @@ class Canvas:
         for at, (x, name) in enumerate(places):
             self.axes.axvline(x, color=COLOURS["strong"], ls=(0, (3, 3)), lw=1)
             if at % math.ceil(len(places) / 5) == 0:
-                self.axes.text(x, 1, f" {name}", transform=above, va="top", **_SMALL)
+                # Out of the layout, which would go on changing with each drawing.
+                place: dict[str, Any] = {"transform": above, "va": "top", "in_layout": False}
+                self.axes.text(x, 1, f" {name}", **place, **_SMALL)
 
     def bars(self, groups: Sequence[str], kinds: Sequence[tuple[str, str, list[float]]]) -> None:
         """Grouped bars, downwards for values below 0; `kinds` are (name, colour, values)."""
@@ -280,7 +289,7 @@ class Canvas:
         for point, name in zip(points, names, strict=True):
             for x, y in sides:
                 text = self.axes.annotate(
-                    name, point, (x, y), ha="left" if x > 0 else "right", **look
+                    name, point, (x, y), ha="left" if x > 0 else "right", parse_math=False, **look
                 )
                 box, room = text.get_window_extent(), self.axes.bbox
                 inside = room.x0 < box.x0 and box.x1 < room.x1 and room.y0 < box.y0
@@ -289,12 +298,70 @@ class Canvas:
                     break
                 text.remove()
 
+    def bubbles(self, found: Sequence[tuple[str, float, float, float, str]]) -> None:
+        """Circles of (kind, x, y, area, name), `added` or `dropped`; the largest of each kind are
+        named.
+        """
+        most = max((size for *_, size, _ in found), default=1.0)
+        for axis, at in (("x", 1), ("y", 2)):
+            end = fifth_above(max((float(one[at]) for one in found), default=1.0))
+            self.axes.set(**{f"{axis}lim": (-0.05 * end, 1.05 * end)})
+        for kind, tone in (("added", "blue"), ("dropped", "red")):
+            own = [one for one in found if one[0] == kind]
+            for at, (_, x, y, size, name) in enumerate(own):
+                look: dict[str, Any] = {"color": COLOURS[tone], "alpha": 0.35, "lw": 0.5}
+                shown = kind if at == 0 else None
+                drawn = self.axes.scatter(x, y, 12 + 588 * size / most, label=shown, **look)
+                self.tip(drawn, name, kind, spell(size), f"precision {spell(y)}, recall {spell(x)}")
+            named = [one for one in own if is_drawable(one[4])][:_NAMED_BUBBLES]
+            self._marks += [(x, y) for _, x, y, *_ in named]
+            self.label(
+                [(x, y) for _, x, y, *_ in named],
+                [name[:_LONGEST_LABEL] for *_, name in named],
+            )
+
+    @classmethod
+    def of_table(cls, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Canvas:
+        """A table whose cells are wrapped."""
+        wrapped = [
+            [textwrap.wrap(cell, width) for cell, width in zip(row, _WIDTHS, strict=True)]
+            for row in rows
+        ]
+        tall = [max(1, *(len(lines) for lines in row)) + 0.6 for row in wrapped]
+        canvas = cls("", "", 60 + 11 * sum(tall))
+        canvas.axes.set_axis_off()
+        whole, edges = sum(tall) + 1.6, [0.0, *accumulate(_WIDTHS)]
+        look: dict[str, Any] = {"va": "top", "fontsize": 8, "parse_math": False}
+        for at, cell in enumerate(head):
+            canvas.axes.text(edges[at] / edges[-1], 1, cell, weight="bold", **look)
+        top = 1.6
+        for row, cells, height in zip(rows, wrapped, tall, strict=True):
+            for at, lines in enumerate(cells):
+                x, y = edges[at] / edges[-1], 1 - top / whole
+                drawn = canvas.axes.text(x, y, "\n".join(lines), **look)
+                if at == 0:
+                    canvas.tip(drawn, "; ".join(row))
+            top += height
+        return canvas
+
+    def logarithmic(self) -> None:
+        """A logarithmic y axis with plain numbers."""
+        from matplotlib.ticker import LogLocator, NullFormatter
+
+        self.axes.set_yscale("log")
+        self.axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        self.axes.yaxis.set_major_formatter(lambda value, _: spell(value))
+        self.axes.yaxis.set_minor_formatter(NullFormatter())
+
     def done(self, name: str, title: str, note: str = "") -> Figure:
         """The figure, with a legend where it shows several things."""
         handles, labels = self.axes.get_legend_handles_labels()
         if len(handles) > 1:
             columns = 2 if sum(map(len, labels)) > 40 else len(handles)
             self.drawing.legend(loc="outside upper left", ncols=columns)
+        # Laid out once: a layout that is made again is off by a hair, and so would its file be.
+        self.drawing.draw_without_rendering()
+        self.drawing.set_layout_engine("none")
         return Figure(name, title, note, self.drawing, self._tips)
 
 
@@ -307,10 +374,26 @@ class Row:
     note: str
 
 
+def clean(text: str) -> str:
+    """Text of an item on one line: no control or direction characters, not too long."""
+    shown = "".join(character if character.isprintable() else " " for character in text)
+    return shown if len(shown) <= _LONGEST_TEXT else shown[: _LONGEST_TEXT - 1] + "…"
+
+
 def spell(value: float, digits: int = 4) -> str:
     """A number as a reader wants it: whole ones in full, thousands apart."""
     whole = value == round(value) or abs(value) >= 1000
     return (f"{value:,.0f}" if whole else f"{value:.{digits}g}").replace("-", "−")
+
+
+def is_drawable(text: str) -> bool:
+    """Whether the font that matplotlib brings has all of a text's characters: Latin ones."""
+    return all(ord(character) < _LATIN_ENDS for character in text)
+
+
+def fifth_above(most: float) -> float:
+    """Where an axis of shares ends: low ones fill the plane, too."""
+    return min(1.0, math.ceil(5 * most + 0.2) / 5)
 
 
 def thin(values: Sequence[float], most: int = _MOST_POINTS) -> list[float]:

@@ -28,6 +28,7 @@ from cogr.snapshots import Snapshot, open_snapshot
 from indexers.backends.memory import MemoryBackend
 from indexers.workspace import Workspace
 from trainers.evaluation import evaluate
+from trainers.report.keywords import Lengths, Moved, Vocabulary, lengths, moved, vocabularies
 from trainers.training.contest import (
     Choice,
     Contender,
@@ -39,6 +40,7 @@ from trainers.training.contest import (
 )
 from trainers.training.rounds import Round, StageRecord, State, Verdict, with_dev
 from trainers.training.run_folder import Run
+from trainers.training.run_folder import changes as setting_changes
 
 Figures = Mapping[str, float]
 
@@ -61,29 +63,16 @@ class Pair:
 
 @dataclass(frozen=True)
 class StageLog:
-    """The steps of one training stage, as its log has them."""
-
-    round: int
-    side: Side
-    steps: Sequence[Mapping[str, Any]]
-
-
-@dataclass(frozen=True)
-class Vocabulary:
-    """The keywords of one side after one round.
+    """The steps of one training stage, as its log has them.
 
     Attributes:
-        words: words in a keyword -> number of such keywords, repeats over entities counted.
-        shared: distinct keywords that the other side of the round has too.
+        measured: figures inside the stage: "step", and F1 by split (`training.evaluate_steps`).
     """
 
     round: int
     side: Side
-    entities: int
-    keywords: int
-    distinct: int
-    shared: int
-    words: Mapping[int, int]
+    steps: Sequence[Mapping[str, Any]]
+    measured: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True)
@@ -104,12 +93,16 @@ class Facts:
         pairs: the finished rounds' pairs, and those in the middle of a round where the data allow
             it.
         base: the last round that is built upon.
+        lengths: of the distinct keywords of both sides, round by round.
         overall: SFT against `base`, by side; None while that is SFT.
+        moved: keywords added and dropped from SFT to `base`; None while that is SFT, and where the
+            data are no longer the run's.
         rivals: what the rounds are compared with; None where that was not measured and the data are
             no longer the run's.
         choice: the best pair on dev, whoever wrote it; None where nothing is judged.
         reliability: split -> points of the reliability diagram of `statistical`
             (`cogr.metrics.reliability`), where its pair is there and says how sure it is.
+        beside: the pair of another run, entity by entity; None without one.
     """
 
     run: str
@@ -119,13 +112,16 @@ class Facts:
     pairs: Sequence[Pair]
     logs: Sequence[StageLog]
     vocabularies: Sequence[Vocabulary]
+    lengths: Sequence[Lengths]
     movements: Sequence[Movement]
+    moved: Moved | None
     base: Round
     overall: Mapping[Side, Changes] | None
     examples: Sequence[Changed]
     rivals: Rivals | None
     choice: Choice | None
     reliability: Mapping[Split, Sequence[Sequence[float]]]
+    beside: Beside | None = None
 
     @property
     def whole(self) -> list[Pair]:
@@ -143,12 +139,15 @@ class Facts:
         return self.splits[0]
 
 
-def gather(workspace: Workspace, run: Run, say: Say = lambda _: None) -> Facts:
+def gather(
+    workspace: Workspace, run: Run, say: Say = lambda _: None, other: Run | None = None
+) -> Facts:
     """Read a run. Raises TrainingError before SFT is finished, SnapshotError when a snapshot is
     gone or broken.
 
     Args:
         say: called with a line about what is measured now.
+        other: a run whose keywords are shown beside this one's.
     """
     state = run.state()
     if not state.finished or state.base is None:
@@ -171,14 +170,23 @@ def gather(workspace: Workspace, run: Run, say: Say = lambda _: None) -> Facts:
             key=lambda p: (p.round, p.verdict is not None),
         ),
         logs=list(_logs(run, state)),
-        vocabularies=[one for round_ in state.finished for one in _vocabularies(opened, round_)],
+        vocabularies=[
+            one
+            for round_ in state.finished
+            for one in vocabularies(round_.number, opened.pair(round_))
+        ],
+        lengths=[lengths(round_.number, opened.pair(round_)) for round_ in state.finished],
         movements=movements,
+        moved=moved(opened.pair(first), opened.pair(last), workspace.dataset)
+        if same and overall
+        else None,
         base=last,
         overall=overall,
         examples=examples(overall["item"], overall["query"]) if overall else [],
         rivals=beside,
         choice=choose(contenders(state, beside)),
         reliability=_reliability(workspace, beside.statistical if same and beside else None),
+        beside=None if other is None else _beside(opened, run, last, other),
     )
 
 
@@ -217,6 +225,10 @@ class _Opened:
         if id_ not in self._known:
             self._known[id_] = open_snapshot(self._store, id_)
         return self._known[id_]
+
+    def pair(self, round_: Round) -> Mapping[Side, Snapshot]:
+        """Both snapshots of a round."""
+        return {side: self(round_, side) for side in SIDES}
 
 
 def round_name(number: int) -> str:
@@ -273,15 +285,18 @@ def _logs(run: Run, state: State) -> Iterator[StageLog]:
         for stage in round_.stages:
             for side in SIDES:
                 if stage.name == f"train-{side}":
-                    yield StageLog(round_.number, side, _steps(run, round_, stage, side))
+                    log, measured = (
+                        _lines(run, round_, stage, f"{side}{ending}") for ending in ("", ".f1")
+                    )
+                    yield StageLog(round_.number, side, log, measured)
 
 
-def _steps(run: Run, round_: Round, stage: StageRecord, side: Side) -> list[Mapping[str, Any]]:
-    """The log beside the model that the stage wrote, which may lie in the run that this one is a
+def _lines(run: Run, round_: Round, stage: StageRecord, name: str) -> list[Mapping[str, Any]]:
+    """A log beside the model that the stage wrote, which may lie in the run that this one is a
     branch of.
     """
     owner = stage.output.partition("/models/")[0]
-    path = f"{owner}/logs/r{round_.number:03d}-{side}.jsonl"
+    path = f"{owner}/logs/r{round_.number:03d}-{name}.jsonl"
     if not run.store.exists(path):
         return []
     steps: list[Mapping[str, Any]] = []
@@ -292,22 +307,6 @@ def _steps(run: Run, round_: Round, stage: StageRecord, side: Side) -> list[Mapp
             step = json.loads(line)
             steps += [step] if isinstance(step, dict) else []
     return steps
-
-
-def _vocabularies(opened: _Opened, round_: Round) -> Iterator[Vocabulary]:
-    counts = {
-        side: Counter(w for row in opened(round_, side).rows() for w in row.keywords)
-        for side in SIDES
-    }
-    shared = len(counts["item"].keys() & counts["query"].keys())
-    for side in SIDES:
-        words: Counter[int] = Counter()
-        for keyword, times in counts[side].items():
-            words[len(keyword.split())] += times
-        entities = opened(round_, side).manifest.entities
-        yield Vocabulary(
-            round_.number, side, entities, words.total(), len(counts[side]), shared, words
-        )
 
 
 def _movements(opened: _Opened, state: State) -> Iterator[Movement]:
@@ -321,6 +320,46 @@ def _overall(opened: _Opened, first: Round, last: Round) -> Mapping[Side, Change
     if first.number == last.number:
         return None
     return {side: changes(opened(first, side), opened(last, side)) for side in SIDES}
+
+
+@dataclass(frozen=True)
+class Beside:
+    """The last pairs of two runs that are built upon, beside one another.
+
+    Attributes:
+        names: of the two runs.
+        settings: what the other one was trained with otherwise, one phrase each.
+        rows: entities whose keywords differ, evenly from all of them; `lost` are those of the
+            first run alone, `gained` those of the other.
+    """
+
+    names: tuple[str, str]
+    settings: Sequence[str]
+    rows: Sequence[Changed]
+
+
+BESIDE = 4
+"""How many entities of each side are shown beside one another."""
+
+
+def _beside(opened: _Opened, run: Run, last: Round, other: Run) -> Beside:
+    """Raises TrainingError where the other run has no pair, or is of other data."""
+    theirs = other.state().base
+    if theirs is None:
+        raise TrainingError(f"The run {other.name} has nothing to show yet: run cogr-train sft.")
+    mine, yours = run.frozen(), other.frozen()
+    if mine["dataset"] != yours["dataset"]:
+        raise TrainingError(
+            f"The runs {run.name} and {other.name} are of two data sets, {mine['dataset']} and "
+            f"{yours['dataset']}; name a run of the same."
+        )
+    found: list[Changed] = []
+    for side in SIDES:
+        changed = changes(opened(last, side), opened(theirs, side)).changed
+        found += evenly(changed, BESIDE)
+    return Beside(
+        (run.name, other.name), setting_changes(mine["settings"], yours["settings"]), found
+    )
 
 
 EXAMPLES: Mapping[Side, int] = {"item": 3, "query": 2}

@@ -1,11 +1,10 @@
 """The report's figures: which facts stand in which picture, with what words.
 
-No text of an item is in them.
+Keywords and, in the table of two runs, texts of entities are in them as `clean` leaves them.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
@@ -13,10 +12,14 @@ from typing import Any
 import numpy as np
 
 from cogr.records import SIDES, Side
-from trainers.report.drawing import COLOURS, LINES, Canvas, Figure, Row, style
-from trainers.report.facts import Facts, StageLog, Vocabulary, round_name
+from trainers.report.drawing import COLOURS, LINES, Canvas, Figure, Row, clean, fifth_above, style
+from trainers.report.facts import Facts, StageLog, round_name
+from trainers.report.keywords import Vocabulary
 
 SIDE_NAMES: Mapping[Side, str] = {"query": "queries", "item": "items"}
+_BUBBLES = 120
+_DECADES = 5
+"""A vocabulary that is so many times another one is shown on a logarithmic scale."""
 _LONGEST = 4
 """Keywords of so many words or more are shown as one."""
 _GAINS = (
@@ -61,6 +64,34 @@ def f1_figure(facts: Facts) -> Figure:
     return canvas.done("f1", "F1 after each stage", note)
 
 
+def steps_figure(facts: Facts) -> Figure:
+    """F1 over all GRPO steps, inside a phase too where it was measured (paper, section 5.2)."""
+    canvas, logs = Canvas("GRPO step", "F1"), [log for log in facts.logs if log.round and log.steps]
+    begun = [0, *accumulate(len(log.steps) for log in logs)]
+    after = {(pair.round, pair.verdict is None): pair.figures for pair in facts.pairs}
+    for split in [split for split in facts.splits if split != "train"] or facts.splits:
+        points = [(0.0, after[0, False][split]["f1"])]
+        for start, end, log in zip(begun, begun[1:], logs, strict=False):
+            points += [
+                (float(start + one["step"]), float(one[split]))
+                for one in log.measured
+                if split in one and one["step"] < len(log.steps)
+            ]
+            if (figures := after.get((log.round, log.side == "query"))) is not None:
+                points.append((float(end), figures[split]["f1"]))
+        if logs:
+            canvas.marks(split, points, [f"step {x:,.0f}" for x, _ in points])
+    canvas.rules(
+        [(float(at), f"{log.side} {log.round}") for at, log in zip(begun, logs, strict=False)]
+    )
+    canvas.from_zero(0.5)
+    note = (
+        "A dashed line is where a side begins to be trained. Inside a phase of the item side all "
+        "items have their new keywords; at its end those that were accepted."
+    )
+    return canvas.done("f1-steps", "F1 over training steps", note)
+
+
 def precision_recall_figure(facts: Facts) -> Figure:
     """The path of the rounds through precision and recall, over lines of equal F1."""
     rejected = [at for at, pair in enumerate(facts.whole) if pair.verdict == "rejected"]
@@ -71,8 +102,7 @@ def precision_recall_figure(facts: Facts) -> Figure:
     }
     for split, points in paths.items():
         canvas.marks(split, points, names, rejected)
-    # The next fifth above the best: a path of low figures fills the plane, too.
-    right, top = (min(1.0, math.ceil(5 * most + 0.2) / 5) for most in canvas.axes.dataLim.max)
+    right, top = map(fifth_above, canvas.axes.dataLim.max)
     r, p = np.meshgrid(np.linspace(1e-3, right, 100), np.linspace(1e-3, top, 100))
     levels = np.arange(1, 10) / 10 if max(right, top) <= 0.5 else np.arange(1, 5) / 5
     look: dict[str, Any] = {"colors": COLOURS["line"], "linewidths": 1.2}
@@ -169,20 +199,49 @@ def _values(logs: Iterable[StageLog], key: str) -> list[float]:
 # Keywords
 
 
-def words_figure(facts: Facts, side: Side) -> Figure:
-    """How long keywords are, in words, round by round."""
+def words_figure(facts: Facts) -> Figure:
+    """How long the distinct keywords of both sides are, in words, round by round (paper, section
+    5.4).
+    """
     rows = []
-    for one in _of(facts, side):
-        total = max(1, one.keywords)
+    for one in facts.lengths:
+        total = max(1, sum(one.words.values()))
         shares = [one.words.get(n, 0) / total for n in range(1, _LONGEST)]
         mean = sum(n * times for n, times in one.words.items()) / total
         lengths = [*shares, max(0.0, 1 - sum(shares))]
         rows.append(Row(round_name(one.round), lengths, f"{mean:.2f} words"))
     names = ["1 word", *(f"{n} words" for n in range(2, _LONGEST)), f"{_LONGEST} or more"]
     parts = [(name, f"ramp{at}") for at, name in enumerate(names, 1)]
-    canvas = Canvas.of_rows("share of all keywords", parts, rows)
-    note = "At the right: the mean. Words are what spaces divide."
-    return canvas.done(f"words-{side}", f"Length of keywords, {SIDE_NAMES[side]}", note)
+    canvas = Canvas.of_rows("share of the distinct keywords", parts, rows)
+    note = (
+        "Every keyword counts once, however many queries and items have it. At the right: the "
+        "mean. Words are what spaces divide."
+    )
+    return canvas.done("words", "Length of keywords", note)
+
+
+def moved_figure(facts: Facts) -> Figure:
+    """Keywords added and dropped since SFT, each by how well it matches alone (paper, section
+    5.4).
+    """
+    canvas = Canvas("recall", "precision")
+    if facts.moved is None:
+        return canvas.done("moved", "Keywords added and dropped")
+    shown = facts.moved.bubbles[:_BUBBLES]
+    canvas.bubbles(
+        [
+            ("added" if one.added else "dropped", one.r, one.p, one.entities, clean(one.keyword))
+            for one in shown
+        ]
+    )
+    note = (
+        f"From SFT to {round_name(facts.base.number)} {facts.moved.added:,} keywords were added "
+        f"(blue) and {facts.moved.dropped:,} dropped (red). Shown are the {len(shown):,} that most "
+        "queries and items have (the area), of those that both sides have: only these match. "
+        "Precision and recall are of the pairs of a query and an item that the keyword alone "
+        "brings together."
+    )
+    return canvas.done("moved", "Keywords added and dropped", note)
 
 
 def vocabulary_figure(facts: Facts) -> Figure:
@@ -190,7 +249,10 @@ def vocabulary_figure(facts: Facts) -> Figure:
     lines = {SIDE_NAMES[side]: [one.distinct for one in _of(facts, side)] for side in SIDES}
     lines["both"] = [one.shared for one in _of(facts, "item")]
     note = "Both: keywords that items and queries have in common; only these can match."
-    return _over_rounds(facts, lines, "distinct keywords", ("vocabulary", "Vocabulary", note))
+    numbers = [number for line in lines.values() for number in line]
+    log = min(numbers) > 0 and max(numbers) >= _DECADES * min(numbers)
+    words = ("vocabulary", "Vocabulary", note + " The scale is logarithmic." * log)
+    return _over_rounds(facts, lines, "distinct keywords", words, log=log)
 
 
 def size_figure(facts: Facts) -> Figure:
@@ -207,13 +269,21 @@ def _of(facts: Facts, side: Side) -> list[Vocabulary]:
 
 
 def _over_rounds(
-    facts: Facts, lines: Mapping[str, Sequence[float]], y: str, words: tuple[str, ...]
+    facts: Facts,
+    lines: Mapping[str, Sequence[float]],
+    y: str,
+    words: tuple[str, ...],
+    *,
+    log: bool = False,
 ) -> Figure:
     canvas, names = Canvas("round", y), [pair.name for pair in facts.whole]
     for name, values in lines.items():
         canvas.marks(name, list(enumerate(values)), names)
     canvas.names(names)
-    canvas.from_zero()
+    if log:
+        canvas.logarithmic()
+    else:
+        canvas.from_zero()
     return canvas.done(*words)
 
 
@@ -231,6 +301,20 @@ def movement_figure(facts: Facts, side: Side) -> Figure:
         f"Keywords gained and lost, {SIDE_NAMES[side]}",
         f"Share of {SIDE_NAMES[side]} that changed: {shares}.",
     )
+
+
+def beside_figure(facts: Facts) -> Figure:
+    """The keywords of two runs beside one another, as a table for a paper; the page has it as
+    text.
+    """
+    found = facts.beside
+    names = ("", "") if found is None else found.names
+    rows = [
+        (clean(one.text), *(", ".join(map(clean, (*one.kept, *more))) for more in two))
+        for one in (() if found is None else found.rows)
+        for two in [(one.lost, one.gained)]
+    ]
+    return Canvas.of_table(("", *names), rows).done("beside", "Keywords of two runs")
 
 
 # Acceptance and time
@@ -288,12 +372,13 @@ def draw(facts: Facts) -> Mapping[str, Sequence[Figure]]:
 
     with style():
         sections = {
-            "quality": [f1_figure(facts), precision_recall_figure(facts),
+            "quality": [f1_figure(facts), steps_figure(facts), precision_recall_figure(facts),
                         reliability_figure(facts)],
             "training": [*sides(reward_figure), *sides(shares_figure),
                          list_figure(facts), loss_figure(facts)],
             "keywords": [vocabulary_figure(facts), size_figure(facts),
-                         *sides(words_figure), *sides(movement_figure)],
+                         words_figure(facts), moved_figure(facts), *sides(movement_figure)],
             "time": [acceptance_figure(facts), time_figure(facts)],
+            "tables": [beside_figure(facts)],
         }  # fmt: skip
     return {name: [one for one in made if one.tips] for name, made in sections.items()}

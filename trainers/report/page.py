@@ -19,12 +19,12 @@ from cogr.errors import MissingExtraError
 from cogr.progress import Say
 from cogr.store import Store
 from indexers.workspace import Workspace
-from trainers.report.drawing import Figure
-from trainers.report.facts import Facts, Pair, Vocabulary, gather, round_name
+from trainers.report.drawing import Figure, clean
+from trainers.report.facts import Facts, Pair, gather, round_name
 from trainers.report.figures import acceptance, draw, duration
+from trainers.report.keywords import Vocabulary
 from trainers.training.run_folder import Run
 
-_LONGEST_TEXT = 300
 _COMMONEST = 10
 
 
@@ -45,11 +45,13 @@ def write_report(
     file: Path,
     say: Say = lambda _: None,
     figures: Path | None = None,
+    other: Run | None = None,
 ) -> list[Path]:
     """Write a run's report, replacing the file atomically; returns the files written, it first.
 
     Args:
         figures: a folder that gets every figure as SVG and PNG, in light colours; none if absent.
+        other: a run whose keywords are shown beside this one's.
 
     Raises:
         MissingExtraError: without the extra `report`.
@@ -58,7 +60,7 @@ def write_report(
         StorageError: the file can't be written.
     """
     check_extra()
-    facts = gather(workspace, run, say)
+    facts = gather(workspace, run, say, other)
     drawn = draw(facts)
     data = render(facts, drawn).encode("utf-8", "replace")
     Store(file.resolve().parent).write(file.name, data)
@@ -84,12 +86,6 @@ def render(facts: Facts, figures: Mapping[str, Sequence[Figure]]) -> str:
     environment.filters["svg"] = Markup
     style = Markup((files("trainers.report") / "page.css").read_text("utf-8"))
     return environment.get_template("page.html").render(style=style, **_content(facts, figures))
-
-
-def clean(text: str) -> str:
-    """Text of an item on one line: no control or direction characters, not too long."""
-    shown = "".join(character if character.isprintable() else " " for character in text)
-    return shown if len(shown) <= _LONGEST_TEXT else shown[: _LONGEST_TEXT - 1] + "…"
 
 
 def _content(facts: Facts, figures: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -18,8 +18,7 @@ import numpy as np
 from cogr import __version__
 from cogr.errors import MissingExtraError
 from cogr.records import Dataset, Query
-from trainers.report.drawing import COLOURS, Canvas, Figure, spell, style
-from trainers.report.page import clean
+from trainers.report.drawing import COLOURS, Canvas, Figure, clean, spell, style
 from trainers.rivals.protocol import Family
 from trainers.rivals.results import Results, Summary, advice, cell, column, cost_cells, p_cell
 

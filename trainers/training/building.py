@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,13 +16,14 @@ from typing import Any
 
 from pyroaring import BitMap
 
+from cogr.datasets.changes import Changes
 from cogr.keywords import over_budget, parse, self_keyword
 from cogr.progress import Advance
 from cogr.prompts import Prompt
 from cogr.records import Entity, Query, Side, self_text
 from cogr.rewards import MOST_CHOICES, best_subset
 from cogr.settings import GeneratorSettings
-from cogr.snapshots import Provenance, Row, Snapshot, write_snapshot
+from cogr.snapshots import Provenance, Row, Snapshot, open_snapshot, write_snapshot
 from indexers.cli.reports import progress_bar
 from indexers.generators.model_folders import encode
 from indexers.generators.protocol import Answer, Completion, Request, batched
@@ -31,6 +32,7 @@ from indexers.generators.statistical.generator import Statistical
 from indexers.rebuild.plan import Job, generate_missing, make_plan
 from indexers.rebuild.proposals import choices, proposals
 from indexers.rebuild.run import job_by, rebuild
+from indexers.rebuild.update import narrowed
 from indexers.workspace import Workspace, generator_options
 from trainers.training.devices import ranks
 from trainers.training.inputs import Inputs, Wrote, counts_of
@@ -204,6 +206,21 @@ def build_snapshot(workspace: Workspace, build: Build, meeting: Path | None = No
         plan = make_plan(job)
         with progress_bar(f"keywords, {build.side} side", len(plan.missing)) as advance:
             return rebuild(job, plan, advance).snapshot
+
+
+def with_new_items(workspace: Workspace, build: Build, ids: Collection[str]) -> Snapshot:
+    """The snapshot that `cogr-index update` makes of a build's parent: its rows, and these items,
+    which it lacks, by the build's model.
+
+    Raises SnapshotError when the parent was written otherwise.
+    """
+    assert build.parent is not None, "an update has a parent"
+    new = {item.id: item for item in workspace.dataset.items if item.id in ids}
+    with _job(workspace, build) as whole:
+        parent = open_snapshot(workspace.store, build.parent)
+        job = narrowed(whole, parent, Changes("item", new, frozenset()))
+        with progress_bar("keywords of new items", len(job.entities)) as advance:
+            return rebuild(job, make_plan(job), advance).snapshot
 
 
 def write_share(workspace: Workspace, build: Build, meeting: Path) -> None:

@@ -104,11 +104,13 @@ class Driver:
                 as it was asked for.
 
         Raises:
-            TrainingError: before SFT, and whatever a stage can't do.
+            TrainingError: before SFT, whatever a stage can't do, and publishing without all items.
             CheckFailedError: a policy collapsed, or a gate of publishing said no; what serves
                 stays.
             ServiceError: the service went away while publishing; the same command goes on.
         """
+        if publish:
+            self._check_whole()
         with self._locked("cogr-train round"):
             state = self._checked_state()
             if not state.finished:
@@ -163,11 +165,19 @@ class Driver:
             gate: refuse a pair that is worse on dev than what serves.
 
         Raises:
-            TrainingError: no such pair, or nothing to choose by.
+            TrainingError: no such pair, nothing to choose by, or a pair without all items.
             CheckFailedError, ServiceError: as `publish_pair` does.
         """
+        self._check_whole()
         with self._locked("cogr-train publish"):
             return self._serve(self._named(name), gate=gate)
+
+    def _check_whole(self) -> None:
+        if share := self.workspace.settings.training.new_items:
+            raise TrainingError(
+                f"The pairs of run {self.run.name} lack {share:g} of the items "
+                "(training.new_items), so none of them is published; train a run with all items."
+            )
 
     def _serve(self, chosen: Contender, *, gate: bool = True) -> Contender:
         pair, known = to_serve(self.workspace, chosen), known_rivals(self.run)

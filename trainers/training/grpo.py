@@ -24,6 +24,8 @@ from cogr.records import Side
 from cogr.rewards import Reward, World, load_reward
 from cogr.settings.training import GrpoSettings, TrainingSettings
 from indexers.generators.model_folders import encode
+from trainers.probe import Probe
+from trainers.probe import as_callback as as_prober
 from trainers.training.building import keywords_of, own_keyword, prompts_of
 from trainers.training.checkpoints import (
     Midway,
@@ -63,6 +65,7 @@ class GrpoJob:
         log: step figures go there, as jsonl.
         seed: of data order and rollouts; each round has one of its own.
         midway: where it saves itself meanwhile.
+        probe: measures F1 meanwhile; None for never.
     """
 
     base: Path
@@ -77,6 +80,7 @@ class GrpoJob:
     log: Path
     seed: int
     midway: Midway
+    probe: Probe | None = None
 
 
 def train_grpo(inputs: Inputs, side: Side) -> Wrote:
@@ -91,8 +95,9 @@ def grpo_job(inputs: Inputs, side: Side) -> GrpoJob:
     queries = inputs.mirror(inputs.round.practice) if side == "item" else None
     known = inputs.snapshot(inputs.before.queries if side == "query" else inputs.before.items)
     prompts, base = prompts_of(inputs.workspace, side, entities), inputs.model_before(side)
+    folder = base_folder(inputs.run, base)
     return GrpoJob(
-        base=base_folder(inputs.run, base),
+        base=folder,
         prompts=prompts,
         ids=[entity.id for entity in entities],
         own={entity.id: own_keyword(entity) for entity in entities},
@@ -104,6 +109,7 @@ def grpo_job(inputs: Inputs, side: Side) -> GrpoJob:
         log=inputs.log(side),
         seed=inputs.settings.seed + inputs.round.number,
         midway=Midway.of(inputs, side, prompts, base=base, items=inputs.before.items),
+        probe=Probe.of(inputs, side, folder),
     )
 
 
@@ -169,6 +175,8 @@ def prepare_grpo(job: GrpoJob, say: Say) -> Prepared:
         callbacks=[as_callback(log), as_saver(job.midway)],
     )
     silence(trainer)
+    if job.probe is not None:
+        trainer.add_callback(as_prober(job.probe, trainer))
     return Prepared(trainer, log, len(rows))
 
 

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from cogr.datasets.changes import Changes
 from cogr.records import Dataset, Query, Split
 from cogr.settings.training import GateSettings
 from indexers.generators.statistical.generator import by_hash
@@ -244,14 +245,35 @@ SET_APART = "training queries set apart as dev"
 
 
 def with_dev(workspace: Workspace) -> Workspace:
-    """The workspace as training sees it: with a dev split wherever the gate is on and the data can
-    spare one.
+    """The workspace as training sees it: without the items of `training.new_items`, and with a dev
+    split wherever the gate is on and the data can spare one.
     """
-    gate, dataset = workspace.settings.training.gate, workspace.dataset
+    training = workspace.settings.training
+    if training.new_items and HELD_OUT not in workspace.dataset.notes:
+        workspace = workspace.with_dataset(hold_out(workspace.dataset, training.new_items))
+    gate, dataset = training.gate, workspace.dataset
     if not gate.on or dataset.queries.get("dev"):
         return workspace
     ids = by_hash((query.id for query in dataset.queries.get("train", ())), gate.dev_share)
     return workspace if len(ids) < LEAST else workspace.with_dataset(set_apart(dataset, ids))
+
+
+HELD_OUT = "items held out of training"
+"""Under this word a data set notes how many."""
+
+
+def new_ids(dataset: Dataset, share: float) -> frozenset[str]:
+    """Ids of the items that count as new: a share of all."""
+    return by_hash((item.id for item in dataset.items), share)
+
+
+def hold_out(dataset: Dataset, share: float) -> Dataset:
+    """A data set as it was before a share of its items came. Queries that have no relevant item
+    then are there without labels.
+    """
+    new = new_ids(dataset, share)
+    before = Changes("item", {}, new).applied_to(dataset)
+    return replace(before, notes={**dataset.notes, HELD_OUT: len(new)})
 
 
 def set_apart(dataset: Dataset, ids: frozenset[str]) -> Dataset:

@@ -18,14 +18,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cogr.errors import MissingExtraError, TrainingError
-from cogr.snapshots import Provenance, Row, open_snapshot, write_snapshot
+from cogr.records import Dataset, Query, Side
+from cogr.snapshots import Provenance, Row, Snapshot, open_snapshot, write_snapshot
 from cogr.store import Store
 from indexers.workspace import Workspace
 from tests.trainers.report_worlds import Told, whole_run
-from trainers.report.drawing import COLOURS, Canvas, Figure, spell, thin
+from trainers.report.drawing import COLOURS, Canvas, Figure, clean, spell, style, thin
 from trainers.report.facts import EXAMPLES, Changed, Facts, changes, evenly, gather
-from trainers.report.figures import draw
-from trainers.report.page import clean, render, write_report
+from trainers.report.figures import draw, steps_figure
+from trainers.report.keywords import moved
+from trainers.report.page import render, write_report
 from trainers.training.rounds import Round, State
 from trainers.training.run_folder import branch
 
@@ -74,7 +76,9 @@ def test_it_tells_what_the_run_has_done(told: Page) -> None:
         assert words in told.text
     for words in (
         "Vocabulary",
-        "Length of keywords, items",
+        "Length of keywords",
+        "Keywords added and dropped",
+        "F1 over training steps",
         "Keywords gained and lost, queries",
         "Time of each round",
     ):
@@ -106,7 +110,16 @@ def test_figures_of_the_page_are_those_of_the_run(tmp_path: Path) -> None:
         for w in row.keywords
     ]
     assert (item.keywords, item.distinct) == (len(words), len(set(words)))
-    assert sum(item.words.values()) == len(words)
+    pair = (facts.rounds[1].items, facts.rounds[1].queries)
+    both = {
+        word
+        for id_ in pair
+        for row in open_snapshot(workspace.store, id_).rows()
+        for word in row.keywords
+    }
+    assert [one.round for one in facts.lengths] == [0, 1, 2]
+    assert sum(facts.lengths[1].words.values()) == len(both)
+    assert facts.lengths[1].words[1] == sum(" " not in word for word in both)
 
 
 def test_it_opens_with_bm25_and_statistical_beside_the_trained_pairs(tmp_path: Path) -> None:
@@ -245,6 +258,86 @@ def test_the_command_writes_a_file_without_torch(tmp_path: Path) -> None:
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in figures.glob("*.png"))
 
 
+def test_f1_is_drawn_over_all_steps_and_inside_a_phase(tmp_path: Path) -> None:
+    workspace, run = whole_run(tmp_path)
+    lines = [{"step": 2, "test": 0.123, "dev": 0.2}, {"step": 6, "test": 0.9}]
+    log = run.folder("logs") / "r001-item.f1.jsonl"
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    facts = gather(workspace, run)
+    with style():
+        figure = steps_figure(facts)
+    tips = [tip for tip in figure.tips.values() if tip.startswith("test, ")]
+    # SFT, after query 1, in item 1, after it, after query 2, after item 2: six steps each.
+    steps = [tip.split(", ")[1] for tip in tips]
+    assert steps == [f"step {at}" for at in (0, 6, 8, 12, 18, 24)]
+    assert tips[2] == "test, step 8, 0.123"
+    assert tips[3].endswith(f"{facts.whole[1].figures['test']['f1']:.4g}"), "the pair that stands"
+    assert not any(tip.startswith("train, ") for tip in figure.tips.values())
+
+
+def test_a_bubble_is_how_well_a_keyword_matches_by_itself(tmp_path: Path) -> None:
+    items, queries = (
+        [
+            Row("i1", "one", ("old", "good")),
+            Row("i2", "two", ("good", "bad")),
+            Row("i3", "three", ("bad", "alone")),
+        ],
+        [Row("q1", "first", ("good", "bad")), Row("q2", "second", ("good", "unseen"))],
+    )
+    store = Store(str(tmp_path))
+
+    def pair(number: int, items: list[Row], queries: list[Row]) -> dict[Side, Snapshot]:
+        made = Provenance(round=number)
+        return {
+            "item": write_snapshot(store, "item", items, made),
+            "query": write_snapshot(store, "query", queries, made),
+        }
+
+    before = pair(0, [Row("i1", "one", ("old", "kept"))], [Row("q1", "first", ("old", "kept"))])
+    after = pair(
+        1,
+        [Row(row.id, row.text, tuple(w for w in row.keywords if w != "old")) for row in items],
+        queries,
+    )
+    labels = {"q1": frozenset({"i1", "i2"}), "q2": frozenset({"i1"})}
+    asked = {"train": [Query("q1", "first"), Query("q2", "second")]}
+    dataset = Dataset("d", [], asked, labels, {}, "hash")  # type: ignore[arg-type]
+    found = moved(before, after, dataset)
+    assert (found.added, found.dropped) == (4, 2)
+    bubbles = {one.keyword: one for one in found.bubbles}
+    assert bubbles.keys() == {"good", "bad", "old", "kept"}, "what one side alone has can't match"
+    good, bad, old = (bubbles[word] for word in ("good", "bad", "old"))
+    assert (good.added, good.p, good.r, good.entities) == (True, 3 / 4, 1.0, 4)
+    assert (bad.added, bad.p, bad.r, bad.entities) == (True, 1 / 2, 1 / 2, 3)
+    assert (old.added, old.p, old.r, old.entities) == (False, 1.0, 1 / 2, 2)
+    assert [one.keyword for one in found.bubbles][:2] == ["good", "bad"]
+
+
+def test_two_runs_stand_beside_one_another(tmp_path: Path) -> None:
+    told = Told(tmp_path)
+    told.add(0)
+    told.add(1)
+    other = branch(told.workspace, "main", "other")
+    other.save(State(rounds=told.state.rounds[:1]))
+    facts = gather(told.workspace, told.run, other=other)
+    assert facts.beside is not None
+    assert facts.beside.names == ("main", "other")
+    assert facts.beside.settings == []
+    assert {one.side for one in facts.beside.rows} == {"item", "query"}
+    page = page_of(facts)
+    assert "Beside the run other" in page.text
+    assert "The other run's settings: the same." in page.text
+    first = facts.beside.rows[0]
+    assert all(word in page.text for word in (*first.lost, *first.gained, *first.kept))
+    (table,) = draw(facts)["tables"]
+    svg, _ = table.write(tmp_path)
+    assert first.text[:12] in svg.read_text("utf-8")
+    assert draw(gather(told.workspace, told.run))["tables"] == []
+    other.save(State())
+    with pytest.raises(TrainingError, match="The run other has nothing to show yet"):
+        gather(told.workspace, told.run, other=other)
+
+
 # Comparing
 
 
@@ -334,9 +427,9 @@ def test_the_pages_figures_follow_its_colours_and_files_have_light_ones(
 
 
 def test_files_are_the_same_each_time(drawn: list[Figure], tmp_path: Path) -> None:
-    one = drawn[1]
-    first = [path.read_bytes() for path in one.write(tmp_path)]
-    assert [path.read_bytes() for path in one.write(tmp_path)] == first
+    for one in drawn[:3]:
+        first = [path.read_bytes() for path in one.write(tmp_path)]
+        assert [path.read_bytes() for path in one.write(tmp_path)] == first
 
 
 def test_every_text_lies_on_its_canvas(drawn: list[Figure]) -> None:

@@ -12,7 +12,8 @@ import pytest
 
 from tests.browser import launched
 from tests.trainers.report_worlds import HOSTILE, whole_run
-from trainers.report.page import clean, write_report
+from trainers.report.drawing import clean
+from trainers.report.page import write_report
 
 pytestmark = pytest.mark.slow
 

@@ -1,0 +1,211 @@
+"""How well items are found that came after training, by pairs that learned without them.
+
+A share of the items is held out with its labels (`trainers.training.rounds.hold_out`) and added
+afterwards, as `cogr-index update` adds items. Then a split's queries are asked, with all labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from cogr.datasets.changes import Changes
+from cogr.errors import DataError, TrainingError
+from cogr.evaluation import rows_of_queries
+from cogr.keywords import self_keyword
+from cogr.matching.mirror import Mirror
+from cogr.records import Dataset, Query, Split
+from cogr.snapshots import open_snapshot
+from indexers.workspace import Workspace
+from trainers.training.building import Build, with_new_items
+from trainers.training.rounds import hold_out, new_ids, with_dev
+from trainers.training.run_folder import Run
+
+if TYPE_CHECKING:
+    from indexers.generators.statistical.artefact import Artefact
+    from indexers.generators.statistical.generator import Statistical
+
+MEASURES = ("r_new", "p_new", "r_old", "p", "r", "f1")
+Fit = Callable[[Dataset], "Artefact"]
+Retrieved = Mapping[str, frozenset[str]]
+"""Query id -> ids of the items that are found."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a pair finds once the new items are there.
+
+    Attributes:
+        name: which pair, and what was done when the items came.
+        means: measure -> (mean over the queries that have it, its standard error). `r_new` and
+            `r_old` are recall of the relevant new and old items, `p_new` is the precision of the
+            new items that are found; p, r and f1 are of all, and p is 0 where nothing is found.
+        queries: of the split; with_new: those that have a relevant new item.
+    """
+
+    name: str
+    means: Mapping[str, tuple[float, float] | None]
+    queries: int
+    with_new: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """For --json: each measure, and its standard error as NAME_se; None where no query has
+        one.
+        """
+        found: dict[str, float | None] = {}
+        for key, pair in self.means.items():
+            mean, error = (None, None) if pair is None else pair
+            found[key] = None if mean is None else round(mean, 6)
+            found[f"{key}_se"] = None if error is None else round(error, 6)
+        return {"name": self.name, "queries": self.queries, "with_new": self.with_new, **found}
+
+
+def figures(
+    name: str,
+    queries: Sequence[Query],
+    relevant: Mapping[str, frozenset[str]],
+    new: frozenset[str],
+    retrieved: Retrieved,
+) -> Figures:
+    """Figures of retrieved sets.
+
+    Args:
+        relevant: query id -> its relevant items, new ones too.
+        new: ids of the items that came afterwards.
+    """
+    kept: dict[str, list[float]] = {key: [] for key in MEASURES}
+    for query in queries:
+        found, wanted = retrieved[query.id], relevant[query.id]
+        hits = found & wanted
+        kept["f1"].append(2 * len(hits) / (len(found) + len(wanted)))
+        kept["p"].append(len(hits) / max(1, len(found)))
+        for key, part, of in (
+            ("r_new", hits & new, wanted & new),
+            ("p_new", hits & new, found & new),
+            ("r_old", hits - new, wanted - new),
+            ("r", hits, wanted),
+        ):
+            if of:
+                kept[key].append(len(part) / len(of))
+    return Figures(
+        name,
+        {key: _mean(values) for key, values in kept.items()},
+        len(queries),
+        sum(bool(relevant[query.id] & new) for query in queries),
+    )
+
+
+def _mean(values: Sequence[float]) -> tuple[float, float] | None:
+    if not values:
+        return None
+    return float(np.mean(values)), float(np.std(values) / len(values) ** 0.5)
+
+
+def of_statistical(dataset: Dataset, share: float, split: Split, fit: Fit) -> Iterator[Figures]:
+    """`statistical`: with nothing fitted again, with items fitted again (`update --side item`), and
+    with queries rebuilt too.
+
+    Args:
+        fit: fits it to a data set.
+
+    Raises DataError when the split is empty.
+    """
+    queries, new = dataset.require(split), checked_new(dataset, share)
+    before = hold_out(dataset, share)
+    added = {item.id: item for item in dataset.items if item.id in new}
+    old = fit(before)
+    refitted = fit(Changes("item", added, frozenset()).applied_to(before))
+    for name, asked, items in (
+        ("nothing refitted", old, old),
+        ("items refitted", old, refitted),
+        ("queries rebuilt too", refitted, refitted),
+    ):
+        found = retrieved_by(asked, items, dataset, queries)
+        yield figures(f"statistical, {name}", queries, dataset.relevant, new, found)
+
+
+def retrieved_by(
+    asked: Artefact, items: Artefact, dataset: Dataset, queries: Sequence[Query]
+) -> Retrieved:
+    """What one fit's query keywords find among all items, which have another fit's keywords."""
+    sets = [frozenset(items.item_keywords(item)) for item in dataset.items]
+    own = [self_keyword(item.title) for item in dataset.items]
+    mirror = Mirror.from_sets([item.id for item in dataset.items], sets, own)
+    words = zip(queries, asked.query_keywords(queries), strict=True)
+    return _retrieved(mirror, {q.id: [*found, self_keyword(q.text)] for q, found in words})
+
+
+def _retrieved(mirror: Mirror, asked: Mapping[str, Sequence[str]]) -> Retrieved:
+    return {
+        id_: frozenset(map(mirror.id_of, mirror.retrieved(words))) for id_, words in asked.items()
+    }
+
+
+def checked_new(dataset: Dataset, share: float) -> frozenset[str]:
+    """The new items. Raises DataError where the share is of no item, or no query wants one."""
+    new = new_ids(dataset, share)
+    if not any(new & ids for ids in dataset.relevant.values()):
+        raise DataError(
+            f"A share of {share:g} of the {len(dataset.items):,} items is {len(new)}, and no query "
+            "finds any of them relevant; give a larger share."
+        )
+    return new
+
+
+def of_run(workspace: Workspace, run: Run, share: float, split: Split) -> Figures:
+    """The last pair of a run that is built upon: its item model writes the new items' keywords, its
+    queries stay as they are.
+
+    Args:
+        workspace: with all items.
+
+    Raises:
+        TrainingError: the run was trained with these items, or on other data, or has no pair yet.
+        SnapshotError: a snapshot is gone or broken.
+    """
+    dataset = workspace.dataset
+    queries, new = dataset.require(split), checked_new(dataset, share)
+    _check_unseen(workspace, run, share)
+    done = run.state().base
+    if done is None:
+        raise TrainingError(f"The run {run.name} has no pair yet: run cogr-train sft.")
+    parent = open_snapshot(workspace.store, done.items)
+    kind = str(parent.manifest.generator.get("kind"))
+    by_model = kind in ("transformers", "vllm")
+    build = Build(
+        "item", done.number, done.model("item") if by_model else None, kind, parent=parent.id
+    )
+    items = with_new_items(workspace, build, new)
+    rows = rows_of_queries(queries, open_snapshot(workspace.store, done.queries))
+    asked = {id_: list(row.weighted) for id_, row in rows.items()}
+    found = _retrieved(Mirror.build(items), asked)
+    name = f"run {run.name}, new items by {'its model' if by_model else kind}"
+    return figures(name, queries, dataset.relevant, new, found)
+
+
+def _check_unseen(workspace: Workspace, run: Run, share: float) -> None:
+    frozen = run.frozen()
+    if frozen["settings"].get("training.new_items", 0.0) != share:
+        raise TrainingError(
+            f"The run {run.name} was not trained without these items; train one that was, by "
+            f"cogr-train run --run NAME --set training.new_items={share:g}."
+        )
+    before = with_dev(workspace.with_dataset(hold_out(workspace.dataset, share)))
+    if frozen["dataset_hash"] != before.dataset.dataset_hash:
+        raise TrainingError(
+            f"The run {run.name} was begun on other data than {workspace.dataset.name} has now; "
+            "restore the data, or begin a new run."
+        )
+
+
+def fit_in(workspace: Workspace) -> Fit:
+    """Fits `statistical` with a workspace's settings, and keeps what was fitted in its store."""
+
+    def fit(dataset: Dataset) -> Artefact:
+        with workspace.with_dataset(dataset).generator("query", "statistical") as generator:
+            return cast("Statistical", generator).artefact
+
+    return fit
