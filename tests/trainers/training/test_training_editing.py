@@ -71,7 +71,7 @@ def test_a_margin_is_one_that_pays_surely_or_none() -> None:
 @pytest.fixture(scope="module")
 def edited(tmp_path_factory: pytest.TempPathFactory) -> tuple[Shop, tuple[Round, ...]]:
     """A run from the pair of `statistical`, with one round of expert iteration."""
-    shop = Shop(write_shop(tmp_path_factory.mktemp("edited"), items=120))
+    shop = Shop(write_shop(tmp_path_factory.mktemp("edited"), items=80))
     driver = shop.driver("main", *EDITS)
     driver.sft()
     driver.round()
