@@ -165,13 +165,13 @@ def bare_trainer(job: Any) -> tuple[Any, Seconds]:
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
-    from trainers.training.building import rollout_prompt
+    from cogr.prompts import chat
     from trainers.training.checkpoints import load_model, trainable_tokenizer
     from trainers.training.trainer_config import grpo_batch, grpo_config, set_up, silence
 
     set_up(job.seed)
     batch = grpo_batch(job.side, len(job.ids), job.settings.rollouts.generations, 1)
-    tokenizer = trainable_tokenizer(job.base, job.settings)
+    tokenizer = trainable_tokenizer(job.base)
     arguments = grpo_config(job.side, job.settings, batch, job.log.parent / "trainer", job.seed)
     arguments.logging_steps = GRPOConfig.logging_steps
     trainer = GRPOTrainer(
@@ -179,7 +179,7 @@ def bare_trainer(job: Any) -> tuple[Any, Seconds]:
         reward_funcs=constant,
         args=arguments,
         train_dataset=Dataset.from_list(
-            [{"prompt": rollout_prompt(prompt, tokenizer)} for prompt in job.prompts]
+            [{"prompt": chat(prompt, tokenizer)} for prompt in job.prompts]
         ),
         processing_class=tokenizer,
     )

@@ -165,6 +165,17 @@ def measure(
         p, r, f1 of the sets with f1_se (standard error of the mean), judged_p, judged_r, judged_f1,
         and p, r, f1, mrr and ndcg @10, @100 and @1000.
     """
+    found = per_query(dataset, queries, sets, rankings)
+    return {**found.means, "f1_se": found.standard_errors["f1"]}
+
+
+def per_query(
+    dataset: Dataset,
+    queries: Sequence[Query],
+    sets: Mapping[str, Sequence[str]],
+    rankings: Mapping[str, Sequence[str]] | None = None,
+) -> Figures:
+    """The figures of `measure`, per query: values and arguments as there, without f1_se."""
     whole = set_figures(dataset, queries, _sets(sets))
     judged = set_figures(dataset, queries, _sets(judged_only(sets, dataset.judged)))
     ranks = ranked(
@@ -173,12 +184,12 @@ def measure(
         grades=grades_of(dataset),
         weights={query.id: query.weight for query in queries},
     )
-    return {
-        **whole.means,
-        "f1_se": whole.standard_errors["f1"],
-        **{f"judged_{name}": value for name, value in judged.means.items()},
-        **{name.lower(): value for name, value in ranks.means.items()},
+    values = {
+        **whole.values,
+        **{f"judged_{name}": value for name, value in judged.values.items()},
+        **{name.lower(): value for name, value in ranks.values.items()},
     }
+    return replace(whole, values=values)
 
 
 def _sets(lists: Mapping[str, Sequence[str]]) -> dict[str, frozenset[str]]:

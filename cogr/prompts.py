@@ -137,16 +137,29 @@ def render(prompt: Prompt, tokenizer: ChatTokenizer) -> str:
     """The prompt as the model reads it: its chat template when it has one (thinking off), else the
     plain text.
     """
+    return _spelled(prompt, tokenizer)[1]
+
+
+def chat(prompt: Prompt, tokenizer: ChatTokenizer) -> str | list[dict[str, str]]:
+    """The prompt as a trainer takes it, which applies the chat template itself: the messages that
+    `render` spells, or the plain text where there is no template.
+    """
+    return _spelled(prompt, tokenizer)[0]
+
+
+def _spelled(prompt: Prompt, tokenizer: ChatTokenizer) -> tuple[str | list[dict[str, str]], str]:
+    """What a chat template is applied to, and what it makes of it."""
     if not tokenizer.chat_template:
-        return prompt.text
+        return prompt.text, prompt.text
     from jinja2 import TemplateError  # the tokenizer needs it to apply any template
 
     try:
-        return _spell(prompt.messages, tokenizer)
+        return prompt.messages, _spell(prompt.messages, tokenizer)
     except TemplateError:
         # Some templates (Gemma 2, early Mistral) refuse a system message: it goes before the
         # user's.
-        return _spell([{"role": "user", "content": f"{prompt.system}\n\n{prompt.user}"}], tokenizer)
+        messages = [{"role": "user", "content": f"{prompt.system}\n\n{prompt.user}"}]
+        return messages, _spell(messages, tokenizer)
 
 
 def _spell(messages: list[dict[str, str]], tokenizer: ChatTokenizer) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 from cogr.errors import DataError
 
@@ -90,6 +90,8 @@ class Dataset:
             the hash.
         unread: fields of the source's items that nothing reads -> how many items have them. Not
             part of the hash.
+        lineage: where the labels come from: source, files, filters, judge, date; what the file
+            lineage.json beside the data says. Goes into manifests. Not part of the hash.
     """
 
     name: str
@@ -102,6 +104,7 @@ class Dataset:
     unlabelled: Sequence[Query] = ()
     updated: Mapping[Side, Mapping[str, datetime]] = field(default_factory=dict)
     unread: Mapping[str, int] = field(default_factory=dict)
+    lineage: Mapping[str, Any] = field(default_factory=dict)
 
     def all_queries(self) -> list[Query]:
         """The labelled queries: those of every split, train first."""

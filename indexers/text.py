@@ -20,8 +20,10 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from functools import cache
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache, cached_property
+from itertools import chain
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -205,13 +207,23 @@ B = 0.75
 
 
 class Lexical:
-    """A BM25 index over title and text of every item (English stems and stop words, k1 1.5, b
-    0.75).
+    """A BM25 index over title and text of every item (English stems and stop words).
+
+    Args:
+        items: in any order.
+        k1, b: BM25's parameters.
+        texts: of the items, in their order, instead of title and text.
 
     Raises MissingExtraError without the extra `statistical`.
     """
 
-    def __init__(self, items: Sequence[Item]) -> None:
+    def __init__(
+        self,
+        items: Sequence[Item],
+        k1: float = K1,
+        b: float = B,
+        texts: Sequence[str] | None = None,
+    ) -> None:
         try:
             import bm25s
             import Stemmer
@@ -223,9 +235,14 @@ class Lexical:
         # Ties are broken by position, so the items are put into id order first: score descending,
         # then id.
         self._order = sorted(range(len(items)), key=lambda i: items[i].id)
-        tokens = self._tokens([f"{items[i].title} {items[i].text}" for i in self._order])
-        self._index = bm25s.BM25(k1=K1, b=B)
+        self._texts = texts
+        tokens = self._tokens([self._said(i) for i in self._order])
+        self._index = bm25s.BM25(k1=k1, b=b)
         self._index.index(tokens, show_progress=False)
+
+    def _said(self, at: int) -> str:
+        item = self.items[at]
+        return f"{item.title} {item.text}" if self._texts is None else self._texts[at]
 
     def _tokens(self, texts: Sequence[str]) -> object:
         return self._bm25s.tokenize(
@@ -243,7 +260,57 @@ class Lexical:
 
     def rank(self, text: str, size: int) -> list[tuple[Item, float]]:
         """The best items of one text with scores above 0, best first, ties in id order."""
-        scores = self.scores(text)
-        found = np.flatnonzero(scores > 0)
-        best = found[np.argsort(-scores[found], kind="stable")][:size]
-        return [(self.items[self._order[i]], float(scores[i])) for i in best]
+        found = _best(self.scores(text), size)
+        return [(self.items[self._order[at]], score) for at, score in found]
+
+    def best(self, scores: NDArray[Any], size: int) -> list[tuple[str, float]]:
+        """The same of any scores, in id order, as ids."""
+        return [(self._ids[at], score) for at, score in _best(scores, size)]
+
+    @cached_property
+    def _ids(self) -> list[str]:
+        """Items may lie in files, and be slow to open one by one."""
+        return [self.items[at].id for at in self._order]
+
+    # Words by their numbers, for searches by weighted words
+
+    def words_of(self, text: str) -> list[int]:
+        """The numbers of a text's words that the index has, in order."""
+        found = self._bm25s.tokenize(
+            [text], stopwords="en", stemmer=self._stemmer, show_progress=False, return_ids=False
+        )[0]
+        known = self._index.vocab_dict
+        return [known[word] for word in found if word and word in known]
+
+    def weighted_scores(self, weights: Mapping[int, float]) -> NDArray[np.float64]:
+        """The score of every item, in id order, for words of which each counts so much."""
+        data, rows, starts = (self._index.scores[name] for name in ("data", "indices", "indptr"))
+        total = np.zeros(len(self.items))
+        for word, weight in weights.items():
+            part = slice(starts[word], starts[word + 1])
+            total[rows[part]] += weight * data[part].astype(np.float64)
+        return total
+
+    @cached_property
+    def shares(self) -> Any:
+        """How much of each text each word is: float64, sparse, (items in id order, words)."""
+        import scipy.sparse as sp
+
+        known = [self.words_of(self._said(at)) for at in self._order]
+        columns = np.fromiter(chain.from_iterable(known), np.int64)
+        starts = np.cumsum([0, *map(len, known)])
+        shape = (len(known), max(self._index.vocab_dict.values()) + 1)
+        counts = sp.csr_matrix((np.ones(columns.size), columns, starts), shape=shape)
+        counts.sum_duplicates()
+        return sp.diags(1 / np.maximum(np.diff(starts), 1)) @ counts
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the arrays of postings."""
+        return sum(self._index.scores[name].nbytes for name in ("data", "indices", "indptr"))
+
+
+def _best(scores: NDArray[Any], size: int) -> list[tuple[int, float]]:
+    found = np.flatnonzero(scores > 0)
+    best = found[np.argsort(-scores[found], kind="stable")][:size]
+    return list(zip(best.tolist(), scores[best].tolist(), strict=True))

@@ -76,6 +76,7 @@ class Workspace:
             fields=self.settings.publish.fields,
             columns=self.reading.columns,
             strip_html=asked.strip_html,
+            split_by=asked.split_by,
         )
 
     @property

@@ -10,17 +10,23 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from cogr.datasets import layouts, published
 from cogr.datasets.builder import Builder, Options
 from cogr.datasets.fields import Columns
+from cogr.datasets.reading import Place, json_object, lines, parse_json
+from cogr.datasets.splits import SplitBy
 from cogr.errors import DataError, SettingsError
 from cogr.records import Dataset
 
 DATA_DIR_VARIABLE = "COGR_DATA_DIR"
+
+LINEAGE = "lineage.json"
+"""A file of a data set's folder that says where its labels come from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +85,7 @@ def load_dataset(
     fields: Sequence[str] = (),
     columns: Columns | None = None,
     strip_html: bool = True,
+    split_by: SplitBy = "shuffle",
 ) -> Dataset:
     """Load a data set.
 
@@ -98,6 +105,9 @@ def load_dataset(
             spells them.
         columns: what the records' fields are called; for jsonl, csv and parquet.
         strip_html: take HTML out of titles and texts; of jsonl, csv and parquet.
+        split_by: how queries are put into splits where the data names none, see `SplitBy`.
+
+    A file lineage.json beside the data says where its labels come from; see `Dataset.lineage`.
 
     Raises:
         SettingsError: an unknown loader, a path that is not set, a share out of range, a field that
@@ -114,13 +124,25 @@ def load_dataset(
         fields=fields,
         columns=_columns(loader, chosen, columns),
         strip_html=strip_html and chosen is not None and chosen.own,
+        split_by=split_by,
     )
     builder = Builder(loader, options)
     if chosen is None:
         published.read_irds(_irds_name(loader, path), builder)
         return builder.build()
-    chosen.read(_folder(chosen, path), builder)
-    return builder.build(chosen.test_share)
+    folder = _folder(chosen, path)
+    chosen.read(folder, builder)
+    return replace(builder.build(chosen.test_share), lineage=_lineage(folder))
+
+
+def _lineage(folder: Path) -> Mapping[str, Any]:
+    """What the file of that name says; nothing where there is none."""
+    path = folder / LINEAGE
+    if not path.is_file():
+        return {}
+    place = Place(path, 1)
+    text = "\n".join(line for _, line in lines(path))
+    return json_object(parse_json(text, place), place)
 
 
 def _find_loader(name: str) -> Loader:

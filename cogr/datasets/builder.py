@@ -19,6 +19,7 @@ from cogr.datasets.fields import Columns, check_id, check_text, fields_as_json, 
 from cogr.datasets.items import ItemTable, in_id_order
 from cogr.datasets.markup import plain_text
 from cogr.datasets.reading import Place
+from cogr.datasets.splits import SplitBy, by_time, hashed
 from cogr.errors import DataError, SettingsError
 from cogr.records import SPLITS, Dataset, Item, Query, Side, Split
 
@@ -28,6 +29,7 @@ DEFAULT_TEST_SHARE = 0.1
 UNKNOWN_ITEMS = "judgements of unknown items"
 UNKNOWN_QUERIES = "judgements of unknown queries"
 REPEATED = "repeated judgements"
+CONFLICTING = "repeated judgements with another grade, of which the highest counts"
 UNLABELLED = "queries without a relevant item"
 BLANK_ITEMS = "items without title and text"
 NULS = "texts with NUL characters removed"
@@ -49,6 +51,7 @@ class Options:
     """Names of the extra fields that items carry."""
     columns: Columns = field(default_factory=Columns)
     strip_html: bool = False
+    split_by: SplitBy = "shuffle"
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.threshold):
@@ -260,6 +263,7 @@ class Builder:
         grades = self._judged.setdefault(query.id, {})
         if item_id in grades:
             self.notes[REPEATED] += 1
+            self.notes[CONFLICTING] += grade != grades[item_id]
             grade = max(grade, grades[item_id])
         grades[item_id] = float(grade)
 
@@ -372,6 +376,8 @@ class Builder:
         if (self._splits or fixed_share is not None) and self.options.test_share is not None:
             raise SettingsError(f"The data set {self.name} has its own splits; remove test_share.")
         splits: dict[str, Split]
+        if self.options.split_by != "shuffle":
+            return self._kept_split(relevant, fixed_share)
         if self._splits:
             splits = {id_: self._named_split(id_) for id_ in relevant}
         else:
@@ -383,6 +389,21 @@ class Builder:
         return splits | dict.fromkeys(
             seeded_part(train, self.options.dev_share, self.options.seed), "dev"
         )
+
+    def _kept_split(
+        self, relevant: Mapping[str, frozenset[str]], fixed_share: float | None
+    ) -> dict[str, Split]:
+        """The split of each query by the setting dataset.split_by."""
+        options = self.options
+        if self._splits or fixed_share is not None:
+            raise SettingsError(
+                f"The data set {self.name} has its own splits; remove dataset.split_by."
+            )
+        queries = [self._queries[id_] for id_ in relevant]
+        test = DEFAULT_TEST_SHARE if options.test_share is None else options.test_share
+        if options.split_by == "time":
+            return by_time(queries, self._updated, test, options.dev_share)
+        return hashed(queries, options.split_by, test, options.dev_share, options.seed)
 
     def _named_split(self, id_: str) -> Split:
         if id_ not in self._splits:

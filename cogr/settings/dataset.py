@@ -5,7 +5,7 @@ What they do is in `cogr.datasets`.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -87,6 +87,14 @@ class DatasetSettings(Table):
     )
     strip_html: bool = Field(
         True, description="Take HTML out of titles and texts (jsonl, csv, parquet)"
+    )
+    split_by: Literal["shuffle", "query", "cluster", "time"] = Field(
+        "shuffle",
+        description=(
+            "How queries are split where the data names no splits: a shuffle with seed 0; by a "
+            "hash of the text (query) or of its stems (cluster), which new queries don't change; "
+            "or the newest as test (time)"
+        ),
     )
     columns: ColumnSettings = Field(default_factory=ColumnSettings)
 

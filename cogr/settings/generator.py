@@ -126,6 +126,22 @@ class StatisticalSettings(Table):
             "training query; 0 takes whatever is best for F1"
         ),
     )
+    evidence: tuple[tuple[str, str], ...] = Field(
+        (),
+        description=(
+            "Earlier snapshot pairs (items, queries), such as a trained one, whose retrieved sets "
+            "count beside the ranker's probabilities of a query, where that gains F1"
+        ),
+    )
+    evidence_share: float = Field(
+        0.2,
+        ge=0,
+        le=1,
+        description=(
+            "Share of the training queries, by the hash of their ids, that these pairs have not "
+            "learned from (training.gate.dev_share); counts where the data have no dev queries"
+        ),
+    )
 
 
 class SideGenerator(Table):

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from cogr.settings.compare import CompareSettings
 from cogr.settings.dataset import DatasetSettings
 from cogr.settings.fleet import FleetSettings, RebuildSettings, RedisSettings
 from cogr.settings.generator import GeneratorSettings
@@ -47,6 +48,7 @@ class Settings(BaseSettings):
     opensearch: OpenSearchSettings = Field(default_factory=OpenSearchSettings)
     serving: ServingSettings = Field(default_factory=ServingSettings)
     training: TrainingSettings = Field(default_factory=TrainingSettings)
+    compare: CompareSettings = Field(default_factory=CompareSettings)
     log: LogSettings = Field(default_factory=LogSettings)
     metrics: MetricsSettings = Field(default_factory=MetricsSettings)
     traces: TracesSettings = Field(default_factory=TracesSettings)

@@ -30,6 +30,10 @@ class TinySettings(Table):
 class SftSettings(Table):
     """Supervised fine-tuning: the paper's phase 1, algorithm 1."""
 
+    on: bool = Field(
+        True,
+        description="Off: the rounds start from the untrained model (the paper's No SFT)",
+    )
     items_from: ItemsFrom = Field(
         "auto",
         description=(
@@ -258,6 +262,20 @@ class TrainingSettings(Table):
         description=(
             "Rounds whose models are kept, the last ones built upon and the best on dev; older "
             "models are removed when a round ends. 0 keeps all"
+        ),
+    )
+    frozen_items: bool = Field(
+        False,
+        description=(
+            "The item side is never trained (the paper's frozen CoGR): items keep the keywords "
+            "that the targets of SFT are made of"
+        ),
+    )
+    shared: bool = Field(
+        False,
+        description=(
+            "One model for both sides, trained with both prompts in turn (the paper's shared "
+            "generator); SFT takes the examples of both, for item_epochs"
         ),
     )
     accept: Literal["pays", "all"] = Field(

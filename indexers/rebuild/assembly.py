@@ -278,7 +278,10 @@ class _Assembly:
             cut_to_budget=self.cut_to_budget,
             set_aside=len(self.set_aside),
             blend=self._blend,
-            notes={"cut_prompts": self.plan.cut_prompts},
+            notes={
+                "cut_prompts": self.plan.cut_prompts,
+                **({"lineage": dict(self.job.lineage)} if self.job.lineage else {}),
+            },
         )
 
     @property

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pyroaring import BitMap
 
@@ -192,6 +193,8 @@ class Job:
         field_types: types of some of these.
         weights: keep the weights that the generator gives a query's keywords; else all are 1.
         weigh: gives weights to rows whose generator gave none; None where nothing can.
+        lineage: where the labels come from (`cogr.records.Dataset.lineage`); goes into the
+            manifest's notes.
     """
 
     side: Side
@@ -211,6 +214,7 @@ class Job:
     field_types: Mapping[str, FieldType] = field(default_factory=dict)
     weights: bool = True
     weigh: Callable[[Iterable[Row]], Iterator[Row]] | None = None
+    lineage: Mapping[str, Any] = field(default_factory=dict)
 
     def extra_fields(self) -> Iterator[tuple[str, str]]:
         """(id, extra fields as the data has them) of every item that the snapshot will hold."""

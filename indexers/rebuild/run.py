@@ -137,6 +137,7 @@ def job_by(
         prompter=workspace.prompter(side, name),
         store=workspace.store,
         dataset_hash=workspace.dataset.dataset_hash,
+        lineage=workspace.dataset.lineage,
         k_max=settings.keywords.k_max,
         weights=settings.keywords.weights,
         round=round_,

@@ -32,6 +32,7 @@ from cogr.records import Entity, Item, Side, self_text
 from cogr.snapshots import MIGRATION, Snapshot, open_snapshot
 from indexers.backends.protocol import check_side
 from indexers.exchange.importing import check_place, save_queries
+from indexers.generators.statistical.generator import STACKING
 from indexers.rebuild.assembly import read_set_aside
 from indexers.rebuild.cache import fingerprint_hash
 from indexers.rebuild.plan import Carried, Job
@@ -289,8 +290,10 @@ def _named(fields: Iterable[str]) -> str:
 
 
 def _without_data(fingerprint: Mapping[str, object]) -> str:
+    """Also without what evidence counts, which is fitted on the data."""
+    of_data = ("dataset_hash", STACKING)
     return fingerprint_hash(
-        {key: value for key, value in fingerprint.items() if key != "dataset_hash"}
+        {key: value for key, value in fingerprint.items() if key not in of_data}
     )
 
 

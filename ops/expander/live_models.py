@@ -21,6 +21,7 @@ from cogr.records import Query
 from cogr.settings.serving import ServingSettings
 from cogr.snapshots import Manifest, Row, read_manifest
 from indexers.generators.protocol import Answer, Completion, Failure, Generator, Request
+from indexers.generators.statistical.generator import without_evidence
 from indexers.workspace import Workspace, generator_options
 from ops.expander.circuit_breaker import (
     MODEL_CONCURRENCY,
@@ -242,7 +243,10 @@ class Models:
 
     def _local(self, workspace: Workspace, kind: str, manifest: Manifest | None) -> Model:
         generator = workspace.generator("query", kind)
-        if manifest is not None and not _same(generator.fingerprint, manifest.generator):
+        # Pairs that were evidence know no live query: what answers is the fit behind them.
+        if manifest is not None and not _same(
+            without_evidence(generator.fingerprint), without_evidence(manifest.generator)
+        ):
             raise SettingsError(
                 f"The generator {kind} of this configuration is not the one that wrote "
                 f"{manifest.id}: other data, other "

@@ -15,6 +15,7 @@ from cogr.prompts import (
     Prompt,
     Prompter,
     Template,
+    chat,
     cut_by_estimate,
     cut_by_tokenizer,
     render,
@@ -209,3 +210,19 @@ def test_render() -> None:
     assert render(prompt, Chat()) == "system: Be brief.|user: Sofa?"
     assert render(prompt, Chat(refuses_system=True)) == "user: Be brief.\n\nSofa?"
     assert render(prompt, Chat(template=None)) == prompt.text == "Be brief.\n\nSofa?\n"
+
+
+def test_a_trainer_gets_the_messages_that_the_prompt_is_spelled_by() -> None:
+    prompt = Prompt("Be brief.", "Sofa?")
+    assert chat(prompt, Chat()) == prompt.messages
+    assert chat(prompt, Chat(refuses_system=True)) == [
+        {"role": "user", "content": "Be brief.\n\nSofa?"}
+    ]
+    assert chat(prompt, Chat(template=None)) == prompt.text
+    for tokenizer in (Chat(), Chat(refuses_system=True)):
+        messages = chat(prompt, tokenizer)
+        assert isinstance(messages, list)
+        spelled = tokenizer.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
+        )
+        assert spelled == render(prompt, tokenizer)

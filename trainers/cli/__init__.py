@@ -21,7 +21,9 @@ from indexers.cli.options import (
     common_options,
     set_verbosity,
 )
+from trainers.cli import labels
 from trainers.cli import training as commands
+from trainers.cli.compare import compare
 
 app = typer.Typer(
     name="cogr-train",
@@ -41,6 +43,9 @@ app.command("run")(commands.run_rounds)
 app.command()(commands.publish)
 app.command()(commands.status)
 app.command()(commands.report)
+app.command()(commands.ablate)
+app.command()(compare)
+app.add_typer(labels.app)
 
 
 @app.command()

@@ -13,7 +13,6 @@ from rich.table import Table
 
 from cogr.errors import ServiceError
 from trainers.training.contest import (
-    STATISTICAL,
     Choice,
     Contender,
     choose,
@@ -62,7 +61,7 @@ def status_of(driver: Driver) -> RunStatus:
     except ServiceError as error:
         return RunStatus(f"not known: {error}", choice, best)
     pair = (serving["item"], serving["query"])
-    known = contenders(driver.run.state(), best)
+    known = [*contenders(driver.run.state(), known_rivals(driver.run)), *([best] if best else [])]
     name = next((one.name for one in reversed(known) if (one.items, one.queries) == pair), None)
     serves = name or " with ".join(id_ for id_ in pair if id_)
     return RunStatus(serves, choice, best if best and (best.items, best.queries) != pair else None)
@@ -71,7 +70,7 @@ def status_of(driver: Driver) -> RunStatus:
 def known_choice(run: Run) -> Choice | None:
     """The best pair on dev by what is measured already."""
     beside = known_rivals(run)
-    return choose(contenders(run.state(), beside.statistical if beside else None))
+    return choose(contenders(run.state(), beside))
 
 
 def rows(run: Run) -> list[dict[str, Any]]:
@@ -140,7 +139,8 @@ def show(
     """
     columns = ("round", "split", "p", "r", "f1", "keywords an item", "seconds", "")
     table = Table(*columns, title=f"run {run.name}", title_justify="left")
-    for name, figures in _rival_figures(run).items():
+    beside = known_rivals(run)
+    for name, figures in (beside.rows() if beside else {}).items():
         _add(table, name, figures, "", _marks(name, choice, found))
     for row in rows(run):
         name, seconds = round_name(row["round"]), f"{row['seconds']:.0f}"
@@ -182,11 +182,26 @@ def _add(
         )
 
 
-def _rival_figures(run: Run) -> dict[str, Mapping[str, Any]]:
-    found = known_rivals(run)
+def show_ablation(
+    out: Console, lines: Sequence[Mapping[str, Any]], split: str, rounds: int
+) -> None:
+    """The paper's ablation table, for people: mean ± standard deviation over seeds."""
+    after = f"{rounds} round{'s' * (rounds > 1)} after SFT"
+    title = f"{split} queries, {after}; mean ± standard deviation over seeds"
+    table = Table(
+        "variant", "P", "R", "F1", "F1 over full", "seeds", "", title=title, title_justify="left"
+    )
+    for line in lines:
+        cells = [_spread(line[key]) for key in ("p", "r", "f1", "f1_over_full")]
+        said = line["left_out"] or "; ".join(
+            f"seed {seed} failed: {why}" for seed, why in line["failed"].items()
+        )
+        table.add_row(line["title"], *cells, str(line["seeds"]), said)
+    out.print(table)
+
+
+def _spread(found: Mapping[str, float | None] | None) -> str:
     if found is None:
-        return {}
-    return {
-        "bm25": found.bm25,
-        **({} if found.statistical is None else {STATISTICAL: found.statistical.figures}),
-    }
+        return ""
+    spread = "" if found["sd"] is None else f" ± {found['sd']:.4f}"
+    return f"{found['mean']:.4f}{spread}"

@@ -165,7 +165,10 @@ def publish(
     pair: Annotated[
         str | None,
         typer.Argument(
-            help="statistical, sft or the number of a round; the best pair on dev by default.",
+            help=(
+                "statistical, distilled, sft or the number of a round; the best pair on dev by "
+                "default."
+            ),
             show_default=False,
         ),
     ] = None,
@@ -209,6 +212,56 @@ def status(call: Call, run: RunOption = "main") -> None:
     }
     call.emit(payload, lambda out: show(out, opened, found))
     console.next_command(_command("round" if opened.state().finished else "sft", call, run))
+
+
+@common_options(backend=False)
+def ablate(
+    call: Call,
+    variants: Annotated[
+        str,
+        typer.Option(
+            "--variants", help="all, or some with commas between them; docs/training.md has them."
+        ),
+    ] = "all",
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of each variant.")] = 3,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Rounds after SFT.")] = 5,
+) -> None:
+    """Train the paper's variants of a configuration, and print its ablation table. Run again after
+    any death: what is trained already is not trained again.
+
+    Ends with status 1 where a variant failed; the others have their rows all the same.
+    """
+    from cogr.errors import CheckFailedError
+    from trainers.ablation import Ablation, chosen, split_of, table
+    from trainers.cli.status import show_ablation
+    from trainers.training.stage import Launcher
+
+    names = chosen(variants)
+    accelerate = call.workspace.settings.training.accelerate
+    rows = []
+    ablation = Ablation(
+        call.config,
+        call.overrides,
+        rounds,
+        lambda overrides: Launcher(call.config, tuple(overrides), accelerate=accelerate),
+        console.note,
+    )
+    for row in ablation.rows(names, seeds):
+        rows.append(row)
+        console.note(f"{len(rows)} of {len(names) * seeds} done: {row.variant}, seed {row.seed}")
+    split, lines = split_of(call.workspace.dataset), table(rows)
+    payload = {
+        "split": split,
+        "rounds": rounds,
+        "table": lines,
+        "rows": [row.as_dict() for row in rows],
+    }
+    call.emit(payload, lambda out: show_ablation(out, lines, split, rounds))
+    if failed := sum(bool(row.failed) for row in rows):
+        raise CheckFailedError(
+            f"{failed} of {len(rows)} runs failed, see above; mend that and run the same command "
+            "again: the others are not trained again."
+        )
 
 
 @common_options(backend=False)

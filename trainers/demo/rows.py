@@ -21,7 +21,7 @@ from indexers.workspace import Workspace
 from trainers import evaluation as comparison
 from trainers.demo.sample import Step
 from trainers.evaluation import Evaluation, evaluate
-from trainers.training.contest import Contender, publish_pair, publish_round
+from trainers.training.contest import Contender, Rivals, publish_pair, publish_round
 from trainers.training.rounds import Round
 
 SPLIT: Split = "test"
@@ -127,6 +127,29 @@ def step_row(workspace: Workspace, step: Step, done: Round, *, reused: bool) -> 
         rejected="" if accepted else done.reason,
         items=step.items,
         queries=step.queries,
+    )
+
+
+def distilled_row(workspace: Workspace, beside: Rivals, *, reused: bool) -> Row:
+    """Publish the pair of `statistical` that has the rounds as evidence, and measure it.
+
+    Args:
+        beside: has it.
+        reused: an earlier demo had made it.
+    """
+    started, pair = time.monotonic(), beside.distilled
+    assert pair is not None, "the sample shop has dev queries, and rounds are finished"
+    publish_pair(workspace, pair, lambda _: None)
+    items, queries = (open_snapshot(workspace.store, id_) for id_ in (pair.items, pair.queries))
+    found = _measured(workspace, items, queries)
+    return Row(
+        pair.name,
+        *_quality(found.figures),
+        beside.distilled_seconds + time.monotonic() - started,
+        found.keywords_per_item,
+        cached=float(reused),
+        items=pair.items,
+        queries=pair.queries,
     )
 
 

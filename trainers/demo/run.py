@@ -28,12 +28,20 @@ from indexers.cli.console import INTERRUPTED
 from indexers.exchange.search import search
 from indexers.workspace import Workspace
 from trainers.demo.folder import Folder, lay_out
-from trainers.demo.rows import SPLIT, Row, bm25_row, generator_row, serving_row, step_row
+from trainers.demo.rows import (
+    SPLIT,
+    Row,
+    bm25_row,
+    distilled_row,
+    generator_row,
+    serving_row,
+    step_row,
+)
 from trainers.demo.sample import stages_write_to, train_sample
 from trainers.demo.show import Ended, Progress, followed, next_steps, results, stage_under_way
 from trainers.report.facts import Changed, changes, examples
 from trainers.report.page import check_extra, write_report
-from trainers.training.contest import Choice, choose, contenders, rivals
+from trainers.training.contest import Choice, choose, contenders, known_rivals, rivals
 from trainers.training.run_folder import DEFAULT_RUN, Run
 from trainers.training.trainer_config import check_settings
 
@@ -109,6 +117,8 @@ class Demo:
         console.emit(json_mode, payload, lambda out: results(out, ended))
 
     def _rows(self) -> tuple[list[Row], Choice]:
+        run = Run(self.workspace.store, DEFAULT_RUN)
+        before = known_rivals(run)
         with Progress() as progress:
             progress.say("bm25")
             progress.add(bm25_row(self.workspace.dataset))
@@ -117,7 +127,11 @@ class Demo:
             with closing(trained_rows(self.workspace, self.folder, progress)) as trained:
                 for row in trained:
                     progress.add(row)
-            choice = best_pair(self.workspace, progress)
+            beside = rivals(self.workspace, run, progress.say)
+            same = before is not None and before.distilled == beside.distilled
+            progress.add(distilled_row(self.workspace, beside, reused=same))
+            choice = choose(contenders(run.state(), beside))
+            assert choice is not None, "the sample shop has dev queries"
             progress.add(serving_row(self.workspace, choice.chosen))
             return progress.rows, choice
 
@@ -161,16 +175,6 @@ def trained_rows(workspace: Workspace, folder: Folder, progress: Progress) -> Ge
             progress.say(f"{step.name}: publishing")
             yield step_row(workspace, step, run.state().rounds[number], reused=not begun)
             begun.clear()
-
-
-def best_pair(workspace: Workspace, progress: Progress) -> Choice:
-    """The pair that serves when the demo ends: the best of the rounds and of `statistical` on the
-    dev queries.
-    """
-    run = Run(workspace.store, DEFAULT_RUN)
-    found = choose(contenders(run.state(), rivals(workspace, run, progress.say).statistical))
-    assert found is not None, "the sample shop has dev queries"
-    return found
 
 
 def example_entities(workspace: Workspace, before: Row, after: Row) -> list[Changed]:

@@ -177,7 +177,7 @@ def gather(workspace: Workspace, run: Run, say: Say = lambda _: None) -> Facts:
         overall=overall,
         examples=examples(overall["item"], overall["query"]) if overall else [],
         rivals=beside,
-        choice=choose(contenders(state, beside.statistical if beside else None)),
+        choice=choose(contenders(state, beside)),
         reliability=_reliability(workspace, beside.statistical if same and beside else None),
     )
 

@@ -262,10 +262,9 @@ def time_figure(facts: Facts) -> Figure:
         parts = [sum(s.seconds for s in round_.stages if s.name in names) for *_, names in _TIMES]
         rows.append(Row(round_name(round_.number), parts, duration(sum(parts))))
     canvas = Canvas.of_rows("seconds", [part[:2] for part in _TIMES], rows)
-    trained = [s for r in facts.rounds[1:] for s in r.stages if s.name.startswith("train-")]
+    steps = [s.notes["seconds"] for r in facts.rounds[1:] for s in r.stages if "seconds" in s.notes]
     totals = {
-        key: sum(stage.notes["seconds"][key] for stage in trained)
-        for key in ("rollout", "reward", "update")
+        key: sum(seconds[key] for seconds in steps) for key in ("rollout", "reward", "update")
     }
     whole = sum(totals.values())
     shares = ", ".join(f"{key} {value / whole:.1%}" for key, value in totals.items() if whole)

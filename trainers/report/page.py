@@ -22,7 +22,6 @@ from indexers.workspace import Workspace
 from trainers.report.drawing import Figure
 from trainers.report.facts import Facts, Pair, Vocabulary, gather, round_name
 from trainers.report.figures import acceptance, draw, duration
-from trainers.training.contest import STATISTICAL
 from trainers.training.run_folder import Run
 
 _LONGEST_TEXT = 300
@@ -112,13 +111,8 @@ def _content(facts: Facts, figures: Mapping[str, Any]) -> Mapping[str, Any]:
 def _beside(facts: Facts) -> list[tuple[str, Mapping[str, Any]]]:
     """(name, split -> figures) of what the rounds are compared with."""
     found = facts.rivals
-    if found is None:
-        return []
-    pairs = [
-        ("bm25", found.bm25),
-        (STATISTICAL, found.statistical.figures if found.statistical else {}),
-    ]
-    return [(name, figures) for name, figures in pairs if figures]
+    rows = {} if found is None else found.rows()
+    return [(name, figures) for name, figures in rows.items() if figures]
 
 
 def _compared(facts: Facts) -> list[Mapping[str, Any]]:

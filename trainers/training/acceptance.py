@@ -288,7 +288,8 @@ def accept_items(inputs: Inputs) -> Wrote:
         if inputs.invented.queries
         else None
     )
-    candidates = _candidates(inputs, old, new)
+    frozen = inputs.settings.frozen_items
+    candidates = {} if frozen else _candidates(inputs, old, new)
     chosen = accept(train, candidates, practice)
     everything = inputs.settings.accept == "all"
     taken = {id_: sets[0] for id_, sets in candidates.items()} if everything else chosen.accepted
@@ -300,6 +301,8 @@ def accept_items(inputs: Inputs) -> Wrote:
         "all_at_once": _mean(chosen.at_once, train),
         "realised": _mean(chosen.at_once if everything else chosen.realised, train),
     }
+    if frozen:
+        return Wrote(old.id, {**notes, **counts_of(old)})
     kept = old.by_id
     rows = (
         replace(row, keywords=tuple(taken.get(row.id, kept[row.id].keywords))) for row in new.rows()
@@ -345,7 +348,11 @@ def _provenance(old: Snapshot, new: Snapshot, notes: Mapping[str, Any]) -> Prove
         parent=old.id,
         cut_to_budget=manifest.cut_to_budget,
         set_aside=manifest.set_aside,
-        notes={"generated": new.id, **notes},
+        notes={
+            "generated": new.id,
+            **{key: value for key, value in manifest.notes.items() if key == "lineage"},
+            **notes,
+        },
     )
 
 

@@ -79,11 +79,6 @@ def sft_example(
     return {"input_ids": asked + answer, "completion_mask": [0] * len(asked) + [1] * len(answer)}
 
 
-def rollout_prompt(prompt: Prompt, tokenizer: Any) -> str | list[dict[str, str]]:
-    """The prompt as TRL takes it: chat messages where there is a template, else plain text."""
-    return prompt.messages if tokenizer.chat_template else prompt.text
-
-
 @dataclass(frozen=True)
 class Build:
     """The keyword sets of a whole side, to be written.
@@ -114,9 +109,8 @@ def index(inputs: Inputs, side: Side) -> Wrote:
     """
     if not inputs.round.number and inputs.edits:
         return _start(inputs, side)
-    if _is_sources(inputs, side):
-        first = inputs.snapshot(inputs.notes("targets")["snapshot"])
-        return Wrote(first.id, counts_of(first))
+    if (kept := _kept_items(inputs, side)) is not None:
+        return Wrote(kept, counts_of(inputs.snapshot(kept)))
     meeting = inputs.run.folder("trainer")
     *practice, built = [
         build_snapshot(inputs.workspace, build, meeting) for build in _builds(inputs, side)
@@ -160,14 +154,21 @@ def practice_snapshot(inputs: Inputs, like: Snapshot, rows: Iterable[Row]) -> Sn
 def index_share(inputs: Inputs, side: Side) -> None:
     """What another process than the first does of `index`: its share of the answers."""
     begins = not inputs.round.number and inputs.edits
-    if not begins and not _is_sources(inputs, side):
+    if not begins and _kept_items(inputs, side) is None:
         for build in _builds(inputs, side):
             write_share(inputs.workspace, build, inputs.run.folder("trainer"))
 
 
-def _is_sources(inputs: Inputs, side: Side) -> bool:
-    first = inputs.settings.sft.first_items == "source"
-    return side == "item" and not inputs.round.number and first
+def _kept_items(inputs: Inputs, side: Side) -> str | None:
+    """The item snapshot of the round, where no model writes it: the one that the targets were made
+    of.
+    """
+    frozen = inputs.settings.frozen_items
+    if side == "query" or not (frozen or inputs.settings.sft.first_items == "source"):
+        return None
+    if inputs.round.number:
+        return inputs.before.items if frozen else None
+    return str(inputs.notes("targets")["snapshot"])
 
 
 def _builds(inputs: Inputs, side: Side) -> list[Build]:

@@ -224,7 +224,8 @@ def prune_models(run: Run, state: State, best: int | None, keep: int) -> list[st
     """Remove model folders of old rounds; returns their names.
 
     Kept are those of the last `keep` rounds that are built upon, of the best round on dev, of
-    everything after the first of these, and `base`. Snapshots stay, so every pair can still serve.
+    everything after the first of these, and what all of them started from. Snapshots stay, so every
+    pair can still serve.
 
     Args:
         best: number of the best round on dev; None where nothing is judged.
@@ -232,12 +233,13 @@ def prune_models(run: Run, state: State, best: int | None, keep: int) -> list[st
     built_on = [done.number for done in state.finished if done.verdict == "accepted"][-keep:]
     if not keep or not built_on:
         return []
+    kept = [done for done in state.finished if done.number >= built_on[0] or done.number == best]
+    needed = {done.model(side) for done in kept for side in SIDES}
+    needed.add(state.finished[0].output("targets"))
     removed = []
     for done in state.finished:
-        if done.number >= built_on[0] or done.number == best:
-            continue
-        for side in SIDES:
-            folder = run.store.local(done.model(side))
+        for model in sorted({done.model(side) for side in SIDES} - needed):
+            folder = run.store.local(model)
             if folder.is_dir() and folder.parent == run.folder("models"):
                 shutil.rmtree(folder)
                 removed.append(folder.name)

@@ -1,15 +1,17 @@
 """Which pair of snapshots is to serve, and how it comes to serve.
 
-The pairs of a run's rounds and the one of `statistical` are compared on the dev queries. BM25 over
-the items' text stands beside them. `statistical` and BM25 are measured once a run and kept in its
-folder as `rivals.json`. A pair goes live as everything does: pushed, verified, switched by one
-call.
+The pairs of a run's rounds and the one of `statistical` are compared on the dev queries, and with
+them `distilled`: the pair of `statistical` with the last rounds' retrieved sets as evidence. BM25
+over the items' text stands beside them. `statistical` and BM25 are measured once a run, `distilled`
+once a round, and kept in its folder as `rivals.json`. A pair goes live as everything does: pushed,
+verified, switched by one call.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
@@ -17,8 +19,9 @@ from typing import Any
 from cogr.errors import CheckFailedError, GeneratorError, MissingExtraError, SnapshotError
 from cogr.progress import Say
 from cogr.records import SIDES, Side, Split
-from cogr.snapshots import Snapshot, open_snapshot
+from cogr.snapshots import Snapshot, open_snapshot, read_manifest
 from indexers.backends.memory import MemoryBackend
+from indexers.generators.statistical.generator import EVIDENCE
 from indexers.release import release
 from indexers.release.gate import StandIn
 from indexers.release.push import push_and_verify
@@ -29,6 +32,9 @@ from trainers.training.rounds import Round, State, dev_f1, is_set_apart
 from trainers.training.run_folder import Run
 
 STATISTICAL = "statistical"
+DISTILLED = "distilled"
+ROUNDS_HEARD = 2
+"""Last rounds whose pairs are evidence, built upon or not."""
 _SPLITS: tuple[Split, ...] = ("dev", "test")
 
 
@@ -37,7 +43,7 @@ class Contender:
     """A pair of snapshots.
 
     Attributes:
-        name: statistical, sft, round 1, ...
+        name: statistical, sft, round 1, ..., distilled.
         figures: split -> figures, as `trainers.evaluation.Evaluation.as_dict` has them.
     """
 
@@ -84,12 +90,13 @@ def of_round(done: Round) -> Contender:
     return Contender(round_name(done.number), done.items, done.queries, figures)
 
 
-def contenders(state: State, statistical: Contender | None) -> list[Contender]:
-    """The simplest first: without a language model, then fine-tuned, then round by round; rounds
-    that are built upon alone.
+def contenders(state: State, beside: Rivals | None) -> list[Contender]:
+    """The simplest first: without a language model, then fine-tuned, then round by round, then the
+    one that is made of these; rounds that are built upon alone.
     """
     rounds = [of_round(done) for done in state.finished if done.verdict == "accepted"]
-    return [*([] if statistical is None else [statistical]), *rounds]
+    first, last = (beside.statistical, beside.distilled) if beside else (None, None)
+    return [*([first] if first else []), *rounds, *([last] if last else [])]
 
 
 def choose(found: Sequence[Contender]) -> Choice | None:
@@ -120,12 +127,25 @@ class Rivals:
         statistical: the pair of that generator; None where it is left out.
         left_out: name -> why there are no figures.
         extra_missing: that is because the extra `statistical` was not installed.
+        distilled: the pair of that generator that hears rounds; None before the first one.
+        distilled_seconds: what it took to make and to measure it.
     """
 
     bm25: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     statistical: Contender | None = None
     left_out: Mapping[str, str] = field(default_factory=dict)
     extra_missing: bool = False
+    distilled: Contender | None = None
+    distilled_seconds: float = 0.0
+
+    def rows(self) -> dict[str, Mapping[str, Mapping[str, Any]]]:
+        """Name -> split -> figures of all that were measured."""
+        pairs = [pair for pair in (self.statistical, self.distilled) if pair]
+        return {"bm25": self.bm25, **{pair.name: pair.figures for pair in pairs}}
+
+    def of(self, name: str) -> Contender | None:
+        """`distilled` by its name, else `statistical`."""
+        return self.distilled if name == DISTILLED else self.statistical
 
 
 def known_rivals(run: Run) -> Rivals | None:
@@ -134,28 +154,75 @@ def known_rivals(run: Run) -> Rivals | None:
     if not run.store.exists(path):
         return None
     kept = run.store.read_json(path)
-    pair = kept["statistical"]
-    return Rivals(**{**kept, "statistical": None if pair is None else Contender(**pair)})
+    pairs = {name: kept.get(name) for name in (STATISTICAL, DISTILLED)}
+    return Rivals(
+        **{**kept, **{name: Contender(**of) if of else None for name, of in pairs.items()}}
+    )
 
 
 def rivals(workspace: Workspace, run: Run, say: Say) -> Rivals:
-    """The rivals of a run, measured now where they are not known, and where the extra was missing
-    and is not any more.
+    """The rivals of a run, measured now where they are not known, where the extra was missing and
+    is not any more, and, of `distilled`, where there is a new round.
 
     Args:
         workspace: with the run's own data and dev split.
     """
     known = known_rivals(run)
+    found = known
     if (
-        known is not None
-        and not (known.extra_missing and _installed())
-        and _is_there(workspace, known.statistical)
+        found is None
+        or (found.extra_missing and _installed())
+        or not _is_there(workspace, found.statistical)
     ):
-        return known
-    say("measuring bm25 and statistical beside the rounds")
-    found = _measured(workspace, say)
-    run.store.write_json(f"{run.path}/rivals.json", asdict(found))
+        say("measuring bm25 and statistical beside the rounds")
+        found = _measured(workspace, say)
+    found = _heard(workspace, run.state(), found, say)
+    if found != known:
+        run.store.write_json(f"{run.path}/rivals.json", asdict(found))
     return found
+
+
+def _heard(workspace: Workspace, state: State, found: Rivals, say: Say) -> Rivals:
+    """The rivals with `distilled` of the last rounds; without where there is no round yet, or no
+    query that neither it nor `statistical` has learned from.
+    """
+    rounds = [done for done in state.finished if done.number][-ROUNDS_HEARD:]
+    evidence = [(done.items, done.queries) for done in rounds]
+    if not evidence or found.statistical is None or not workspace.dataset.queries.get("dev"):
+        return replace(found, distilled=None, distilled_seconds=0.0)
+    known = found.distilled
+    if known and _is_there(workspace, known) and evidence_of(workspace, known) == evidence:
+        return found
+    names = " and ".join(round_name(done.number) for done in rounds)
+    say(f"measuring distilled: statistical with {names} as evidence")
+    started = time.monotonic()
+    queries = _hearing(workspace, evidence, rounds[-1].number)
+    pair = _measured_pair(workspace, DISTILLED, found.statistical.items, queries)
+    seconds = round(time.monotonic() - started, 3)
+    return replace(found, distilled=pair, distilled_seconds=seconds)
+
+
+def evidence_of(workspace: Workspace, pair: Contender) -> list[tuple[str, str]]:
+    """The pairs that a pair of `statistical` was written with as evidence."""
+    generator = read_manifest(workspace.store, pair.queries).generator
+    return [(items, queries) for items, queries in generator.get(EVIDENCE, ())]
+
+
+def _hearing(workspace: Workspace, evidence: Sequence[tuple[str, str]], number: int) -> str:
+    """The query snapshot that `statistical` writes with these pairs as evidence, after a round of
+    that number.
+    """
+    settings = workspace.settings
+    own = settings.generator.statistical.model_copy(
+        update={
+            "evidence": tuple(evidence),
+            "evidence_share": settings.training.gate.dev_share,
+        }
+    )
+    generator = settings.generator.model_copy(update={"statistical": own})
+    hearing = Workspace(settings.model_copy(update={"generator": generator}))
+    hearing = hearing.with_dataset(workspace.dataset)
+    return build_snapshot(hearing, Build("query", number, None, STATISTICAL)).id
 
 
 def _measured(workspace: Workspace, say: Say) -> Rivals:
@@ -199,21 +266,18 @@ def _bm25(workspace: Workspace) -> dict[str, Mapping[str, Any]]:
 
 def _statistical(workspace: Workspace) -> Contender:
     built = statistical_pair(workspace)
-    items, queries = (open_snapshot(workspace.store, built[side]) for side in ("item", "query"))
-    backend = MemoryBackend(workspace.store)
-    backend.push(items)
+    return _measured_pair(workspace, STATISTICAL, built["item"], built["query"])
+
+
+def _measured_pair(workspace: Workspace, name: str, items: str, queries: str) -> Contender:
+    item, query = (open_snapshot(workspace.store, id_) for id_ in (items, queries))
+    backend, weights = MemoryBackend(workspace.store), workspace.settings.keywords.weights
+    backend.push(item)
     figures: dict[str, Mapping[str, Any]] = {
-        split: evaluate(
-            backend,
-            workspace.dataset,
-            items,
-            queries,
-            split,
-            weights=workspace.settings.keywords.weights,
-        ).as_dict()
+        split: evaluate(backend, workspace.dataset, item, query, split, weights=weights).as_dict()
         for split in _splits(workspace)
     }
-    return Contender(STATISTICAL, items.id, queries.id, figures)
+    return Contender(name, items, queries, figures)
 
 
 def statistical_pair(workspace: Workspace) -> Mapping[Side, str]:
@@ -228,12 +292,18 @@ def to_serve(workspace: Workspace, chosen: Contender) -> Contender:
     """A chosen pair as it is to serve.
 
     Where dev queries were set apart, `statistical` is fitted once more with their labels, which
-    were held back for the choice alone: it is then what `cogr-index rebuild` makes of the data.
+    were held back for the choice alone: it is then what `cogr-index rebuild` makes of the data. The
+    same goes for `distilled`, whose coefficients are fitted on these queries as before: the ranker
+    answers them out of fold then.
     """
-    if chosen.name != STATISTICAL or not is_set_apart(workspace.dataset):
+    if chosen.name not in (STATISTICAL, DISTILLED) or not is_set_apart(workspace.dataset):
         return chosen
-    built = statistical_pair(Workspace(workspace.settings))
-    return Contender(STATISTICAL, built["item"], built["query"], chosen.figures)
+    whole = Workspace(workspace.settings)
+    built = dict(statistical_pair(whole))
+    if chosen.name == DISTILLED:
+        number = read_manifest(workspace.store, chosen.queries).round
+        built["query"] = _hearing(whole, evidence_of(workspace, chosen), number)
+    return Contender(chosen.name, built["item"], built["query"], chosen.figures)
 
 
 # Going live
@@ -263,8 +333,7 @@ def publish_pair(
 
     Args:
         gate: ask the gate, where `publish.gate` is set.
-        stand_in: `statistical` without the dev labels; its dev F1 counts for a pair of that
-            generator that knows them.
+        stand_in: the same pair without the dev labels; its dev F1 counts for one that knows them.
 
     Raises:
         CheckFailedError: the gate says no, the pair has too many entities that were set aside, or

@@ -31,6 +31,7 @@ from indexers.telemetry.traces import stage as recorded
 from indexers.workspace import Workspace
 from trainers.training.checkpoints import check_model, prune_models
 from trainers.training.contest import (
+    DISTILLED,
     STATISTICAL,
     Choice,
     Contender,
@@ -69,12 +70,22 @@ class Driver:
         run: a run that exists.
         launcher: how a stage's process is started.
         say: where it says what it does.
+        alone: its rounds are compared with one another only, not with BM25 and `statistical`.
     """
 
-    def __init__(self, workspace: Workspace, run: Run, launcher: Launcher, say: Say) -> None:
+    def __init__(
+        self,
+        workspace: Workspace,
+        run: Run,
+        launcher: Launcher,
+        say: Say,
+        *,
+        alone: bool = False,
+    ) -> None:
         self.workspace = with_dev(workspace)
         self.run = run
         self._launcher = launcher
+        self._alone = alone
         self._say = say
 
     def sft(self) -> Round:
@@ -121,7 +132,7 @@ class Driver:
             self._say(f"Removed {', '.join(removed)} (training.keep_models {keep}).")
 
     def choice(self) -> Choice | None:
-        """The pair that is to serve: the best of the rounds and of `statistical` on dev. None where
+        """The pair that is to serve: the best of the rounds and of their rivals on dev. None where
         nothing is judged.
 
         Rivals are measured when they are asked for first.
@@ -130,14 +141,14 @@ class Driver:
             "dev"
         ):
             return None
-        beside = rivals(self.workspace, self.run, self._say)
-        return choose(contenders(self.run.state(), beside.statistical))
+        beside = None if self._alone else rivals(self.workspace, self.run, self._say)
+        return choose(contenders(self.run.state(), beside))
 
     def publish(self, name: str | None, *, gate: bool) -> Contender:
         """Let a pair of the run serve: the named one, or the one of `choice`.
 
         Args:
-            name: statistical, sft or the number of a round.
+            name: statistical, distilled, sft or the number of a round.
             gate: refuse a pair that is worse on dev than what serves.
 
         Raises:
@@ -154,7 +165,7 @@ class Driver:
             pair,
             self._say,
             gate=gate,
-            stand_in=known.statistical if known else None,
+            stand_in=known.of(pair.name) if known else None,
         )
         return pair
 
@@ -169,8 +180,8 @@ class Driver:
                 )
             return found.chosen
         known = {one.name.removeprefix("round "): one for one in map(of_round, state.finished)}
-        if name == STATISTICAL and (
-            pair := rivals(self.workspace, self.run, self._say).statistical
+        if name in (STATISTICAL, DISTILLED) and (
+            pair := rivals(self.workspace, self.run, self._say).of(name)
         ):
             return pair
         if name.removeprefix("round ") not in known:
@@ -307,7 +318,7 @@ class Driver:
         try:
             if output.startswith("runs/"):
                 check_model(self.run, output)
-            elif output and record.name != "targets":
+            elif output and not record.name.startswith(("targets", "train-")):
                 open_snapshot(store, output)
             if not finished:
                 for id_ in filter(None, map(record.notes.get, ("practice", "snapshot"))):

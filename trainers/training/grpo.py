@@ -19,12 +19,12 @@ from typing import Any
 from cogr.errors import CogrError, TrainingError
 from cogr.keywords import over_budget
 from cogr.progress import Say
-from cogr.prompts import Prompt
+from cogr.prompts import Prompt, chat
 from cogr.records import Side
 from cogr.rewards import Reward, World, load_reward
 from cogr.settings.training import GrpoSettings, TrainingSettings
 from indexers.generators.model_folders import encode
-from trainers.training.building import keywords_of, own_keyword, prompts_of, rollout_prompt
+from trainers.training.building import keywords_of, own_keyword, prompts_of
 from trainers.training.checkpoints import (
     Midway,
     Trained,
@@ -90,9 +90,9 @@ def grpo_job(inputs: Inputs, side: Side) -> GrpoJob:
     items = inputs.mirror(inputs.before.items)
     queries = inputs.mirror(inputs.round.practice) if side == "item" else None
     known = inputs.snapshot(inputs.before.queries if side == "query" else inputs.before.items)
-    prompts, before = prompts_of(inputs.workspace, side, entities), inputs.before
+    prompts, base = prompts_of(inputs.workspace, side, entities), inputs.model_before(side)
     return GrpoJob(
-        base=base_folder(inputs.run, inputs.before.model(side)),
+        base=base_folder(inputs.run, base),
         prompts=prompts,
         ids=[entity.id for entity in entities],
         own={entity.id: own_keyword(entity) for entity in entities},
@@ -103,7 +103,7 @@ def grpo_job(inputs: Inputs, side: Side) -> GrpoJob:
         halvings=inputs.halvings,
         log=inputs.log(side),
         seed=inputs.settings.seed + inputs.round.number,
-        midway=Midway.of(inputs, side, prompts, base=before.model(side), items=before.items),
+        midway=Midway.of(inputs, side, prompts, base=base, items=inputs.before.items),
     )
 
 
@@ -149,7 +149,7 @@ def prepare_grpo(job: GrpoJob, say: Say) -> Prepared:
         goes_on_after=step_of(job.midway.last()),
     )
     rows = [
-        {"prompt": rollout_prompt(prompt, tokenizer), "entity": id_}
+        {"prompt": chat(prompt, tokenizer), "entity": id_}
         for prompt, id_ in zip(job.prompts, job.ids, strict=True)
     ]
     trainer = GRPOTrainer(

@@ -117,6 +117,26 @@ class Inputs:
         times = max(1, round(1 / INVENTED_WEIGHT)) if self.invented.queries else 1
         return [*list(self.train) * times, *self.invented.queries]
 
+    def kept_model(self, side: Side) -> str | None:
+        """The model that a side has after the round under way without being trained in it; None
+        where it is trained.
+        """
+        frozen = side == "item" and self.settings.frozen_items
+        if self.round.number:
+            return self.before.model(side) if frozen else None
+        if frozen or not self.settings.sft.on:
+            return self.round.output("targets")
+        shared = self.settings.shared and side == "query"
+        return self.round.output("train-item") if shared else None
+
+    def model_before(self, side: Side) -> str:
+        """The model that GRPO of a side starts from: its last one, or the last one of both sides
+        where they share it.
+        """
+        if self.settings.shared:
+            return self.round.output("train-query") if side == "item" else self.before.model("item")
+        return self.before.model(side)
+
     def notes(self, stage: StageName) -> Mapping[str, Any]:
         """Notes of a finished stage of the round under way."""
         record = self.round.stage(stage)

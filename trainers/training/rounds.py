@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -19,6 +18,7 @@ from pydantic import BaseModel, ConfigDict
 
 from cogr.records import Dataset, Query, Split
 from cogr.settings.training import GateSettings
+from indexers.generators.statistical.generator import by_hash
 from indexers.workspace import Workspace
 
 StageName = Literal[
@@ -251,18 +251,11 @@ def with_dev(workspace: Workspace) -> Workspace:
     if not gate.on or dataset.queries.get("dev"):
         return workspace
     ids = by_hash((query.id for query in dataset.queries.get("train", ())), gate.dev_share)
-    return workspace if len(ids) < LEAST else workspace.with_dataset(_set_apart(dataset, ids))
+    return workspace if len(ids) < LEAST else workspace.with_dataset(set_apart(dataset, ids))
 
 
-def by_hash(ids: Iterable[str], share: float) -> frozenset[str]:
-    """A share of ids, rounded down: those whose sha256 comes first."""
-    ordered = sorted(
-        ids, key=lambda id_: hashlib.sha256(id_.encode("utf-8", "surrogatepass")).digest()
-    )
-    return frozenset(ordered[: math.floor(len(ordered) * share + 1e-9)])
-
-
-def _set_apart(dataset: Dataset, ids: frozenset[str]) -> Dataset:
+def set_apart(dataset: Dataset, ids: frozenset[str]) -> Dataset:
+    """A data set with these training queries as its dev split; a note and another hash say so."""
     train = dataset.queries["train"]
     split: dict[Split, Sequence[Query]] = {
         "train": tuple(query for query in train if query.id not in ids),

@@ -50,6 +50,8 @@ _FREE = frozenset(
         "training.log_completions",
         "training.keep_models",
         "training.rollouts.vllm_max_model_len",
+        "generator.statistical.evidence",
+        "generator.statistical.evidence_share",
         "training.index_by",
         "training.sft.micro_batch",
         "training.query.micro_batch",
@@ -64,7 +66,10 @@ _FREE = frozenset(
 _ONCE = {
     "training.gate.dev_share": 0.0,
     "training.lora.learning_rate_times": 1.0,
+    "training.frozen_items": False,
     "training.query.by": "grpo",
+    "training.shared": False,
+    "training.sft.on": True,
     "training.start": "model",
 }
 

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 from cogr.errors import DataError, TrainingError
 from cogr.prompts import Prompt
-from cogr.records import Entity, Side
+from cogr.records import SIDES, Entity, Side
 from cogr.settings.training import ItemsFrom, TrainingSettings
 from indexers.generators.model_folders import resolve_model
 from trainers.training.building import (
@@ -100,6 +100,9 @@ def write_targets(inputs: Inputs) -> Wrote:
     1 as two jsonl files.
     """
     sft, base, source = inputs.settings.sft, base_model(inputs), items_from(inputs.settings)
+    if not _needs_first_sets(inputs):
+        _write_targets(inputs, {}, {})
+        return Wrote(base, {"items": 0, "queries": 0, "snapshot": ""})
     sets, snapshot = _first_sets(inputs, source, base)
     items = item_targets(sets, sft.item_keywords)
     queries: Mapping[str, Sequence[str]]
@@ -118,10 +121,7 @@ def write_targets(inputs: Inputs) -> Wrote:
             f"The first item keywords ({source}) give no training query a target; look at its "
             "relevant items' texts, or set training.sft.items_from or training.sft.queries_from."
         )
-    for side, targets in (("item", items), ("query", queries)):
-        rows = ({"id": id_, "keywords": found} for id_, found in targets.items())
-        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        inputs.workspace.store.write(f"{inputs.run.path}/sft/{side}.jsonl", lines.encode())
+    _write_targets(inputs, items, queries)
     notes = {
         "items_from": source,
         "queries_from": sft.queries_from,
@@ -129,6 +129,21 @@ def write_targets(inputs: Inputs) -> Wrote:
         "queries": len(queries),
     }
     return Wrote(base, {**notes, "snapshot": snapshot})
+
+
+def _needs_first_sets(inputs: Inputs) -> bool:
+    """Whether anything is made of the first item keywords: targets, or an item snapshot."""
+    settings = inputs.settings
+    return settings.sft.on or settings.frozen_items or settings.sft.first_items == "source"
+
+
+def _write_targets(
+    inputs: Inputs, items: Mapping[str, Sequence[str]], queries: Mapping[str, Sequence[str]]
+) -> None:
+    for side, targets in (("item", items), ("query", queries)):
+        rows = ({"id": id_, "keywords": found} for id_, found in targets.items())
+        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        inputs.workspace.store.write(f"{inputs.run.path}/sft/{side}.jsonl", lines.encode())
 
 
 def _first_sets(
@@ -153,7 +168,7 @@ def share_targets(inputs: Inputs) -> None:
     """What another process than the first does of `write_targets`: its share of the first item
     keywords, where the model writes them.
     """
-    if items_from(inputs.settings) == "self":
+    if items_from(inputs.settings) == "self" and _needs_first_sets(inputs):
         build = Build("item", 0, inputs.settings.model, "self")
         write_share(inputs.workspace, build, inputs.run.folder("trainer"))
 
@@ -192,20 +207,24 @@ def read_targets(run: Run, side: Side) -> dict[str, list[str]]:
 
 
 def train_sft(inputs: Inputs, side: Side) -> Wrote:
-    """One side fine-tuned on its targets."""
-
-    sft, targets = inputs.settings.sft, read_targets(inputs.run, side)
-    entities = [entity for entity in _trained_entities(inputs, side) if entity.id in targets]
-    prompts = prompts_of(inputs.workspace, side, entities)
+    """One side fine-tuned on its targets; both in one, where they share a model."""
+    sft = inputs.settings.sft
+    prompts: list[Prompt] = []
+    targets: list[Sequence[str]] = []
+    for one in SIDES if inputs.settings.shared else (side,):
+        wanted = read_targets(inputs.run, one)
+        entities = [entity for entity in _trained_entities(inputs, one) if entity.id in wanted]
+        prompts += prompts_of(inputs.workspace, one, entities)
+        targets += [wanted[entity.id] for entity in entities]
     job = SftJob(
         base=base_folder(inputs.run, inputs.round.output("targets")),
         prompts=prompts,
-        targets=[targets[entity.id] for entity in entities],
+        targets=targets,
         epochs=sft.item_epochs if side == "item" else sft.query_epochs,
         log=inputs.log(side),
         halvings=inputs.halvings,
         settings=inputs.settings,
-        midway=Midway.of(inputs, side, prompts, targets=list(targets.values())),
+        midway=Midway.of(inputs, side, prompts, targets=targets),
     )
     return save_side(inputs, side, run_sft(job))
 

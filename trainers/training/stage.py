@@ -30,7 +30,7 @@ from typing import Protocol
 from pydantic import BaseModel, ValidationError
 
 from cogr.errors import CogrError, LockedError
-from cogr.records import SPLITS
+from cogr.records import SPLITS, Side
 from cogr.settings.training import TrainingSettings
 from cogr.store import Store, storage_errors
 from indexers.backends.memory import MemoryBackend
@@ -278,6 +278,19 @@ def _silent(_: str) -> None:
     """What the first process says is said once."""
 
 
+def train_side(inputs: Inputs, side: Side) -> Wrote:
+    """SFT in round 0, then GRPO or expert iteration; the kept model of a side that is not
+    trained.
+    """
+    if (kept := inputs.kept_model(side)) is not None:
+        return Wrote(kept, {})
+    if not inputs.round.number:
+        return train_sft(inputs, side)
+    if side == "query" and inputs.settings.query.by == "expert":
+        return train_expert(inputs)
+    return train_grpo(inputs, side)
+
+
 def evaluate_round(inputs: Inputs) -> Wrote:
     """P, R and F1 of the round's pair on every split that has queries."""
     store, dataset = inputs.workspace.store, inputs.workspace.dataset
@@ -292,16 +305,8 @@ def evaluate_round(inputs: Inputs) -> Wrote:
 
 WORK: Mapping[StageName, Callable[[Inputs], Wrote]] = {
     "targets": write_targets,
-    "train-item": lambda inputs: (
-        train_grpo(inputs, "item") if inputs.round.number else train_sft(inputs, "item")
-    ),
-    "train-query": lambda inputs: (
-        train_sft(inputs, "query")
-        if not inputs.round.number
-        else train_expert(inputs)
-        if inputs.settings.query.by == "expert"
-        else train_grpo(inputs, "query")
-    ),
+    "train-item": lambda inputs: train_side(inputs, "item"),
+    "train-query": lambda inputs: train_side(inputs, "query"),
     "index-item": lambda inputs: index(inputs, "item"),
     "index-query": index_queries,
     "accept-items": accept_items,

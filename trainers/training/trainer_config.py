@@ -70,6 +70,7 @@ def check_settings(workspace: Workspace) -> None:
             "training.sft.item_keywords (M); raise the one or lower the other."
         )
     items_from(training)
+    _check_variant(training)
     _check_proposals(workspace.settings)
     _check_start(workspace)
     _check_adapters(workspace.settings)
@@ -82,6 +83,14 @@ def check_settings(workspace: Workspace) -> None:
             grpo_batch(settings, sizes[side], training.rollouts.generations, training.processes)
         except TrainingError as error:
             raise TrainingError(f"training.{side}: {error}") from None
+
+
+def _check_variant(training: TrainingSettings) -> None:
+    if training.frozen_items and training.shared:
+        raise SettingsError(
+            "training.frozen_items and training.shared exclude each other: what both sides share "
+            "can't stay as it is for one of them; take one of the two out."
+        )
 
 
 def _check_start(workspace: Workspace) -> None:
@@ -148,10 +157,11 @@ def items_from(settings: TrainingSettings) -> ItemsFrom:
         found = settings.sft.items_from
     else:
         found = "labels" if settings.model == "tiny" else "self"
-    if found == "labels" and settings.sft.first_items == "source":
+    first = 'training.sft.first_items is "source"' if settings.sft.first_items == "source" else ""
+    indexed = first or ("training.frozen_items is true" if settings.frozen_items else "")
+    if found == "labels" and indexed:
         raise SettingsError(
-            'training.sft.first_items is "source", but labels are no generator that could index '
-            "all items; "
+            f"{indexed}, but labels are no generator that could index all items; "
             'set training.sft.items_from to "extractive" or "statistical".'
         )
     return found

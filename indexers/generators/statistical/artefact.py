@@ -133,7 +133,8 @@ class Artefact:
         return row if row >= 0 and self.queries[row].text == self_keyword(query.text) else -1
 
     @cached_property
-    def _items(self) -> dict[str, int]:
+    def numbers(self) -> dict[str, int]:
+        """Number of each item by its id."""
         return {item_id: number for number, item_id in enumerate(self.item_ids)}
 
     @cached_property
@@ -230,8 +231,23 @@ class Artefact:
         return QueryAnswer(
             words[spelled.own :],
             dict(zip(words, spelled.weights, strict=bool(spelled.weights))),
-            round(float(self.calibration(np.array(spelled.value))), 4),
+            round(float(self.calibration_of(query)(np.array(spelled.value))), 4),
         )
+
+    def calibration_of(self, query: Query) -> Calibration:  # noqa: ARG002 - evidence may say more.
+        """What makes confidence of a query's expected F1."""
+        return self.calibration
+
+    def expected_relevant(self, query: Query, p: Floats) -> float:  # noqa: ARG002
+        """How many items are expected to be relevant to a query, by the p of its candidates."""
+        return self.ranker.multiplier * float(p.sum())
+
+    def may_edit(self, query: Query) -> bool:
+        """Whether edits have learned from queries like this one. A new query with the text of a
+        training query is none: its p is half labels.
+        """
+        trained = self._row(query) >= 0
+        return self.editor is not None and (trained or self_keyword(query.text) not in self._texts)
 
     def spell(self, query: Query, items: Ints, p: Floats) -> Spelled:
         """Keywords for these candidates and their probabilities, with weights."""
@@ -313,15 +329,12 @@ class Artefact:
         return found
 
     def _chosen(self, query: Query, items: Ints, p: Floats) -> Distilled:
-        """S_q, edited where that pays. A new query with the text of a training query is not: its p
-        is half labels, which edits have not learned from.
-        """
+        """S_q, edited where that pays."""
         found = self._distil(query, items, p)
-        row = self._row(query)
-        if self.editor is None or (row < 0 and self_keyword(query.text) in self._texts):
+        if self.editor is None or not self.may_edit(query):
             return found
         (board,) = self.boards([query], [(items, p)], [found])
-        keywords = self.editor.edited(board, row, K_MAX)
+        keywords = self.editor.edited(board, self._row(query), K_MAX)
         retrieved = self.keywords.writable.covered(keywords, board.forced)
         hits = float(p[np.isin(items, retrieved)].sum())
         value = expected_f1(hits, retrieved.size, board.expected)
@@ -349,12 +362,14 @@ class Artefact:
             Asked(
                 items,
                 p,
-                self.ranker.multiplier * float(p.sum()),
+                self.expected_relevant(query, p),
                 one.keywords,
                 self.keywords.owners(text, anchors=row < 0),
                 self.keywords.ids.get(text, -1),
             )
-            for text, row, (items, p), one in zip(texts, rows, scored, sets, strict=True)
+            for query, text, row, (items, p), one in zip(
+                queries, texts, rows, scored, sets, strict=True
+            )
         ]
         batch = self.index.batch(texts, rows)
         yield from boards(self.evidence, self.keywords.writable, batch, asked, self._costs)
@@ -370,7 +385,7 @@ class Artefact:
             dense,
             self.keywords.writable,
             limit=K_MAX,
-            expected_relevant=share * self.ranker.multiplier * float(p.sum()),
+            expected_relevant=share * self.expected_relevant(query, p),
             forced=self.keywords.owners(literal, anchors=self._row(query) < 0),
             banned=() if number < 0 else (number,),
             costs=self._costs,
@@ -380,7 +395,7 @@ class Artefact:
         """S_i. An item that the fit has not seen, or that changed, gets the anchors of its nearest
         items and the known phrases of its text, rarest first.
         """
-        number = self._items.get(item.id)
+        number = self.numbers.get(item.id)
         if number is not None and self.digests[number] == item_digest(item):
             return self.keywords.of(number)
         stems = self.index.analyser.stems(item_text(item))
@@ -422,6 +437,6 @@ def rankings(artefact: Artefact, queries: Sequence[Query]) -> Iterator[tuple[str
     each query.
     """
     for query, (items, p) in zip(queries, artefact.probabilities(queries), strict=True):
-        cut, _ = exact_cut(p, artefact.ranker.multiplier * float(p.sum()))
+        cut, _ = exact_cut(p, artefact.expected_relevant(query, p))
         order = np.argsort(-p, kind="stable")
         yield query.id, [artefact.item_ids[item] for item in items[order]], len(cut)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from importlib.util import find_spec
@@ -34,6 +35,7 @@ from indexers.generators.statistical import READABILITY
 if TYPE_CHECKING:
     from indexers.generators.statistical.artefact import Artefact
     from indexers.generators.statistical.ranking.encoder import Encoder
+    from indexers.generators.statistical.stacking import Stacked
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +44,9 @@ VERSION = 6
 
 FOLDER = "statistical"
 """Where a store keeps fitted artefacts, one folder a data set and options."""
+
+EVIDENCE, STACKING = "evidence", "stacking"
+"""Under these words a fingerprint names the pairs that were evidence, and what they count."""
 
 _BATCH = 16
 
@@ -63,6 +68,11 @@ class StatisticalOptions(Options):
             a phrase of a title or of a training query. 0: whatever is best for F1.
         unlabelled: of queries without labels, how many of the most frequent become anchors too, by
             the probabilities that the ranker gives them.
+        evidence: snapshot pairs (items, queries) whose retrieved sets count beside the ranker's
+            probability of a query's items (`stacking`), where that gains F1. The item side is
+            written without them.
+        evidence_share: share of the training queries, those whose ids have the lowest sha256, that
+            the pairs have not learned from. It counts where the data have no dev queries.
     """
 
     language: str = "english"
@@ -73,6 +83,8 @@ class StatisticalOptions(Options):
     encoder: str | None = None
     readability: float = Field(READABILITY, ge=0, le=1)
     unlabelled: int = Field(0, ge=0)
+    evidence: tuple[tuple[str, str], ...] = ()
+    evidence_share: float = Field(0.2, ge=0, le=1)
 
 
 class Statistical(GeneratorBase):
@@ -107,12 +119,20 @@ class Statistical(GeneratorBase):
 
     @property
     def fingerprint(self) -> Mapping[str, object]:
+        """With evidence: which pairs, what they count, and what that was fitted on."""
+        if not self.options.evidence:
+            return self._of_fit
+        pairs = [list(pair) for pair in self.options.evidence]
+        return {**self._of_fit, EVIDENCE: pairs, STACKING: self._stacked.lineage}
+
+    @property
+    def _of_fit(self) -> Mapping[str, object]:
         return {
             "kind": "statistical",
             "version": VERSION,
             "normaliser": NORMALISER,
             "dataset_hash": self._data,
-            **self.options.model_dump(),
+            **self.options.model_dump(exclude={"evidence", "evidence_share"}),
             **self._signals,
             **({"encoder": self._encoder.digest} if self._encoder else {}),
         }
@@ -146,14 +166,37 @@ class Statistical(GeneratorBase):
         values = item_signals(self._dataset.items, self.options.signals)
         return {"signals_digest": hashlib.sha256(values.tobytes()).hexdigest()[:16]}
 
-    @cached_property
+    @property
     def artefact(self) -> Artefact:
-        """What was fitted; for `exact_cut_run`, and for the figures in its `facts`. A damaged one
-        is fitted again.
+        """What was fitted; for `exact_cut_run`, and for the figures in its `facts`.
 
         Raises:
-            GeneratorError: the data set has too few training queries with labels.
+            GeneratorError: the data set has too few training queries with labels, or there are
+                pairs as evidence and no store that has them.
+            SnapshotError: a pair is not in the store.
         """
+        return self._stacked if self.options.evidence else self._fitted
+
+    @cached_property
+    def _stacked(self) -> Stacked:
+        from indexers.generators.statistical.stacking import EarlierPair, stacked
+
+        if self._store is None:
+            raise GeneratorError("Pairs as evidence lie in a store; give one.")
+        fitted, relevant = self._fitted, self._dataset.relevant
+        pairs = [EarlierPair(self._store, *ids, fitted.numbers) for ids in self.options.evidence]
+        asked = [(query, sorted(relevant.get(query.id, ()))) for query in self._held_out()]
+        return stacked(fitted, pairs, asked, self.options.seed)
+
+    def _held_out(self) -> list[Query]:
+        """Queries that the pairs have not learned from."""
+        train, dev = (self._dataset.queries.get(split, ()) for split in ("train", "dev"))
+        ids = by_hash((query.id for query in train), self.options.evidence_share)
+        return list(dev) or [query for query in train if query.id in ids]
+
+    @cached_property
+    def _fitted(self) -> Artefact:
+        """Without evidence. A damaged one is fitted again."""
         from indexers.generators.statistical.fitting import fit
         from indexers.generators.statistical.storage import MANIFEST, open_artefact, save
 
@@ -163,7 +206,7 @@ class Statistical(GeneratorBase):
                 return open_artefact(store, self._encoder)
             except SnapshotError as error:
                 log.warning("It is fitted again: %s", error)
-        options = self.options.model_dump(exclude={"encoder"})
+        options = self.options.model_dump(exclude={"encoder", "evidence", "evidence_share"})
         artefact = fit(self._dataset, **options, encoder=self._encoder)
         if store is not None:
             save(artefact, store)
@@ -186,7 +229,7 @@ class Statistical(GeneratorBase):
     def _folder(self) -> Store | None:
         if self._store is None:
             return None
-        key = json.dumps(dict(self.fingerprint), sort_keys=True)
+        key = json.dumps(dict(self._of_fit), sort_keys=True)
         return self._store.below(f"{FOLDER}/{hashlib.sha256(key.encode()).hexdigest()[:16]}")
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
@@ -212,7 +255,22 @@ def is_installed() -> bool:
     return all(map(find_spec, ("lightgbm", "scipy")))
 
 
-def make(options: Any, side: Side, dataset: Dataset | None, store: Store | None) -> Statistical:  # noqa: ARG001
+def by_hash(ids: Iterable[str], share: float) -> frozenset[str]:
+    """A share of ids, rounded down: those whose sha256 comes first."""
+    ordered = sorted(
+        ids, key=lambda id_: hashlib.sha256(id_.encode("utf-8", "surrogatepass")).digest()
+    )
+    return frozenset(ordered[: math.floor(len(ordered) * share + 1e-9)])
+
+
+def without_evidence(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
+    """The fingerprint of the fit behind a pair: what answers queries that its evidence does not
+    know.
+    """
+    return {name: value for name, value in fingerprint.items() if name not in (EVIDENCE, STACKING)}
+
+
+def make(options: Any, side: Side, dataset: Dataset | None, store: Store | None) -> Statistical:
     """The registry's entry.
 
     Raises GeneratorError without a data set, MissingExtraError without LightGBM.
@@ -221,4 +279,6 @@ def make(options: Any, side: Side, dataset: Dataset | None, store: Store | None)
         raise GeneratorError("The generator statistical learns from a data set; give it one.")
     if not is_installed():
         raise MissingExtraError("The generator statistical", "statistical")
+    if options is not None and side == "item":
+        options = options.model_copy(update={"evidence": ()})
     return Statistical(dataset, options, store)

@@ -13,14 +13,16 @@ from pathlib import Path
 import pytest
 
 from cogr.errors import CheckFailedError, TrainingError
+from cogr.snapshots import open_snapshot
+from indexers.generators.statistical.generator import by_hash
 from indexers.workspace import Workspace
 from tests.trainers.conftest import Command
 from tests.trainers.report_worlds import Told
 from tests.trainers.shop import write_shop
 from trainers.training import driver as driving
-from trainers.training.contest import Contender, Rivals, choose, known_rivals
+from trainers.training.contest import Contender, Rivals, choose, evidence_of, known_rivals
 from trainers.training.driver import Driver
-from trainers.training.rounds import LEAST, by_hash, judged_by, with_dev
+from trainers.training.rounds import LEAST, judged_by, with_dev
 from trainers.training.run_folder import create
 from trainers.training.stage import Launcher
 
@@ -165,6 +167,7 @@ def test_the_best_pair_on_dev_serves_whichever_generator_wrote_it(run: Run) -> N
         "words of titles do worse than keywords that are learned"
     )
     served = run.driver.publish(None, gate=True)
+    check_distilled(run, beside)
     # The choice was made without the labels of the dev queries; what serves is learned from all of
     # them.
     assert run.serving() == {"item": served.items, "query": served.queries}
@@ -186,6 +189,37 @@ def test_the_best_pair_on_dev_serves_whichever_generator_wrote_it(run: Run) -> N
     assert run.serving() == {"item": forced.items, "query": forced.queries}
     with pytest.raises(TrainingError, match="has no pair '7'; it has sft, 1"):
         run.driver.publish("7", gate=True)
+    # So is the distilled pair, whose evidence stays what it was.
+    heard = run.driver.publish("distilled", gate=True)
+    queries = run.driver.workspace.serving("query").manifest
+    assert run.serving() == {"item": served.items, "query": heard.queries}
+    assert queries.generator["evidence"] == evidence(run)
+    assert queries.dataset_hash == whole.dataset.dataset_hash
+
+
+def evidence(run: Run) -> list[list[str]]:
+    """The pairs that the distilled one hears: of the last rounds, not of SFT."""
+    return [[done.items, done.queries] for done in run.told.state.rounds if done.number]
+
+
+def check_distilled(run: Run, beside: Rivals) -> None:
+    """It has the items of `statistical`, and names what it hears."""
+    assert beside.statistical is not None
+    assert beside.distilled is not None
+    assert beside.distilled.items == beside.statistical.items
+    queries = open_snapshot(run.told.workspace.store, beside.distilled.queries).manifest
+    assert queries.generator["evidence"] == evidence(run)
+    assert "stacking" in queries.generator
+    assert set(beside.distilled.figures) == {"dev", "test"}
+    assert beside.rows().keys() == {"bm25", "statistical", "distilled"}
+    assert "measuring distilled: statistical with round 1 as evidence" in run.said
+    run.told.add(2, "rejected")
+    run.driver.choice()
+    again = known_rivals(run.told.run)
+    assert again is not None
+    assert again.distilled is not None
+    assert evidence_of(run.driver.workspace, again.distilled) == [tuple(p) for p in evidence(run)]
+    assert run.said[-1] == "measuring distilled: statistical with round 1 and round 2 as evidence"
 
 
 def test_rivals_are_measured_once_and_again_where_their_snapshots_are_gone(run: Run) -> None:
@@ -196,6 +230,8 @@ def test_rivals_are_measured_once_and_again_where_their_snapshots_are_gone(run: 
     other = replace(
         known_rivals(run.told.run) or Rivals(),
         statistical=None,
+        distilled=None,
+        distilled_seconds=0.0,
         left_out={"statistical": "too few"},
     )
     kept = run.told.workspace.store.read(f"{run.told.run.path}/rivals.json")

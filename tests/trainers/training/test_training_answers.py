@@ -7,12 +7,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
+import shutil
 from pathlib import Path
 
 import pytest
 
 from cogr.prompts import Prompt
 from cogr.settings.training import LoraSettings, SftSettings, TinySettings, TrainingSettings
+from indexers.generators.model_folders import encode
 from tests.trainers.shop import Shop
 from trainers.training import grpo, sft
 from trainers.training import trainer_config as options
@@ -81,12 +83,17 @@ def test_the_losses_are_those_of_trls_own_trainer(base: Path, tmp_path: Path, ra
     assert ours == pytest.approx(theirs, rel=1e-5)
 
 
-def grpo_steps(shop: Shop, log: Path, *, ours: bool) -> list[dict[str, float]]:
+def first_round(shop: Shop) -> Inputs:
+    """What the first query stage after SFT reads."""
     workspace = shop.workspace("training.rollouts.temperature=0.7")
     run = open_run(workspace, "main")
     done = run.state().rounds[0]
     written = StageRecord(name="index-query", output=done.queries, seconds=0.0)
-    inputs = Inputs(workspace, run, Round(number=1, stages=(written,)), done, lambda _: None)
+    return Inputs(workspace, run, Round(number=1, stages=(written,)), done, lambda _: None)
+
+
+def grpo_steps(shop: Shop, log: Path, *, ours: bool) -> list[dict[str, float]]:
+    inputs = first_round(shop)
     with pytest.MonkeyPatch.context() as patch:
         if not ours:
             leave_to_trl(patch)
@@ -102,3 +109,29 @@ def test_a_query_stage_learns_what_trls_own_trainer_learns(copied: Shop, tmp_pat
     for mine, other in zip(ours, theirs, strict=True):
         for name in ("reward", "loss", "entropy", "grad_norm"):
             assert mine[name] == pytest.approx(other[name], rel=1e-4, abs=1e-6), name
+
+
+REFUSES_SYSTEM = (
+    "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}"
+    "{% endif %}{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+)
+
+
+def test_a_template_without_a_system_role_is_trained_with_as_it_is_indexed_with(
+    copied: Shop, tmp_path: Path
+) -> None:
+    job = grpo.grpo_job(first_round(copied), "query")
+    base = tmp_path / "base"
+    shutil.copytree(job.base, base)
+    (base / "chat_template.jinja").write_text(REFUSES_SYSTEM)
+    prompts = [dataclasses.replace(prompt, system="Be brief.") for prompt in job.prompts]
+    asked = dataclasses.replace(job, base=base, prompts=prompts, log=tmp_path / "log.jsonl")
+    prepared = grpo.prepare_grpo(asked, lambda _: None)
+    tokenizer = prepared.trainer.processing_class
+    shown = prepared.trainer.train_dataset[0]["prompt"]
+    ids = tokenizer.apply_chat_template(
+        shown, tokenize=True, add_generation_prompt=True, return_dict=False
+    )
+    assert ids == encode(prompts[0], tokenizer)
+    grpo.run_grpo(asked, lambda _: None)
+    assert len(asked.log.read_text().splitlines()) == 2

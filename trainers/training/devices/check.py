@@ -248,7 +248,9 @@ def _expected(
 ) -> Iterator[Expected]:
     settings, sampling = workspace.settings.training, workspace.settings.generator.sampling
     together = rate * settings.processes
-    for side in SIDES:
+    for side in SIDES if settings.sft.on else ():
+        if side == "item" and settings.frozen_items:
+            continue
         count, sft = len(_entities(workspace, side)), settings.sft
         invented = settings.invented_queries if side == "query" else 0
         epochs = sft.item_epochs if side == "item" else sft.query_epochs
@@ -260,6 +262,8 @@ def _expected(
         work = memory.operations(shape, trained, 0)
         yield Expected(f"sft, {side} side", steps, 0, work / together / 3600)
     for side in SIDES:
+        if side == "item" and settings.frozen_items:
+            continue
         grpo = settings.query if side == "query" else settings.item
         times = max(1, round(1 / INVENTED_WEIGHT)) if settings.invented_queries else 1
         practice = side == "query" and settings.invented_queries

@@ -1,0 +1,101 @@
+"""Splits that a query keeps: by a hash of its text, of what makes near-equal queries one, or by
+time.
+
+A seeded shuffle draws anew when a query is added, so that test queries of yesterday are trained on
+today. A hash does not. Queries that say the same in other words of order or number ("red chairs",
+"chair red") are one cluster, and stay in one split: else a test query is known from training.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import cache
+from typing import Literal
+
+from cogr.errors import DataError
+from cogr.keywords import self_keyword
+from cogr.records import Query, Split
+
+SplitBy = Literal["shuffle", "query", "cluster", "time"]
+"""shuffle: by the seed. query: by a hash of the normalised text. cluster: by a hash of its stems.
+time: the newest queries are the test split.
+"""
+
+_WORD = re.compile(r"\w+")
+_LETTERS = re.compile(r"[^\W\d_]+")
+
+
+def cluster_key(text: str) -> str:
+    """What near-equal queries share: the stems of their distinct words in the order of the
+    alphabet (English Snowball stems; other scripts keep their words).
+    """
+    words = {_stem(word) for word in _WORD.findall(self_keyword(text))}
+    return " ".join(sorted(words))
+
+
+@cache
+def _stemmer() -> object:
+    import snowballstemmer
+
+    return snowballstemmer.stemmer("english")
+
+
+def _stem(word: str) -> str:
+    if not word.isascii() or not _LETTERS.fullmatch(word):
+        return word
+    return str(_stemmer().stemWord(word)) or word  # type: ignore[attr-defined]
+
+
+def place(key: str, seed: int = 0) -> float:
+    """A number from 0 up to, not including, 1 that a text keeps for ever, and that another seed
+    changes.
+    """
+    digest = hashlib.blake2b(f"{seed}\0{key}".encode("utf-8", "surrogatepass"), digest_size=8)
+    return int.from_bytes(digest.digest(), "big") / 2**64
+
+
+def hashed(
+    queries: Iterable[Query], by: SplitBy, test_share: float, dev_share: float, seed: int = 0
+) -> dict[str, Split]:
+    """The split of each query by its id, for `query` and `cluster`.
+
+    Args:
+        dev_share: of the queries that are not in test.
+    """
+    found: dict[str, Split] = {}
+    for query in queries:
+        key = self_keyword(query.text) if by == "query" else cluster_key(query.text)
+        at = place(key, seed)
+        if at < test_share:
+            found[query.id] = "test"
+        else:
+            found[query.id] = "dev" if at < test_share + (1 - test_share) * dev_share else "train"
+    return found
+
+
+def by_time(
+    queries: Sequence[Query],
+    times: Mapping[str, datetime],
+    test_share: float,
+    dev_share: float,
+) -> dict[str, Split]:
+    """The newest queries are test, those before them dev, the others train.
+
+    Raises DataError where a query has no time.
+    """
+    lacking = next((query.id for query in queries if query.id not in times), None)
+    if lacking is not None:
+        raise DataError(
+            f"The query {lacking!r} has no time to split by: give every query an 'updated' field, "
+            "or set dataset.split_by to query or cluster."
+        )
+    ordered = sorted(queries, key=lambda query: (times[query.id], query.id), reverse=True)
+    test = int(len(ordered) * test_share + 1e-9)
+    dev = test + int((len(ordered) - test) * dev_share + 1e-9)
+    return {
+        query.id: "test" if at < test else "dev" if at < dev else "train"
+        for at, query in enumerate(ordered)
+    }

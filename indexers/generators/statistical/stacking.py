@@ -1,0 +1,326 @@
+"""Stacking: what earlier snapshot pairs retrieve, as evidence beside the ranker's probability.
+
+A pair that somebody else wrote, such as a trained language model, says of every item whether it
+retrieves it. A logistic regression adds that to the ranker's logit, with one coefficient for each
+pair (stacked generalisation, Wolpert 1992). It is fitted on queries that neither the ranker nor the
+pairs have learned from, and it is used only where it gains F1 on such queries out of fold. So a
+pair of any quality can only add.
+
+A query that no pair retrieves anything for is answered by the ranker alone, as it always was: so
+are new queries, which the pairs have no keywords for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from hashlib import sha256
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.special import expit
+
+from cogr.errors import DataError
+from cogr.keywords import self_keyword
+from cogr.records import Query
+from cogr.snapshots import check_pair, open_snapshot
+from cogr.store import Store
+from indexers.backends.memory import mirror_of
+from indexers.generators.statistical.artefact import Artefact
+from indexers.generators.statistical.confidence import Calibration, calibrate
+from indexers.generators.statistical.distillation import Floats, Ints, exact_cut
+from indexers.generators.statistical.ranking.matrices import Floats as Floats32
+from indexers.generators.statistical.ranking.ranker import MULTIPLIERS
+
+PARTS = 10
+"""Parts of the queries; each is answered by coefficients that were fitted on the others."""
+
+LEAST_HEARD = 10
+"""Queries with evidence that coefficients are fitted on at least."""
+
+MOST_HEARD = 1000
+"""Queries that coefficients are fitted on at most."""
+
+PENALTY = 1.0
+"""Of squared coefficients, against the sum over items of their loss: that of the ranker's logit is
+drawn towards 1, those of pairs towards 0.
+"""
+
+LEAST_P = 1e-4
+"""Probability of items that are no candidates of the ranker."""
+
+DIGITS = 4
+"""Of coefficients, so that they are the same wherever they are fitted."""
+
+
+class EarlierPair:
+    """A snapshot pair whose retrieved sets are evidence.
+
+    Args:
+        store: has the snapshots.
+        items, queries: ids of the snapshots.
+        numbers: item id -> the artefact's number.
+
+    Raises:
+        SnapshotError: one of them is gone or broken, or they were not made for each other.
+    """
+
+    def __init__(self, store: Store, items: str, queries: str, numbers: Mapping[str, int]) -> None:
+        snapshots = [open_snapshot(store, id_) for id_ in (items, queries)]
+        check_pair(*(snapshot.manifest for snapshot in snapshots))
+        self._items, self._queries = (mirror_of(store, snapshot) for snapshot in snapshots)
+        self._numbers = np.array([numbers.get(id_, -1) for id_ in self._items.ids], np.int64)
+
+    def retrieved(self, query: Query) -> Ints:
+        """Numbers of the items that the query's keywords in the pair retrieve, ascending. None for
+        a query that the pair does not know, or knows by another text.
+        """
+        try:
+            own = self._queries.own_keyword(query.id)
+        except DataError:
+            own = None
+        if own != self_keyword(query.text):
+            return np.zeros(0, np.int64)
+        dense = np.array(self._items.retrieved(self._queries.keywords_of(query.id)), np.int64)
+        numbers = self._numbers[dense]
+        found: Ints = np.sort(numbers[numbers >= 0])
+        return found
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Coefficients, and what they were fitted on.
+
+    Attributes:
+        lines: intercept, coefficient of the ranker's logit, one for each pair; a row for each of
+            the parts, and a last one for all other queries, (parts + 1, 2 + pairs).
+        parts: query id -> its part, of the queries that they were fitted on.
+        multiplier: the expected number of relevant items is this times the sum of p.
+        calibration: of the expected F1.
+        f1: of the exact cut out of fold, of these queries.
+        without: the same by the ranker alone.
+    """
+
+    lines: Floats
+    parts: Mapping[str, int]
+    multiplier: float = 1.0
+    calibration: Calibration = field(default_factory=Calibration)
+    f1: float = 0.0
+    without: float = 0.0
+
+    def __call__(self, query: Query, x: Floats) -> Floats32:
+        """Probabilities by the features of `_features`."""
+        line = self.lines[self.parts.get(query.id, -1)]
+        p: Floats32 = expit(line[0] + x @ line[1:]).astype(np.float32)
+        return p
+
+
+@dataclass(frozen=True)
+class Stacked(Artefact):
+    """An artefact that hears earlier pairs.
+
+    Attributes:
+        pairs: whose retrieved sets count.
+        stack: what they count; None where they gain nothing.
+    """
+
+    pairs: Sequence[EarlierPair] = ()
+    stack: Stack | None = None
+
+    @property
+    def lineage(self) -> dict[str, object]:
+        """For manifests: what counts how much, and what that was fitted on."""
+        if self.stack is None:
+            return {"gains": False}
+        intercept, ranker, *pairs = self.stack.lines[-1].tolist()
+        asked = json.dumps(sorted(self.stack.parts))
+        return {
+            "gains": True,
+            "intercept": intercept,
+            "ranker": ranker,
+            "pairs": pairs,
+            "multiplier": self.stack.multiplier,
+            "queries": len(self.stack.parts),
+            "queries_hash": sha256(asked.encode("utf-8", "surrogatepass")).hexdigest()[:16],
+            "exact_cut_f1": round(self.stack.f1, 4),
+            "without": round(self.stack.without, 4),
+        }
+
+    @property
+    def alone(self) -> Artefact:
+        """The same without evidence."""
+        found = Artefact(**{one.name: getattr(self, one.name) for one in fields(Artefact)})
+        vars(found)["evidence"] = self.evidence
+        return found
+
+    def heard(self, query: Query) -> list[Ints]:
+        """What each pair retrieves for a query; empty where none retrieves anything, or where the
+        pairs gain nothing.
+        """
+        found = [pair.retrieved(query) for pair in self.pairs] if self.stack else []
+        return found if any(one.size for one in found) else []
+
+    def probabilities(self, queries: Sequence[Query]) -> list[tuple[Ints, Floats32]]:
+        """As without evidence, of the items that any pair retrieves too."""
+        alone = super().probabilities(queries)
+        return [self._with(query, *one) for query, one in zip(queries, alone, strict=True)]
+
+    def _with(self, query: Query, items: Ints, p: Floats32) -> tuple[Ints, Floats32]:
+        heard = self.heard(query)
+        if self.stack is None or not heard:
+            return items, p
+        items, x = _features(items, p, heard)
+        return items, self.stack(query, x)
+
+    def expected_relevant(self, query: Query, p: Floats32) -> float:
+        """By the multiplier that was chosen with the coefficients, where they are used."""
+        if self.stack is None or not self.heard(query):
+            return super().expected_relevant(query, p)
+        return self.stack.multiplier * float(p.sum())
+
+    def calibration_of(self, query: Query) -> Calibration:
+        """That of the coefficients, where they are used."""
+        used = self.stack is not None and self.heard(query)
+        return self.stack.calibration if self.stack and used else super().calibration_of(query)
+
+    def may_edit(self, query: Query) -> bool:
+        """Edits have learned from the ranker's own probabilities: not where there are others."""
+        return not self.heard(query) and super().may_edit(query)
+
+    def targets(self, queries: Sequence[Query]) -> list[list[str]]:
+        """Without evidence, which knows the labels of training queries."""
+        return self.alone.targets(queries)
+
+    def proposals(self, queries: Sequence[Query], size: int) -> list[list[tuple[str, float]]]:
+        """Without evidence, which knows the labels of training queries."""
+        return self.alone.proposals(queries, size)
+
+
+def stacked(
+    artefact: Artefact,
+    pairs: Sequence[EarlierPair],
+    asked: Sequence[tuple[Query, Sequence[str]]],
+    seed: int,
+) -> Stacked:
+    """The artefact with these pairs as evidence, where they gain F1.
+
+    Args:
+        asked: queries that the pairs have not learned from, and the ids of their relevant items.
+            The ranker answers them out of fold where it has.
+        seed: of the parts.
+    """
+    found = _with_stack(artefact, pairs, None)
+    order = np.random.default_rng(seed).permutation(len(asked))[:MOST_HEARD]
+    lessons = list(_lessons(found, [asked[number] for number in order]))
+    if len(lessons) < LEAST_HEARD or (stack := _fitted(lessons)).f1 <= stack.without:
+        return found
+    calibration = _calibrated(_with_stack(artefact, pairs, stack), lessons)
+    return _with_stack(artefact, pairs, replace(stack, calibration=calibration))
+
+
+def _with_stack(artefact: Artefact, pairs: Sequence[EarlierPair], stack: Stack | None) -> Stacked:
+    own = {one.name: getattr(artefact, one.name) for one in fields(Artefact)}
+    found = Stacked(**own, pairs=pairs, stack=stack)
+    vars(found)["evidence"] = artefact.evidence
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Lesson:
+    """A query that coefficients are fitted on.
+
+    Attributes:
+        x: features of its items, (items, 1 + pairs).
+        y: 0/1 relevance, (items,).
+        relevant: numbers of all its relevant items.
+        alone: F1 of the exact cut by the ranker alone.
+    """
+
+    query: Query
+    x: Floats
+    y: Floats
+    relevant: Ints
+    alone: float
+
+
+def _features(items: Ints, p: Floats32, heard: Sequence[Ints]) -> tuple[Ints, Floats]:
+    """Candidates and retrieved items, ascending, and of each the ranker's logit and by which pairs
+    it is retrieved, (items, 1 + pairs).
+    """
+    union = np.unique(np.concatenate([items, *heard]))
+    x = np.zeros((union.size, 1 + len(heard)))
+    x[np.searchsorted(union, items), 0] = p
+    x[:, 0] = np.clip(x[:, 0], LEAST_P, 1 - LEAST_P)
+    x[:, 0] = np.log(x[:, 0] / (1 - x[:, 0]))
+    for column, found in enumerate(heard, 1):
+        x[np.searchsorted(union, found), column] = 1
+    return union, x
+
+
+def _lessons(artefact: Stacked, asked: Sequence[tuple[Query, Sequence[str]]]) -> Iterator[_Lesson]:
+    """Of the queries that any pair retrieves something for."""
+    numbers = artefact.numbers
+    scored = Artefact.probabilities(artefact, [query for query, _ in asked])
+    for (query, ids), (items, p) in zip(asked, scored, strict=True):
+        heard = [pair.retrieved(query) for pair in artefact.pairs]
+        relevant = np.array(sorted(numbers[id_] for id_ in ids if id_ in numbers), np.int64)
+        if not relevant.size or not any(one.size for one in heard):
+            continue
+        cut, _ = exact_cut(p, artefact.ranker.multiplier * float(p.sum()))
+        union, x = _features(items, p, heard)
+        y = np.isin(union, relevant).astype(np.float64)
+        yield _Lesson(query, x, y, relevant, _f1(items[cut], relevant))
+
+
+def _f1(found: Ints, relevant: Ints) -> float:
+    return 2 * float(np.isin(found, relevant).sum()) / max(found.size + relevant.size, 1)
+
+
+def _fitted(lessons: Sequence[_Lesson]) -> Stack:
+    """Coefficients for each part from the others, and from all; the best multiplier out of fold."""
+    part = np.arange(len(lessons)) % min(PARTS, len(lessons))
+    lines = [
+        _line([lesson for lesson, of in zip(lessons, part, strict=True) if of != one])
+        for one in range(int(part.max()) + 1)
+    ]
+    parts = {lesson.query.id: int(of) for lesson, of in zip(lessons, part, strict=True)}
+    stack = Stack(np.stack([*lines, _line(lessons)]), parts)
+    f1 = {of: np.mean([_cut_f1(stack, one, of) for one in lessons]) for of in MULTIPLIERS}
+    best = max(MULTIPLIERS, key=lambda multiplier: f1[multiplier])
+    without = float(np.mean([lesson.alone for lesson in lessons]))
+    return replace(stack, multiplier=best, f1=float(f1[best]), without=without)
+
+
+def _line(lessons: Sequence[_Lesson]) -> Floats:
+    """Intercept and coefficients of highest likelihood, penalised, (2 + pairs,)."""
+    x = np.concatenate([lesson.x for lesson in lessons])
+    y = np.concatenate([lesson.y for lesson in lessons])
+    prior = np.zeros(x.shape[1])
+    prior[0] = 1
+
+    def loss(line: Floats) -> tuple[float, Floats]:
+        logits = line[0] + x @ line[1:]
+        slope, pulled = expit(logits) - y, PENALTY * (line[1:] - prior)
+        total = (np.logaddexp(0, logits) - y * logits).sum() + pulled @ (line[1:] - prior) / 2
+        return float(total), np.append(slope.sum(), slope @ x + pulled)
+
+    start = np.append(0.0, prior)
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 200}).x
+    rounded: Floats = np.round(found, DIGITS)
+    return rounded
+
+
+def _cut_f1(stack: Stack, lesson: _Lesson, multiplier: float) -> float:
+    p = stack(lesson.query, lesson.x)
+    cut, _ = exact_cut(p, multiplier * float(p.sum()))
+    return 2 * float(lesson.y[cut].sum()) / max(cut.size + lesson.relevant.size, 1)
+
+
+def _calibrated(artefact: Stacked, lessons: Sequence[_Lesson]) -> Calibration:
+    """Of the expected F1 of distilled sets, out of fold."""
+    queries = [lesson.query for lesson in lessons]
+    scored = artefact.probabilities(queries)
+    found = [artefact.spell(query, *one) for query, one in zip(queries, scored, strict=True)]
+    f1 = [_f1(one.retrieved, lesson.relevant) for one, lesson in zip(found, lessons, strict=True)]
+    return calibrate(np.array([one.value for one in found]), np.array(f1))

@@ -1,0 +1,192 @@
+"""Earlier snapshot pairs as evidence: what they add, and that they take nothing away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cogr.errors import GeneratorError, SnapshotError
+from cogr.records import Dataset, Item, Query
+from cogr.snapshots import Provenance, Row, write_snapshot
+from cogr.store import Store
+from indexers.generators.registry import make_generator
+from indexers.generators.statistical.artefact import exact_cut_run
+from indexers.generators.statistical.generator import (
+    Statistical,
+    StatisticalOptions,
+    by_hash,
+    without_evidence,
+)
+from tests.indexers.generators.statistical_worlds import f1, retrieved, small
+
+COLOURS = [f"colour{n}" for n in range(44)]
+LETTERS = "abcdefghij"
+
+Pair = tuple[str, str]
+
+
+def lamps() -> Dataset:
+    """Ten lamps of each colour. Three of them are relevant to its query, and no text says which."""
+    rng = np.random.default_rng(0)
+    items = [Item(f"{c} {x}", f"{c} lamp {x}{c}") for c in COLOURS for x in LETTERS]
+    best = {colour: rng.choice(list(LETTERS), 3, replace=False) for colour in COLOURS}
+    made = small(items, {c: (c, [f"{c} {x}" for x in best[c]]) for c in COLOURS})
+    asked = made.queries["train"]
+    return replace(made, queries={"train": asked[:20], "dev": asked[20:34], "test": asked[34:]})
+
+
+def write_pair(store: Store, dataset: Dataset, finds: Callable[[Item], bool]) -> Pair:
+    """A pair in which the items that `finds` says so have the keyword that queries ask for."""
+    items = [
+        Row(item.id, item.title, (f"good {item.id.split()[0]}",) if finds(item) else ())
+        for item in sorted(dataset.items, key=lambda item: item.id)
+    ]
+    queries = [
+        Row(query.id, query.text, (f"good {query.text}",))
+        for query in sorted(dataset.all_queries(), key=lambda query: query.id)
+    ]
+    written = (
+        write_snapshot(store, side, rows, Provenance(round=1))
+        for side, rows in (("item", items), ("query", queries))
+    )
+    first, second = (snapshot.id for snapshot in written)
+    return first, second
+
+
+@pytest.fixture(scope="module")
+def dataset() -> Dataset:
+    return lamps()
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return Store(str(tmp_path_factory.mktemp("store")))
+
+
+@pytest.fixture(scope="module")
+def knowing(store: Store, dataset: Dataset) -> Pair:
+    """Retrieves what is relevant, and a tenth of the rest."""
+    wanted = {id_ for ids in dataset.relevant.values() for id_ in ids}
+    chance = np.random.default_rng(1).random(len(dataset.items)) < 0.1
+    lucky = {item.id for item, drawn in zip(dataset.items, chance, strict=True) if drawn}
+    return write_pair(store, dataset, lambda item: item.id in wanted | lucky)
+
+
+@pytest.fixture(scope="module")
+def alone(store: Store, dataset: Dataset) -> Statistical:
+    return Statistical(dataset, StatisticalOptions(), store)
+
+
+@pytest.fixture(scope="module")
+def hearing(store: Store, dataset: Dataset, knowing: Pair) -> Statistical:
+    return Statistical(dataset, StatisticalOptions(evidence=(knowing,)), store)
+
+
+def cut_f1(generator: Statistical, dataset: Dataset, queries: Sequence[Query]) -> float:
+    cut = exact_cut_run(generator.artefact, queries)
+    return f1(dataset, {query: frozenset(ids) for query, ids in cut.items()})
+
+
+def test_a_pair_that_knows_more_than_the_texts_is_heard(
+    dataset: Dataset, alone: Statistical, hearing: Statistical
+) -> None:
+    test = dataset.queries["test"]
+    assert cut_f1(alone, dataset, test) < 0.6
+    assert cut_f1(hearing, dataset, test) > 0.8
+    found = retrieved(hearing.artefact, dataset.items, test)
+    assert f1(dataset, found) > 0.75
+    told = hearing.fingerprint["stacking"]
+    assert isinstance(told, Mapping)
+    assert told["gains"] is True
+    assert told["pairs"][0] > 2
+    assert told["queries"] == len(dataset.queries["dev"])
+    assert told["exact_cut_f1"] > told["without"]
+
+
+def test_a_query_that_no_pair_knows_is_answered_by_the_ranker_alone(
+    dataset: Dataset, alone: Statistical, hearing: Statistical
+) -> None:
+    known = dataset.queries["test"][0]
+    others = [Query("search", known.text), Query(known.id, "lamp"), Query("", "lamp acolour3")]
+    assert hearing.artefact.answers(others) == alone.artefact.answers(others)
+    assert hearing.artefact.answers([known]) != alone.artefact.answers([known])
+    assert hearing.blend == alone.blend
+
+
+def test_targets_of_training_hear_no_pair_that_knows_their_labels(
+    dataset: Dataset, alone: Statistical, hearing: Statistical
+) -> None:
+    train = dataset.queries["train"]
+    assert hearing.artefact.targets(train) == alone.artefact.targets(train)
+    assert hearing.artefact.proposals(train, 4) == alone.artefact.proposals(train, 4)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_a_pair_that_knows_nothing_takes_nothing_away(
+    store: Store, dataset: Dataset, alone: Statistical, share: float
+) -> None:
+    chance = np.random.default_rng(2).random(len(dataset.items)) < share
+    drawn = {item.id for item, by in zip(dataset.items, chance, strict=True) if by}
+    pair = write_pair(store, dataset, lambda item: item.id in drawn)
+    deaf = Statistical(dataset, StatisticalOptions(evidence=(pair,)), store)
+    for split in ("dev", "test"):
+        asked = dataset.queries[split]
+        assert cut_f1(deaf, dataset, asked) >= cut_f1(alone, dataset, asked) - 0.02
+
+
+def test_each_query_that_coefficients_learn_from_is_answered_out_of_fold(
+    dataset: Dataset, hearing: Statistical
+) -> None:
+    artefact = hearing.artefact
+    dev = dataset.queries["dev"]
+    stack = artefact.stack  # type: ignore[attr-defined]
+    assert set(stack.parts) == {query.id for query in dev}
+    assert len({tuple(line) for line in stack.lines}) > len(stack.lines) / 2
+    same = Query("another id", dev[0].text)
+    assert (
+        artefact.probabilities([same])[0][1].max() != artefact.probabilities([dev[0]])[0][1].max()
+    )
+
+
+def test_without_dev_queries_a_share_of_the_training_queries_is_learned_from(
+    store: Store, dataset: Dataset, knowing: Pair
+) -> None:
+    train = [*dataset.queries["train"], *dataset.queries["dev"]]
+    whole = replace(
+        dataset,
+        queries={"train": train, "dev": [], "test": dataset.queries["test"]},
+        dataset_hash="6" * 64,
+    )
+    options = StatisticalOptions(evidence=(knowing,), evidence_share=0.4)
+    found = Statistical(whole, options, store)
+    held_out = by_hash((query.id for query in train), 0.4)
+    assert set(found.artefact.stack.parts) == held_out  # type: ignore[attr-defined]
+    assert cut_f1(found, whole, whole.queries["test"]) > 0.8
+    few = Statistical(whole, StatisticalOptions(evidence=(knowing,), evidence_share=0.1), store)
+    assert few.fingerprint["stacking"] == {"gains": False}
+
+
+def test_a_manifest_names_the_pairs_and_the_fit_behind_them_answers_live(
+    store: Store, dataset: Dataset, knowing: Pair, alone: Statistical, hearing: Statistical
+) -> None:
+    assert hearing.fingerprint["evidence"] == [list(knowing)]
+    assert without_evidence(hearing.fingerprint) == alone.fingerprint
+    settings = {"kind": "statistical", "evidence": [knowing]}
+    item = make_generator(settings, "item", dataset, store)
+    assert item.fingerprint == alone.fingerprint
+    query = make_generator(settings, "query", dataset, store)
+    assert query.fingerprint == hearing.fingerprint
+
+
+def test_a_pair_that_is_not_there_is_refused(store: Store, dataset: Dataset, knowing: Pair) -> None:
+    gone = StatisticalOptions(evidence=(("item-r009-aaaaaaaaaaaa", knowing[1]),))
+    with pytest.raises(SnapshotError, match="item-r009-aaaaaaaaaaaa"):
+        _ = Statistical(dataset, gone, store).artefact
+    swapped = StatisticalOptions(evidence=((knowing[1], knowing[0]),))
+    with pytest.raises(SnapshotError):
+        _ = Statistical(dataset, swapped, store).artefact
+    with pytest.raises(GeneratorError, match="Pairs as evidence lie in a store"):
+        _ = Statistical(dataset, StatisticalOptions(evidence=(knowing,))).artefact

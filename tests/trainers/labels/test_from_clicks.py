@@ -1,0 +1,345 @@
+"""Labels from clicks: click models on simulated shoppers, the rules of reading, bad input."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cogr.datasets import load_dataset
+from cogr.errors import DataError
+from tests.commands import Command
+from tests.trainers.labels.users import DAY, START, event, write_log
+from trainers.labels import events
+from trainers.labels.clicks import auc, grade, weigh
+from trainers.labels.events import Evidence, Rules, read_evidence
+from trainers.labels.from_clicks import Wanted, labels_from_clicks
+from trainers.labels.privacy import Scrubber, personal_data
+
+
+def ndjson(path: Path, *records: Any) -> Path:
+    lines = [record if isinstance(record, str) else json.dumps(record) for record in records]
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+def search(id_: str, text: str, hits: Any, time: Any = START, **more: Any) -> dict[str, Any]:
+    return {
+        "query_id": id_,
+        "user_query": text,
+        "timestamp": time,
+        "query_response_hit_ids": hits,
+        "client_id": f"c{id_}",
+        **more,
+    }
+
+
+def read(*paths: Path, **rules: Any) -> Evidence:
+    return read_evidence(paths, Rules(half_life=None, **rules), Scrubber())
+
+
+def clicked(evidence: Evidence) -> dict[tuple[str, str, int], tuple[float, float]]:
+    """(query, item, position) -> times shown, clicks."""
+    shown = evidence.shown
+    return {
+        (evidence.asked.texts[q], shown.items[i], int(p)): (float(n), float(c))
+        for q, i, p, n, c in zip(
+            shown.query, shown.item, shown.position, shown.shown, shown.clicked, strict=True
+        )
+    }
+
+
+@pytest.fixture(scope="module", params=["position", "cascade"])
+def shoppers(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, dict[str, float]]:
+    """A kind of shoppers, and the AUC of each model at 1,000 impressions an item."""
+    paths, truth = write_log(tmp_path_factory.mktemp("log"), request.param, 4, queries=12)
+    evidence = read_evidence(paths, Rules(half_life=None), Scrubber())
+    query = np.array([int(text.split()[-1]) for text in evidence.asked.texts])
+    item = np.array([int(id_[1:]) for id_ in evidence.shown.items])
+    found = {}
+    for model in ("ctr", "coec", "pbm", "dbn"):
+        pairs = weigh(evidence, model)
+        relevant = truth.relevant[query[pairs.query], item[pairs.item]]
+        found[model] = auc(grade(pairs).rate, relevant)
+    return request.param, found
+
+
+def test_models_find_the_known_relevance_and_beat_the_raw_click_rate(
+    shoppers: tuple[str, dict[str, float]],
+) -> None:
+    _, found = shoppers
+    for model in ("coec", "pbm", "dbn"):
+        assert found[model] >= 0.95
+        assert found[model] >= found["ctr"] + 0.02
+
+
+def test_em_finds_how_positions_are_looked_at(tmp_path: Path) -> None:
+    paths, _ = write_log(tmp_path, "position", 1, queries=12)
+    bias = weigh(read(*paths), "pbm").bias
+    for position in (2, 3, 5, 8):
+        assert bias[position] == pytest.approx(position**-0.8, abs=0.08)
+
+
+def test_a_log_becomes_a_data_set(tmp_path: Path, cogr_train: Command) -> None:
+    paths, truth = write_log(tmp_path, "position", 2, queries=12, searches=300)
+    ended = cogr_train("labels", "from-clicks", *paths, "--out", tmp_path / "data", "--json")
+    items = [{"id": f"i{number}", "title": f"item {number}"} for number in range(15)]
+    ndjson(tmp_path / "data" / "items.jsonl", *items)
+    dataset = load_dataset("jsonl", tmp_path / "data", threshold=2, split_by="cluster")
+    assert ended.json["labels"] == sum(map(len, dataset.judged.values()))
+    right = total = 0
+    for query in dataset.all_queries():
+        row = truth.relevant[int(query.text.split()[-1])]
+        right += sum(row[int(item[1:])] for item in dataset.relevant[query.id])
+        total += len(dataset.relevant[query.id])
+    assert right / total > 0.85
+    assert dataset.lineage["source"] == "clicks"
+    assert dataset.lineage["filters"]["model"] == "pbm"
+    weights = {query.weight for query in dataset.all_queries()}
+    assert max(weights) <= 300
+    again = cogr_train("labels", "from-clicks", *paths, "--out", tmp_path / "data")
+    assert again.status == 2
+    assert "--replace" in again.sentence
+
+
+def test_records_of_any_shape_are_read_alike(tmp_path: Path) -> None:
+    shown = [event("impression", "1", item, at, START) for at, item in enumerate("ab", start=1)]
+    click = event("click", "1", "b", 2, START + 5)
+    asked = {"query_id": "1", "user_query": " Red  Chair!", "timestamp": START, "client_id": "c1"}
+    plain = ndjson(tmp_path / "plain.ndjson", asked, *shown, click)
+    hits = ndjson(
+        tmp_path / "hits.ndjson",
+        *({"_index": "ubi", "_source": one} for one in (asked, *shown, click)),
+    )
+    packed = tmp_path / "packed.ndjson.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    named = ndjson(
+        tmp_path / "named.ndjson",
+        *(
+            {**one, "user_query": "red chair"}
+            for one in ({**record, "query_id": None} for record in (*shown, click))
+        ),
+    )
+    listed = ndjson(
+        tmp_path / "listed.ndjson",
+        {**asked, "query_response_hit_ids": ["a", "b"]},
+        {
+            **click,
+            "event_attributes": {"object": {"object_id": "b"}, "position": None},
+            "timestamp": "2026-06-01T00:00:00+02:00",
+        },
+    )
+    from_zero = ndjson(
+        tmp_path / "zero.ndjson",
+        asked,
+        event("impression", "1", "a", 0, START),
+        event("impression", "1", "b", 1, START),
+        event("purchase", "1", "b", 1, START),
+    )
+    for path in (plain, hits, packed, named, listed, from_zero):
+        found = {(item, at): counts for (_, item, at), counts in clicked(read(path)).items()}
+        assert found == {("a", 1): (1, 0), ("b", 2): (1, 1)}, path
+
+
+def test_one_session_that_asks_again_is_one_visit_and_one_client_counts_a_few_times(
+    tmp_path: Path,
+) -> None:
+    repeats = [
+        search(f"r{n}", "lamp", ["a", "b"], START + n * 60_000, client_id="same") for n in range(8)
+    ]
+    days = [
+        search(f"d{n}", "lamp", ["a", "b"], START + n * DAY, client_id="daily") for n in range(1, 9)
+    ]
+    found = read(ndjson(tmp_path / "log.ndjson", *repeats, *days))
+    assert found.asked.visits.tolist() == [1 + 5]
+    assert found.asked.clients.tolist() == [2]
+    assert found.counts[events.REPEATS] == 3
+
+
+def test_a_conversion_without_a_query_belongs_to_the_last_click_on_the_item(
+    tmp_path: Path,
+) -> None:
+    bought = {**event("purchase", "x", "b", 1, START + 9000), "query_id": None, "client_id": "c1"}
+    stray = {**bought, "client_id": "nobody"}
+    log = ndjson(
+        tmp_path / "log.ndjson",
+        search("1", "lamp", ["a", "b"]),
+        event("click", "1", "b", 2, START + 1000),
+        bought,
+        stray,
+    )
+    found = read(log)
+    assert found.counts[events.ATTRIBUTED] == 1
+    assert found.counts[events.NO_QUERY] == 1
+    assert sorted(found.shown.value.tolist()) == [0, 3]
+    assert found.best_value == 3
+
+
+def test_purchases_count_more_than_clicks(tmp_path: Path) -> None:
+    rows = []
+    for number in range(60):
+        id_ = str(number)
+        rows.append(search(id_, "lamp", ["clicked", "bought", "passed"]))
+        item, ordinal = ("clicked", 1) if number % 2 else ("bought", 2)
+        rows.append(event("click", id_, item, ordinal, START))
+        rows += [event("purchase", id_, "bought", 2, START)] if item == "bought" else []
+    pairs = weigh(read(ndjson(tmp_path / "log.ndjson", *rows)), "coec")
+    rate = dict(zip(pairs.item.tolist(), grade(pairs).rate.tolist(), strict=True))
+    found = read(tmp_path / "log.ndjson").shown.items
+    assert rate[found.index("bought")] > rate[found.index("clicked")]
+
+
+def test_old_visits_count_less(tmp_path: Path) -> None:
+    log = ndjson(
+        tmp_path / "log.ndjson",
+        search("1", "lamp", ["a"], START),
+        search("2", "lamp", ["a"], START + 90 * DAY),
+    )
+    found = read_evidence([log], Rules(half_life=90), Scrubber())
+    assert found.asked.visits.tolist() == [1.5]
+    assert found.shown.raw.tolist() == [2]
+
+
+@pytest.mark.fault
+def test_bots_are_left_out_however_much_they_ask_and_click(tmp_path: Path) -> None:
+    people = [search(f"p{n}", "lamp", ["a", "b"]) for n in range(10)]
+    flood = [
+        search(f"f{n}", f"lamp {n}", ["b"], START + n * 1000, client_id="bot") for n in range(400)
+    ]
+    clicks_all = []
+    for n in range(60):
+        clicks_all.append(search(f"z{n}", "lamp", ["a", "b"], START + n * DAY, client_id="all"))
+        clicks_all += [
+            {**event("click", f"z{n}", item, 1, START + n * DAY), "client_id": "all"}
+            for item in "ab"
+        ]
+    found = read(ndjson(tmp_path / "log.ndjson", *people, *flood, *clicks_all))
+    assert found.counts[events.BOTS] == 2
+    assert found.counts[events.BOT_VISITS] == 460
+    assert set(clicked(found).values()) == {(10, 0)}
+
+
+@pytest.mark.fault
+def test_torn_and_foreign_lines_are_counted_and_too_many_are_refused_by_file_and_line(
+    tmp_path: Path,
+) -> None:
+    good = [search(str(n), "lamp", ["a"]) for n in range(60)]
+    log = ndjson(
+        tmp_path / "log.ndjson", *good[:30], '{"query_id": "x", "user_q', *good[30:], "[1]"
+    )
+    found = read(log)
+    assert found.counts[events.BAD_LINES] == 2
+    assert found.asked.visits.tolist() == [60]
+    bad = ndjson(tmp_path / "bad.ndjson", *good[:3], '{"query_id": "x", "user_q', *good[3:5])
+    with pytest.raises(DataError, match=r"bad.ndjson: 1 of 6 lines .*bad.ndjson, line 4: .*JSON"):
+        read(bad)
+    with pytest.raises(DataError, match=r"line 1: .* has no field of UBI"):
+        read(ndjson(tmp_path / "other.ndjson", {"level": "info"}))
+    (tmp_path / "no.parquet").write_bytes(b"PAR1 this is none")
+    with pytest.raises(DataError, match=r"no.parquet can't be read"):
+        read(tmp_path / "no.parquet")
+    (tmp_path / "cut.ndjson.gz").write_bytes(gzip.compress(log.read_bytes())[:200])
+    with pytest.raises(DataError, match=r"cut.ndjson.gz"):
+        read(tmp_path / "cut.ndjson.gz")
+
+
+@pytest.mark.fault
+def test_odd_records_are_counted_and_do_no_harm(tmp_path: Path) -> None:
+    good = [search(str(n), "lamp", ["a", "b"]) for n in range(100)]
+    odd = [
+        search("late", "lamp", ["a"], "2999-01-01T00:00:00Z"),
+        search("when", "lamp", ["a"], "yesterday"),
+        search("long", "x" * 1_000_000, ["a"]),
+        search("odd", "lamp", {"not": "a list"}),
+        event("click", "unknown query", "a", 1, START),
+        event("scroll", "1", "a", 1, START),
+        {"action_name": "login", "timestamp": START},
+        {**event("click", "7", "a", 1, START), "event_attributes": "gone"},
+        event("click", "8", "a", 1, START - 60_000),
+        {"action_name": {"a": 1}, "query_id": 8, "timestamp": str(START)},
+    ]
+    found = read(ndjson(tmp_path / "log.ndjson", *good, *odd))
+    assert found.counts[events.AHEAD] == 1
+    assert found.counts[events.NO_TIME] == 1
+    assert found.counts[events.NO_QUERY] == 2
+    assert found.counts[events.BACKWARDS] == 1
+    assert clicked(found) == {("lamp", "a", 1): (100, 1), ("lamp", "b", 2): (100, 0)}
+
+
+@pytest.mark.fault
+def test_without_positions_models_that_need_them_are_refused_with_the_reason(
+    tmp_path: Path,
+) -> None:
+    rows = []
+    for number in range(40):
+        shown = [{**event("impression", str(number), item, 1, START)} for item in "ab"]
+        if number % 2:
+            shown.append(event("click", str(number), "a", 1, START))
+        for one in shown:
+            del one["event_attributes"]["position"]
+        rows += [{**search(str(number), "lamp", None)}, *shown]
+    log = ndjson(tmp_path / "log.ndjson", *rows)
+    for model in ("coec", "pbm", "dbn"):
+        with pytest.raises(DataError, match=f"The model {model} needs the positions .*--model ctr"):
+            labels_from_clicks([log], tmp_path / model, Rules(), Wanted(model=model))  # type: ignore[arg-type]
+    made = labels_from_clicks([log], tmp_path / "out", Rules(), Wanted(model="ctr"))
+    assert (made.labels, made.relevant) == (2, 1)
+
+
+@pytest.mark.fault
+def test_a_log_without_impressions_or_queries_is_refused(tmp_path: Path) -> None:
+    log = ndjson(tmp_path / "a.ndjson", search("1", "lamp", None))
+    with pytest.raises(DataError, match=r"shows no items: log what each search showed"):
+        read(log)
+    with pytest.raises(DataError, match=r"no searches with a text \(.*events that belong to no"):
+        read(ndjson(tmp_path / "b.ndjson", event("click", "1", "a", 1, START)))
+    with pytest.raises(DataError, match=r"c.ndjson is not there"):
+        read(tmp_path / "c.ndjson")
+    log = ndjson(tmp_path / "d.ndjson", search("1", "lamp", ["a"]))
+    with pytest.raises(DataError, match=r"no clicks on what was shown"):
+        labels_from_clicks([log], tmp_path / "out", Rules(), Wanted())
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("ann.lee@example.com invoice", "an e-mail address"),
+        ("call +49 170 1234567", "a telephone number"),
+        ("4111 1111 1111 1111", "a payment card number"),
+        ("de89 3704 0044 0532 0130 00", "a bank account number"),
+        ("router 192.168.0.17", "an IP address"),
+        ("4006381333931", ""),
+        ("iphone 15 128 gb", ""),
+        ("4111 1111 1111 1112", ""),
+        ("tile 10.5.2", ""),
+        ("size 36 38 40 42 44 46 48 50", ""),
+        ("mail@home", ""),
+    ],
+)
+def test_personal_data_is_known_by_its_form_and_checksum(text: str, kind: str) -> None:
+    assert personal_data(text) == kind
+
+
+def test_personal_and_rare_queries_are_left_out_and_counted(tmp_path: Path) -> None:
+    rows = []
+    for number in range(40):
+        rows.append(search(f"a{number}", "lamp", ["a", "b"]))
+        rows.append(search(f"b{number}", "bob@example.com", ["a", "b"]))
+        rows.append(event("click", f"a{number}", "a", 1, START))
+    rows += [search(f"rare{number}", "secret lamp", ["a", "b"]) for number in range(4)]
+    log = ndjson(tmp_path / "log.ndjson", *rows)
+    made = labels_from_clicks([log], tmp_path / "out", Rules(), Wanted())
+    assert made.queries == 1
+    assert made.counts["queries with an e-mail address"] == 1
+    assert made.counts["queries asked by fewer than k clients"] == 1
+    written = (tmp_path / "out" / "queries.jsonl").read_text()
+    assert "bob" not in written
+    assert "secret" not in written
+    kept = labels_from_clicks([log], tmp_path / "all", Rules(), Wanted(k=0, scrub=False))
+    assert kept.queries == 3

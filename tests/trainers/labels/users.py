@@ -1,0 +1,115 @@
+"""Simulated shoppers: logs of UBI whose relevance is known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+DAY = 24 * 3600 * 1000
+START = 1_780_000_000_000
+"""Milliseconds since 1970; before any test runs."""
+
+
+@dataclass(frozen=True)
+class Truth:
+    """A world of queries and items.
+
+    Attributes:
+        relevant: bool, (queries, items).
+        attracts: chance of a click on an item that is looked at.
+        satisfies: chance that a shopper stops there.
+        merit: by which the shop's search ranks; better than chance, far from right.
+    """
+
+    relevant: Any
+    attracts: Any
+    satisfies: Any
+    merit: Any
+
+
+def world(queries: int, items: int, seed: int) -> Truth:
+    """A third of the items is relevant; what attracts and satisfies varies among them."""
+    rng = np.random.default_rng(seed)
+    relevant = rng.random((queries, items)) < 0.33
+    attracts = np.where(
+        relevant,
+        rng.uniform(0.25, 0.6, relevant.shape),
+        rng.uniform(0.02, 0.18, relevant.shape),
+    )
+    satisfies = np.where(relevant, 0.7, 0.2)
+    merit = relevant * 0.5 + rng.normal(0, 1, relevant.shape)
+    return Truth(relevant, attracts, satisfies, merit)
+
+
+def ranks(truth: Truth, query: int, searches: int, rng: Any) -> Any:
+    """What each search showed, best first: the same order but for a little noise."""
+    noise = rng.normal(0, 0.3, (searches, truth.merit.shape[1]))
+    return np.argsort(-(truth.merit[query] + noise), axis=1)
+
+
+def clicks(kind: str, truth: Truth, query: int, order: Any, rng: Any) -> Any:
+    """bool, (searches, positions).
+
+    position: looks at position k with chance 1 / k^0.8. cascade: goes down, stops when satisfied,
+    or tired (0.1 at each item).
+    """
+    attracted = rng.random(order.shape) < truth.attracts[query][order]
+    if kind == "position":
+        return attracted & (rng.random(order.shape) < np.arange(1, order.shape[1] + 1) ** -0.8)
+    stops = attracted & (rng.random(order.shape) < truth.satisfies[query][order])
+    stops |= rng.random(order.shape) < 0.1
+    before = np.cumsum(stops, axis=1) - stops
+    return attracted & (before == 0)
+
+
+def write_log(
+    folder: Path, kind: str, seed: int, *, queries: int = 40, items: int = 15, searches: int = 1000
+) -> tuple[list[Path], Truth]:
+    """A log of shoppers of one kind as ubi_queries and ubi_events in parquet files.
+
+    Every search is another client's, on one of 30 days; the ids of items are `i0`, `i1`, ...
+    """
+    rng = np.random.default_rng(seed)
+    truth = world(queries, items, seed)
+    asked: list[dict[str, Any]] = []
+    did: list[dict[str, Any]] = []
+    for query in range(queries):
+        order = ranks(truth, query, searches, rng)
+        clicked = clicks(kind, truth, query, order, rng)
+        for search in range(searches):
+            id_, time = f"{query}-{search}", START + int(rng.integers(30 * DAY))
+            shown = [f"i{item}" for item in order[search]]
+            asked.append(
+                {
+                    "query_id": id_,
+                    "client_id": f"c{id_}",
+                    "user_query": f"query number {query}",
+                    "timestamp": time,
+                    "query_response_hit_ids": shown,
+                }
+            )
+            for at in np.flatnonzero(clicked[search]):
+                did.append(event("click", id_, shown[at], at + 1, time + 1000 * int(at + 1)))
+    paths = [folder / "ubi_queries.parquet", folder / "ubi_events.parquet"]
+    for path, rows in zip(paths, (asked, did), strict=True):
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    return paths, truth
+
+
+def event(action: str, query: str, item: str, ordinal: int, time: int) -> dict[str, Any]:
+    """A record of ubi_events."""
+    return {
+        "action_name": action,
+        "query_id": query,
+        "client_id": f"c{query}",
+        "timestamp": time,
+        "event_attributes": {
+            "object": {"object_id": item, "object_id_field": "sku"},
+            "position": {"ordinal": int(ordinal)},
+        },
+    }

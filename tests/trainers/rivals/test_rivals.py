@@ -1,0 +1,273 @@
+"""Each rival of `cogr-train compare` on the sample shop: it beats what it is without training, and
+does what its paper says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cogr.datasets import load_dataset
+from cogr.evaluation import measure
+from cogr.matching.bm25 import DEFAULT
+from cogr.metrics import full_set
+from cogr.records import Dataset, Item, Query
+from cogr.settings import OpenSearchSettings, Settings
+from indexers.text import Lexical
+from trainers.demo import CATALOGUE
+from trainers.rivals.bounds import Fused, NearestQueries, OracleKeywords, PerfectCutoff
+from trainers.rivals.keyword import (
+    Cogr,
+    CogrFrozen,
+    EditedKeywords,
+    ExtractiveKeywords,
+    StatisticalKeywords,
+)
+from trainers.rivals.measuring import checked_run, ids_of
+from trainers.rivals.protocol import Fitted, Method, NotRunError, Task
+from trainers.rivals.sparse import (
+    BM25,
+    RM3,
+    Doc2Query,
+    OpenSearchText,
+    SynonymIndex,
+    Synonyms,
+    learned_synonyms,
+    solr_lines,
+)
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> Task:
+    work = tmp_path_factory.mktemp("compare") / "work" / "method" / "seed-0"
+    work.mkdir(parents=True)
+    dataset = load_dataset("jsonl", CATALOGUE)
+    settings = Settings.model_validate({"dataset": {"loader": "jsonl", "path": str(CATALOGUE)}})
+    return Task(dataset, work, 0, lambda _: None, settings, 60.0)
+
+
+def fitted(task: Task, method: Method, **params: Any) -> Fitted:
+    return method.fit(task, {**method.trials(task)[0], **params})
+
+
+def figures(task: Task, found: Fitted, split: Any = "test") -> Mapping[str, float]:
+    queries = task.dataset.require(split)
+    run = ids_of(checked_run("", found.rank(queries, 100), queries, 100))
+    return measure(task.dataset, queries, found.sets(queries) or run, run)
+
+
+def unlabelled(task: Task) -> Task:
+    """The same shop, whose training queries want random items."""
+    rng = np.random.default_rng(0)
+    ids = [item.id for item in task.dataset.items]
+    wrong = {
+        query.id: frozenset(rng.choice(ids, len(task.dataset.relevant[query.id])).tolist())
+        for query in task.dataset.queries["train"]
+    }
+    return replace(task, dataset=replace(task.dataset, relevant={**task.dataset.relevant, **wrong}))
+
+
+def test_synonyms_beat_the_words_alone_and_random_labels_teach_none(task: Task) -> None:
+    learned, words = fitted(task, Synonyms()), fitted(task, Synonyms(), most=0)
+    wrong = fitted(unlabelled(task), Synonyms())
+    assert figures(task, learned)["ndcg@10"] > 1.4 * figures(task, words)["ndcg@10"]
+    assert figures(task, wrong)["ndcg@10"] < figures(task, words)["ndcg@10"] + 0.05
+
+
+def test_a_synonym_needs_two_queries_a_share_of_their_votes_and_more_than_chance() -> None:
+    items = [["sofa", "blue"], ["sofa", "red"], ["lamp", "blue"], ["couch", "blue"]]
+    asked = [["settee"], ["settee", "cheap"], ["light"]]
+    relevant = [[0, 1], [1], [2]]
+    found = learned_synonyms(asked, relevant, items, 5, 0.3)
+    assert found == {"settee": ["red", "sofa"]}, "blue is there by chance, light was asked once"
+    assert learned_synonyms(asked, relevant, items, 1, 0.3) == {"settee": ["red"]}
+    assert learned_synonyms(asked, relevant, items, 5, 0.8) == {"settee": ["sofa"]}
+    assert solr_lines(found) == ["settee => settee, red, sofa"]
+
+
+def test_synonyms_count_as_one_word() -> None:
+    """Frequencies added, the largest document frequency: Lucene's SynonymQuery."""
+    index = SynonymIndex(
+        ["a", "b", "c"], [["sofa"], ["couch", "couch"], ["lamp"]], {"sofa": ["couch"]}, DEFAULT
+    )
+    found = dict(index.rank(["sofa"], 3))
+    weight = np.log(1 + (3 - 1 + 0.5) / 1.5)
+
+    def score(times: int, length: int) -> float:
+        return float(weight * times / (times + 1.2 * (0.25 + 0.75 * length / (4 / 3))))
+
+    assert found == pytest.approx({"a": score(1, 1), "b": score(2, 2)}, rel=1e-5)
+
+
+@pytest.mark.server
+def test_synonyms_rank_in_memory_as_on_the_server(
+    task: Task, opensearch: OpenSearchSettings
+) -> None:
+    settings = task.settings.model_copy(update={"opensearch": opensearch})
+    served = fitted(replace(task, settings=settings), Synonyms())
+    memory, queries = fitted(task, Synonyms()), task.dataset.queries["test"]
+    ours, theirs = (
+        checked_run("", one.rank(queries, 500), queries, 500) for one in (memory, served)
+    )
+    for query in queries:
+        assert dict(ours[query.id]) == pytest.approx(dict(theirs[query.id]), rel=1e-4)
+    assert served.cost().index_bytes_per_item > 10
+
+
+@pytest.mark.server
+def test_the_servers_text_field_ranks_much_as_bm25s_does_and_leaves_nothing_behind(
+    task: Task, opensearch: OpenSearchSettings
+) -> None:
+    from indexers.backends.opensearch.client import Cluster
+
+    settings = task.settings.model_copy(update={"opensearch": opensearch})
+    served = fitted(replace(task, settings=settings), OpenSearchText(), k1=1.5)
+    plain = figures(task, fitted(task, BM25()))
+    assert figures(task, served)["ndcg@10"] == pytest.approx(plain["ndcg@10"], abs=0.05)
+    name = served.index.name  # type: ignore[attr-defined]
+    cluster = Cluster(opensearch)
+    assert cluster.call("GET", f"/{name}", doing="looking", missing_ok=True) is not None
+    del served
+    assert cluster.call("GET", f"/{name}", doing="looking", missing_ok=True) is None
+
+
+def test_the_servers_text_field_is_not_run_without_a_server(task: Task) -> None:
+    with pytest.raises(NotRunError, match=r"needs an OpenSearch; start one .*opensearch\.url"):
+        fitted(task, OpenSearchText())
+
+
+def test_bm25_takes_its_parameters(task: Task) -> None:
+    items = [Item("long", "sofa " + "word " * 50), Item("short", "sofa")]
+    small = replace(task, dataset=replace(task.dataset, items=items))
+    query = [Query("q", "sofa")]
+    scores = {b: dict(fitted(small, BM25(), b=b).rank(query, 2)["q"]) for b in (0.0, 0.9)}
+    assert scores[0.0]["long"] == pytest.approx(scores[0.0]["short"])
+    assert scores[0.9]["long"] < 0.5 * scores[0.9]["short"]
+
+
+def test_feedback_finds_items_that_share_no_word_with_the_query(task: Task) -> None:
+    items = [
+        Item("a", "sofa velvet"),
+        Item("b", "sofa velvet soft"),
+        Item("c", "velvet"),
+        *(Item(f"x{n}", f"lamp number{n}") for n in range(9)),
+    ]
+    small = replace(task, dataset=replace(task.dataset, items=items))
+    query = [Query("q", "sofa")]
+    found = fitted(small, RM3(), documents=2).rank(query, 10)["q"]
+    assert [id_ for id_, _ in found] == ["a", "b", "c"]
+    alone = fitted(small, RM3(), documents=2, original=1.0).rank(query, 10)["q"]
+    assert [id_ for id_, _ in alone if _ > 0] == ["a", "b"]
+
+
+def test_feedback_with_the_query_alone_is_bm25(task: Task) -> None:
+    queries = task.dataset.queries["test"]
+    one = fitted(task, RM3(), original=1.0).rank(queries, 20)
+    lexical = Lexical(task.dataset.items)
+    for query in queries:
+        size = max(1, len(lexical.words_of(query.text)))
+        scores = {item.id: score / size for item, score in lexical.rank(query.text, 20)}
+        assert dict(one[query.id]) == pytest.approx(scores, rel=1e-4)
+
+
+def test_keywords_in_the_text_help_bm25(task: Task) -> None:
+    expanded, plain = (figures(task, fitted(task, method)) for method in (Doc2Query(), BM25()))
+    assert expanded["ndcg@10"] > 1.2 * plain["ndcg@10"]
+
+
+def test_learned_keywords_beat_those_without_labels(task: Task) -> None:
+    learned, edited = (fitted(task, one()) for one in (StatisticalKeywords, EditedKeywords))
+    plain = figures(task, fitted(task, ExtractiveKeywords()))
+    assert figures(task, learned)["f1"] > 3 * plain["f1"]
+    assert figures(task, edited)["f1"] > 3 * plain["f1"]
+    assert learned.cost().train_seconds > 0.1, "of the fit that both share"
+    assert learned.cost().model_at_serving
+
+
+def test_keywords_retrieve_what_the_product_retrieves(task: Task) -> None:
+    """The sets are those that `cogr-train evaluate` measures."""
+    from indexers.generators.statistical.artefact import Artefact
+    from trainers.rivals.keyword import fitted_generator, item_keywords, mirror_of
+
+    found, queries = fitted(task, EditedKeywords()), task.dataset.queries["test"]
+    artefact: Artefact = fitted_generator(task)[0].artefact  # type: ignore[union-attr]
+    items = task.dataset.items
+    assert item_keywords(fitted_generator(task)[0], items) == [
+        artefact.item_keywords(item) for item in items
+    ]
+    mirror = mirror_of(items, [artefact.item_keywords(item) for item in items])
+    sets = found.sets(queries)
+    assert sets is not None
+    for query, words in zip(queries, artefact.query_keywords(queries), strict=True):
+        from cogr.keywords import query_keywords
+
+        expected = mirror.retrieved(query_keywords(query.text, words))
+        assert {mirror.dense(id_) for id_ in sets[query.id]} == set(expected)
+
+
+def test_rounds_are_not_run_without_a_training_run(task: Task, tmp_path: Path) -> None:
+    settings = task.settings.model_copy(update={"store": str(tmp_path)})
+    for method in (Cogr(), CogrFrozen()):
+        with pytest.raises(NotRunError, match="a finished round of the training run main"):
+            fitted(replace(task, settings=settings), method)
+
+
+def test_the_nearest_queries_give_their_items_and_none_is_its_own(task: Task) -> None:
+    train = (Query("t1", "red sofa"), Query("t2", "red chair"), Query("t3", "lamp"))
+    relevant = {
+        "t1": frozenset({"a", "b"}),
+        "t2": frozenset({"b"}),
+        "t3": frozenset({"c"}),
+        "q": frozenset({"a"}),
+    }
+    dataset = replace(task.dataset, queries={"train": train}, relevant=relevant)
+    near = fitted(replace(task, dataset=dataset), NearestQueries(), share=0.0)
+    assert [id_ for id_, _ in near.rank([Query("q", "a red sofa")], 9)["q"]] == ["b", "a"]
+    own = near.rank([train[0], train[2]], 9)
+    assert [id_ for id_, _ in own["t1"]] == ["b"], "of t2 alone"
+    assert not own["t3"]
+    one = fitted(replace(task, dataset=dataset), NearestQueries(), nearest=1, share=0.0)
+    assert len(one.rank([Query("q", "red sofa")], 9)["q"]) == 2
+
+
+def test_fusion_adds_reciprocal_ranks(task: Task) -> None:
+    fused = fitted(task, Fused())
+    query = task.dataset.queries["test"][0]
+    one, other = (
+        [id_ for id_, _ in part.rank([query], 100)[query.id]]
+        for part in (fused.one, fused.other)  # type: ignore[attr-defined]
+    )
+    expected = {
+        id_: sum(1 / (61 + ids.index(id_)) for ids in (one, other) if id_ in ids)
+        for id_ in {*one, *other}
+    }
+    assert dict(fused.rank([query], 1000)[query.id]) == pytest.approx(expected)
+    assert figures(task, fused)["r@100"] > figures(task, fitted(task, BM25()))["r@100"]
+
+
+def test_ceilings_are_above_what_they_bound(task: Task) -> None:
+    f1 = {
+        type(one).__name__: figures(task, fitted(task, one))["f1"]
+        for one in (OracleKeywords(), StatisticalKeywords(), PerfectCutoff())
+    }
+    assert f1["OracleKeywords"] > f1["StatisticalKeywords"]
+    queries = task.dataset.queries["test"]
+    ranking = ids_of(checked_run("", fitted(task, BM25()).rank(queries, 1000), queries, 1000))
+    relevant = {query.id: task.dataset.relevant[query.id] for query in queries}
+    for k in (1, 5, 10, 20):
+        cut = {id_: frozenset(ids[:k]) for id_, ids in ranking.items()}
+        assert full_set(cut, relevant).means["f1"] < f1["PerfectCutoff"]
+
+
+def test_every_method_is_as_the_tables_name_it(task: Task) -> None:
+    from trainers.rivals import METHODS
+
+    here = ("bm25", "opensearch", "statistical", "nearest", "perfect-cutoff", "cogr-frozen")
+    assert [METHODS[name]().name for name in here] == [*here]
+    dataset: Dataset = task.dataset
+    assert task.text(dataset.items[0]).startswith(dataset.items[0].title)

@@ -1,0 +1,221 @@
+"""The paper's variants, each trained on a part of the sample shop; the table of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from cogr.errors import SettingsError
+from cogr.settings import Settings
+from cogr.snapshots import open_snapshot
+from indexers.workspace import Workspace
+from tests.commands import Command
+from tests.trainers.shop import InThisProcess, write_shop
+from trainers.ablation import VARIANTS, Ablation, Row, chosen, run_name, table
+from trainers.training import stage
+from trainers.training.checkpoints import prune_models
+from trainers.training.rounds import Round
+from trainers.training.run_folder import Run, open_run
+from trainers.training.trainer_config import check_settings
+
+TINY = (
+    "training.sft.item_epochs=1",
+    "training.sft.query_epochs=1",
+    "training.query.max_steps=1",
+    "training.item.max_steps=1",
+    "training.candidates=0",
+    "training.invented_queries=0",
+)
+
+
+class Shop:
+    """A shop whose variants are trained in this process."""
+
+    def __init__(self, config: Path) -> None:
+        self.config = config
+        self.said: list[str] = []
+
+    def ablation(self, *overrides: str, rounds: int = 1) -> Ablation:
+        def launch(own: Sequence[str]) -> InThisProcess:
+            return InThisProcess(self.config, tuple(own))
+
+        return Ablation(self.config, (*TINY, *overrides), rounds, launch, self.said.append)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Shop, dict[str, Row]]:
+    shop = Shop(write_shop(tmp_path_factory.mktemp("shop"), items=24))
+    rows = list(shop.ablation().rows(list(VARIANTS), 1))
+    return shop, {row.variant: row for row in rows}
+
+
+def rounds_of(shop: Shop, row: Row) -> tuple[Run, Sequence[Round]]:
+    run = open_run(Workspace.open(shop.config, TINY), row.run)
+    return run, run.state().finished
+
+
+pytestmark = [pytest.mark.slow, pytest.mark.model]
+
+
+def test_every_variant_is_trained_on_the_shop(trained: tuple[Shop, dict[str, Row]]) -> None:
+    _, rows = trained
+    assert rows.keys() == VARIANTS.keys()
+    for row in rows.values():
+        assert row.failed == row.left_out == ""
+        assert row.figures is not None
+        assert set(row.figures) == {"p", "r", "f1"}
+    assert len({row.run for row in rows.values()}) == len(rows)
+
+
+def test_frozen_items_are_never_trained(trained: tuple[Shop, dict[str, Row]]) -> None:
+    run, (sft, first) = rounds_of(trained[0], trained[1]["frozen"])
+    targets = sft.stage("targets")
+    assert targets is not None
+    assert sft.items == first.items == targets.notes["snapshot"]
+    assert open_snapshot(run.store, first.items).manifest.generator["kind"] == "extractive"
+    assert sft.model("item") == first.model("item") == targets.output
+    assert first.model("query") != sft.model("query")
+    assert first.queries != sft.queries
+
+
+def test_without_sft_rounds_start_from_the_untrained_model(
+    trained: tuple[Shop, dict[str, Row]],
+) -> None:
+    run, (sft, first) = rounds_of(trained[0], trained[1]["no-sft"])
+    assert sft.model("item") == sft.model("query") == sft.output("targets")
+    assert first.model("item") != sft.model("item") != first.model("query")
+    assert list(run.folder("sft").iterdir()), "the next command reads them"
+
+
+def test_a_shared_generator_is_one_lineage_with_both_prompts(
+    trained: tuple[Shop, dict[str, Row]],
+) -> None:
+    run, (sft, first) = rounds_of(trained[0], trained[1]["shared"])
+    assert sft.model("item") == sft.model("query") != sft.output("targets")
+    examples = sft.stages[1].notes["examples"]
+    targets = sft.stage("targets")
+    assert targets is not None
+    assert examples == targets.notes["items"] + targets.notes["queries"]
+    # What each model was made of stands in its card.
+    assert first.model("query") != first.model("item")
+    assert prune_models(run, run.state(), None, 1) == [Path(sft.model("item")).name]
+
+
+def test_variants_change_prompts_and_rewards(trained: tuple[Shop, dict[str, Row]]) -> None:
+    shop, rows = trained
+    frozen = {name: rounds_of(shop, row)[0].frozen()["settings"] for name, row in rows.items()}
+    full = frozen["full"]
+
+    def changed(name: str) -> set[str]:
+        return {key for key, value in frozen[name].items() if value != full[key]}
+
+    assert changed("transposed") == {"training.item.reward"}
+    assert changed("f-beta") == {"training.f_beta"}
+    assert changed("search") == {"prompts.query_user"}
+    assert "{search_results}" in frozen["search"]["prompts.query_user"]
+    assert changed("no-description") == {"prompts.item_user"}
+    assert frozen["no-description"]["prompts.item_user"] == "{item}"
+    paper = Settings(dataset={"loader": "jsonl", "path": "data"})
+    assert VARIANTS["no-description"].changes(paper) == {"prompts.item_variant": "title"}
+    assert VARIANTS["search"].changes(paper) == {"prompts.query_variant": "search"}
+
+
+def test_what_is_trained_is_not_trained_again_and_what_fails_keeps_the_others(
+    trained: tuple[Shop, dict[str, Row]],
+    cogr_train: Command,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shop, rows = trained
+    shop.said.clear()
+    monkeypatch.setattr(stage, "Launcher", InThisProcess)
+    failing = "training.item.reward=tests.trainers.shop:failing_reward"
+    again = list(shop.ablation().rows(["full", "shared"], 1))
+    assert again == [rows["full"], rows["shared"]]
+    assert not shop.said
+
+    mixed = {row.variant: row for row in shop.ablation(failing).rows(["full", "transposed"], 1)}
+    assert "The reward failed" in mixed["full"].failed
+    assert mixed["full"].figures is None
+    assert mixed["transposed"] == rows["transposed"], "the same settings are the same run"
+    lines = {line["variant"]: line for line in table(list(mixed.values()))}
+    assert lines["full"]["f1"] is None
+    assert lines["transposed"]["f1"]["mean"] == pytest.approx(rows["transposed"].figures["f1"])  # type: ignore[index]
+
+    own = [part for override in TINY for part in ("--set", override)]
+    ended = cogr_train(
+        "ablate", "-c", shop.config, *own, "--variants", "full,shared", "--seeds", 1,
+        "--rounds", 1, "--json",
+    )  # fmt: skip
+    assert ended.status == 0, ended.err
+    told = json.loads(ended.out)
+    assert [row["run"] for row in told["rows"]] == [rows["full"].run, rows["shared"].run]
+    ended = cogr_train(
+        "ablate", "-c", shop.config, *own, "--set", failing, "--variants", "full,transposed",
+        "--seeds", 1, "--rounds", 1,
+    )  # fmt: skip
+    assert ended.status == 1
+    assert "1 of 2 runs failed" in ended.err
+    assert "Transposed F1" in ended.out
+
+
+def test_an_unknown_variant_is_one_sentence(cogr_train: Command, tmp_path: Path) -> None:
+    config = write_shop(tmp_path / "shop", items=24)
+    ended = cogr_train("ablate", "-c", config, "--variants", "full,nonsense")
+    assert ended.status == 2
+    assert "There is no variant 'nonsense'; --variants takes all, or some of" in ended.sentence
+    with pytest.raises(SettingsError, match="no variant ''"):
+        chosen(" , ")
+    assert chosen("all") == list(VARIANTS)
+    assert chosen("shared,full,shared") == ["shared", "full"]
+
+
+def test_what_a_configuration_can_not_vary_is_left_out_of_the_table(tmp_path: Path) -> None:
+    shop = Shop(write_shop(tmp_path / "shop", items=24))
+    own = (
+        "prompts.item_user={item}",
+        'prompts.query_user="{query} {search_results}"',
+    )
+    rows = list(shop.ablation(*own).rows(["no-description", "search"], 1))
+    assert [row.left_out for row in rows] == [
+        "Item prompts show no description that could be left out.",
+        "Query prompts show search results already.",
+    ]
+    assert [line["left_out"] for line in table(rows)] == [row.left_out for row in rows]
+
+
+def test_settings_that_exclude_each_other(tmp_path: Path) -> None:
+    config = write_shop(tmp_path / "shop", items=24)
+    both = ("training.frozen_items=true", "training.sft.items_from=extractive")
+    with pytest.raises(SettingsError, match="exclude each other"):
+        check_settings(Workspace.open(config, [*both, "training.shared=true"]))
+    with pytest.raises(SettingsError, match=r"frozen_items is true, but labels"):
+        check_settings(Workspace.open(config, both[:1]))
+
+
+def test_the_table_has_means_and_spreads_over_seeds() -> None:
+    def row(variant: str, seed: int, f1: float) -> Row:
+        return Row(variant, seed, "run", 1, {"p": 0.5, "r": 0.25, "f1": f1})
+
+    rows = [
+        row("full", 0, 0.4), row("shared", 0, 0.3), row("full", 1, 0.6), row("shared", 1, 0.4),
+        Row("shared", 2, failed="It broke."),
+    ]  # fmt: skip
+    full, shared = table(rows)
+    assert full["f1"] == {"mean": 0.5, "sd": pytest.approx(0.141421, abs=1e-6)}
+    assert full["f1_over_full"] is None
+    assert shared["f1_over_full"] == {"mean": -0.15, "sd": pytest.approx(0.070711, abs=1e-6)}
+    assert shared["seeds"] == 2
+    assert shared["failed"] == {2: "It broke."}
+    assert table([row("full", 0, 0.4)])[0]["f1"] == {"mean": 0.4, "sd": None}
+
+
+def test_another_seed_and_other_settings_are_other_runs(tmp_path: Path) -> None:
+    config = write_shop(tmp_path / "shop", items=24)
+    names = {
+        run_name(Workspace.open(config, own), "full", 0)
+        for own in ([], ["training.seed=1"], ["training.f_beta=2"], ["training.save_steps=7"])
+    }
+    assert len(names) == 3, "how often it is saved decides nothing"

@@ -1,0 +1,250 @@
+"""Relevance from counts of what was shown and clicked: click models, smoothing, grades.
+
+Each model says how often a pair of query and item was looked at (its exposure) and how often that
+went well. Their quotient is the pair's rate; a Beta distribution around the rate of all pairs
+smooths it where the exposure is small.
+
+- `pbm`: the position-based model (Richardson et al. 2007; Craswell et al. 2008): a click is the
+  item's attractiveness times the chance that its position is looked at. Both by EM.
+- `coec`: clicks over expected clicks (Zhang and Jones 2007): positions count by their share of
+  clicks over all queries, whatever was shown there.
+- `dbn`: the dynamic Bayesian network without abandonment (Chapelle and Zhang 2009, section 3.2):
+  a shopper looks at everything down to the last click, which satisfies.
+- `ctr`: clicks over times shown, positions ignored. The one that needs none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cogr.errors import DataError, MissingExtraError
+from trainers.labels import RELEVANT
+from trainers.labels.events import Evidence, Shown
+
+Model = Literal["pbm", "coec", "dbn", "ctr"]
+Floats = NDArray[np.float64]
+
+SHARES = (0.2, 0.4, 0.6, 0.8)
+"""Rates from which a pair has the grades 1 to 4, as shares of the rate of its query's best."""
+
+_ROUNDS = 100
+_PULL = 5.0
+"""Looks by which a pair's attractiveness is drawn to the mean of all pairs."""
+_SETTLED = 1e-4
+_STRENGTHS = (2.0, 50.0)
+_LEAST_SHARE = 0.01
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Evidence on pairs of query and item.
+
+    Attributes:
+        query, item: int32, numbers.
+        raw: int64, visits that showed the item.
+        exposure: float64, how often it was looked at, by the model.
+        success: float64, how often that went well, 0 to `exposure`.
+        bias: position -> chance that it is looked at, 1 for the best one; empty where the model
+            knows none.
+    """
+
+    query: NDArray[np.int32]
+    item: NDArray[np.int32]
+    raw: NDArray[np.int64]
+    exposure: Floats
+    success: Floats
+    bias: Mapping[int, float]
+
+
+@dataclass(frozen=True)
+class Graded:
+    """Pairs with grades.
+
+    Attributes:
+        rate: float64, smoothed.
+        grade: int8, 0 to 4.
+        confidence: float64, 0.5 to 1: how sure it is that the pair is on its side of the line
+            between relevant and not.
+        prior: (alpha, beta) of the Beta distribution of all pairs.
+    """
+
+    rate: Floats
+    grade: NDArray[np.int8]
+    confidence: Floats
+    prior: tuple[float, float]
+
+
+def weigh(evidence: Evidence, model: Model) -> Pairs:
+    """Exposure and success of every pair by a click model.
+
+    Raises DataError where the model needs positions and the log has none.
+    """
+    shown = evidence.shown
+    if model != "ctr":
+        shown = _with_positions(shown, model)
+    first, of = _pairs(shown)
+    exposure, clicked, bias = _MODELS[model](shown, of, len(first))
+    value = _sums(of, shown.value) / evidence.best_value
+    clicks = _sums(of, shown.clicked)
+    # What a click brought on average, 1 where all that counts are clicks.
+    worth = np.divide(value, clicks, out=np.zeros_like(value), where=clicks > 0)
+    return Pairs(
+        shown.query[first],
+        shown.item[first],
+        _sums(of, shown.raw).astype(np.int64),
+        np.maximum(exposure, clicked),
+        clicked * worth,
+        bias,
+    )
+
+
+def _with_positions(shown: Shown, model: Model) -> Shown:
+    if not shown.has_positions:
+        raise DataError(
+            f"The model {model} needs the positions of what was shown, and the log has none: log "
+            "event_attributes.position.ordinal in events, or query_response_hit_ids in "
+            "ubi_queries; or take --model ctr, which ignores positions and trusts the ranking."
+        )
+    known = shown.position > 0
+    rows = {name: column[known] for name, column in vars(shown).items() if name != "items"}
+    return replace(shown, **rows)
+
+
+def _pairs(shown: Shown) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The first row of each pair, and the pair of each row; rows are sorted by pair."""
+    new = np.ones(len(shown.query), bool)
+    new[1:] = (shown.query[1:] != shown.query[:-1]) | (shown.item[1:] != shown.item[:-1])
+    return np.flatnonzero(new), np.cumsum(new) - 1
+
+
+def _sums(at: NDArray[Any], numbers: NDArray[Any], size: int = 0) -> Floats:
+    """Sums of numbers by their place."""
+    return np.asarray(np.bincount(at, numbers, size), np.float64)
+
+
+Found = tuple[Floats, Floats, dict[int, float]]
+
+
+def _ctr(shown: Shown, of: NDArray[np.int64], _: int) -> Found:
+    return _sums(of, shown.shown), _sums(of, shown.clicked), {}
+
+
+def _coec(shown: Shown, of: NDArray[np.int64], _: int) -> Found:
+    rates = _rate_by_position(shown)
+    exposure = _sums(of, shown.shown * rates[shown.position])
+    return exposure, _sums(of, shown.clicked), _bias(shown, rates)
+
+
+def _rate_by_position(shown: Shown) -> Floats:
+    """Clicks over times shown by position, as a share of the best one's."""
+    clicked = _sums(shown.position, shown.clicked)
+    times = _sums(shown.position, shown.shown)
+    rates = np.divide(clicked, times, out=np.zeros_like(clicked), where=times > 0)
+    if not rates.any():
+        raise DataError(
+            "The log has no clicks on what was shown: name the actions that are clicks with "
+            "--weight ACTION=1, and see that clicks and impressions share object ids and query ids."
+        )
+    # Few visits at a position say little: the next ones above it say more.
+    return np.asarray(np.maximum(rates / rates.max(), _LEAST_SHARE), np.float64)
+
+
+def _bias(shown: Shown, rates: Floats) -> dict[int, float]:
+    return {int(at): round(float(rates[at]), 4) for at in np.unique(shown.position)}
+
+
+def _pbm(shown: Shown, of: NDArray[np.int64], pairs: int) -> Found:
+    """EM: the chance that a position is looked at, and attractiveness.
+
+    An item that was not clicked was looked at with the probability that the present estimates give.
+    """
+    look = _rate_by_position(shown)
+    clicked = _sums(of, shown.clicked, pairs)
+    missed = (shown.shown - shown.clicked).astype(np.float64)
+    times = _sums(shown.position, shown.shown)
+    hits = _sums(shown.position, shown.clicked)
+    exposed = clicked + _sums(of, missed * look[shown.position], pairs)
+    for _ in range(_ROUNDS):
+        mean = clicked.sum() / exposed.sum()
+        attractive = (clicked + mean * _PULL) / (exposed + _PULL)
+        looked = missed * _looked(look[shown.position], attractive[of])
+        exposed = clicked + _sums(of, looked, pairs)
+        found = (hits + _sums(shown.position, looked)) / np.maximum(times, 1e-9)
+        found = np.where(times > 0, np.clip(found, _LEAST_SHARE, 1.0), look)
+        moved = float(np.abs(found - look).max())
+        look = found
+        if moved < _SETTLED:
+            break
+    return exposed, clicked, _bias(shown, look / look[np.unique(shown.position)].max())
+
+
+def _looked(look: Floats, attractive: Floats) -> Floats:
+    """P(looked at | not clicked)."""
+    return np.asarray(look * (1 - attractive) / (1 - look * attractive), np.float64)
+
+
+def _dbn(shown: Shown, of: NDArray[np.int64], pairs: int) -> Found:
+    exposure = _sums(of, shown.examined, pairs)
+    clicked, last = (_sums(of, column, pairs) for column in (shown.clicked, shown.last))
+    mean = last.sum() / max(clicked.sum(), 1e-9)
+    satisfied = (last + mean * _STRENGTHS[0]) / (clicked + _STRENGTHS[0])
+    return exposure, clicked * satisfied, {}
+
+
+_MODELS = {"ctr": _ctr, "coec": _coec, "pbm": _pbm, "dbn": _dbn}
+
+
+def grade(pairs: Pairs) -> Graded:
+    """Smoothed rates, grades by the share of the best rate of the query, and how sure that is.
+
+    The best rate of a query counts as no less than that of all pairs: a query whose results nobody
+    wants has no relevant item.
+    """
+    try:
+        from scipy.special import betainc
+    except ImportError as error:
+        raise MissingExtraError("Grading clicks", "data") from error
+    alpha, beta = _prior(pairs)
+    a = alpha + pairs.success
+    b = beta + np.maximum(pairs.exposure - pairs.success, 0)
+    rate = a / (a + b)
+    best = np.full(int(pairs.query.max(initial=-1)) + 1, alpha / (alpha + beta))
+    np.maximum.at(best, pairs.query, rate)
+    share = rate / best[pairs.query]
+    grades = np.searchsorted(SHARES, share, side="right").astype(np.int8)
+    line = np.clip(SHARES[int(RELEVANT) - 1] * best[pairs.query], 1e-9, 1 - 1e-9)
+    below = betainc(a, b, line)
+    return Graded(rate, grades, np.where(grades >= RELEVANT, 1 - below, below), (alpha, beta))
+
+
+def _prior(pairs: Pairs) -> tuple[float, float]:
+    """The Beta distribution of all pairs' rates: their mean, and a strength by their spread beyond
+    what chance explains (method of moments).
+    """
+    total, success = pairs.exposure.sum(), pairs.success.sum()
+    mean = float(np.clip(success / max(total, 1e-9), 1e-6, 1 - 1e-6))
+    enough = pairs.exposure >= 1
+    n, rate = pairs.exposure[enough], pairs.success[enough] / pairs.exposure[enough]
+    if len(n) < 2:
+        strength = _STRENGTHS[1]
+    else:
+        spread = float(np.average((rate - mean) ** 2, weights=n))
+        chance = mean * (1 - mean) * len(n) / float(n.sum())
+        strength = mean * (1 - mean) / max(spread - chance, 1e-9) - 1
+    strength = float(np.clip(strength, *_STRENGTHS))
+    return mean * strength, (1 - mean) * strength
+
+
+def auc(score: Floats, relevant: Sequence[bool] | NDArray[np.bool_]) -> float:
+    """The chance that a relevant pair scores above one that is not; ties count half."""
+    truth = np.asarray(relevant, bool)
+    _, ranks, counts = np.unique(score, return_inverse=True, return_counts=True)
+    mean_rank = (np.cumsum(counts) - (counts - 1) / 2)[ranks]
+    ones = int(truth.sum())
+    zeros = len(truth) - ones
+    return float((mean_rank[truth].sum() - ones * (ones + 1) / 2) / (ones * zeros))

@@ -1,0 +1,602 @@
+"""Logs of User Behavior Insights (UBI 1.3) as counts: how often each item was shown and clicked for
+each query, by position.
+
+Rules, in the order in which they apply:
+
+- A record with an `action_name` is an event, any other one a search. Records without a time, with
+  one that is no time, or with one more than a day ahead of now are left out.
+- A search's text is that of its record, else the `user_query` of its first event. Events that name
+  no query are one search for each text that a session's events name themselves.
+- What was shown are impression events, which name an item and its ordinal; for a search without
+  any, `query_response_hit_ids`. The lowest ordinal of the log is the first position.
+- A session is `session_id`, else a client's searches with pauses of 30 minutes at most. Equal
+  queries in one session are one visit: pages and repeats show an item once.
+- A conversion without `query_id` belongs to the client's last click on the item, up to a day
+  before.
+- A client with too many searches on a day, or one that clicks nearly all it is shown, is a bot; of
+  one query, a client's first visits count (`Rules`).
+
+The work is done by DuckDB in a file beside the results, in bounded memory.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from cogr.datasets.reading import json_records
+from cogr.errors import DataError, MissingExtraError
+
+MEMORY = "380MB"
+"""What DuckDB may hold; it goes on in a temporary folder beyond."""
+_THREADS = 2
+_SESSION_MS = 30 * 60 * 1000
+_DAY_MS = 24 * 60 * 60 * 1000
+_LAST_POSITION = 200
+_TEXTS_AT_ONCE = 100_000
+
+# The counts of a reading, by the words they are shown under.
+RECORDS = "records"
+BAD_LINES = "lines that are no records"
+NO_TIME = "records without a time that can be read"
+AHEAD = "records more than a day ahead of now"
+BACKWARDS = "searches with events before them"
+NO_QUERY = "events that belong to no query"
+ATTRIBUTED = "conversions without a query that a click explains"
+BOTS = "clients left out as bots"
+BOT_VISITS = "visits of bots"
+REPEATS = "visits beyond what one client counts for a query"
+NO_POSITION = "items shown without a position"
+NO_CLIENTS = "searches without client and session"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What is read as what, and what is left out.
+
+    Attributes:
+        weights: action -> what it counts, 1 for a click; other actions are neither clicks nor
+            conversions.
+        impressions: actions that say that an item was shown.
+        most_a_day: a client with more searches on one day is a bot.
+        most_clicked: so is one that clicks a larger share of at least `enough_shown` items.
+        most_visits: visits of one client that count for one query.
+        half_life: days after which a visit counts half; None for no decay.
+        bad_share: the largest accepted share of lines that are no records.
+    """
+
+    weights: Mapping[str, float] = field(
+        default_factory=lambda: {
+            "click": 1.0,
+            "item_click": 1.0,
+            "product_click": 1.0,
+            "add_to_cart": 2.0,
+            "purchase": 3.0,
+        }
+    )
+    impressions: Sequence[str] = ("impression", "impressions")
+    most_a_day: int = 300
+    most_clicked: float = 0.9
+    enough_shown: int = 100
+    most_visits: int = 5
+    half_life: float | None = 90.0
+    bad_share: float = 0.05
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The queries of a log.
+
+    Attributes:
+        texts: by number, the most frequent spelling of each.
+        visits: float64, how often each was asked, by the rules, with decay.
+        clients: int64, distinct clients that asked each.
+        first: int64, when each was first asked, milliseconds since 1970.
+    """
+
+    texts: Sequence[str]
+    visits: NDArray[np.float64]
+    clients: NDArray[np.int64]
+    first: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """How often each item was shown and clicked for each query, a row for each position.
+
+    Attributes:
+        query: int32, number of the query.
+        item: int32, number of the item.
+        position: int16, from 1; 0 where the log has none. Positions from 200 on are one.
+        raw: int64, visits that showed it there.
+        shown, clicked, value: float32, the same with decay: all of them, those with a click, and
+            the weights of what was done, of which the highest counts.
+        examined, last: float32, of `shown`, those at or above the visit's last click (all where
+            there is none); of `clicked`, those that are the visit's last click.
+        items: ids by number.
+    """
+
+    query: NDArray[np.int32]
+    item: NDArray[np.int32]
+    position: NDArray[np.int16]
+    raw: NDArray[np.int64]
+    shown: NDArray[np.float32]
+    clicked: NDArray[np.float32]
+    value: NDArray[np.float32]
+    examined: NDArray[np.float32]
+    last: NDArray[np.float32]
+    items: Sequence[str]
+
+    @property
+    def has_positions(self) -> bool:
+        """Whether anything was shown at a known position."""
+        return bool((self.position > 0).any())
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a log says.
+
+    Attributes:
+        shown, asked: counts by pair and by query.
+        counts: what was read and what was left out, by the words above.
+        first, last: times of the log's records, milliseconds since 1970.
+        best_value: the highest weight of an action that was seen; 1 without conversions.
+    """
+
+    shown: Shown
+    asked: Asked
+    counts: Mapping[str, int]
+    first: int
+    last: int
+    best_value: float
+
+
+Canonical = Callable[[Sequence[str]], Sequence[str]]
+"""Distinct texts as they were typed -> what makes two of them one query; "" to leave one out."""
+
+
+def read_evidence(
+    paths: Sequence[Path], rules: Rules, canonical: Canonical, folder: Path | None = None
+) -> Evidence:
+    """Read logs and count.
+
+    Args:
+        paths: files with one JSON object a line (also .gz), and parquet files.
+        canonical: see `Canonical`.
+        folder: where DuckDB puts its temporary file; the system's own folder by default.
+
+    Raises:
+        DataError: a file is not there or can't be read, too many lines are no records, no search
+            shows any item.
+        MissingExtraError: without the extra `data`.
+    """
+    for path in paths:
+        if not path.is_file():
+            raise DataError(f"The log {path} is not there; name files of UBI records.")
+    with _database(folder) as con:
+        reading = _Reading(con, rules)
+        reading.load(paths)
+        reading.searches(canonical)
+        reading.visits()
+        return reading.evidence()
+
+
+@contextmanager
+def _database(folder: Path | None) -> Iterator[Any]:
+    try:
+        import duckdb
+    except ImportError as error:
+        raise MissingExtraError("Reading logs of clicks", "data") from error
+    with TemporaryDirectory(dir=folder, prefix=".labels-") as at:
+        con = duckdb.connect(f"{at}/log.duckdb")
+        try:
+            for name, value in (
+                ("threads", _THREADS),
+                ("memory_limit", f"'{MEMORY}'"),
+                ("temp_directory", f"'{at}/spill'"),
+                ("preserve_insertion_order", "false"),
+                ("TimeZone", "'UTC'"),
+                ("enable_progress_bar", "false"),
+            ):
+                con.execute(f"set {name}={value}")
+            yield con
+        finally:
+            con.close()
+
+
+_FIELDS = (
+    "action_name",
+    "query_id",
+    "client_id",
+    "session_id",
+    "timestamp",
+    "user_query",
+    "query_response_hit_ids",
+    "event_attributes",
+)
+_AS_JSON = {"query_response_hit_ids", "event_attributes", "_source"}
+_TIME = """coalesce(try_cast(timestamp as bigint),
+    epoch_ms(try_cast(timestamp as timestamptz)), try_cast(try_cast(timestamp as double) as bigint))
+"""
+_RECORDS = """
+create or replace table {table} as select
+    case when action_name is null then 0 when list_contains($impressions, action_name) then 1
+        when list_contains($clicks, action_name) then 2 else 3 end::tinyint as kind,
+    coalesce(query_id, '') != '' as asked,
+    hash(nullif(query_id, '')) as q,
+    case when coalesce(client_id, '') != '' then hash(client_id) end as client,
+    case when coalesce(session_id, '') != '' then hash(session_id) end as session,
+    {time} as t,
+    nullif(trim(user_query), '') as text,
+    nullif(event_attributes->>'$.object.object_id', '') as item,
+    case when try_cast(event_attributes->>'$.position.ordinal' as integer) >= 0
+        then try_cast(event_attributes->>'$.position.ordinal' as integer) end as ordinal,
+    case when action_name is null then query_response_hit_ids end as hits,
+    coalesce(map($clicks, $weights)[action_name], 0)::float as weight,
+    action_name is null and query_id is null and user_query is null and timestamp is null as bad
+from ({source})
+"""
+
+
+class _Reading:
+    """The steps of `read_evidence`, each a few tables of one database."""
+
+    def __init__(self, con: Any, rules: Rules) -> None:
+        self._con = con
+        self._rules = rules
+        self._counts: Counter[str] = Counter()
+        self._texts: list[str] = []
+
+    def _one(self, sql: str, **values: Any) -> Any:
+        return self._con.execute(sql, values or None).fetchone()
+
+    def load(self, paths: Sequence[Path]) -> None:
+        """The records of all files: table `ev`."""
+        rules = self._rules
+        for number, path in enumerate(paths):
+            table = "ev" if number == 0 else "more"
+            with _readable(path):
+                self._con.execute(
+                    _RECORDS.format(table=table, time=_TIME, source=self._source(path)),
+                    {
+                        "impressions": list(rules.impressions),
+                        "clicks": list(rules.weights),
+                        "weights": list(rules.weights.values()),
+                    },
+                )
+            rows, bad = self._one(f"select count(*), coalesce(sum(bad::int), 0) from {table}")
+            self._count_bad(path, int(rows), int(bad))
+            if number:
+                self._con.execute("insert into ev select * from more")
+                self._con.execute("drop table more")
+        self._drop_by_time()
+
+    def _source(self, path: Path) -> str:
+        """A query that gives the fields of one file as texts and JSON."""
+        named = str(path).replace("'", "''")
+        if path.suffix == ".parquet":
+            return self._parquet(f"read_parquet('{named}')")
+        columns = ", ".join(
+            f"'{name}': '{'JSON' if name in _AS_JSON else 'VARCHAR'}'"
+            for name in (*_FIELDS, "_source")
+        )
+        source = (
+            f"read_json('{named}', columns={{{columns}}}, format='newline_delimited', "
+            "ignore_errors=true)"
+        )
+        inner = ", ".join(
+            f"case when _source is null then {name} else _source{arrow}'$.{name}' end as {name}"
+            for name in _FIELDS
+            for arrow in (["->"] if name in _AS_JSON else ["->>"])
+        )
+        return f"select {inner} from {source}"
+
+    def _parquet(self, source: str) -> str:
+        described = self._con.execute(f"describe select * from {source}").fetchall()
+        types = {row[0]: row[1] for row in described}
+
+        def read(name: str) -> str:
+            if name not in types:
+                return f"null::{'json' if name in _AS_JSON else 'varchar'} as {name}"
+            if name not in _AS_JSON:
+                return f"{name}::varchar as {name}"
+            as_json = (
+                f"try_cast({name} as json)" if types[name] == "VARCHAR" else f"to_json({name})"
+            )
+            return f"{as_json} as {name}"
+
+        return f"select {', '.join(map(read, _FIELDS))} from {source}"
+
+    def _count_bad(self, path: Path, rows: int, bad: int) -> None:
+        self._counts[RECORDS] += rows - bad
+        self._counts[BAD_LINES] += bad
+        if bad > self._rules.bad_share * rows:
+            raise DataError(
+                f"{path}: {bad:,} of {rows:,} lines are no UBI records; the first: "
+                f"{_first_bad(path)}"
+            )
+
+    def _drop_by_time(self) -> None:
+        ahead = int(time.time() * 1000) + _DAY_MS
+        self._con.execute("delete from ev where bad")
+        none, late = self._one(
+            "select count(*) filter (t is null), count(*) filter (t > $ahead) from ev", ahead=ahead
+        )
+        self._counts[NO_TIME], self._counts[AHEAD] = none, late
+        self._con.execute("delete from ev where t is null or t > $ahead", {"ahead": ahead})
+
+    def searches(self, canonical: Canonical) -> None:
+        """Every search with its text: tables `searches` (key, client, session, t, query) and `did`
+        (key, kind, item, ordinal, weight).
+        """
+        con = self._con
+        self._attribute()
+        con.execute(
+            "create table keyed as select case when asked then q when text is not null and "
+            "coalesce(session, client) is not null then hash(coalesce(session, client), text) end "
+            "as key, * from ev"
+        )
+        con.execute("drop table ev")
+        con.execute(
+            "create table found as select key, any_value(client) as client, "
+            "any_value(session) as session, min(t) as t, arg_min(text, kind) "
+            "filter (text is not null) as text, min(t) filter (kind > 0) as event_t, "
+            "min(t) filter (kind = 0) as query_t from keyed where key is not null group by key"
+        )
+        self._count("select count(*) from found where event_t < query_t", BACKWARDS)
+        self._count(
+            "select count(*) from keyed left join found using (key) where kind > 0 and "
+            "found.text is null",
+            NO_QUERY,
+        )
+        self._register_texts(canonical)
+        con.execute(
+            "create table searches as select key, client, session, t, query from found "
+            "join texts using (text)"
+        )
+        con.execute("drop table found")
+        self._count(
+            "select count(*) from searches where client is null and session is null", NO_CLIENTS
+        )
+        con.execute(
+            "create table did as select key, kind, item, hash(item) as number, ordinal, weight, "
+            "hits from keyed semi join searches using (key) where (kind in (1, 2) and item is not "
+            "null) or hits is not null"
+        )
+        con.execute("drop table keyed")
+
+    def _count(self, sql: str, name: str) -> None:
+        self._counts[name] += int(self._one(sql)[0])
+
+    def _attribute(self) -> None:
+        """Give conversions without a query that of the client's last click on the item."""
+        self._con.execute(
+            "create table explained as select c.rowid as row, k.q from (select rowid, * from ev "
+            "where kind = 2 and not asked and text is null and weight > 1 and client is not null "
+            "and item is not null) c asof join (select client, item, t, q from ev where kind = 2 "
+            "and asked and client is not null and item is not null) k on c.client = k.client and "
+            f"c.item = k.item and c.t >= k.t where c.t - k.t <= {_DAY_MS}"
+        )
+        self._count("select count(*) from explained", ATTRIBUTED)
+        self._con.execute(
+            "update ev set q = explained.q, asked = true from explained "
+            "where ev.rowid = explained.row"
+        )
+        self._con.execute("drop table explained")
+
+    def _register_texts(self, canonical: Canonical) -> None:
+        """Table `texts` (text, query): the number of the query that a text stands for."""
+        con = self._con
+        con.execute("create table texts (text varchar, query integer)")
+        rows = con.execute(
+            "select text, count(*) as often from found where text is not null group by text "
+            "order by often desc, text"
+        )
+        numbers: dict[str, int] = {}
+        while batch := rows.fetchmany(_TEXTS_AT_ONCE):
+            found = [text for text, _ in batch]
+            names, queries = canonical(found), []
+            for text, name in zip(found, names, strict=True):
+                if name and name not in numbers:
+                    numbers[name] = len(numbers)
+                    self._texts.append(text)
+                queries.append(numbers.get(name, -1))
+            table = pa.table({"text": found, "query": pa.array(queries, pa.int32())})
+            cursor = con.cursor()
+            cursor.register("batch", table)
+            cursor.execute("insert into texts select text, query from batch where query >= 0")
+            cursor.close()
+
+    def visits(self) -> None:
+        """Tables `visits` (visit, client, query, t) and `seen` (visit, number, position, click,
+        value).
+        """
+        con = self._con
+        con.execute(
+            "create table keys as select key, query, t, coalesce(client, session, key) as client, "
+            "hash(coalesce(session, case when client is null then key else hash(client, began) "
+            "end), query) as visit from (select *, sum(case when pause > $pause then 1 else 0 end) "
+            "over (partition by client order by t rows unbounded preceding) as began from "
+            "(select *, t - lag(t) over (partition by client order by t) as pause from searches))",
+            {"pause": _SESSION_MS},
+        )
+        con.execute("drop table searches")
+        con.execute(
+            "create table asked as select visit, any_value(client) as client, any_value(query) as "
+            "query, min(t) as t from keys group by visit"
+        )
+        self._gather()
+        self._bots()
+        con.execute(
+            "create table visits as select visit, client, query, t from asked anti join bots "
+            "using (client) qualify row_number() over (partition by client, query order by t) "
+            f"<= {self._rules.most_visits}"
+        )
+        all_, bots, kept = self._one(
+            "select (select count(*) from asked), (select count(*) from asked semi join bots "
+            "using (client)), (select count(*) from visits)"
+        )
+        self._counts[BOT_VISITS], self._counts[REPEATS] = bots, all_ - bots - kept
+
+    def _gather(self) -> None:
+        """What each visit showed: impression events, else hits; and what was clicked."""
+        con = self._con
+        con.execute(
+            "create table listed as select key, hash(hit) as number, hit as item, place as ordinal "
+            "from (select key, unnest(from_json(hits, '[\"VARCHAR\"]')) as hit, "
+            "unnest(range(1, json_array_length(hits)::bigint + 1)) as place from did where hits is "
+            "not null and json_type(hits) = 'ARRAY' and key not in (select key from did where "
+            "kind = 1)) where hit is not null"
+        )
+        con.execute(
+            "create table names as select number, any_value(item) as item from (select number, "
+            "item from did where item is not null union all select number, item from listed) "
+            "group by number"
+        )
+        lowest = self._one("select min(ordinal) from did where ordinal is not null")[0]
+        shift = 1 - lowest if lowest is not None and lowest < 1 else 0
+        con.execute(
+            "create table seen as select visit, number, case when min(ordinal) is not null then "
+            "least(min(ordinal), $most) end::smallint as position, max(weight) > 0 as click, "
+            "max(weight) as value from (select key, number, ordinal + $shift as ordinal, weight "
+            "from did where item is not null union all select key, number, ordinal::integer, 0 "
+            "from listed) join (select key, visit from keys) using (key) group by visit, number",
+            {"most": _LAST_POSITION, "shift": shift},
+        )
+        for table in ("did", "listed"):
+            con.execute(f"drop table {table}")
+
+    def _bots(self) -> None:
+        rules = self._rules
+        self._con.execute(
+            "create table bots as select distinct client from ((select client from keys group by "
+            "client, t // $day having count(*) > $most) union all (select client from seen join "
+            "(select visit, client from asked) using (visit) group by client having count(*) >= "
+            "$enough and sum(click::int) > $share * count(*)))",
+            {
+                "day": _DAY_MS,
+                "most": rules.most_a_day,
+                "enough": rules.enough_shown,
+                "share": rules.most_clicked,
+            },
+        )
+        self._count("select count(*) from bots", BOTS)
+        self._con.execute("drop table keys")
+
+    def evidence(self) -> Evidence:
+        """The counts as arrays."""
+        con = self._con
+        first, last = self._one("select min(t), max(t) from visits")
+        best = self._one("select coalesce(max(value), 1) from seen")[0]
+        if last is None:
+            raise DataError(
+                f"The log holds no searches with a text ({self._told()}); export ubi_queries and "
+                "ubi_events, whose records have a user_query or share a query_id."
+            )
+        self._count("select count(*) from seen where position is null", NO_POSITION)
+        decay = (
+            f"pow(0.5, ({last} - t) / {self._rules.half_life * _DAY_MS})"
+            if self._rules.half_life
+            else "1"
+        )
+        shown = con.execute(
+            "select query, number, coalesce(position, 0) as position, count(*) as raw, sum(d) as "
+            "shown, sum(d * click::int) as clicked, sum(d * value) as value, sum(d * "
+            "coalesce(final is null or position <= final, false)::int) as examined, sum(d * "
+            "coalesce(click and position = final, false)::int) as last from seen join "
+            f"(select visit, query, {decay} as d from visits) using (visit) left join (select "
+            "visit, max(position) as final from seen where click group by visit) using (visit) "
+            "group by query, number, coalesce(position, 0) order by query, number, 3"
+        ).fetchnumpy()
+        names = con.execute("select number, item from names order by number").fetchnumpy()
+        return Evidence(
+            _shown(shown, names), self._asked(decay), +self._counts, first, last, float(best)
+        )
+
+    def _told(self) -> str:
+        return ", ".join(f"{name}: {count:,}" for name, count in self._counts.items() if count)
+
+    def _asked(self, decay: str) -> Asked:
+        found = self._con.execute(
+            f"select query, sum({decay}) as visits, count(distinct client) as clients, "
+            "min(t) as first from visits group by query"
+        ).fetchnumpy()
+
+        def by_query(name: str, kind: type) -> Any:
+            column: NDArray[Any] = np.zeros(len(self._texts), kind)
+            column[found["query"]] = found[name]
+            return column
+
+        return Asked(
+            self._texts,
+            by_query("visits", np.float64),
+            by_query("clients", np.int64),
+            by_query("first", np.int64),
+        )
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Errors of DuckDB while it reads a file, in one sentence."""
+    import duckdb
+
+    try:
+        yield
+    except duckdb.OutOfMemoryException as error:
+        raise DataError(
+            f"{path} has lines that are too long to be read in {MEMORY}; split it, or leave large "
+            "fields out of the export."
+        ) from error
+    except duckdb.Error as error:
+        reason = " ".join(str(error).split())[:200].rstrip(".")
+        raise DataError(f"{path} can't be read ({reason}); export it again.") from error
+
+
+def _shown(columns: Mapping[str, Any], names: Mapping[str, Any]) -> Shown:
+    if not len(columns["query"]):
+        raise DataError(
+            "The log shows no items: log what each search showed, as events named impression with "
+            "event_attributes.object.object_id and position.ordinal, or as query_response_hit_ids "
+            "in ubi_queries; clicks alone don't say what was passed over."
+        )
+    item = np.searchsorted(names["number"], columns["number"])
+    counts = ("shown", "clicked", "value", "examined", "last")
+    return Shown(
+        query=columns["query"].astype(np.int32),
+        item=item.astype(np.int32),
+        position=columns["position"].astype(np.int16),
+        raw=columns["raw"].astype(np.int64),
+        items=names["item"].tolist(),
+        **{name: np.asarray(columns[name], np.float32) for name in counts},
+    )
+
+
+def _first_bad(path: Path) -> str:
+    """The sentence on the first line that is no JSON object, or no UBI record."""
+    if path.suffix == ".parquet":
+        return "no row has the fields of UBI."
+    try:
+        for place, record in json_records(path):
+            inner = record.get("_source", record)
+            if not isinstance(inner, Mapping) or not {
+                "action_name",
+                "query_id",
+                "user_query",
+                "timestamp",
+            } & set(inner):
+                return f"{place}: {json.dumps(record)[:80]} has no field of UBI."
+    except DataError as error:
+        return str(error)
+    return f"{path}: a value has another type than UBI gives it."

@@ -1,0 +1,202 @@
+"""Labels from a log of clicks, from reading to files."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cogr.errors import DataError
+from cogr.keywords import self_keyword
+from trainers.labels import LEVELS, RELEVANT
+from trainers.labels.clicks import Graded, Model, Pairs, grade, weigh
+from trainers.labels.events import Evidence, Rules, read_evidence
+from trainers.labels.output import check_free, write_folder
+from trainers.labels.privacy import Scrubber
+
+FEW_CLIENTS = "queries asked by fewer than k clients"
+FEW_IMPRESSIONS = "pairs shown too rarely"
+UNSURE = "pairs on neither side of relevance for sure"
+
+
+LOOKS_OF_SHOWN = 4
+"""A pair must have been looked at, by the model, a fourth as often as it must have been shown."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What becomes a label.
+
+    Attributes:
+        model: the click model.
+        k: a query that fewer distinct clients asked is left out; 0 or 1 keeps all.
+        scrub: leave out queries with personal data.
+        min_impressions: a pair that fewer visits were shown gets no label.
+        min_confidence: nor does one that is less sure to be relevant, or not.
+    """
+
+    model: Model = "pbm"
+    k: int = 5
+    scrub: bool = True
+    min_impressions: int = 10
+    min_confidence: float = 0.7
+
+
+@dataclass(frozen=True)
+class Made:
+    """What was written.
+
+    Attributes:
+        queries, labels: how many.
+        relevant: labels of relevant pairs.
+        grades: level -> labels.
+        counts: what was read and what was left out, by reason.
+        bias: position -> chance that it is looked at, as far as the model says.
+        seconds: how long it took.
+    """
+
+    folder: Path
+    queries: int
+    labels: int
+    relevant: int
+    grades: Mapping[str, int]
+    counts: Mapping[str, int]
+    bias: Mapping[int, float]
+    seconds: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """For --json."""
+        return {**asdict(self), "seconds": round(self.seconds, 2)}
+
+
+def labels_from_clicks(
+    paths: Sequence[Path], folder: Path, rules: Rules, wanted: Wanted, *, replace: bool = False
+) -> Made:
+    """Read logs, estimate relevance, write `queries.jsonl`, `labels.jsonl`, `lineage.json`.
+
+    Raises:
+        DataError: a log can't be read, lacks what the model needs, or gives no label; or the folder
+            has labels already.
+        MissingExtraError: without the extra `data`.
+    """
+    check_free(folder, replace=replace)
+    started = time.monotonic()
+    scrubber = Scrubber(wanted.scrub)
+    evidence = read_evidence(paths, rules, scrubber)
+    counts = {**evidence.counts, **scrubber.counts}
+    pairs = weigh(evidence, wanted.model)
+    graded = grade(pairs)
+    known = evidence.asked.clients >= max(wanted.k, 1)
+    counts[FEW_CLIENTS] = int(((evidence.asked.clients > 0) & ~known).sum())
+    kept = _chosen(pairs, graded, known, wanted, counts)
+    if not len(kept):
+        told = ", ".join(f"{name}: {count:,}" for name, count in counts.items() if count)
+        raise DataError(
+            f"No pair of query and item has enough evidence for a label ({told}); bring a longer "
+            "log, or lower --min-impressions, --min-confidence or --k."
+        )
+    queries = _queries(evidence, known)
+    lineage = _lineage(paths, rules, wanted, evidence, counts, pairs)
+    write_folder(folder, queries.values(), _labels(evidence, pairs, graded, kept, queries), lineage)
+    levels = np.bincount(graded.grade[kept], minlength=len(LEVELS))
+    return Made(
+        folder,
+        len(queries),
+        len(kept),
+        int(levels[int(RELEVANT) :].sum()),
+        dict(zip(LEVELS, levels.tolist(), strict=True)),
+        counts,
+        pairs.bias,
+        time.monotonic() - started,
+    )
+
+
+def _chosen(
+    pairs: Pairs,
+    graded: Graded,
+    known: NDArray[np.bool_],
+    wanted: Wanted,
+    counts: dict[str, int],
+) -> NDArray[np.int64]:
+    """Rows of the pairs that get a label; the others are counted."""
+    asked = known[pairs.query]
+    enough = (pairs.raw >= wanted.min_impressions) & (
+        pairs.exposure >= wanted.min_impressions / LOOKS_OF_SHOWN
+    )
+    sure = graded.confidence >= wanted.min_confidence
+    counts[FEW_IMPRESSIONS] = int((asked & ~enough).sum())
+    counts[UNSURE] = int((asked & enough & ~sure).sum())
+    return np.flatnonzero(asked & enough & sure)
+
+
+def query_id(text: str) -> str:
+    """An id that the query has in every log: a hash of its normalised text."""
+    return f"q{hashlib.blake2b(self_keyword(text).encode(), digest_size=8).hexdigest()}"
+
+
+def _queries(evidence: Evidence, known: NDArray[np.bool_]) -> dict[int, dict[str, Any]]:
+    """Number -> record, those that are asked most first."""
+    asked = evidence.asked
+    order = np.argsort(-asked.visits, kind="stable")
+    found = {}
+    for number in order[known[order]].tolist():
+        text = asked.texts[number]
+        found[number] = {
+            "id": query_id(text),
+            "text": text,
+            "weight": round(float(asked.visits[number]), 3),
+            "updated": _iso(int(asked.first[number])),
+        }
+    return found
+
+
+def _labels(
+    evidence: Evidence,
+    pairs: Pairs,
+    graded: Graded,
+    kept: NDArray[np.int64],
+    queries: Mapping[int, Mapping[str, Any]],
+) -> Iterator[dict[str, Any]]:
+    """Records, by query and best first."""
+    order = kept[np.lexsort((-graded.rate[kept], pairs.query[kept]))]
+    for row in order.tolist():
+        yield {
+            "query": queries[int(pairs.query[row])]["id"],
+            "item": evidence.shown.items[int(pairs.item[row])],
+            "grade": int(graded.grade[row]),
+            "confidence": round(float(graded.confidence[row]), 3),
+            "rate": round(float(graded.rate[row]), 4),
+            "impressions": int(pairs.raw[row]),
+        }
+
+
+def _lineage(
+    paths: Sequence[Path],
+    rules: Rules,
+    wanted: Wanted,
+    evidence: Evidence,
+    counts: Mapping[str, int],
+    pairs: Pairs,
+) -> dict[str, Any]:
+    return {
+        "source": "clicks",
+        "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "files": [{"name": path.name, "bytes": path.stat().st_size} for path in paths],
+        "from": _iso(evidence.first),
+        "to": _iso(evidence.last),
+        "filters": asdict(wanted),
+        "rules": asdict(rules),
+        "counts": dict(counts),
+        "looked_at": {str(at): share for at, share in list(pairs.bias.items())[:20]},
+    }
+
+
+def _iso(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

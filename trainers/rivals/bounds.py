@@ -1,0 +1,236 @@
+"""Floors, which every learned method must beat, and ceilings, which know the labels they are
+measured by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cogr.keywords import self_keyword
+from cogr.records import Dataset, Item, Query
+from indexers.generators.extractive import Extractive
+from indexers.generators.statistical import LEAST_QUERIES
+from indexers.text import Lexical
+from trainers.rivals.keyword import (
+    KeywordRanks,
+    fitted_generator,
+    item_keywords,
+    mirror_of,
+    weighted,
+)
+from trainers.rivals.measuring import Meter, Spent, best_head, checked_run, ids_of
+from trainers.rivals.protocol import Cost, Family, Fitted, NotRunError, Task
+from trainers.rivals.sparse import BM25, LexicalRanks
+
+_BYTES = 8
+"""Of a label that is kept: a query and an item."""
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """The relevant items of the training queries whose words are nearest, each voting by its BM25
+    score. A training query is not its own neighbour.
+    """
+
+    queries: Lexical
+    dataset: Dataset
+    spent: Spent
+    nearest: int
+    share: float
+
+    def rank(self, queries: Sequence[Query], depth: int) -> dict[str, list[tuple[str, float]]]:
+        """By votes; a neighbour's count divided by its number of items to the power `share`."""
+        return {query.id: self._votes(query)[:depth] for query in queries}
+
+    def _votes(self, query: Query) -> list[tuple[str, float]]:
+        votes: dict[str, float] = {}
+        found = self.queries.rank(query.text, self.nearest + 1)
+        others = [(one.id, score) for one, score in found if one.id != query.id]
+        for id_, score in others[: self.nearest]:
+            wanted = self.dataset.relevant[id_]
+            for item in wanted:
+                votes[item] = votes.get(item, 0.0) + score / len(wanted) ** self.share
+        return sorted(votes.items(), key=lambda pair: (-pair[1], pair[0]))
+
+    def sets(self, queries: Sequence[Query]) -> None:
+        """None: a cutoff makes them."""
+
+    def cost(self) -> Cost:
+        """The labels, and an index of the training queries."""
+        labels = sum(len(self.dataset.relevant[one.id]) for one in self.queries.items)
+        size = (_BYTES * labels + self.queries.size_bytes) / len(self.dataset.items)
+        return Cost(self.spent.seconds, self.spent.peak_bytes, size, False)
+
+
+class NearestQueries:
+    """The items of the nearest training queries: memory alone, nothing is learned."""
+
+    name, seeded = "nearest", False
+    family: Family = "floor"
+
+    def trials(self, task: Task) -> Sequence[Mapping[str, Any]]:  # noqa: ARG002
+        return [
+            {"nearest": nearest, "share": share}
+            for nearest, share in (
+                (10, 0.5),
+                (10, 0.0),
+                (3, 0.5),
+                (5, 0.0),
+                (20, 0.5),
+                (20, 1.0),
+                (50, 0.5),
+                (50, 1.0),
+            )
+        ]
+
+    def fit(self, task: Task, params: Mapping[str, Any]) -> Neighbours:
+        with Meter() as meter:
+            train = task.dataset.require("train")
+            index = Lexical([Item(query.id, query.text) for query in train])
+        return Neighbours(index, task.dataset, meter.spent, **params)
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """Reciprocal rank fusion (Cormack, Clarke and Büttcher 2009) of two rankings."""
+
+    one: Fitted
+    other: Fitted
+    constant: int
+    weight: float
+
+    def rank(self, queries: Sequence[Query], depth: int) -> dict[str, list[tuple[str, float]]]:
+        """By the sum of 1 / (constant + rank), the first ranking's times `weight`."""
+        found: dict[str, dict[str, float]] = {query.id: {} for query in queries}
+        for fitted, weight in ((self.one, self.weight), (self.other, 1.0)):
+            run = ids_of(checked_run("nearest+bm25", fitted.rank(queries, depth), queries, depth))
+            for query, ids in run.items():
+                for rank, id_ in enumerate(ids, 1):
+                    votes = found[query]
+                    votes[id_] = votes.get(id_, 0.0) + weight / (self.constant + rank)
+        return {
+            query: sorted(votes.items(), key=lambda pair: (-pair[1], pair[0]))[:depth]
+            for query, votes in found.items()
+        }
+
+    def sets(self, queries: Sequence[Query]) -> None:
+        """None: a cutoff makes them."""
+
+    def cost(self) -> Cost:
+        """Both."""
+        one, other = self.one.cost(), self.other.cost()
+        return Cost(
+            one.train_seconds + other.train_seconds,
+            one.peak_bytes + other.peak_bytes,
+            one.index_bytes_per_item + other.index_bytes_per_item,
+            False,
+        )
+
+
+class Fused:
+    """The nearest training queries' items, fused with BM25."""
+
+    name, seeded = "nearest+bm25", False
+    family: Family = "floor"
+
+    def trials(self, task: Task) -> Sequence[Mapping[str, Any]]:  # noqa: ARG002
+        return [
+            {"nearest": nearest, "share": 0.5, "constant": constant, "weight": weight}
+            for nearest, constant, weight in (
+                (10, 60, 1.0),
+                (10, 60, 2.0),
+                (10, 10, 2.0),
+                (20, 60, 1.0),
+                (20, 10, 1.0),
+                (50, 60, 2.0),
+                (50, 10, 2.0),
+                (50, 10, 4.0),
+            )
+        ]
+
+    def fit(self, task: Task, params: Mapping[str, Any]) -> Fusion:
+        own = {name: params[name] for name in ("nearest", "share")}
+        bm25 = BM25()
+        plain = bm25.fit(task, bm25.trials(task)[0])
+        near = NearestQueries().fit(task, own)
+        return Fusion(near, plain, params["constant"], params["weight"])
+
+
+# Ceilings
+
+
+class OracleKeywords:
+    """The best keywords a query could have of those that the items have: chosen by the true
+    labels.
+    """
+
+    name, seeded = "oracle-keywords", False
+    family: Family = "ceiling"
+
+    def trials(self, task: Task) -> Sequence[Mapping[str, Any]]:  # noqa: ARG002
+        return [{}]
+
+    def fit(self, task: Task, params: Mapping[str, Any]) -> KeywordRanks:  # noqa: ARG002
+        generator, spent = fitted_generator(task)
+        if isinstance(generator, Extractive):
+            raise NotRunError(
+                f"item keywords learned from {LEAST_QUERIES} labelled training queries",
+                "bring labels, or pip install 'cogr[statistical]'",
+            )
+        from indexers.generators.statistical.artefact import K_MAX
+        from indexers.generators.statistical.distillation import distil
+
+        items, keywords = task.dataset.items, generator.artefact.keywords
+        numbers = {item.id: number for number, item in enumerate(items)}
+
+        def chosen(query: Query) -> dict[str, float]:
+            relevant = np.zeros(len(items))
+            relevant[[numbers[id_] for id_ in task.dataset.relevant[query.id]]] = 1.0
+            own = self_keyword(query.text)
+            forced = keywords.owners(own)
+            found = distil(relevant, keywords.writable, limit=K_MAX, forced=forced)
+            return weighted(query, [keywords.keywords[number] for number in found.keywords], {})
+
+        mirror = mirror_of(items, item_keywords(generator, items))
+        return KeywordRanks(mirror, lambda asked: [chosen(query) for query in asked], spent)
+
+
+@dataclass(frozen=True)
+class BestHeads:
+    """BM25 whose ranking is cut where a query's F1 is highest."""
+
+    plain: LexicalRanks
+    dataset: Dataset
+    depth: int
+
+    def rank(self, queries: Sequence[Query], depth: int) -> dict[str, list[tuple[str, float]]]:
+        """As BM25 ranks."""
+        return self.plain.rank(queries, depth)
+
+    def sets(self, queries: Sequence[Query]) -> dict[str, list[str]]:
+        """The best head of each ranking, by the labels."""
+        run = ids_of(self.rank(queries, self.depth))
+        return {
+            id_: ids[: best_head(ids, self.dataset.relevant[id_])[0]] for id_, ids in run.items()
+        }
+
+    def cost(self) -> Cost:
+        """BM25's."""
+        return self.plain.cost()
+
+
+class PerfectCutoff:
+    """BM25 with the best cutoff for each query, by the labels."""
+
+    name, seeded = "perfect-cutoff", False
+    family: Family = "ceiling"
+
+    def trials(self, task: Task) -> Sequence[Mapping[str, Any]]:
+        return BM25().trials(task)
+
+    def fit(self, task: Task, params: Mapping[str, Any]) -> BestHeads:
+        return BestHeads(BM25().fit(task, params), task.dataset, task.settings.compare.depth)

@@ -1,0 +1,394 @@
+"""The runner of `cogr-train compare`: every method on the same data, tuned, cut and measured the
+same way.
+
+For each method: hyperparameters by F1 on the dev queries within the budget of `[compare]`; a fit
+for every seed; a cutoff and a score threshold swept on training queries; figures on the test
+queries. Methods learn from the training queries alone.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cogr import __version__
+from cogr.errors import CogrError, DataError, MissingExtraError, UserError
+from cogr.evaluation import grades_of, set_figures
+from cogr.metrics import sweep_cutoff
+from cogr.progress import Say
+from cogr.records import SPLITS, Dataset, Query
+from cogr.settings import Settings
+from cogr.store import Store
+from indexers.generators.statistical.generator import by_hash
+from indexers.workspace import Workspace
+from trainers.rivals import METHODS
+from trainers.rivals.measuring import (
+    Scored,
+    above,
+    checked_run,
+    figures,
+    ids_of,
+    latencies,
+    sweep_threshold,
+    weights_of,
+)
+from trainers.rivals.page import check_extra, render
+from trainers.rivals.protocol import Fitted, Method, NotRunError, Task
+from trainers.rivals.results import Results, latex, markdown, put_together
+from trainers.rivals.rows import Kept, Row, Trial, key_of
+from trainers.training.rounds import SET_APART, set_apart
+
+SWEPT = 1000
+"""Training queries that cutoffs and thresholds are swept on, at most: the first by hash."""
+
+_DEV_SHARE = 0.2
+_MILLION = 1_000_000
+_HOUR = 3600.0
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What was asked for.
+
+    Attributes:
+        methods: names, in the order of the tables.
+        seeds: how many.
+        resume: take up the rows that are there.
+        out: folder of everything that is written.
+    """
+
+    methods: Sequence[str]
+    seeds: int
+    resume: bool
+    out: Path
+
+
+def named(methods: str) -> list[str]:
+    """The methods of a command line: "all", or names with commas between them.
+
+    Raises UserError for a name that is none.
+    """
+    asked = [name.strip() for name in methods.split(",") if name.strip()]
+    if asked == ["all"]:
+        return list(METHODS)
+    unknown = next((name for name in asked if name not in METHODS), None)
+    if unknown is not None or not asked:
+        raise UserError(
+            f"There is no method {unknown or methods!r}; name all, or some of {', '.join(METHODS)}."
+        )
+    return [name for name in METHODS if name in asked]
+
+
+def compared(dataset: Dataset, share: float) -> Dataset:
+    """The data as all methods see them: with dev queries, taken from the training queries where
+    there are none.
+
+    Args:
+        share: of the training queries that is set apart then.
+
+    Raises:
+        DataError: no test queries, or too few training queries to set one apart.
+    """
+    dataset.require("test")
+    train = dataset.require("train")
+    if dataset.queries.get("dev"):
+        return dataset
+    least = 1 / len(train)
+    ids = by_hash((query.id for query in train), max(share or _DEV_SHARE, least))
+    if len(train) - len(ids) < 1:
+        raise DataError(
+            f"The data set {dataset.name} has no dev queries and {len(train)} training query; "
+            "bring at least two labelled training queries."
+        )
+    return set_apart(dataset, ids)
+
+
+class Runner:
+    """Runs one method after another and keeps what is finished.
+
+    Args:
+        workspace: whose data and settings all methods have.
+        asked: what was asked for.
+        say: tells a person one line.
+    """
+
+    def __init__(self, workspace: Workspace, asked: Comparison, say: Say) -> None:
+        self.settings: Settings = workspace.settings
+        self.dataset = compared(workspace.dataset, self.settings.training.gate.dev_share)
+        self.asked, self._say = asked, say
+        if apart := self.dataset.notes.get(SET_APART):
+            say(f"no dev queries: {apart} training queries are set apart to choose by")
+        folder = Store(asked.out.resolve())
+        self.kept = Kept(folder, key_of(self.dataset, self.settings))
+        if not asked.resume:
+            for name in ("rows", "runs", "sets", "work"):
+                folder.remove(name)
+        train = self.dataset.require("train")
+        swept = by_hash((query.id for query in train), min(1.0, SWEPT / len(train)))
+        self.swept = [query for query in train if query.id in swept]
+        self._budget = self.settings.compare
+
+    def rows(self, name: str) -> list[Row]:
+        """The rows of one method, one a seed; a method without chance in it has one. A method that
+        can't run, or fails, has one row that says why.
+        """
+        method = METHODS[name]()
+        seeds = range(self.asked.seeds if getattr(method, "seeded", True) else 1)
+        found = [self.kept.row(name, seed) if self.asked.resume else None for seed in seeds]
+        if all(found):
+            self._say(f"{name}: kept from before")
+            return [row for row in found if row is not None]
+        try:
+            return self._run(method, list(seeds), found)
+        except (NotRunError, MissingExtraError) as error:
+            return [self._without(method, "not run", str(error))]
+        except CogrError as error:
+            return [self._without(method, "failed", str(error))]
+        except MemoryError:
+            return [self._without(method, "failed", _OUT_OF_MEMORY)]
+        except Exception as error:  # noqa: BLE001  (one method's fault must not cost the others)
+            if type(error).__name__ == "OutOfMemoryError":
+                return [self._without(method, "failed", _OUT_OF_MEMORY)]
+            return [self._without(method, "failed", self._told(method, error))]
+
+    def _run(self, method: Method, seeds: Sequence[int], found: Sequence[Row | None]) -> list[Row]:
+        self._say(f"{method.name}: running")
+        trials, best, first = self._tuned(method)
+        rows = []
+        for seed, row in zip(seeds, found, strict=True):
+            if row is None:
+                fitted = first if seed == 0 and first is not None else None
+                fitted = fitted or self._fit(method, best, seed)
+                row = replace(self._measured(method, fitted, seed), params=best, trials=trials)
+                self.kept.keep(row)
+                self._say(
+                    f"{method.name}, seed {seed}: test F1 {row.figures['f1']:.4f}, dev F1 "
+                    f"{row.dev_f1:.4f}"
+                )
+            rows.append(row)
+            first = None
+        return rows
+
+    def _without(self, method: Method, state: Any, reason: str) -> Row:
+        row = Row(method.name, method.family, 0, state, " ".join(reason.split()))
+        self._say(f"{method.name}: {row.reason if state == 'not run' else f'failed: {row.reason}'}")
+        self.kept.keep(row)
+        return row
+
+    def _told(self, method: Method, error: Exception) -> str:
+        path = f"work/{method.name}/error.txt"
+        self.kept.folder.write(path, "".join(traceback.format_exception(error)).encode())
+        first = " ".join(str(error).split())[:200]
+        return f"{type(error).__name__}: {first} (the traceback is in {path})"
+
+    # Hyperparameters
+
+    def _tuned(self, method: Method) -> tuple[list[Trial], Mapping[str, Any], Fitted | None]:
+        """What was tried, the best of it on dev, and its fit with seed 0 where that is at hand."""
+        known = self.kept.trials(method.name) if self.asked.resume else []
+        wanted = list(method.trials(self._task(method, 0)))[: self._budget.trials]
+        if len(wanted) == 1:
+            return [], wanted[0], None
+        tried, best, began = list(known), None, time.monotonic()
+        spent = sum(one.seconds for one in known)
+        for params in wanted:
+            if any(one.params == params for one in tried):
+                continue
+            if tried and spent + time.monotonic() - began > self._budget.seconds:
+                self._say(f"{method.name}: {len(tried)} of {len(wanted)} trials fit the budget")
+                break
+            at = time.monotonic()
+            fitted = self._fit(method, params, 0)
+            dev = self._dev_f1(method, fitted)[0]
+            tried.append(Trial(params, dev, round(time.monotonic() - at, 3)))
+            self.kept.keep_trials(method.name, tried)
+            if tried[-1] is _best(tried):
+                best = fitted
+        chosen = _best(tried)
+        at_hand = best if any(chosen is one for one in tried[len(known) :]) else None
+        return tried, chosen.params, at_hand
+
+    def _task(self, method: Method, seed: int) -> Task:
+        work = self.asked.out.resolve() / "work" / method.name / f"seed-{seed}"
+        work.mkdir(parents=True, exist_ok=True)
+        return Task(self.dataset, work, seed, self._say, self.settings, self._budget.seconds)
+
+    def _fit(self, method: Method, params: Mapping[str, Any], seed: int) -> Fitted:
+        return method.fit(self._task(method, seed), params)
+
+    # Measuring
+
+    def _dev_f1(self, method: Method, fitted: Fitted) -> tuple[float, Scored, int | None]:
+        """F1 on the dev queries, the training queries' run that the cutoff was chosen on, and the
+        cutoff: none for sets of the method's own.
+        """
+        dev = self.dataset.require("dev")
+        own = fitted.sets(dev)
+        if own is not None:
+            return set_figures(self.dataset, dev, _sets(own)).means["f1"], {}, None
+        train = self._ranked(method, fitted, self.swept)
+        cutoff = sweep_cutoff(ids_of(train), self._wanted, weights_of(self.swept)).k
+        run = ids_of(self._ranked(method, fitted, dev))
+        cut = {query: ids[:cutoff] for query, ids in run.items()}
+        return set_figures(self.dataset, dev, _sets(cut)).means["f1"], train, cutoff
+
+    @property
+    def _wanted(self) -> dict[str, frozenset[str]]:
+        return {query.id: self.dataset.relevant[query.id] for query in self.swept}
+
+    def _ranked(self, method: Method, fitted: Fitted, queries: Sequence[Query]) -> Scored:
+        depth = self._budget.depth
+        return checked_run(method.name, fitted.rank(queries, depth), queries, depth)
+
+    def _measured(self, method: Method, fitted: Fitted, seed: int) -> Row:
+        test = self.dataset.require("test")
+        dev_f1, train, cutoff = self._dev_f1(method, fitted)
+        threshold = sweep_threshold(train, self._wanted, weights_of(self.swept))
+        run, own = self._ranked(method, fitted, test), fitted.sets(test)
+        head = {query: [id_ for id_, _ in pairs[:cutoff]] for query, pairs in run.items()}
+        sets = head if own is None else {query: list(ids) for query, ids in own.items()}
+        found = figures(self.dataset, test, sets, run)
+        means = {**found.means, "f1_se": found.standard_errors["f1"]}
+        if own is None:
+            cut = set_figures(self.dataset, test, _sets(above(run, threshold))).means
+            means |= {f"threshold_{name}": value for name, value in cut.items()}
+        row = Row(
+            method.name,
+            method.family,
+            seed,
+            "done",
+            sets="its own" if own is not None else f"the best {cutoff} items",
+            cutoff=cutoff,
+            threshold=threshold if math.isfinite(threshold) else None,
+            dev_f1=dev_f1,
+            figures=means,
+            per_query={
+                name: [round(float(value), 6) for value in values]
+                for name, values in found.values.items()
+            },
+            cost=self._cost(fitted, test),
+        )
+        self.kept.keep_run("runs", row, run)
+        scored = {query: [(id_, -at) for at, id_ in enumerate(ids)] for query, ids in sets.items()}
+        self.kept.keep_run("sets", row, scored)
+        return row
+
+    def _cost(self, fitted: Fitted, test: Sequence[Query]) -> dict[str, float]:
+        """Seconds, bytes, milliseconds; the price of a million items is the fit's time, scaled by
+        the number of items, at `compare.hour_price`.
+        """
+        cost, (p50, p99) = fitted.cost(), latencies(fitted, test, 100)
+        hours = cost.train_seconds / len(self.dataset.items) * _MILLION / _HOUR
+        return {
+            "train_seconds": cost.train_seconds,
+            "peak_bytes": cost.peak_bytes,
+            "index_bytes_per_item": cost.index_bytes_per_item,
+            "p50_ms": p50,
+            "p99_ms": p99,
+            "model_at_serving": float(cost.model_at_serving),
+            "million_items_price": hours * self._budget.hour_price,
+        }
+
+
+def run(workspace: Workspace, asked: Comparison, metric: str, say: Say) -> Results:
+    """Run what was asked for and write compare.json, compare.md, compare.tex and compare.html.
+
+    Interrupted by Ctrl-C it writes them of what is finished, and raises KeyboardInterrupt again.
+
+    Raises:
+        MissingExtraError: without the extra `compare`.
+        DataError: no test queries, or no training queries.
+        StorageError: the folder can't be written.
+    """
+    check_extra()
+    runner = Runner(workspace, asked, say)
+    rows: list[Row] = []
+    try:
+        for name in asked.methods:
+            rows += runner.rows(name)
+    except KeyboardInterrupt:
+        if rows:
+            write(runner, put_together(rows, metric, facts_of(runner)))
+        say(f"{len(rows)} finished rows are kept in {asked.out}; --resume goes on from them.")
+        raise
+    results = put_together(rows, metric, facts_of(runner))
+    write(runner, results)
+    return results
+
+
+def facts_of(runner: Runner) -> dict[str, Any]:
+    """What was compared, how, by which command and when."""
+    dataset, budget = runner.dataset, runner.settings.compare
+    apart = dataset.notes.get(SET_APART)
+    notes = [f"No dev queries in the data: {apart} training queries serve as dev."] if apart else []
+    if len(runner.swept) < len(dataset.require("train")):
+        notes.append(f"Cutoffs are swept on {len(runner.swept)} training queries.")
+    return {
+        "dataset": dataset.name,
+        "dataset_hash": dataset.dataset_hash,
+        **{f"{split}_queries": len(dataset.require(split)) for split in SPLITS},
+        "items": len(dataset.items),
+        "seeds": runner.asked.seeds,
+        "trials": budget.trials,
+        "seconds": budget.seconds,
+        "depth": budget.depth,
+        "hour_price": budget.hour_price,
+        "graded": grades_of(dataset) is not None,
+        "notes": notes,
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "commit": _commit(),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "version": __version__,
+    }
+
+
+def _commit() -> str:
+    """Of the checkout that this code is in; "" where it is none."""
+    here = Path(__file__).parent
+    try:
+        found = subprocess.run(
+            ["git", "rev-parse", "--short=12", "HEAD"],
+            cwd=here,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return found.stdout.strip()
+
+
+def write(runner: Runner, results: Results) -> None:
+    """The four files. Raises StorageError."""
+    folder, kept = runner.kept.folder, runner.kept
+    folder.write_json("compare.json", results.as_dict())
+    folder.write("compare.md", markdown(results).encode())
+    folder.write("compare.tex", latex(results).encode())
+    sets = {one.name: kept.sets(one.name) for one in results.methods if one.done}
+    if sets:
+        page = render(results, runner.dataset, sets)
+        folder.write("compare.html", page.encode("utf-8", "replace"))
+
+
+_OUT_OF_MEMORY = (
+    "out of memory: free some, name a smaller model in compare.models, or run it on a larger "
+    "machine with --resume"
+)
+
+
+def _best(tried: Sequence[Trial]) -> Trial:
+    """The highest dev F1, the first of equals."""
+    return max(tried, key=lambda one: one.dev_f1)
+
+
+def _sets(lists: Mapping[str, Sequence[str]]) -> dict[str, frozenset[str]]:
+    return {query: frozenset(ids) for query, ids in lists.items()}

@@ -1,0 +1,259 @@
+"""What is measured of a method: the checked run, cutoffs, figures, significance, time and memory.
+
+The same code for every method. Nothing here knows how a method retrieves.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cogr.errors import DataError, MissingExtraError, UserError
+from cogr.evaluation import grades_of, per_query
+from cogr.metrics import Figures, ranked
+from cogr.records import Dataset, Query
+from trainers.rivals.protocol import Fitted
+
+Scored = Mapping[str, Sequence[tuple[str, float]]]
+"""Query id -> (item id, score), best first."""
+
+RESAMPLES = 10_000
+"""Random changes of sign in the paired randomisation test."""
+
+_TIMED = 100
+"""Queries that are searched one at a time for p50 and p99."""
+
+_EVERY = 0.05
+"""Seconds between two looks at the process' memory."""
+
+
+# Runs
+
+
+def checked_run(
+    name: str, found: Scored, queries: Sequence[Query], depth: int
+) -> dict[str, list[tuple[str, float]]]:
+    """A method's rankings in the one total order: score descending, then item id.
+
+    Args:
+        name: the method, for the sentence.
+        queries: that were asked; the run has one entry for each.
+        depth: items a query at most.
+
+    Raises:
+        UserError: a score that is no number, an item twice, or a run without any item.
+    """
+    run = {}
+    for query in queries:
+        pairs = found.get(query.id, ())
+        bad = next((pair for pair in pairs if not math.isfinite(pair[1])), None)
+        if bad is not None:
+            raise UserError(
+                f"The method {name} gives the item {bad[0]!r} of the query {query.id!r} the score "
+                f"{bad[1]}; its rows are not kept, mend the method or its model."
+            )
+        if len({id_ for id_, _ in pairs}) < len(pairs):
+            raise UserError(
+                f"The method {name} ranks an item of the query {query.id!r} twice; mend the method."
+            )
+        run[query.id] = sorted(pairs, key=lambda pair: (-pair[1], pair[0]))[:depth]
+    if queries and not any(run.values()):
+        raise UserError(
+            f"The run of the method {name} is empty: it finds no item for any of {len(queries)} "
+            "queries; look at the items' texts and at its model."
+        )
+    return run
+
+
+def ids_of(run: Scored) -> dict[str, list[str]]:
+    """The rankings without their scores."""
+    return {query: [id_ for id_, _ in pairs] for query, pairs in run.items()}
+
+
+def above(run: Scored, threshold: float) -> dict[str, list[str]]:
+    """The items whose score is the threshold or more."""
+    return {
+        query: [id_ for id_, score in pairs if score >= threshold] for query, pairs in run.items()
+    }
+
+
+def sweep_threshold(
+    run: Scored, relevant: Mapping[str, frozenset[str]], weights: Mapping[str, float]
+) -> float:
+    """The score that maximises macro F1 over the queries of `relevant`, exactly: every score of
+    the run is tried. The highest where several are equal; infinity where nothing helps.
+
+    Args:
+        run: rankings in the total order.
+        weights: query id -> weight in means.
+    """
+    scores, gains = [np.empty(0)], [np.empty(0)]
+    for query, wanted in relevant.items():
+        pairs = run.get(query, ())
+        hits = np.cumsum([id_ in wanted for id_, _ in pairs])
+        f1 = 2 * hits / (np.arange(1, len(pairs) + 1) + len(wanted))
+        scores.append(np.array([score for _, score in pairs]))
+        gains.append(weights[query] * np.diff(f1, prepend=0.0))
+    score, gain = np.concatenate(scores), np.concatenate(gains)
+    order = np.argsort(-score, kind="stable")
+    score, total = score[order], np.cumsum(gain[order])
+    # Items of one score come in together.
+    last = np.flatnonzero(np.append(np.diff(score) != 0, True)) if score.size else score
+    if not last.size or total[last].max() <= 0:
+        return math.inf
+    return float(score[last[np.argmax(total[last])]])
+
+
+# Figures
+
+
+def figures(
+    dataset: Dataset, queries: Sequence[Query], sets: Mapping[str, Sequence[str]], run: Scored
+) -> Figures:
+    """Every figure of a run, per query: those of `cogr.evaluation.measure`, `binary_ndcg@k` where
+    the labels have grades, and `perfect_f1`: F1 of the ranking's best cutoff for each query.
+    """
+    ranking = ids_of(run)
+    found = per_query(dataset, queries, sets, ranking)
+    relevant = {query.id: dataset.relevant[query.id] for query in queries}
+    values = {**found.values, "perfect_f1": perfect(ranking, relevant)}
+    if grades_of(dataset) is not None:
+        binary = ranked(ranking, relevant).values
+        values |= {
+            f"binary_{name.lower()}": value for name, value in binary.items() if "nDCG" in name
+        }
+    return Figures(found.queries, values, found.weights)
+
+
+def perfect(
+    ranking: Mapping[str, Sequence[str]], relevant: Mapping[str, frozenset[str]]
+) -> NDArray[np.float64]:
+    """F1 of each ranking's best head."""
+    return np.array(
+        [best_head(ranking.get(query, ()), wanted)[1] for query, wanted in relevant.items()]
+    )
+
+
+def best_head(ids: Sequence[str], wanted: frozenset[str]) -> tuple[int, float]:
+    """Length and F1 of the head of a ranking that has the highest F1; (0, 0.0) where none has
+    any.
+    """
+    hits = np.cumsum([id_ in wanted for id_ in ids])
+    f1 = 2 * hits / (np.arange(1, len(ids) + 1) + len(wanted))
+    if not len(ids) or f1.max() <= 0:
+        return 0, 0.0
+    at = int(np.argmax(f1))
+    return at + 1, float(f1[at])
+
+
+# Significance
+
+
+def paired_p(one: NDArray[np.float64], other: NDArray[np.float64], seed: int = 0) -> float:
+    """p of the two-sided paired randomisation test that two methods have one mean.
+
+    Under that hypothesis the sign of each query's difference is a coin's (Smucker, Allan and
+    Carterette 2007). Raises MissingExtraError without scipy.
+    """
+    try:
+        from scipy.stats import permutation_test
+    except ImportError as error:
+        raise MissingExtraError("The test of significance", "compare") from error
+    differences = one - other
+    if not differences.any():
+        return 1.0
+    # Flips of what is equal change nothing.
+    told = differences[differences != 0]
+    found = permutation_test(
+        (told,),
+        lambda values, axis: values.sum(axis=axis),
+        permutation_type="samples",
+        vectorized=True,
+        n_resamples=RESAMPLES,
+        batch=max(1, 2_000_000 // told.size),
+        rng=np.random.default_rng(seed),
+    )
+    return float(found.pvalue)
+
+
+def holm(p: Mapping[str, float]) -> dict[str, float]:
+    """p values corrected for there being several (Holm 1979)."""
+    corrected, most = {}, 0.0
+    for rank, name in enumerate(sorted(p, key=lambda name: p[name])):
+        most = max(most, min(1.0, (len(p) - rank) * p[name]))
+        corrected[name] = most
+    return corrected
+
+
+# Time and memory
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Wall time in seconds, and most memory above what there was before, in bytes."""
+
+    seconds: float
+    peak_bytes: int
+
+
+class Meter:
+    """Measures a block: `with Meter() as meter: ...`, then `meter.spent`.
+
+    Memory is the process' resident memory, looked at twenty times a second.
+    """
+
+    def __enter__(self) -> Self:
+        try:
+            import psutil
+        except ImportError as error:
+            raise MissingExtraError("cogr-train compare", "compare") from error
+        self._resident: Callable[[], int] = lambda: int(psutil.Process().memory_info().rss)
+        self._before = self._most = self._resident()
+        self._over = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
+        self._began = time.perf_counter()
+        self._watcher.start()
+        return self
+
+    def _watch(self) -> None:
+        while not self._over.wait(_EVERY):
+            self._most = max(self._most, self._resident())
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        seconds = time.perf_counter() - self._began
+        self._over.set()
+        self._watcher.join()
+        most = max(self._most, self._resident())
+        self.spent = Spent(seconds, most - self._before)
+
+
+def latencies(fitted: Fitted, queries: Sequence[Query], depth: int) -> tuple[float, float]:
+    """p50 and p99 of one search, in milliseconds: single queries, one after another."""
+    taken = []
+    for query in queries[:_TIMED]:
+        began = time.perf_counter()
+        fitted.rank([query], depth)
+        taken.append(1000 * (time.perf_counter() - began))
+    p50, p99 = np.percentile(taken, (50, 99))
+    return float(p50), float(p99)
+
+
+def weights_of(queries: Iterable[Query]) -> dict[str, float]:
+    """Query id -> weight, all 1 where the sum is 0."""
+    found = {query.id: query.weight for query in queries}
+    if found and not sum(found.values()) > 0:
+        raise DataError("Every weight is 0: give a training query a weight above 0.")
+    return found

@@ -1,0 +1,460 @@
+"""What a comparison says: rows put together over seeds, significance, advice, and the tables for a
+terminal, Markdown and LaTeX.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from cogr.errors import UserError
+from cogr.metrics import CUTOFFS
+from trainers.rivals.measuring import holm, paired_p
+from trainers.rivals.protocol import Family
+from trainers.rivals.rows import Row
+
+SIGNIFICANT = 0.05
+
+METRICS = ("p", "r", "f1", *(f"{name}@{k}" for k in CUTOFFS for name in ("mrr", "ndcg", "r", "f1")))
+"""What methods may be compared by: one value a query."""
+
+PAPER: Mapping[str, Mapping[str, float]] = {
+    "wands": {
+        "bm25": 0.4418,
+        "splade": 0.4903,
+        "embeddings": 0.2634,
+        "dpr": 0.4520,
+        "ance": 0.4554,
+        "dsi": 0.2890,
+        "dsi-qg": 0.4023,
+        "ripor": 0.3595,
+        "deepretrieval": 0.4431,
+        "cogr-frozen": 0.4662,
+        "cogr": 0.6819,
+    }
+}
+"""F1 of the paper's table 1, by data set: shown beside ours, never in our column."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A method over its seeds.
+
+    Attributes:
+        rows: one a seed; those that are done, or the one that says why there is none.
+        figures: means over the seeds.
+        spread: sample deviation over the seeds; empty for one seed.
+        cost: means over the seeds.
+        values: of the metric that is compared by, one a query, the mean over the seeds.
+        p: of the test against the best method, corrected; None for that one itself, and for
+            methods that did not run.
+    """
+
+    rows: Sequence[Row]
+    figures: Mapping[str, float]
+    spread: Mapping[str, float]
+    cost: Mapping[str, float]
+    values: NDArray[np.float64]
+    p: float | None = None
+
+    @property
+    def row(self) -> Row:
+        return self.rows[0]
+
+    @property
+    def name(self) -> str:
+        return self.row.method
+
+    @property
+    def family(self) -> Family:
+        return self.row.family
+
+    @property
+    def done(self) -> bool:
+        return self.row.state == "done"
+
+    @property
+    def dev_f1(self) -> float:
+        return statistics.fmean(row.dev_f1 for row in self.rows)
+
+
+@dataclass(frozen=True)
+class Results:
+    """A comparison on one data set.
+
+    Attributes:
+        facts: data set, numbers of queries and items, seeds, budget, command, commit, date, notes.
+        metric: what significance and advice go by.
+        methods: in the order of the tables.
+    """
+
+    facts: Mapping[str, Any]
+    metric: str
+    methods: Sequence[Summary]
+
+    @property
+    def usable(self) -> list[Summary]:
+        """Those that ran and know no test labels, the best on dev first."""
+        found = [one for one in self.methods if one.done and one.family != "ceiling"]
+        return sorted(found, key=lambda one: -one.dev_f1)
+
+    @property
+    def failed(self) -> list[Summary]:
+        return [one for one in self.methods if one.row.state == "failed"]
+
+    def best(self, *, ours: bool) -> Summary | None:
+        """The best on dev of our keyword methods, or of the others."""
+        return next((one for one in self.usable if (one.family == "keyword") == ours), None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For compare.json and --json."""
+        return {
+            **self.facts,
+            "metric": self.metric,
+            "reference": self.usable[0].name if self.usable else None,
+            "rows": [_as_dict(one, self.paper) for one in self.methods],
+            "advice": advice(self),
+        }
+
+    def check(self) -> None:
+        """Raise UserError where a method failed: the others' rows are written."""
+        if self.failed:
+            told = "; ".join(f"{one.name}: {one.row.reason}" for one in self.failed)
+            raise UserError(
+                f"{len(self.failed)} of {len(self.methods)} methods failed, the rows of the others "
+                f"are kept: {told}"
+            )
+
+    @property
+    def paper(self) -> Mapping[str, float]:
+        """F1 that the paper has for this data set."""
+        return PAPER.get(str(self.facts["dataset"]), {})
+
+
+def check_metric(metric: str) -> None:
+    """Raise UserError for what methods can't be compared by."""
+    if metric not in METRICS:
+        raise UserError(f"There is no metric {metric!r}; name one of {', '.join(METRICS)}.")
+
+
+def put_together(rows: Iterable[Row], metric: str, facts: Mapping[str, Any]) -> Results:
+    """Rows of all methods and seeds as results, with the tests of significance.
+
+    Every method is tested against the one that does best on dev, and the p values are corrected
+    together.
+    """
+    grouped: dict[str, list[Row]] = {}
+    for row in rows:
+        grouped.setdefault(row.method, []).append(row)
+    methods = [_summary(group, metric) for group in grouped.values()]
+    found = Results(facts, metric, methods)
+    if not found.usable:
+        return found
+    best = found.usable[0]
+    raw = {
+        one.name: paired_p(one.values, best.values)
+        for one in methods
+        if one.done and one is not best and one.family != "ceiling"
+    }
+    corrected = holm(raw)
+    tested = [
+        Summary(one.rows, one.figures, one.spread, one.cost, one.values, corrected.get(one.name))
+        for one in methods
+    ]
+    return Results(facts, metric, tested)
+
+
+def _summary(rows: Sequence[Row], metric: str) -> Summary:
+    if rows[0].state != "done":
+        return Summary(rows, {}, {}, {}, np.empty(0))
+    means = {name: statistics.fmean(row.figures[name] for row in rows) for name in rows[0].figures}
+    spread = {
+        name: statistics.stdev(row.figures[name] for row in rows)
+        for name in (rows[0].figures if len(rows) > 1 else ())
+    }
+    cost = {name: statistics.fmean(row.cost[name] for row in rows) for name in rows[0].cost}
+    values = np.mean([row.per_query[metric] for row in rows], axis=0)
+    return Summary(rows, means, spread, cost, values)
+
+
+def _as_dict(one: Summary, paper: Mapping[str, float]) -> dict[str, Any]:
+    row = one.row
+    told: dict[str, Any] = {"method": one.name, "family": one.family, "state": row.state}
+    if not one.done:
+        return {**told, "reason": row.reason}
+    return {
+        **told,
+        "seeds": len(one.rows),
+        "figures": _rounded(one.figures),
+        "spread": _rounded(one.spread),
+        "dev_f1": round(one.dev_f1, 6),
+        "p": one.p,
+        "params": dict(row.params),
+        "trials": [
+            {"params": dict(trial.params), "dev_f1": round(trial.dev_f1, 6)} for trial in row.trials
+        ],
+        "sets": row.sets,
+        "cutoff": row.cutoff,
+        "threshold": row.threshold,
+        "cost": _rounded(one.cost),
+        **({"paper_f1": paper[one.name]} if one.name in paper else {}),
+    }
+
+
+def _rounded(values: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(value, 6) for name, value in values.items()}
+
+
+# Advice
+
+
+def advice(results: Results) -> str:
+    """One or two plain sentences: which method this team should use, CoGR or not."""
+    if not results.usable:
+        return "Nothing was run that could be used."
+    best, metric = results.usable[0], results.metric
+    text = (
+        f"Use {best.name}: {metric} {best.figures[metric]:.3f} on {results.facts['test_queries']} "
+        "test queries"
+    )
+    if len(results.usable) == 1:
+        return f"{text}; nothing else was run."
+    others = sorted(results.usable[1:], key=lambda one: -one.figures[metric])
+    second = others[0]
+    text += f"; the best other is {second.name} with {second.figures[metric]:.3f}"
+    text += f" ({_told(second)})."
+    near = [one for one in others if (one.p or 0) >= SIGNIFICANT and one is not second]
+    light = [one for one in (second, *near) if not one.cost["model_at_serving"]]
+    light = [one for one in light if (one.p or 0) >= SIGNIFICANT]
+    if best.cost["model_at_serving"] and light:
+        text += f" {light[0].name} is not told from it and needs no model at serving."
+    ours = results.best(ours=True)
+    if ours is not None and ours is not best:
+        text += f" CoGR's best here is {ours.name}, with {ours.figures[metric]:.3f}."
+    elif ours is not None and (rival := results.best(ours=False)) is not None:
+        most = max(
+            (one for one in results.usable if one.family != "keyword"),
+            key=lambda one: one.figures[metric],
+            default=rival,
+        )
+        share = ours.figures[metric] / most.figures[metric] if most.figures[metric] else 0.0
+        text += f" That is {share:.2f} times the best rival, {most.name}."
+    return text
+
+
+def _told(other: Summary) -> str:
+    p = other.p if other.p is not None else 1.0
+    said = "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+    return f"{said} after Holm, {'told apart' if p < SIGNIFICANT else 'not told apart'}"
+
+
+# Tables
+
+_SHOWN = ("p", "r", "f1", "threshold_f1", "mrr@10", "ndcg@10", "r@100", "perfect_f1")
+_MAIN = ("mrr@100", "ndcg@100", "p@100", "r@100", "f1@100", "p", "r", "f1")
+_CUTOFFS = tuple(f"{name}@{k}" for k in (10, 1000) for name in ("mrr", "ndcg", "p", "r", "f1"))
+_MORE = (
+    "threshold_p",
+    "threshold_r",
+    "threshold_f1",
+    "perfect_f1",
+    "judged_p",
+    "judged_r",
+    "judged_f1",
+    "binary_ndcg@10",
+    "binary_ndcg@100",
+    "binary_ndcg@1000",
+)
+_COSTS: Mapping[str, tuple[str, str]] = {
+    "train_seconds": ("fit, s", "{:,.1f}"),
+    "peak_bytes": ("memory, MB", "{:,.0f}"),
+    "index_bytes_per_item": ("bytes an item", "{:,.0f}"),
+    "p50_ms": ("p50, ms", "{:.2f}"),
+    "p99_ms": ("p99, ms", "{:.2f}"),
+    "model_at_serving": ("model at serving", "{}"),
+    "million_items_price": ("a million items", "{:,.2f}"),
+}
+_WORDS = {"threshold_f1": "F1 by score", "perfect_f1": "F1, best cut", "f1": "F1"}
+
+
+def column(name: str) -> str:
+    """A measure as a heading."""
+    if name in _WORDS:
+        return _WORDS[name]
+    plain, at, k = name.partition("@")
+    for word in ("judged_", "threshold_", "binary_"):
+        if plain.startswith(word):
+            return f"{word[:-1]} {column(plain.removeprefix(word) + at + k)}"
+    return {"ndcg": "nDCG", "mrr": "MRR"}.get(plain, plain.upper()) + at + k
+
+
+def cell(one: Summary, name: str) -> str:
+    """A figure with four digits, and its spread over the seeds where there are several."""
+    if name not in one.figures:
+        return ""
+    spread = f" ±{one.spread[name]:.4f}" if name in ("f1",) and one.spread else ""
+    return f"{one.figures[name]:.4f}{spread}"
+
+
+def cost_cells(one: Summary) -> list[str]:
+    """Of `_COSTS`, in order."""
+    found = []
+    for name, (_, form) in _COSTS.items():
+        value: Any = one.cost[name]
+        if name == "model_at_serving":
+            value = "yes" if value else "no"
+        found.append(form.format(value / 1e6 if name == "peak_bytes" else value))
+    return found
+
+
+def p_cell(one: Summary) -> str:
+    """The corrected p value."""
+    if one.p is None:
+        return ""
+    return "< 0.001" if one.p < 0.001 else f"{one.p:.3f}"
+
+
+def show(out: Console, results: Results) -> None:
+    """For a terminal: one line a method, then what did not run, then the advice."""
+    facts = results.facts
+    title = f"{facts['dataset']}: {facts['test_queries']} test queries, {facts['items']:,} items"
+    table = Table(title=title, title_justify="left")
+    table.add_column("", no_wrap=True)
+    for name in (*map(column, _SHOWN), "p (Holm)", "p50 ms", "model"):
+        table.add_column(name)
+    family = None
+    for one in _ordered(results):
+        if family not in (None, one.family):
+            table.add_section()
+        family = one.family
+        _, _, _, p50, _, model, _ = cost_cells(one)
+        table.add_row(one.name, *(cell(one, name) for name in _SHOWN), p_cell(one), p50, model)
+    out.print(table)
+    for one in results.methods:
+        if not one.done:
+            out.print(f"{one.name}: {_reason(one)}")
+    for note in facts["notes"]:
+        out.print(note)
+    out.print(advice(results))
+
+
+def _reason(one: Summary) -> str:
+    reason = one.row.reason
+    return reason if one.row.state == "not run" else f"failed: {reason}"
+
+
+def _ordered(results: Results) -> list[Summary]:
+    """Family by family, as the paper has them."""
+    place = {family: at for at, family in enumerate(get_args(Family))}
+    return sorted((one for one in results.methods if one.done), key=lambda one: place[one.family])
+
+
+def markdown(results: Results, level: int = 1) -> str:
+    """Every column, and how it was made.
+
+    Args:
+        level: of the first heading.
+    """
+    facts, done = results.facts, _ordered(results)
+    lines = [f"{'#' * level} {facts['dataset']}", ""]
+    lines += [f"{advice(results)}", "", _made(facts), ""]
+    more = [name for name in _MORE if any(name in one.figures for one in done)]
+    if results.paper:
+        more = [*more, "paper's F1"]
+    for columns in (_MAIN, _CUTOFFS, more):
+        heads = ["method", "family", *map(_heading, columns)]
+        heads += ["p (Holm)"] if columns is _MAIN else []
+        lines += _md_row(heads), "|---|---|" + "---:|" * (len(heads) - 2)
+        for one in done:
+            cells = [one.name, one.family, *(_md_cell(results, one, name) for name in columns)]
+            lines.append(_md_row([*cells, *([p_cell(one)] if columns is _MAIN else [])]))
+        lines.append("")
+    heads = ["method", *(name for name, _ in _COSTS.values()), "sets", "chosen on dev"]
+    lines += [_md_row(heads), "|---|" + "---:|" * len(_COSTS) + "---|---|"]
+    for one in done:
+        params = ", ".join(f"{name} {value}" for name, value in one.row.params.items())
+        lines.append(_md_row([one.name, *cost_cells(one), one.row.sets, params]))
+    lines += [""]
+    if gone := [one for one in results.methods if not one.done]:
+        lines += [f"- {one.name}: {_reason(one)}" for one in gone] + [""]
+    return "\n".join(lines)
+
+
+def _made(facts: Mapping[str, Any]) -> str:
+    notes = " ".join(facts["notes"])
+    return (
+        f"{facts['train_queries']} training, {facts['dev_queries']} dev and "
+        f"{facts['test_queries']} test queries, {facts['items']:,} items; {facts['seeds']} seeds; "
+        f"{facts['trials']} trials and {facts['seconds']:g} s a method. {notes} "
+        f"`{facts['command']}`, commit {facts['commit'] or 'unknown'}, {facts['date']}."
+    )
+
+
+def _heading(name: str) -> str:
+    return name if name.startswith("paper") else column(name)
+
+
+def _md_cell(results: Results, one: Summary, name: str) -> str:
+    if name.startswith("paper"):
+        return f"{results.paper[one.name]:.4f}" if one.name in results.paper else ""
+    return cell(one, name)
+
+
+def _md_row(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(text.replace("|", "\\|") for text in cells) + " |"
+
+
+_FAMILIES: Mapping[Family, str] = {
+    "sparse": "Sparse",
+    "dense": "Dense",
+    "generative": r"\shortstack[c]{Generative\\Retrieval}",
+    "keyword": "Keywords",
+    "floor": "Floor",
+    "ceiling": "Ceiling",
+}
+
+
+def latex(results: Results) -> str:
+    """The layout of the paper's table: booktabs and multirow; the best of each column in bold,
+    ceilings apart.
+    """
+    done = _ordered(results)
+    best = {name: max((one.figures[name] for one in results.usable), default=0.0) for name in _MAIN}
+    heads = " & ".join(
+        column(name).replace("F1", "$F_1$").replace("nDCG", "NDCG") for name in _MAIN
+    )
+    lines = [
+        r"\begin{tabular}{lclccccc@{\hspace{2em}}ccc}",
+        r"\toprule",
+        rf"Dataset & Type & Method & {heads} \\",
+        r"\midrule",
+    ]
+    first = rf"\multirow{{{len(done)}}}{{*}}{{{_tex(str(results.facts['dataset']))}}}"
+    before: Family | None = None
+    for one in done:
+        size = sum(other.family == one.family for other in done)
+        kind = ""
+        if one.family != before:
+            lines += [r" \cmidrule(l){2-11}"] if before else []
+            kind = rf"\multirow{{{size}}}{{*}}{{{_FAMILIES[one.family]}}}"
+        cells = " & ".join(_tex_cell(one, name, best[name]) for name in _MAIN)
+        lines.append(rf"{first} & {kind} & {_tex(one.name)} & {cells} \\")
+        first, before = "", one.family
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+
+
+def _tex_cell(one: Summary, name: str, best: float) -> str:
+    value = f"{one.figures[name]:.4f}"
+    top = one.family != "ceiling" and one.figures[name] >= best
+    return rf"\textbf{{{value}}}" if top else value
+
+
+def _tex(text: str) -> str:
+    return "".join(f"\\{sign}" if sign in "&%$#_{}" else sign for sign in text)
