@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -177,7 +178,7 @@ def index_queries(inputs: Inputs) -> Wrote:
     dataset, new = inputs.workspace.dataset, inputs.snapshot(wrote.output)
     everything = [query for query in dataset.entities("query") if isinstance(query, Query)]
     edits = _Edits.of(inputs, everything, inputs.snapshot(inputs.before.queries), new)
-    judges = dataset.queries.get("dev", ()) if inputs.settings.gate.on else ()
+    judges = _judges(inputs)
     margin = edits.margin(inputs, judges) if judges else Margin(0.0)
     rows = edits.rows(inputs, margin)
     built = write_snapshot(
@@ -275,7 +276,9 @@ def _gain(world: World, id_: str, old: Mapping[str, Row], new: Mapping[str, Row]
 
 
 def accept_items(inputs: Inputs) -> Wrote:
-    """The round's item snapshot: new sets where they still pay, the others as they were."""
+    """The round's item snapshot: new sets where they still pay, the others as they were. A run that
+    edits a pair keeps all as they were where the dev queries would lose.
+    """
     old, new = (
         inputs.snapshot(inputs.before.items),
         inputs.snapshot(inputs.round.output("index-item")),
@@ -309,7 +312,24 @@ def accept_items(inputs: Inputs) -> Wrote:
     )
     provenance = _provenance(old, new, notes)
     written = write_snapshot(inputs.workspace.store, "item", rows, provenance, new.manifest.fields)
+    if inputs.edits and (judges := _judges(inputs)):
+        before, after = (_f1(inputs, judges, snapshot) for snapshot in (old, written))
+        notes["dev_gain"] = round(after - before, 4)
+        if after < before:
+            written, notes["accepted"] = old, 0
     return Wrote(written.id, {**notes, **counts_of(written)})
+
+
+def _judges(inputs: Inputs) -> Sequence[Query]:
+    """The dev queries, where anything is judged by them."""
+    return inputs.workspace.dataset.queries.get("dev", ()) if inputs.settings.gate.on else ()
+
+
+def _f1(inputs: Inputs, judges: Sequence[Query], items: Snapshot) -> float:
+    """Mean F1 of queries by the round's query snapshot."""
+    sets, relevant = inputs.snapshot(inputs.round.queries).by_id, inputs.workspace.dataset.relevant
+    world = World.of(inputs.mirror(items.id), judges, relevant, k_max=sys.maxsize)
+    return statistics.fmean(query_reward(world, one.id, sets[one.id].keywords) for one in judges)
 
 
 def _candidates(inputs: Inputs, old: Snapshot, new: Snapshot) -> dict[str, list[Sequence[str]]]:
