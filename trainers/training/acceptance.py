@@ -131,8 +131,10 @@ MARGINS = (-1.0, -0.1, -0.05, -0.02, -0.01, 0.0, 0.01, 0.02)
 mostly predicts a loss. How large a loss still pays, since the model knows something else, is for
 the dev queries to say.
 """
-LEAST_ERRORS = 1.0
-"""Standard errors that the gain on the dev queries must be above 0."""
+LEAST_ERRORS = 2.0
+"""Standard errors that the gain on the dev queries must be above 0. The best of several margins is
+often the luckiest: with one error a gain of 0.007 on dev was a loss of 0.002 on test.
+"""
 
 
 @dataclass(frozen=True)

@@ -61,9 +61,9 @@ def test_a_margin_is_one_that_pays_surely_or_none() -> None:
     assert choose_margin([], []).least == math.inf
     assert choose_margin([-0.01] * 4, [0.1, 0.1, 0.2, 0.1]).least == MARGINS[0]
     # What the ranker thinks dear is dear: the cheap edits alone are taken.
-    cheap = choose_margin([-0.3, -0.3, 0.005, 0.005], [-0.4, -0.5, 0.2, 0.1])
+    cheap = choose_margin([-0.3, -0.3, *[0.005] * 4], [-0.4, -0.5, 0.2, 0.1, 0.2, 0.1])
     assert cheap.least == -0.1
-    assert cheap.gain == pytest.approx(0.075)
+    assert cheap.gain == pytest.approx(0.1)
     # One lucky query of many is no proof.
     assert choose_margin([0.1] * 9, [0.5, *[-0.05] * 8]).least == math.inf
 
