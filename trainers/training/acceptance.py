@@ -314,12 +314,21 @@ def accept_items(inputs: Inputs) -> Wrote:
     )
     provenance = _provenance(old, new, notes)
     written = write_snapshot(inputs.workspace.store, "item", rows, provenance, new.manifest.fields)
-    if inputs.edits and (judges := _judges(inputs)):
-        before, after = (_f1(inputs, judges, snapshot) for snapshot in (old, written))
-        notes["dev_gain"] = round(after - before, 4)
-        if after < before:
-            written, notes["accepted"] = old, 0
+    if inputs.edits:
+        written, judged = _not_worse(inputs, old, written)
+        notes |= judged
     return Wrote(written.id, {**notes, **counts_of(written)})
+
+
+def _not_worse(
+    inputs: Inputs, old: Snapshot, new: Snapshot
+) -> tuple[Snapshot, Mapping[str, float]]:
+    """The new item snapshot, or the old one where the dev queries would lose; and notes."""
+    if not (judges := _judges(inputs)):
+        return new, {}
+    before, after = (_f1(inputs, judges, snapshot) for snapshot in (old, new))
+    gain = {"dev_gain": round(after - before, 4)}
+    return (new, gain) if after >= before else (old, {**gain, "accepted": 0})
 
 
 def _judges(inputs: Inputs) -> Sequence[Query]:
