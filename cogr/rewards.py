@@ -257,11 +257,12 @@ def best_subset(
     else:
         mass, wanted = (lambda _: 1.0), belief.expected
         tp = summed(lambda item: belief.p.get(item, 0.0))
-    subsets = np.arange(tp.size)
-    edits = np.bitwise_count(subsets ^ sum(1 << n for n, word in enumerate(words) if word in held))
+    sizes = _of_subsets(np.isin(np.arange(tp.size), 1 << np.arange(len(words))).astype(np.float64))
+    now = sum(1 << number for number, word in enumerate(words) if word in held)
+    edits = sizes[np.arange(tp.size) ^ now]
     squared = world.beta**2
     reward = _f(tp, np.maximum(summed(mass) + squared * wanted, 1e-12), 1 + squared)
-    reward[np.bitwise_count(subsets) > world.k_max] = 0.0
+    reward[sizes > world.k_max] = 0.0
     best = int(np.lexsort((edits, -np.round(reward - price * edits, 9)))[0])
     return tuple(word for number, word in enumerate(words) if best >> number & 1)
 

@@ -57,7 +57,12 @@ class PromptSettings(Table):
         ),
     )
     search_results: int = Field(
-        10, ge=1, description="Most results that the variant search puts into a prompt"
+        10,
+        ge=1,
+        description=(
+            "Most results that the variant search puts into a prompt, and most keywords and "
+            "candidates that edit does; a query's whole set is shown always"
+        ),
     )
     search_from: SearchFrom = Field(
         "bm25",

@@ -124,8 +124,8 @@ def proposals(sources: Sources, entities: Sequence[Entity]) -> Mapping[str, list
 
 
 def choices(sources: Sources, queries: Sequence[Entity]) -> Mapping[str, Choices]:
-    """Query id -> what a prompt to edit its keywords shows, `prompts.search_results` keywords in
-    all. Raises as `search_results` does.
+    """Query id -> what a prompt to edit its keywords shows: the whole set, and candidates up to
+    `prompts.search_results` keywords in all. Raises as `search_results` does.
     """
     with sources.generator("query", "statistical") as generator:
         return by_edits(
@@ -184,8 +184,8 @@ def by_statistical(
 def by_edits(
     generator: Statistical, queries: Sequence[Entity], size: int, store: Store
 ) -> Mapping[str, Choices]:
-    """The set of each query and candidates, `size` keywords in all. A training query's are out of
-    fold. What was found is kept in the store.
+    """The set of each query, and candidates up to `size` keywords in all. A training query's are
+    out of fold. What was found is kept in the store.
 
     Raises SettingsError for items, whose keywords are not edited.
     """
@@ -278,4 +278,4 @@ def _moves(board: Board, known: Sequence[str], size: int) -> tuple[list[Move], l
         for row, word in enumerate(board.keywords)
     ]
     chosen = int(board.chosen.sum())
-    return rows[:chosen][:size], rows[chosen : max(chosen, size)]
+    return rows[:chosen], rows[chosen : max(chosen, size)]

@@ -363,7 +363,8 @@ def best_targets(inputs: Inputs) -> dict[str, tuple[str, ...]]:
     """The best edit of the set that each query's prompt shows, by the reward of practice, in the
     prompt's order; the set itself where no edit pays.
 
-    Of long lists the first `MOST_CHOICES` are looked at. A query whose best set is empty keeps it.
+    Of long lists the first `MOST_CHOICES` are looked at; a longer set stays as it is, and one of
+    which the best subset is empty.
     """
     practice = inputs.practice
     world = inputs.world(inputs.mirror(inputs.before.items), None, practice=True)
@@ -371,7 +372,9 @@ def best_targets(inputs: Inputs) -> dict[str, tuple[str, ...]]:
     for id_, shown in choices(inputs.workspace, practice).items():
         held = [move.word for move in shown.keywords]
         words = shown.words[:MOST_CHOICES]
-        best = best_subset(world, id_, words, held, EDIT_PRICE) or held
+        best: Sequence[str] = held
+        if len(held) <= MOST_CHOICES:
+            best = best_subset(world, id_, words, held, EDIT_PRICE) or held
         if best:
             found[id_] = tuple(best)
     return found

@@ -235,19 +235,17 @@ def train_expert(inputs: Inputs) -> Wrote:
     """
     targets, own = best_targets(inputs), inputs.settings.query
     entities = [query for query in inputs.practice if query.id in targets]
-    prompts, before = prompts_of(inputs.workspace, "query", entities), inputs.before
+    prompts, base = prompts_of(inputs.workspace, "query", entities), inputs.model_before("query")
     told = [targets[query.id] for query in entities]
     job = SftJob(
-        base=base_folder(inputs.run, before.model("query")),
+        base=base_folder(inputs.run, base),
         prompts=prompts,
         targets=told,
         epochs=own.epochs,
         log=inputs.log("query"),
         halvings=inputs.halvings,
         settings=inputs.settings,
-        midway=Midway.of(
-            inputs, "query", prompts, targets=told, base=before.model("query"), items=before.items
-        ),
+        midway=Midway.of(inputs, "query", prompts, targets=told, base=base),
     )
     return save_side(inputs, "query", run_sft(job))
 
