@@ -151,6 +151,7 @@ class Rivals:
         left_out: name -> why there are no figures.
         extra_missing: that is because the extra `statistical` was not installed.
         distilled: the pair of that generator that hears rounds; None before the first one.
+        evidence: the pairs that it hears, items and queries each.
         distilled_seconds: what it took to make and to measure it.
         dev_f1s: ids of a pair -> `Contender.dev_f1s`, also of the rounds.
     """
@@ -160,6 +161,7 @@ class Rivals:
     left_out: Mapping[str, str] = field(default_factory=dict)
     extra_missing: bool = False
     distilled: Contender | None = None
+    evidence: Sequence[Sequence[str]] = field(default_factory=list)
     distilled_seconds: float = 0.0
     dev_f1s: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
@@ -226,42 +228,35 @@ def _heard(workspace: Workspace, state: State, found: Rivals, say: Say) -> Rival
     query that neither it nor `statistical` has learned from.
     """
     rounds = [done for done in state.finished if done.number][-ROUNDS_HEARD:]
-    evidence = [(done.items, done.queries) for done in rounds]
+    evidence = [[done.items, done.queries] for done in rounds]
     if not evidence or found.statistical is None or not workspace.dataset.queries.get("dev"):
-        return replace(found, distilled=None, distilled_seconds=0.0)
-    known = found.distilled
-    if known and _is_there(workspace, known) and evidence_of(workspace, known) == evidence:
+        return replace(found, distilled=None, evidence=[], distilled_seconds=0.0)
+    if found.distilled and found.evidence == evidence and _is_there(workspace, found.distilled):
         return found
     names = " and ".join(round_name(done.number) for done in rounds)
     say(f"measuring distilled: statistical with {names} as evidence")
     started = time.monotonic()
-    queries = _hearing(workspace, evidence, rounds[-1].number)
+    queries = _hearing(workspace, evidence)
     pair = _measured_pair(workspace, DISTILLED, found.statistical.items, queries)
     seconds = round(time.monotonic() - started, 3)
-    return replace(found, distilled=pair, distilled_seconds=seconds)
+    return replace(found, distilled=pair, evidence=evidence, distilled_seconds=seconds)
 
 
-def evidence_of(workspace: Workspace, pair: Contender) -> list[tuple[str, str]]:
-    """The pairs that a pair of `statistical` was written with as evidence."""
-    generator = read_manifest(workspace.store, pair.queries).generator
-    return [(items, queries) for items, queries in generator.get(EVIDENCE, ())]
-
-
-def _hearing(workspace: Workspace, evidence: Sequence[tuple[str, str]], number: int) -> str:
-    """The query snapshot that `statistical` writes with these pairs as evidence, after a round of
-    that number.
+def _hearing(workspace: Workspace, evidence: Sequence[Sequence[str]]) -> str:
+    """The query snapshot that `statistical` writes with these pairs as evidence. Its round is that
+    of its items, 0.
     """
     settings = workspace.settings
     own = settings.generator.statistical.model_copy(
         update={
-            "evidence": tuple(evidence),
+            "evidence": tuple((items, queries) for items, queries in evidence),
             "evidence_share": settings.training.gate.dev_share,
         }
     )
     generator = settings.generator.model_copy(update={"statistical": own})
     hearing = Workspace(settings.model_copy(update={"generator": generator}))
     hearing = hearing.with_dataset(workspace.dataset)
-    return build_snapshot(hearing, Build("query", number, None, STATISTICAL)).id
+    return build_snapshot(hearing, Build("query", 0, None, STATISTICAL)).id
 
 
 def _measured(workspace: Workspace, say: Say) -> Rivals:
@@ -340,8 +335,9 @@ def to_serve(workspace: Workspace, chosen: Contender) -> Contender:
     whole = Workspace(workspace.settings)
     built = dict(statistical_pair(whole))
     if chosen.name == DISTILLED:
-        number = read_manifest(workspace.store, chosen.queries).round
-        built["query"] = _hearing(whole, evidence_of(workspace, chosen), number)
+        # Where the pairs gained nothing, this is the snapshot of `statistical`, without evidence.
+        generator = read_manifest(workspace.store, chosen.queries).generator
+        built["query"] = _hearing(whole, generator.get(EVIDENCE, ()))
     return Contender(chosen.name, built["item"], built["query"], chosen.figures)
 
 

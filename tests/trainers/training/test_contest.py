@@ -20,7 +20,7 @@ from tests.trainers.conftest import Command
 from tests.trainers.report_worlds import Told
 from tests.trainers.shop import write_shop
 from trainers.training import driver as driving
-from trainers.training.contest import Contender, Rivals, choose, evidence_of, known_rivals
+from trainers.training.contest import Contender, Rivals, choose, known_rivals
 from trainers.training.driver import Driver
 from trainers.training.rounds import LEAST, judged_by, with_dev
 from trainers.training.run_folder import create
@@ -234,7 +234,8 @@ def check_distilled(run: Run, beside: Rivals) -> None:
     again = known_rivals(run.told.run)
     assert again is not None
     assert again.distilled is not None
-    assert evidence_of(run.driver.workspace, again.distilled) == [tuple(p) for p in evidence(run)]
+    assert again.evidence == evidence(run)
+    assert len(again.evidence) == 2
     assert run.said[-1] == "measuring distilled: statistical with round 1 and round 2 as evidence"
 
 
@@ -247,6 +248,7 @@ def test_rivals_are_measured_once_and_again_where_their_snapshots_are_gone(run: 
         known_rivals(run.told.run) or Rivals(),
         statistical=None,
         distilled=None,
+        evidence=[],
         distilled_seconds=0.0,
         left_out={"statistical": "too few"},
     )
