@@ -1,8 +1,9 @@
 """Metrics of retrieved sets and of rankings, per query and macro-averaged.
 
-P, R and F1 of sets are the paper's eq. 1. Measures of rankings come from ir_measures, but for nDCG:
-ir_measures takes no fractional grades, so nDCG is computed here by its formula (linear gains) and
-equals its figures where grades are whole.
+P, R and F1 of sets are the paper's eq. 1. Measures of rankings are those of trec_eval (P@k of what
+the cut list has, MRR, nDCG with linear gains), written here because the libraries that have them
+bring SciPy, 115 MB, for them; and they take no fractional grades. Tests hold each figure against
+ir_measures.
 
 One total order everywhere: score descending, then id. A ranking is a list of ids in that order,
 best first, so that no tie is left for a library to break. A query that a run lacks counts as 0.
@@ -124,32 +125,30 @@ def ranked(
         grades: query -> id -> grade, whole or not, for nDCG.
         weights: query id -> weight in means.
     """
-    binary = {query: dict.fromkeys(ids, 1) for query, ids in relevant.items()}
+    wanted = {query: frozenset(ids) for query, ids in relevant.items()}
+    binary = {query: dict.fromkeys(ids, 1.0) for query, ids in wanted.items()}
     gains: Mapping[str, Mapping[str, float]] = binary if grades is None else grades
     values: dict[str, NDArray[np.float64]] = {}
     for k in cutoffs:
-        cut = {query: run.get(query, ())[:k] for query in relevant}
-        values |= _at_cutoff(cut, binary, k)
-        values[f"nDCG@{k}"] = np.array(
-            [_ndcg(ids, gains.get(query, {}), k) for query, ids in cut.items()]
+        cut = {query: run.get(query, ())[:k] for query in wanted}
+        sets = full_set({query: frozenset(ids) for query, ids in cut.items()}, wanted)
+        values |= {f"{name.upper()}@{k}": found for name, found in sets.values.items()}
+        values[f"MRR@{k}"] = _each(
+            _reciprocal_rank(ids, wanted[query]) for query, ids in cut.items()
         )
-    return _figures(relevant, values, weights)
+        values[f"nDCG@{k}"] = _each(
+            _ndcg(ids, gains.get(query, {}), k) for query, ids in cut.items()
+        )
+    return _figures(wanted, values, weights)
 
 
-def _at_cutoff(
-    run: Mapping[str, Sequence[str]], binary: Mapping[str, Mapping[str, int]], k: int
-) -> dict[str, NDArray[np.float64]]:
-    import ir_measures
-    from ir_measures import RR, SetF, SetP, SetR
+def _each(values: Iterable[float]) -> NDArray[np.float64]:
+    return np.array(list(values), np.float64)
 
-    scored = {query: _descending(ids) for query, ids in run.items()}
-    names = {SetP: f"P@{k}", SetR: f"R@{k}", SetF: f"F1@{k}", RR @ k: f"MRR@{k}"}
-    found: dict[tuple[str, str], float] = {}
-    for row in ir_measures.iter_calc([SetP, SetR, SetF, RR @ k], binary, scored):
-        found[names[row.measure], row.query_id] = row.value
-    return {
-        name: np.array([found.get((name, query), 0.0) for query in run]) for name in names.values()
-    }
+
+def _reciprocal_rank(ids: Sequence[str], wanted: Collection[str]) -> float:
+    """1 over the rank of the first relevant item; 0 without one."""
+    return next((1 / rank for rank, id_ in enumerate(ids, 1) if id_ in wanted), 0.0)
 
 
 def _ndcg(ids: Sequence[str], gains: Mapping[str, float], k: int) -> float:
@@ -279,8 +278,3 @@ def _f1(
 ) -> NDArray[np.float64]:
     """2 n_tp / (n_ret + n_rel), which is 2PR / (P + R) of eq. 1; 0 for two empty sets."""
     return _ratio(2 * tp, ret + rel)
-
-
-def _descending(ids: Sequence[str]) -> dict[str, float]:
-    """Strictly decreasing scores in place of ranks: nothing is left to reorder."""
-    return {id_: float(len(ids) - rank) for rank, id_ in enumerate(ids)}

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import socket
@@ -28,6 +27,11 @@ from fsspec.implementations.local import LocalFileSystem
 from cogr.errors import LockedError, ServiceError, StorageError
 from cogr.redaction import masked
 
+try:
+    import fcntl
+except ImportError:  # Windows; `Store` says so.
+    fcntl = None  # type: ignore[assignment]
+
 _YOUNG = 5.0
 """Seconds for which a temporary file is left alone: it is locked only after its creation."""
 
@@ -43,6 +47,11 @@ class Store:
     """
 
     def __init__(self, url: str | Path) -> None:
+        if fcntl is None:
+            raise StorageError(
+                "The store locks its files by fcntl, which Windows lacks: run CoGR on Linux or "
+                "macOS, on Windows in WSL 2 or a container."
+            )
         self._opened = str(url)
         self.url = masked(self._opened)
         try:

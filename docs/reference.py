@@ -1,17 +1,19 @@
-"""Writes docs/commands.md from the commands' own --help, and docs/settings.md from the settings
-model.
+"""Writes docs/commands.md from the commands' own --help, docs/settings.md from the settings model,
+and docs/openapi.json, the expander's interface.
 
 Run by `make docs`; a test fails when the committed pages differ from what this writes.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import textwrap
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from types import SimpleNamespace
+from typing import Any, Literal, cast, get_args, get_origin
 
 import typer
 from pydantic import BaseModel
@@ -19,8 +21,11 @@ from pydantic_core import PydanticUndefined
 from typer.main import get_command
 
 from cogr.settings import Settings
+from cogr.settings.serving import ServingSettings
 from indexers.cli import app as index_app
 from ops.cli import app as ops_app
+from ops.expander.app import create_app
+from ops.expander.expander import Parts
 from trainers.cli import app as train_app
 
 HERE = Path(__file__).parent
@@ -159,8 +164,15 @@ def _type(annotation: Any) -> str:
     return spelled.replace("|", "\\|").replace("SecretStr", "secret")
 
 
+def openapi() -> str:
+    """The expander's OpenAPI; of its parts only the settings are looked at."""
+    parts = cast(Parts, SimpleNamespace(settings=ServingSettings()))
+    return json.dumps(create_app(parts).openapi(), indent=2) + "\n"
+
+
 def main() -> None:
-    """Write both pages."""
+    """Write the pages and the interface."""
+    (HERE / "openapi.json").write_text(openapi(), "utf-8")
     (HERE / "commands.md").write_text(commands_page(), "utf-8")
     (HERE / "settings.md").write_text(settings_page(), "utf-8")
 

@@ -63,6 +63,10 @@ def test_the_settings_reference_is_what_the_settings_are(reference: ModuleType) 
     )
 
 
+def test_the_committed_interface_of_the_expander_is_what_it_serves(reference: ModuleType) -> None:
+    assert (ROOT / "docs/openapi.json").read_text("utf-8") == reference.openapi(), "run make docs"
+
+
 def test_every_setting_says_what_it_is(reference: ModuleType) -> None:
     rows = [line for line in reference.settings_page().splitlines() if line.startswith("| `")]
     assert len(rows) > 50

@@ -34,7 +34,6 @@ HEAVY = (
     "pandas",
     "opensearchpy",
     "bm25s",
-    "ir_measures",
     "celery",
     "kombu",
     "redis",
@@ -176,9 +175,32 @@ def test_the_version_is_one() -> None:
         "client": tomllib.loads((ROOT / "ops/clients/python/pyproject.toml").read_text("utf-8"))[
             "project"
         ]["version"],
+        "JavaScript": json.loads((ROOT / "ops/clients/javascript/package.json").read_text("utf-8"))[
+            "version"
+        ],
+        "Java": re.findall(
+            r"<version>(.+)</version>", (ROOT / "ops/clients/java/pom.xml").read_text("utf-8")
+        )[0],
         "citation": yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))["version"],
     }
     assert versions == dict.fromkeys(versions, cogr.__version__)
+
+
+def test_a_release_names_its_repository(tmp_path: Path) -> None:
+    steps = workflows()["release.yml"]["jobs"]["draft"]["steps"]
+    (script,) = [step["run"] for step in steps if step.get("name") == "Addresses"]
+    chart = tmp_path / "charts/cogr/Chart.yaml"
+    chart.parent.mkdir(parents=True)
+    for name in ("pyproject.toml", "charts/cogr/Chart.yaml"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    address = {"GITHUB_SERVER_URL": "https://code.example", "GITHUB_REPOSITORY": "team/cogr"}
+    subprocess.run(["bash", "-e", "-c", script], cwd=tmp_path, env=os.environ | address, check=True)
+    urls = tomllib.loads((tmp_path / "pyproject.toml").read_text("utf-8"))["project"]["urls"]
+    assert urls["Issues"] == "https://code.example/team/cogr/issues"
+    made = yaml.safe_load(chart.read_text("utf-8"))
+    assert made["sources"] == ["https://code.example/team/cogr"]
+    links = yaml.safe_load(made["annotations"]["artifacthub.io/links"])
+    assert links[0]["url"] == "https://code.example/team/cogr/tree/main/docs"
 
 
 def workflows() -> dict[str, dict[str, Any]]:

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+HEAVIEST = 300_000_000
+"""Bytes of a base install. Of 273 MB, Arrow (164) and NumPy (57) are 221."""
 COMMANDS = ("cogr-index", "cogr-train", "cogr-ops")
 
 
@@ -56,6 +58,10 @@ def test_the_wheel_installs_without_torch_and_its_commands_run(tmp_path: Path) -
     for command in COMMANDS:
         assert "Usage" in run(python.parent / command, "--help", cwd=tmp_path)
     assert "ok       cogr" in run(python.parent / "cogr-ops", "doctor", cwd=tmp_path)
+    (packages,) = (tmp_path / "venv/lib").glob("python*/site-packages")
+    files = [file for file in packages.rglob("*") if file.is_file() and file.suffix != ".pyc"]
+    assert sum(file.stat().st_size for file in files) < HEAVIEST
+    assert not [name for name in ("scipy", "pandas") if (packages / name).exists()]
 
 
 @pytest.mark.slow

@@ -101,7 +101,7 @@ class Columns:
         title = text_field(record, self.title, place)
         if self.text == DEFAULT_TEXT:
             return title, text_field(record, "text", place)
-        parts = (_written(record.get(name), name, place) for name in self.text)
+        parts = (written(record.get(name), name, place) for name in self.text)
         return title, "\n".join(part for part in parts if part and not part.isspace())
 
 
@@ -274,12 +274,12 @@ def _kind(value: Any) -> str:
     )
 
 
-def _written(value: Any, name: str, place: Place) -> str:
+def written(value: Any, name: str, place: Place) -> str:
     """A text, a number or a list of them as text."""
     if value is None or isinstance(value, str):
         return check_text(value or "", name, place)
     if isinstance(value, list):
-        return ", ".join(part for one in value if (part := _written(one, name, place)))
+        return ", ".join(part for one in value if (part := written(one, name, place)))
     if isinstance(value, int | float) and not isinstance(value, bool):
         return "" if value != value else str(value)
     raise DataError(

@@ -4,14 +4,14 @@ Read by `cogr-ops shadow` and `cogr-index update --from-log`. The formats:
 
 - `jsonl`: objects with `query`, perhaps `count` and `clicked` (ids);
 - `csv`: a header, a column of queries, perhaps one of counts;
-- `ubi`: records of User Behavior Insights as its two indexes hold them (`user_query`; `action_name`
-  with `event_attributes.object.object_id`), in one file or several, plain or as search hits with
-  `_source`;
+- `ubi`: records of User Behavior Insights as its two indexes hold them (`cogr.datasets.ubi`), in
+  one file or several, plain or as search hits with `_source`;
 - `access`: a web server's log whose request lines carry the query as a URL parameter;
 - `text`: a query a line, or a query, a tab and a count;
 - `auto`: the one of these that the file's first lines look like.
 
-Files may be packed by gzip. Memory: the distinct queries and clicked ids.
+Files may be packed by gzip. Memory: the distinct queries, and ids of clicked and of shown items; of
+UBI also the ids of queries.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from urllib.parse import parse_qs
 from cogr.datasets.fields import id_field, number_field, text_field
 from cogr.datasets.reading import Place, json_records, lines
 from cogr.datasets.sheets import DELIMITERS, Sheet
+from cogr.datasets.ubi import IMPRESSION, UbiEvent, UbiQuery, read_ubi
 from cogr.errors import DataError
 from cogr.records import CLICKS, LogFormat
 
@@ -60,11 +61,16 @@ class Searched:
         text: as it was typed, without surrounding white space.
         count: how often.
         clicked: ids of items that were clicked for it.
+        shown: ids of items that the search of that time showed for it, where the log says so.
+        positions: where in the results clicked items stood, by their ids: the mean of what UBI's
+            events say.
     """
 
     text: str
     count: int
     clicked: frozenset[str] = frozenset()
+    shown: frozenset[str] = frozenset()
+    positions: Mapping[str, float] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
@@ -106,13 +112,14 @@ class QueryLog:
 class _Log:
     counts: Counter[str] = field(default_factory=Counter)
     clicked: dict[str, set[str]] = field(default_factory=dict)
+    shown: dict[str, set[str]] = field(default_factory=dict)
+    positions: dict[str, dict[str, list[int]]] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
     """UBI: text by query_id."""
-    events: list[tuple[str, str]] = field(default_factory=list)
-    """UBI: query_id and id of the clicked item.
-
-    An event may stand before its query.
-    """
+    asked: dict[str, set[str]] = field(default_factory=dict)
+    """UBI: which queries, or sessions, events name with a text of their own."""
+    waiting: list[tuple[UbiEvent, bool]] = field(default_factory=list)
+    """UBI: events that may stand before their queries, and whether they are clicks."""
     lines: int = 0
     without: int = 0
 
@@ -122,6 +129,37 @@ class _Log:
             self.clicked.setdefault(text, set()).update(clicked)
         else:
             self.without += 1
+
+    def event(self, event: UbiEvent, *, clicked: bool, last: bool = False) -> None:
+        """Give a click or an impression to its query, as soon as that is known."""
+        if event.text:
+            who = event.query_id or f"of {event.session_id or event.client_id}"
+            self.asked.setdefault(event.text, set()).add(who)
+        text = event.text or self.texts.get(event.query_id or "", "")
+        if text and event.item is not None:
+            (self.clicked if clicked else self.shown).setdefault(text, set()).add(event.item)
+            if clicked and event.position is not None:
+                places = self.positions.setdefault(text, {}).setdefault(event.item, [])
+                places.append(event.position)
+        elif event.query_id is not None and event.item is not None and not last:
+            self.waiting.append((event, clicked))
+
+    def end(self) -> None:
+        """All queries are known now.
+
+        A text that no record of `ubi_queries` has counts as often as events name different queries
+        with it, or, without ids of queries, different sessions.
+        """
+        for event, clicked in self.waiting:
+            self.event(event, clicked=clicked, last=True)
+        alone = {text: len(who) for text, who in self.asked.items() if text not in self.counts}
+        self.counts.update(alone)
+
+    def searched(self, text: str, count: int) -> Searched:
+        clicked, shown = (frozenset(ids.get(text, ())) for ids in (self.clicked, self.shown))
+        places = self.positions.get(text, {})
+        means = {item: sum(found) / len(found) for item, found in places.items()}
+        return Searched(text, count, clicked, shown, means)
 
 
 def read_log(paths: Sequence[Path], options: LogOptions) -> QueryLog:
@@ -137,14 +175,11 @@ def read_log(paths: Sequence[Path], options: LogOptions) -> QueryLog:
     log = _Log()
     for path in paths:
         _READERS[_format(path, options)](path, log, options)
+    log.end()
     if not log.counts:
         raise DataError(f"No query is in {', '.join(map(str, paths))}; {_ADVICE[options.format]}.")
-    for query, object_ in log.events:
-        if text := log.texts.get(query, "").strip():
-            log.clicked[text].add(object_)
     ordered = sorted(log.counts.items(), key=lambda pair: (-pair[1], pair[0]))
-    found = [Searched(text, count, frozenset(log.clicked[text])) for text, count in ordered]
-    return QueryLog(found, log.lines, log.without)
+    return QueryLog([log.searched(*pair) for pair in ordered], log.lines, log.without)
 
 
 _ADVICE = {
@@ -153,7 +188,7 @@ _ADVICE = {
     ),
     LogFormat.jsonl: "write one object a line, with query",
     LogFormat.csv: "write a header, and one query a row",
-    LogFormat.ubi: "export ubi_queries, whose records have a user_query",
+    LogFormat.ubi: "export ubi_queries, or events that have a user_query",
     LogFormat.access: "name the URL parameter that holds the query with --parameter",
     LogFormat.text: "write one a line",
 }
@@ -169,7 +204,7 @@ def sample(queries: Sequence[Searched], most: int, seed: int) -> list[Searched]:
     drawn = Counter(
         random.Random(seed).sample(queries, most, counts=[query.count for query in queries])
     )
-    return [Searched(query.text, count, query.clicked) for query, count in drawn.most_common()]
+    return [replace(query, count=count) for query, count in drawn.most_common()]
 
 
 def _format(path: Path, options: LogOptions) -> LogFormat:
@@ -287,36 +322,20 @@ def _text_count(text: str, place: Place) -> int:
 
 def _read_ubi(path: Path, log: _Log, options: LogOptions) -> None:
     clicks = frozenset(options.clicks)
-    for place, line in json_records(path):
+    for record in read_ubi([path]):
         log.lines += 1
-        record = _inner(line, "_source", place) or line
-        if "action_name" in record:
-            log.without += 1
-            # UBI 1.3 requires an action_name and a timestamp alone: an event need not belong to a
-            # query.
-            if record.get("query_id") is not None and record["action_name"] in clicks:
-                query, object_ = id_field(record, "query_id", place), _clicked_object(record, place)
-                log.events += [(query, object_)] if object_ else []
-        else:
-            text = text_field(record, "user_query", place)
-            log.add(text, 1)
-            if record.get("query_id") is not None:
-                log.texts[id_field(record, "query_id", place)] = text
-
-
-def _clicked_object(record: Mapping[str, Any], place: Place) -> str | None:
-    """The id of what was clicked; None for an event about no item, such as a click on a filter."""
-    object_ = _inner(_inner(record, "event_attributes", place), "object", place)
-    return id_field(object_, "object_id", place) if object_.get("object_id") is not None else None
-
-
-def _inner(record: Mapping[str, Any], key: str, place: Place) -> Mapping[str, Any]:
-    value = record.get(key)
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise DataError(f"{place}: {key!r} is no object; export the records as UBI writes them.")
-    return value
+        if isinstance(record, UbiQuery):
+            log.add(record.text, 1)
+            if record.query_id is not None:
+                log.texts[record.query_id] = record.text
+            if record.text and record.hits:
+                log.shown.setdefault(record.text, set()).update(record.hits)
+            continue
+        log.without += 1
+        # An event need not belong to a query.
+        clicked = record.action in clicks
+        if clicked or record.action == IMPRESSION:
+            log.event(record, clicked=clicked)
 
 
 def _read_access(path: Path, log: _Log, options: LogOptions) -> None:

@@ -14,7 +14,7 @@ import csv
 import gzip
 import io
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -85,8 +85,14 @@ class Sheet:
             f"that is meant{nearest(column, self.header)} (there are: {shown:.300})."
         )
 
-    def rows(self) -> Iterator[tuple[Place, list[str]]]:
+    def rows(
+        self, bad: Callable[[DataError], object] | None = None
+    ) -> Iterator[tuple[Place, list[str]]]:
         """The rows below the header, as wide as it. Rows without any text are skipped.
+
+        Args:
+            bad: gets the error of a row with another number of columns, which is then left out;
+                without it the error is raised.
 
         Raises:
             DataError: a row with another number of columns than the header.
@@ -99,10 +105,15 @@ class Sheet:
                     if number <= self.announced or not any(row):
                         continue
                     place = Place(self.path, reader.line_num)
-                    if len(row) != width:
-                        while len(row) > width and not row[-1]:
-                            row.pop()
+                    while len(row) > width and not row[-1]:
+                        row.pop()
+                    try:
                         check_columns(place, row, width, dialect)
+                    except DataError as error:
+                        if bad is None:
+                            raise
+                        bad(error)
+                        continue
                     yield place, row
             except csv.Error as error:
                 raise DataError(

@@ -1,5 +1,5 @@
 """cogr-index: from entities to a published index. `rebuild` and `update`; the other commands are in
-`release`, `snapshots` and `fleet`.
+`release`, `snapshots`, `exchange` and `fleet`.
 
 Options and output only; the work is in the packages beside.
 """
@@ -7,14 +7,13 @@ Options and output only; the work is in the packages beside.
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from cogr.records import LogFormat
-from indexers.cli import console, fleet, release, snapshots
+from indexers.cli import console, exchange, fleet, release, snapshots
 from indexers.cli.options import (
     Call,
     ColumnOption,
@@ -28,6 +27,7 @@ from indexers.cli.options import (
     WorkersOption,
     add_version,
     common_options,
+    time_of,
 )
 
 app = typer.Typer(
@@ -156,7 +156,7 @@ def update(
     from indexers.cli import reports
     from indexers.rebuild.update import UpdateRequest, run_update
 
-    time = _time(since) if since is not None else None
+    time = time_of(since) if since is not None else None
     request = UpdateRequest(
         side=side,
         changed=changed,
@@ -178,18 +178,6 @@ def update(
         console.next_command(command)
 
 
-def _time(text: str) -> datetime:
-    from cogr.datasets.fields import in_utc
-    from cogr.errors import SettingsError
-
-    try:
-        return in_utc(datetime.fromisoformat(text))
-    except ValueError as error:
-        raise SettingsError(
-            f"--since {text!r} is no time; write one such as 2026-01-31 or 2026-01-31T12:00:00Z."
-        ) from error
-
-
 app.command()(fleet.status)
 app.command()(fleet.cancel)
 app.command()(release.push)
@@ -199,8 +187,8 @@ app.command()(release.verify)
 app.command()(release.roles)
 app.command(name="list")(snapshots.list_)
 app.command()(snapshots.search)
-app.command()(snapshots.export)
-app.command("import")(snapshots.import_)
+app.add_typer(exchange.export_app, name="export")
+app.add_typer(exchange.import_app, name="import")
 app.command()(snapshots.diff)
 app.command()(release.prune)
 app.command()(snapshots.inspect)

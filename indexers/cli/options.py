@@ -7,6 +7,7 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
@@ -227,3 +228,16 @@ def set_verbosity(verbose: bool) -> None:
     settings say more.
     """
     logs.set_verbosity(verbose)
+
+
+def time_of(text: str) -> datetime:
+    """The value of --since. Raises SettingsError."""
+    from cogr.datasets.fields import in_utc
+    from cogr.errors import SettingsError
+
+    try:
+        return in_utc(datetime.fromisoformat(text))
+    except ValueError as error:
+        raise SettingsError(
+            f"--since {text!r} is no time; write one such as 2026-01-31 or 2026-01-31T12:00:00Z."
+        ) from error

@@ -1,4 +1,4 @@
-"""The commands that read snapshots and data sets: list, search, export, import, diff, inspect.
+"""The commands that read snapshots and data sets: list, search, diff, inspect.
 
 Options and output only; the work is in the packages beside.
 """
@@ -8,16 +8,14 @@ from __future__ import annotations
 import calendar
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
 from cogr.errors import UserError
-from cogr.records import Side
 from indexers.cli import console
-from indexers.cli.options import Call, FormatName, SideOption, common_options
+from indexers.cli.options import Call, common_options
 
 _COLUMNS = ("snapshot", "state", "entities", "keywords", "F1", "age", "MB", "generator", "parent")
 _BY_NEED = ("snapshot", "state", "F1", "age", "entities", "generator", "MB", "keywords", "parent")
@@ -140,75 +138,6 @@ def search(
     if answer.note:
         console.note(answer.note)
     call.emit(answer.as_dict(), lambda out: reports.answer(out, answer, explain=explain))
-
-
-@common_options()
-def export(
-    to: Annotated[Path, typer.Argument(help="File to write.")],
-    snapshot: Annotated[
-        str | None,
-        typer.Option(
-            "--snapshot",
-            help="Id, or its beginning; by default what serves, or the newest if nothing does.",
-        ),
-    ] = None,
-    side: SideOption = "item",
-    format_: Annotated[
-        FormatName,
-        typer.Option(
-            "--format",
-            help="How it is written; bulk is OpenSearch's, synonyms Solr's. See docs/export.md.",
-        ),
-    ] = "jsonl",
-    *,
-    call: Call,
-) -> None:
-    """Write a snapshot's keyword sets to a file for other systems."""
-    from indexers.cli import reports
-    from indexers.exchange.export import export as write
-
-    workspace = call.workspace
-    opened = workspace.snapshot(snapshot or workspace.backend.serving().get(side), side)
-    written = write(opened, to, format_, prefix=workspace.settings.opensearch.prefix)
-    payload = {
-        "snapshot": opened.id,
-        "file": str(to),
-        "format": format_,
-        **reports.plain(written),
-    }
-    call.emit(payload, lambda out: reports.facts(out, "Exported", payload))
-
-
-@common_options(backend=False)
-def import_(
-    file: Annotated[
-        Path, typer.Argument(help="A jsonl or parquet file, as cogr-index export writes it.")
-    ],
-    side: Annotated[
-        Side,
-        typer.Option("--side", help="Whose keywords, where no manifest lies beside the file."),
-    ] = "item",
-    *,
-    call: Call,
-) -> None:
-    """Make a snapshot of keyword sets in a file: an exported snapshot, or keywords from
-    elsewhere.
-    """
-    from indexers.cli import reports
-    from indexers.exchange.importing import import_snapshot
-
-    workspace = call.workspace
-    manifest = import_snapshot(
-        workspace.store, file, side, workspace.settings.keywords.k_max
-    ).manifest
-    payload = {
-        "snapshot": manifest.id,
-        "side": manifest.side,
-        "entities": manifest.entities,
-        "keywords": manifest.keywords,
-    }
-    call.emit(payload, lambda out: reports.facts(out, "Imported", payload))
-    console.next_command(f"cogr-index push {manifest.id}")
 
 
 @common_options()

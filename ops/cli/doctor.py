@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Literal
 
@@ -31,7 +32,6 @@ CORE = (
     "cogr",
     "filelock",
     "fsspec",
-    "ir_measures",
     "numpy",
     "opensearchpy",
     "platformdirs",
@@ -68,6 +68,7 @@ EXTRAS = {
     "report": ("jinja2", "matplotlib"),
     "s3": ("boto3", "s3fs"),
     "datasets": ("ir_datasets",),
+    "notebook": ("matplotlib", "pandas"),
 }
 """The import names behind each extra of the distribution; a test holds them against what it
 declares.
@@ -123,7 +124,7 @@ def examine(config: Path | None = None) -> list[Finding]:
 
 def core_is_broken(findings: list[Finding]) -> bool:
     """Whether the package itself can't work here."""
-    return any(finding.group == "core" and finding.state != "ok" for finding in findings)
+    return any(finding.group == "core" and finding.state == "missing" for finding in findings)
 
 
 def _found(good: object) -> State:
@@ -147,6 +148,22 @@ def _core() -> Iterator[Finding]:
         yield Finding("core", "cogr", "missing", told, "pip install --force-reinstall cogr")
     else:
         yield Finding("core", "cogr", "ok", __version__)
+    yield from _namesakes()
+
+
+def _namesakes() -> Iterator[Finding]:
+    """Other distributions with packages of our names: PyPI's `ops` (Charmed Operators) has one."""
+    brings = packages_distributions()
+    others = {
+        name: sorted({found for found in brings.get(name, ()) if found != "cogr"})
+        for name in ("cogr", "indexers", "trainers", "ops")
+    }
+    told = "; ".join(
+        f"{', '.join(found)} brings a package {name} too" for name, found in others.items() if found
+    )
+    if told:
+        fix = "keep them in another environment: one overwrites the other's files"
+        yield Finding("core", "namesakes", "note", told, fix)
 
 
 def _settings(config: Path | None) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -167,23 +168,17 @@ async def _serve(workspace: Workspace, address: tuple[str, int], playground: boo
         raise KeyboardInterrupt
 
 
-def _known(sides: list[str] | None) -> list[str] | None:
-    """Refuse what is no side, as typer does where an option is not repeatable."""
-    for side in sides or ():
-        if side not in SIDES:
-            raise typer.BadParameter(f"{side!r} is not one of 'query', 'item'.")
-    return sides
+class SideName(StrEnum):
+    """The sides, as an option that is repeatable takes them."""
+
+    query = "query"
+    item = "item"
 
 
 def worker(
     side: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--side",
-            metavar="[query|item]",
-            callback=_known,
-            help="Serve this side, query or item; repeatable.  [default: both]",
-        ),
+        list[SideName] | None,
+        typer.Option("--side", help="Serve only this side; repeatable.  [default: both]"),
     ] = None,
     generator: GeneratorOption = None,
     name: Annotated[

@@ -159,15 +159,12 @@ def _write(path: Path, report: Mapping[str, Any]) -> None:
 def show(out: Console, found: Mapping[str, Any]) -> None:
     """The figures for people, today's search beside the other one."""
     table = Table("", "today", "with keywords", "", title=_title(found), title_justify="left")
-    zero, clicked, took = found["zero_results"], found["clicked"], found["milliseconds"]
-    if clicked:
-        change = f"{_spell(clicked['difference'], sign='+')}, {clicked['queries']:,} queries"
-        table.add_row(
-            "recall of clicked items",
-            _spell(clicked["present"]),
-            _spell(clicked["candidate"]),
-            change,
-        )
+    zero, took = found["zero_results"], found["milliseconds"]
+    for name in ("clicked", "shown"):
+        if of := found[name]:
+            change = f"{_spell(of['difference'], sign='+')}, {of['queries']:,} queries"
+            recalls = (_spell(of[side]) for side in ("present", "candidate"))
+            table.add_row(f"recall of {name} items", *recalls, change)
     counts = f"{zero['gained_searches']:,} gained, {zero['lost_searches']:,} lost"
     table.add_row(
         "searches without results", _spell(zero["present"]), _spell(zero["candidate"]), counts

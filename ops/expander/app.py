@@ -20,6 +20,7 @@ from pydantic_core import to_json
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
+from cogr import __version__
 from cogr.snapshots.manifest import Mode
 from indexers.backends.opensearch.search import clause, query_body
 from ops.expander.admission import AdmissionControl, ExpandRequest, RejectedError
@@ -237,6 +238,7 @@ def create_app(parts: Parts, *, playground: bool = False) -> FastAPI:
 
     app = _App(
         title="CoGR query expander",
+        version=__version__,
         description="Keywords for queries, and the OpenSearch clause that searches for them.",
         lifespan=life,
         docs_url=None,

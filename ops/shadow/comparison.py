@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from cogr.datasets.query_logs import Searched
 from cogr.errors import ServiceError
 from cogr.metrics import Figures
 from ops.shadow.replay import Answer, Compared, Replayed
@@ -69,7 +70,8 @@ def summary(done: Replayed) -> dict[str, Any]:
         ),
         "overlap": _mean(compared, lambda one: overlap(one.present.ids, one.candidate.ids)),
         "rbo": _mean(compared, lambda one: rank_biased_overlap(one.present.ids, one.candidate.ids)),
-        "clicked": _clicked([one for one in compared if one.searched.clicked]),
+        "clicked": _recall(compared, lambda one: one.clicked),
+        "shown": _recall(compared, lambda one: one.shown),
         "zero_results": _zero_results(compared),
         "sources": _sources(compared),
         "milliseconds": {
@@ -91,6 +93,7 @@ def rows(done: Replayed) -> list[dict[str, Any]]:
             "present": list(one.present.ids),
             "candidate": list(one.candidate.ids),
             "clicked": sorted(one.searched.clicked),
+            "positions": dict(sorted(one.searched.positions.items())),
         }
         for one in done.compared
     ]
@@ -108,26 +111,27 @@ def _mean(compared: Sequence[Compared], value: Callable[[Compared], float]) -> d
     }
 
 
-def _clicked(compared: Sequence[Compared]) -> dict[str, Any] | None:
-    """Recall of clicked items of both searches and of their difference; None for a log without
-    clicks.
+def _recall(
+    compared: Sequence[Compared], wanted: Callable[[Searched], Collection[str]]
+) -> dict[str, Any] | None:
+    """Recall of some items of each query by both searches, and of their difference; None for a log
+    that has none.
     """
+    compared = [one for one in compared if wanted(one.searched)]
     if not compared:
         return None
 
-    def recall(answer: Answer, clicked: Collection[str]) -> float:
-        return len(set(answer.ids) & set(clicked)) / len(clicked)
-
-    def gain(one: Compared) -> float:
-        return recall(one.candidate, one.searched.clicked) - recall(
-            one.present, one.searched.clicked
-        )
+    def recall(one: Compared, answer: Answer) -> float:
+        items = set(wanted(one.searched))
+        return len(set(answer.ids) & items) / len(items)
 
     return {
         "queries": len(compared),
-        "present": _mean(compared, lambda one: recall(one.present, one.searched.clicked)),
-        "candidate": _mean(compared, lambda one: recall(one.candidate, one.searched.clicked)),
-        "difference": _mean(compared, gain),
+        "present": _mean(compared, lambda one: recall(one, one.present)),
+        "candidate": _mean(compared, lambda one: recall(one, one.candidate)),
+        "difference": _mean(
+            compared, lambda one: recall(one, one.candidate) - recall(one, one.present)
+        ),
     }
 
 

@@ -476,6 +476,23 @@ def test_two_releases_share_a_namespace(render: Render) -> None:
     assert selectors[0] != selectors[1]
 
 
+def test_one_value_names_the_tag_of_our_images_and_of_no_others(render: Render) -> None:
+    tag = {"image": {"registry": "registry.example.com", "tag": "next"}}
+    found = {
+        container["image"]
+        for one in render(merged(ALL, tag))
+        if one["kind"] in ("Deployment", "Job")
+        for container in one["spec"]["template"]["spec"]["containers"]
+    }
+    ours = {image for image in found if "/cogr-" in image}
+    assert {image.rpartition(":")[2] for image in ours} == {"next"}
+    assert {
+        "registry.example.com/cogr-expander:next",
+        "registry.example.com/cogr-jobs:next",
+    } <= ours
+    assert all("/vllm-openai:v" in image for image in found - ours)
+
+
 def test_another_round_image_or_setting_is_another_job(render: Render) -> None:
     def name_of(*more: dict[str, Any]) -> str:
         jobs = [

@@ -97,6 +97,34 @@ quarters = st.dictionaries(
 
 @settings(max_examples=60, deadline=None)
 @given(runs, quarters)
+def test_figures_are_those_of_ir_measures(
+    run: dict[str, list[str]], judged: dict[str, dict[str, int]]
+) -> None:
+    import ir_measures
+    from ir_measures import RR, SetF, SetP, SetR
+
+    relevant = {
+        query: frozenset(id_ for id_, grade in grades.items() if grade > 4)
+        for query, grades in judged.items()
+    }
+    qrels = {query: dict.fromkeys(ids, 1) for query, ids in relevant.items() if ids}
+    for k in (3, 10):
+        scored = {
+            query: {id_: float(-rank) for rank, id_ in enumerate(ids[:k])}
+            for query, ids in run.items()
+            if ids
+        }
+        names = {SetP: f"P@{k}", SetR: f"R@{k}", SetF: f"F1@{k}", RR @ k: f"MRR@{k}"}
+        expected = {(query, name): 0.0 for query in judged for name in names.values()}
+        for row in ir_measures.iter_calc(names, qrels, scored) if qrels and scored else ():
+            expected[row.query_id, names[row.measure]] = row.value
+        found = ranked(run, relevant, cutoffs=[k])
+        for (query, name), value in expected.items():
+            assert found.of(query)[name] == pytest.approx(value), (query, name)
+
+
+@settings(max_examples=60, deadline=None)
+@given(runs, quarters)
 def test_ndcg_of_fractional_grades_is_ir_measures_of_their_multiples(
     run: dict[str, list[str]], judged: dict[str, dict[str, int]]
 ) -> None:

@@ -129,3 +129,17 @@ def test_a_broken_core_is_exit_1(elsewhere: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, "pyroaring", None)
     assert doctor(monkeypatch) == 1
     assert by_name(examine())["cogr"].state == "missing"
+
+
+def test_another_distribution_with_a_package_of_our_name_is_told(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "namesakes" not in by_name(examine())
+    charmed = elsewhere / "ops-3.0.dist-info"
+    charmed.mkdir()
+    (charmed / "METADATA").write_text("Metadata-Version: 2.1\nName: ops\nVersion: 3.0\n")
+    (charmed / "top_level.txt").write_text("ops\n")
+    monkeypatch.syspath_prepend(elsewhere)
+    found = by_name(examine())["namesakes"]
+    assert (found.state, found.detail) == ("note", "ops brings a package ops too")
+    assert not core_is_broken(examine())

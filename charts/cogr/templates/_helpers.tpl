@@ -31,7 +31,7 @@ labels:
 {{- define "cogr.image" -}}
 {{- $image := .image -}}
 {{- with .root.Values.image.registry }}{{ . }}/{{ end }}{{ $image.repository }}
-{{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default .root.Chart.AppVersion }}{{ end }}
+{{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default .root.Values.image.tag | default .root.Chart.AppVersion }}{{ end }}
 {{- end }}
 
 {{- define "cogr.serviceAccountName" -}}

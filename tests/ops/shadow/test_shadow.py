@@ -105,6 +105,32 @@ def test_ubi_joins_events_to_queries(tmp_path: Path) -> None:
     assert hovered == [Searched("green couch", 2), Searched("lamp", 1, frozenset("c"))]
 
 
+def test_a_ubi_event_may_say_its_query_itself(tmp_path: Path) -> None:
+    def event(action: str, item: str, ordinal: object = None, **rest: object) -> dict[str, object]:
+        attributes = {"object": {"object_id": item}, "position": {"ordinal": ordinal}}
+        time = {"timestamp": "2026-11-21T10:00:00Z"}
+        return {"action_name": action, "event_attributes": attributes, **time, **rest}
+
+    records: list[object] = [
+        event("click", "a", 3, user_query="sofa ", session_id="s"),
+        event("click", "a", "4", user_query="sofa", session_id="t"),
+        event("impression", "b", 1, user_query="sofa", session_id="t"),
+        event("impression", "c", query_id="1"),
+        event("click", "d", 0, query_id="1", user_query=""),
+        event("click", "x", query_id="gone"),
+        event("click", "y", session_id="s"),
+        {"action_name": "login", "timestamp": "2026-11-21T10:00:00Z"},
+        {"query_id": "1", "user_query": "lamp", "query_response_hit_ids": ["d", "e"]},
+        {"query_id": "2", "user_query": "rug", "query_response_hit_ids": []},
+        event("click", "f", query_id="2", user_query="rug"),
+    ]
+    assert read_log([lines_of(tmp_path / "events", records)], LogFormat.ubi) == [
+        Searched("sofa", 2, frozenset("a"), frozenset("b"), {"a": 3.5}),
+        Searched("lamp", 1, frozenset("d"), frozenset("cde"), {"d": 0.0}),
+        Searched("rug", 1, frozenset("f")),
+    ]
+
+
 def test_an_access_log_gives_its_parameter(tmp_path: Path) -> None:
     (tmp_path / "log").write_text(ACCESS)
     found = read_log([tmp_path / "log"], LogFormat.access)
@@ -226,9 +252,12 @@ def test_rank_biased_overlap_keeps_its_bounds(one: list[str], other: list[str], 
 
 
 def compared(
-    text: str, count: int, present: str, candidate: str, clicked: str = "", seconds: float = 0.01
+    text: str, count: int, present: str, candidate: str, clicked: str = "", shown: str = ""
 ) -> Compared:
-    searched = Searched(text, count, frozenset(clicked))
+    searched = Searched(
+        text, count, frozenset(clicked), frozenset(shown), dict.fromkeys(clicked, 2)
+    )
+    seconds = 0.01
     return Compared(
         searched,
         Answer(tuple(present), seconds),
@@ -239,7 +268,7 @@ def compared(
 def test_the_summary_weighs_by_searches() -> None:
     done = Replayed(
         [
-            compared("a", 3, "xy", "xz", "xz"),
+            compared("a", 3, "xy", "xz", "xz", "xy"),
             compared("b", 1, "", "q"),
             compared("c", 1, "q", ""),
             compared("d", 5, "", ""),
@@ -256,6 +285,11 @@ def test_the_summary_weighs_by_searches() -> None:
         1.0,
         0.5,
     ]
+    assert [found["shown"][of]["mean"] for of in ("present", "candidate", "difference")] == [
+        1.0,
+        0.5,
+        -0.5,
+    ]
     zero = found["zero_results"]
     assert (zero["present"]["mean"], zero["candidate"]["mean"]) == (0.6, 0.6)
     assert (zero["gained"], zero["gained_searches"], zero["lost"], zero["lost_searches"]) == (
@@ -271,7 +305,9 @@ def test_the_summary_weighs_by_searches() -> None:
         "expanding": {"p50": 5, "p95": 5},
     }
     assert [row["query"] for row in rows(done)] == ["b", "c", "a", "d"]
-    assert summary(Replayed([compared("a", 1, "x", "x")]))["clicked"] is None
+    assert {tuple(row["positions"]) for row in rows(done)} == {("x", "z"), ()}
+    without = summary(Replayed([compared("a", 1, "x", "x")]))
+    assert without["clicked"] is without["shown"] is None
     assert overlap("abc", "a") == pytest.approx(1 / 3)
     with pytest.raises(ServiceError, match="None of 2 queries"):
         summary(Replayed([], Counter({"timeout": 2})))

@@ -151,6 +151,22 @@ def test_a_combination_is_a_body_of_the_same_index(shadow: Shadow, world: World)
     assert ended.json["clicked"]["candidate"]["mean"] == 1.0
 
 
+def test_events_alone_are_a_log(shadow: Shadow) -> None:
+    """UBI 1.3 requires an action and a time; a click may say its query, and no query_id."""
+    click = {"action_name": "click", "timestamp": "2026-11-21T10:00:00Z"}
+    told = [
+        {**click, "user_query": "Green COUCH", "event_attributes": {"object": {"object_id": "a"}}},
+        {**click, "action_name": "impression", "user_query": "oak table", "session_id": "s"}
+        | {"event_attributes": {"object": {"object_id": "b"}, "position": {"ordinal": 1}}},
+        click,
+    ]
+    ended = shadow("--json", records=told)
+    assert ended.status == 0, ended.err
+    found = ended.json
+    assert found["log"] == {"lines": 3, "without": 3, "queries": 2}
+    assert found["clicked"]["candidate"]["mean"] == found["shown"]["present"]["mean"] == 1.0
+
+
 def test_people_see_a_table(shadow: Shadow) -> None:
     ended = shadow()
     assert ended.status == 0, ended.err

@@ -1,0 +1,340 @@
+"""What comes in and goes out: `cogr-index import` and `cogr-index export`, a command for each kind
+of thing. Without its name, the kind is a snapshot.
+
+Options and output only; the work is in `indexers.exchange`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from cogr.errors import SettingsError
+from cogr.records import Side
+from indexers.cli import console
+from indexers.cli.options import Call, FormatName, SideOption, common_options, time_of
+
+if TYPE_CHECKING:
+    from cogr.datasets.fields import Columns
+    from indexers.exchange.sources import Source
+    from indexers.workspace import Workspace
+
+DEFAULT = "snapshot"
+
+
+class _Group(TyperGroup):
+    """A group whose command may be left out: `cogr-index import FILE` is `import snapshot FILE`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        first = next((one for one in args if not one.startswith("-")), None)
+        if args and first not in self.commands and args[0] not in ("--help", "-h"):
+            args.insert(0, DEFAULT)
+        return super().parse_args(ctx, args)
+
+
+import_app = typer.Typer(
+    cls=_Group,
+    no_args_is_help=True,
+    help="Bring in items, judgements, or a snapshot (the default).",
+)
+export_app = typer.Typer(
+    cls=_Group,
+    no_args_is_help=True,
+    help="Write a snapshot (the default), judgements or results for other programs.",
+)
+
+
+@export_app.command("snapshot")
+@common_options()
+def export_snapshot(
+    to: Annotated[Path, typer.Argument(help="File to write.")],
+    snapshot: Annotated[
+        str | None,
+        typer.Option(
+            "--snapshot",
+            help="Id, or its beginning; by default what serves, or the newest if nothing does.",
+        ),
+    ] = None,
+    side: SideOption = "item",
+    format_: Annotated[
+        FormatName,
+        typer.Option(
+            "--format",
+            help="How it is written; bulk is OpenSearch's, synonyms Solr's. See docs/export.md.",
+        ),
+    ] = "jsonl",
+    *,
+    call: Call,
+) -> None:
+    """Write a snapshot's keyword sets to a file for other systems."""
+    from indexers.cli import reports
+    from indexers.exchange.export import export as write
+
+    workspace = call.workspace
+    opened = workspace.snapshot(snapshot or workspace.backend.serving().get(side), side)
+    written = write(opened, to, format_, prefix=workspace.settings.opensearch.prefix)
+    payload = {
+        "snapshot": opened.id,
+        "file": str(to),
+        "format": format_,
+        **reports.plain(written),
+    }
+    call.emit(payload, lambda out: reports.facts(out, "Exported", payload))
+
+
+@import_app.command("snapshot")
+@common_options(backend=False)
+def import_snapshot(
+    file: Annotated[
+        Path, typer.Argument(help="A jsonl or parquet file, as cogr-index export writes it.")
+    ],
+    side: Annotated[
+        Side,
+        typer.Option("--side", help="Whose keywords, where no manifest lies beside the file."),
+    ] = "item",
+    *,
+    call: Call,
+) -> None:
+    """Make a snapshot of keyword sets in a file: an exported snapshot, or keywords from
+    elsewhere.
+    """
+    from indexers.cli import reports
+    from indexers.exchange.importing import import_snapshot as read
+
+    workspace = call.workspace
+    manifest = read(workspace.store, file, side, workspace.settings.keywords.k_max).manifest
+    payload = {
+        "snapshot": manifest.id,
+        "side": manifest.side,
+        "entities": manifest.entities,
+        "keywords": manifest.keywords,
+    }
+    call.emit(payload, lambda out: reports.facts(out, "Imported", payload))
+    console.next_command(f"cogr-index push {manifest.id}")
+
+
+FilesArgument = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="FILE...",
+        help="CSV, TSV, JSON lines, JSON or parquet, or a product feed; .gz is fine.",
+    ),
+]
+IndexOption = Annotated[
+    str | None,
+    typer.Option("--index", help="Read this index, alias or pattern of opensearch.url."),
+]
+SlicesOption = Annotated[
+    int, typer.Option("--slices", min=1, max=64, help="Parts of it that are read side by side.")
+]
+SqlOption = Annotated[
+    str | None, typer.Option("--sql", metavar="URL", help="Read a database; SQLAlchemy's URL.")
+]
+QueryOption = Annotated[
+    str | None, typer.Option("--query", help="Its table, or a SELECT; with --sql.")
+]
+SourceFormatOption = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        help=(
+            "csv, jsonl, json, parquet, merchant or shopify; what the file looks like by default."
+        ),
+    ),
+]
+IdOption = Annotated[
+    str | None, typer.Option("--id", help="Field of the id; of an index its own by default.")
+]
+TitleOption = Annotated[str | None, typer.Option("--title", help="Field of the title.")]
+TextOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--text", metavar="FIELD,...", help="Fields of the text, joined a line each. Repeatable."
+    ),
+]
+UpdatedOption = Annotated[
+    str | None, typer.Option("--updated", help="Field of when the item last changed.")
+]
+FieldOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--field", metavar="NAME[=FIELD]", help="One more field, for publish.fields. Repeatable."
+    ),
+]
+SinceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--since",
+        metavar="TIME",
+        help=(
+            "Only what --updated says is not older, into the file that is there; last: than the "
+            "newest in it."
+        ),
+    ),
+]
+BadShareOption = Annotated[
+    float,
+    typer.Option(
+        "--bad-share", min=0, max=1, help="Most bad records, as a share; they are left out."
+    ),
+]
+ToOption = Annotated[
+    Path | None,
+    typer.Option("--to", help="File of JSON lines; the data set's items.jsonl by default."),
+]
+
+
+@import_app.command("items")
+@common_options(backend=False)
+def import_items(
+    call: Call,
+    files: FilesArgument = None,
+    index: IndexOption = None,
+    slices: SlicesOption = 2,
+    sql: SqlOption = None,
+    query: QueryOption = None,
+    format_: SourceFormatOption = None,
+    id_: IdOption = None,
+    title: TitleOption = None,
+    text: TextOption = None,
+    updated: UpdatedOption = None,
+    field: FieldOption = None,
+    since: SinceOption = None,
+    bad_share: BadShareOption = 0.01,
+    to: ToOption = None,
+) -> None:
+    """Write items of files, an index or a database to the data set's items.jsonl.
+
+    Fields may be dotted paths, such as attributes.colour. Run it again after any interruption: it
+    goes on.
+    """
+    from indexers.cli import reports
+    from indexers.exchange.item_import import Mapped
+    from indexers.exchange.item_import import import_items as run
+
+    workspace = call.workspace
+    target = workspace.reading.columns
+    path = to or _file_of(workspace, "items")
+    named = _Named(id_, title, _listed(text), updated, _fields(field or ()))
+    time = _since(since, path, target)
+    source, columns = _source(call, files or [], index, slices, sql, query, format_, named, time)
+    mapped = Mapped(columns, target, workspace.settings.dataset.strip_html, time)
+    found = run(source, path, mapped, bad_share=bad_share, say=console.note)
+    for problem in found.counts.problems:
+        console.note(problem)
+    payload = {"source": source.name, "file": str(path), **found.as_dict()}
+    shown = {name: value for name, value in payload.items() if name != "problems"}
+    call.emit(payload, lambda out: reports.facts(out, "Imported", shown))
+    console.next_command("cogr-index inspect")
+
+
+@dataclass(frozen=True)
+class _Named:
+    """Fields by the options --id, --title, --text, --updated and --field."""
+
+    id: str | None
+    title: str | None
+    text: Sequence[str]
+    updated: str | None
+    fields: Mapping[str, str]
+
+    @property
+    def given(self) -> dict[str, str]:
+        """Option -> a field's name."""
+        pairs = [("--id", self.id), ("--title", self.title), ("--updated", self.updated)]
+        pairs += [("--text", one) for one in self.text]
+        return {name: option for option, name in pairs if name}
+
+    def over(self, defaults: Columns) -> Columns:
+        """The named ones, and the defaults for the rest."""
+        return replace(
+            defaults,
+            id=self.id or defaults.id,
+            title=self.title or defaults.title,
+            text=tuple(self.text) or defaults.text,
+            updated=defaults.updated if self.updated is None else self.updated,
+            fields=dict(self.fields),
+        )
+
+
+def _source(
+    call: Call,
+    files: Sequence[Path],
+    index: str | None,
+    slices: int,
+    sql: str | None,
+    query: str | None,
+    format_: str | None,
+    named: _Named,
+    time: datetime | None,
+) -> tuple[Source, Columns]:
+    from cogr.datasets.fields import Columns
+
+    if bool(files) + (index is not None) + (sql is not None) != 1:
+        raise SettingsError(
+            "Name what to read: one or more files, or an index with --index, or a database with "
+            "--sql."
+        )
+    if index is not None:
+        from indexers.backends.opensearch.client import Cluster
+        from indexers.exchange.item_import import Mapped
+        from indexers.exchange.scan import IndexSource
+
+        columns = named.over(Columns(id="_id"))
+        since = (columns.updated, time) if time else None
+        cluster = Cluster(call.workspace.settings.opensearch)
+        return IndexSource(cluster, index, Mapped(columns).paths, slices, since), columns
+    if sql is not None:
+        from indexers.exchange.sql import SqlSource
+
+        if query is None:
+            raise SettingsError("--sql needs --query: name a table, or write a SELECT.")
+        columns = named.over(Columns())
+        return SqlSource(sql, query, columns.id, (columns.updated, time) if time else None), columns
+    from indexers.exchange.sources import FileSource
+
+    source = FileSource(files, format_, named.given)
+    return source, named.over(source.columns)
+
+
+def _listed(given: Sequence[str] | None) -> list[str]:
+    return [part.strip() for one in given or () for part in one.split(",") if part.strip()]
+
+
+def _fields(given: Sequence[str]) -> dict[str, str]:
+    """Name -> field."""
+    pairs = (one.partition("=") for one in given)
+    return {name.strip(): (field or name).strip() for name, _, field in pairs}
+
+
+def _file_of(workspace: Workspace, name: str) -> Path:
+    """The data set's file of JSON lines of this name."""
+    dataset = workspace.settings.dataset
+    if dataset.loader != "jsonl" or dataset.path is None:
+        raise SettingsError(
+            'Set dataset.loader = "jsonl" and dataset.path to a folder, where '
+            f"{name}.jsonl goes, or name a file with --to."
+        )
+    return Path(dataset.path).expanduser() / f"{name}.jsonl"
+
+
+def _since(since: str | None, path: Path, target: Columns) -> datetime | None:
+    from indexers.exchange.item_import import newest
+
+    if since is None:
+        return None
+    if since != "last":
+        return time_of(since)
+    time = newest(path, target) if path.is_file() else None
+    if time is None:
+        raise SettingsError(
+            f"--since last: no item of {path} says when it changed; import all of them first, with "
+            "--updated."
+        )
+    return time
