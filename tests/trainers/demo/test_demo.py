@@ -201,6 +201,13 @@ def test_the_table_grows() -> None:
     assert "8.0" in printed(table(rows))
 
 
+def test_names_of_rows_are_whole_on_a_narrow_terminal() -> None:
+    names = ("bm25", "statistical", "serves: statistical")
+    out = Console(file=io.StringIO(), width=80)
+    out.print(table([Row(name, 0.1, 0.2, 0.15, 0.3, 0.4, 1.0, 10.1) for name in names]))
+    assert out.file.getvalue().count("statistical") == 2  # type: ignore[attr-defined]
+
+
 def test_a_round_that_is_not_built_upon_is_said() -> None:
     out = Console(file=io.StringIO(), width=200)
     results(
@@ -337,7 +344,7 @@ def test_the_demo(shown: Shown) -> None:
         *SEARCHES,
         *NAMES,
         "matched keyword",
-        "keywords an item",
+        "an item",
     ):
         assert text in ended.stdout
     # Models that have learned nothing take nothing away from the pair that hears them.
