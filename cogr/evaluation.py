@@ -88,7 +88,12 @@ def set_figures(
 
 
 def f1_of_pair(mirror: Mirror, dataset: Dataset, split: Split, query: Snapshot) -> float:
-    """Macro F1 of a pair on one split: `evaluate`'s, without ranking what is retrieved.
+    """Macro F1 of a pair on one split; arguments and errors as of `figures_of_pair`."""
+    return figures_of_pair(mirror, dataset, split, query).means["f1"]
+
+
+def figures_of_pair(mirror: Mirror, dataset: Dataset, split: Split, query: Snapshot) -> Figures:
+    """P, R and F1 of a pair on one split: `evaluate`'s, without ranking what is retrieved.
 
     A query that the query snapshot lacks counts by its own text, as it is served.
 
@@ -102,14 +107,14 @@ def f1_of_pair(mirror: Mirror, dataset: Dataset, split: Split, query: Snapshot) 
     queries = dataset.require(split)
     rows = rows_of_queries(queries, query, unknown=True)
     retrieved = search_all(mirror.retrieved, rows)
-    return set_figures(dataset, queries, retrieved, lambda ids: _dense(mirror, ids)).means["f1"]
+    return set_figures(dataset, queries, retrieved, lambda ids: _dense(mirror, ids))
 
 
 def ndcg_of_pair(
     mirror: Mirror, dataset: Dataset, split: Split, query: Snapshot, *, weights: bool = True
 ) -> float:
     """nDCG@10 of a pair on one split, as `evaluate` has it; arguments and errors as of
-    `f1_of_pair`.
+    `figures_of_pair`.
     """
     queries = dataset.require(split)
     rows = rows_of_queries(queries, query, unknown=True, weights=weights)

@@ -39,8 +39,10 @@ _WIDEST = 100
 def table(rows: Sequence[Row]) -> Table:
     """The rows so far."""
     shown = Table(title="The sample shop, 50 test queries", title_justify="left")
-    shown.add_column("")
-    for name in ("P", "R", "F1", "nDCG@10", "MRR@10", "keywords an item", "seconds"):
+    # Names break between words alone, also on a terminal of 80 columns.
+    words = (word for row in rows for word in row.name.split())
+    shown.add_column("", min_width=max(map(len, words), default=0))
+    for name in ("P", "R", "F1", "nDCG@10", "MRR@10", "keywords\nan item", "seconds"):
         shown.add_column(name, justify="right")
     for row in rows:
         style = "bold" if row.name.startswith("serves") else ""

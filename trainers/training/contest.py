@@ -9,6 +9,8 @@ verified, switched by one call.
 
 from __future__ import annotations
 
+import math
+import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -17,10 +19,11 @@ from importlib.util import find_spec
 from typing import Any
 
 from cogr.errors import CheckFailedError, GeneratorError, MissingExtraError, SnapshotError
+from cogr.evaluation import figures_of_pair
 from cogr.progress import Say
 from cogr.records import SIDES, Side, Split
 from cogr.snapshots import Snapshot, open_snapshot, read_manifest
-from indexers.backends.memory import MemoryBackend
+from indexers.backends.memory import MemoryBackend, mirror_of
 from indexers.generators.statistical.generator import EVIDENCE
 from indexers.release import release
 from indexers.release.gate import StandIn
@@ -45,17 +48,29 @@ class Contender:
     Attributes:
         name: statistical, sft, round 1, ..., distilled.
         figures: split -> figures, as `trainers.evaluation.Evaluation.as_dict` has them.
+        dev_f1s: F1 of each dev query times its share of all weights times their number; empty where
+            that is not known.
     """
 
     name: str
     items: str
     queries: str
     figures: Mapping[str, Mapping[str, Any]]
+    dev_f1s: Sequence[float] = field(default=(), compare=False)
 
     @property
     def dev_f1(self) -> float | None:
         """F1 on the dev queries; None where there are none."""
         return dev_f1(self.figures)
+
+    def error_beside(self, other: Contender) -> float:
+        """Standard error of the difference of two pairs in dev F1, query by query; where that is
+        not known, of this one's dev F1.
+        """
+        if not self.dev_f1s or len(self.dev_f1s) != len(other.dev_f1s):
+            return float(self.figures["dev"].get("f1_se", 0.0))
+        gaps = [a - b for a, b in zip(self.dev_f1s, other.dev_f1s, strict=True)]
+        return statistics.stdev(gaps) / math.sqrt(len(gaps)) if len(gaps) > 1 else 0.0
 
 
 @dataclass(frozen=True)
@@ -73,8 +88,9 @@ class Choice:
             return said
         best = self.highest.figures["dev"]
         return (
-            f"{said}; {self.highest.name} has {best['f1']:.3f}, which is not more than its "
-            f"standard error of {best['f1_se']:.3f} above, and the simpler pair is taken"
+            f"{said}; {self.highest.name} has {best['f1']:.3f}, which is not more than the "
+            f"standard error of {self.highest.error_beside(self.chosen):.3f} above, and the "
+            "simpler pair is taken"
         )
 
 
@@ -95,8 +111,14 @@ def contenders(state: State, beside: Rivals | None) -> list[Contender]:
     one that is made of these; rounds that are built upon alone.
     """
     rounds = [of_round(done) for done in state.finished if done.verdict == "accepted"]
-    first, last = (beside.statistical, beside.distilled) if beside else (None, None)
-    return [*([first] if first else []), *rounds, *([last] if last else [])]
+    if beside is None:
+        return rounds
+    found = [beside.statistical, *rounds, beside.distilled]
+    return [replace(one, dev_f1s=beside.dev_f1s.get(_pair(one), ())) for one in found if one]
+
+
+def _pair(one: Contender) -> str:
+    return f"{one.items} {one.queries}"
 
 
 def choose(found: Sequence[Contender]) -> Choice | None:
@@ -104,15 +126,16 @@ def choose(found: Sequence[Contender]) -> Choice | None:
     nothing is judged.
 
     The one-standard-error rule (Breiman et al., Classification and Regression Trees, 1984, section
-    3.4.3): with few queries the highest of several figures is often the luckiest one.
+    3.4.3): with few queries the highest of several figures is often the luckiest one. The error is
+    that of the difference query by query, since all pairs answer the same queries.
     """
     judged = [(one, one.dev_f1) for one in found]
     known = [(one, f1) for one, f1 in judged if f1 is not None]
     if not known:
         return None
     highest, most = max(known, key=lambda pair: pair[1])
-    least = most - float(highest.figures["dev"].get("f1_se", 0.0))
-    return Choice(next(one for one, f1 in known if f1 >= least), highest)
+    near = (one for one, f1 in known if f1 >= most - highest.error_beside(one))
+    return Choice(next(near), highest)
 
 
 # What the rounds are compared with
@@ -128,7 +151,9 @@ class Rivals:
         left_out: name -> why there are no figures.
         extra_missing: that is because the extra `statistical` was not installed.
         distilled: the pair of that generator that hears rounds; None before the first one.
+        evidence: the pairs that it hears, items and queries each.
         distilled_seconds: what it took to make and to measure it.
+        dev_f1s: ids of a pair -> `Contender.dev_f1s`, also of the rounds.
     """
 
     bm25: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -136,7 +161,9 @@ class Rivals:
     left_out: Mapping[str, str] = field(default_factory=dict)
     extra_missing: bool = False
     distilled: Contender | None = None
+    evidence: Sequence[Sequence[str]] = field(default_factory=list)
     distilled_seconds: float = 0.0
+    dev_f1s: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     def rows(self) -> dict[str, Mapping[str, Mapping[str, Any]]]:
         """Name -> split -> figures of all that were measured."""
@@ -177,9 +204,23 @@ def rivals(workspace: Workspace, run: Run, say: Say) -> Rivals:
         say("measuring bm25 and statistical beside the rounds")
         found = _measured(workspace, say)
     found = _heard(workspace, run.state(), found, say)
+    found = replace(found, dev_f1s={**found.dev_f1s, **_dev_f1s(workspace, run.state(), found)})
     if found != known:
         run.store.write_json(f"{run.path}/rivals.json", asdict(found))
     return found
+
+
+def _dev_f1s(workspace: Workspace, state: State, found: Rivals) -> dict[str, list[float]]:
+    """Of those pairs that may serve and that they are not known of yet."""
+    dataset, new = workspace.dataset, {}
+    for one in contenders(state, found) if dataset.queries.get("dev") else ():
+        if one.dev_f1s or not _is_there(workspace, one):
+            continue
+        items, queries = (open_snapshot(workspace.store, id_) for id_ in (one.items, one.queries))
+        figures = figures_of_pair(mirror_of(workspace.store, items), dataset, "dev", queries)
+        shares = figures.weights / figures.weights.mean()
+        new[_pair(one)] = [round(f1, 6) for f1 in (shares * figures.values["f1"]).tolist()]
+    return new
 
 
 def _heard(workspace: Workspace, state: State, found: Rivals, say: Say) -> Rivals:
@@ -187,42 +228,35 @@ def _heard(workspace: Workspace, state: State, found: Rivals, say: Say) -> Rival
     query that neither it nor `statistical` has learned from.
     """
     rounds = [done for done in state.finished if done.number][-ROUNDS_HEARD:]
-    evidence = [(done.items, done.queries) for done in rounds]
+    evidence = [[done.items, done.queries] for done in rounds]
     if not evidence or found.statistical is None or not workspace.dataset.queries.get("dev"):
-        return replace(found, distilled=None, distilled_seconds=0.0)
-    known = found.distilled
-    if known and _is_there(workspace, known) and evidence_of(workspace, known) == evidence:
+        return replace(found, distilled=None, evidence=[], distilled_seconds=0.0)
+    if found.distilled and found.evidence == evidence and _is_there(workspace, found.distilled):
         return found
     names = " and ".join(round_name(done.number) for done in rounds)
     say(f"measuring distilled: statistical with {names} as evidence")
     started = time.monotonic()
-    queries = _hearing(workspace, evidence, rounds[-1].number)
+    queries = _hearing(workspace, evidence)
     pair = _measured_pair(workspace, DISTILLED, found.statistical.items, queries)
     seconds = round(time.monotonic() - started, 3)
-    return replace(found, distilled=pair, distilled_seconds=seconds)
+    return replace(found, distilled=pair, evidence=evidence, distilled_seconds=seconds)
 
 
-def evidence_of(workspace: Workspace, pair: Contender) -> list[tuple[str, str]]:
-    """The pairs that a pair of `statistical` was written with as evidence."""
-    generator = read_manifest(workspace.store, pair.queries).generator
-    return [(items, queries) for items, queries in generator.get(EVIDENCE, ())]
-
-
-def _hearing(workspace: Workspace, evidence: Sequence[tuple[str, str]], number: int) -> str:
-    """The query snapshot that `statistical` writes with these pairs as evidence, after a round of
-    that number.
+def _hearing(workspace: Workspace, evidence: Sequence[Sequence[str]]) -> str:
+    """The query snapshot that `statistical` writes with these pairs as evidence. Its round is that
+    of its items, 0.
     """
     settings = workspace.settings
     own = settings.generator.statistical.model_copy(
         update={
-            "evidence": tuple(evidence),
+            "evidence": tuple((items, queries) for items, queries in evidence),
             "evidence_share": settings.training.gate.dev_share,
         }
     )
     generator = settings.generator.model_copy(update={"statistical": own})
     hearing = Workspace(settings.model_copy(update={"generator": generator}))
     hearing = hearing.with_dataset(workspace.dataset)
-    return build_snapshot(hearing, Build("query", number, None, STATISTICAL)).id
+    return build_snapshot(hearing, Build("query", 0, None, STATISTICAL)).id
 
 
 def _measured(workspace: Workspace, say: Say) -> Rivals:
@@ -301,8 +335,9 @@ def to_serve(workspace: Workspace, chosen: Contender) -> Contender:
     whole = Workspace(workspace.settings)
     built = dict(statistical_pair(whole))
     if chosen.name == DISTILLED:
-        number = read_manifest(workspace.store, chosen.queries).round
-        built["query"] = _hearing(whole, evidence_of(workspace, chosen), number)
+        # Where the pairs gained nothing, this is the snapshot of `statistical`, without evidence.
+        generator = read_manifest(workspace.store, chosen.queries).generator
+        built["query"] = _hearing(whole, generator.get(EVIDENCE, ()))
     return Contender(chosen.name, built["item"], built["query"], chosen.figures)
 
 

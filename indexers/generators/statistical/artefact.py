@@ -242,13 +242,6 @@ class Artefact:
         """How many items are expected to be relevant to a query, by the p of its candidates."""
         return self.ranker.multiplier * float(p.sum())
 
-    def may_edit(self, query: Query) -> bool:
-        """Whether edits have learned from queries like this one. A new query with the text of a
-        training query is none: its p is half labels.
-        """
-        trained = self._row(query) >= 0
-        return self.editor is not None and (trained or self_keyword(query.text) not in self._texts)
-
     def spell(self, query: Query, items: Ints, p: Floats) -> Spelled:
         """Keywords for these candidates and their probabilities, with weights."""
         own = self_keyword(query.text)
@@ -329,12 +322,15 @@ class Artefact:
         return found
 
     def _chosen(self, query: Query, items: Ints, p: Floats) -> Distilled:
-        """S_q, edited where that pays."""
+        """S_q, edited where that pays. A new query with the text of a training query is not: its p
+        is half labels, which edits have not learned from.
+        """
         found = self._distil(query, items, p)
-        if self.editor is None or not self.may_edit(query):
+        row = self._row(query)
+        if self.editor is None or (row < 0 and self_keyword(query.text) in self._texts):
             return found
         (board,) = self.boards([query], [(items, p)], [found])
-        keywords = self.editor.edited(board, self._row(query), K_MAX)
+        keywords = self.editor.edited(board, row, K_MAX)
         retrieved = self.keywords.writable.covered(keywords, board.forced)
         hits = float(p[np.isin(items, retrieved)].sum())
         value = expected_f1(hits, retrieved.size, board.expected)

@@ -184,10 +184,6 @@ class Stacked(Artefact):
         used = self.stack is not None and self.heard(query)
         return self.stack.calibration if self.stack and used else super().calibration_of(query)
 
-    def may_edit(self, query: Query) -> bool:
-        """Edits have learned from the ranker's own probabilities: not where there are others."""
-        return not self.heard(query) and super().may_edit(query)
-
     def targets(self, queries: Sequence[Query]) -> list[list[str]]:
         """Without evidence, which knows the labels of training queries."""
         return self.alone.targets(queries)

@@ -20,7 +20,7 @@ from tests.trainers.conftest import Command
 from tests.trainers.report_worlds import Told
 from tests.trainers.shop import write_shop
 from trainers.training import driver as driving
-from trainers.training.contest import Contender, Rivals, choose, evidence_of, known_rivals
+from trainers.training.contest import Contender, Rivals, choose, known_rivals
 from trainers.training.driver import Driver
 from trainers.training.rounds import LEAST, judged_by, with_dev
 from trainers.training.run_folder import create
@@ -42,7 +42,7 @@ def test_the_simplest_pair_within_one_standard_error_of_the_best_is_chosen() -> 
     assert found is not None
     assert (found.chosen.name, found.highest.name) == ("statistical", "round 1")
     assert (
-        "round 1 has 0.600, which is not more than its standard error of 0.020 above"
+        "round 1 has 0.600, which is not more than the standard error of 0.020 above"
         in found.reason()
     )
     clear = choose(
@@ -51,6 +51,22 @@ def test_the_simplest_pair_within_one_standard_error_of_the_best_is_chosen() -> 
     assert clear is not None
     assert clear.chosen.name == "round 1"
     assert clear.reason() == "F1 0.600 on 32 dev queries"
+
+
+def test_pairs_are_compared_query_by_query_where_that_is_known() -> None:
+    def beside(*gains: float) -> Contender:
+        found = contender("distilled", 0.54, 0.14)
+        return replace(found, dev_f1s=[f1 + gain for f1, gain in zip(f1s, gains, strict=True)])
+
+    f1s = [0.1, 0.9, 0.5, 0.3, 0.7]
+    first = replace(contender("statistical", 0.5, 0.14), dev_f1s=f1s)
+    found = choose([first, beside(0.05, 0.04, 0.03, 0.04, 0.04)])
+    assert found is not None
+    assert found.chosen.name == "distilled", "better by a little, and on every query"
+    found = choose([first, beside(0.6, -0.1, -0.1, -0.1, -0.1)])
+    assert found is not None
+    assert found.chosen.name == "statistical"
+    assert "not more than the standard error of 0.140 above" in found.reason()
 
 
 def test_without_dev_queries_nothing_is_chosen() -> None:
@@ -218,7 +234,8 @@ def check_distilled(run: Run, beside: Rivals) -> None:
     again = known_rivals(run.told.run)
     assert again is not None
     assert again.distilled is not None
-    assert evidence_of(run.driver.workspace, again.distilled) == [tuple(p) for p in evidence(run)]
+    assert again.evidence == evidence(run)
+    assert len(again.evidence) == 2
     assert run.said[-1] == "measuring distilled: statistical with round 1 and round 2 as evidence"
 
 
@@ -231,6 +248,7 @@ def test_rivals_are_measured_once_and_again_where_their_snapshots_are_gone(run: 
         known_rivals(run.told.run) or Rivals(),
         statistical=None,
         distilled=None,
+        evidence=[],
         distilled_seconds=0.0,
         left_out={"statistical": "too few"},
     )
