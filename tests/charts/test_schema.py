@@ -33,6 +33,7 @@ FREE = {
     "accidents",
     "field_types",
     "fields",
+    "models",
 }
 
 TYPES = {str: "string", bool: "bool", int: "int", float: "float", list: "list", dict: "object"}
