@@ -3,8 +3,8 @@
 Schemas: https://github.com/o19s/ubi, `schema/1.3.0`. Of an event only `action_name` and `timestamp`
 are required: it may belong to no query, say its query's text itself (`user_query`), or be about no
 item. A record with an `action_name` is an event, any other one a query. Search hits are read by
-their `_source`. Shared by query logs, labels from clicks, and whatever else reads UBI; a record's
-place is its file and line, or its index and document.
+their `_source`. A record's place is its file and line, or its index and document. Labels from
+clicks (`trainers.labels.events`) read the same records by DuckDB, for logs of millions.
 """
 
 from __future__ import annotations
