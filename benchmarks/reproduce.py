@@ -98,10 +98,19 @@ def reproduced(name: str, asked: argparse.Namespace) -> list[str]:
     }
     if asked.write:
         RESULTS.mkdir(exist_ok=True)
-        text = json.dumps(results.as_dict(), indent=1, sort_keys=True, ensure_ascii=False)
+        told = {**results.as_dict(), "command": command(name, asked.seeds)}
+        text = json.dumps(told, indent=1, sort_keys=True, ensure_ascii=False)
         (RESULTS / f"{name}.json").write_text(text + "\n", "utf-8")
     expected = tomllib.loads(EXPECTED.read_text("utf-8")).get(name, {})
     return list(misses(name, expected, found))
+
+
+def command(name: str, seeds: int) -> str:
+    """What does the same for one data set, for the page."""
+    return (
+        f"cogr-train compare -c {name}.toml --methods {','.join(METHODS)} --seeds {seeds} --out "
+        f"{name}"
+    )
 
 
 def misses(

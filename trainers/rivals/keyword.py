@@ -47,6 +47,7 @@ class KeywordRanks:
         server: the OpenSearch that serves the keywords, where its url is set; else the mirror does.
             Both find and rank the same.
         said: what a reader of the table must know.
+        known_only: the queries' keywords are read from a snapshot, and no model writes them here.
     """
 
     mirror: Mirror
@@ -55,6 +56,7 @@ class KeywordRanks:
     model: bool = False
     server: OpenSearchSettings | None = None
     said: str = ""
+    known_only: bool = False
     _known: dict[Query, Mapping[str, float]] = field(default_factory=dict)
 
     def rank(self, queries: Sequence[Query], depth: int) -> dict[str, list[tuple[str, float]]]:
@@ -270,7 +272,8 @@ class _OfRun:
             return [found[query.id].weighted for query in asked]
 
         spent = Spent(seconds, 0)
-        return KeywordRanks(mirror, answers, spent, True, workspace.settings.opensearch)
+        server = workspace.settings.opensearch
+        return KeywordRanks(mirror, answers, spent, True, server, known_only=True)
 
     def pair(self, run: Run) -> tuple[str, str, float]:
         """Item snapshot, query snapshot, and the seconds that its stages took."""

@@ -307,15 +307,16 @@ def latencies(fitted: Fitted, queries: Sequence[Query], depth: int) -> dict[str,
     """p50 and p99 of one search, in milliseconds: single queries, one after another.
 
     `p50_ms` and `p99_ms` are of queries that nobody has seen. Of a method that can prepare queries
-    there are also `known_p50_ms` and `known_p99_ms`: of queries that were prepared.
+    there are also `known_p50_ms` and `known_p99_ms`: of queries that were prepared; these alone
+    where the model that prepares them is not asked here.
     """
     asked = queries[:_TIMED]
     if not isinstance(fitted, Prepares):
         return _timed("", asked, lambda query: fitted.rank([query], depth))
-    return {
-        **_timed("", asked, lambda query: fitted.prepared([query], depth)(query)),
-        **_timed("known_", asked, fitted.prepared(asked, depth)),
-    }
+    known = _timed("known_", asked, fitted.prepared(asked, depth))
+    if getattr(fitted, "known_only", False):
+        return known
+    return {**_timed("", asked, lambda query: fitted.prepared([query], depth)(query)), **known}
 
 
 def _timed(

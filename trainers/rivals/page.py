@@ -132,7 +132,7 @@ def cost_figure(done: Sequence[Summary]) -> Figure:
     canvas.axes.set_xscale("log")
     canvas.axes.grid(axis="x")
     cuts = [favoured(one.figures, "f1") for one in done]
-    taken = [one.cost.get("known_p50_ms", one.cost["p50_ms"]) for one in done]
+    taken = [one.cost.get("known_p50_ms") or one.cost["p50_ms"] for one in done]
     points = [
         (max(ms, 1e-3), one.figures[cut]) for one, ms, cut in zip(done, taken, cuts, strict=True)
     ]

@@ -107,7 +107,8 @@ Search = Callable[[Query], Sequence[tuple[str, float]]]
 @runtime_checkable
 class Prepares(Protocol):
     """A fitted method whose side of the queries can be computed before they are asked, as
-    production does for the queries that it knows: their keywords, vectors or weights.
+    production does for the queries that it knows: their keywords, vectors or weights. One whose
+    attribute `known_only` is true has no others.
     """
 
     def prepared(self, queries: Sequence[Query], depth: int) -> Search:

@@ -319,7 +319,7 @@ _WORDS = {
     "dev_cut_f1": "F1, cut on dev",
     "threshold_f1": "F1 by score",
     "dev_threshold_f1": "F1 by score on dev",
-    "perfect_f1": "F1, best cut",
+    "perfect_f1": "F1, each best cut",
     "dev_cut_p": "P, cut on dev",
     "dev_cut_r": "R, cut on dev",
     "threshold_p": "P by score",
@@ -354,11 +354,16 @@ def cost_columns() -> list[str]:
 
 
 def cost_cells(one: Summary) -> list[str]:
-    """Of `_COSTS`, in order. A method that prepares nothing takes as long for every query."""
+    """Of `_COSTS`, in order. A method that prepares nothing takes as long for every query; what was
+    not timed is empty.
+    """
     prepares = "known_p50_ms" in one.cost
     found = []
     for name, (_, form) in _COSTS.items():
-        value: Any = one.cost[name if prepares else name.removeprefix("known_")]
+        value: Any = one.cost.get(name if prepares else name.removeprefix("known_"))
+        if value is None:
+            found.append("")
+            continue
         if name == "model_at_serving":
             value = ("new queries" if prepares else "yes") if value else "no"
         found.append(form.format(value / 1e6 if name == "peak_bytes" else value))
@@ -387,7 +392,7 @@ def show(out: Console, results: Results) -> None:
         family = one.family
         _, _, _, p50, _, new, _, model, _ = cost_cells(one)
         cells = [cell(one, name) for name in _SHOWN]
-        table.add_row(one.name, *cells, p_cell(one), p50, new, model)
+        table.add_row(one.name, *cells, p_cell(one), p50, new, model.removesuffix(" queries"))
     out.print(table)
     for one in results.methods:
         if one.row.reason:

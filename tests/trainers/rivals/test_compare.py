@@ -570,6 +570,9 @@ def test_known_queries_are_timed_without_what_was_prepared() -> None:
     queries = [Query(f"q{n}", "") for n in range(3)]
     found = latencies(Slow(None, 0, good), queries, 10)  # type: ignore[arg-type]
     assert found["p50_ms"] > 20 > 10 * found["known_p50_ms"]
+    read = Slow(None, 0, good)  # type: ignore[arg-type]
+    read.known_only = True  # type: ignore[attr-defined]
+    assert latencies(read, queries, 10).keys() == {"known_p50_ms", "known_p99_ms"}
     plain = latencies(Found(Task(None, *[None] * 5), 0, lambda *_: []), queries, 10)  # type: ignore[arg-type]
     assert plain.keys() == {"p50_ms", "p99_ms"}
 
@@ -587,6 +590,10 @@ def test_costs_say_what_is_asked_at_serving() -> None:
     told = dict(zip(cost_columns(), cost_cells(known), strict=True))
     assert (told["p50, ms"], told["p99, ms"], told["p50, new query"]) == ("0.50", "0.90", "60.00")
     assert told["model at serving"] == "new queries"
+    del cost["p50_ms"], cost["p99_ms"]
+    read = replace(one, cost={**cost, "known_p50_ms": 0.5, "known_p99_ms": 0.9})
+    told = dict(zip(cost_columns(), cost_cells(read), strict=True))
+    assert (told["p50, ms"], told["p50, new query"]) == ("0.50", "")
 
 
 # Figures that are published
