@@ -24,6 +24,7 @@ from indexers.workspace import Workspace
 from trainers.evaluation import bm25_row
 from trainers.rivals import METHODS as COMPARED
 from trainers.rivals.compare import Comparison, run
+from trainers.rivals.measuring import CUTS
 from trainers.rivals.results import from_dict, markdown
 
 HERE = Path(__file__).parent
@@ -45,7 +46,7 @@ METHODS = (
 )
 """What runs on a CPU in minutes, without weights and without a server."""
 
-MEASURES = ("f1", "dev_cut_f1", "threshold_f1", "ndcg@10")
+MEASURES = (*CUTS, "ndcg@10")
 EXACT = 0.002
 """Spread of what draws nothing, and the least of all."""
 WRITTEN = "# Written by `python benchmarks/reproduce.py --page`.\n"
